@@ -1,0 +1,124 @@
+"""A door to runs: the one just started, a local state file, or one behind ssh. One interface, one test suite for all.
+
+The console learns of everything by ``events``; nothing on the screen changes before the event came back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+from ...engine.core.events import Event
+from ...engine.core.fold import RunFold, RunRow
+
+
+class Link(StrEnum):
+    """How the door itself is."""
+
+    LIVE = "live"
+    CONNECTING = "connecting"
+    STALE = "stale"  # nothing heard for too long: the picture is the last good one
+    CLOSED = "closed"  # for good; ``SessionStatus.trouble`` says why
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStatus:
+    """What the header says about the picture itself. Ages in seconds, by the local monotonic clock."""
+
+    link: Link
+    trouble: str | None = None  # one sentence
+    retry_in_seconds: float | None = None
+    executor_alive: bool = False
+    heartbeat_age_seconds: float | None = None
+    executor_gone_at: int | None = None  # microseconds UTC
+    clock_offset_seconds: float = 0.0  # theirs minus ours
+    read_only: str | None = None  # why, if nothing can be sent
+    others: tuple[str, ...] = ()  # who else is attached
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """One line of the list of runs."""
+
+    run: RunRow
+    counts: dict[str, int]  # TaskState -> tasks
+    dead_letters: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One act of an operator. ``targets`` are (task, state seen, generation seen)."""
+
+    id: str
+    act: str  # requeue skip cancel pause unpause hurry undo ack snooze breaker stop
+    run_id: str | None
+    targets: tuple[tuple[str, str, int], ...] = ()
+    actor: str = ""
+    reason: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the engine said. ``results``: (task, "done" | "refused", sentence) for each target."""
+
+    ok: bool
+    message: str
+    results: tuple[tuple[str, str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptText:
+    """The long texts of one attempt, read on demand."""
+
+    traceback: str = ""
+    stack: str = ""
+    diagnostic: str = ""
+    fingerprint_detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LogChunk:
+    """A piece of an attempt's output, in order of ``id``."""
+
+    id: int
+    at: int
+    text: str
+
+
+class Session(Protocol):
+    """A door. All methods may raise RedriveError with one sentence for the operator."""
+
+    @property
+    def address(self) -> str:
+        """Host and file, for the header."""
+
+    @property
+    def status(self) -> SessionStatus:
+        """As of now; cheap."""
+
+    async def runs(self) -> Sequence[RunSummary]:
+        """Every run of the file, latest first."""
+
+    async def snapshot(self, run_id: str | None = None) -> RunFold:
+        """A run (default: the latest) as of ``fold.seq``."""
+
+    def events(self, since: int) -> AsyncIterator[Sequence[Event]]:
+        """Batches of what came after ``since``, for ever, in order, none twice. A batch may be empty: a heartbeat."""
+
+    async def send(self, command: Command) -> Answer:
+        """Ask for an act. May be repeated with the same id: the second time changes nothing."""
+
+    async def attempt_text(self, run_id: str, task: str, attempt: int) -> AttemptText:
+        """Traceback, stack and diagnostic of one attempt."""
+
+    async def log(self, run_id: str, task: str, attempt: int, after: int = 0, limit: int = 500) -> Sequence[LogChunk]:
+        """A window of its output: the chunks after ``after``; with ``after`` < 0, the last ``limit`` ones."""
+
+    async def query(self, what: str, **options: Any) -> Any:
+        """Lists beside a run, as JSON values: "breakers", "pages", "quarantine", "journal", "executors", "history"."""
+
+    async def close(self) -> None:
+        """Leave. The run goes on."""

@@ -1,0 +1,77 @@
+"""What a flow says about its tasks, as plain values: no functions, so that it travels between processes and into SQLite.
+
+``flow.py`` builds these from what people write; the executor knows nothing else of a flow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from .policy import RetryPolicy
+
+Kind = Literal["python", "command", "sensor"]
+Isolation = Literal["process", "thread"]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpec:
+    """One task. Times in seconds; None means "no such bound"."""
+
+    name: str
+    parents: tuple[str, ...] = ()
+    kind: Kind = "python"
+    command: str | None = None  # the shell line of kind "command"
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    timeout: float | None = None  # seconds
+    grace_seconds: float = 5.0  # between SIGTERM and SIGKILL
+    isolation: Isolation = "process"
+    downstream: str | None = None  # breaker and retry bucket
+    pool: str | None = None
+    pool_slots: int = 1
+    max_active: int | None = None  # of this name across the runs of the file
+    idempotent: bool = True  # False: lost attempts are dead-lettered, never run again
+    optional: bool = False  # its failure makes the run PARTIAL, not FAILED
+    recheck_seconds: float = 30.0  # sensors: between two looks
+    rule: str = "all_success"  # or all_done, none_failed, all_success_strict: when children may start
+    owner: str | None = None
+    max_losses: int = 3
+    max_bad_rows: int | None = None
+    max_bad_ratio: float | None = None
+    params: Mapping[str, Any] = field(default_factory=dict)
+    source: str | None = None  # file:line of the function, for people
+
+
+@dataclass(frozen=True, slots=True)
+class DownstreamSpec:
+    """One system that tasks call: its circuit breaker, its retry bucket, its classification rules."""
+
+    name: str
+    failure_rate: float = 0.5
+    minimum_calls: int = 5
+    window_seconds: float = 60.0
+    open_seconds: float = 30.0
+    probes: int = 1
+    on_open: Literal["hold", "fail", "dead_letter"] = "hold"
+    release_per_second: float = 5.0
+    bucket_capacity: float = 10.0
+    bucket_refund: float = 0.1
+    metrics_only: bool = False
+    rules: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FlowSpec:
+    """A whole flow, in the order in which its tasks were written."""
+
+    name: str
+    tasks: tuple[TaskSpec, ...]
+    deadline_seconds: float | None = None
+    max_parallel: int | None = None
+    pools: Mapping[str, int] = field(default_factory=dict)
+    downstreams: tuple[DownstreamSpec, ...] = ()
+    pages: tuple[Mapping[str, Any], ...] = ()  # senders, as the flow declares them
+    params: Mapping[str, Any] = field(default_factory=dict)
+    code_hash: str | None = None
+    path: str | None = None

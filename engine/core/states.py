@@ -1,0 +1,123 @@
+"""Task and run states, and the one table of legal moves.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+
+FAILED means that the budget was honestly spent on different or transient errors; it propagates, because
+unattended pipelines must end. DEAD_LETTER means that a human is needed; it holds its children and does not
+fail them. SKIPPED by an operator satisfies children. READY means that all dependencies are met and that the
+task waits for a slot, a pool or a breaker.
+"""
+
+from enum import Enum
+from typing import Dict, FrozenSet
+
+
+class TaskState(str, Enum):
+    """The eleven states of a task."""
+
+    PENDING = "PENDING"
+    READY = "READY"
+    RUNNING = "RUNNING"
+    SUCCESS = "SUCCESS"
+    RETRYING = "RETRYING"
+    SENSING = "SENSING"
+    FAILED = "FAILED"
+    DEAD_LETTER = "DEAD_LETTER"
+    UPSTREAM_FAILED = "UPSTREAM_FAILED"
+    SKIPPED = "SKIPPED"
+    CANCELLED = "CANCELLED"
+
+    __str__ = str.__str__
+
+
+class RunState(str, Enum):
+    """The states of a run. *Blocked* is RUNNING with ``run.blocked_since`` set."""
+
+    RUNNING = "RUNNING"
+    SUCCESS = "SUCCESS"
+    FAILED = "FAILED"
+    PARTIAL = "PARTIAL"
+
+    __str__ = str.__str__
+
+
+class DeadLetterKind(str, Enum):
+    """Why a human is needed."""
+
+    POISON = "poison"  # the same failure again, nothing changed between
+    PERMANENT = "permanent"  # the task said that another try will not work
+    AUTH = "auth"  # a refused credential
+    HANG = "hang"  # timed out twice at the same place
+    OUT_OF_MEMORY = "oom"
+    CRASH_LOOP = "crash-loop"  # lost with its executor or host too often
+    INDETERMINATE = "indeterminate"  # not idempotent and lost: nobody knows whether it happened
+    DEADLINE = "deadline"  # cannot finish before the run's deadline
+    QUARANTINE = "quarantine"  # too many bad rows
+    BREAKER = "breaker"  # its downstream is open and the flow asked for this
+
+    __str__ = str.__str__
+
+
+class SkipCause(str, Enum):
+    """Who decided that a task is not needed."""
+
+    OPERATOR = "operator"  # permitted failure: satisfies children
+    CONDITION = "condition"  # the task itself: branch not taken
+    CASCADE = "cascade"  # all of its parents were skipped by condition
+
+    __str__ = str.__str__
+
+
+_S = TaskState
+
+#: What the executor may do on its own.
+EXECUTOR_MOVES = {
+    _S.PENDING: frozenset([_S.READY, _S.UPSTREAM_FAILED, _S.SKIPPED, _S.CANCELLED]),
+    _S.READY: frozenset([_S.RUNNING, _S.UPSTREAM_FAILED, _S.SKIPPED, _S.CANCELLED, _S.FAILED, _S.DEAD_LETTER]),
+    _S.RUNNING: frozenset([_S.SUCCESS, _S.RETRYING, _S.FAILED, _S.DEAD_LETTER, _S.SENSING, _S.SKIPPED, _S.CANCELLED]),
+    _S.RETRYING: frozenset([_S.READY, _S.DEAD_LETTER, _S.CANCELLED]),
+    _S.SENSING: frozenset([_S.READY, _S.FAILED, _S.DEAD_LETTER, _S.CANCELLED]),
+    _S.SUCCESS: frozenset(),
+    _S.FAILED: frozenset(),
+    _S.DEAD_LETTER: frozenset([_S.FAILED]),  # dead_letter_ttl: expired at the deadline of the run
+    _S.UPSTREAM_FAILED: frozenset(),
+    _S.SKIPPED: frozenset(),
+    _S.CANCELLED: frozenset(),
+}  # type: Dict[TaskState, FrozenSet[TaskState]]
+
+#: What only an operator may do: requeue, skip, cancel, bring forward; and their undo.
+OPERATOR_MOVES = {
+    _S.PENDING: frozenset(
+        [_S.SKIPPED, _S.CANCELLED, _S.FAILED, _S.DEAD_LETTER, _S.UPSTREAM_FAILED, _S.SUCCESS, _S.RETRYING, _S.SENSING]
+    ),
+    _S.READY: frozenset([_S.PENDING, _S.SKIPPED, _S.CANCELLED]),
+    _S.RUNNING: frozenset([_S.CANCELLED]),
+    _S.RETRYING: frozenset([_S.PENDING, _S.READY, _S.SKIPPED, _S.CANCELLED]),
+    _S.SENSING: frozenset([_S.PENDING, _S.READY, _S.SKIPPED, _S.CANCELLED]),
+    _S.SUCCESS: frozenset([_S.PENDING]),
+    _S.FAILED: frozenset([_S.PENDING, _S.SKIPPED]),
+    _S.DEAD_LETTER: frozenset([_S.PENDING, _S.SKIPPED, _S.CANCELLED]),
+    _S.UPSTREAM_FAILED: frozenset([_S.PENDING, _S.SKIPPED]),
+    _S.SKIPPED: frozenset(
+        [_S.PENDING, _S.READY, _S.FAILED, _S.DEAD_LETTER, _S.UPSTREAM_FAILED, _S.RETRYING, _S.SENSING]
+    ),
+    _S.CANCELLED: frozenset([_S.PENDING, _S.SKIPPED]),
+}  # type: Dict[TaskState, FrozenSet[TaskState]]
+
+#: Every legal move, whoever makes it. ``store/journal.py`` refuses all others.
+LEGAL_MOVES = {state: EXECUTOR_MOVES[state] | OPERATOR_MOVES[state] for state in TaskState}
+
+#: A parent in one of these lets its children start. SKIPPED counts when its cause is the operator.
+SATISFYING = frozenset([_S.SUCCESS, _S.SKIPPED])
+
+#: Something will still happen to these without an operator.
+MOVING = frozenset([_S.PENDING, _S.READY, _S.RUNNING, _S.RETRYING, _S.SENSING])
+
+#: Nothing happens to these any more without an operator.
+RESTING = frozenset(TaskState) - MOVING
+
+#: These fail their descendants.
+PROPAGATING = frozenset([_S.FAILED, _S.CANCELLED])
+
+#: What the inbox shows.
+NEEDS_HUMAN = frozenset([_S.DEAD_LETTER, _S.FAILED])
