@@ -1,4 +1,4 @@
-"""What a flow says about its tasks, as plain values: no functions, so that it travels between processes and into SQLite.
+"""What a flow says about its tasks: plain values without functions, fit to travel between processes and into SQLite.
 
 ``flow.py`` builds these from what people write; the executor knows nothing else of a flow.
 """

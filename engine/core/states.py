@@ -71,7 +71,7 @@ class SkipCause(str, Enum):
 _S = TaskState
 
 #: What the executor may do on its own.
-EXECUTOR_MOVES = {
+EXECUTOR_MOVES: Dict[TaskState, FrozenSet[TaskState]] = {
     _S.PENDING: frozenset([_S.READY, _S.UPSTREAM_FAILED, _S.SKIPPED, _S.CANCELLED]),
     _S.READY: frozenset([_S.RUNNING, _S.UPSTREAM_FAILED, _S.SKIPPED, _S.CANCELLED, _S.FAILED, _S.DEAD_LETTER]),
     _S.RUNNING: frozenset([_S.SUCCESS, _S.RETRYING, _S.FAILED, _S.DEAD_LETTER, _S.SENSING, _S.SKIPPED, _S.CANCELLED]),
@@ -83,10 +83,10 @@ EXECUTOR_MOVES = {
     _S.UPSTREAM_FAILED: frozenset(),
     _S.SKIPPED: frozenset(),
     _S.CANCELLED: frozenset(),
-}  # type: Dict[TaskState, FrozenSet[TaskState]]
+}
 
 #: What only an operator may do: requeue, skip, cancel, bring forward; and their undo.
-OPERATOR_MOVES = {
+OPERATOR_MOVES: Dict[TaskState, FrozenSet[TaskState]] = {
     _S.PENDING: frozenset(
         [_S.SKIPPED, _S.CANCELLED, _S.FAILED, _S.DEAD_LETTER, _S.UPSTREAM_FAILED, _S.SUCCESS, _S.RETRYING, _S.SENSING]
     ),
@@ -102,7 +102,7 @@ OPERATOR_MOVES = {
         [_S.PENDING, _S.READY, _S.FAILED, _S.DEAD_LETTER, _S.UPSTREAM_FAILED, _S.RETRYING, _S.SENSING]
     ),
     _S.CANCELLED: frozenset([_S.PENDING, _S.SKIPPED]),
-}  # type: Dict[TaskState, FrozenSet[TaskState]]
+}
 
 #: Every legal move, whoever makes it. ``store/journal.py`` refuses all others.
 LEGAL_MOVES = {state: EXECUTOR_MOVES[state] | OPERATOR_MOVES[state] for state in TaskState}

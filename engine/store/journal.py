@@ -18,7 +18,7 @@ _INSERT_EVENT = (
     " VALUES (?,?,?,?,?,?,?,?,?,?,?,?)"
 )
 
-_update_cache = {}  # type: Dict[Tuple[str, ...], str]
+_update_cache: Dict[Tuple[str, ...], str] = {}
 
 
 def _update_task(columns: Tuple[str, ...], token: bool) -> str:
@@ -57,7 +57,7 @@ class Journal(object):
         self.actor = actor
         self.reason = reason
         self.command_id = command_id
-        self.events = []  # type: List[Event]
+        self.events: List[Event] = []
 
     def move(
         self,
