@@ -1,0 +1,174 @@
+"""The shape of the tree is a promise: packaging, import directions, and that the tests run this checkout's code."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+import redrive.console
+import redrive.engine
+import redrive.themes
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+FOLDERS = {"console": redrive.console, "engine": redrive.engine, "themes": redrive.themes}
+
+#: What ssh carries to hosts with an old Python: nothing newer may slip into these.
+CARRIED = (
+    "engine/agent.py",
+    "engine/bootstrap.py",
+    "engine/client.py",
+    "engine/core/events.py",
+    "engine/core/states.py",
+    "engine/store/columns.py",
+    "engine/store/journal.py",
+    "engine/store/operator.py",
+    "engine/store/reader.py",
+)
+STANDARD_LIBRARY_SINCE_3_7 = {"dataclasses", "contextvars", "graphlib", "tomllib", "zoneinfo"}
+ALLOWED_AT_THE_TOP = {"pyproject.toml", "README.md", "LICENSE", "uv.lock", "console", "engine", "themes", "tests"}
+CORE_MUST_NOT_IMPORT = {"asyncio", "sqlite3", "os", "subprocess", "threading", "time", "random"}
+
+
+def _files(folder: str) -> Iterator[Path]:
+    for path in sorted((ROOT / folder).rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            yield path
+
+
+def _sources(*folders: str) -> list[str]:
+    return [str(path.relative_to(ROOT)) for folder in folders for path in _files(folder) if path.suffix == ".py"]
+
+
+def _package(folder: Path) -> str:
+    return ".".join(("redrive", *folder.relative_to(ROOT).parts))
+
+
+def _imports(source: str) -> Iterator[tuple[int, str]]:
+    """(level, module) of every import statement, also of those inside functions."""
+    for node in ast.walk(ast.parse((ROOT / source).read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((0, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.level, node.module or ""
+
+
+def test_every_folder_with_modules_is_listed_as_a_package() -> None:
+    folders = {_package(path.parent) for folder in FOLDERS for path in _files(folder) if path.name == "__init__.py"}
+    with_modules = {_package(path.parent) for folder in FOLDERS for path in _files(folder) if path.suffix == ".py"}
+    assert set(PROJECT["tool"]["setuptools"]["packages"]) == folders == with_modules
+
+
+def test_every_file_that_is_not_a_module_is_listed_as_package_data() -> None:
+    data = PROJECT["tool"]["setuptools"]["package-data"]
+    forgotten = [
+        str(path.relative_to(ROOT))
+        for folder in FOLDERS
+        for path in _files(folder)
+        if path.suffix != ".py" and not any(fnmatch(path.name, glob) for glob in data.get(_package(path.parent), ()))
+    ]
+    assert forgotten == []
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_code_under_test_is_this_checkout(folder: str) -> None:
+    """Editable, or an installed copy that is equal byte for byte, data files included."""
+    installed = Path(str(FOLDERS[folder].__file__)).parent
+    here = {path.relative_to(ROOT / folder): path.read_bytes() for path in _files(folder)}
+    there = {
+        path.relative_to(installed): path.read_bytes()
+        for path in installed.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert here.keys() == there.keys()
+    assert [str(name) for name in here if here[name] != there[name]] == []
+
+
+def test_the_contracts_between_packages_hold() -> None:
+    lint = Path(sys.executable).with_name("lint-imports")
+    result = subprocess.run([lint, "--no-cache"], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("source", _sources("engine/core"))
+def test_the_core_imports_nothing_that_acts(source: str) -> None:
+    assert [name for level, name in _imports(source) if not level and name.split(".")[0] in CORE_MUST_NOT_IMPORT] == []
+
+
+def test_packages_name_each_other_relatively() -> None:
+    """An absolute name would find whatever `engine` lies in the operator's folder."""
+    own = {"redrive", *FOLDERS}
+    absolute = [
+        (source, name)
+        for source in _sources(*FOLDERS)
+        if not source.startswith("engine/examples/")  # written as a user writes a flow
+        for level, name in _imports(source)
+        if not level and name.split(".")[0] in own
+    ]
+    assert absolute == []
+
+
+def test_no_second_copy_of_the_code_is_imported() -> None:
+    assert [name for name in FOLDERS if name in sys.modules] == []
+
+
+def test_the_engine_without_a_console_loads_no_drawing_library() -> None:
+    program = (
+        "import sys, redrive.engine; print(sorted({name.split('.')[0] for name in sys.modules} & {'textual', 'rich'}))"
+    )
+    result = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("source", CARRIED)
+def test_a_carried_module_has_the_grammar_of_python_3_6(source: str) -> None:
+    tree = ast.parse((ROOT / source).read_text(), feature_version=(3, 6))
+    assert "__future__" not in [name for _, name in _imports(source)]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg | ast.AnnAssign) and node.annotation is not None:
+            assert _readable_by_3_6(node.annotation), f"line {node.lineno}"
+        if isinstance(node, ast.FunctionDef) and node.returns is not None:
+            assert _readable_by_3_6(node.returns), f"line {node.lineno}"
+
+
+def _readable_by_3_6(annotation: ast.expr) -> bool:
+    """No ``X | None`` and no ``list[str]``: old interpreters evaluate annotations."""
+    builtin = {"list", "dict", "tuple", "set", "frozenset", "type"}
+    return not any(
+        isinstance(node, ast.BinOp)
+        or (isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id in builtin)
+        for node in ast.walk(annotation)
+    )
+
+
+@pytest.mark.parametrize("source", CARRIED)
+def test_a_carried_module_imports_only_what_travels_with_it(source: str) -> None:
+    folder = Path(source).parent
+    for level, name in _imports(source):
+        if level:
+            target = Path(*folder.parts[: len(folder.parts) - level + 1], *name.split("."))
+            assert f"{target}.py" in CARRIED, name
+        else:
+            top = name.split(".")[0]
+            assert top in sys.stdlib_module_names - STANDARD_LIBRARY_SINCE_3_7, name
+
+
+@pytest.mark.parametrize("command", ["test_command", "demo_command"])
+def test_the_checks_run_the_commands_that_the_readme_promises(command: str) -> None:
+    written = next(line for line in (ROOT / ".ci/run").read_text().splitlines() if line.startswith(f"{command}="))
+    assert written.partition("=")[2].strip('"') in (ROOT / "README.md").read_text()
+
+
+def test_the_top_level_holds_what_the_design_allows() -> None:
+    git = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, text=True)
+    if git.returncode == 0 and git.stdout:
+        names = {name.split("/")[0] for name in git.stdout.split("\0") if name}
+    else:  # a copy without its history, perhaps with what building it left behind
+        names = {path.name for path in ROOT.iterdir() if path.name != "build" and path.suffix != ".egg-info"}
+    assert {name for name in names if not name.startswith(".")} - ALLOWED_AT_THE_TOP == set()
