@@ -1,16 +1,43 @@
-"""How often and how long after a failure a task is tried again."""
+"""How often and how long after a failure a task is tried again.
+
+Two numbers of document 000 and 004 live side by side: ``max_attempts`` counts every start, the first included;
+``retry_index`` counts the waits, so that index 0 is the wait after the first failure and its ceiling is ``base``.
+Delays grow as ``base * factor ** retry_index`` up to ``cap``; the jitter then says where under, around or over that
+exponential delay the dice may fall. The dice are an argument: nothing here rolls any.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 Jitter = Literal["none", "full", "equal", "decorrelated", "add50"]
+Uniform = Callable[[float, float], float]
+
+#: Where the dice may fall, as multiples of the exponential delay. "add50" lies above it on purpose: cut off at the
+#: cap, every client there would wait the same. "decorrelated" follows the previous delay instead (``draw``).
+SPREADS: dict[str, tuple[float, float]] = {
+    "none": (1.0, 1.0),
+    "full": (0.0, 1.0),
+    "equal": (0.5, 1.0),
+    "add50": (1.0, 1.5),
+}
+
+#: Document 004: a workload that needs more starts than this needs another design.
+ATTEMPTS_OF_A_REDESIGN = 10
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Total starts, waits between them, and which failures deserve them. Seconds throughout."""
+    """Total starts, waits between them, and which failures deserve them. Seconds throughout.
+
+    ``max_attempts`` counts the first start too. ``cap`` bounds the exponential delay. ``max_elapsed`` bounds the time
+    from the first start of the generation. ``poison_after`` is the number of identical failures that proves a
+    deterministic one (1: at once, None: off). ``ambiguous_attempts`` is the budget of failures that nobody can class.
+    Raises ValueError with the field and the sentence that would have been right.
+    """
 
     max_attempts: int = 3
     base: float = 2.0
@@ -22,3 +49,187 @@ class RetryPolicy:
     never_retry: tuple[str, ...] = ()
     poison_after: int | None = 2
     ambiguous_attempts: int = 3
+
+    def __post_init__(self) -> None:
+        _check_count("max_attempts", self.max_attempts, "the first start counts too")
+        _check_count("ambiguous_attempts", self.ambiguous_attempts, "the first start counts too")
+        if self.poison_after is not None:
+            _check_count("poison_after", self.poison_after, "None turns the poison rule off")
+        _check_number("base", self.base, 0)
+        _check_number("cap", self.cap, 0)
+        _check_number("factor", self.factor, 1)
+        if self.max_elapsed is not None:
+            _check_number("max_elapsed", self.max_elapsed, 0)
+        if self.jitter not in get_args(Jitter):
+            raise ValueError(f"jitter is one of {', '.join(get_args(Jitter))}, not {self.jitter!r}")
+        _check_names("retry_on", self.retry_on)
+        _check_names("never_retry", self.never_retry)
+
+
+def fixed(delay_seconds: float = 30.0, max_attempts: int = 3) -> RetryPolicy:
+    """Return the policy that document 000 replaces: the same wait every time, kept to be compared with."""
+    return RetryPolicy(max_attempts, base=delay_seconds, cap=delay_seconds, factor=1.0, jitter="none")
+
+
+def simple() -> RetryPolicy:
+    """Return document 004's first disciplined retry: three starts, one second apart, transient errors only."""
+    return RetryPolicy(3, base=1.0, cap=1.0, factor=1.0, jitter="none", retry_on=("TransientError",))
+
+
+def ceiling(policy: RetryPolicy, retry_index: int) -> float:
+    """Return the exponential delay in seconds of the retry after failure ``retry_index`` (0: the first).
+
+    Raises ValueError for a negative index. Any index is fine however large: what would overflow is the cap.
+    """
+    if retry_index < 0:
+        raise ValueError(f"retry_index counts from 0, not {retry_index}")
+    if policy.base == 0:
+        return 0.0
+    try:
+        return min(float(policy.cap), policy.base * float(policy.factor) ** retry_index)
+    except OverflowError:
+        return float(policy.cap)
+
+
+def bounds(policy: RetryPolicy, retry_index: int) -> tuple[float, float]:
+    """Return the shortest and the longest wait in seconds that ``draw`` can answer at this index."""
+    if policy.jitter != "decorrelated":
+        low, high = SPREADS[policy.jitter]
+        exponential = ceiling(policy, retry_index)
+        return low * exponential, high * exponential
+    longest = ceiling(_tripling(policy), retry_index + 1)
+    return min(policy.base, policy.cap), longest
+
+
+def draw(policy: RetryPolicy, retry_index: int, previous_delay: float | None, uniform: Uniform) -> tuple[float, float]:
+    """Roll one delay. Answers with it and with the longest that the dice could have given, both in seconds.
+
+    ``previous_delay`` is the delay drawn before this one (None: there was none); only "decorrelated" looks at it.
+    ``uniform(low, high)`` is the dice.
+    """
+    if policy.jitter == "decorrelated":
+        previous = max(policy.base, policy.base if previous_delay is None else previous_delay)
+        low, high = min(policy.base, policy.cap), 3 * previous
+        return min(policy.cap, uniform(low, high)), min(policy.cap, high)
+    low, high = bounds(policy, retry_index)
+    return (high if low == high else uniform(low, high)), high
+
+
+def with_floor(floor_seconds: float | None, delay: float, longest: float) -> tuple[float, float]:
+    """Return a drawn delay and its ceiling, put on top of a wait that the other side named (Retry-After).
+
+    On top, not the larger of both: clients that were told the same second must not come back in the same one.
+    """
+    if floor_seconds is None or floor_seconds <= 0:
+        return delay, longest
+    return floor_seconds + delay, floor_seconds + longest
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """One line of a policy's table. Seconds; the totals add up this wait and all before it."""
+
+    retry_index: int
+    ceiling: float  # the exponential delay, before jitter
+    shortest: float
+    mean: float
+    longest: float
+    longest_total: float
+    mean_total: float
+
+
+def schedule(policy: RetryPolicy, retries: int | None = None) -> Iterator[Wait]:
+    """Yield the table that a policy implies: one line for each wait (``retries`` of them, else all that it grants)."""
+    longest_total = mean_total = 0.0
+    for index in range(policy.max_attempts - 1 if retries is None else retries):
+        shortest, longest = bounds(policy, index)
+        mean = (shortest + longest) / 2
+        longest_total += longest
+        mean_total += mean
+        yield Wait(index, ceiling(policy, index), shortest, mean, longest, longest_total, mean_total)
+
+
+def ceilings(policy: RetryPolicy, retries: int | None = None) -> tuple[float, ...]:
+    """Return the column of document 000's table: the exponential delay of each retry."""
+    return tuple(wait.ceiling for wait in schedule(policy, retries))
+
+
+def worst_case_wait_seconds(policy: RetryPolicy) -> float:
+    """Return the sum of the longest waits between all starts that the policy grants: 6 s for base 2 and three starts.
+
+    Document 000's own estimate (starts times cap) is off by a factor of two hundred: the cap is far from reached.
+    """
+    return _sum_of_waits(policy, lambda index: bounds(policy, index)[1])
+
+
+def mean_wait_seconds(policy: RetryPolicy) -> float:
+    """Return the sum of the mean waits: half the worst case under full jitter; too high for "decorrelated"."""
+    return _sum_of_waits(policy, lambda index: sum(bounds(policy, index)) / 2)
+
+
+def worst_case_elapsed_seconds(
+    policy: RetryPolicy, timeout: float | None, grace_seconds: float = 0.0, retry_after: float = 0.0
+) -> float:
+    """Return the longest time from the first start to giving up: every start runs to its kill, every wait is longest.
+
+    ``timeout`` None means that nothing bounds one start: the answer is then infinite unless ``max_elapsed`` says more.
+    """
+    if timeout is None:
+        return math.inf
+    one_start = timeout + grace_seconds
+    total = policy.max_attempts * one_start + worst_case_wait_seconds(policy) + retry_after
+    if policy.max_elapsed is None:
+        return total
+    # A start before the bound may still run its whole time.
+    return min(total, policy.max_elapsed + one_start)
+
+
+def concerns(policy: RetryPolicy, round_trip_seconds: float | None = None) -> tuple[str, ...]:
+    """Return what documents 001 and 004 would say against a policy that is legal: one sentence each, empty if nothing.
+
+    ``round_trip_seconds`` is the median observed duration of one start, if any is known.
+    """
+    found = []
+    if policy.max_attempts > ATTEMPTS_OF_A_REDESIGN:
+        found.append(f"{policy.max_attempts} starts: what needs more than {ATTEMPTS_OF_A_REDESIGN} needs a redesign")
+    if policy.max_attempts > 1:
+        if policy.jitter == "none":
+            found.append("no jitter: tasks that failed together will retry together")
+        if policy.base == 0:
+            found.append("base 0: retries without a wait hammer what has just failed")
+        elif round_trip_seconds is not None and policy.base < round_trip_seconds:
+            found.append(f"base {policy.base:g} s is shorter than one round trip ({round_trip_seconds:g} s)")
+    broad = {"Exception", "BaseException", "builtins.Exception", "builtins.BaseException"} & set(policy.retry_on)
+    if broad:
+        found.append(f"retry_on {sorted(broad)[0]}: name the errors that can heal instead")
+    return tuple(found)
+
+
+def _tripling(policy: RetryPolicy) -> RetryPolicy:
+    """The envelope of decorrelated jitter: at most three times the longest delay before."""
+    return RetryPolicy(policy.max_attempts, base=policy.base, cap=policy.cap, factor=3.0)
+
+
+def _sum_of_waits(policy: RetryPolicy, wait: Callable[[int], float]) -> float:
+    """Add up until the waits no longer grow, then multiply: a policy may grant a million starts."""
+    total, retries = 0.0, policy.max_attempts - 1
+    for index in range(retries):
+        if bounds(policy, index) == bounds(policy, index + 1):
+            return total + wait(index) * (retries - index)
+        total += wait(index)
+    return total
+
+
+def _check_count(field: str, value: int, hint: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{field} is a whole number of at least 1 ({hint}), not {value!r}")
+
+
+def _check_number(field: str, value: float, least: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < least:
+        raise ValueError(f"{field} is a finite number of at least {least}, not {value!r}")
+
+
+def _check_names(field: str, names: tuple[str, ...]) -> None:
+    if not isinstance(names, tuple) or not all(isinstance(name, str) and name for name in names):
+        raise ValueError(f"{field} is a tuple of exception names such as 'builtins.ConnectionError', not {names!r}")
