@@ -1,0 +1,88 @@
+"""Which file system a path lives on, for the sake of those that SQLite's WAL cannot live on."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+#: A shared-memory index and locks must mean the same to all who open the file. Over a network they do not.
+NETWORK_TYPES = frozenset(
+    [
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "afs",
+        "ceph",
+        "glusterfs",
+        "lustre",
+        "9p",
+        "davfs",
+        "fuse.davfs2",
+        "fuse.sshfs",
+        "fuse.s3fs",
+        "fuse.glusterfs",
+        "fuse.rclone",
+        "fuse.gcsfuse",
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One mounted file system."""
+
+    point: str
+    type: str
+    source: str
+
+
+def mount_of(path: str, mounts_path: str = "/proc/self/mounts") -> Mount | None:
+    """Return the file system that holds ``path`` (which need not exist yet); None where nobody can say."""
+    try:
+        with open(mounts_path, encoding="utf-8", errors="surrogateescape") as lines:
+            mounts = [_parse(line) for line in lines]
+    except OSError:
+        return None
+    real = os.path.realpath(path)
+    # Later lines cover earlier ones at the same point; the longest point wins.
+    best: Mount | None = None
+    for mount in mounts:
+        if mount is not None and _covers(mount.point, real) and (best is None or len(mount.point) >= len(best.point)):
+            best = mount
+    return best
+
+
+def _parse(line: str) -> Mount | None:
+    fields = line.split(" ")
+    if len(fields) < 3:
+        return None
+    return Mount(point=_unescape(fields[1]), type=fields[2], source=_unescape(fields[0]))
+
+
+def _unescape(text: str) -> str:
+    for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        text = text.replace(code, character)
+    return text
+
+
+def _covers(point: str, path: str) -> bool:
+    return point == "/" or path == point or path.startswith(point.rstrip("/") + "/")
+
+
+def network_trouble(path: str, mounts_path: str = "/proc/self/mounts") -> str | None:
+    """Return one sentence that says why a state file cannot live here and what to do; None where it can."""
+    mount = mount_of(path, mounts_path)
+    if mount is None or mount.type not in NETWORK_TYPES:
+        return None
+    if mount.type == "fuse.sshfs":
+        host, _, folder = mount.source.partition(":")
+        remote = os.path.join(folder or "/", os.path.relpath(os.path.realpath(path), mount.point))
+        return (
+            f"{path} is on sshfs, where SQLite shows old data for ever; open ssh://{host}/{remote.lstrip('/')} instead"
+        )
+    return (
+        f"{path} is on a network file system ({mount.type} at {mount.point}), where SQLite's write-ahead log does not "
+        f"work; put the state file on a local disk with --state"
+    )
