@@ -1,0 +1,97 @@
+"""Durations and sizes as text that never changes its width while it ticks, and never goes below zero.
+
+All durations are microseconds, as the state file has them.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, tzinfo
+
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+
+CLOCK_CELLS = 5
+
+
+def clock(duration_us: int) -> str:
+    """Five cells: ``00:41``, ``1h04`` with a space before it, ``12h04``, ``4d03h``, `` 123d``; less than nothing is 0."""
+    seconds = max(duration_us, 0) // SECOND
+    minutes, hours = seconds // 60, seconds // 3600
+    if minutes < 60:
+        return f"{minutes:02}:{seconds % 60:02}"
+    if hours < 100:
+        return f"{hours:2}h{minutes % 60:02}"
+    days = hours // 24
+    return f"{days}d{hours % 24:02}h" if days < 10 else f"{min(days, 9999):4}d"
+
+
+def brief(duration_us: int) -> str:
+    """As short as it can be said: ``0.4s``, ``16s``, ``5m``, ``2m30``, ``1h04``, ``3d``. For sizes, not for ticking."""
+    seconds = max(duration_us, 0) / SECOND
+    if seconds < 10 and seconds != int(seconds):
+        return f"{seconds:.1f}s"
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    for size, unit, smaller in ((86400, "d", 3600), (3600, "h", 60), (60, "m", 1)):
+        if whole >= size:
+            rest = whole % size // smaller
+            return f"{whole // size}{unit}{rest:02}" if rest else f"{whole // size}{unit}"
+    return "0s"
+
+
+def spoken(duration_us: int) -> str:
+    """For sentences: ``0.4 s``, ``41 s``, ``14 min``, ``3 h 05 min``, ``2 days``."""
+    seconds = max(duration_us, 0) / SECOND
+    if seconds < 1:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{int(seconds)} s"
+    if seconds < 2 * 3600:
+        return f"{int(seconds // 60)} min"
+    if seconds < 2 * 86400:
+        return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02} min"
+    return f"{int(seconds // 86400)} days"
+
+
+def countdown(due_at: int, now: int) -> str:
+    """``in 00:07`` while it is to come; ``due 4 s ago`` once it has passed: a countdown never stands at zero."""
+    left = due_at - now
+    return f"in {clock(left + SECOND - 1)}" if left > 0 else f"due {spoken(-left)} ago"
+
+
+def offset(duration_us: int) -> str:
+    """A duration with its sign, as in ``+00:03``."""
+    return ("-" if duration_us < 0 else "+") + clock(abs(duration_us)).strip()
+
+
+def wall(at: int, zone: tzinfo | None = UTC) -> str:
+    """An instant as ``03:11:20``; ``zone`` None means that of this machine."""
+    return _instant(at, zone).strftime("%H:%M:%S")
+
+
+def wall_day(at: int, zone: tzinfo | None = UTC) -> str:
+    """An instant with its day: ``04-25 03:11:20``."""
+    return _instant(at, zone).strftime("%m-%d %H:%M:%S")
+
+
+def _instant(at: int, zone: tzinfo | None) -> datetime:
+    return datetime.fromtimestamp(at / SECOND, UTC).astimezone(zone)
+
+
+def size(count: int) -> str:
+    """Bytes in at most six cells: ``0 B``, ``999 B``, ``1.5 kB``, ``12 MB``."""
+    amount = float(max(count, 0))
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if amount < 999.5 or unit == "TB":
+            small = unit != "B" and amount < 9.95
+            return f"{amount:.1f} {unit}" if small else f"{amount:.0f} {unit}"
+        amount /= 1000
+    raise AssertionError("unreachable")
+
+
+def number(count: int) -> str:
+    """A count with its thousands apart: ``1,247``."""
+    return f"{count:,}"

@@ -1,0 +1,120 @@
+"""Untrusted text made fit for a grid of cells.
+
+Names, errors, logs and reasons come from tasks and from people: they may hold escape sequences, characters that turn
+the reading order around, and characters whose width terminals disagree about. ``sanitize`` lets nothing of that
+through; it is cheap enough to be called for every cell text. The widths are those that rich and Textual use.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rich.cells import cell_len, get_character_cell_size
+
+#: C0, DEL and C1, characters of direction and of zero width, joiners, variation selectors, tags, surrogates; and the
+#: two kinds of emoji parts (flag letters, skin tones) that terminals draw in one, two or four cells.
+_UNFIT = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U0001f1e6-\U0001f1ff\U0001f3fb-\U0001f3ff\U000e0000-\U000e0fff"
+    "\ud800-\udfff]"
+)
+_SPACES = re.compile(r"\s+")
+_REPLACEMENT = "\ufffd"
+_MARKS_MAX = 2  # combining marks on one character; more would climb into the neighbouring rows
+
+
+def sanitize(text: str, limit: int = 4096) -> str:
+    """The text with everything that is not a plain, visible character replaced by a visible one.
+
+    ``limit`` bounds the characters looked at. C0 becomes its picture (ESC is ``␛``), the rest ``�``.
+    """
+    text = text[:limit]
+    if text.isascii() and text.isprintable():
+        return text
+    return _without_towers(_UNFIT.sub(_visible, text))
+
+
+def _visible(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code < 0x20:
+        return chr(0x2400 + code)
+    return "\u2421" if code == 0x7F else _REPLACEMENT
+
+
+def _without_towers(text: str) -> str:
+    """Combining marks need a base of their own, and only a few may stand on it."""
+    if not any(get_character_cell_size(character) == 0 for character in text):
+        return text
+    kept: list[str] = []
+    marks = _MARKS_MAX  # a mark at the very start would stand on what is left of it
+    for character in text:
+        if get_character_cell_size(character):
+            marks = 0
+            kept.append(character)
+        elif marks < _MARKS_MAX:
+            marks += 1
+            kept.append(character)
+        elif not kept:
+            kept.append(_REPLACEMENT)
+    return "".join(kept)
+
+
+def one_line(text: str, limit: int = 4096) -> str:
+    """All white space, newlines included, as single spaces; then ``sanitize``."""
+    return sanitize(_SPACES.sub(" ", text[:limit]).strip(), limit)
+
+
+def cells(text: str) -> int:
+    """Cells that sanitized text takes."""
+    return len(text) if text.isascii() else cell_len(text)
+
+
+def cut(text: str, start: int, end: int) -> str:
+    """The cells from ``start`` to before ``end``, exactly that many; half of a wide character becomes a space."""
+    if text.isascii():
+        return text[start:end]
+    taken: list[str] = []
+    at = 0
+    for character in text:
+        size = get_character_cell_size(character)
+        if at >= end and size:
+            break
+        if start <= at and at + size <= end and (size or at > start):
+            taken.append(character)
+        elif size == 2 and (at + 1 == start or at + 1 == end):
+            taken.append(" ")
+        at += size
+    return "".join(taken)
+
+
+def shorten(text: str, size: int, more: str = "…") -> str:
+    """At most ``size`` cells; what is cut off leaves ``more`` behind."""
+    if cells(text) <= size:
+        return text
+    if size <= cells(more):
+        return more[: max(size, 0)]
+    return cut(text, 0, size - cells(more)).rstrip() + more
+
+
+def shorten_middle(text: str, size: int, more: str = "…") -> str:
+    """At most ``size`` cells, keeping both ends: names of tasks often differ in their last characters."""
+    total = cells(text)
+    if total <= size:
+        return text
+    room = size - cells(more)
+    if room < 4:
+        return shorten(text, size, more)
+    tail = room // 2
+    return cut(text, 0, room - tail) + more + cut(text, total - tail, total)
+
+
+def pad(text: str, size: int, more: str = "…") -> str:
+    """Exactly ``size`` cells, left-aligned."""
+    text = shorten(text, size, more)
+    return text + " " * (size - cells(text))
+
+
+def pad_left(text: str, size: int, more: str = "…") -> str:
+    """Exactly ``size`` cells, right-aligned."""
+    text = shorten(text, size, more)
+    return " " * (size - cells(text)) + text
