@@ -1,5 +1,7 @@
 """Every error that this package raises on purpose.
 
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+
 ::
 
     RedriveError
@@ -13,6 +15,9 @@
     │   └── StorageError           the disk said no: full, read-only, I/O error
     ├── ExecutorBusyError          another executor owns the state file: carries pid, host, age
     ├── RefusedError               an operator's act that no longer holds; carries what came first
+    ├── AddressError               the address of a state file makes no sense, or is not safe to use
+    ├── LinkError                  the way to another host is closed; ``final``: trying again will not open it
+    ├── SnapshotNeeded             the picture must be read again: the file was replaced, or more of it is known
     └── TaskError                  what a task may raise to say which kind of failure it is
         ├── TransientError         "the next attempt might work"
         │   └── RetryAfter         ... but not sooner than its seconds
@@ -25,9 +30,7 @@
     TaskTerminated                 a BaseException: SIGTERM arrived, run your ``finally`` blocks
 """
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from typing import Optional, Sequence
 
 
 class RedriveError(Exception):
@@ -77,7 +80,7 @@ class StorageError(StateFileError):
 class ExecutorBusyError(RedriveError):
     """Another executor owns the state file."""
 
-    def __init__(self, message: str, *, pid: int | None = None, host: str | None = None) -> None:
+    def __init__(self, message: str, *, pid: Optional[int] = None, host: Optional[str] = None) -> None:
         super().__init__(message)
         self.pid = pid
         self.host = host
@@ -87,10 +90,26 @@ class RefusedError(RedriveError):
     """An operator's act that no longer holds: something else came first."""
 
 
+class AddressError(RedriveError):
+    """The address of a state file makes no sense, or is not safe to use."""
+
+
+class LinkError(RedriveError):
+    """The way to another host is closed. ``final``: trying again will not open it, a person has to do something."""
+
+    def __init__(self, message: str, *, final: bool = False) -> None:
+        super().__init__(message)
+        self.final = final
+
+
+class SnapshotNeeded(RedriveError):
+    """Events alone no longer lead to the true picture; the message says why. Take a new snapshot and go on from it."""
+
+
 class TaskError(Exception):
     """What a task may raise to say which kind of failure it is."""
 
-    def __init__(self, message: str = "", *, diagnostic: str | None = None) -> None:
+    def __init__(self, message: str = "", *, diagnostic: Optional[str] = None) -> None:
         super().__init__(message)
         self.diagnostic = diagnostic
 
@@ -102,7 +121,7 @@ class TransientError(TaskError):
 class RetryAfter(TransientError):
     """Transient, and the other side named a wait: never retried sooner than ``seconds``."""
 
-    def __init__(self, seconds: float, message: str = "", *, diagnostic: str | None = None) -> None:
+    def __init__(self, seconds: float, message: str = "", *, diagnostic: Optional[str] = None) -> None:
         super().__init__(message or f"asked to wait {seconds:g} s", diagnostic=diagnostic)
         self.seconds = seconds
 
@@ -122,7 +141,7 @@ class AuthError(PermanentError):
 class NotReady(TaskError):
     """A sensor's answer: what it waits for is not there yet. Costs no attempt of the budget."""
 
-    def __init__(self, message: str = "", *, recheck_seconds: float | None = None) -> None:
+    def __init__(self, message: str = "", *, recheck_seconds: Optional[float] = None) -> None:
         super().__init__(message)
         self.recheck_seconds = recheck_seconds
 

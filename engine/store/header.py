@@ -2,14 +2,14 @@
 
 SQLite repairs, locks and creates files beside the one that it opens. A file that is not ours must not change by a
 byte, so the first look is taken here, at the first hundred bytes (https://sqlite.org/fileformat2.html, section 1.3).
-"""
 
-from __future__ import annotations
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+"""
 
 import os
 import stat
 import struct
-from dataclasses import dataclass
+from typing import NamedTuple, Optional, Tuple
 
 from ..errors import CorruptFileError, ForeignFileError, NewerFileError, StateFileError, StorageError
 
@@ -19,8 +19,7 @@ APPLICATION_ID = 0x52445256  # "RDRV"
 SCHEMA_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """The fields of SQLite's header that we judge by."""
 
     page_bytes: int
@@ -29,7 +28,7 @@ class Header:
     application_id: int
 
 
-def inspect(path: str) -> Header | None:
+def inspect(path: str) -> Optional[Header]:
     """Return the header of our own state file, None for an empty file; nothing is opened for writing.
 
     Raises FileNotFoundError, or the StateFileError that says why this file cannot be used.
@@ -50,7 +49,7 @@ def inspect(path: str) -> Header | None:
     return header
 
 
-def _read_start(path: str) -> tuple[bytes, int]:
+def _read_start(path: str) -> Tuple[bytes, int]:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -1,9 +1,10 @@
-"""Which file system a path lives on, for the sake of those that SQLite's WAL cannot live on."""
+"""Which file system a path lives on, for the sake of those that SQLite's WAL cannot live on.
 
-from __future__ import annotations
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+"""
 
 import os
-from dataclasses import dataclass
+from typing import NamedTuple, Optional
 
 #: A shared-memory index and locks must mean the same to all who open the file. Over a network they do not.
 NETWORK_TYPES = frozenset(
@@ -29,8 +30,7 @@ NETWORK_TYPES = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
+class Mount(NamedTuple):
     """One mounted file system."""
 
     point: str
@@ -38,7 +38,7 @@ class Mount:
     source: str
 
 
-def mount_of(path: str, mounts_path: str = "/proc/self/mounts") -> Mount | None:
+def mount_of(path: str, mounts_path: str = "/proc/self/mounts") -> Optional[Mount]:
     """Return the file system that holds ``path`` (which need not exist yet); None where nobody can say."""
     try:
         with open(mounts_path, encoding="utf-8", errors="surrogateescape") as lines:
@@ -47,14 +47,14 @@ def mount_of(path: str, mounts_path: str = "/proc/self/mounts") -> Mount | None:
         return None
     real = os.path.realpath(path)
     # Later lines cover earlier ones at the same point; the longest point wins.
-    best: Mount | None = None
+    best: Optional[Mount] = None
     for mount in mounts:
         if mount is not None and _covers(mount.point, real) and (best is None or len(mount.point) >= len(best.point)):
             best = mount
     return best
 
 
-def _parse(line: str) -> Mount | None:
+def _parse(line: str) -> Optional[Mount]:
     fields = line.split(" ")
     if len(fields) < 3:
         return None
@@ -71,7 +71,7 @@ def _covers(point: str, path: str) -> bool:
     return point == "/" or path == point or path.startswith(point.rstrip("/") + "/")
 
 
-def network_trouble(path: str, mounts_path: str = "/proc/self/mounts") -> str | None:
+def network_trouble(path: str, mounts_path: str = "/proc/self/mounts") -> Optional[str]:
     """Return one sentence that says why a state file cannot live here and what to do; None where it can."""
     mount = mount_of(path, mounts_path)
     if mount is None or mount.type not in NETWORK_TYPES:
