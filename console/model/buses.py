@@ -1,0 +1,124 @@
+"""The lines between two neighbouring levels: which share one, and in which order their vertical parts stand.
+
+Tasks that wait for exactly the same ones hang on one *bus*: lines of all its sources lead into it, lines to all its
+targets lead out of it, and each source is a parent of each target. So a fan-out is one bus, a join is one bus, and
+every task has at most one line that enters it.
+
+On a row, the lines of its source must end before the line to its target begins, or the two would be one:
+that is the order which ``order_of_tracks`` finds, and ``tracks`` fills as few columns as it allows.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Bus:
+    """Sources (rows of the left level) and targets (rows of the right one) that are all connected."""
+
+    number: int
+    taps: frozenset[int]  # rows where a source leads in
+    feeds: frozenset[int]  # rows where a target is led to
+    top: int
+    bottom: int
+    column: int = -1  # of its vertical part within the channel
+
+    @property
+    def straight(self) -> bool:
+        """One source, one target, one row: no vertical part."""
+        return self.top == self.bottom
+
+    @property
+    def single(self) -> bool:
+        """Only one source's flow is in it."""
+        return len(self.taps) == 1
+
+
+@dataclass(frozen=True, slots=True)
+class TrackOrder:
+    """``before``: by bus, those that must stand left of it. ``rows_in_rings``: rows whose demands contradict."""
+
+    before: Mapping[int, Sequence[int]]
+    rows_in_rings: frozenset[int]
+
+
+def buses_between(rank: Sequence[int], above: Sequence[tuple[int, ...]], row: Sequence[int]) -> list[Bus]:
+    """Group the vertices of one level by whom they wait for."""
+    targets: dict[tuple[int, ...], list[int]] = {}
+    for vertex in rank:
+        if above[vertex]:
+            targets.setdefault(above[vertex], []).append(row[vertex])
+    buses = []
+    for sources, feeds in targets.items():
+        taps = frozenset([row[source] for source in sources])
+        rows = taps.union(feeds)
+        buses.append(Bus(len(buses), taps, frozenset(feeds), min(rows), max(rows)))
+    return buses
+
+
+def order_of_tracks(buses: Sequence[Bus]) -> TrackOrder:
+    """Who must stand left of whom, and on which rows this cannot be."""
+    entering = {row: bus.number for bus in buses for row in bus.feeds}
+    before: dict[int, list[int]] = {}
+    after: dict[int, list[int]] = {}
+    rows: dict[tuple[int, int], int] = {}
+    for bus in buses:
+        for row in bus.taps:
+            other = entering.get(row)
+            if other is not None and other != bus.number and not buses[other].straight and not bus.straight:
+                before.setdefault(other, []).append(bus.number)
+                after.setdefault(bus.number, []).append(other)
+                rows[bus.number, other] = row
+    stuck = _stuck(before, after)
+    return TrackOrder(before, frozenset(row for (left, right), row in rows.items() if left in stuck and right in stuck))
+
+
+def _stuck(before: Mapping[int, Sequence[int]], after: Mapping[int, Sequence[int]]) -> set[int]:
+    """Those in a ring, or held by one: what remains when all that can go have gone."""
+    waiting = {number: len(others) for number, others in before.items()}
+    free = [number for number in after if number not in waiting]
+    while free:
+        for other in after.get(free.pop(), ()):
+            waiting[other] -= 1
+            if not waiting[other]:
+                free.append(other)
+    return {number for number, count in waiting.items() if count}
+
+
+def assign_columns(buses: Sequence[Bus]) -> int:
+    """Give each bus that turns a column, left of those that must stand right of it; answers with how many there are.
+
+    Column by column from the left, each filled from top to bottom with what may stand there and does not overlap.
+    """
+    turning = [bus for bus in buses if not bus.straight]
+    order = order_of_tracks(buses)
+    waiting = {bus.number: len(order.before.get(bus.number, ())) for bus in turning}
+    after: dict[int, list[int]] = {}
+    for number, others in order.before.items():
+        for other in others:
+            after.setdefault(other, []).append(number)
+    ready = sorted((bus.top, bus.bottom, bus.number) for bus in turning if not waiting[bus.number])
+    columns = 0
+    while ready:
+        for number in _fill(ready, buses, columns):
+            for other in after.get(number, ()):
+                waiting[other] -= 1
+                if not waiting[other]:
+                    insort(ready, (buses[other].top, buses[other].bottom, other))
+        columns += 1
+    return columns
+
+
+def _fill(ready: list[tuple[int, int, int]], buses: Sequence[Bus], column: int) -> list[int]:
+    """Take from ``ready``, top to bottom, what fits into one column."""
+    taken: list[int] = []
+    index = 0
+    while index < len(ready):
+        _, bottom, number = ready.pop(index)
+        buses[number].column = column
+        taken.append(number)
+        index = bisect_left(ready, (bottom + 1,), lo=index)
+    return taken
