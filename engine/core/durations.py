@@ -1,0 +1,23 @@
+"""Durations as people write them: ``90``, ``"45s"``, ``"10m"``, ``"1h30m"``, ``"2d"``."""
+
+from __future__ import annotations
+
+import re
+
+_UNIT_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|d|h|m|s)")
+
+
+def parse_duration(value: float | int | str) -> float:
+    """Seconds. Raises ValueError with one sentence for what is not a duration or is negative."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if not 0 <= value < float("inf"):
+            raise ValueError(f"{value!r} is not a duration; give seconds, or text like '90s', '10m', '1h30m'")
+        return float(value)
+    text = str(value).strip().lower().replace(" ", "")
+    if re.fullmatch(r"\d+(?:\.\d+)?", text):
+        return float(text)
+    parts = _PART.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise ValueError(f"{value!r} is not a duration; give seconds, or text like '90s', '10m', '1h30m'")
+    return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in parts)

@@ -1,0 +1,190 @@
+"""What an outcome means: each rule, their order, and the documents' numbers."""
+
+import pytest
+
+from redrive.engine.core.decide import (
+    Cancel,
+    DeadLetter,
+    Fail,
+    History,
+    Retry,
+    Sense,
+    Skip,
+    Succeed,
+    decide,
+)
+from redrive.engine.core.outcome import Failure, FailureClass, FailureMode, Fingerprint, Outcome, OutcomeKind
+from redrive.engine.core.policy import RetryPolicy
+from redrive.engine.core.states import DeadLetterKind
+
+NOW = 1_777_000_000_000_000
+
+
+def top(low: float, high: float) -> float:
+    return high
+
+
+def bottom(low: float, high: float) -> float:
+    return low
+
+
+def failed(failure_class=FailureClass.UNCLASSIFIED, fingerprint="aaa", **fields) -> Outcome:
+    failure = Failure("builtins.ValueError", "bad", failure_class, Fingerprint(fingerprint, "loose"), **fields)
+    kind = OutcomeKind.TIMED_OUT if failure_class is FailureClass.TIMEOUT else OutcomeKind.ERROR
+    return Outcome(kind, failure)
+
+
+def judge(outcome: Outcome, history: History | None = None, policy: RetryPolicy | None = None, dice=top):
+    return decide(history or History(), outcome, policy or RetryPolicy(), NOW, dice)
+
+
+def seen(*fingerprints: str, failure_class=FailureClass.UNCLASSIFIED, **fields) -> History:
+    classes = (failure_class,) * len(fingerprints)
+    return History(failures=len(fingerprints), fingerprints=fingerprints, classes=classes, **fields)
+
+
+@pytest.mark.parametrize(
+    ("kind", "decision"),
+    [(OutcomeKind.SUCCESS, Succeed()), (OutcomeKind.SKIPPED, Skip()), (OutcomeKind.CANCELLED, Cancel())],
+)
+def test_an_outcome_without_a_failure_needs_no_rule(kind, decision):
+    assert decision == judge(Outcome(kind))
+
+
+def test_the_first_ceiling_is_the_base():
+    """000.14 and SPEC 4.2: base 2, full jitter, so the first wait lies in 0..2 s."""
+    decision = judge(failed())
+    assert Retry(2.0, 2.0, FailureMode.OTHER) == decision
+    assert 0.0 == judge(failed(), dice=bottom).delay
+
+
+def test_three_attempts_mean_three_starts():
+    """SPEC 4.2: the documents' two numberings together gave two."""
+    policy = RetryPolicy(max_attempts=3, poison_after=None)
+    decisions = [judge(failed(), History(failures=failures), policy) for failures in range(3)]
+    assert [Retry, Retry, Fail] == [type(decision) for decision in decisions]
+
+
+def test_the_poison_check_comes_before_the_attempts_check():
+    """000.35: the second identical failure is dead-lettered, also where it is the last attempt as well."""
+    decision = judge(failed(), seen("aaa"), RetryPolicy(max_attempts=2))
+    assert DeadLetterKind.POISON == decision.kind
+    assert FailureMode.POISONED == decision.mode
+
+
+def test_a_different_failure_in_between_does_not_hide_a_poison():
+    """SPEC 4.1: A, B, A, B is caught although no two neighbours are equal."""
+    policy = RetryPolicy(max_attempts=10)
+    assert isinstance(judge(failed(fingerprint="b"), seen("a"), policy), Retry)
+    assert DeadLetterKind.POISON == judge(failed(fingerprint="a"), seen("a", "b"), policy).kind
+
+
+@pytest.mark.parametrize(("poison_after", "failures_needed"), [(1, 1), (2, 2), (3, 3)])
+def test_poison_after_counts_identical_failures(poison_after, failures_needed):
+    """000.43 and SPEC 4.3."""
+    policy = RetryPolicy(max_attempts=10, poison_after=poison_after)
+    decisions = [judge(failed(), seen(*["aaa"] * before), policy) for before in range(failures_needed)]
+    assert [isinstance(decision, DeadLetter) for decision in decisions] == [False] * (failures_needed - 1) + [True]
+
+
+def test_poison_can_be_switched_off():
+    policy = RetryPolicy(max_attempts=10, poison_after=None)
+    assert isinstance(judge(failed(), seen(*["aaa"] * 5), policy), Retry)
+
+
+def test_a_fingerprint_that_was_seen_to_heal_raises_the_threshold():
+    """SPEC 4.1: what healed once is by definition not deterministic."""
+    policy = RetryPolicy(max_attempts=10)
+    assert isinstance(judge(failed(), seen("aaa", healed=1), policy), Retry)
+    assert isinstance(judge(failed(), seen("aaa", "aaa", healed=1), policy), DeadLetter)
+
+
+@pytest.mark.parametrize("failure_class", [FailureClass.TRANSIENT, FailureClass.TIMEOUT, FailureClass.OUT_OF_MEMORY])
+def test_some_classes_are_never_poison(failure_class):
+    policy = RetryPolicy(max_attempts=10)
+    assert isinstance(judge(failed(failure_class), seen("aaa"), policy), Retry)
+
+
+def test_retry_after_is_a_floor_and_jitter_only_adds():
+    """004.04: never sooner than asked."""
+    outcome = failed(FailureClass.TRANSIENT, retry_after_seconds=60.0)
+    assert 60.0 == judge(outcome, dice=bottom).delay
+    assert Retry(62.0, 62.0, FailureMode.TRANSIENT) == judge(outcome)
+
+
+@pytest.mark.parametrize(
+    ("failure_class", "kind"),
+    [
+        (FailureClass.AUTH, DeadLetterKind.AUTH),
+        (FailureClass.PERMANENT, DeadLetterKind.PERMANENT),
+        (FailureClass.VALIDATION, DeadLetterKind.PERMANENT),
+    ],
+)
+def test_what_will_not_work_is_dead_lettered_at_once(failure_class, kind):
+    """004.11, 004.32: no attempt is spent to prove it."""
+    assert kind == judge(failed(failure_class)).kind
+
+
+def test_ambiguous_failures_have_a_small_budget_of_their_own():
+    """004.02."""
+    policy = RetryPolicy(max_attempts=10, poison_after=None)
+    history = seen("a", "b", failure_class=FailureClass.AMBIGUOUS)
+    assert DeadLetterKind.PERMANENT == judge(failed(FailureClass.AMBIGUOUS, "c"), history, policy).kind
+
+
+def test_out_of_memory_twice_needs_a_human():
+    history = seen("m", failure_class=FailureClass.OUT_OF_MEMORY)
+    policy = RetryPolicy(max_attempts=10)
+    assert DeadLetterKind.OUT_OF_MEMORY == judge(failed(FailureClass.OUT_OF_MEMORY, "m"), history, policy).kind
+
+
+def test_a_hang_at_one_place_is_judged_only_where_history_clears_the_timeout():
+    """000.42: a timeout tighter than the work must not look like poison."""
+    policy = RetryPolicy(max_attempts=10)
+    outcome = failed(FailureClass.TIMEOUT)
+    tight = seen("aaa", failure_class=FailureClass.TIMEOUT, timeout_seconds=600.0, p99_seconds=720.0)
+    roomy = seen("aaa", failure_class=FailureClass.TIMEOUT, timeout_seconds=600.0, p99_seconds=100.0)
+    assert isinstance(judge(outcome, tight, policy), Retry)
+    assert DeadLetterKind.HANG == judge(outcome, roomy, policy).kind
+
+
+def test_a_loss_does_not_spend_the_budget_and_waits_at_least_base():
+    """SPEC 4.2: a task that kills its host must not kill it again at once."""
+    decision = judge(Outcome(OutcomeKind.LOST), History(failures=2), dice=bottom)
+    assert ("losses", 2.0) == (decision.counts, decision.delay)
+
+
+def test_losses_have_their_own_bound():
+    assert DeadLetterKind.CRASH_LOOP == judge(Outcome(OutcomeKind.LOST), History(losses=2)).kind
+
+
+def test_a_task_that_is_not_idempotent_is_never_run_again_unasked():
+    """003.32, 001.01."""
+    history = History(idempotent=False)
+    assert DeadLetterKind.INDETERMINATE == judge(Outcome(OutcomeKind.LOST), history).kind
+    assert DeadLetterKind.INDETERMINATE == judge(failed(FailureClass.TRANSIENT), history).kind
+
+
+def test_a_sensor_looks_again_without_spending_the_budget():
+    """000.48, de-phased by at most a tenth (004.43)."""
+    assert Sense(33.0) == judge(Outcome(OutcomeKind.DEFERRED, recheck_seconds=30.0), History(failures=2))
+    assert Sense(30.0) == judge(Outcome(OutcomeKind.DEFERRED), dice=bottom)
+
+
+def test_a_sensor_gives_up_after_max_elapsed():
+    history = History(first_started_at=NOW - 100_000_000)
+    assert isinstance(judge(Outcome(OutcomeKind.DEFERRED), history, RetryPolicy(max_elapsed=110)), Fail)
+
+
+def test_max_elapsed_bounds_the_retries():
+    """004.28."""
+    history = History(first_started_at=NOW - 9_000_000)
+    assert isinstance(judge(failed(), history, RetryPolicy(max_elapsed=10)), Fail)
+    assert isinstance(judge(failed(), history, RetryPolicy(max_elapsed=12)), Retry)
+
+
+def test_a_retry_that_cannot_finish_before_the_deadline_is_refused_early():
+    """SPEC 4.14: not discovered at 02:00."""
+    history = History(path_seconds=50.0, deadline_at=NOW + 51_000_000)
+    assert DeadLetterKind.DEADLINE == judge(failed(), history).kind
+    assert isinstance(judge(failed(), history, dice=bottom), Retry)
