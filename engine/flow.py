@@ -1,0 +1,389 @@
+"""How people write a DAG, and how a flow file is loaded.
+
+A ``Flow`` collects ``TaskDef``s (functions, commands, sensors) and turns them into a ``FlowSpec``: plain values for the
+executor. The functions stay in the process that imported the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+from .core.dag import Dag
+from .core.durations import parse_duration
+from .core.policy import RetryPolicy
+from .core.spec import DownstreamSpec, FlowSpec, Isolation, Kind, TaskSpec
+from .errors import FlowError, FlowImportError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+After = str | Callable[..., Any]
+
+_given_params: ContextVar[Mapping[str, Any] | None] = ContextVar("_given_params", default=None)
+
+
+@dataclass(slots=True)
+class TaskDef:
+    """One task, as document 003 writes it, with what this engine adds.
+
+    ``max_attempts`` counts all starts, the first included; ``timeout_seconds=None`` means no deadline.
+    """
+
+    name: str
+    fn: Callable[..., Any] | None
+    parents: Sequence[After] = field(default_factory=list)
+    max_attempts: int | None = None
+    timeout_seconds: float | None = None
+    retry: RetryPolicy | None = None
+    grace_seconds: float = 5.0
+    kind: Kind = "python"
+    command: str | None = None
+    isolation: Isolation = "process"
+    downstream: str | None = None
+    pool: str | None = None
+    pool_slots: int = 1
+    max_active: int | None = None
+    idempotent: bool = True
+    optional: bool = False
+    recheck_seconds: float = 30.0
+    rule: str = "all_success"
+    owner: str | None = None
+    max_losses: int = 3
+    max_bad_rows: int | None = None
+    max_bad_ratio: float | None = None
+
+    def policy(self) -> RetryPolicy:
+        """The retry policy; ``max_attempts`` given beside it wins."""
+        policy = self.retry or RetryPolicy()
+        if self.max_attempts is None or self.max_attempts == policy.max_attempts:
+            return policy
+        return replace(policy, max_attempts=self.max_attempts)
+
+
+class Flow:
+    """A DAG of tasks under construction.
+
+    ``deadline`` is a duration from the start of a run ("3h"); ``pools`` maps names to slots; ``params`` maps names to
+    defaults, which ``--param name=value`` overrides. Raises FlowError for what cannot be.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        deadline: float | str | None = None,
+        max_parallel: int | None = None,
+        pools: Mapping[str, int] | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> None:
+        if not name:
+            raise FlowError("a flow needs a name")
+        self.name = name
+        self.deadline_seconds = None if deadline is None else _duration(deadline, "deadline", name)
+        self.max_parallel = max_parallel
+        self.pools = dict(pools or {})
+        self.params = _merge_params(name, dict(params or {}), _given_params.get())
+        self.tasks: list[TaskDef] = []
+        self.downstreams: list[DownstreamSpec] = []
+        self.pages: list[dict[str, Any]] = []
+        self.path: str | None = None
+        self.code_hash: str | None = None
+        self._names: dict[int, str] = {}
+
+    # --- Writing a flow --------------------------------------------------------------------------------------------
+
+    def task(
+        self,
+        fn: Function | None = None,
+        *,
+        name: str | None = None,
+        after: After | Iterable[After] = (),
+        timeout: float | str | None = None,
+        **options: Any,
+    ) -> Any:
+        """Decorate a function as a task; its name is the function's unless given. The function itself is returned.
+
+        ``after``: task functions or names, also of tasks defined later. ``options``: the other fields of TaskDef
+        (retry, max_attempts, grace_seconds, downstream, pool, isolation, idempotent, ...).
+        """
+
+        def register(function: Function) -> Function:
+            self._add("python", name or function.__name__, function, after, timeout, options)
+            return function
+
+        return register if fn is None else register(fn)
+
+    def sensor(
+        self,
+        fn: Function | None = None,
+        *,
+        name: str | None = None,
+        after: After | Iterable[After] = (),
+        every: float | str = 30.0,
+        timeout: float | str | None = None,
+        **options: Any,
+    ) -> Any:
+        """Decorate a function that looks whether something is there: a true answer ends it, a false one looks again.
+
+        Between two looks (``every``) the task is SENSING and holds no slot. ``timeout`` bounds one look, by default
+        ``every`` + 60 s (document 000); the whole wait is bounded by ``retry=RetryPolicy(max_elapsed=...)``.
+        """
+        recheck_seconds = _duration(every, "every", name or str(getattr(fn, "__name__", "sensor")))
+        bound = recheck_seconds + 60 if timeout is None else timeout
+        options = {"recheck_seconds": recheck_seconds, **options}
+
+        def register(function: Function) -> Function:
+            self._add("sensor", name or function.__name__, function, after, bound, options)
+            return function
+
+        return register if fn is None else register(fn)
+
+    def command(
+        self,
+        name: str,
+        line: str,
+        *,
+        after: After | Iterable[After] = (),
+        timeout: float | str | None = None,
+        **options: Any,
+    ) -> str:
+        """Add a shell line as a task and return its name. Exit code 0 is success, 75 a transient failure."""
+        if not line.strip():
+            raise FlowError(f"task {name!r}: the command is empty")
+        self._add("command", name, None, after, timeout, {"command": line, **options})
+        return name
+
+    def add(self, definition: TaskDef) -> TaskDef:
+        """Add a task in the documents' own form."""
+        self.tasks.append(definition)
+        if definition.fn is not None:
+            self._names.setdefault(id(definition.fn), definition.name)
+        return definition
+
+    def downstream(self, name: str, **options: Any) -> str:
+        """Declare a system that tasks call: its breaker, its retry bucket, its classification rules."""
+        try:
+            self.downstreams.append(DownstreamSpec(name, **options))
+        except TypeError as error:
+            raise FlowError(f"downstream {name!r}: {error}") from None
+        return name
+
+    def page(self, sender: str, **options: Any) -> None:
+        """Say where pages go: ``command`` (line=), ``webhook`` (url=), ``bell``, or ``apprise`` (url=)."""
+        self.pages.append({"sender": sender, **options})
+
+    def _add(
+        self,
+        kind: Kind,
+        name: str,
+        function: Callable[..., Any] | None,
+        after: After | Iterable[After],
+        timeout: float | str | None,
+        options: Mapping[str, Any],
+    ) -> None:
+        parents = [after] if isinstance(after, str) or callable(after) else list(after)
+        seconds = None if timeout is None else _duration(timeout, "timeout", name)
+        try:
+            definition = TaskDef(name, function, parents, timeout_seconds=seconds, kind=kind, **options)
+        except TypeError as error:
+            raise FlowError(f"task {name!r}: {str(error).replace('TaskDef.__init__()', 'a task')}") from None
+        self.add(definition)
+
+    # --- Reading it ------------------------------------------------------------------------------------------------
+
+    @property
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        """What to call, by task name; commands have none."""
+        return {task.name: task.fn for task in self.tasks if task.fn is not None}
+
+    def spec(self) -> FlowSpec:
+        """The flow as plain values. Raises FlowError (CycleError) for an unknown parent, a double name, a ring."""
+        if not self.tasks:
+            raise FlowError(f"flow {self.name!r} has no tasks")
+        specs = tuple(self._task_spec(task) for task in self.tasks)
+        Dag((spec.name, spec.parents) for spec in specs)
+        return FlowSpec(
+            name=self.name,
+            tasks=specs,
+            deadline_seconds=self.deadline_seconds,
+            max_parallel=self.max_parallel,
+            pools=self.pools,
+            downstreams=tuple(self.downstreams),
+            pages=tuple(self.pages),
+            params=self.params,
+            code_hash=self.code_hash,
+            path=self.path,
+        )
+
+    def _task_spec(self, task: TaskDef) -> TaskSpec:
+        _check_task(task, self.pools)
+        return TaskSpec(
+            name=task.name,
+            parents=tuple(dict.fromkeys(self._parent_name(task, parent) for parent in task.parents)),
+            kind=task.kind,
+            command=task.command,
+            retry=task.policy(),
+            timeout=task.timeout_seconds,
+            grace_seconds=task.grace_seconds,
+            isolation=task.isolation,
+            downstream=task.downstream,
+            pool=task.pool,
+            pool_slots=task.pool_slots,
+            max_active=task.max_active,
+            idempotent=task.idempotent,
+            optional=task.optional,
+            recheck_seconds=task.recheck_seconds,
+            rule=task.rule,
+            owner=task.owner,
+            max_losses=task.max_losses,
+            max_bad_rows=task.max_bad_rows,
+            max_bad_ratio=task.max_bad_ratio,
+            source=_source(task.fn),
+        )
+
+    def _parent_name(self, task: TaskDef, parent: After) -> str:
+        if isinstance(parent, str):
+            return parent
+        name = self._names.get(id(parent))
+        if name is None:
+            called = getattr(parent, "__name__", repr(parent))
+            raise FlowError(f"task {task.name!r} comes after {called!r}, which is not a task of this flow")
+        return name
+
+
+RULES = ("all_success", "all_success_strict", "none_failed", "all_done")
+
+
+def _check_task(task: TaskDef, pools: Mapping[str, int]) -> None:
+    def refuse(why: str) -> None:
+        raise FlowError(f"task {task.name!r}: {why}")
+
+    if not isinstance(task.name, str) or not task.name:
+        refuse("a task's name is a text that is not empty")
+    if task.kind != "command" and not callable(task.fn):
+        refuse(f"its function is {task.fn!r}, which cannot be called")
+    if task.timeout_seconds is not None and not task.timeout_seconds > 0:
+        refuse(f"its timeout is {task.timeout_seconds!r}; give seconds above 0, or None for no deadline")
+    if not task.grace_seconds >= 0:
+        refuse(f"its grace_seconds is {task.grace_seconds!r}; give 0 or more")
+    if task.isolation not in ("process", "thread"):
+        refuse(f"its isolation is {task.isolation!r}; choose 'process' or 'thread'")
+    if task.isolation == "thread" and task.kind == "command":
+        refuse("a command cannot run in a thread")
+    if task.rule not in RULES:
+        refuse(f"its rule is {task.rule!r}; choose one of {', '.join(RULES)}")
+    if task.pool is not None and task.pool not in pools:
+        refuse(f"its pool {task.pool!r} is not declared; add it to Flow(pools={{{task.pool!r}: 2}})")
+    if task.pool is not None and not 1 <= task.pool_slots <= pools[task.pool]:
+        refuse(f"it wants {task.pool_slots} slots of pool {task.pool!r}, which has {pools[task.pool]}")
+    if task.max_active is not None and task.max_active < 1:
+        refuse(f"its max_active is {task.max_active!r}; give 1 or more, or None")
+
+
+def _duration(value: float | str, what: str, name: str) -> float:
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise FlowError(f"{name!r}: {what}: {error}") from None
+
+
+def _source(function: Callable[..., Any] | None) -> str | None:
+    code = getattr(function, "__code__", None)
+    return None if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def _merge_params(flow: str, declared: dict[str, Any], given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Given values over declared defaults; a text is turned into the type of the default."""
+    for name, value in (given or {}).items():
+        if name not in declared:
+            known = ", ".join(sorted(declared)) or "none"
+            raise FlowError(f"flow {flow!r} has no parameter {name!r}; it declares: {known}")
+        declared[name] = _convert_param(flow, name, value, declared[name])
+    return declared
+
+
+def _convert_param(flow: str, name: str, value: Any, default: Any) -> Any:
+    if not isinstance(value, str) or default is None or isinstance(default, str):
+        return value
+    try:
+        if isinstance(default, bool):
+            return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[value.lower()]
+        if isinstance(default, int | float):
+            return type(default)(value) if isinstance(default, int) else float(value)
+    except (KeyError, ValueError):
+        kind = type(default).__name__
+        raise FlowError(f"flow {flow!r}: parameter {name!r} wants a {kind} like {default!r}, not {value!r}") from None
+    return value
+
+
+# --- Loading a file ------------------------------------------------------------------------------------------------
+
+
+def split_target(target: str) -> tuple[str, str | None]:
+    """``file.py:name`` -> (file, name); a plain path has no name."""
+    path, colon, name = target.rpartition(":")
+    return (path, name) if colon and path.endswith(".py") else (target, None)
+
+
+def load_flow(target: str, params: Mapping[str, Any] | None = None) -> Flow:
+    """Import a flow file and return its Flow.
+
+    ``target`` is a path, optionally ``file.py:name``. Raises FlowImportError where its code raises, FlowError where
+    it cannot be found or holds no flow, or several.
+    """
+    path, name = split_target(target)
+    source = Path(path)
+    if not source.is_file():
+        raise FlowError(f"there is no flow file {path!r}")
+    code = source.read_bytes()
+    token = _given_params.set(dict(params or {}))
+    try:
+        module = _import_file(source.resolve())
+        flow = _pick_flow(module, path, name)
+    finally:
+        _given_params.reset(token)
+    flow.path = str(source.resolve()) + (f":{name}" if name else "")
+    flow.code_hash = hashlib.sha256(code).hexdigest()[:16]
+    return flow
+
+
+def _import_file(path: Path) -> ModuleType:
+    module_name = path.stem if path.stem.isidentifier() and path.stem not in sys.modules else "redrive_flow"
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    if spec is None or spec.loader is None:
+        raise FlowError(f"{str(path)!r} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    sys.path.insert(0, str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    except FlowError:
+        raise
+    except (Exception, SystemExit) as error:
+        text = "".join(traceback.format_exception(error))
+        raise FlowImportError(f"importing {str(path)!r} failed: {type(error).__name__}: {error}", text) from error
+    return module
+
+
+def _pick_flow(module: ModuleType, path: str, name: str | None) -> Flow:
+    if name is not None:
+        found = getattr(module, name, None)
+        if callable(found) and not isinstance(found, Flow):
+            found = found()
+        if not isinstance(found, Flow):
+            raise FlowError(f"{path!r} has no flow named {name!r}")
+        return found
+    flows = {id(value): (key, value) for key, value in vars(module).items() if isinstance(value, Flow)}
+    if len(flows) == 1:
+        return next(iter(flows.values()))[1]
+    if not flows:
+        raise FlowError(f"{path!r} defines no Flow; write: flow = Flow('name')")
+    names = ", ".join(f"{path}:{key}" for key, _ in flows.values())
+    raise FlowError(f"{path!r} defines {len(flows)} flows; name one: {names}")
