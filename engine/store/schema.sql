@@ -56,6 +56,7 @@ CREATE TABLE task (
     stale         INTEGER NOT NULL DEFAULT 0,   -- 1: ran before a parent was run again
     owner_note    TEXT,
     position      INTEGER NOT NULL DEFAULT 0,   -- order in the flow
+    rule          TEXT NOT NULL DEFAULT 'all_success', -- when its parents let it start: as in spec, for SQL to read
     spec          TEXT NOT NULL DEFAULT '{}',   -- TaskSpec as JSON
     PRIMARY KEY (run_id, name)
 ) WITHOUT ROWID;
@@ -133,13 +134,18 @@ CREATE TABLE event (                      -- append-only; told in the transactio
 
 CREATE INDEX idx_event_run ON event(run_id, seq);
 CREATE INDEX idx_event_command ON event(command_id) WHERE command_id IS NOT NULL;
+CREATE INDEX idx_event_ladder ON event(run_id, seq) -- the instants of every kill, for those who open a run late
+    WHERE kind IN ('attempt.deadline', 'attempt.stack', 'attempt.sigterm', 'attempt.sigkill');
 
 CREATE TABLE log (                        -- output of attempts: chunks as they came, in order of id
+                                          -- the head is kept, the tail moves on; attempt.output_dropped_bytes between
     id      INTEGER PRIMARY KEY,
     run_id  TEXT NOT NULL,
     name    TEXT NOT NULL,
     attempt INTEGER NOT NULL,
     at      INTEGER NOT NULL,
+    bytes   INTEGER NOT NULL,             -- of the text in UTF-8
+    tail    INTEGER NOT NULL DEFAULT 0,   -- 1: belongs to the tail
     text    TEXT NOT NULL
 );
 

@@ -1,0 +1,33 @@
+"""What earlier runs in the same file say of a task: how long it takes, and which of its failures heal by themselves."""
+
+from __future__ import annotations
+
+import sqlite3
+from statistics import median
+
+RUNS_LOOKED_AT = 30
+
+
+def durations(connection: sqlite3.Connection, dag_name: str) -> dict[str, float]:
+    """Return the median seconds of the successful attempts of each task of a flow, over its latest runs."""
+    rows = connection.execute(
+        "SELECT name, duration_us FROM attempt WHERE outcome = 'success' AND duration_us IS NOT NULL AND run_id IN"
+        " (SELECT run_id FROM run WHERE dag_name = ? ORDER BY started_at DESC LIMIT ?)",
+        (dag_name, RUNS_LOOKED_AT),
+    )
+    found: dict[str, list[int]] = {}
+    for name, duration_us in rows:
+        found.setdefault(name, []).append(duration_us)
+    return {name: median(values) / 1e6 for name, values in found.items()}
+
+
+def healed_count(connection: sqlite3.Connection, name: str, strict_fp: str) -> int:
+    """Return in how many generations this very failure of the task was followed by a success with nobody's help."""
+    (count,) = connection.execute(
+        "SELECT count(*) FROM (SELECT DISTINCT run_id, generation FROM attempt AS failed"
+        " WHERE name = ? AND fingerprint = ? AND outcome IN ('error', 'timed_out') AND EXISTS ("
+        "SELECT 1 FROM attempt AS good WHERE good.run_id = failed.run_id AND good.name = failed.name"
+        " AND good.generation = failed.generation AND good.attempt > failed.attempt AND good.outcome = 'success'))",
+        (name, strict_fp),
+    ).fetchone()
+    return int(count)

@@ -1,0 +1,371 @@
+"""Runs as rows: made, promoted, claimed, and read back as the fold that everybody works with.
+
+What writes takes a Journal and belongs to the caller's transaction; what reads takes a connection and sees one moment.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from typing import Any
+
+import msgspec
+
+from ..core.events import Event, EventKind
+from ..core.fold import AttemptRow, RunFold, RunRow, TaskRow
+from ..core.spec import FlowSpec, TaskSpec
+from ..core.states import RunState, TaskState
+from ..errors import RefusedError
+from .journal import Journal
+from .propagation import UNSATISFIED_PARENT, reconsider
+
+_NAMES_PER_QUERY = 500  # below the 999 parameters of older SQLite
+
+
+@dataclass(frozen=True, slots=True)
+class RunListing:
+    """One run of the file and how many of its tasks are in which state."""
+
+    run: RunRow
+    counts: dict[str, int]
+
+
+# --- Made ----------------------------------------------------------------------------------------------------------
+
+
+def create_run(
+    journal: Journal,
+    *,
+    run_id: str,
+    flow: FlowSpec,
+    max_parallel: int,
+    params: Mapping[str, Any],
+    at: int,
+    deadline_at: int | None,
+) -> None:
+    """Write a run with its tasks and edges, and tell it in one event. ``at`` and ``deadline_at``: microseconds UTC.
+
+    Raises RefusedError where the file has a run of this name already.
+    """
+    columns = {
+        "dag_name": flow.name,
+        "started_at": at,
+        "state": str(RunState.RUNNING),
+        "deadline_at": deadline_at,
+        "max_parallel": max_parallel,
+        "flow_path": flow.path,
+        "params": json.dumps(dict(params), ensure_ascii=False),
+        "options": _options(flow),
+        "code_hash": flow.code_hash,
+    }
+    connection = journal.connection
+    if connection.execute("SELECT 1 FROM run WHERE run_id = ?", (run_id,)).fetchone():
+        raise RefusedError(f"run {run_id!r} is in this state file already; resume it, or give another --run-id")
+    connection.execute(
+        f"INSERT INTO run (run_id, {', '.join(columns)}) VALUES (?{',?' * len(columns)})", (run_id, *columns.values())
+    )
+    connection.executemany(
+        "INSERT INTO task (run_id, name, state, max_attempts, position, rule, spec) VALUES (?,?,?,?,?,?,?)",
+        _task_rows(run_id, flow.tasks),
+    )
+    connection.executemany(
+        "INSERT INTO edge (run_id, child, parent) VALUES (?,?,?)",
+        ((run_id, task.name, parent) for task in flow.tasks for parent in dict.fromkeys(task.parents)),
+    )
+    told = {"what": "created", "set": columns, "tasks": len(flow.tasks)}
+    journal.tell(EventKind.RUN, run_id, new=str(RunState.RUNNING), data=told)
+
+
+def _options(flow: FlowSpec) -> str:
+    said = {"pools": flow.pools, "downstreams": flow.downstreams, "pages": flow.pages}
+    return msgspec.json.encode(said).decode()
+
+
+def _task_rows(run_id: str, tasks: Sequence[TaskSpec]) -> Iterator[tuple[Any, ...]]:
+    encode = msgspec.json.Encoder().encode
+    pending = str(TaskState.PENDING)
+    for position, task in enumerate(tasks):
+        yield run_id, task.name, pending, task.retry.max_attempts, position, task.rule, encode(task).decode()
+
+
+# --- Promoted and claimed ------------------------------------------------------------------------------------------
+
+_PROMOTABLE = (
+    "SELECT name, generation, next_retry_at FROM task WHERE run_id = ? AND name IN ({marks}) AND state = 'PENDING'"
+    " AND NOT EXISTS (" + UNSATISFIED_PARENT + ") ORDER BY position"
+)
+
+
+def promote(journal: Journal, run_id: str, names: Iterable[str]) -> list[str]:
+    """Make READY those of ``names`` that are PENDING and whose parents, by their rule, all allow it; answer with them.
+
+    The proof and the move share a transaction. That a not-before has come is the caller's word: it has the timer.
+    """
+    promoted = []
+    for chunk in _chunks(names):
+        sql = _PROMOTABLE.format(marks=_marks(chunk))
+        for name, generation, due in journal.connection.execute(sql, (run_id, *chunk)).fetchall():
+            columns = None if due is None else {"next_retry_at": None}
+            if journal.move(run_id, name, TaskState.PENDING, TaskState.READY, generation, set=columns):
+                promoted.append(name)
+    return promoted
+
+
+def wake(journal: Journal, run_id: str, names: Iterable[str]) -> list[str]:
+    """Make READY those of ``names`` that are RETRYING or SENSING: their instant has come. Answers with them."""
+    woken = []
+    for chunk in _chunks(names):
+        rows = journal.connection.execute(
+            f"SELECT name, state, generation FROM task WHERE run_id = ? AND name IN ({_marks(chunk)})"
+            " AND state IN ('RETRYING', 'SENSING') ORDER BY position",
+            (run_id, *chunk),
+        ).fetchall()
+        for name, state, generation in rows:
+            if journal.move(run_id, name, state, TaskState.READY, generation, set={"next_retry_at": None}):
+                woken.append(name)
+    return woken
+
+
+_CLAIMABLE = (
+    "SELECT attempt, stale, first_started_at, progress_done, EXISTS (" + UNSATISFIED_PARENT + ")"
+    " FROM task WHERE run_id = ? AND name = ? AND state = 'READY' AND generation = ?"
+)
+
+
+def claim(journal: Journal, run_id: str, name: str, generation: int, token: str, attempt_row: Mapping[str, Any]) -> int:
+    """Start the next attempt of a READY task: count it, and insert its row. Answers with its number.
+
+    0: the task is not READY in this generation any more. One whose parents no longer allow it is moved to the state
+    that they leave it, so that it cannot stay READY for ever. ``attempt_row`` are further columns of the attempt.
+    """
+    found = journal.connection.execute(_CLAIMABLE, (run_id, name, generation)).fetchone()
+    if found is None:
+        return 0
+    attempts, stale, first_started_at, progress_done, held = found
+    if held:
+        reconsider(journal, run_id, name)
+        return 0
+    attempt = int(attempts) + 1
+    columns = {
+        "attempt": attempt,
+        "started_at": journal.at,
+        "ended_at": None,
+        "claim_token": token,
+    }
+    if first_started_at is None:
+        columns["first_started_at"] = journal.at
+    if stale:
+        columns["stale"] = 0  # from here on it works with what its parents made last
+    if progress_done is not None:
+        columns.update(progress_done=None, progress_total=None)
+    shown = {"generation": generation, "started_at": journal.at, **attempt_row}
+    moved = journal.move(
+        run_id,
+        name,
+        TaskState.READY,
+        TaskState.RUNNING,
+        generation,
+        set=columns,
+        attempt=attempt,
+        data={"attempt": shown},
+    )
+    if not moved:
+        return 0
+    journal.start_attempt({"run_id": run_id, "name": name, "attempt": attempt, "token": token, **shown})
+    return attempt
+
+
+_AUDIT = (
+    "SELECT name FROM task WHERE run_id = ? AND state = 'PENDING' AND (next_retry_at IS NULL OR next_retry_at <= ?)"
+    " AND NOT EXISTS (" + UNSATISFIED_PARENT + ") ORDER BY position"
+)
+
+
+def ready_audit(connection: sqlite3.Connection, run_id: str, at: int = 0) -> list[str]:
+    """Return the PENDING tasks that nothing keeps from being READY: the truth that every cache is held against.
+
+    ``at`` (microseconds UTC): tasks with a not-before count from then on.
+    """
+    return [name for (name,) in connection.execute(_AUDIT, (run_id, at))]
+
+
+# --- Read back -----------------------------------------------------------------------------------------------------
+
+_RUN_COLUMNS = tuple(field.name for field in fields(RunRow))
+_NOT_IN_TASK = ("changed_seq", "changed_at", "spec", "attempts")
+_TASK_COLUMNS = tuple(field.name for field in fields(TaskRow) if field.name not in _NOT_IN_TASK)
+_FROM_EVENTS = ("where", "deadline_at", "sigterm_at", "sigkill_at")
+_ATTEMPT_COLUMNS = tuple(field.name for field in fields(AttemptRow) if field.name not in _FROM_EVENTS)
+_STATES = {str(state): state for state in TaskState}
+
+
+@contextmanager
+def one_moment(connection: sqlite3.Connection) -> Iterator[None]:
+    """Let several SELECTs see the same state of the file; ends before anybody waits for anything."""
+    if connection.in_transaction:
+        yield
+        return
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        connection.execute("COMMIT")
+
+
+def load_fold(connection: sqlite3.Connection, run_id: str) -> RunFold:
+    """Return a run as of now; ``fold.seq`` is the latest event of the file.
+
+    Raises RefusedError where the file has no such run.
+    """
+    with one_moment(connection):
+        run = _read_run(connection, run_id)
+        (seq,) = connection.execute("SELECT coalesce(max(seq), 0) FROM event").fetchone()
+        tasks = _read_tasks(connection, run_id)
+        parents, children = _read_edges(connection, run_id, tasks)
+        _read_attempts(connection, run_id, tasks)
+        _read_ladder(connection, run_id, tasks)
+        _read_changed(connection, run_id, tasks)
+    return RunFold(run, tasks, parents, children, seq)
+
+
+def _read_run(connection: sqlite3.Connection, run_id: str) -> RunRow:
+    row = connection.execute(f"SELECT {', '.join(_RUN_COLUMNS)} FROM run WHERE run_id = ?", (run_id,)).fetchone()
+    if row is None:
+        raise RefusedError(f"there is no run {run_id!r} in this state file; `redrive runs` lists them")
+    return _run_row(row)
+
+
+def _run_row(values: Sequence[Any]) -> RunRow:
+    row = RunRow(*values)
+    row.state = RunState(row.state)
+    return row
+
+
+def _read_tasks(connection: sqlite3.Connection, run_id: str) -> dict[str, TaskRow]:
+    decode = msgspec.json.Decoder(TaskSpec).decode
+    tasks: dict[str, TaskRow] = {}
+    rows = connection.execute(
+        f"SELECT spec, {', '.join(_TASK_COLUMNS)} FROM task WHERE run_id = ? ORDER BY position, name", (run_id,)
+    )
+    for spec, *values in rows:
+        row = TaskRow(*values)
+        row.state = _STATES[row.state]
+        row.spec = decode(spec) if spec != "{}" else None
+        tasks[row.name] = row
+    return tasks
+
+
+Names = dict[str, tuple[str, ...]]
+
+
+def _read_edges(connection: sqlite3.Connection, run_id: str, tasks: Mapping[str, TaskRow]) -> tuple[Names, Names]:
+    """Parents in the order in which the flow names them where it does, children in the order of the flow."""
+    parents: dict[str, list[str]] = {name: [] for name in tasks}
+    children: dict[str, list[str]] = {name: [] for name in tasks}
+    for child, parent in connection.execute("SELECT child, parent FROM edge WHERE run_id = ?", (run_id,)):
+        parents[child].append(parent)
+    for name, found in parents.items():
+        spec = tasks[name].spec
+        if spec is not None and len(found) > 1:
+            found.sort(key=spec.parents.index if set(found) <= set(spec.parents) else None)
+        for parent in found:
+            children[parent].append(name)
+    return _frozen(parents), _frozen(children)
+
+
+def _frozen(lists: Mapping[str, list[str]]) -> Names:
+    return {name: tuple(names) for name, names in lists.items()}
+
+
+def _read_attempts(connection: sqlite3.Connection, run_id: str, tasks: Mapping[str, TaskRow]) -> None:
+    rows = connection.execute(
+        f"SELECT name, {', '.join(_ATTEMPT_COLUMNS)} FROM attempt WHERE run_id = ? ORDER BY name, attempt", (run_id,)
+    )
+    for name, *values in rows:
+        tasks[name].attempts[values[0]] = AttemptRow(*values)
+
+
+_LADDER_KINDS = (
+    EventKind.ATTEMPT_DEADLINE,
+    EventKind.ATTEMPT_STACK,
+    EventKind.ATTEMPT_SIGTERM,
+    EventKind.ATTEMPT_SIGKILL,
+)
+_LADDER = (
+    "SELECT seq, at, kind, task, attempt, data FROM event WHERE run_id = ? AND kind IN ("
+    + ", ".join(f"'{kind}'" for kind in _LADDER_KINDS)
+    + ") ORDER BY seq"
+)
+_LADDER_FIELDS = dict(zip(_LADDER_KINDS, ("deadline_at", "where", "sigterm_at", "sigkill_at"), strict=True))
+
+
+def _read_ladder(connection: sqlite3.Connection, run_id: str, tasks: Mapping[str, TaskRow]) -> None:
+    """How attempts were killed is told in events alone."""
+    for _, at, kind, name, number, data in connection.execute(_LADDER, (run_id,)):
+        attempt = tasks[name].attempts.get(number) if name in tasks else None
+        if attempt is not None:
+            value = json.loads(data).get("where") if kind == EventKind.ATTEMPT_STACK else at
+            setattr(attempt, _LADDER_FIELDS[kind], value)
+
+
+def _read_changed(connection: sqlite3.Connection, run_id: str, tasks: Mapping[str, TaskRow]) -> None:
+    rows = connection.execute(
+        "SELECT task, max(seq), at FROM event WHERE run_id = ? AND task IS NOT NULL GROUP BY task", (run_id,)
+    )
+    for name, seq, at in rows:
+        if name in tasks:
+            tasks[name].changed_seq = seq
+            tasks[name].changed_at = at
+
+
+def list_runs(connection: sqlite3.Connection) -> list[RunListing]:
+    """Return every run of the file, latest first."""
+    counts: dict[str, dict[str, int]] = {}
+    with one_moment(connection):
+        for run_id, state, count in connection.execute(
+            "SELECT run_id, state, count(*) FROM task GROUP BY run_id, state"
+        ):
+            counts.setdefault(run_id, {})[state] = count
+        rows = connection.execute(
+            f"SELECT {', '.join(_RUN_COLUMNS)} FROM run ORDER BY started_at DESC, rowid DESC"
+        ).fetchall()
+    return [RunListing(_run_row(row), counts.get(row[0], {})) for row in rows]
+
+
+def latest_run_id(connection: sqlite3.Connection) -> str | None:
+    """Return the run that was started last, None where there is none."""
+    row = connection.execute("SELECT run_id FROM run ORDER BY started_at DESC, rowid DESC LIMIT 1").fetchone()
+    return None if row is None else str(row[0])
+
+
+_EVENT_COLUMNS = ", ".join(Event._fields)
+
+
+def events_since(connection: sqlite3.Connection, seq: int, run_id: str | None = None, limit: int = 500) -> list[Event]:
+    """Return up to ``limit`` events after ``seq``, in order; with ``run_id``, of that run and of the file itself."""
+    # "+" keeps the planner on the order of seq: those who follow ask for the few latest.
+    only = "" if run_id is None else " AND (+run_id = ? OR +run_id IS NULL)"
+    values: tuple[Any, ...] = (seq, limit) if run_id is None else (seq, run_id, limit)
+    rows = connection.execute(f"SELECT {_EVENT_COLUMNS} FROM event WHERE seq > ?{only} ORDER BY seq LIMIT ?", values)
+    return [event_of(row) for row in rows]
+
+
+def event_of(row: Sequence[Any]) -> Event:
+    """Return the event that a row of the table is."""
+    return Event(*row[:-1], data=json.loads(row[-1]))
+
+
+# --- Names in queries ----------------------------------------------------------------------------------------------
+
+
+def _chunks(names: Iterable[str]) -> Iterator[list[str]]:
+    rest = list(names)
+    for start in range(0, len(rest), _NAMES_PER_QUERY):
+        yield rest[start : start + _NAMES_PER_QUERY]
+
+
+def _marks(values: Sequence[str]) -> str:
+    return ",".join("?" * len(values))
