@@ -21,3 +21,17 @@ def parse_duration(value: float | int | str) -> float:
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise ValueError(f"{value!r} is not a duration; give seconds, or text like '90s', '10m', '1h30m'")
     return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in parts)
+
+
+def spoken(duration_us: int) -> str:
+    """A duration in microseconds for sentences: ``0.4 s``, ``41 s``, ``14 min``, ``3 h 05 min``, ``2 days``."""
+    seconds = max(duration_us, 0) / 1e6
+    if seconds < 1:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{int(seconds)} s"
+    if seconds < 2 * 3600:
+        return f"{int(seconds // 60)} min"
+    if seconds < 2 * 86400:
+        return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02} min"
+    return f"{int(seconds // 86400)} days"
