@@ -1,0 +1,131 @@
+"""From what went wrong to a ``Failure``: plain data that can travel to the executor.
+
+``describe`` runs inside the attempt, where the exception still has its traceback and its causes; document 000's parent
+process could only see a text, and gave every exception the same fingerprint. The other functions describe an attempt
+that left no exception behind: an exit code, a signal, a deadline.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .classify import Verdict, classify, classify_exit, classify_signal
+from .fingerprint import (
+    fingerprint,
+    fingerprint_of_exit,
+    fingerprint_of_signal,
+    fingerprint_of_stack,
+    innermost_of_stack,
+    is_engine_path,
+    message_of,
+    type_name,
+)
+from .foreign import Facts, clipped
+from .outcome import Failure, FailureClass, Fingerprint
+from .policy import RetryPolicy
+from .rules import parse_rules
+
+MESSAGE_MAX = 2000  # characters
+TRACEBACK_MAX = 60_000
+_TRACEBACK_FRAMES_MAX = 2000
+
+Rules = Iterable[Mapping[str, Any]]
+
+
+def describe(
+    error: BaseException,
+    *,
+    project_root: str | None = None,
+    rules: Rules = (),
+    code_hash: str | None = None,
+    policy: RetryPolicy | None = None,
+) -> Failure:
+    """Describe an exception. To be called where it was caught, in the attempt's own process.
+
+    ``project_root`` is the folder of the flow; ``rules`` are the downstream's (``rules.py``); ``code_hash`` is that of
+    the task's code as it was loaded; ``policy`` adds ``retry_on`` and ``never_retry``. Raises ValueError for a bad
+    rule.
+    """
+    verdict = classify(error, rules=parse_rules(rules), policy=policy)
+    return Failure(
+        error_type=type_name(error),
+        message=clipped(message_of(error), MESSAGE_MAX),
+        failure_class=verdict.failure_class,
+        fingerprint=fingerprint(error, project_root=project_root, code_hash=code_hash),
+        traceback=clipped(traceback_of(error), TRACEBACK_MAX),
+        diagnostic=verdict.diagnostic,
+        retry_after_seconds=verdict.retry_after_seconds,
+    )
+
+
+def describe_exit(exit_code: int, *, stderr: str = "", rules: Rules = ()) -> Failure:
+    """Describe a program that ended with an exit code. ``stderr`` is the end of its error output, if it is known."""
+    facts = Facts(exit_code=exit_code)
+    lines = stderr.strip().splitlines()
+    last_line = lines[-1].strip() if lines else ""
+    return _without_exception(
+        f"exit:{exit_code}",
+        f"exit status {exit_code}" + (f": {last_line}" if last_line else ""),
+        _ruled(facts, stderr, rules, classify_exit(exit_code)),
+        fingerprint_of_exit(exit_code, last_line),
+        stderr.strip(),
+    )
+
+
+def describe_signal(
+    signal: int,
+    sender: str = "unknown",
+    *,
+    stack_text: str = "",
+    project_root: str | None = None,
+    rules: Rules = (),
+    diagnostic: str = "",
+) -> Failure:
+    """Describe a process that died by a signal. ``sender``: ``executor``, ``oom`` or ``unknown``.
+
+    ``stack_text`` is what faulthandler wrote when it crashed; ``diagnostic`` a sentence such as its memory at the end.
+    """
+    told = fingerprint_of_signal(signal, sender, stack_text, project_root)
+    verdict = _ruled(Facts(), "", rules, classify_signal(signal, sender), signal)
+    return _without_exception(f"signal:{signal}:{sender}", told.explain, verdict, told, diagnostic)
+
+
+def describe_timeout(timeout_seconds: float, stack_text: str = "", project_root: str | None = None) -> Failure:
+    """Describe an attempt that was killed at its deadline, in document 000's words."""
+    frame = innermost_of_stack(stack_text)
+    return _without_exception(
+        "timeout",
+        f"task exceeded {timeout_seconds:g}s",
+        Verdict(FailureClass.TIMEOUT, "its deadline"),
+        fingerprint_of_stack(stack_text, project_root),
+        f"it hung at {frame}" if frame is not None else "",
+    )
+
+
+def traceback_of(error: BaseException) -> str:
+    """Return the traceback without the frames through which the engine called the task."""
+    report = traceback.TracebackException.from_exception(error, limit=-_TRACEBACK_FRAMES_MAX)
+    own = [frame for frame in report.stack if not is_engine_path(frame.filename)]
+    if own:
+        report.stack = traceback.StackSummary.from_list(own)
+    return "".join(report.format())
+
+
+def _ruled(facts: Facts, message: str, rules: Rules, otherwise: FailureClass, signal: int | None = None) -> Verdict:
+    for rule in parse_rules(rules):
+        if rule.holds(facts, message, signal):
+            return Verdict(rule.failure_class, str(rule), rule.retry_after)
+    return Verdict(otherwise)
+
+
+def _without_exception(kind: str, message: str, verdict: Verdict, told: Fingerprint, diagnostic: str) -> Failure:
+    return Failure(
+        error_type=kind,
+        message=clipped(message, MESSAGE_MAX),
+        failure_class=verdict.failure_class,
+        fingerprint=told,
+        diagnostic=clipped(diagnostic) if diagnostic else None,
+        retry_after_seconds=verdict.retry_after_seconds,
+    )
