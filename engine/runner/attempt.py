@@ -1,0 +1,374 @@
+"""The executor's side of one attempt: reads what it says, and ends it when its time is over.
+
+The ladder: deadline, stack, SIGTERM to the group, grace, SIGKILL to the group and to every descendant, sweep. It is
+driven by the executor's monotonic clock and never by the task (document 000). A result that arrived before the
+SIGTERM was sent stands, even in the same instant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+
+from ..core.events import EventKind
+from ..core.outcome import Outcome
+from . import process, protocol, stack
+from .endings import Evidence, Force, lost, outcome_of
+from .oom import OutOfMemoryWatch
+from .pipes import Pipe, StackPipe
+from .protocol import AttemptOrder
+
+__all__ = ["Attempt", "AttemptListener", "AttemptOrder", "ProcessAttempt", "RunningAttempt", "Surroundings"]
+
+TAIL_BYTES = 4096
+PROCESSES_TOLD = 50
+
+
+class AttemptListener(Protocol):
+    """Hears of one attempt, in the event loop and in order. After ``ended`` nothing follows."""
+
+    def started(self, pid: int, start_ticks: int | None) -> None:
+        """Its process exists."""
+
+    def output(self, data: bytes) -> None:
+        """It wrote to stdout or stderr. Call ``pause_output`` on the attempt when this comes too fast."""
+
+    def progress(self, done: int, total: int | None) -> None:
+        """It reported how far it is; the same numbers again mean only that it is alive."""
+
+    def retried(self, data: Mapping[str, Any]) -> None:
+        """Its own code retried something."""
+
+    def quarantined(self, row: Mapping[str, Any]) -> None:
+        """It set a row aside: row_key, payload, error, fingerprint. Provisional until it succeeds."""
+
+    def step(self, kind: str, data: Mapping[str, Any]) -> None:
+        """One rung of the ladder; ``kind`` is one of EventKind.ATTEMPT_*."""
+
+    def ended(self, outcome: Outcome) -> None:
+        """It is over, and none of its processes lives."""
+
+
+class RunningAttempt(Protocol):
+    """What may be asked of an attempt while it runs."""
+
+    pid: int
+
+    def cancel(self, reason: str) -> bool:
+        """End it by the ladder, without waiting for its deadline. False: it is ending already."""
+
+    def extend(self, seconds: float) -> bool:
+        """Move its deadline. False: it has none, or it has passed."""
+
+    async def dump_stack(self) -> str:
+        """Where it stands now, as text; empty when it does not answer within 100 ms."""
+
+    def pause_output(self) -> None:
+        """Stop reading its output: it waits once its pipe is full."""
+
+    def resume_output(self) -> None:
+        """Read again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all attempts of one runner share."""
+
+    project_root: str | None
+    oom: OutOfMemoryWatch
+    on_over: Callable[[int], None]  # the number of an attempt that has ended
+
+
+class Attempt(ABC):
+    """What attempts in processes and in threads share: frames, output, the deadline."""
+
+    def __init__(
+        self, number: int, order: AttemptOrder, listener: AttemptListener, shared: Surroundings, started_at: float
+    ) -> None:
+        self.number = number
+        self.order = order
+        self.pid = 0
+        self._listener = listener
+        self._shared = shared
+        self._loop = asyncio.get_running_loop()
+        self._started_at = started_at
+        self._ending: protocol.Ending | None = None
+        self._forcing = Force.NONE  # the ladder has begun
+        self._forced = Force.NONE  # it has touched the task: what comes now is too late
+        self._reader = protocol.FrameReader(protocol.ATTEMPT_LIMIT)
+        self._progress: tuple[int, int | None] = (0, None)
+        self._tail = b""
+        self._stack = ""
+        self._over = self._loop.create_future()
+        self._ladder: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._allowed = order.spec.timeout
+
+    def _open(self, results: int, output: int) -> None:
+        self._results = Pipe(results, self._take_results, self._results_end)
+        self._output = Pipe(output, self._take_output)
+        self._arm()
+
+    # --- What it says -------------------------------------------------------------------------------------------------
+
+    def _take_results(self, data: bytes) -> None:
+        try:
+            for payload in self._reader.feed(data):
+                if not self._over.done():
+                    self._take_frame(protocol.decode_attempt_frame(payload))
+        except (protocol.ProtocolError, msgspec.DecodeError):
+            self._results.close()  # the task wrote into our pipe: nothing more can be read from it
+
+    def _take_frame(self, frame: protocol.AttemptFrame) -> None:
+        match frame:
+            case protocol.Progressed(done, total):
+                self._progress = (done, total)
+                self._listener.progress(done, total)
+            case protocol.Beat():
+                self._listener.progress(*self._progress)
+            case protocol.Retried(data):
+                self._listener.retried(data)
+            case protocol.Quarantined(row_key, payload, error, fingerprint):
+                row = {"row_key": row_key, "payload": payload, "error": error, "fingerprint": fingerprint}
+                self._listener.quarantined(row)
+            case protocol.Began(ident):
+                self._began(ident)
+            case _:
+                self._take_ending(frame)
+
+    def _take_ending(self, ending: protocol.Ending) -> None:
+        if self._forced is Force.NONE and self._ending is None:
+            self._ending = ending
+            self._disarm()
+            self._ending_came()
+
+    def _take_output(self, data: bytes) -> None:
+        self._tail = (self._tail + data)[-TAIL_BYTES:]
+        self._listener.output(data)
+
+    @abstractmethod
+    def _ending_came(self) -> None: ...
+
+    @abstractmethod
+    def _began(self, ident: int) -> None: ...
+
+    @abstractmethod
+    def _results_end(self) -> None: ...
+
+    # --- Its deadline -------------------------------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        self._disarm()
+        if self._allowed is not None:
+            self._timer = self._loop.call_at(self._started_at + self._allowed, self._deadline_passed)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _deadline_passed(self) -> None:
+        self._results.drain()  # the same instant: what is in the pipe was in time
+        self._force(Force.DEADLINE, "deadline")
+
+    def cancel(self, reason: str) -> bool:
+        """End it by the ladder. False: it is ending already."""
+        return self._force(Force.CANCEL, reason)
+
+    def extend(self, seconds: float) -> bool:
+        """Move its deadline. False: it has none, or it has passed."""
+        if self._allowed is None or self._forcing is not Force.NONE or self._ending is not None or self._over.done():
+            return False
+        self._allowed += seconds
+        self._arm()
+        return True
+
+    def _force(self, force: Force, reason: str) -> bool:
+        if self._ending is not None or self._forcing is not Force.NONE or self._over.done():
+            return False
+        self._disarm()
+        self._forcing = force
+        if force is Force.DEADLINE:
+            self._listener.step(EventKind.ATTEMPT_DEADLINE, {"timeout": self._allowed})
+        self._ladder = self._loop.create_task(self._climb(reason))
+        return True
+
+    @abstractmethod
+    async def _climb(self, reason: str) -> None:
+        """The ladder. Stops when an ending came before the task was touched."""
+
+    def _tell_stack(self, dump: str, where: str | None, **more: Any) -> None:
+        self._stack = dump
+        self._listener.step(EventKind.ATTEMPT_STACK, {"where": where, **more})
+
+    async def _ended_within(self, seconds: float) -> bool:
+        await asyncio.wait([self._over], timeout=seconds)
+        return bool(self._over.done())
+
+    # --- Its end ------------------------------------------------------------------------------------------------------
+
+    def _evidence(self, usage: Mapping[str, Any], **more: Any) -> Evidence:
+        return Evidence(
+            ending=self._ending,
+            force=self._forced,
+            is_command=self.order.spec.kind == "command",
+            timeout=self._allowed,
+            stack=self._stack,
+            output_tail=self._tail.decode("utf-8", "replace"),
+            project_root=self._shared.project_root,
+            rules=self.order.rules,
+            usage={**usage, **({"stack": self._stack} if self._stack else {})},
+            **more,
+        )
+
+    def _finish(self, outcome: Outcome) -> None:
+        self._disarm()
+        self._over.set_result(None)
+        self._output.close()
+        self._shared.on_over(self.number)
+        self._listener.ended(outcome)
+
+    def pause_output(self) -> None:
+        """Stop reading its output: it waits once its pipe is full."""
+        self._output.pause()
+
+    def resume_output(self) -> None:
+        """Read again."""
+        self._output.resume()
+
+
+class ProcessAttempt(Attempt):
+    """An attempt in a process of its own."""
+
+    def __init__(
+        self,
+        number: int,
+        order: AttemptOrder,
+        listener: AttemptListener,
+        shared: Surroundings,
+        started: protocol.Started,
+        fds: list[int],
+    ) -> None:
+        super().__init__(number, order, listener, shared, started.forked_at)
+        self.pid = started.pid
+        self._pidfd, results, output, stack_fd = fds
+        self._stack_pipe = StackPipe(stack_fd)
+        self._oom_mark = shared.oom.mark()
+        self._late_exit = False
+        self._open(results, output)
+        listener.started(started.pid, started.start_ticks)
+
+    # --- The ladder ---------------------------------------------------------------------------------------------------
+
+    async def dump_stack(self) -> str:
+        """Where it stands: frames of all its threads, or for a command its processes."""
+        if self.order.spec.kind == "command":
+            return "\n".join(_process_lines(self.pid))
+        return await self._stack_pipe.collect(lambda: process.signal_process(self._pidfd, process.STACK_SIGNAL))
+
+    async def _climb(self, reason: str) -> None:
+        dump = await self.dump_stack()
+        self._results.drain()
+        if self._ending is not None or self._over.done():
+            return
+        self._tell_stack(dump, self._where(dump), kernel=process.kernel_view(self.pid))
+        self._terminate(reason)
+        if not await self._ended_within(self.order.spec.grace_seconds):
+            self._kill(reason)
+
+    def _where(self, dump: str) -> str | None:
+        if self.order.spec.kind == "command":
+            return dump.splitlines()[-1] if dump else None
+        return stack.where(dump, self._shared.project_root) or process.kernel_view(self.pid) or None
+
+    def _terminate(self, reason: str) -> None:
+        self._forced = self._forcing
+        process.signal_group(self._pidfd, self.pid, signal.SIGTERM)
+        self._listener.step(
+            EventKind.ATTEMPT_SIGTERM, {"reason": reason, "grace_seconds": self.order.spec.grace_seconds}
+        )
+
+    def _kill(self, reason: str) -> None:
+        victims = process.descendants(self.pid)
+        process.signal_group(self._pidfd, self.pid, signal.SIGKILL)
+        process.kill_all(victims)
+        self._listener.step(EventKind.ATTEMPT_SIGKILL, {"reason": reason, "pids": [self.pid, *victims]})
+
+    # --- Its end ------------------------------------------------------------------------------------------------------
+
+    def _began(self, ident: int) -> None:
+        """Only threads say so."""
+
+    def _results_end(self) -> None:
+        """This proves nothing, the task may have closed it: the exit does."""
+
+    def _ending_came(self) -> None:
+        self._timer = self._loop.call_later(self.order.spec.grace_seconds, self._exit_is_late)
+
+    def _exit_is_late(self) -> None:
+        """Its result stands, but the process does not end: a thread that is no daemon, an exit function that hangs."""
+        self._late_exit = True
+        self._kill("late exit")
+
+    def exited(self, exited: protocol.Exited) -> None:
+        """The zygote has reaped it."""
+        for pipe in (self._results, self._output, self._stack_pipe.pipe):
+            pipe.drain()
+        if exited.signal is not None and not self._stack:
+            self._stack = self._stack_pipe.text()  # a crash wrote where it happened
+        if exited.swept:
+            self._listener.step(EventKind.ATTEMPT_SWEPT, {"pids": exited.swept, "survivors": exited.survivors})
+        killed = exited.signal == signal.SIGKILL and self._forced is Force.NONE and not self._late_exit
+        evidence = self._evidence(
+            self._usage(exited),
+            exit_code=exited.exit_code,
+            signal=exited.signal,
+            out_of_memory=killed and self._shared.oom.explains(self._oom_mark, exited.max_rss_kb),
+        )
+        self._close(outcome_of(evidence))
+
+    def _usage(self, exited: protocol.Exited) -> dict[str, Any]:
+        usage = {
+            "exit_code": exited.exit_code,
+            "signal": exited.signal,
+            "max_rss_kb": exited.max_rss_kb,
+            "cpu_user_us": exited.cpu_user_us,
+            "cpu_system_us": exited.cpu_system_us,
+            "duration_us": round((exited.exited_at - self._started_at) * 1e6),
+        }
+        return {**usage, "late_exit": True} if self._late_exit else usage
+
+    def kill(self) -> int:
+        """SIGKILL it at once, because the zygote is gone. Answers with its pidfd, to wait for."""
+        process.signal_group(self._pidfd, self.pid, signal.SIGKILL)
+        return self._pidfd
+
+    def lost(self, why: str) -> None:
+        """Nobody can reap it for us any more. A result that it had sent stands."""
+        self._results.drain()
+        self._output.drain()
+        duration_us = round((self._loop.time() - self._started_at) * 1e6)
+        if self._ending is not None:
+            self._close(outcome_of(self._evidence({"duration_us": duration_us})))
+        else:
+            self._close(lost(why, {"duration_us": duration_us}))
+
+    def _close(self, outcome: Outcome) -> None:
+        self._results.close()
+        self._stack_pipe.pipe.close()
+        os.close(self._pidfd)
+        self._finish(outcome)
+
+
+def _process_lines(pid: int) -> list[str]:
+    """The processes of a command, the shell first, the one that it waits for last."""
+    pids = [pid, *process.descendants(pid)][:PROCESSES_TOLD]
+    views = ((each, process.kernel_view(each), process.command_line(each)) for each in pids)
+    return [f"pid {each} {view}: {line}" for each, view, line in views if view]

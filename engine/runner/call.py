@@ -1,0 +1,174 @@
+"""Calls the function of a task, in a process or in a thread: arguments by name in, one ending frame out."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from ..context import Context
+from ..core.outcome import Failure, FailureClass, Fingerprint
+from ..errors import NotReady, PermanentError, SkipTask, TaskTerminated
+from . import protocol
+from .protocol import AttemptOrder
+
+Describe = Callable[[BaseException], Failure]
+RunCoroutine = Callable[[Coroutine[Any, Any, Any]], Any]
+
+CONTEXT_NAME = "ctx"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How one function wants to be called. Made once, before the fork: reading a signature is slow."""
+
+    function: Callable[..., Any]
+    parameters: tuple[tuple[str, bool], ...]  # name, and whether it may be left out
+    is_async: bool
+
+
+def plan_of(function: Callable[..., Any]) -> Plan:
+    """Read the signature. A callable without one (some written in C) is called without arguments."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return Plan(function, (), False)
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    parameters = tuple(
+        (parameter.name, parameter.default is not inspect.Parameter.empty)
+        for parameter in signature.parameters.values()
+        if parameter.kind in by_name
+    )
+    return Plan(function, parameters, inspect.iscoroutinefunction(function))
+
+
+def arguments(plan: Plan, context: Context) -> dict[str, Any]:
+    """Match parameters by name: ``ctx``, then parents, then parameters of the flow.
+
+    A parent whose name is no identifier is found under the name with ``_`` for what is not allowed in one. Raises
+    PermanentError for a name that is none of these and has no default.
+    """
+    if not plan.parameters:
+        return {}
+    known: dict[str, Any] = dict(context.params)
+    known.update({re.sub(r"\W", "_", parent): value for parent, value in context.inputs.items()})
+    known[CONTEXT_NAME] = context
+    found = {}
+    for name, optional in plan.parameters:
+        if name in known:
+            found[name] = known[name]
+        elif not optional:
+            raise PermanentError(
+                f"task {context.task!r} asks for an argument {name!r}, which is neither {CONTEXT_NAME!r}, "
+                "nor a task it comes after, nor a parameter of the flow"
+            )
+    return found
+
+
+def context_for(
+    order: AttemptOrder,
+    inputs: str,
+    *,
+    send: Callable[[protocol.Frame], None],
+    is_cancelled: Callable[[], bool],
+    describe: Describe,
+) -> Context:
+    """The context of one attempt. ``inputs`` is JSON. Parameters of the task win over those of the run."""
+    params: Mapping[str, Any] = {**order.params, **order.spec.params}
+    return Context(order, params, json.loads(inputs), send=send, is_cancelled=is_cancelled, describe=describe)
+
+
+def call(plan: Plan, context: Context, run_coroutine: RunCoroutine) -> Any:
+    """The function's return value. A coroutine is run to its end; a generator, which would do nothing, is refused."""
+    value = plan.function(**arguments(plan, context))
+    if inspect.iscoroutine(value):
+        value = run_coroutine(value)
+    if inspect.isgenerator(value) or inspect.isasyncgen(value):
+        raise PermanentError(f"task {context.task!r} is a generator: its body never ran; remove the yield")
+    return value
+
+
+def ending_of_value(order: AttemptOrder, value: object) -> protocol.Ending:
+    """What a return value means. A sensor's false answer is "look again later"."""
+    if order.spec.kind == "sensor" and not value:
+        return protocol.Deferred(None)
+    return protocol.Succeeded(_result_json(order.task, value))
+
+
+def ending_of_error(error: BaseException, describe: Describe) -> protocol.Ending:
+    """What an exception means."""
+    if isinstance(error, NotReady):
+        return protocol.Deferred(error.recheck_seconds)
+    if isinstance(error, SkipTask):
+        return protocol.Skipped(protocol.clean_text(str(error), protocol.TEXT_LIMIT))
+    if isinstance(error, TaskTerminated):
+        return protocol.Terminated()
+    if isinstance(error, SystemExit) and error.code in (None, 0):
+        return protocol.Succeeded(None)
+    return protocol.Failed(describe(error))
+
+
+def _result_json(task: str, value: object) -> str | None:
+    """The JSON text of a result; null with a line in the log when it has none. Raises PermanentError when too large."""
+    if value is None:
+        return None
+    text = _json_text(value)
+    if text is None:
+        kind = type(value).__qualname__
+        print(f"redrive: the result of {task!r} is a {kind}, which is not JSON; null is stored", file=sys.stderr)
+        return None
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > protocol.RESULT_LIMIT:
+        raise PermanentError(
+            f"task {task!r} returned {size} bytes of JSON, and at most {protocol.RESULT_LIMIT} are handed on; "
+            "write the data to a file or a table and return its name"
+        )
+    return text
+
+
+def _json_text(value: object) -> str | None:
+    """msgspec knows dates, enums and dataclasses; json knows integers of any size. None when neither can."""
+    try:
+        return msgspec.json.encode(value).decode("utf-8")
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        pass
+    try:
+        return json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        return None
+
+
+def guarded(describe: Describe) -> Describe:
+    """The same, but an exception whose text or attributes raise in their turn is still reported, and bounded."""
+
+    def described(error: BaseException) -> Failure:
+        try:
+            failure = describe(error)
+        except Exception as second:
+            failure = _undescribed(error, second)
+        return _bounded(failure)
+
+    return described
+
+
+def _undescribed(error: BaseException, second: Exception) -> Failure:
+    kind = f"{type(error).__module__}.{type(error).__qualname__}"
+    message = f"cannot be described: reading it raised {type(second).__name__}"
+    return Failure(kind, message, FailureClass.UNCLASSIFIED, Fingerprint(kind, kind, explain=kind))
+
+
+def _bounded(failure: Failure) -> Failure:
+    limit = protocol.TEXT_LIMIT
+    diagnostic = failure.diagnostic
+    return replace(
+        failure,
+        message=protocol.clean_text(failure.message, limit),
+        traceback=protocol.clean_text(failure.traceback, limit),
+        diagnostic=None if diagnostic is None else protocol.clean_text(diagnostic, limit),
+    )

@@ -1,0 +1,271 @@
+"""What runs inside a forked attempt, from the fork to ``os._exit``.
+
+Nothing that happens here may climb back into the zygote's loop, and nothing that the task does to its own process may
+reach the executor except as frames on the result pipe, bytes on the output pipe and an exit status.
+"""
+
+from __future__ import annotations
+
+import atexit
+import faulthandler
+import os
+import random
+import re
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, NoReturn
+
+from ..core.failure import describe
+from ..errors import PermanentError, TaskTerminated
+from . import command, process, protocol
+from .call import Describe, Plan, call, context_for, ending_of_error, ending_of_value, guarded
+from .protocol import AttemptOrder
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """The attempt's ends of its three pipes."""
+
+    results: int
+    output: int
+    stack: int
+
+
+@dataclass(frozen=True, slots=True)
+class FlowFacts:
+    """What the zygote knows of the flow and each attempt needs."""
+
+    plans: Mapping[str, Plan]
+    project_root: str | None  # the folder of the flow file
+    code_hash: str | None
+
+    def plan(self, task: str) -> Plan:
+        """How to call the task. Raises PermanentError when the flow as imported has no such function."""
+        try:
+            return self.plans[task]
+        except KeyError:
+            raise PermanentError(f"the flow, as it is now, has no task {task!r} with a function") from None
+
+    def describer(self, order: AttemptOrder) -> Describe:
+        """Turns an exception of this order's task into a Failure; never raises."""
+        return guarded(
+            lambda error: describe(
+                error,
+                project_root=self.project_root,
+                rules=order.rules,
+                code_hash=self.code_hash,
+                policy=order.spec.retry,
+            )
+        )
+
+
+class Termination:
+    """SIGTERM as an exception in the main thread, once, so that the task's ``finally`` blocks run."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        self.interrupt: Callable[[], bool] | None = None  # asks a running event loop to end; True: that is enough
+        self._held = 0
+        self._pending = False
+        self._main = threading.get_ident()
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """The signal handler. A second SIGTERM is ignored: the blocks of the first are still running."""
+        if self.requested:
+            return
+        self.requested = True
+        if self._held:
+            self._pending = True
+        else:
+            self._raise()
+
+    def _raise(self) -> None:
+        if self.interrupt is None or not self.interrupt():
+            raise TaskTerminated("SIGTERM")
+
+    def close(self) -> None:
+        """The task is over: from here on SIGTERM changes nothing."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Put the exception off while a frame is written, or the executor would read half of one."""
+        if threading.get_ident() != self._main:
+            yield
+            return
+        self._held += 1
+        try:
+            yield
+        finally:
+            self._held -= 1
+            if self._pending and not self._held:
+                self._pending = False
+                self._raise()
+
+
+class ResultPipe:
+    """Sends frames to the executor. A process that the task forked cannot speak in its name."""
+
+    def __init__(self, fd: int, termination: Termination) -> None:
+        self._fd = fd
+        self._termination = termination
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+
+    def send(self, frame: protocol.Frame) -> None:
+        """Write one frame. Raises OSError when the task closed the descriptor."""
+        data = protocol.encode(frame)
+        with self._termination.held(), self._lock:
+            if os.getpid() == self._pid:
+                protocol.write_all(self._fd, data)
+
+
+def detach(channels: Channels, zygote_pid: int) -> None:
+    """Become a session of our own that dies with the zygote and keeps its orphans; output goes to the pipe."""
+    os.setsid()
+    process.die_with_parent(signal.SIGKILL)
+    if os.getppid() != zygote_pid:  # it died before the line above
+        os._exit(1)
+    process.adopt_orphans()
+    os.dup2(channels.output, 1)
+    os.dup2(channels.output, 2)
+    os.close(channels.output)
+    faulthandler.enable(file=channels.stack, all_threads=True)
+    faulthandler.register(process.STACK_SIGNAL, file=channels.stack, all_threads=True, chain=False)
+
+
+def refresh() -> None:
+    """Undo what a fork shares though it should not: dice, and the zygote's own exit functions."""
+    random.seed()
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
+    atexit._clear()
+    multiprocessing_util = sys.modules.get("multiprocessing.util")
+    if multiprocessing_util is not None:
+        atexit.register(multiprocessing_util._exit_function)
+
+
+def set_environment(order: AttemptOrder) -> None:
+    """Tell the task and the programs that it starts who they are."""
+    params = {**order.params, **order.spec.params}
+    os.environ.update(
+        REDRIVE_RUN_ID=order.run_id,
+        REDRIVE_TASK=order.task,
+        REDRIVE_ATTEMPT=str(order.attempt),
+        REDRIVE_IDEMPOTENCY_KEY=order.idempotency_key,
+        **{f"REDRIVE_PARAM_{re.sub(r'[^A-Z0-9]', '_', name.upper())}": str(value) for name, value in params.items()},
+    )
+
+
+def run_attempt(start: protocol.Start, facts: FlowFacts, channels: Channels, zygote_pid: int) -> NoReturn:
+    """The whole life of the forked process. Called with all signals blocked; never returns."""
+    code = 1
+    try:
+        detach(channels, zygote_pid)
+        refresh()
+        code = _run(start, facts, channels)
+        _run_exit_functions()
+    except BaseException:  # whatever it is, it must not climb into the zygote's loop
+        traceback.print_exc()
+    finally:
+        _flush()
+        os._exit(code)
+
+
+def _run(start: protocol.Start, facts: FlowFacts, channels: Channels) -> int:
+    """Call the task and report its ending. The exit code: 0 for a success."""
+    termination = Termination()
+    pipe = ResultPipe(channels.results, termination)
+    pid = os.getpid()
+    _take_signals(termination)
+    ending = _ending(start, facts, pipe, termination)
+    if os.getpid() != pid:  # a process that the task forked came back out of the function
+        _flush()
+        os._exit(0)
+    pipe.send(ending)
+    return 0 if isinstance(ending, protocol.Succeeded) else 1
+
+
+def _take_signals(termination: Termination) -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, termination.handle)
+
+
+def _ending(start: protocol.Start, facts: FlowFacts, pipe: ResultPipe, termination: Termination) -> protocol.Ending:
+    order = start.order
+    describe_error = facts.describer(order)
+    try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        set_environment(order)
+        if order.spec.kind == "command":
+            command.become(order.spec.command or "", facts.project_root)
+        ending = _call(start, facts.plan(order.task), pipe, termination, describe_error)
+        termination.close()
+        return ending
+    except BaseException as error:
+        termination.close()
+        if termination.requested and type(error).__name__ == "CancelledError":
+            return protocol.Terminated()
+        return ending_of_error(error, describe_error)
+
+
+def _call(
+    start: protocol.Start, plan: Plan, pipe: ResultPipe, termination: Termination, describe_error: Describe
+) -> protocol.Ending:
+    context = context_for(
+        start.order,
+        start.inputs,
+        send=pipe.send,
+        is_cancelled=lambda: termination.requested,
+        describe=describe_error,
+    )
+    retrying = sys.modules.get("redrive.engine.retrying")
+    if retrying is not None:  # the flow uses it
+        retrying.set_observer(lambda data: pipe.send(protocol.Retried(data)))
+    value = call(plan, context, lambda coroutine: _run_coroutine(coroutine, termination))
+    context.flush()
+    return ending_of_value(start.order, value)
+
+
+def _run_coroutine(coroutine: Coroutine[Any, Any, Any], termination: Termination) -> Any:
+    """Run it so that SIGTERM cancels the main task, and raises only where a step of the user's code is stuck."""
+    import asyncio  # only here: attempts that need no loop do not pay for it
+
+    async def main() -> Any:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+
+        def interrupt() -> bool:
+            loop.call_soon_threadsafe(task.cancel)
+            return asyncio.current_task(loop) is None
+
+        termination.interrupt = interrupt
+        try:
+            return await coroutine
+        finally:
+            termination.interrupt = None
+
+    return asyncio.run(main())
+
+
+def _run_exit_functions() -> None:
+    """As the interpreter would at its end: join threads that are no daemons, then what the task registered."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):
+            continue  # closed or replaced by the task: there is nothing to save

@@ -1,0 +1,108 @@
+"""From what was seen of an attempt to its outcome: pure, so that every way to end is one row of a test.
+
+A frame that came in time stands, whatever happened to the process afterwards. Without one, the exit status tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from signal import SIGTERM
+from typing import Any
+
+from ..core.failure import describe_exit, describe_signal, describe_timeout
+from ..core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
+from . import protocol
+
+DIED_WITHOUT_RESULT = "child died without sending result"
+
+
+class Force(Enum):
+    """Why we ended it."""
+
+    NONE = "none"
+    DEADLINE = "deadline"
+    CANCEL = "cancel"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was seen of one attempt.
+
+    ``ending`` is a frame that came before we forced it; ``force`` is set once we have sent a signal or set a token.
+    """
+
+    ending: protocol.Ending | None = None
+    force: Force = Force.NONE
+    exit_code: int | None = None
+    signal: int | None = None
+    out_of_memory: bool = False
+    is_command: bool = False
+    timeout: float | None = None  # seconds, as it was when it passed
+    stack: str = ""
+    output_tail: str = ""
+    project_root: str | None = None
+    rules: tuple[Mapping[str, Any], ...] = ()
+    usage: Mapping[str, Any] = field(default_factory=dict)
+
+
+def outcome_of(evidence: Evidence) -> Outcome:
+    """Judge the end of an attempt whose process was reaped, or whose thread ended."""
+    if evidence.ending is not None:
+        return _told(evidence.ending, evidence)
+    if evidence.force is Force.DEADLINE:
+        return Outcome(OutcomeKind.TIMED_OUT, _timeout(evidence), usage=evidence.usage)
+    if evidence.force is Force.CANCEL:
+        return Outcome(OutcomeKind.CANCELLED, usage=evidence.usage)
+    if evidence.is_command and evidence.exit_code == 0:
+        return Outcome(OutcomeKind.SUCCESS, usage=evidence.usage)
+    return Outcome(OutcomeKind.ERROR, _death(evidence), usage=evidence.usage)
+
+
+def lost(why: str, usage: Mapping[str, Any] | None = None) -> Outcome:
+    """The process that ran it, or that knew of it, is gone: nobody knows how far it came."""
+    fingerprint = Fingerprint(strict="", loose="lost", explain=why)
+    failure = Failure("lost", why, FailureClass.UNCLASSIFIED, fingerprint)
+    return Outcome(OutcomeKind.LOST, failure, usage=usage or {})
+
+
+def _told(ending: protocol.Ending, evidence: Evidence) -> Outcome:
+    match ending:
+        case protocol.Succeeded(result):
+            return Outcome(OutcomeKind.SUCCESS, result=result, usage=evidence.usage)
+        case protocol.Failed(failure):
+            return Outcome(OutcomeKind.ERROR, failure, usage=evidence.usage)
+        case protocol.Deferred(recheck_seconds):
+            return Outcome(OutcomeKind.DEFERRED, recheck_seconds=recheck_seconds, usage=evidence.usage)
+        case protocol.Skipped():
+            return Outcome(OutcomeKind.SKIPPED, usage=evidence.usage)
+        case protocol.Terminated():  # by a SIGTERM that was not ours
+            return Outcome(OutcomeKind.ERROR, _killed(evidence, SIGTERM), usage=evidence.usage)
+
+
+def _timeout(evidence: Evidence) -> Failure:
+    failure = describe_timeout(evidence.timeout or 0, evidence.stack, evidence.project_root)
+    return replace(failure, error_type="TimeoutError")  # document 000's word for it
+
+
+def _death(evidence: Evidence) -> Failure:
+    if evidence.signal is not None:
+        return _killed(evidence, evidence.signal)
+    code = evidence.exit_code if evidence.exit_code is not None else 1
+    failure = describe_exit(code, stderr=evidence.output_tail, rules=evidence.rules)
+    if evidence.is_command:
+        return failure
+    return replace(failure, message=f"{DIED_WITHOUT_RESULT} (exit code {code})")
+
+
+def _killed(evidence: Evidence, number: int) -> Failure:
+    max_rss_kb = evidence.usage.get("max_rss_kb") or 0
+    return describe_signal(
+        number,
+        "oom" if evidence.out_of_memory else "unknown",
+        stack_text=evidence.stack,
+        project_root=evidence.project_root,
+        rules=evidence.rules,
+        diagnostic=f"it held {max_rss_kb / 1024:.0f} MiB at most" if evidence.out_of_memory else "",
+    )

@@ -1,0 +1,264 @@
+"""Facts about processes from /proc, and the few system calls that Python does not offer. Linux only.
+
+A bare pid is never trusted: it is held by a pidfd, by being our own unreaped child, or by its start time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import select
+import signal
+import time
+from collections.abc import Iterable, Iterator
+
+EXECUTOR_VARIABLE = "REDRIVE_EXECUTOR"
+STACK_SIGNAL = signal.SIGRTMIN + 3  # a realtime signal: user code that takes SIGUSR1 or SIGUSR2 does not break it
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_PIDFD_SIGNAL_PROCESS_GROUP = 4  # since Linux 6.9
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _prctl(option: int, value: int) -> None:
+    if _libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+def die_with_parent(signal_number: int) -> None:
+    """Receive this signal when the thread that forked us ends; 0 takes it back."""
+    _prctl(_PR_SET_PDEATHSIG, signal_number)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent dies, however it daemonised."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+# --- Facts ------------------------------------------------------------------------------------------------------------
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb", buffering=0) as file:
+        return file.read()
+
+
+def stat_fields(pid: int) -> list[bytes]:
+    """The fields of /proc/PID/stat from the third on (state, parent, group, session, ...). Raises OSError."""
+    return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+
+
+def start_ticks(pid: int) -> int:
+    """When the process started, in clock ticks since boot: with the boot id this tells a pid from its reuse."""
+    return int(stat_fields(pid)[19])
+
+
+def session_of(pid: int) -> int | None:
+    """The session of a process; None when it is gone."""
+    try:
+        return int(stat_fields(pid)[3])
+    except OSError:
+        return None
+
+
+def boot_id() -> str:
+    """Names this boot of the machine."""
+    return _read("/proc/sys/kernel/random/boot_id").decode("ascii").strip()
+
+
+def is_same(pid: int, ticks: int) -> bool:
+    """True if the process that started then still runs under this number (a zombie counts as gone)."""
+    try:
+        fields = stat_fields(pid)
+    except OSError:
+        return False
+    return int(fields[19]) == ticks and fields[0] != b"Z"
+
+
+def kernel_view(pid: int) -> str:
+    """State letter and wait channel where readable: "S in pipe_read"."""
+    try:
+        state = stat_fields(pid)[0].decode("ascii")
+        channel = _read(f"/proc/{pid}/wchan").decode("ascii", "replace")
+    except OSError:
+        return ""
+    return state if channel in ("", "0") else f"{state} in {channel}"
+
+
+def command_line(pid: int) -> str:
+    """The command line with spaces between its words; empty when the process is gone."""
+    try:
+        return _read(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode("utf-8", "replace").strip()
+    except OSError:
+        return ""
+
+
+def all_pids() -> Iterator[int]:
+    """Every process that /proc shows."""
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            yield int(name)
+
+
+def children(pid: int) -> list[int]:
+    """The children of all threads of a process."""
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+        return [int(child) for thread in threads for child in _read(f"/proc/{pid}/task/{thread}/children").split()]
+    except OSError:
+        return _children_by_scan(pid)
+
+
+def _children_by_scan(parent: int) -> list[int]:
+    """For kernels without CONFIG_PROC_CHILDREN, and for a process that ended while it was read."""
+    found = []
+    for pid in all_pids():
+        try:
+            if int(stat_fields(pid)[1]) == parent:
+                found.append(pid)
+        except OSError:
+            continue
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    """Children, their children, and so on; nearest first."""
+    found: list[int] = []
+    seen = {pid}
+    queue = [pid]
+    for parent in queue:
+        for child in children(parent):
+            if child not in seen:
+                seen.add(child)
+                found.append(child)
+                queue.append(child)
+    return found
+
+
+def oom_kills() -> int:
+    """How many processes the kernel has killed for want of memory since boot; 0 where it does not say."""
+    try:
+        lines = _read("/proc/vmstat").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith(b"oom_kill ")), 0)
+
+
+def memory_limit_kb() -> int | None:
+    """The memory bound of our own cgroup; None when there is none."""
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            text = _read(path).strip()
+        except OSError:
+            continue
+        if text.isdigit() and int(text) < 1 << 60:
+            return int(text) // 1024
+    return None
+
+
+def bearers(executor_id: str) -> list[int]:
+    """Processes that carry the token of an executor in the environment they were executed with."""
+    needle = f"{EXECUTOR_VARIABLE}={executor_id}".encode()
+    found = []
+    for pid in all_pids():
+        try:
+            if needle in _read(f"/proc/{pid}/environ").split(b"\0"):
+                found.append(pid)
+        except OSError:
+            continue
+    return found
+
+
+# --- Signals ----------------------------------------------------------------------------------------------------------
+
+
+def has_ended(pidfd: int) -> bool:
+    """True once the process is a zombie or gone."""
+    poller = select.poll()
+    poller.register(pidfd, select.POLLIN)
+    return bool(poller.poll(0))
+
+
+def signal_process(pidfd: int, number: int) -> bool:
+    """Signal exactly the process of the pidfd. False if it is gone."""
+    try:
+        signal.pidfd_send_signal(pidfd, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def signal_group(pidfd: int, pid: int, number: int) -> bool:
+    """Signal the process group that this process leads, or the process alone before it has made its group."""
+    try:
+        signal.pidfd_send_signal(pidfd, number, None, _PIDFD_SIGNAL_PROCESS_GROUP)
+        return True
+    except ProcessLookupError:
+        return signal_process(pidfd, number)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+    if has_ended(pidfd):
+        return False
+    try:
+        os.killpg(pid, number)  # its number is pinned: it has not ended, or its zombie is not reaped yet
+    except ProcessLookupError:
+        return signal_process(pidfd, number)
+    return True
+
+
+def kill_all(pids: Iterable[int]) -> list[int]:
+    """SIGKILL each; answers with those that were there. Only for pids that were just read from /proc."""
+    killed = []
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            continue
+        killed.append(pid)
+    return killed
+
+
+def kill_and_wait(pids: Iterable[int], seconds: float) -> list[int]:
+    """SIGKILL each and wait until they are gone, at most ``seconds`` in all. Answers with those that were there."""
+    held = {}
+    for pid in pids:
+        try:
+            held[pid] = os.pidfd_open(pid)
+        except OSError:
+            continue
+    try:
+        killed = [pid for pid, pidfd in held.items() if signal_process(pidfd, signal.SIGKILL)]
+        _wait_ended(set(held.values()), seconds)
+    finally:
+        for pidfd in held.values():
+            os.close(pidfd)
+    return killed
+
+
+def _wait_ended(pidfds: set[int], seconds: float) -> None:
+    poller = select.poll()
+    for pidfd in pidfds:
+        poller.register(pidfd, select.POLLIN)
+    limit = time.monotonic() + seconds
+    waiting = set(pidfds)
+    while waiting and (left := limit - time.monotonic()) > 0:
+        for pidfd, _ in poller.poll(left * 1000):
+            poller.unregister(pidfd)
+            waiting.discard(pidfd)
+
+
+def kill_bearers(executor_id: str, seconds: float = 5.0) -> list[int]:
+    """SIGKILL everything that carries the token until a look finds nobody. Answers with the pids killed."""
+    killed: dict[int, None] = {}
+    limit = time.monotonic() + seconds
+    while (left := limit - time.monotonic()) > 0:
+        living = [pid for pid in bearers(executor_id) if pid != os.getpid()]
+        if not living:
+            break
+        killed.update(dict.fromkeys(kill_and_wait(living, left)))
+    return list(killed)

@@ -1,0 +1,253 @@
+"""The frames between executor, zygote and attempts: msgpack behind a 4-byte length, with a bound on that length.
+
+Control frames travel on the zygote's socket. Attempt frames travel on a pipe of the attempt's own, never on its
+stdout. A bound is needed there because the code of a task can write to any descriptor, and what it scribbles must not
+be read as "four gigabytes follow".
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from ..core.outcome import Failure
+from ..core.spec import TaskSpec
+
+CONTROL_LIMIT = 256 * 1024 * 1024  # bytes: a flow of 100,000 tasks is about 40 MB
+ATTEMPT_LIMIT = 1024 * 1024
+RESULT_LIMIT = 64 * 1024  # JSON bytes of a task's return value
+TEXT_LIMIT = 64 * 1024  # characters of a traceback or a message
+
+
+class ProtocolError(Exception):
+    """What came is not a frame."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptOrder:
+    """Everything that one attempt needs to know. ``inputs``: the results of its parents, by name."""
+
+    run_id: str
+    task: str
+    attempt: int
+    generation: int
+    token: str
+    spec: TaskSpec
+    params: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    idempotency_key: str = ""
+    rules: tuple[Mapping[str, Any], ...] = ()
+
+
+class Frame(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Base of all frames: the class name is the tag."""
+
+
+# --- Executor to zygote -----------------------------------------------------------------------------------------------
+
+
+class Open(Frame, frozen=True):
+    """Import this flow. The first frame, and the only one of its kind."""
+
+    target: str
+    params: dict[str, Any]
+
+
+class Start(Frame, frozen=True):
+    """Fork an attempt. ``number`` names it in the answers; ``inputs`` is those of the order as JSON."""
+
+    number: int
+    order: AttemptOrder
+    inputs: str
+
+
+class StartHost(Frame, frozen=True):
+    """Fork the process in which tasks with ``isolation="thread"`` run."""
+
+    number: int
+
+
+# --- Zygote to executor -----------------------------------------------------------------------------------------------
+
+
+class Opened(Frame, frozen=True):
+    """The flow is imported: its FlowSpec as JSON, and what is doubtful about forking from here."""
+
+    spec: bytes
+    project_root: str
+    warnings: list[str]
+
+
+class OpenFailed(Frame, frozen=True):
+    """The flow cannot be run as it stands."""
+
+    error: str  # a class name of errors.py
+    message: str
+    traceback: str
+    cycle: list[str]
+
+
+class Started(Frame, frozen=True):
+    """The process exists. Four descriptors come with this frame: pidfd, results, output, stack."""
+
+    number: int
+    pid: int
+    start_ticks: int
+    forked_at: float  # seconds on the monotonic clock, which all processes share
+
+
+class Refused(Frame, frozen=True):
+    """The process could not be made: out of processes, memory or descriptors."""
+
+    number: int
+    message: str
+
+
+class Exited(Frame, frozen=True):
+    """The process was reaped, and nothing that it left behind is alive except ``survivors``."""
+
+    number: int
+    exit_code: int | None
+    signal: int | None
+    max_rss_kb: int
+    cpu_user_us: int
+    cpu_system_us: int
+    exited_at: float
+    swept: list[int]
+    survivors: list[int]
+
+
+# --- Executor to thread host ------------------------------------------------------------------------------------------
+
+
+class StartThread(Frame, frozen=True):
+    """Run a task in a thread. Two descriptors come with this frame: results, output."""
+
+    number: int
+    order: AttemptOrder
+    inputs: str
+
+
+class CancelThread(Frame, frozen=True):
+    """Set the thread's cancel token."""
+
+    number: int
+
+
+# --- Attempt to executor ----------------------------------------------------------------------------------------------
+
+
+class Began(Frame, frozen=True):
+    """The thread exists. ``ident`` finds it in a dump of all stacks."""
+
+    ident: int
+
+
+class Progressed(Frame, frozen=True):
+    done: int
+    total: int | None
+
+
+class Beat(Frame, frozen=True):
+    """The task says that it is alive."""
+
+
+class Retried(Frame, frozen=True):
+    """The task's own code retries inside the attempt."""
+
+    data: dict[str, Any]
+
+
+class Quarantined(Frame, frozen=True):
+    """One bad row. Provisional until the attempt succeeds, or a retried task would double it."""
+
+    row_key: str
+    payload: str
+    error: str
+    fingerprint: str | None
+
+
+class Succeeded(Frame, frozen=True):
+    result: str | None  # JSON
+
+
+class Failed(Frame, frozen=True):
+    failure: Failure
+
+
+class Deferred(Frame, frozen=True):
+    """A sensor: not yet."""
+
+    recheck_seconds: float | None
+
+
+class Skipped(Frame, frozen=True):
+    message: str
+
+
+class Terminated(Frame, frozen=True):
+    """SIGTERM came, and the task's ``finally`` blocks have run."""
+
+
+Ending = Succeeded | Failed | Deferred | Skipped | Terminated
+AttemptFrame = Began | Progressed | Beat | Retried | Quarantined | Ending
+ExecutorFrame = Open | Start | StartHost
+ZygoteFrame = Opened | OpenFailed | Started | Refused | Exited
+HostFrame = StartThread | CancelThread
+
+_encoder = msgspec.msgpack.Encoder()
+decode_attempt_frame = msgspec.msgpack.Decoder(AttemptFrame).decode
+decode_executor_frame = msgspec.msgpack.Decoder(ExecutorFrame).decode
+decode_zygote_frame = msgspec.msgpack.Decoder(ZygoteFrame).decode
+decode_host_frame = msgspec.msgpack.Decoder(HostFrame).decode
+
+
+def encode(frame: Frame) -> bytes:
+    """The frame with its length in front."""
+    payload = _encoder.encode(frame)
+    return len(payload).to_bytes(4, "big") + payload
+
+
+def clean_text(text: str, limit: int) -> str:
+    """Fit for a frame: lone surrogates written out, and the middle cut when it is too long."""
+    text = text.encode("utf-8", "backslashreplace").decode("utf-8")
+    if len(text) <= limit:
+        return text
+    half = limit // 2 - 20
+    return f"{text[:half]}\n... {len(text) - 2 * half} characters cut ...\n{text[-half:]}"
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write to a blocking descriptor until all is gone."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+class FrameReader:
+    """Cuts a stream into payloads. Holds at most one unfinished frame."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The payloads that are complete now. Raises ProtocolError when a length is out of bounds."""
+        buffer = self._buffer
+        buffer += data
+        payloads = []
+        position = 0
+        while len(buffer) - position >= 4:
+            length = int.from_bytes(buffer[position : position + 4], "big")
+            if length > self._limit:
+                raise ProtocolError(f"a frame of {length} bytes is over the bound of {self._limit}")
+            if len(buffer) - position - 4 < length:
+                break
+            payloads.append(bytes(buffer[position + 4 : position + 4 + length]))
+            position += 4 + length
+        del buffer[:position]
+        return payloads

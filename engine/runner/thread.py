@@ -1,0 +1,217 @@
+"""The thread host: one long-lived process in which tasks with ``isolation="thread"`` run, a thread for each attempt.
+
+A thread costs no fork and cannot be killed: it is asked through its cancel token (document 000, strategy B). It shares
+its environment, its working folder and its fate with its neighbours.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Coroutine
+from typing import Any, NoReturn, TextIO
+
+from ..errors import TaskTerminated
+from . import protocol
+from .call import Describe, Plan, call, context_for, ending_of_error, ending_of_value
+from .child import Channels, FlowFacts, detach, refresh
+
+RECEIVE_BYTES = 64 * 1024
+MAX_DESCRIPTORS = 16
+
+
+class _Token:
+    """Asks one thread to end."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self._loop_cancel: Any = None
+        self._lock = threading.Lock()
+
+    def set(self) -> None:
+        with self._lock:
+            self.event.set()
+            if self._loop_cancel is not None:
+                self._loop_cancel()
+
+    def bind(self, loop_cancel: Any) -> None:
+        """From now on also cancel this event loop's main task."""
+        with self._lock:
+            self._loop_cancel = loop_cancel
+
+
+class _ThreadOutput:
+    """stdout and stderr of the host: what a task's thread prints goes to its own pipe."""
+
+    encoding = "utf-8"
+    errors = "backslashreplace"
+
+    def __init__(self, host: TextIO, pipes: dict[int, int]) -> None:
+        self._host = host
+        self._pipes = pipes
+
+    def write(self, text: str) -> int:
+        fd = self._pipes.get(threading.get_ident())
+        if fd is None:
+            return self._host.write(text)
+        protocol.write_all(fd, text.encode("utf-8", "backslashreplace"))
+        return len(text)
+
+    def writelines(self, lines: list[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        self._host.flush()
+
+    def fileno(self) -> int:
+        return self._host.fileno()
+
+    def isatty(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    @property
+    def buffer(self) -> Any:
+        return self._host.buffer
+
+
+class _Attempt:
+    """One attempt in its thread."""
+
+    def __init__(
+        self, start: protocol.StartThread, facts: FlowFacts, fds: tuple[int, int], pipes: dict[int, int]
+    ) -> None:
+        self.token = _Token()
+        self._order = start.order
+        self._inputs = start.inputs
+        self._facts = facts
+        self._results, self._output = fds
+        self._pipes = pipes
+        self._lock = threading.Lock()
+
+    def start(self, when_over: Callable[[], object]) -> None:
+        """Begin. A thread that cannot be made ends the attempt as a failure."""
+        thread = threading.Thread(target=self._run, args=(when_over,), name=self._order.task, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            self._send(ending_of_error(error, self._facts.describer(self._order)))
+            self._close()
+            when_over()
+
+    def _run(self, when_over: Callable[[], object]) -> None:
+        ident = threading.get_ident()
+        self._pipes[ident] = self._output
+        try:
+            self._send(protocol.Began(ident))
+            self._send(self._ending())
+        except OSError:
+            traceback.print_exc()  # the task closed what is not its own
+        finally:
+            del self._pipes[ident]
+            self._close()
+            when_over()
+
+    def _close(self) -> None:
+        os.close(self._results)  # the executor reads "the thread has ended" from this
+        os.close(self._output)
+
+    def _send(self, frame: protocol.Frame) -> None:
+        data = protocol.encode(frame)
+        with self._lock:
+            protocol.write_all(self._results, data)
+
+    def _ending(self) -> protocol.Ending:
+        describe = self._facts.describer(self._order)
+        try:
+            return ending_of_value(self._order, self._call(self._facts.plan(self._order.task), describe))
+        except BaseException as error:
+            if self.token.event.is_set() and type(error).__name__ == "CancelledError":
+                return protocol.Terminated()
+            return ending_of_error(error, describe)
+
+    def _call(self, plan: Plan, describe: Describe) -> Any:
+        context = context_for(
+            self._order, self._inputs, send=self._send, is_cancelled=self.token.event.is_set, describe=describe
+        )
+        value = call(plan, context, self._run_coroutine)
+        context.flush()
+        return value
+
+    def _run_coroutine(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        import asyncio
+
+        async def main() -> Any:
+            loop, task = asyncio.get_running_loop(), asyncio.current_task()
+            assert task is not None
+            self.token.bind(lambda: loop.call_soon_threadsafe(task.cancel))
+            try:
+                return await coroutine
+            finally:
+                self.token.bind(None)
+
+        if self.token.event.is_set():
+            coroutine.close()
+            raise TaskTerminated("cancelled before it began")
+        return asyncio.run(main())
+
+
+class _Host:
+    """The main thread: takes orders, sets tokens."""
+
+    def __init__(self, control: socket.socket, facts: FlowFacts) -> None:
+        self._control = control
+        self._facts = facts
+        self._reader = protocol.FrameReader(protocol.CONTROL_LIMIT)
+        self._fds: list[int] = []
+        self._attempts: dict[int, _Attempt] = {}
+        self._pipes: dict[int, int] = {}  # thread ident -> its output pipe
+        sys.stdout = _ThreadOutput(sys.stdout, self._pipes)
+        sys.stderr = _ThreadOutput(sys.stderr, self._pipes)
+
+    def run(self) -> None:
+        """Serve until the executor closes its end."""
+        while True:
+            data, fds, _, _ = socket.recv_fds(self._control, RECEIVE_BYTES, MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+            if not data:
+                return
+            self._fds += fds
+            for payload in self._reader.feed(data):
+                match protocol.decode_host_frame(payload):
+                    case protocol.StartThread() as start:
+                        self._start(start)
+                    case protocol.CancelThread(number):
+                        self._cancel(number)
+
+    def _start(self, start: protocol.StartThread) -> None:
+        fds = self._fds.pop(0), self._fds.pop(0)
+        attempt = _Attempt(start, self._facts, fds, self._pipes)
+        self._attempts[start.number] = attempt
+        attempt.start(when_over=lambda: self._attempts.pop(start.number, None))
+
+    def _cancel(self, number: int) -> None:
+        attempt = self._attempts.get(number)
+        if attempt is not None:
+            attempt.token.set()
+
+
+def run_host(facts: FlowFacts, channels: Channels, zygote_pid: int) -> NoReturn:
+    """The whole life of the host, from the fork on. Called with all signals blocked; never returns."""
+    try:
+        detach(channels, zygote_pid)
+        refresh()
+        for number in (signal.SIGCHLD, signal.SIGHUP, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        _Host(socket.socket(fileno=channels.results), facts).run()
+    except BaseException:  # it must not climb into the zygote's loop
+        traceback.print_exc()
+    finally:
+        os._exit(0)

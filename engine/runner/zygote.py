@@ -1,0 +1,334 @@
+"""The process that forks: a clean, single-threaded interpreter that imported the flow once.
+
+``python -P -m redrive.engine.runner.zygote SOCKET_FD`` is how the executor starts it; ``serve`` is the same in a
+process that was forked from a program which built its flow itself.
+
+It forks an attempt for each Start, hands its descriptors to the executor, reaps it, and kills what it left behind.
+The zygote and every attempt are subreapers: whatever escapes from a living attempt comes back to that attempt, so a
+child of the zygote that the zygote did not fork belonged to an attempt that is dead, and is killed at once. When the
+executor's end of the socket closes, everything below is killed and the zygote ends.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import io
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NoReturn
+
+from . import process, protocol, thread
+from .child import Channels, FlowFacts, run_attempt
+from .importing import Loader, open_flow
+
+SWEEP_SECONDS = 1.0  # how long an exit waits for the confirmed death of what was left behind
+END_SECONDS = 5.0
+RECEIVE_BYTES = 256 * 1024
+
+#: None of these may end the zygote: its life is the executor's socket, and stopping in order is the executor's act.
+_NOT_FOR_THE_ZYGOTE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE)
+
+_Become = Callable[[Channels], NoReturn]
+
+
+class _ExecutorGone(Exception):
+    """The other end of the socket is closed."""
+
+
+@dataclass(slots=True)
+class _Exit:
+    """An attempt that is dead and reaped, while what it left behind may still be dying."""
+
+    number: int
+    pid: int
+    status: int
+    usage: tuple[int, int, int]  # max_rss_kb, cpu_user_us, cpu_system_us
+    at: float
+    swept: list[int] = field(default_factory=list)
+
+    def frame(self, survivors: list[int]) -> protocol.Exited:
+        code = os.waitstatus_to_exitcode(self.status)
+        return protocol.Exited(
+            self.number,
+            code if code >= 0 else None,
+            -code if code < 0 else None,
+            *self.usage,
+            self.at,
+            self.swept,
+            survivors,
+        )
+
+
+class _Zygote:
+    """The loop. Every blocking call in it is a ``poll``; a stalled executor stalls only its own answers."""
+
+    def __init__(self, control: socket.socket, facts: FlowFacts, reader: protocol.FrameReader) -> None:
+        self._control = control
+        self._facts = facts
+        self._reader = reader
+        self._pid = os.getpid()
+        self._numbers: dict[int, int] = {}  # pid -> number, of the living
+        self._condemned: set[int] = set()  # strangers that were killed and are not reaped yet
+        self._exits: list[_Exit] = []
+        self._exits_due = 0.0
+        self._wakeup, self._wakeup_write = _signal_wakeup()
+
+    def run(self) -> None:
+        """Serve until the executor is gone."""
+        poller = select.poll()
+        poller.register(self._control, select.POLLIN)
+        poller.register(self._wakeup, select.POLLIN)
+        try:
+            while True:
+                ready = {fd for fd, _ in poller.poll(self._patience())}
+                if self._wakeup.fileno() in ready:
+                    _drain(self._wakeup)
+                    self._reap()
+                if self._control.fileno() in ready:
+                    self._receive()
+                self._report_exits()
+        except (_ExecutorGone, BrokenPipeError, ConnectionResetError):
+            return
+
+    def _patience(self) -> float | None:
+        if not self._exits:
+            return None
+        return max(0.0, self._exits_due - time.monotonic()) * 1000
+
+    # --- Starting -----------------------------------------------------------------------------------------------------
+
+    def _receive(self) -> None:
+        data = self._control.recv(RECEIVE_BYTES)
+        if not data:
+            raise _ExecutorGone
+        for payload in self._reader.feed(data):
+            match protocol.decode_executor_frame(payload):
+                case protocol.Start() as start:
+                    self._start(start.number, os.pipe, partial(self._become_attempt, start))
+                case protocol.StartHost(number):
+                    self._start(number, _socket_pair, self._become_host)
+
+    def _become_attempt(self, start: protocol.Start, channels: Channels) -> NoReturn:
+        run_attempt(start, self._facts, channels, self._pid)
+
+    def _become_host(self, channels: Channels) -> NoReturn:
+        thread.run_host(self._facts, channels, self._pid)
+
+    def _start(self, number: int, channel: Callable[[], tuple[int, int]], become: _Become) -> None:
+        """Fork a process with its channels; ``become`` takes over in it. The executor gets the other ends."""
+        pairs: list[tuple[int, int]] = []
+        try:
+            for make in (channel, os.pipe, os.pipe):
+                pairs.append(make())
+            pid, forked_at = self._fork([ours for ours, _ in pairs], Channels(*(theirs for _, theirs in pairs)), become)
+            self._announce(number, pid, forked_at, [ours for ours, _ in pairs])
+        except OSError as error:
+            self._send(protocol.Refused(number, f"cannot start a process: {error}"))
+        finally:
+            for pair in pairs:
+                os.close(pair[0])
+                os.close(pair[1])
+
+    def _fork(self, ours: list[int], channels: Channels, become: _Become) -> tuple[int, float]:
+        """Signals are blocked around the fork: a SIGTERM for the new process waits until it can be answered."""
+        old = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        forked_at = time.monotonic()
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self._close_inherited(ours)
+                become(channels)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, old)
+        return pid, forked_at
+
+    def _close_inherited(self, ours: list[int]) -> None:
+        signal.set_wakeup_fd(-1)
+        for fd in (*ours, self._control.fileno(), self._wakeup.fileno(), self._wakeup_write.fileno()):
+            os.close(fd)
+
+    def _announce(self, number: int, pid: int, forked_at: float, ours: list[int]) -> None:
+        """Register the process and hand it over. A process that cannot be handed over is killed as a stranger."""
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError:
+            os.kill(pid, signal.SIGKILL)
+            raise
+        self._numbers[pid] = number
+        try:
+            started = protocol.Started(number, pid, process.start_ticks(pid), forked_at)
+            self._send(started, [pidfd, *ours])
+        finally:
+            os.close(pidfd)
+
+    # --- Ending -------------------------------------------------------------------------------------------------------
+
+    def _reap(self) -> None:
+        """Reap all that are dead, attempts and strangers, and condemn the children that attempts left to us."""
+        now = time.monotonic()
+        while (dead := _next_dead()) is not None:
+            number = self._numbers.pop(dead, None)
+            if number is not None:
+                _kill_group(dead)  # while its zombie still pins the number
+            _, status, usage = os.wait4(dead, 0)
+            self._condemned.discard(dead)
+            if number is not None:
+                self._exits.append(_Exit(number, dead, status, _usage(usage), now))
+                self._exits_due = now + SWEEP_SECONDS
+        self._sweep()
+
+    def _sweep(self) -> None:
+        for pid in process.children(self._pid):
+            if pid in self._numbers or pid in self._condemned:
+                continue
+            self._condemned.add(pid)
+            self._blame(pid)
+            os.kill(pid, signal.SIGKILL)  # our own unreaped child: the number cannot have been reused
+
+    def _blame(self, stranger: int) -> None:
+        """Tell which attempt left it: the one whose session it is in, else the first of those that just ended."""
+        if not self._exits:
+            return
+        session = process.session_of(stranger)
+        owner = next((exit for exit in self._exits if exit.pid == session), self._exits[0])
+        owner.swept.append(stranger)
+
+    def _report_exits(self) -> None:
+        """Report once nothing is left of what was swept, or the patience with it has ended."""
+        if not self._exits or (self._condemned and time.monotonic() < self._exits_due):
+            return
+        exits, self._exits = self._exits, []
+        for exit in exits:
+            self._send(exit.frame([pid for pid in exit.swept if pid in self._condemned]))
+
+    def _send(self, frame: protocol.Frame, fds: list[int] | None = None) -> None:
+        data = protocol.encode(frame)
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", fds))] if fds else []
+        sent = self._control.sendmsg([data], rights)
+        if sent < len(data):
+            self._control.sendall(data[sent:])
+
+
+def _socket_pair() -> tuple[int, int]:
+    ours, theirs = socket.socketpair()
+    return ours.detach(), theirs.detach()
+
+
+def _signal_wakeup() -> tuple[socket.socket, socket.socket]:
+    """A socket that becomes readable with each SIGCHLD."""
+    read, write = socket.socketpair()
+    read.setblocking(False)
+    write.setblocking(False)
+    signal.set_wakeup_fd(write.fileno(), warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    return read, write
+
+
+def _drain(wakeup: socket.socket) -> None:
+    try:
+        while wakeup.recv(4096):
+            pass
+    except BlockingIOError:
+        return
+
+
+def _next_dead() -> int | None:
+    """The pid of a dead child, left unreaped; None when all children live or there are none."""
+    try:
+        info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return None
+    return None if info is None else info.si_pid
+
+
+def _kill_group(leader: int) -> None:
+    try:
+        os.killpg(leader, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def _usage(usage: resource.struct_rusage) -> tuple[int, int, int]:
+    return usage.ru_maxrss, round(usage.ru_utime * 1e6), round(usage.ru_stime * 1e6)
+
+
+def _kill_everything(seconds: float) -> None:
+    """Kill and reap all descendants. They all come to us in the end: we are their nearest living subreaper."""
+    limit = time.monotonic() + seconds
+    while time.monotonic() < limit:
+        process.kill_all(process.descendants(os.getpid()))
+        try:
+            while os.waitpid(-1, os.WNOHANG) != (0, 0):
+                pass
+        except ChildProcessError:
+            return
+        time.sleep(0.002)  # only in this last act, where there is nothing else to do
+
+
+# --- Entry ------------------------------------------------------------------------------------------------------------
+
+
+def serve(control: socket.socket, load: Loader) -> None:
+    """Open the flow that the first frame names, then fork attempts until the executor is gone."""
+    process.adopt_orphans()
+    reader = protocol.FrameReader(protocol.CONTROL_LIMIT)
+    try:
+        request = _first_frame(control, reader)
+        imported = open_flow(request, load)
+        if isinstance(imported, protocol.OpenFailed):
+            control.sendall(protocol.encode(imported))
+            return
+        for number in _NOT_FOR_THE_ZYGOTE:
+            signal.signal(number, signal.SIG_IGN)
+        zygote = _Zygote(control, imported.facts, reader)
+        control.sendall(protocol.encode(imported.answer))
+        zygote.run()
+    except (_ExecutorGone, BrokenPipeError, ConnectionResetError):
+        pass  # nobody to tell
+    finally:
+        _kill_everything(END_SECONDS)
+
+
+def _first_frame(control: socket.socket, reader: protocol.FrameReader) -> protocol.Open:
+    while True:
+        data = control.recv(RECEIVE_BYTES)
+        if not data:
+            raise _ExecutorGone
+        for payload in reader.feed(data):
+            frame = protocol.decode_executor_frame(payload)
+            if not isinstance(frame, protocol.Open):
+                raise protocol.ProtocolError(f"the first frame is {type(frame).__name__}, not Open")
+            return frame
+
+
+def renew_streams() -> None:
+    """Line-buffered text on 1 and 2 that no character can break: a hung task must have shown what it printed."""
+    for name, fd in (("stdout", 1), ("stderr", 2)):
+        raw = io.FileIO(fd, "w", closefd=False)
+        stream = io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", "backslashreplace", line_buffering=True)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def main(arguments: list[str]) -> None:
+    """The entry of the process that the executor starts."""
+    from ..flow import load_flow
+
+    renew_streams()
+    faulthandler.register(process.STACK_SIGNAL, all_threads=True, chain=False)  # where an import hangs
+    control = socket.socket(fileno=int(arguments[1]))
+    control.set_inheritable(False)
+    serve(control, load_flow)
+
+
+if __name__ == "__main__":
+    main(sys.argv)

@@ -1,0 +1,215 @@
+"""What the executor calls: opens a flow, runs attempts of it, and says when the process that ran them is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from ..core.spec import FlowSpec
+from . import process, protocol
+from .attempt import AttemptListener, ProcessAttempt, RunningAttempt, Surroundings
+from .importing import Loaded
+from .launch import ZygoteProcess, fork_zygote, spawn_zygote
+from .oom import OutOfMemoryWatch
+from .protocol import AttemptOrder
+from .thread_client import ThreadHost
+from .zygote_link import ZygoteLink
+
+IMPORT_SECONDS = 300.0
+SWEEP_SECONDS = 5.0
+ZYGOTE_DIED = "the process that forks the attempts died"
+
+
+class Runner:
+    """Runs attempts of one flow. Made by ``spawn`` or ``fork``; all callbacks are called in the event loop.
+
+    ``on_lost()``: the zygote died, its attempts have ended as LOST, and ``open`` may be called again.
+    ``on_freed()``: a leaked thread has ended after all. ``on_output(bytes)``: what the import of the flow prints.
+    """
+
+    def __init__(self, launch: Callable[[], ZygoteProcess], executor_id: str) -> None:
+        self.executor_id = executor_id
+        self.on_lost: Callable[[], None] = _ignore
+        self.on_freed: Callable[[], None] = _ignore
+        self.on_output: Callable[[bytes], None] = lambda data: None
+        self.warnings: tuple[str, ...] = ()  # what is doubtful about forking after this flow's import
+        self._launch = launch
+        self._link: ZygoteLink | None = None
+        self._shared: Surroundings | None = None
+        self._numbers = 0
+        self._attempts: dict[int, ProcessAttempt] = {}
+        self._host: asyncio.Future[ThreadHost] | None = None
+        self._host_number = 0
+        self._losing: asyncio.Task[None] | None = None
+
+    @classmethod
+    def spawn(cls, *, environment: Mapping[str, str], keep_fds: Sequence[int] = ()) -> Runner:
+        """For a flow in a file: ``open`` starts a clean interpreter that imports it.
+
+        ``environment`` is added to that of this process and must hold REDRIVE_EXECUTOR, by which stray processes are
+        found; ``keep_fds``: descriptors that every attempt inherits (the lock).
+        """
+        return cls(partial(spawn_zygote, environment, keep_fds), environment[process.EXECUTOR_VARIABLE])
+
+    @classmethod
+    def fork(cls, flow: Loaded, *, environment: Mapping[str, str], keep_fds: Sequence[int] = ()) -> Runner:
+        """For a flow in the memory of this program: forks it now, so that closures can be tasks.
+
+        To be called before an event loop, threads or a database connection exist. A zygote that died cannot be forked
+        anew: ``open`` then raises OSError.
+        """
+        forked = [fork_zygote(flow, environment, keep_fds)]
+
+        def launch() -> ZygoteProcess:
+            if not forked:
+                raise ProcessLookupError(f"{ZYGOTE_DIED}, and with it the flow that was built in memory")
+            return forked.pop()
+
+        return cls(launch, environment[process.EXECUTOR_VARIABLE])
+
+    # --- The flow -----------------------------------------------------------------------------------------------------
+
+    async def open(
+        self,
+        target: str = "",
+        params: Mapping[str, Any] | None = None,
+        *,
+        import_seconds: float = IMPORT_SECONDS,
+    ) -> FlowSpec:
+        """Have the zygote import the flow ``file.py[:name]``, and return what it says of itself.
+
+        Raises FlowError (FlowImportError with the traceback, CycleError), OSError when no process can be started.
+        """
+        link = ZygoteLink(
+            self._launch(),
+            on_exited=self._exited,
+            on_gone=self._zygote_gone,
+            on_output=lambda data: self.on_output(data),
+        )
+        try:
+            spec, opened = await link.open(target, params or {}, import_seconds)
+        except BaseException:
+            await link.end()
+            raise
+        self.warnings = tuple(opened.warnings)
+        self._shared = Surroundings(opened.project_root, OutOfMemoryWatch(), self._forget)
+        self._link = link
+        return spec
+
+    # --- Attempts -----------------------------------------------------------------------------------------------------
+
+    async def start(self, order: AttemptOrder, listener: AttemptListener) -> RunningAttempt:
+        """Start an attempt; ``listener`` hears of it from now on. Raises OSError when no process can be started."""
+        if self._link is None or self._shared is None:
+            raise ProcessLookupError("there is no zygote: open a flow first")
+        self._numbers += 1
+        number = self._numbers
+        # JSON has integers of any size, and the parents' results came as JSON.
+        inputs, order = json.dumps(order.inputs), replace(order, inputs={})
+        if order.spec.isolation == "thread":
+            return await (await self._thread_host()).start(number, order, inputs, listener)
+        shared = self._shared
+        begun: list[ProcessAttempt] = []
+
+        def begin(started: protocol.Started, fds: list[int]) -> None:
+            attempt = ProcessAttempt(number, order, listener, shared, started, fds)
+            self._attempts[number] = attempt
+            begun.append(attempt)
+
+        await self._link.start(protocol.Start(number, order, inputs), begin)
+        return begun[0]
+
+    @property
+    def leaked_slots(self) -> int:
+        """Threads that ignored their cancel token and still run."""
+        host = self._living_host()
+        return 0 if host is None else len(host.leaked)
+
+    def _forget(self, number: int) -> None:
+        self._attempts.pop(number, None)
+
+    def _exited(self, exited: protocol.Exited) -> None:
+        attempt = self._attempts.get(exited.number)
+        if attempt is not None:
+            attempt.exited(exited)
+        elif exited.number == self._host_number:
+            self._host_died(f"the process of the tasks in threads ended ({_status(exited)})")
+
+    # --- Threads ------------------------------------------------------------------------------------------------------
+
+    async def _thread_host(self) -> ThreadHost:
+        """The host; forked with the first task that wants a thread, and again after it died."""
+        if self._host is None:
+            self._host = asyncio.ensure_future(self._start_host())
+        return await asyncio.shield(self._host)
+
+    async def _start_host(self) -> ThreadHost:
+        assert self._link is not None and self._shared is not None
+        self._numbers += 1
+        self._host_number = self._numbers
+        shared = self._shared
+        begun: list[ThreadHost] = []
+
+        def begin(started: protocol.Started, fds: list[int]) -> None:
+            begun.append(ThreadHost(started, fds, shared, on_freed=self.on_freed, on_output=self.on_output))
+
+        try:
+            await self._link.start(protocol.StartHost(self._host_number), begin)
+        except BaseException:
+            self._host = None
+            raise
+        return begun[0]
+
+    def _living_host(self) -> ThreadHost | None:
+        if self._host is None or not self._host.done() or self._host.cancelled() or self._host.exception() is not None:
+            return None
+        return self._host.result()
+
+    def _host_died(self, why: str) -> None:
+        host, self._host = self._living_host(), None
+        if host is not None:
+            host.died(why)
+
+    # --- The end ------------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Kill whatever still runs, and end the zygote. Attempts that ran end as LOST."""
+        if self._losing is not None:
+            await self._losing
+        link, self._link = self._link, None
+        if link is not None:
+            await link.end()
+            self._lose_attempts("the executor ended")
+
+    def _zygote_gone(self) -> None:
+        self._losing = asyncio.get_running_loop().create_task(self._lose())
+
+    async def _lose(self) -> None:
+        """Make sure that nothing of the dead zygote lives, then say so."""
+        link, self._link = self._link, None
+        assert link is not None
+        for attempt in self._attempts.values():
+            attempt.kill()
+        await link.end()
+        await asyncio.to_thread(process.kill_and_wait, [each.pid for each in self._attempts.values()], SWEEP_SECONDS)
+        await asyncio.to_thread(process.kill_bearers, self.executor_id, SWEEP_SECONDS)
+        self._lose_attempts(ZYGOTE_DIED)
+        self._losing = None
+        self.on_lost()
+
+    def _lose_attempts(self, why: str) -> None:
+        self._host_died(why)
+        for attempt in list(self._attempts.values()):
+            attempt.lost(why)
+
+
+def _ignore() -> None:
+    """Nobody wants to hear of it."""
+
+
+def _status(exited: protocol.Exited) -> str:
+    return f"exit code {exited.exit_code}" if exited.signal is None else f"signal {exited.signal}"
