@@ -51,7 +51,7 @@ def buses_between(rank: Sequence[int], above: Sequence[tuple[int, ...]], row: Se
     for vertex in rank:
         if above[vertex]:
             targets.setdefault(above[vertex], []).append(row[vertex])
-    buses = []
+    buses: list[Bus] = []
     for sources, feeds in targets.items():
         taps = frozenset([row[source] for source in sources])
         rows = taps.union(feeds)

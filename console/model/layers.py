@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from ...engine.core.dag import Dag
-from .buses import Bus, buses_between, order_of_tracks
+from .buses import buses_between, order_of_tracks
 
 SWEEPS = 4
 _STRAIGHT = 8.0  # how much more a line that passes a level wants to stay in its row than a task does
@@ -177,7 +178,7 @@ def _align(layers: Layers, ranks: Sequence[Sequence[int]]) -> None:
         _place(rank, _wishes(rank, layers.above, row), _weights(layers, rank), row)
     for rank in ranks[-2::-1]:
         _place(rank, _wishes(rank, layers.below, row), _weights(layers, rank), row)
-    for before, rank in zip(ranks, ranks[1:], strict=False):
+    for before, rank in pairwise(ranks):
         _place(rank, _wishes(rank, layers.above, row), _weights(layers, rank), row)
         _make_drawable(layers, before, rank)
 
@@ -237,6 +238,3 @@ def _avoid(rank: Sequence[int], avoided: set[int], row: list[int]) -> None:
             free += 1
         row[vertex] = free
         free += 1
-
-
-__all__ = ["Bus", "Layers", "lay_out"]

@@ -193,7 +193,7 @@ def _arms(rail: Rail | None, row: int, column: int, low: int, high: int, is_pare
 
 
 def _order(dag: Dag) -> list[int]:
-    """Every task after its parents, its own children soon after it, and what a begun join still misses before others."""
+    """Every task after its parents, its children soon after it, and what a begun join still misses before others."""
     waiting = [len(parents) for parents in dag.parent_numbers]
     done = bytearray(len(dag))
     begun: list[int] = []  # joins that some parent has come of, the latest last

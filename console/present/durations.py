@@ -16,7 +16,7 @@ CLOCK_CELLS = 5
 
 
 def clock(duration_us: int) -> str:
-    """Five cells: ``00:41``, ``1h04`` with a space before it, ``12h04``, ``4d03h``, `` 123d``; less than nothing is 0."""
+    """Five cells: ``00:41``, `` 1h04``, ``12h04``, ``4d03h``, `` 123d``; less than nothing is nothing."""
     seconds = max(duration_us, 0) // SECOND
     minutes, hours = seconds // 60, seconds // 3600
     if minutes < 60:

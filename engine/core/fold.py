@@ -33,6 +33,7 @@ class AttemptRow:
     failure_mode: str | None = None
     fingerprint: str | None = None
     fingerprint_loose: str | None = None
+    explain: str | None = None  # the failure in a few words: "ZeroDivisionError settle.py:87 in settle"
     exit_code: int | None = None
     signal: int | None = None
     delay_us: int | None = None

@@ -98,6 +98,7 @@ CREATE TABLE attempt (
     fingerprint   TEXT,                   -- strict: same code, same place
     fingerprint_loose TEXT,               -- the cause: for clusters, pages and history
     fingerprint_detail TEXT,              -- JSON
+    explain       TEXT,                   -- the failure in a few words: "ZeroDivisionError settle.py:87 in settle"
     exit_code     INTEGER,
     signal        INTEGER,
     delay_us      INTEGER,
