@@ -1,0 +1,267 @@
+"""Everything an operator can do, each thing once: name, keys, words, where, what it sends, the same on a shell line.
+
+Bindings, footer, help, palette and the journal's command lines are all derived from this table.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import Any
+
+from .present.text import one_line
+
+
+class Place(Enum):
+    """Where a key can be pressed."""
+
+    RUNS = "runs"
+    GRAPH = "graph"
+    TIMELINE = "timeline"
+    INBOX = "inbox"
+    LOG = "log"
+    JOURNAL = "journal"
+    DETAIL = "detail"
+
+
+class Effect(IntEnum):
+    """What a press can do at worst."""
+
+    LOOK = 0  # nothing changes but the view
+    ASK = 1  # opens a question, which the same key cannot answer
+    CHANGE = 2  # the run changes
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing that an operator can do.
+
+    Attributes:
+        name: also the id of its binding, its name in ``keys.toml`` and in the palette.
+        keys: as people write them, the one to be shown first; none: in the palette alone.
+        label: a word or two for the footer.
+        help: one sentence.
+        places: where it applies.
+        effect: the worst that a press can do.
+        act: the ``Command.act`` that it leads to.
+        rank: its place in the footer, lowest first; 0 is not shown there.
+    """
+
+    name: str
+    keys: tuple[str, ...]
+    label: str
+    help: str
+    places: frozenset[Place]
+    effect: Effect = Effect.LOOK
+    act: str | None = None
+    rank: int = 0
+
+
+EVERYWHERE = frozenset(Place)
+_RUN = EVERYWHERE - {Place.RUNS}
+_TASKS = frozenset({Place.GRAPH, Place.TIMELINE, Place.INBOX, Place.DETAIL})
+_LISTS = frozenset({Place.RUNS, Place.GRAPH, Place.TIMELINE, Place.INBOX, Place.JOURNAL})
+_MARKING = frozenset({Place.GRAPH, Place.INBOX})
+_FOLDING = frozenset({Place.GRAPH, Place.INBOX})
+_LOG = frozenset({Place.LOG})
+_GRAPH = frozenset({Place.GRAPH})
+_TIMELINE = frozenset({Place.TIMELINE})
+_LOOK, _ASK, _CHANGE = Effect.LOOK, Effect.ASK, Effect.CHANGE
+
+_CHANGING = (
+    Action(
+        "requeue",
+        ("r",),
+        "requeue",
+        "Run again: one at once, many after a look at the list.",
+        _TASKS,
+        _CHANGE,
+        "requeue",
+        10,
+    ),
+    Action(
+        "skip",
+        ("s",),
+        "skip…",
+        "Permit the failure, with a reason: the children go on without it.",
+        _TASKS,
+        _ASK,
+        "skip",
+        11,
+    ),
+    Action("undo", ("z",), "undo…", "Take back the last act that can be taken back.", _RUN, _ASK, "undo", 12),
+    Action(
+        "stop_task",
+        ("x",),
+        "stop…",
+        "Stop the running attempt; the task counts as cancelled.",
+        _TASKS,
+        _ASK,
+        "cancel",
+        50,
+    ),
+    Action(
+        "hurry",
+        ("b",),
+        "retry now",
+        "Bring the next attempt forward: back off no longer.",
+        _TASKS,
+        _CHANGE,
+        "hurry",
+        51,
+    ),
+    Action(
+        "pause",
+        ("p",),
+        "pause",
+        "Start nothing more, or start tasks again; what runs goes on.",
+        _RUN,
+        _CHANGE,
+        "pause",
+        60,
+    ),
+    Action(
+        "resume_here",
+        ("R",),
+        "resume…",
+        "Start an executor here, when the one of this run is gone.",
+        EVERYWHERE,
+        _ASK,
+        None,
+    ),
+    Action("arm", ("W",), "arm…", "Allow changes for ten minutes, when started read-only.", EVERYWHERE, _ASK, None),
+    Action(
+        "acknowledge", (), "acknowledge", "I have seen it: stop paging for this dead letter.", _TASKS, _CHANGE, "ack"
+    ),
+    Action("snooze", (), "snooze…", "Page again later.", _TASKS, _ASK, "snooze"),
+    Action("reset_breaker", (), "breaker…", "Close or open a circuit breaker by hand.", _RUN, _ASK, "breaker"),
+    Action("stop_run", (), "stop run…", "End the run: after the running tasks, or now.", _RUN, _ASK, "stop"),
+)
+
+_VIEWS = (
+    Action("view_runs", ("1",), "Runs", "Every run of this state file.", EVERYWHERE),
+    Action("view_graph", ("2",), "Graph", "The tasks and what they wait for.", EVERYWHERE),
+    Action("view_timeline", ("3",), "Timeline", "Attempts, backoffs and kills along the clock.", EVERYWHERE),
+    Action("view_inbox", ("4",), "Inbox", "What needs a decision, by cause.", EVERYWHERE),
+    Action("view_log", ("5",), "Log", "The output of the selected task.", EVERYWHERE),
+    Action("view_journal", ("6",), "Journal", "Everything that happened, and who did what.", EVERYWHERE),
+    Action("open", ("enter",), "open", "Drill in; fold or unfold a group.", EVERYWHERE, rank=20),
+    Action("back", ("escape",), "back", "Back; clear the filter; return to the present.", EVERYWHERE),
+    Action("quit", ("q",), "quit", "Back; at the top level leave the console: the run goes on.", EVERYWHERE, rank=99),
+    Action("details", ("d",), "details", "Attempts, errors and relatives of the selected task.", _RUN, rank=30),
+    Action("output", ("o",), "log", "Output of the selected attempt; again: in $PAGER.", _RUN, rank=31),
+    Action("why", ("i",), "why", "Why is it not running?", _TASKS, rank=32),
+    Action("next_pane", ("tab",), "pane", "Next pane.", EVERYWHERE),
+    Action("previous_pane", ("shift+tab",), "", "Previous pane.", EVERYWHERE),
+)
+
+_FINDING = (
+    Action("filter", ("/",), "filter", "Show only what matches; !text shows the others.", EVERYWHERE, rank=90),
+    Action("next", ("n",), "next", "Next match; without a filter, the next problem.", EVERYWHERE, rank=33),
+    Action("previous", ("N",), "", "Previous match or problem.", EVERYWHERE),
+    Action("palette", (":", "ctrl+p"), "commands", "Run any command by its name.", EVERYWHERE),
+    Action("help", ("?", "f1"), "keys", "The keys that work here.", EVERYWHERE, rank=98),
+    Action("sort", ("e",), "sort", "Change the order.", _LISTS, rank=70),
+    Action("copy", ("y",), "copy…", "Copy a name, an error, a command line or a summary.", EVERYWHERE),
+)
+
+_MARKS = (
+    Action("mark", ("space",), "mark", "Mark or unmark for an act on many.", _MARKING, rank=34),
+    Action("mark_range", ("v",), "range", "Mark from here on; again: end of the range.", _MARKING),
+    Action("mark_all", ("a",), "all", "Mark all that match.", _MARKING),
+)
+
+_SHOWING = (
+    Action("fold", ("-",), "less", "One step less detail; on the timeline, a longer span.", _FOLDING | _TIMELINE),
+    Action(
+        "unfold", ("=", "+"), "more", "One step more detail; on the timeline, a shorter span.", _FOLDING | _TIMELINE
+    ),
+    Action(
+        "follow",
+        ("f",),
+        "follow",
+        "Keep up with the end of the log, or with the running front.",
+        _GRAPH | _TIMELINE | _LOG,
+        rank=35,
+    ),
+    Action("critical_path", ("c",), "critical path", "Show what decides when the run ends.", _GRAPH | _TIMELINE),
+    Action("times", ("t",), "times", "Times as ages, or as clock times.", EVERYWHERE),
+    Action("step_back", ("[",), "", "One event back in time; Esc returns to the present.", _RUN - _LOG),
+    Action("step_forward", ("]",), "", "One event forward in time.", _RUN - _LOG),
+    Action("wrap", ("w",), "wrap", "Fold long lines, or cut them.", _LOG, rank=36),
+    Action("first_error", ("e",), "first error", "Jump to the first line that tells of an error.", _LOG, rank=37),
+    Action("redraw", ("ctrl+l",), "redraw", "Draw the screen again and read everything again.", EVERYWHERE),
+    Action("theme", (), "theme", "Change the colours.", EVERYWHERE),
+    Action("mouse", (), "mouse", "Take the mouse, or leave it to the terminal, to select text.", EVERYWHERE),
+    Action("keys", (), "keys", "List every key, and the file that changes them.", EVERYWHERE),
+)
+
+MOVES = (
+    Action("down", ("j", "down"), "", "Down.", EVERYWHERE),
+    Action("up", ("k", "up"), "", "Up.", EVERYWHERE),
+    Action("left", ("h", "left"), "", "To a predecessor, or left.", EVERYWHERE),
+    Action("right", ("l", "right"), "", "To a successor, or right.", EVERYWHERE),
+    Action("top", ("g", "home"), "", "To the first row.", EVERYWHERE),
+    Action("bottom", ("G", "end"), "", "To the last row.", EVERYWHERE),
+    Action("page_down", ("pagedown",), "", "One page down.", EVERYWHERE),
+    Action("page_up", ("pageup",), "", "One page up.", EVERYWHERE),
+    Action("half_page_down", ("ctrl+d",), "", "Half a page down.", EVERYWHERE),
+    Action("half_page_up", ("ctrl+u",), "", "Half a page up.", EVERYWHERE),
+)
+
+ACTIONS: tuple[Action, ...] = (*_CHANGING, *_VIEWS, *_FINDING, *_MARKS, *_SHOWING, *MOVES)
+BY_NAME: Mapping[str, Action] = {action.name: action for action in ACTIONS}
+
+#: Acts that the shell knows as well, and whether they name tasks.
+_SHELL_COMMANDS = {"requeue": True, "skip": True, "cancel": True, "pause": False, "unpause": False}
+_SHELL_NAMES_MAX = 50
+
+
+def actions_of(place: Place) -> Iterator[Action]:
+    """What can be done there, in the order of the table."""
+    return (action for action in ACTIONS if place in action.places)
+
+
+def footer_of(place: Place) -> list[Action]:
+    """What the footer shows there, the most wanted first."""
+    return sorted((action for action in actions_of(place) if action.rank), key=lambda action: action.rank)
+
+
+def shell_line(
+    act: str,
+    target: str,
+    run: str | None = None,
+    tasks: Sequence[str] = (),
+    reason: str = "",
+    options: Mapping[str, Any] | None = None,
+) -> str | None:
+    """The command line that does the same as a ``Command``, safe to paste; None if the shell has no such command.
+
+    Args:
+        act: ``Command.act``.
+        target: state file or ssh address.
+        tasks: names; more than fifty are said by number, unless ``options`` holds their ``fingerprint``.
+        options: ``fingerprint``, ``rate_per_second``, ``cascade``.
+    """
+    if act not in _SHELL_COMMANDS:
+        return None
+    options = options or {}
+    words = ["redrive", act]
+    fingerprint = options.get("fingerprint")
+    if _SHELL_COMMANDS[act]:
+        words += ["--fingerprint", str(fingerprint)] if fingerprint else tasks[:_SHELL_NAMES_MAX]
+    words += ["--state", target]
+    words += ["--run", run] if run else []
+    words += ["--rate", f"{options['rate_per_second']:g}/s"] if options.get("rate_per_second") else []
+    words += ["--cascade"] if options.get("cascade") else []
+    words += ["--reason", reason] if reason else []
+    line = shlex.join(_shell_words(words))
+    unnamed = 0 if fingerprint else len(tasks) - _SHELL_NAMES_MAX
+    return f"{line}  # and {unnamed} more" if unnamed > 0 else line
+
+
+def _shell_words(words: Iterable[str]) -> Iterator[str]:
+    """Names come from flows, reasons from people: neither may bring a line break or a control character with it."""
+    return (one_line(word) for word in words)

@@ -1,0 +1,129 @@
+"""What this terminal can do, as far as its environment tells; asked before anything is drawn."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+ESCAPE_DELAY_SECONDS = 0.1
+REMOTE_ESCAPE_DELAY_SECONDS = 0.25  # a sequence cut by the network must still be one; longer makes Esc itself feel dead
+
+DEFAULT_SIZE = (80, 24)
+SMALLEST_SIZE = (40, 10)
+
+_REMOTE_VARIABLES = ("SSH_CONNECTION", "SSH_CLIENT", "SSH_TTY", "MOSH_CONNECTION")
+_MONOCHROME_TERMS = ("vt52", "vt100", "vt102", "vt220", "vt320", "vt420")
+_ONE_SCREEN_TERMS = ("linux", "vt52", "vt100", "vt102")
+_COERCED_LOCALES = ("C.UTF-8", "C.utf8")
+
+
+class Colours(IntEnum):
+    """How many colours may be sent."""
+
+    NONE = 0
+    SIXTEEN = 4
+    INDEXED = 8
+    TRUE = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """What the terminal of this process can do, as far as its environment tells.
+
+    Attributes:
+        plain_because: why there can be no full screen, as one sentence for the operator; None if there can.
+        colours: what may be sent; NO_COLOR makes it NONE.
+        unicode: False if the locale asks for ASCII.
+        remote: reached over a network, so bytes and round trips cost.
+        mouse: whether the mouse is captured at the start. Not over ssh: selecting text matters more there.
+        escape_delay_seconds: how long an escape character may wait for the rest of its sequence.
+        one_screen: the terminal has no alternate screen.
+    """
+
+    plain_because: str | None = None
+    colours: Colours = Colours.SIXTEEN
+    unicode: bool = True
+    remote: bool = False
+    mouse: bool = True
+    escape_delay_seconds: float = ESCAPE_DELAY_SECONDS
+    one_screen: bool = False
+
+
+def survey(environ: Mapping[str, str] | None = None, fds: tuple[int, int, int] = (0, 1, 2)) -> Terminal:
+    """Look at the environment and at standard input, output and error (the screen is drawn on the last)."""
+    environ = original_environment() if environ is None else environ
+    term = environ.get("TERM", "")
+    remote = any(environ.get(name) for name in _REMOTE_VARIABLES)
+    return Terminal(
+        plain_because=_plain_because(term, fds),
+        colours=_colours(environ, term),
+        unicode=_unicode(environ),
+        remote=remote,
+        mouse=not remote,
+        escape_delay_seconds=_escape_delay(environ, remote),
+        one_screen=term.startswith(_ONE_SCREEN_TERMS),
+    )
+
+
+def _plain_because(term: str, fds: tuple[int, int, int]) -> str | None:
+    names = ("standard input", "standard output", "standard error")
+    for name, fd in zip(names, fds, strict=True):
+        if not _is_terminal(fd):
+            return f"{name} is not a terminal"
+    if term in ("dumb", "unknown"):
+        return f"TERM={term} cannot place text on the screen"
+    return None
+
+
+def _is_terminal(fd: int) -> bool:
+    try:
+        return os.isatty(fd)
+    except OSError:
+        return False
+
+
+def _colours(environ: Mapping[str, str], term: str) -> Colours:
+    if environ.get("NO_COLOR") or term.startswith(_MONOCHROME_TERMS):
+        return Colours.NONE
+    if environ.get("COLORTERM", "").lower() in ("truecolor", "24bit") or term.endswith("-direct"):
+        return Colours.TRUE
+    return Colours.INDEXED if "256color" in term else Colours.SIXTEEN
+
+
+def _unicode(environ: Mapping[str, str]) -> bool:
+    """By the locale of characters, as the C library picks it; ``REDRIVE_ASCII=1`` or ``=0`` has the last word."""
+    if asked := environ.get("REDRIVE_ASCII"):
+        return asked == "0"
+    locale = environ.get("LC_ALL") or environ.get("LC_CTYPE") or environ.get("LANG") or "C"
+    return locale.lower().replace("-", "").partition("@")[0].endswith("utf8")
+
+
+def _escape_delay(environ: Mapping[str, str], remote: bool) -> float:
+    """``ESCDELAY`` is in milliseconds, as ncurses has it."""
+    asked = environ.get("ESCDELAY", "")
+    if asked.isascii() and asked.isdigit() and int(asked) > 0:
+        return min(int(asked), 5000) / 1000
+    return REMOTE_ESCAPE_DELAY_SECONDS if remote else ESCAPE_DELAY_SECONDS
+
+
+def original_environment() -> Mapping[str, str]:
+    """The environment before Python coerced a C locale to UTF-8 in it (PEP 538), where the system still knows."""
+    if os.environ.get("LC_CTYPE") not in _COERCED_LOCALES:
+        return os.environ
+    try:
+        with open("/proc/self/environ", "rb") as block:
+            at_start = {os.fsdecode(item).partition("=")[0] for item in block.read().split(b"\0")}
+    except OSError:
+        return os.environ
+    return {name: value for name, value in os.environ.items() if name != "LC_CTYPE" or name in at_start}
+
+
+def size_of(fd: int) -> tuple[int, int]:
+    """Columns and rows; 80x24 where the terminal does not say."""
+    try:
+        columns, rows = os.get_terminal_size(fd)
+    except OSError:
+        return DEFAULT_SIZE
+    return (columns or DEFAULT_SIZE[0], rows or DEFAULT_SIZE[1])
