@@ -2,12 +2,12 @@
 
 The first lines say what a task set out to do and the last ones how it ended; what a runaway print leaves between is
 counted in ``attempt.output_dropped_bytes`` and dropped.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
 
-from __future__ import annotations
-
 import sqlite3
-from typing import NamedTuple
+from typing import List, NamedTuple
 
 from .journal import Journal
 
@@ -91,7 +91,7 @@ def _shorten_tail(connection: sqlite3.Connection, run_id: str, name: str, attemp
 
 def read(
     connection: sqlite3.Connection, run_id: str, name: str, attempt: int, after: int = 0, limit: int = 500
-) -> list[LogPiece]:
+) -> List[LogPiece]:
     """Return a window of the output, in order: the pieces after ``after``; below 0, the last ``limit`` ones."""
     order = "DESC" if after < 0 else "ASC"
     rows = connection.execute(
