@@ -1,11 +1,11 @@
 """redrive's engine: a durable DAG executor. It knows nothing of screens.
 
-    from redrive.engine import Flow, RetryPolicy
+from redrive.engine import Flow, RetryPolicy
 
-    flow = Flow("revenue", deadline="3h")
+flow = Flow("revenue", deadline="3h")
 
-    @flow.task(retry=RetryPolicy(max_attempts=5), timeout=30)
-    def extract_payments(): ...
+@flow.task(retry=RetryPolicy(max_attempts=5), timeout=30)
+def extract_payments(): ...
 """
 
 from __future__ import annotations

@@ -63,6 +63,14 @@ class Dag:
         return self.named(self.child_numbers[self.number[name]])
 
     @cached_property
+    def places(self) -> tuple[int, ...]:
+        """By number: the place in the topological order."""
+        places = [0] * len(self)
+        for place, number in enumerate(self.topological):
+            places[number] = place
+        return tuple(places)
+
+    @cached_property
     def levels(self) -> tuple[int, ...]:
         """By number: how many edges the longest way from a root has. Roots are on level 0."""
         level = [0] * len(self)

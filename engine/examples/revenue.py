@@ -1,6 +1,6 @@
 """Document 003's DAG: six tasks, one of which meets a flaky payments API.
 
-    redrive run revenue.py --param fail_percent=40 --param seed=7
+redrive run revenue.py --param fail_percent=40 --param seed=7
 """
 
 import random

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from . import protocol
 
-RECEIVE_BYTES = 256 * 1024
+RECEIVE_BYTES = 64 * 1024
 MAX_DESCRIPTORS = 64
 HIGH_WATER = 1024 * 1024  # bytes waiting to be sent above which a sender should wait
 

@@ -32,7 +32,7 @@ from .importing import Loader, open_flow
 
 SWEEP_SECONDS = 1.0  # how long an exit waits for the confirmed death of what was left behind
 END_SECONDS = 5.0
-RECEIVE_BYTES = 256 * 1024
+RECEIVE_BYTES = 64 * 1024
 
 #: None of these may end the zygote: its life is the executor's socket, and stopping in order is the executor's act.
 _NOT_FOR_THE_ZYGOTE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE)
@@ -187,7 +187,7 @@ class _Zygote:
         self._sweep()
 
     def _sweep(self) -> None:
-        for pid in process.children(self._pid):
+        for pid in process.own_children():
             if pid in self._numbers or pid in self._condemned:
                 continue
             self._condemned.add(pid)

@@ -355,7 +355,7 @@ def events_since(connection: sqlite3.Connection, seq: int, run_id: str | None = 
 
 def event_of(row: Sequence[Any]) -> Event:
     """Return the event that a row of the table is."""
-    return Event(*row[:-1], data=json.loads(row[-1]))
+    return Event._make((*row[:-1], json.loads(row[-1])))
 
 
 # --- Names in queries ----------------------------------------------------------------------------------------------

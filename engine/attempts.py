@@ -1,0 +1,302 @@
+"""The attempts that run now: what they say goes into the store, and how they end is settled there.
+
+One ``Sitter`` watches one attempt. Nothing that a task prints or reports waits for the disk, and nothing that ends is
+forgotten: the end of an attempt and the rest of its output are written in one transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .clock import Clock
+from .core.events import EventKind
+from .core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
+from .core.spec import TaskSpec
+from .runner.attempt import AttemptOrder, RunningAttempt
+from .runner.zygote_client import Runner
+from .store import logs
+from .store.claims import Claim
+from .store.journal import Journal
+from .store.settle import Settlement, settle
+from .store.writer import Writer
+
+STARTED_TOLD_AFTER_SECONDS = 0.05  # an attempt that is over by then never needs its pid in the file
+OUTPUT_FLUSH_SECONDS = 0.1
+OUTPUT_FLUSH_CHARACTERS = 64 * 1024
+PROGRESS_SECONDS = 0.5
+
+
+class Sitter:
+    """Watches one attempt from its claim to its settlement."""
+
+    def __init__(self, desk: AttemptDesk, claim: Claim, spec: TaskSpec) -> None:
+        self.claim = claim
+        self.spec = spec
+        self.attempt: RunningAttempt | None = None
+        self.cancelled_by: tuple[str, str] | None = None
+        self.interrupted = False
+        self._desk = desk
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._text: list[str] = []
+        self._characters = 0
+        self._flush_timer: asyncio.TimerHandle | None = None
+        self._started_timer: asyncio.TimerHandle | None = None
+        self._progress: tuple[int, int | None] | None = None
+        self._progress_timer: asyncio.TimerHandle | None = None
+
+    # --- What the runner reports -----------------------------------------------------------------------------------
+
+    def started(self, pid: int, start_ticks: int | None) -> None:
+        """The process exists."""
+        loop = self._desk.loop
+        self._started_timer = loop.call_later(STARTED_TOLD_AFTER_SECONDS, self._tell_started, pid, start_ticks)
+
+    def output(self, data: bytes) -> None:
+        """It wrote to stdout or stderr."""
+        text = self._decoder.decode(data)
+        self._text.append(text)
+        self._characters += len(text)
+        if self._characters >= OUTPUT_FLUSH_CHARACTERS:
+            self._flush_output()
+        elif self._flush_timer is None:
+            self._flush_timer = self._desk.loop.call_later(OUTPUT_FLUSH_SECONDS, self._flush_output)
+
+    def progress(self, done: int, total: int | None) -> None:
+        """It reported how far it is; told twice a second at most."""
+        self._progress = (done, total)
+        if self._progress_timer is None:
+            self._tell_progress()
+            self._progress_timer = self._desk.loop.call_later(PROGRESS_SECONDS, self._progress_again)
+
+    def retried(self, data: Mapping[str, Any]) -> None:
+        """Its own code retried something inside the attempt."""
+        self._tell(EventKind.ATTEMPT_RETRY, dict(data))
+
+    def quarantined(self, row: Mapping[str, Any]) -> None:
+        """It set a bad row aside; provisional until the attempt succeeds."""
+        claim = self.claim
+        values = (claim.run_id, claim.name, claim.attempt, str(row["row_key"]), row.get("payload"), row.get("error"))
+
+        def item(journal: Journal) -> None:
+            journal.connection.execute(
+                "INSERT INTO quarantine (run_id, name, attempt, row_key, payload, error, fingerprint, at)"
+                " VALUES (?,?,?,?,?,?,?,?)",
+                (*values, row.get("fingerprint"), journal.at),
+            )
+
+        self._desk.write(item)
+
+    def step(self, kind: str, data: Mapping[str, Any]) -> None:
+        """One rung of the ladder that ends an attempt: deadline, stack, SIGTERM, SIGKILL, sweep, leak."""
+        attempt = {"where": data["where"]} if kind == EventKind.ATTEMPT_STACK and data.get("where") else None
+        self._tell(kind, {**data, "attempt": attempt} if attempt else dict(data))
+
+    def ended(self, outcome: Outcome) -> None:
+        """It is over and none of its processes lives."""
+        for timer in (self._flush_timer, self._started_timer, self._progress_timer):
+            if timer is not None:
+                timer.cancel()
+        self._text.append(self._decoder.decode(b"", True))
+        self._desk.settle(self, outcome, self._take_text())
+
+    # --- Into the store --------------------------------------------------------------------------------------------
+
+    def _tell(self, kind: str, data: dict[str, Any]) -> None:
+        claim = self.claim
+
+        def item(journal: Journal) -> None:
+            journal.tell(kind, claim.run_id, claim.name, attempt=claim.attempt, generation=claim.generation, data=data)
+
+        self._desk.write(item)
+
+    def _tell_started(self, pid: int, start_ticks: int | None) -> None:
+        claim = self.claim
+        columns = {"pid": pid, "pid_start_ticks": start_ticks}
+
+        def item(journal: Journal) -> None:
+            journal.change_attempt(claim.run_id, claim.name, claim.attempt, columns)
+            journal.tell(
+                EventKind.ATTEMPT_STARTED,
+                claim.run_id,
+                claim.name,
+                attempt=claim.attempt,
+                generation=claim.generation,
+                data={"attempt": {"pid": pid}},
+            )
+
+        self._desk.write(item)
+
+    def _tell_progress(self) -> None:
+        if self._progress is None:
+            return
+        (done, total), self._progress = self._progress, None
+        claim = self.claim
+        columns = {"progress_done": done, "progress_total": total}
+
+        def item(journal: Journal) -> None:
+            columns["last_heartbeat_at"] = journal.at
+            journal.change(claim.run_id, claim.name, columns, attempt=claim.attempt)
+
+        self._desk.write(item)
+
+    def _progress_again(self) -> None:
+        self._progress_timer = None
+        if self._progress is not None:
+            self.progress(*self._progress)
+
+    def _take_text(self) -> str:
+        text = "".join(self._text)
+        self._text.clear()
+        self._characters = 0
+        return text
+
+    def _flush_output(self) -> None:
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+        text = self._take_text()
+        if text:
+            claim = self.claim
+            self._desk.write(lambda journal: logs.append(journal, claim.run_id, claim.name, claim.attempt, text))
+
+
+class AttemptDesk:
+    """Starts attempts, and writes what becomes of them."""
+
+    def __init__(
+        self,
+        *,
+        runner: Runner,
+        writer: Writer,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        path_seconds: Callable[[str], float],
+        deadline_at: int | None,
+        on_trouble: Callable[[BaseException], None],
+    ) -> None:
+        self.loop = loop
+        self.sitters: dict[str, Sitter] = {}
+        self._runner = runner
+        self._writer = writer
+        self._clock = clock
+        self._path_seconds = path_seconds
+        self._deadline_at = deadline_at
+        self._on_trouble = on_trouble
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def launch(
+        self,
+        claim: Claim,
+        spec: TaskSpec,
+        params: Mapping[str, Any],
+        results: Mapping[str, str | None],
+    ) -> None:
+        """Start the attempt of a claim that is committed. ``results``: JSON of the parents, by name."""
+        sitter = Sitter(self, claim, spec)
+        self.sitters[claim.name] = sitter
+        order = AttemptOrder(
+            run_id=claim.run_id,
+            task=claim.name,
+            attempt=claim.attempt,
+            generation=claim.generation,
+            token=claim.token,
+            spec=spec,
+            params=params,
+            inputs={name: None if text is None else json.loads(text) for name, text in results.items()},
+            idempotency_key=f"{claim.run_id}/{claim.name}/{claim.generation}",
+        )
+        self._keep(self._start(sitter, order))
+
+    async def _start(self, sitter: Sitter, order: AttemptOrder) -> None:
+        try:
+            sitter.attempt = await self._runner.start(order, sitter)
+        except OSError as error:  # no process, no memory, no descriptor: the machine's trouble, worth another try
+            sitter.ended(_not_started(error))
+            return
+        if sitter.cancelled_by is not None or sitter.interrupted:
+            sitter.attempt.cancel("cancelled before it started")
+
+    def cancel(self, name: str, actor: str, reason: str) -> bool:
+        """End a running attempt by the same ladder as a timeout. False: it does not run."""
+        sitter = self.sitters.get(name)
+        if sitter is None:
+            return False
+        sitter.cancelled_by = (actor, reason)
+        if sitter.attempt is not None:
+            sitter.attempt.cancel(f"cancelled by {actor}: {reason}")
+        return True
+
+    def interrupt_all(self) -> None:
+        """End every attempt because the executor stops; their tasks will run again."""
+        for sitter in self.sitters.values():
+            sitter.interrupted = True
+            if sitter.attempt is not None:
+                sitter.attempt.cancel("the executor stops")
+
+    def settle(self, sitter: Sitter, outcome: Outcome, text: str) -> None:
+        """Write the end of an attempt, with the rest of its output."""
+        self._keep(self._settle(sitter, outcome, text))
+
+    async def _settle(self, sitter: Sitter, outcome: Outcome, text: str) -> None:
+        claim, spec = sitter.claim, sitter.spec
+        actor, reason = sitter.cancelled_by or (None, None)
+
+        def item(journal: Journal) -> Settlement:
+            if text:
+                logs.append(journal, claim.run_id, claim.name, claim.attempt, text)
+            return settle(
+                journal,
+                claim,
+                spec,
+                outcome,
+                self._clock.uniform,
+                path_seconds=self._path_seconds(claim.name),
+                deadline_at=self._deadline_at,
+                interrupted=sitter.interrupted,
+            )
+
+        # The desk forgets the sitter first: the events of the settlement may start the next attempt of the same task.
+        if self.sitters.get(claim.name) is sitter:
+            del self.sitters[claim.name]
+        await self._writer.submit(item, actor=actor, reason=reason)
+
+    def write(self, item: Callable[[Journal], None]) -> None:
+        """Write something that nobody waits for."""
+        self._writer.submit(item).add_done_callback(self._check)
+
+    def _keep(self, coroutine: Any) -> None:
+        task = self.loop.create_task(coroutine)
+        self._tasks.add(task)
+        self._idle.clear()
+        task.add_done_callback(self._forget)
+        task.add_done_callback(self._check)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not self._tasks and not self.sitters:
+            self._idle.set()
+
+    def _check(self, future: asyncio.Future[Any]) -> None:
+        if not future.cancelled() and (error := future.exception()) is not None:
+            self._on_trouble(error)
+
+    async def drain(self) -> None:
+        """Wait until every attempt is settled."""
+        await self._idle.wait()
+
+
+def _not_started(error: OSError) -> Outcome:
+    name = type(error).__name__
+    failure = Failure(
+        error_type=name,
+        message=f"its process could not be started: {error}",
+        failure_class=FailureClass.TRANSIENT,
+        fingerprint=Fingerprint(strict=f"start:{error.errno}", loose="start", explain=f"{name} before it started"),
+    )
+    return Outcome(OutcomeKind.ERROR, failure)

@@ -1,0 +1,162 @@
+"""The executor's ear: a UNIX socket beside the state file where operators' commands arrive, one JSON object a line.
+
+Each command is one transaction through ``store/operator.py``, the same functions that a commander uses under the lock
+when no executor lives. Only what needs the living executor is done here: ending a running attempt, stopping, presence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from .core.events import EventKind
+from .store import operator
+from .store.journal import Journal
+
+if TYPE_CHECKING:
+    from .executor import RunLoop
+
+LINE_BYTES_MAX = 16 * 1024 * 1024  # a frozen list of 10,000 targets is well below
+SOCKET_MODE = 0o600
+
+Answer = dict[str, Any]
+
+
+def socket_path(state_path: str) -> str:
+    """Where the executor of a state file listens."""
+    return state_path + ".sock"
+
+
+class CommandServer:
+    """Listens while the executor lives."""
+
+    def __init__(self, run_loop: RunLoop, state_path: str) -> None:
+        self._run_loop = run_loop
+        self._path = socket_path(state_path)
+        self._server: asyncio.AbstractServer | None = None
+        self._present: dict[asyncio.StreamWriter, str] = {}
+        self._conversations: set[asyncio.Task[None]] = set()
+
+    @property
+    def present(self) -> list[str]:
+        """Who is attached."""
+        return sorted(self._present.values())
+
+    async def start(self) -> None:
+        """Listen. A socket that a dead executor left behind is replaced: the lock says that nobody else is alive."""
+        directory = os.open(os.path.dirname(os.path.abspath(self._path)), os.O_PATH | os.O_DIRECTORY)
+        try:
+            # Through the descriptor of the folder, because the path of a socket may have 107 bytes only.
+            short = f"/proc/self/fd/{directory}/{os.path.basename(self._path)}"
+            if os.path.lexists(self._path):
+                os.unlink(self._path)
+            mask = os.umask(0o777 & ~SOCKET_MODE)
+            try:
+                self._server = await asyncio.start_unix_server(self._converse, short, limit=LINE_BYTES_MAX)
+            finally:
+                os.umask(mask)
+        finally:
+            os.close(directory)
+
+    async def close(self) -> None:
+        """Hang up on everybody and remove the socket."""
+        if self._server is not None:
+            self._server.close()
+        for conversation in list(self._conversations):
+            conversation.cancel()
+        if self._conversations:
+            await asyncio.wait(self._conversations)
+        if os.path.lexists(self._path):
+            os.unlink(self._path)
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._conversations.add(task)
+        try:
+            while line := await reader.readline():
+                answer = await self._answer(line, writer)
+                writer.write(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
+                await writer.drain()
+        except (ConnectionError, asyncio.CancelledError, ValueError):
+            pass  # hung up, or a line over the limit: nothing was applied that was not answered
+        finally:
+            self._conversations.discard(task)
+            self._leave(writer)
+            writer.close()
+
+    async def _answer(self, line: bytes, writer: asyncio.StreamWriter) -> Answer:
+        try:
+            command = json.loads(line)
+            act = command["act"]
+        except (ValueError, KeyError, TypeError):
+            return {"ok": False, "message": "that is not a command: one JSON object a line with an 'act'"}
+        special = _SPECIAL.get(act)
+        if special is not None:
+            return await special(self, command, writer)
+        return await self._apply(command)
+
+    async def _apply(self, command: dict[str, Any]) -> Answer:
+        run_loop = self._run_loop
+        answer: Answer = await run_loop.submit(
+            lambda journal: operator.apply(journal, command),
+            actor=command.get("actor"),
+            reason=command.get("reason"),
+            command_id=command.get("id"),
+        )
+        if command["act"] == "cancel":
+            self._end_running(command, answer)
+        return answer
+
+    def _end_running(self, command: dict[str, Any], answer: Answer) -> None:
+        """What ``operator`` answers with "running" is ours to end; its CANCELLED comes when its process is gone."""
+        for result in answer.get("results", ()):
+            if result[1] == "running":
+                cancelled = self._run_loop.desk.cancel(
+                    result[0], str(command.get("actor") or ""), str(command.get("reason") or "")
+                )
+                result[1] = "done" if cancelled else "refused"
+                result[2] = "ending it: SIGTERM, grace, SIGKILL" if cancelled else "it has just ended"
+        answer["ok"] = any(result[1] == "done" for result in answer.get("results", ()))
+
+    # --- What only a living executor can do ------------------------------------------------------------------------
+
+    async def _hello(self, command: dict[str, Any], writer: asyncio.StreamWriter) -> Answer:
+        actor = str(command.get("actor") or "somebody")
+        if writer not in self._present:
+            self._present[writer] = actor
+            self._tell_presence("attach", actor)
+        return {"ok": True, "message": "hello", "executor_id": self._run_loop.executor_id, "present": self.present}
+
+    def _leave(self, writer: asyncio.StreamWriter) -> None:
+        actor = self._present.pop(writer, None)
+        if actor is not None:
+            self._tell_presence("detach", actor)
+            self._run_loop.wake()
+
+    def _tell_presence(self, what: str, actor: str) -> None:
+        present = self.present
+        run_id = self._run_loop.fold.run.run_id
+
+        def item(journal: Journal) -> None:
+            journal.actor = actor
+            journal.tell(EventKind.OPERATOR, run_id, data={"what": what, "present": present})
+
+        self._run_loop.desk.write(item)
+
+    async def _ping(self, command: dict[str, Any], writer: asyncio.StreamWriter) -> Answer:
+        return {"ok": True, "message": "pong", "executor_id": self._run_loop.executor_id, "pid": os.getpid()}
+
+    async def _stop(self, command: dict[str, Any], writer: asyncio.StreamWriter) -> Answer:
+        how = str((command.get("options") or {}).get("how") or "drain")
+        if how not in ("drain", "now"):
+            return {"ok": False, "message": f"stop how? 'drain' or 'now', not {how!r}"}
+        self._run_loop.stop(how)
+        running = len(self._run_loop.desk.sitters)
+        word = "ending" if how == "now" else "waiting for"
+        return {"ok": True, "message": f"stopping: {word} {running} running task{'' if running == 1 else 's'}"}
+
+
+_SPECIAL = {"hello": CommandServer._hello, "ping": CommandServer._ping, "stop": CommandServer._stop}

@@ -1,0 +1,95 @@
+"""What the executor's loop writes between attempts: it starts some, ends the run, or moves instants with the clock."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.events import EventKind
+from ..core.run_state import RunVerdict
+from ..core.spec import TaskSpec
+from ..core.states import RunState
+from . import runs
+from .journal import Journal
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Which attempt this is: the token says whether the task still waits for it."""
+
+    run_id: str
+    name: str
+    attempt: int
+    generation: int
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimOrder:
+    """A task to be claimed, in the generation in which the executor saw it."""
+
+    name: str
+    generation: int
+    spec: TaskSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Claimant:
+    """Who claims: columns that every attempt of an executor shares."""
+
+    executor_id: str
+    host: str
+    code_hash: str | None
+
+
+def dispatch(
+    journal: Journal, run_id: str, promote: Iterable[str], orders: Sequence[ClaimOrder], claimant: Claimant
+) -> list[Claim]:
+    """Make READY all whose parents allow it, and start those of ``orders`` that are READY then, in one transaction."""
+    names = [order.name for order in orders]
+    runs.promote(journal, run_id, dict.fromkeys([*promote, *names]))
+    runs.wake(journal, run_id, names)
+    claims = (_claim(journal, run_id, order, claimant) for order in orders)
+    return [claim for claim in claims if claim is not None]
+
+
+def _claim(journal: Journal, run_id: str, order: ClaimOrder, claimant: Claimant) -> Claim | None:
+    token = uuid.uuid4().hex[:16]
+    spec = order.spec
+    columns: dict[str, Any] = {
+        "executor_id": claimant.executor_id,
+        "host": claimant.host,
+        "code_hash": claimant.code_hash,
+        "timeout_us": None if spec.timeout is None else round(spec.timeout * 1e6),
+        "grace_us": round(spec.grace_seconds * 1e6),
+    }
+    attempt = runs.claim(journal, run_id, order.name, order.generation, token, columns)
+    return Claim(run_id, order.name, attempt, order.generation, token) if attempt else None
+
+
+def write_verdict(journal: Journal, run_id: str, verdict: RunVerdict) -> None:
+    """Mark a run blocked, or end it."""
+    if verdict.blocked:
+        journal.change_run(run_id, "blocked", {"blocked_since": journal.at})
+        return
+    journal.change_run(
+        run_id,
+        "ended",
+        {"state": str(verdict.state), "ended_at": journal.at, "blocked_since": None},
+        old=str(RunState.RUNNING),
+        new=str(verdict.state),
+    )
+
+
+def shift_instants(journal: Journal, run_id: str, jump_us: int) -> None:
+    """The wall clock moved: stored due times move with it, so that the remaining wait stays what it was."""
+    rows = journal.connection.execute(
+        "SELECT name, next_retry_at FROM task WHERE run_id = ? AND next_retry_at IS NOT NULL"
+        " AND state IN ('RETRYING', 'SENSING', 'PENDING')",
+        (run_id,),
+    ).fetchall()
+    for name, due_at in rows:
+        journal.change(run_id, name, {"next_retry_at": due_at + jump_us})
+    journal.tell(EventKind.CLOCK, run_id, data={"moved_us": jump_us, "tasks": len(rows)})

@@ -1,0 +1,86 @@
+"""A run is taken up with a flow that may have changed since: what is new joins, what is gone must be over.
+
+Finished work is never touched. A task that is still to be done gets the specification of today: that is how a fixed
+timeout or a fixed command reaches a run that failed tonight.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from ..core.events import EventKind
+from ..core.fold import RunFold
+from ..core.spec import FlowSpec, TaskSpec
+from ..core.states import MOVING, TaskState
+from ..errors import FlowError
+from .journal import Journal
+
+NAMES_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What a flow file says now against what the run was made of. Names in the order of the flow."""
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.changed)
+
+
+def compare(fold: RunFold, flow: FlowSpec) -> Difference:
+    """Compare. Raises FlowError where a task is gone that the run still has to do."""
+    specs = {spec.name: spec for spec in flow.tasks}
+    gone = [row for name, row in fold.tasks.items() if name not in specs]
+    unfinished = [row.name for row in gone if row.state in MOVING or row.state is TaskState.DEAD_LETTER]
+    if unfinished:
+        shown = ", ".join(repr(name) for name in unfinished[:NAMES_SHOWN])
+        more = f" and {len(unfinished) - NAMES_SHOWN} more" if len(unfinished) > NAMES_SHOWN else ""
+        raise FlowError(
+            f"run {fold.run.run_id!r} still has to do {shown}{more}, which the flow file does not define any more;"
+            " bring them back, or skip or cancel them first"
+        )
+    return Difference(
+        added=tuple(name for name in specs if name not in fold.tasks),
+        changed=tuple(name for name, spec in specs.items() if _differs(fold, spec)),
+        removed=tuple(row.name for row in gone),
+    )
+
+
+def _differs(fold: RunFold, spec: TaskSpec) -> bool:
+    row = fold.tasks.get(spec.name)
+    return row is not None and row.spec != spec and row.state is not TaskState.SUCCESS
+
+
+def write(journal: Journal, run_id: str, flow: FlowSpec, difference: Difference) -> None:
+    """Bring the rows up to the flow of today, and tell it in one event."""
+    encode = msgspec.json.Encoder().encode
+    touched = set(difference.added) | set(difference.changed)
+    for position, spec in enumerate(flow.tasks):
+        if spec.name not in touched:
+            continue
+        text = encode(spec).decode()
+        values = (spec.retry.max_attempts, position, spec.rule, text, run_id, spec.name)
+        if spec.name in difference.added:
+            journal.connection.execute(
+                "INSERT INTO task (max_attempts, position, rule, spec, run_id, name, state)"
+                " VALUES (?,?,?,?,?,?,'PENDING')",
+                values,
+            )
+        else:
+            journal.connection.execute(
+                "UPDATE task SET max_attempts = ?, position = ?, rule = ?, spec = ? WHERE run_id = ? AND name = ?",
+                values,
+            )
+        journal.connection.execute("DELETE FROM edge WHERE run_id = ? AND child = ?", (run_id, spec.name))
+        journal.connection.executemany(
+            "INSERT INTO edge (run_id, child, parent) VALUES (?,?,?)",
+            [(run_id, spec.name, parent) for parent in spec.parents],
+        )
+    told = {"what": "flow-changed", "added": list(difference.added), "changed": list(difference.changed)}
+    journal.connection.execute("UPDATE run SET code_hash = ? WHERE run_id = ?", (flow.code_hash, run_id))
+    journal.tell(EventKind.RUN, run_id, data={**told, "set": {"code_hash": flow.code_hash}})

@@ -1,0 +1,306 @@
+"""The end of an attempt, written: read the task's history, decide, move, and tell it, all in one transaction.
+
+The decision is made where the row cannot move under it: on the writer, between BEGIN and COMMIT.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..core.decide import (
+    Cancel,
+    DeadLetter,
+    Decision,
+    Fail,
+    History,
+    Interrupt,
+    Retry,
+    Sense,
+    Skip,
+    Succeed,
+    Uniform,
+    decide,
+)
+from ..core.events import EventKind
+from ..core.outcome import Failure, FailureClass, FailureMode, Outcome, OutcomeKind
+from ..core.spec import TaskSpec
+from ..core.states import DeadLetterKind, SkipCause, TaskState
+from .claims import Claim
+from .history import healed_count
+from .journal import Journal
+from .pages import page
+from .propagation import cascade_skip, propagate_failure
+
+ERROR_SUMMARY_CHARACTERS = 200  # task.error, as document 003 has it; the whole story is in the attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What became of an ended attempt. ``decision`` is None where it came too late to matter."""
+
+    decision: Decision | None
+
+
+def settle(
+    journal: Journal,
+    claim: Claim,
+    spec: TaskSpec,
+    outcome: Outcome,
+    uniform: Uniform,
+    *,
+    path_seconds: float = 0.0,
+    deadline_at: int | None = None,
+    interrupted: bool = False,
+) -> Settlement:
+    """Write the end of an attempt. ``interrupted``: the executor ended it because it stops itself."""
+    history = read_history(journal.connection, claim, spec, outcome.failure)
+    history = replace(history, path_seconds=path_seconds, deadline_at=deadline_at)
+    if interrupted and outcome.kind is OutcomeKind.CANCELLED:
+        decision: Decision = Interrupt()
+    else:
+        decision = decide(history, outcome, spec.retry, journal.at, uniform)
+    if not write_decision(journal, claim, spec, outcome, decision, history):
+        _tell_late(journal, claim, outcome)
+        return Settlement(None)
+    return Settlement(decision)
+
+
+def write_decision(
+    journal: Journal, claim: Claim, spec: TaskSpec, outcome: Outcome, decision: Decision, history: History
+) -> bool:
+    """Move the task as decided, close the attempt's row, carry the consequences. False: it came too late."""
+    attempt = attempt_columns(journal.at, outcome, decision)
+    state, columns, data = _COLUMNS[type(decision)](journal, decision, outcome, history)
+    columns["claim_token"] = None
+    data["attempt"] = {column: value for column, value in attempt.items() if column not in LONG_TEXTS}
+    moved = journal.move(
+        claim.run_id,
+        claim.name,
+        TaskState.RUNNING,
+        state,
+        claim.generation,
+        set=columns,
+        attempt=claim.attempt,
+        token=claim.token,
+        data=data,
+    )
+    if not moved:
+        return False
+    journal.change_attempt(claim.run_id, claim.name, claim.attempt, attempt)
+    _carry(journal, claim, spec, decision, outcome)
+    return True
+
+
+def _carry(journal: Journal, claim: Claim, spec: TaskSpec, decision: Decision, outcome: Outcome) -> None:
+    """What follows from a decision beyond the task itself."""
+    match decision:
+        case Fail():
+            propagate_failure(journal, claim.run_id, claim.name)
+            page(journal, claim.run_id, claim.name, "budget spent", decision.why, outcome.failure)
+        case Cancel():
+            propagate_failure(journal, claim.run_id, claim.name)
+        case Skip():
+            cascade_skip(journal, claim.run_id, claim.name)
+        case DeadLetter():
+            title = "poison-pill" if decision.kind is DeadLetterKind.POISON else str(decision.kind)
+            page(journal, claim.run_id, claim.name, title, decision.why, outcome.failure)
+
+
+# --- Reading -------------------------------------------------------------------------------------------------------
+
+
+def read_history(connection: sqlite3.Connection, claim: Claim, spec: TaskSpec, failure: Failure | None) -> History:
+    """The task's past as ``decide`` needs it: counters of the generation, fingerprints in order, what healed before."""
+    row = connection.execute(
+        "SELECT failures, losses, deferrals, delay_us, first_started_at FROM task WHERE run_id = ? AND name = ?",
+        (claim.run_id, claim.name),
+    ).fetchone()
+    failures, losses, deferrals, delay_us, first_started_at = row or (0, 0, 0, None, None)
+    past = connection.execute(
+        "SELECT fingerprint, failure_class FROM attempt WHERE run_id = ? AND name = ? AND generation = ?"
+        " AND attempt < ? AND fingerprint IS NOT NULL AND outcome IN ('error', 'timed_out') ORDER BY attempt",
+        (claim.run_id, claim.name, claim.generation, claim.attempt),
+    ).fetchall()
+    return History(
+        failures=failures,
+        losses=losses,
+        deferrals=deferrals,
+        previous_delay=None if delay_us is None else delay_us / 1e6,
+        fingerprints=tuple(fingerprint for fingerprint, _ in past),
+        classes=tuple(FailureClass(name) for _, name in past if name),
+        healed=0 if failure is None else healed_count(connection, claim.name, failure.fingerprint.strict),
+        first_started_at=first_started_at,
+        p99_seconds=_p99_seconds(connection, claim.name) if _is_timeout(failure) else None,
+        timeout_seconds=spec.timeout,
+        idempotent=spec.idempotent,
+        max_losses=spec.max_losses,
+        recheck_seconds=spec.recheck_seconds,
+    )
+
+
+def _is_timeout(failure: Failure | None) -> bool:
+    return failure is not None and failure.failure_class is FailureClass.TIMEOUT
+
+
+def _p99_seconds(connection: sqlite3.Connection, name: str) -> float | None:
+    rows = connection.execute(
+        "SELECT duration_us FROM attempt WHERE name = ? AND outcome = 'success' AND duration_us IS NOT NULL"
+        " ORDER BY started_at DESC LIMIT 200",
+        (name,),
+    ).fetchall()
+    if not rows:
+        return None
+    durations = sorted(duration for (duration,) in rows)
+    return float(durations[int(0.99 * (len(durations) - 1))] / 1e6)
+
+
+# --- Columns -------------------------------------------------------------------------------------------------------
+
+#: In the attempt's row, but not in events: they are read on demand.
+LONG_TEXTS = frozenset(["traceback", "stack", "fingerprint_detail"])
+
+_USAGE_COLUMNS = (
+    "exit_code",
+    "signal",
+    "max_rss_kb",
+    "cpu_user_us",
+    "cpu_system_us",
+    "duration_us",
+    "stack",
+)
+
+
+def attempt_columns(at: int, outcome: Outcome, decision: Decision | None) -> dict[str, Any]:
+    """The columns of ``attempt`` that its end fills."""
+    columns: dict[str, Any] = {"ended_at": at, "outcome": str(outcome.kind)}
+    columns.update({key: outcome.usage[key] for key in _USAGE_COLUMNS if outcome.usage.get(key) is not None})
+    failure = outcome.failure
+    if failure is not None:
+        mark = failure.fingerprint
+        detail = {"explain": mark.explain, "parts": mark.parts, "v1": mark.v1}
+        columns.update(
+            error_type=failure.error_type,
+            error=failure.message,
+            diagnostic=failure.diagnostic,
+            traceback=failure.traceback or None,
+            failure_class=str(failure.failure_class),
+            fingerprint=mark.strict,
+            fingerprint_loose=mark.loose,
+            explain=mark.explain or None,
+            fingerprint_detail=json.dumps(detail, ensure_ascii=False),
+        )
+    if isinstance(decision, Retry | Fail | DeadLetter):
+        columns["failure_mode"] = str(decision.mode)
+    if isinstance(decision, Retry):
+        columns.update(delay_us=round(decision.delay * 1e6), ceiling_us=round(decision.ceiling * 1e6))
+    return columns
+
+
+def summary(failure: Failure | None) -> str | None:
+    """``task.error``: one line."""
+    if failure is None:
+        return None
+    message = failure.message.strip() or failure.error_type
+    return message[:ERROR_SUMMARY_CHARACTERS]
+
+
+def _failure_columns(failure: Failure | None, mode: FailureMode) -> dict[str, Any]:
+    if failure is None:
+        return {"failure_mode": str(mode)}
+    return {
+        "error": summary(failure),
+        "failure_fingerprint": failure.fingerprint.strict,
+        "failure_class": str(failure.failure_class),
+        "failure_mode": str(mode),
+    }
+
+
+Columns = tuple[TaskState, dict[str, Any], dict[str, Any]]
+
+
+def _succeed(journal: Journal, decision: Any, outcome: Outcome, history: History) -> Columns:
+    return TaskState.SUCCESS, {"ended_at": journal.at, "result": outcome.result, "next_retry_at": None}, {}
+
+
+def _retry(journal: Journal, decision: Retry, outcome: Outcome, history: History) -> Columns:
+    columns = _failure_columns(outcome.failure, decision.mode)
+    columns.update(
+        {
+            "ended_at": journal.at,
+            "next_retry_at": journal.at + round(decision.delay * 1e6),
+            "delay_us": round(decision.delay * 1e6),
+            "ceiling_us": round(decision.ceiling * 1e6),
+            decision.counts: getattr(history, decision.counts) + 1,
+        }
+    )
+    return TaskState.RETRYING, columns, {"explain": _explain(outcome)}
+
+
+def _fail(journal: Journal, decision: Fail, outcome: Outcome, history: History) -> Columns:
+    columns = _failure_columns(outcome.failure, decision.mode)
+    columns.update(ended_at=journal.at, next_retry_at=None, failures=history.failures + 1)
+    return TaskState.FAILED, columns, {"why": decision.why, "explain": _explain(outcome)}
+
+
+def _dead_letter(journal: Journal, decision: DeadLetter, outcome: Outcome, history: History) -> Columns:
+    columns = _failure_columns(outcome.failure, decision.mode)
+    lost = outcome.kind is OutcomeKind.LOST
+    counter = "losses" if lost else "failures"
+    columns.update({"ended_at": journal.at, "next_retry_at": None, "dead_letter_kind": str(decision.kind)})
+    columns[counter] = getattr(history, counter) + 1
+    return TaskState.DEAD_LETTER, columns, {"why": decision.why, "explain": _explain(outcome)}
+
+
+def _sense(journal: Journal, decision: Sense, outcome: Outcome, history: History) -> Columns:
+    due = journal.at + round(decision.delay * 1e6)
+    return TaskState.SENSING, {"ended_at": journal.at, "next_retry_at": due, "deferrals": history.deferrals + 1}, {}
+
+
+def _skip(journal: Journal, decision: Skip, outcome: Outcome, history: History) -> Columns:
+    return TaskState.SKIPPED, {"ended_at": journal.at, "skip_cause": str(SkipCause.CONDITION)}, {}
+
+
+def _cancel(journal: Journal, decision: Cancel, outcome: Outcome, history: History) -> Columns:
+    columns = _failure_columns(outcome.failure, FailureMode.OTHER)
+    columns.update(ended_at=journal.at, next_retry_at=None)
+    return TaskState.CANCELLED, columns, {}
+
+
+def _interrupt(journal: Journal, decision: Interrupt, outcome: Outcome, history: History) -> Columns:
+    return TaskState.RETRYING, {"ended_at": journal.at, "next_retry_at": journal.at}, {"why": "the executor stopped"}
+
+
+def _explain(outcome: Outcome) -> str | None:
+    return None if outcome.failure is None else outcome.failure.fingerprint.explain
+
+
+_COLUMNS: dict[type, Callable[..., Columns]] = {
+    Succeed: _succeed,
+    Retry: _retry,
+    Fail: _fail,
+    DeadLetter: _dead_letter,
+    Sense: _sense,
+    Skip: _skip,
+    Cancel: _cancel,
+    Interrupt: _interrupt,
+}
+
+
+def _tell_late(journal: Journal, claim: Claim, outcome: Outcome) -> None:
+    """The task has moved on: keep what came of the attempt, change nothing else (SPEC 4.9)."""
+    columns = attempt_columns(journal.at, outcome, None)
+    columns["late"] = 1
+    journal.change_attempt(claim.run_id, claim.name, claim.attempt, columns)
+    shown = {column: value for column, value in columns.items() if column not in LONG_TEXTS}
+    journal.tell(
+        EventKind.ATTEMPT_LATE,
+        claim.run_id,
+        claim.name,
+        attempt=claim.attempt,
+        generation=claim.generation,
+        data={"attempt": shown},
+    )
