@@ -98,7 +98,7 @@ def _parts(layers: Layers) -> list[int]:
 
 
 def _order(layers: Layers, part: Sequence[int]) -> None:
-    place = _places(layers.dag)
+    place = layers.dag.places
     ranks: list[list[int]] = [[] for _ in range(max(layers.level, default=-1) + 1)]
     for vertex in range(len(layers.source)):
         ranks[layers.level[vertex]].append(vertex)
@@ -112,13 +112,6 @@ def _order(layers: Layers, part: Sequence[int]) -> None:
         down = sweep % 2 == 0
         for rank in ranks[1:] if down else ranks[-2::-1]:
             _sort_by_neighbours(rank, layers.above if down else layers.below, position, part)
-
-
-def _places(dag: Dag) -> list[int]:
-    place = [0] * len(dag)
-    for index, task in enumerate(dag.topological):
-        place[task] = index
-    return place
 
 
 def _number(rank: Sequence[int], position: list[float]) -> None:

@@ -1,0 +1,118 @@
+"""Runs made of events, as the session would deliver them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from redrive.engine.core.events import Event, EventKind
+from redrive.engine.core.fold import AttemptRow, RunFold, RunRow, TaskRow
+from redrive.engine.core.spec import TaskSpec
+from redrive.engine.core.states import TaskState
+
+S = 1_000_000
+MINUTE = 60 * S
+START = 1_777_000_000 * S
+
+
+def fold_of(
+    pairs: Iterable[tuple[str, Iterable[str]]], specs: dict[str, dict[str, Any]] | None = None, **run: Any
+) -> RunFold:
+    """A run as it was created: every task PENDING."""
+    fold = RunFold(RunRow("run-1", "flow", started_at=START, **run))
+    children: dict[str, list[str]] = {}
+    for position, (name, parents) in enumerate(pairs):
+        above = tuple(parents)
+        spec = TaskSpec(name, above, **(specs or {}).get(name, {}))
+        fold.tasks[name] = TaskRow(name, spec=spec, position=position, max_attempts=spec.retry.max_attempts)
+        fold.parents[name] = above
+        for parent in above:
+            children.setdefault(parent, []).append(name)
+    fold.children = {name: tuple(children.get(name, ())) for name in fold.tasks}
+    return fold
+
+
+class Story:
+    """Tells events of one run, numbered and in order."""
+
+    def __init__(self, fold: RunFold, at: int = START) -> None:
+        self.fold = fold
+        self.at = at
+        self.seq = fold.seq
+        self._states = {name: row.state for name, row in fold.tasks.items()}
+        self._attempts = {name: row.attempt for name, row in fold.tasks.items()}
+
+    def after(self, seconds: float) -> Story:
+        """Let time pass."""
+        self.at += round(seconds * S)
+        return self
+
+    def tell(self, kind: str, task: str | None = None, **fields: Any) -> Event:
+        """One event of any kind."""
+        self.seq += 1
+        said = {"old": None, "new": None, "attempt": None, "generation": 0, "actor": None, "reason": None}
+        said.update({"command_id": None, "data": {}}, **fields)
+        return Event(seq=self.seq, at=self.at, kind=kind, run_id=self.fold.run.run_id, task=task, **said)
+
+    def move(self, name: str, new: str, of_attempt: dict[str, Any] | None = None, **columns: Any) -> Event:
+        """A task moves; ``of_attempt`` are columns of its latest attempt."""
+        old, self._states[name] = self._states[name], TaskState(new)
+        data: dict[str, Any] = {"set": columns}
+        if of_attempt is not None:
+            data["attempt"] = of_attempt
+        number = self._attempts[name] if of_attempt is not None else None
+        return self.tell(EventKind.TASK, name, old=str(old), new=new, attempt=number, data=data)
+
+    def start(self, name: str, **attempt: Any) -> list[Event]:
+        """READY, then claimed."""
+        events = [self.move(name, "READY")]
+        self._attempts[name] += 1
+        number = self._attempts[name]
+        first = {"attempt": number, "started_at": self.at, "outcome": "running", **attempt}
+        return [*events, self.move(name, "RUNNING", first, **self._claimed(number))]
+
+    def _claimed(self, number: int) -> dict[str, Any]:
+        return {"attempt": number, "started_at": self.at, "ended_at": None}
+
+    def succeed(self, name: str, **attempt: Any) -> list[Event]:
+        """The running attempt ends well."""
+        ended = {"ended_at": self.at, "outcome": "success", **attempt}
+        return [self.move(name, "SUCCESS", ended, ended_at=self.at)]
+
+    def fail(self, name: str, state: str = "RETRYING", error: str = "ValueError", **columns: Any) -> list[Event]:
+        """The running attempt ends in an error; ``state`` is what the engine decided."""
+        attempt = {
+            "ended_at": self.at,
+            "outcome": "error",
+            "error_type": error,
+            "error": f"{error} happened",
+            "explain": f"{error} settle.py:87 in settle",
+            "fingerprint": f"strict-{error}",
+            "fingerprint_loose": f"loose-{error}",
+        } | columns.pop("attempt", {})
+        return [self.move(name, state, attempt, ended_at=self.at, error=attempt["error"], **columns)]
+
+
+def failed_task(
+    fold: RunFold, name: str, state: str = "DEAD_LETTER", error: str = "ValueError", at: int = START
+) -> TaskRow:
+    """Put a task into the fold as if one attempt had failed."""
+    row = fold.tasks[name]
+    row.state = TaskState(state)
+    row.attempt = 1
+    row.failures = 1
+    row.ended_at = at
+    row.error = f"{error} happened"
+    row.failure_fingerprint = f"strict-{error}"
+    row.attempts[1] = AttemptRow(
+        1,
+        started_at=at - S,
+        ended_at=at,
+        outcome="error",
+        error_type=error,
+        error=row.error,
+        explain=f"{error} settle.py:87 in settle",
+        fingerprint=f"strict-{error}",
+        fingerprint_loose=f"loose-{error}",
+    )
+    return row
