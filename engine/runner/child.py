@@ -7,16 +7,13 @@ reach the executor except as frames on the result pipe, bytes on the output pipe
 from __future__ import annotations
 
 import atexit
-import faulthandler
 import os
-import random
 import re
 import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, NoReturn
@@ -37,6 +34,49 @@ class Channels:
     stack: int
 
 
+class Termination:
+    """SIGTERM as an exception in the main thread, once, so that the task's ``finally`` blocks run.
+
+    One thing escapes: a loop that is the first statement of its ``try`` and calls nothing. The interpreter sees a
+    signal there at the jump back and takes the exception to be raised before the ``try``.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        self.interrupt: Callable[[], bool] | None = None  # asks a running event loop to end; True: that is enough
+        self._held = 0
+        self._pending = False
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """The signal handler. A second SIGTERM is ignored: the blocks of the first are still running."""
+        if self.requested:
+            return
+        self.requested = True
+        if self._held:
+            self._pending = True
+        else:
+            self._raise()
+
+    def _raise(self) -> None:
+        if self.interrupt is None or not self.interrupt():
+            raise TaskTerminated("SIGTERM")
+
+    def close(self) -> None:
+        """The task is over: from here on SIGTERM changes nothing."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+    def hold(self) -> None:
+        """Put the exception off while a frame is written, or the executor would read half of one."""
+        self._held += 1
+
+    def release(self) -> None:
+        """Raise what was put off."""
+        self._held -= 1
+        if self._pending and not self._held:
+            self._pending = False
+            self._raise()
+
+
 @dataclass(frozen=True, slots=True)
 class FlowFacts:
     """What the zygote knows of the flow and each attempt needs."""
@@ -44,6 +84,8 @@ class FlowFacts:
     plans: Mapping[str, Plan]
     project_root: str | None  # the folder of the flow file
     code_hash: str | None
+    stack_fd: int  # where faulthandler writes: an attempt puts its own pipe there
+    termination: Termination
 
     def plan(self, task: str) -> Plan:
         """How to call the task. Raises PermanentError when the flow as imported has no such function."""
@@ -65,50 +107,6 @@ class FlowFacts:
         )
 
 
-class Termination:
-    """SIGTERM as an exception in the main thread, once, so that the task's ``finally`` blocks run."""
-
-    def __init__(self) -> None:
-        self.requested = False
-        self.interrupt: Callable[[], bool] | None = None  # asks a running event loop to end; True: that is enough
-        self._held = 0
-        self._pending = False
-        self._main = threading.get_ident()
-
-    def handle(self, number: int, frame: FrameType | None) -> None:
-        """The signal handler. A second SIGTERM is ignored: the blocks of the first are still running."""
-        if self.requested:
-            return
-        self.requested = True
-        if self._held:
-            self._pending = True
-        else:
-            self._raise()
-
-    def _raise(self) -> None:
-        if self.interrupt is None or not self.interrupt():
-            raise TaskTerminated("SIGTERM")
-
-    def close(self) -> None:
-        """The task is over: from here on SIGTERM changes nothing."""
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Put the exception off while a frame is written, or the executor would read half of one."""
-        if threading.get_ident() != self._main:
-            yield
-            return
-        self._held += 1
-        try:
-            yield
-        finally:
-            self._held -= 1
-            if self._pending and not self._held:
-                self._pending = False
-                self._raise()
-
-
 class ResultPipe:
     """Sends frames to the executor. A process that the task forked cannot speak in its name."""
 
@@ -121,12 +119,22 @@ class ResultPipe:
     def send(self, frame: protocol.Frame) -> None:
         """Write one frame. Raises OSError when the task closed the descriptor."""
         data = protocol.encode(frame)
-        with self._termination.held(), self._lock:
+        if threading.current_thread() is not threading.main_thread():
+            self._write(data)
+            return
+        self._termination.hold()  # the handler runs in the main thread only
+        try:
+            self._write(data)
+        finally:
+            self._termination.release()
+
+    def _write(self, data: bytes) -> None:
+        with self._lock:
             if os.getpid() == self._pid:
                 protocol.write_all(self._fd, data)
 
 
-def detach(channels: Channels, zygote_pid: int) -> None:
+def detach(channels: Channels, stack_fd: int, zygote_pid: int) -> None:
     """Become a session of our own that dies with the zygote and keeps its orphans; output goes to the pipe."""
     os.setsid()
     process.die_with_parent(signal.SIGKILL)
@@ -136,13 +144,12 @@ def detach(channels: Channels, zygote_pid: int) -> None:
     os.dup2(channels.output, 1)
     os.dup2(channels.output, 2)
     os.close(channels.output)
-    faulthandler.enable(file=channels.stack, all_threads=True)
-    faulthandler.register(process.STACK_SIGNAL, file=channels.stack, all_threads=True, chain=False)
+    os.dup2(channels.stack, stack_fd, inheritable=False)
+    os.close(channels.stack)
 
 
 def refresh() -> None:
-    """Undo what a fork shares though it should not: dice, and the zygote's own exit functions."""
-    random.seed()
+    """Undo what a fork shares though it should not: numpy's dice (Python's own are renewed by it), exit functions."""
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()
@@ -154,21 +161,21 @@ def refresh() -> None:
 
 def set_environment(order: AttemptOrder) -> None:
     """Tell the task and the programs that it starts who they are."""
-    params = {**order.params, **order.spec.params}
-    os.environ.update(
-        REDRIVE_RUN_ID=order.run_id,
-        REDRIVE_TASK=order.task,
-        REDRIVE_ATTEMPT=str(order.attempt),
-        REDRIVE_IDEMPOTENCY_KEY=order.idempotency_key,
-        **{f"REDRIVE_PARAM_{re.sub(r'[^A-Z0-9]', '_', name.upper())}": str(value) for name, value in params.items()},
-    )
+    environment = os.environ
+    environment["REDRIVE_RUN_ID"] = order.run_id
+    environment["REDRIVE_TASK"] = order.task
+    environment["REDRIVE_ATTEMPT"] = str(order.attempt)
+    environment["REDRIVE_IDEMPOTENCY_KEY"] = order.idempotency_key
+    for params in (order.params, order.spec.params):
+        for name, value in params.items():
+            environment["REDRIVE_PARAM_" + re.sub(r"[^A-Z0-9]", "_", name.upper())] = str(value)
 
 
 def run_attempt(start: protocol.Start, facts: FlowFacts, channels: Channels, zygote_pid: int) -> NoReturn:
-    """The whole life of the forked process. Called with all signals blocked; never returns."""
+    """The whole life of the forked process, SIGTERM blocked at first; never returns."""
     code = 1
     try:
-        detach(channels, zygote_pid)
+        detach(channels, facts.stack_fd, zygote_pid)
         refresh()
         code = _run(start, facts, channels)
         _run_exit_functions()
@@ -181,23 +188,14 @@ def run_attempt(start: protocol.Start, facts: FlowFacts, channels: Channels, zyg
 
 def _run(start: protocol.Start, facts: FlowFacts, channels: Channels) -> int:
     """Call the task and report its ending. The exit code: 0 for a success."""
-    termination = Termination()
-    pipe = ResultPipe(channels.results, termination)
+    pipe = ResultPipe(channels.results, facts.termination)
     pid = os.getpid()
-    _take_signals(termination)
-    ending = _ending(start, facts, pipe, termination)
+    ending = _ending(start, facts, pipe, facts.termination)
     if os.getpid() != pid:  # a process that the task forked came back out of the function
         _flush()
         os._exit(0)
     pipe.send(ending)
     return 0 if isinstance(ending, protocol.Succeeded) else 1
-
-
-def _take_signals(termination: Termination) -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, termination.handle)
 
 
 def _ending(start: protocol.Start, facts: FlowFacts, pipe: ResultPipe, termination: Termination) -> protocol.Ending:

@@ -16,7 +16,6 @@ def become(line: str, folder: str | None) -> NoReturn:
     """Replace this process by the shell. Raises OSError when the folder or the shell cannot be used."""
     if folder is not None:
         os.chdir(folder)
-    for number in (*_IGNORED_BY_PYTHON, signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+    for number in _IGNORED_BY_PYTHON:
         signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.execve(SHELL, [SHELL, "-c", line], dict(os.environ))

@@ -18,7 +18,7 @@ from ..core.spec import FlowSpec
 from ..errors import CycleError, FlowError, FlowImportError
 from . import process, protocol
 from .call import plan_of
-from .child import FlowFacts
+from .child import FlowFacts, Termination
 
 #: BLAS and OpenMP start a pool of threads when they are loaded, and a process with threads cannot be forked safely.
 THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -67,7 +67,7 @@ def _import(request: protocol.Open, load: Loader) -> ImportedFlow:
             importlib.import_module("asyncio")  # once here, not in each attempt
     root = _project_root(spec)
     warnings = [*_thread_warnings(), *_descriptor_warnings(_open_descriptors() - before)]
-    facts = FlowFacts(plans, root, spec.code_hash)
+    facts = FlowFacts(plans, root, spec.code_hash, stack_fd=os.dup(2), termination=Termination())
     return ImportedFlow(facts, protocol.Opened(msgspec.json.encode(spec), root, warnings))
 
 

@@ -10,6 +10,7 @@ import errno
 import os
 import select
 import signal
+import sys
 import time
 from collections.abc import Iterable, Iterator
 
@@ -20,25 +21,31 @@ READ_BYTES = 32 * 1024
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_SIGSET_BYTES = 128
 _PIDFD_SIGNAL_PROCESS_GROUP = 4  # since Linux 6.9
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _prctl(option: int, value: int) -> None:
-    if _libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+_prctl = _libc.prctl
+_prctl.argtypes = [ctypes.c_int, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong]
+
+
+def _check(result: int) -> int:
+    if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
+    return result
 
 
 def die_with_parent(signal_number: int) -> None:
     """Receive this signal when the thread that forked us ends; 0 takes it back."""
-    _prctl(_PR_SET_PDEATHSIG, signal_number)
+    _check(_prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0))
 
 
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent dies, however it daemonised."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    _check(_prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 
 
 # --- Facts ------------------------------------------------------------------------------------------------------------
@@ -189,6 +196,12 @@ def bearers(executor_id: str) -> list[int]:
         except OSError:
             continue
     return found
+
+
+def signal_descriptor(number: int) -> int:
+    """A descriptor that is readable while this signal, which must be blocked, is pending."""
+    mask = (1 << (number - 1)).to_bytes(_SIGSET_BYTES, sys.byteorder)
+    return _check(_libc.signalfd(-1, mask, os.O_CLOEXEC | os.O_NONBLOCK))
 
 
 # --- Signals ----------------------------------------------------------------------------------------------------------

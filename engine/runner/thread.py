@@ -203,12 +203,10 @@ class _Host:
 
 
 def run_host(facts: FlowFacts, channels: Channels, zygote_pid: int) -> NoReturn:
-    """The whole life of the host, from the fork on. Called with all signals blocked; never returns."""
+    """The whole life of the host, from the fork on; never returns."""
     try:
-        detach(channels, zygote_pid)
+        detach(channels, facts.stack_fd, zygote_pid)
         refresh()
-        for number in (signal.SIGCHLD, signal.SIGHUP, signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         _Host(socket.socket(fileno=channels.results), facts).run()
     except BaseException:  # it must not climb into the zygote's loop

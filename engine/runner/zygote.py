@@ -33,9 +33,11 @@ from .importing import Loader, open_flow
 SWEEP_SECONDS = 1.0  # how long an exit waits for the confirmed death of what was left behind
 END_SECONDS = 5.0
 RECEIVE_BYTES = 64 * 1024
+SIGNAL_BYTES = 128  # one signalfd_siginfo: SIGCHLD does not queue
 
-#: None of these may end the zygote: its life is the executor's socket, and stopping in order is the executor's act.
-_NOT_FOR_THE_ZYGOTE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE)
+#: Blocked in the zygote for good, and unblocked in an attempt once it can answer. None of them may end the zygote: its
+#: life is the executor's socket. One that was sent to the zygote stays there, because a fork does not copy it.
+_BLOCKED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 _Become = Callable[[Channels], NoReturn]
 
@@ -80,18 +82,18 @@ class _Zygote:
         self._condemned: set[int] = set()  # strangers that were killed and are not reaped yet
         self._exits: list[_Exit] = []
         self._exits_due = 0.0
-        self._wakeup, self._wakeup_write = _signal_wakeup()
+        self._deaths = process.signal_descriptor(signal.SIGCHLD)
 
     def run(self) -> None:
         """Serve until the executor is gone."""
         poller = select.poll()
         poller.register(self._control, select.POLLIN)
-        poller.register(self._wakeup, select.POLLIN)
+        poller.register(self._deaths, select.POLLIN)
         try:
             while True:
                 ready = {fd for fd, _ in poller.poll(self._patience())}
-                if self._wakeup.fileno() in ready:
-                    _drain(self._wakeup)
+                if self._deaths in ready:
+                    os.read(self._deaths, SIGNAL_BYTES)
                     self._reap()
                 if self._control.fileno() in ready:
                     self._receive()
@@ -139,22 +141,13 @@ class _Zygote:
                 os.close(pair[1])
 
     def _fork(self, ours: list[int], channels: Channels, become: _Become) -> tuple[int, float]:
-        """Signals are blocked around the fork: a SIGTERM for the new process waits until it can be answered."""
-        old = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         forked_at = time.monotonic()
-        try:
-            pid = os.fork()
-            if pid == 0:
-                self._close_inherited(ours)
-                become(channels)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, old)
+        pid = os.fork()
+        if pid == 0:
+            for fd in (*ours, self._control.fileno(), self._deaths):
+                os.close(fd)
+            become(channels)
         return pid, forked_at
-
-    def _close_inherited(self, ours: list[int]) -> None:
-        signal.set_wakeup_fd(-1)
-        for fd in (*ours, self._control.fileno(), self._wakeup.fileno(), self._wakeup_write.fileno()):
-            os.close(fd)
 
     def _announce(self, number: int, pid: int, forked_at: float, ours: list[int]) -> None:
         """Register the process and hand it over. A process that cannot be handed over is killed as a stranger."""
@@ -223,24 +216,6 @@ def _socket_pair() -> tuple[int, int]:
     return ours.detach(), theirs.detach()
 
 
-def _signal_wakeup() -> tuple[socket.socket, socket.socket]:
-    """A socket that becomes readable with each SIGCHLD."""
-    read, write = socket.socketpair()
-    read.setblocking(False)
-    write.setblocking(False)
-    signal.set_wakeup_fd(write.fileno(), warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda number, frame: None)
-    return read, write
-
-
-def _drain(wakeup: socket.socket) -> None:
-    try:
-        while wakeup.recv(4096):
-            pass
-    except BlockingIOError:
-        return
-
-
 def _next_dead() -> int | None:
     """The pid of a dead child, left unreaped; None when all children live or there are none."""
     try:
@@ -287,8 +262,7 @@ def serve(control: socket.socket, load: Loader) -> None:
         if isinstance(imported, protocol.OpenFailed):
             control.sendall(protocol.encode(imported))
             return
-        for number in _NOT_FOR_THE_ZYGOTE:
-            signal.signal(number, signal.SIG_IGN)
+        _take_signals(imported.facts)
         zygote = _Zygote(control, imported.facts, reader)
         control.sendall(protocol.encode(imported.answer))
         zygote.run()
@@ -296,6 +270,17 @@ def serve(control: socket.socket, load: Loader) -> None:
         pass  # nobody to tell
     finally:
         _kill_everything(END_SECONDS)
+
+
+def _take_signals(facts: FlowFacts) -> None:
+    """Leave to the attempts as little as possible: they inherit the handlers, and unblock what is blocked here."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, facts.termination.handle)
+    faulthandler.enable(file=facts.stack_fd, all_threads=True)
+    faulthandler.register(process.STACK_SIGNAL, file=facts.stack_fd, all_threads=True, chain=False)
 
 
 def _first_frame(control: socket.socket, reader: protocol.FrameReader) -> protocol.Open:
