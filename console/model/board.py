@@ -45,7 +45,7 @@ class Board:
         """``before``: the board of an older snapshot; if the graph is the same, what was laid out stays valid."""
         self.fold = fold
         same = before is not None and _same_graph(before.fold, fold)
-        self.dag = before.dag if before is not None and same else _dag_of(fold)
+        self.dag: Dag = before.dag if before is not None and same else _dag_of(fold)
         self.breakers: dict[str, BreakerView] = {}
         self.page_notes: dict[str, str] = {}
         self.counts: Counter[TaskState] = Counter()

@@ -1,0 +1,273 @@
+"""The graph screen's model: groups, matrix, bands, zoom, and one selection through all of them."""
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from redrive.console.model.board import Board
+from redrive.console.model.graph import Form, Graph, Zoom, around
+from redrive.console.model.groups import PROBLEMS_SHOWN, GroupRow
+from redrive.console.model.matrix import Matrix, minimap, strip_cell
+from redrive.engine.core.dag import Dag
+from redrive.engine.core.states import TaskState
+
+from .graphs import dags, edges, layered
+from .runs import Story, failed_task, fold_of
+
+FAMILIES = [
+    ("start", []),
+    *((f"load_{n}", ["start"]) for n in range(20)),
+    *((f"check_{n}", [f"load_{n}"]) for n in range(20)),
+    ("report", [f"check_{n}" for n in range(20)]),
+    *((f"mail_{n}", ["report"]) for n in range(30)),
+]
+
+
+def graph_of(pairs, *dead, size=(80, 24)):
+    fold = fold_of(pairs)
+    for name in dead:
+        failed_task(fold, name)
+    graph = Graph(Board(fold), lambda name: len(name) + 2)
+    graph.resize(*size)
+    return graph
+
+
+def shown(graph):
+    def text(row: GroupRow) -> str:
+        if row.hidden:
+            return f"... {row.hidden}"
+        group = graph.groups.groups[row.group]
+        return f"{group.title} x{len(group.members)}" if row.task is None else f"- {graph.dag.names[row.task]}"
+
+    return [text(row) for row in graph.groups.rows]
+
+
+# --- Where it begins -----------------------------------------------------------------------------------------------
+
+
+def test_a_small_graph_begins_task_by_task_and_a_large_one_by_groups():
+    assert graph_of([("a", []), ("b", ["a"])]).zoom is Zoom.GRAPH
+    assert graph_of(FAMILIES).zoom is Zoom.GROUPS
+
+
+def test_where_families_do_not_help_it_begins_from_afar():
+    chains = [(f"w{n:05x}z", [f"w{n - 1:05x}z"] if n % 200 else []) for n in range(3000)]
+    assert graph_of(chains).zoom is Zoom.BANDS
+    assert graph_of(chains[:1000]).zoom is Zoom.MATRIX
+
+
+def test_the_first_problem_is_selected_at_once():
+    assert graph_of(FAMILIES, "check_7", "load_3").selected == "load_3"
+    assert graph_of(FAMILIES).selected == "start"
+
+
+# --- Groups --------------------------------------------------------------------------------------------------------
+
+
+def test_tasks_of_one_level_and_family_are_one_row():
+    graph = graph_of(FAMILIES)
+    assert shown(graph) == ["- start", "load x20", "check x20", "- report", "mail x30"]
+
+
+def test_a_group_with_a_problem_opens_to_just_that_problem():
+    graph = graph_of(FAMILIES, "load_3")
+    assert shown(graph) == ["- start", "load x20", "- load_3", "check x20", "- report", "mail x30"]
+
+
+def test_many_problems_are_counted_after_the_first_few():
+    graph = graph_of(FAMILIES, *(f"load_{n}" for n in range(12)))
+    assert shown(graph)[1:8] == ["load x20", *(f"- load_{n}" for n in range(PROBLEMS_SHOWN)), "... 7"]
+
+
+def test_a_problem_that_comes_and_goes_opens_and_closes_its_group():
+    fold = fold_of(FAMILIES)
+    board = Board(fold)
+    graph, story = Graph(board, len), Story(fold)
+    assert graph.apply(board.apply([*story.start("check_4"), *story.fail("check_4", "DEAD_LETTER")]))
+    assert "- check_4" in shown(graph)
+    assert graph.apply(board.apply([story.move("check_4", "PENDING")]))
+    assert "- check_4" not in shown(graph)
+
+
+def test_the_operator_may_close_a_group_with_a_problem_until_there_is_a_new_one():
+    fold = fold_of(FAMILIES)
+    failed_task(fold, "load_3")
+    board = Board(fold)
+    graph, story = Graph(board, len), Story(fold)
+    graph.select("load_3")
+    graph.toggle()
+    assert len(graph.groups.rows) == 25
+    graph.toggle()
+    assert shown(graph) == ["- start", "load x20", "check x20", "- report", "mail x30"]
+    graph.apply(board.apply([*story.start("load_9"), *story.fail("load_9", "DEAD_LETTER")]))
+    assert shown(graph)[1:4] == ["load x20", "- load_3", "- load_9"]
+
+
+def test_counts_of_groups_and_bands_follow_the_moves():
+    fold = fold_of(FAMILIES)
+    board = Board(fold)
+    graph, story = Graph(board, len), Story(fold)
+    _ = graph.bands
+    graph.apply(board.apply([*story.start("load_3"), *story.start("load_4"), *story.succeed("load_4")]))
+    fresh = Graph(board, len)
+    for here, there in zip(graph.groups.groups, fresh.groups.groups, strict=True):
+        assert +here.counts == +there.counts
+    for here, there in zip(graph.bands.bands, fresh.bands.bands, strict=True):
+        assert +here.counts == +there.counts
+    assert graph.groups.groups[1].counts[TaskState.RUNNING] == 1
+
+
+@given(dags(most=40), st.data())
+def test_every_task_is_found_in_the_row_that_shows_it_or_its_group(dag, data):
+    graph = graph_of([(name, dag.parents(name)) for name in dag.names], data.draw(st.sampled_from(dag.names)))
+    graph.groups.toggle(data.draw(st.sampled_from(graph.groups.groups)).index)
+    for name in dag.names:
+        row = graph.groups.row_of(name)
+        found = graph.groups.rows[row]
+        assert found.group == graph.groups.group_at(row) == graph.groups.group_of[dag.number[name]]
+        assert found.task in (None, dag.number[name])
+
+
+# --- Selection -----------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(dags(most=30), st.data())
+def test_the_selection_survives_every_zoom(dag, data):
+    graph = graph_of([(name, dag.parents(name)) for name in dag.names])
+    graph.select(data.draw(st.sampled_from(dag.names)))
+    before = graph.selected
+    for step in data.draw(st.lists(st.sampled_from([1, -1]), max_size=8)):
+        graph.zoom_by(step)
+        graph.form = data.draw(st.sampled_from(list(Form)))
+        assert graph.selected == before
+        assert 0 <= graph.cursor_row < graph.height
+
+
+@settings(max_examples=60, deadline=None)
+@given(dags(most=30), st.sampled_from(list(Zoom)), st.sampled_from(list(Form)), st.data())
+def test_the_cursor_always_stands_on_a_task_that_exists(dag, zoom, form, data):
+    graph = graph_of([(name, dag.parents(name)) for name in dag.names], data.draw(st.sampled_from(dag.names)))
+    graph.zoom, graph.form = zoom, form
+    for dx, dy in data.draw(st.lists(st.tuples(st.integers(-1, 1), st.integers(-9, 9)), max_size=12)):
+        graph.move(dx, dy)
+        assert graph.selected in dag
+        assert 0 <= graph.cursor_row < graph.height
+
+
+@pytest.mark.parametrize("zoom", list(Zoom))
+def test_walking_down_reaches_the_last_row_and_up_the_first(zoom):
+    graph = graph_of(FAMILIES, *(f"load_{n}" for n in range(12)))
+    graph.zoom = zoom
+    for _ in range(graph.height + 1):
+        graph.move(0, 1)
+    assert graph.cursor_row == graph.height - 1
+    for _ in range(graph.height + 1):
+        graph.move(0, -1)
+    assert graph.cursor_row == 0
+
+
+def test_right_opens_a_group_and_left_goes_up_to_it_and_closes_it():
+    graph = graph_of(FAMILIES)
+    graph.select_row(1)
+    assert graph.selected_group == 1
+    graph.move(1, 0)
+    assert graph.groups.is_open(1)
+    graph.move(0, 3)
+    assert (graph.selected, graph.selected_group) == ("load_2", None)
+    graph.move(-1, 0)
+    assert graph.selected_group == 1
+    graph.move(-1, 0)
+    assert not graph.groups.is_open(1)
+
+
+def test_sideways_in_rails_and_drawing_goes_along_the_edges():
+    graph = graph_of([("a", []), ("b", ["a"]), ("c", ["a"]), ("d", ["c"])], "c")
+    for form in Form:
+        graph.form = form
+        graph.select("d")
+        assert graph.move(-1, 0)
+        assert graph.selected == "c"
+        assert graph.move(-1, 0)
+        assert graph.selected == "a"
+        assert not graph.move(-1, 0)
+    graph.form = Form.RAILS
+    graph.move(1, 0)
+    assert graph.selected == "c", "of several children the one that needs a human"
+
+
+def test_the_next_problem_is_shown_even_where_its_group_counts_it_only():
+    graph = graph_of(FAMILIES, *(f"load_{n}" for n in range(12)))
+    graph.select("load_4")
+    assert graph.to_problem()
+    assert (graph.selected, graph.on_group) == ("load_5", False)
+    assert graph.groups.rows[graph.cursor_row].task == graph.dag.number["load_5"]
+
+
+def test_a_click_selects_what_it_hits_and_nothing_beside_it():
+    graph = graph_of([("a", []), ("b", ["a"])])
+    graph.form = Form.DRAWING
+    assert graph.select_at(*graph.drawing.place("b")[:2])
+    assert graph.selected == "b"
+    assert not graph.select_at(graph.drawing.place("b")[0] - 1, 0)
+
+
+def test_enter_on_a_band_goes_nearer():
+    graph = graph_of(FAMILIES)
+    graph.zoom = Zoom.BANDS
+    assert graph.toggle()
+    assert graph.zoom is Zoom.GROUPS
+
+
+# --- Matrix, bands, strips -----------------------------------------------------------------------------------------
+
+
+@given(dags(most=40), st.integers(1, 12))
+def test_every_task_has_one_sign_in_the_matrix(dag, width):
+    matrix = Matrix(dag, width)
+    found = [matrix.at(x, row) for row in range(len(matrix.rows)) for x in range(width)]
+    assert sorted(name for name in found if name) == sorted(dag.names)
+    for name in dag.names:
+        assert matrix.at(*matrix.place(name)) == name
+
+
+@given(dags(most=40), st.integers(1, 10))
+def test_bands_fit_the_height_and_hold_every_task_once(dag, height):
+    graph = graph_of([(name, dag.parents(name)) for name in dag.names], size=(80, height))
+    bands = graph.bands.bands
+    assert len(bands) <= height
+    assert sorted(task for band in bands for task in band.tasks) == list(range(len(dag)))
+    assert sum(sum(band.counts.values()) for band in bands) == len(dag)
+
+
+@given(st.integers(1, 500), st.integers(1, 60), st.data())
+def test_a_strip_shows_every_row_in_exactly_the_cell_that_it_is_looked_up_in(count, height, data):
+    index = data.draw(st.integers(0, count - 1))
+    start, end = minimap(count, height, strip_cell(count, height, index))
+    assert start <= index < end
+
+
+# --- Large graphs --------------------------------------------------------------------------------------------------
+
+
+def test_of_a_very_large_graph_the_neighbourhood_is_drawn():
+    dag = Dag(layered(3000, 30, seed=4))
+    part = around(dag, "t1500", 100)
+    assert len(part) == 100
+    assert "t1500" in part
+    assert edges(part) <= edges(dag)
+    assert set(part.parents("t1500")) == set(dag.parents("t1500"))
+
+
+def test_a_change_among_ten_thousand_tasks_costs_next_to_nothing():
+    """About 10 us; the bound would not survive a new layout."""
+    fold = fold_of(layered(10_000, 40, seed=2))
+    board = Board(fold)
+    graph, story = Graph(board, len), Story(fold)
+    _ = graph.rails, graph.matrix, graph.bands, graph.groups.rows
+    batches = [story.start(name) for name in list(fold.tasks)[:200]]
+    started = time.process_time()
+    for batch in batches:
+        graph.apply(board.apply(batch))
+    assert time.process_time() - started < 200 * 0.002
