@@ -1,0 +1,213 @@
+"""One act of an operator under way: what the tasks were, what came of each target, what to answer.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+"""
+
+import json
+import sqlite3
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from ..core.events import EventKind
+from ..core.states import RunState
+from .journal import Journal
+
+DONE = "done"
+REFUSED = "refused"
+RUNNING = "running"  # only the executor can do this: the task runs
+
+VERBS = {
+    "requeue": "requeued",
+    "skip": "skipped",
+    "cancel": "cancelled",
+    "hurry": "brought forward",
+    "undo": "changed back",
+}
+_EXPLAINED_REFUSALS = 50  # looking up who came first costs a query each
+
+
+class RememberingJournal(Journal):
+    """A journal that keeps what was there before, so that the act can be undone.
+
+    Writes through to the events of ``journal``, and marks every move as a part of ``act``.
+
+    ``tasks``: name -> state, generation and the changed columns as they were. ``runs``: (what, columns as they were).
+    """
+
+    def __init__(self, journal: Journal, act: str) -> None:
+        Journal.__init__(self, journal.connection, journal.at, journal.actor, journal.reason, journal.command_id)
+        self.events = journal.events
+        self.act = act
+        self.tasks: Dict[str, Dict[str, Any]] = {}
+        self.runs: List[Tuple[str, Dict[str, Any]]] = []
+
+    def move(
+        self,
+        run_id: str,
+        name: str,
+        old: str,
+        new: str,
+        generation: int,
+        set: Optional[Dict[str, Any]] = None,
+        attempt: Optional[int] = None,
+        token: Optional[str] = None,
+        data: Optional[Dict[str, Any]] = None,
+    ) -> bool:
+        self._remember(run_id, name, set or {})
+        data = dict(data or {}, act=self.act)
+        return Journal.move(self, run_id, name, old, new, generation, set, attempt, token, data)
+
+    def change(
+        self,
+        run_id: str,
+        name: str,
+        set: Dict[str, Any],
+        attempt: Optional[int] = None,
+        data: Optional[Dict[str, Any]] = None,
+    ) -> None:
+        self._remember(run_id, name, set)
+        Journal.change(self, run_id, name, set, attempt, dict(data or {}, act=self.act))
+
+    def change_run(
+        self,
+        run_id: str,
+        what: str,
+        set: Dict[str, Any],
+        old: Optional[str] = None,
+        new: Optional[str] = None,
+        data: Optional[Dict[str, Any]] = None,
+    ) -> None:
+        sql = "SELECT {} FROM run WHERE run_id = ?".format(", ".join(set))
+        before = dict(zip(set, self.connection.execute(sql, (run_id,)).fetchone()))
+        self.runs.append((what, before))
+        Journal.change_run(self, run_id, what, set, old, new, data)
+
+    def _remember(self, run_id: str, name: str, columns: Dict[str, Any]) -> None:
+        """Keep the first value of each column that really changes."""
+        names = ["state", "generation"] + list(columns)
+        sql = "SELECT {} FROM task WHERE run_id = ? AND name = ?".format(", ".join(names))
+        row = self.connection.execute(sql, (run_id, name)).fetchone()
+        if row is None:
+            return
+        before = self.tasks.setdefault(name, {"state": row[0], "generation": row[1]})
+        for column, value in zip(names[2:], row[2:]):
+            if value != columns[column]:
+                before.setdefault(column, value)
+
+
+class Seen(NamedTuple):
+    """A task as it is now."""
+
+    name: str
+    state: str
+    generation: int
+    attempt: int
+    next_retry_at: Optional[int]
+    blocked_by: Optional[str]
+    failures: int
+
+
+class Work(object):
+    """One act under way."""
+
+    def __init__(self, journal: RememberingJournal, command: Dict[str, Any]) -> None:
+        self.journal = journal
+        self.act = str(command["act"])
+        self.run_id = str(command.get("run_id") or "")
+        self.options: Dict[str, Any] = command.get("options") or {}
+        self.targets: List[List[Any]] = [list(target) for target in command.get("targets") or ()]
+        self.results: Dict[str, List[str]] = {}
+        self.consequences: List[str] = []  # "5 unblocked"
+
+    def say(self, name: str, result: str, sentence: str = "") -> None:
+        self.results[name] = [name, result, sentence]
+
+    def done(self) -> List[str]:
+        return [name for name, result, _ in self.results.values() if result == DONE]
+
+    def note(self, names: List[str], words: str) -> None:
+        if names:
+            self.consequences.append("{} {}".format(len(names), words))
+
+
+def look(connection: sqlite3.Connection, run_id: str, name: str) -> Optional[Seen]:
+    """The task as it is now."""
+    row = connection.execute(
+        "SELECT name, state, generation, attempt, next_retry_at, blocked_by, failures FROM task"
+        " WHERE run_id = ? AND name = ?",
+        (run_id, name),
+    ).fetchone()
+    return None if row is None else Seen(*row)
+
+
+def still_as_seen(work: Work, target: List[Any]) -> Optional[Seen]:
+    """The target if it is still what the operator saw; else its refusal is written down."""
+    name, state, generation = target
+    row = look(work.journal.connection, work.run_id, name)
+    if row is None:
+        work.say(name, REFUSED, "there is no such task in this run")
+    elif (row.state, row.generation) != (state, generation):
+        work.say(name, REFUSED, _who_came_first(work, row, state, generation))
+    else:
+        return row
+    return None
+
+
+def _who_came_first(work: Work, row: Seen, state: str, generation: int) -> str:
+    now = "now {}".format(row.state) + (" attempt {}".format(row.attempt) if row.attempt else "")
+    if len(work.results) < _EXPLAINED_REFUSALS:
+        # The index holds operators' events alone; that of the run holds every one of a long night.
+        last = work.journal.connection.execute(
+            "SELECT at, actor, old, data FROM event INDEXED BY idx_event_command"
+            " WHERE command_id IS NOT NULL AND run_id = ? AND task = ? AND kind = ? ORDER BY seq DESC LIMIT 1",
+            (work.run_id, row.name, EventKind.TASK),
+        ).fetchone()
+        if last is not None and (row.generation != generation or last[2] == state):
+            verb = VERBS.get(json.loads(last[3]).get("act", ""), "changed")
+            return "already {} by {} {}, {}".format(verb, last[1], ago(work.journal.at - last[0]), now)
+    return "no longer {}: {}".format(state, now)
+
+
+def ago(microseconds: int) -> str:
+    """An age in words."""
+    seconds = max(0, microseconds // 1000000)
+    if seconds < 120:
+        return "{} s ago".format(seconds)
+    if seconds < 7200:
+        return "{} min ago".format(seconds // 60)
+    return "{} h ago".format(seconds // 3600)
+
+
+def conclude(work: Work) -> Dict[str, Any]:
+    """Open the run again where something will move, and sum up."""
+    results = list(work.results.values())
+    done = len(work.done())
+    if done:
+        open_run(work.journal, work.run_id)
+    refused = sum(1 for result in results if result[1] == REFUSED)
+    running = sum(1 for result in results if result[1] == RUNNING)
+    parts = ["{} {}".format(done, VERBS[work.act])]
+    parts += ["{} running".format(running)] if running else []
+    parts += ["{} refused".format(refused)] if refused else []
+    message = ", ".join(parts)
+    if len(results) == 1 and refused:
+        message = "{}: {}".format(results[0][0], results[0][2])
+    elif work.consequences:
+        message += "; " + ", ".join(work.consequences)
+    return answer(done + running > 0, message, results)
+
+
+def open_run(journal: Journal, run_id: str) -> None:
+    """A run in which something may move again is neither ended nor blocked."""
+    row = journal.connection.execute("SELECT state, blocked_since FROM run WHERE run_id = ?", (run_id,)).fetchone()
+    if row is None:
+        return
+    state, blocked_since = row
+    if state != RunState.RUNNING:
+        columns = {"state": str(RunState.RUNNING), "ended_at": None, "blocked_since": None}
+        journal.change_run(run_id, "reopened", columns, old=state, new=str(RunState.RUNNING))
+    elif blocked_since is not None:
+        journal.change_run(run_id, "unblocked", {"blocked_since": None})
+
+
+def answer(ok: bool, message: str, results: Optional[List[List[str]]] = None) -> Dict[str, Any]:
+    return {"ok": ok, "message": message, "results": results or []}

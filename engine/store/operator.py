@@ -1,0 +1,366 @@
+"""What an operator may do to a run, each act one transaction that either holds or changes nothing.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only. The same functions serve the live
+executor, a commander who holds the lock of a dead one's file, and the agent on a far host.
+
+A command is a dict: ``id`` (client-made, unique), ``act``, ``run_id``, ``targets`` [[task, state, generation], ...] as
+the operator saw them, ``actor`` (user@host), ``reason``, ``options``. The answer is a dict: ``ok``, ``message`` (one
+sentence), ``results`` [[task, "done" | "refused" | "running", sentence], ...]. The answer is stored with the act, so
+that a command which arrives twice changes nothing and is answered as the first time (SPEC 4.4 to 4.6, 4.9).
+"""
+
+import json
+import sqlite3
+from typing import Any, Callable, Dict, List, Optional
+
+from ..core.events import EventKind
+from ..core.states import RunState, SkipCause, TaskState
+from .act import (
+    DONE,
+    REFUSED,
+    RUNNING,
+    VERBS,
+    RememberingJournal,
+    Seen,
+    Work,
+    ago,
+    answer,
+    conclude,
+    look,
+    still_as_seen,
+)
+from .journal import Journal
+from .propagation import (
+    descendants_of,
+    hold_back,
+    mark_stale,
+    propagate_failure,
+    reconsider,
+    stop_strict_children,
+    unpropagate,
+)
+from .undo import find_act, undo
+
+#: These change what others will find in the morning: they say why.
+NEEDS_REASON = frozenset(["requeue", "skip", "cancel"])
+
+
+def apply(journal: Journal, command: Dict[str, Any]) -> Dict[str, Any]:
+    """Do one act, or refuse it with the reason; the same ``id`` again is answered from memory and changes nothing."""
+    trouble = _malformed(command)
+    if trouble:
+        return answer(False, trouble)
+    earlier = find_act(journal.connection, command["id"])
+    if earlier is not None:
+        return dict(earlier["data"]["answer"])
+    remembering = RememberingJournal(journal, command["act"])
+    remembering.actor = str(command["actor"])
+    remembering.reason = str(command.get("reason") or "") or None
+    remembering.command_id = str(command["id"])
+    work = Work(remembering, command)
+    given = _ACTS[work.act](work)
+    told: Dict[str, Any] = {"act": work.act, "options": work.options, "answer": given}
+    if remembering.tasks or remembering.runs:
+        told.update(was=remembering.tasks, was_run=remembering.runs)
+    remembering.tell(EventKind.OPERATOR, work.run_id or None, data=told)
+    return given
+
+
+def select(
+    connection: sqlite3.Connection, run_id: str, fingerprint: Optional[str] = None, state: Optional[str] = None
+) -> List[List[Any]]:
+    """A frozen list of targets: the tasks that need a human, by fingerprint (strict, loose, or the start of one)."""
+    states = [str(TaskState.DEAD_LETTER), str(TaskState.FAILED)] if state is None else [state]
+    sql = (
+        "SELECT task.name, task.state, task.generation, task.failure_fingerprint, attempt.fingerprint_loose FROM task"
+        " LEFT JOIN attempt ON attempt.run_id = task.run_id AND attempt.name = task.name"
+        " AND attempt.attempt = task.attempt"
+        " WHERE task.run_id = ? AND task.state IN ({}) ORDER BY task.position, task.name"
+    ).format(",".join("?" * len(states)))
+    found = []
+    for name, now, generation, strict, loose in connection.execute(sql, [run_id] + states):
+        known = [value for value in (strict, loose) if value]
+        if fingerprint is None or any(value.startswith(fingerprint) for value in known):
+            found.append([name, now, generation])
+    return found
+
+
+# --- Acts on tasks -------------------------------------------------------------------------------------------------
+
+_REQUEUE_FROM = frozenset(
+    [
+        TaskState.READY,
+        TaskState.RETRYING,
+        TaskState.SENSING,
+        TaskState.SUCCESS,
+        TaskState.FAILED,
+        TaskState.DEAD_LETTER,
+        TaskState.SKIPPED,
+        TaskState.CANCELLED,
+    ]
+)
+_SKIP_FROM = frozenset(
+    [
+        TaskState.PENDING,
+        TaskState.READY,
+        TaskState.RETRYING,
+        TaskState.SENSING,
+        TaskState.FAILED,
+        TaskState.DEAD_LETTER,
+        TaskState.UPSTREAM_FAILED,
+        TaskState.CANCELLED,
+    ]
+)
+_CANCEL_FROM = frozenset(
+    [TaskState.PENDING, TaskState.READY, TaskState.RETRYING, TaskState.SENSING, TaskState.DEAD_LETTER]
+)
+
+#: What a new generation forgets. Attempts stay: their numbers go on for ever.
+_FORGOTTEN: Dict[str, Any] = {
+    "ended_at": None,
+    "error": None,
+    "failure_fingerprint": None,
+    "failure_class": None,
+    "failure_mode": None,
+    "dead_letter_kind": None,
+    "delay_us": None,
+    "ceiling_us": None,
+    "first_started_at": None,
+    "blocked_by": None,
+    "skip_cause": None,
+    "claim_token": None,
+    "result": None,
+    "progress_done": None,
+    "progress_total": None,
+    "stale": 0,
+}
+_COUNTERS: Dict[str, Any] = {"failures": 0, "losses": 0, "deferrals": 0, "refusals": 0}
+
+
+def _requeue(work: Work) -> Dict[str, Any]:
+    """A new generation of each target. ``reset_count`` (default true), ``not_before`` (seconds), ``cascade``,
+    ``max_attempts`` (for this generation)."""
+    run_id, journal = work.run_id, work.journal
+    blocked: List[Seen] = []
+    for target in work.targets:
+        row = still_as_seen(work, target)
+        if row is None:
+            continue
+        if row.state == TaskState.UPSTREAM_FAILED:
+            blocked.append(row)
+        elif row.state in _REQUEUE_FROM:
+            _new_generation(work, row)
+            work.say(row.name, DONE, "runs again after attempt {}".format(row.attempt) if row.attempt else "runs again")
+        else:
+            work.say(row.name, REFUSED, _cannot("requeue", row.state))
+    if work.options.get("cascade"):
+        work.note(_requeue_successes_below(work), "successes below run again")
+    again = work.done()
+    work.note(unpropagate(journal, run_id, again), "unblocked")
+    work.note(hold_back(journal, run_id, again), "wait for it again")
+    work.note(mark_stale(journal, run_id, again), "ran before it and are stale now")
+    for name in again:
+        if reconsider(journal, run_id, name) == TaskState.UPSTREAM_FAILED:
+            work.say(name, DONE, "but a task above it has failed: requeue that as well")
+    for row in blocked:
+        _answer_for_blocked(work, row)
+    return conclude(work)
+
+
+def _new_generation(work: Work, row: Seen) -> None:
+    columns = dict(_FORGOTTEN, generation=row.generation + 1, next_retry_at=None)
+    if work.options.get("reset_count", True):
+        columns.update(_COUNTERS)
+    if work.options.get("not_before"):
+        columns["next_retry_at"] = work.journal.at + int(float(work.options["not_before"]) * 1000000)
+    if work.options.get("max_attempts"):
+        columns["max_attempts"] = int(work.options["max_attempts"])
+    work.journal.move(work.run_id, row.name, row.state, TaskState.PENDING, row.generation, set=columns)
+
+
+def _requeue_successes_below(work: Work) -> List[str]:
+    names: List[str] = []
+    for root in work.done():
+        for name in descendants_of(work.journal.connection, work.run_id, root):
+            row = look(work.journal.connection, work.run_id, name)
+            if row is not None and row.state == TaskState.SUCCESS:
+                _new_generation(work, row)
+                work.say(name, DONE, "runs again because {} does".format(root))
+                names.append(name)
+    return names
+
+
+def _answer_for_blocked(work: Work, row: Seen) -> None:
+    """A target that never ran: it comes back when its cause does, and only then."""
+    now = look(work.journal.connection, work.run_id, row.name)
+    assert now is not None
+    if now.state == TaskState.UPSTREAM_FAILED:
+        work.say(row.name, REFUSED, "blocked by {}: requeue or skip that".format(now.blocked_by or "a task above it"))
+    else:
+        work.say(row.name, DONE, "unblocked")
+
+
+def _skip(work: Work) -> Dict[str, Any]:
+    """Permit the failure: children may start. ``substitute``: JSON that they get instead of its result."""
+    columns: Dict[str, Any] = {
+        "skip_cause": str(SkipCause.OPERATOR),
+        "ended_at": work.journal.at,
+        "next_retry_at": None,
+        "blocked_by": None,
+    }
+    if work.options.get("substitute") is not None:
+        columns["result"] = json.dumps(work.options["substitute"])
+    for target in work.targets:
+        row = still_as_seen(work, target)
+        if row is not None and row.state not in _SKIP_FROM:
+            work.say(row.name, REFUSED, _cannot("skip", row.state))
+        elif row is not None:
+            work.journal.move(work.run_id, row.name, row.state, TaskState.SKIPPED, row.generation, set=dict(columns))
+            work.say(row.name, DONE, "skipped")
+    skipped = work.done()
+    stopped: List[str] = []
+    for name in skipped:
+        stopped += stop_strict_children(work.journal, work.run_id, name)
+    work.note(stopped, "stopped: they accept nothing but its success")
+    work.note(unpropagate(work.journal, work.run_id, skipped), "unblocked")
+    return conclude(work)
+
+
+def _cancel(work: Work) -> Dict[str, Any]:
+    """Stop what does not run yet. For one that runs the answer is "running": its executor must end the attempt."""
+    stopped: List[str] = []
+    for target in work.targets:
+        row = still_as_seen(work, target)
+        if row is None:
+            continue
+        if row.state == TaskState.RUNNING:
+            work.say(row.name, RUNNING, "it runs: its executor ends the attempt")
+        elif row.state not in _CANCEL_FROM:
+            work.say(row.name, REFUSED, _cannot("cancel", row.state))
+        else:
+            columns = {"ended_at": work.journal.at, "next_retry_at": None}
+            work.journal.move(work.run_id, row.name, row.state, TaskState.CANCELLED, row.generation, set=columns)
+            stopped += propagate_failure(work.journal, work.run_id, row.name)
+            work.say(row.name, DONE, "cancelled")
+    work.note(stopped, "below stopped with it")
+    return conclude(work)
+
+
+def _hurry(work: Work) -> Dict[str, Any]:
+    """Do not wait for the instant of a retry, of a sensor's next look, or of a not-before."""
+    for target in work.targets:
+        row = still_as_seen(work, target)
+        if row is None:
+            continue
+        if row.state in (TaskState.RETRYING, TaskState.SENSING):
+            work.journal.move(
+                work.run_id, row.name, row.state, TaskState.READY, row.generation, set={"next_retry_at": None}
+            )
+            work.say(row.name, DONE, "starts as soon as there is a slot")
+        elif row.state == TaskState.PENDING and row.next_retry_at is not None:
+            work.journal.change(work.run_id, row.name, {"next_retry_at": None})
+            work.say(row.name, DONE, "starts as soon as its parents allow it")
+        else:
+            work.say(row.name, REFUSED, "it waits for no instant")
+    return conclude(work)
+
+
+def _cannot(act: str, state: str) -> str:
+    if state == TaskState.RUNNING:
+        return "it runs: cancel it first, then {} it".format(act)
+    if state == TaskState.PENDING:
+        return "it has not run yet: there is nothing to {}".format(act)
+    return "a task in {} cannot be {}".format(state, VERBS[act])
+
+
+# --- Acts on the run and its pages ---------------------------------------------------------------------------------
+
+
+def _pause(work: Work) -> Dict[str, Any]:
+    """Start nothing new until ``unpause``; what runs goes on."""
+    run = _run_pause(work)
+    if run is None:
+        return answer(False, "there is no such run")
+    state, since, by = run
+    if state != RunState.RUNNING:
+        return answer(False, "the run has ended: {}".format(state))
+    if since is not None:
+        return answer(False, "already paused by {} {}".format(by or "somebody", ago(work.journal.at - since)))
+    columns = {"paused_since": work.journal.at, "paused_by": work.journal.actor}
+    work.journal.change_run(work.run_id, "paused", columns)
+    return answer(True, "paused: what runs goes on, nothing new starts")
+
+
+def _unpause(work: Work) -> Dict[str, Any]:
+    """Undo ``pause``."""
+    run = _run_pause(work)
+    if run is None or run[1] is None:
+        return answer(False, "the run is not paused")
+    work.journal.change_run(work.run_id, "unpaused", {"paused_since": None, "paused_by": None})
+    return answer(True, "unpaused")
+
+
+def _run_pause(work: Work) -> Any:
+    return work.journal.connection.execute(
+        "SELECT state, paused_since, paused_by FROM run WHERE run_id = ?", (work.run_id,)
+    ).fetchone()
+
+
+def _ack(work: Work) -> Dict[str, Any]:
+    """Say that somebody looks after these pages."""
+    columns = {"state": "acked", "acked_by": work.journal.actor, "snoozed_until": None}
+    return _change_pages(work, columns, "acknowledged", ("open", "snoozed"))
+
+
+def _snooze(work: Work) -> Dict[str, Any]:
+    """Hear nothing of these pages for ``seconds`` (default an hour)."""
+    until = work.journal.at + int(float(work.options.get("seconds", 3600)) * 1000000)
+    return _change_pages(work, {"state": "snoozed", "snoozed_until": until}, "snoozed", ("open", "acked", "snoozed"))
+
+
+def _change_pages(work: Work, columns: Dict[str, Any], verb: str, states: Any) -> Dict[str, Any]:
+    """Pages are named by ``pages`` (ids) or ``cause`` in the options, or else by their tasks."""
+    connection = work.journal.connection
+    wanted = set(work.options.get("pages") or ())
+    tasks = {target[0] for target in work.targets}
+    changed = []
+    for page, cause, run_id, task, state in connection.execute(
+        "SELECT id, cause, run_id, task, state FROM page WHERE state <> 'resolved' ORDER BY id"
+    ).fetchall():
+        named = page in wanted or cause == work.options.get("cause") or (run_id == work.run_id and task in tasks)
+        if named and state in states:
+            sql = "UPDATE page SET {}, updated_at = ? WHERE id = ?".format(", ".join(c + " = ?" for c in columns))
+            connection.execute(sql, list(columns.values()) + [work.journal.at, page])
+            data = {"what": columns["state"], "id": page, "cause": cause, "set": columns}
+            work.journal.tell(EventKind.PAGE, run_id, task, data=data)
+            changed.append(page)
+    return answer(bool(changed), "{} {}".format(len(changed), verb) if changed else "there is no such open page")
+
+
+# --- Answers -------------------------------------------------------------------------------------------------------
+
+
+_ACTS: Dict[str, Callable[[Work], Dict[str, Any]]] = {
+    "requeue": _requeue,
+    "skip": _skip,
+    "cancel": _cancel,
+    "hurry": _hurry,
+    "pause": _pause,
+    "unpause": _unpause,
+    "undo": undo,
+    "ack": _ack,
+    "snooze": _snooze,
+}
+
+
+def _malformed(command: Dict[str, Any]) -> Optional[str]:
+    if command.get("act") not in _ACTS:
+        return "there is no act {!r}".format(command.get("act"))
+    if not command.get("id") or not command.get("actor"):
+        return "a command carries an id and who sends it"
+    if command["act"] in NEEDS_REASON and not str(command.get("reason") or "").strip():
+        return "say why: the reason is kept with the act"
+    for target in command.get("targets") or ():
+        if len(target) != 3 or not isinstance(target[0], str) or not isinstance(target[2], int):
+            return "a target is (task, state seen, generation seen)"
+    return None

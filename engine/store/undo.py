@@ -1,0 +1,108 @@
+"""Takes an operator's act back, as long as nothing has happened to what it touched.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+"""
+
+import json
+import sqlite3
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+from ..core.events import EventKind
+from ..core.states import LEGAL_MOVES, RunState, TaskState
+from .act import DONE, VERBS, Work, ago, answer, look
+from .journal import Journal
+from .propagation import cascade_skip, children_of, propagate_failure, reconsider
+
+#: What a change of the run is called when it is taken back.
+_RUN_WORDS = {"reopened": "ended", "unblocked": "blocked", "paused": "unpaused", "unpaused": "paused"}
+
+
+def find_act(connection: sqlite3.Connection, command_id: str) -> Optional[Dict[str, Any]]:
+    """The act with this id, as it was recorded: seq, at, run_id, actor, data; None where there is none."""
+    row = connection.execute(
+        "SELECT seq, at, run_id, actor, data FROM event WHERE command_id = ? AND kind = ? ORDER BY seq LIMIT 1",
+        (command_id, EventKind.OPERATOR),
+    ).fetchone()
+    if row is None:
+        return None
+    return {"seq": row[0], "at": row[1], "run_id": row[2], "actor": row[3], "data": json.loads(row[4])}
+
+
+def undo(work: Work) -> Dict[str, Any]:
+    """Put back every task that the act ``options["command"]`` changed, or none of them.
+
+    Allowed until one of them, or a child of one, has moved on. Promotion to READY is no obstacle: nothing ran yet.
+    """
+    act = find_act(work.journal.connection, str(work.options.get("command") or ""))
+    if act is None:
+        return answer(False, "there is no such act in this state file")
+    tasks: Dict[str, Dict[str, Any]] = act["data"].get("was") or {}
+    runs: List[List[Any]] = act["data"].get("was_run") or []
+    if not tasks and not runs:
+        return answer(False, "there is nothing to undo: {}".format(act["data"]["answer"]["message"]))
+    work.run_id = act["run_id"]
+    obstacle = _obstacle(work, act["seq"], tasks)
+    if obstacle:
+        return answer(False, "too late: {}".format(obstacle))
+    _restore(work, tasks)
+    for what, before in reversed(runs):
+        work.journal.change_run(work.run_id, _RUN_WORDS[what], before, *_run_move(work, before))
+    for name in tasks:
+        work.say(name, DONE, "as before")
+    message = "{} changed back".format(len(tasks)) if tasks else "changed back"
+    return answer(True, message, list(work.results.values()))
+
+
+def _obstacle(work: Work, seq: int, tasks: Dict[str, Dict[str, Any]]) -> Optional[str]:
+    connection = work.journal.connection
+    children = {child.name for name in tasks for child in children_of(connection, work.run_id, name)}
+    for name, old, new, at, actor, data in _moves_since(connection, work.run_id, seq):
+        if name in tasks and (old, new) != (TaskState.PENDING, TaskState.READY):
+            if actor is None:
+                return "{} is {} now".format(name, new or "changed")
+            verb = VERBS.get(json.loads(data).get("act", ""), "changed")
+            return "{} was {} by {} {}".format(name, verb, actor, ago(work.journal.at - at))
+        if name in children and new == TaskState.RUNNING:
+            return "{}, which depends on it, has started".format(name)
+    return None
+
+
+def _moves_since(connection: sqlite3.Connection, run_id: str, seq: int) -> Iterator[Tuple[Any, ...]]:
+    return connection.execute(
+        "SELECT task, old, new, at, actor, data FROM event WHERE run_id = ? AND seq > ? AND kind IN (?, ?)"
+        " ORDER BY seq",
+        (run_id, seq, EventKind.TASK, EventKind.TASK_CHANGED),
+    )
+
+
+def _restore(work: Work, tasks: Dict[str, Dict[str, Any]]) -> None:
+    """First every task by itself; then whatever other acts have meanwhile made of those above them."""
+    for name, before in tasks.items():
+        _put_back(work.journal, work.run_id, name, dict(before))
+    for name, before in tasks.items():
+        if before["state"] in (TaskState.FAILED, TaskState.CANCELLED):
+            propagate_failure(work.journal, work.run_id, name)
+        elif before["state"] == TaskState.SKIPPED:
+            cascade_skip(work.journal, work.run_id, name)
+        else:
+            reconsider(work.journal, work.run_id, name)
+
+
+def _put_back(journal: Journal, run_id: str, name: str, before: Dict[str, Any]) -> None:
+    row = look(journal.connection, run_id, name)
+    assert row is not None
+    state = before.pop("state")
+    if before["generation"] == row.generation:
+        del before["generation"]
+    if state == row.state:
+        journal.change(run_id, name, before)
+        return
+    now = row.state
+    if TaskState(state) not in LEGAL_MOVES[TaskState(now)]:
+        journal.move(run_id, name, now, TaskState.PENDING, row.generation)
+        now = str(TaskState.PENDING)
+    journal.move(run_id, name, now, state, row.generation, set=before)
+
+
+def _run_move(work: Work, before: Dict[str, Any]) -> Tuple[Optional[str], Optional[str]]:
+    return (str(RunState.RUNNING), before["state"]) if "state" in before else (None, None)
