@@ -1,0 +1,488 @@
+"""The circuit breaker and the retry bucket as state machines: SPEC 4.12, documents 000 and 004."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from redrive.engine.core.breaker import (
+    SLICES,
+    Admission,
+    Breaker,
+    BreakerState,
+    Bucket,
+    Call,
+    Candidate,
+    admit,
+    choose_probe,
+    degraded,
+    disable,
+    force_open,
+    from_row,
+    new_breaker,
+    new_bucket,
+    probe_now,
+    record,
+    refund,
+    reset,
+    take,
+    to_row,
+    totals,
+    trips,
+    withdraw,
+)
+from redrive.engine.core.outcome import FailureClass
+from redrive.engine.core.spec import DownstreamSpec
+
+SECOND = 1_000_000
+START = 1_700_000_000 * SECOND
+SPEC = DownstreamSpec("payments-api", window_seconds=60, open_seconds=30, minimum_calls=5, release_per_second=5)
+TRANSIENT = FailureClass.TRANSIENT
+
+
+class Downstream:
+    """A breaker with a clock, as an executor would hold it."""
+
+    def __init__(self, spec: DownstreamSpec = SPEC) -> None:
+        self.spec = spec
+        self.breaker = new_breaker(spec)
+        self.now = START
+
+    @property
+    def state(self) -> BreakerState:
+        return self.breaker.state
+
+    def wait(self, seconds: float) -> None:
+        self.now += int(seconds * SECOND)
+
+    def admit(self) -> Admission:
+        self.breaker, admission = admit(self.breaker, self.spec, self.now)
+        return admission
+
+    def begin(self) -> Call:
+        call = self.admit().call
+        assert call is not None, "it was not let through"
+        return call
+
+    def end(self, call: Call, failure_class: FailureClass | None = None, failures_before: int = 0) -> None:
+        self.breaker = record(self.breaker, self.spec, call, failure_class, self.now, failures_before)
+
+    def call(self, failure_class: FailureClass | None = None, failures_before: int = 0) -> None:
+        self.end(self.begin(), failure_class, failures_before)
+
+    def break_it(self) -> None:
+        for _ in range(self.spec.minimum_calls):
+            self.call(TRANSIENT)
+        assert self.state is BreakerState.OPEN
+
+
+@pytest.fixture
+def downstream() -> Downstream:
+    return Downstream()
+
+
+class TestClosed:
+    def test_a_rate_means_nothing_below_the_minimum(self, downstream):
+        """4.12: minimum throughput: four failures of four calls do not open it, the fifth does."""
+        for _ in range(4):
+            downstream.call(TRANSIENT)
+        assert downstream.state is BreakerState.CLOSED
+        downstream.call(TRANSIENT)
+        assert downstream.state is BreakerState.OPEN
+
+    def test_it_opens_at_the_rate(self, downstream):
+        """000.51: more than X % of the tasks against one downstream failed in the last Y minutes."""
+        for _ in range(6):
+            downstream.call()
+        for _ in range(5):
+            downstream.call(TRANSIENT)
+        assert downstream.state is BreakerState.CLOSED  # 5 of 11
+        downstream.call(TRANSIENT)
+        assert downstream.state is BreakerState.OPEN  # 6 of 12
+        assert downstream.breaker.why == "6 of 12 calls failed in 60 s"
+
+    def test_the_window_slides(self, downstream):
+        """000.51: failures older than the window are forgotten."""
+        for _ in range(4):
+            downstream.call(TRANSIENT)
+        downstream.wait(70)
+        assert totals(downstream.breaker, SPEC, downstream.now) == (0, 0, 0)
+        for _ in range(4):
+            downstream.call(TRANSIENT)
+        assert downstream.state is BreakerState.CLOSED
+
+    def test_its_memory_does_not_grow_with_the_load(self, downstream):
+        """Bounded: ten thousand calls in a window are counted in eleven slices at most."""
+        for _ in range(10_000):
+            downstream.call()
+            downstream.wait(0.01)
+        assert len(downstream.breaker.window) <= SLICES + 1
+        calls, _, _ = totals(downstream.breaker, SPEC, downstream.now)
+        assert 5_400 <= calls <= 6_600
+
+    @pytest.mark.parametrize("failure_class", [TRANSIENT, FailureClass.TIMEOUT, FailureClass.AMBIGUOUS])
+    def test_these_failures_count(self, downstream, failure_class):
+        """4.12: transient, timeouts and ambiguous."""
+        for _ in range(5):
+            downstream.call(failure_class)
+        assert downstream.state is BreakerState.OPEN
+
+    @pytest.mark.parametrize(
+        "failure_class",
+        [
+            FailureClass.VALIDATION,
+            FailureClass.PERMANENT,
+            FailureClass.UNCLASSIFIED,
+            FailureClass.OUT_OF_MEMORY,
+        ],
+    )
+    def test_a_bad_row_does_not_close_a_downstream_to_everybody(self, downstream, failure_class):
+        """4.12: validation and poison never count, neither as failure nor as call."""
+        for _ in range(50):
+            downstream.call(failure_class)
+        assert downstream.state is BreakerState.CLOSED
+        assert totals(downstream.breaker, SPEC, downstream.now) == (0, 0, 0)
+
+    def test_a_refused_credential_opens_it_at_once_and_without_an_end(self, downstream):
+        """004.32: retries can lock the account: nobody knocks again before an operator says so."""
+        downstream.call(FailureClass.AUTH)
+        assert downstream.state is BreakerState.OPEN
+        downstream.wait(86_400)
+        assert downstream.admit() == Admission(None, None, "credential refused: waits for an operator")
+        downstream.breaker = probe_now(downstream.breaker, SPEC)
+        downstream.call()
+        assert downstream.state is BreakerState.CLOSED
+
+
+class TestOpen:
+    def test_it_holds_and_says_until_when(self, downstream):
+        """000.51, Part 5: of the document's two behaviours this is "refuses to dispatch": no attempt is spent."""
+        downstream.break_it()
+        downstream.wait(10)
+        assert downstream.admit() == Admission(None, START + 30 * SECOND, "5 of 5 calls failed in 60 s")
+
+    def test_what_was_on_its_way_neither_reopens_nor_escalates(self, downstream):
+        """4.12: in-flight failures after opening."""
+        calls = [downstream.begin() for _ in range(12)]
+        for call in calls[:5]:
+            downstream.end(call, TRANSIENT)
+        opened = downstream.breaker
+        downstream.wait(20)
+        for call in calls[5:10]:
+            downstream.end(call, TRANSIENT)
+        downstream.end(calls[10], FailureClass.AUTH)
+        downstream.end(calls[11])
+        assert downstream.breaker == opened
+
+    def test_a_late_failure_does_not_count_against_the_probe(self, downstream):
+        late = downstream.begin()
+        downstream.break_it()
+        downstream.wait(30)
+        probe = downstream.begin()
+        downstream.end(late, TRANSIENT)
+        assert downstream.state is BreakerState.HALF_OPEN
+        downstream.end(probe)
+        assert downstream.state is BreakerState.CLOSED
+
+    def test_a_clock_set_back_does_not_hold_it_for_years(self, downstream):
+        """4.10: due times ahead of the clock are clamped to what they were meant to be."""
+        downstream.break_it()
+        downstream.wait(-86_400 * 365)
+        assert downstream.admit().retry_at == downstream.now + 30 * SECOND
+        downstream.wait(30)
+        assert downstream.begin().probe
+
+
+class TestHalfOpen:
+    def test_one_probe_and_no_more(self, downstream):
+        """4.12: HALF_OPEN(k probes)."""
+        downstream.break_it()
+        downstream.wait(30)
+        assert downstream.begin().probe
+        assert downstream.admit() == Admission(None, None, "a probe is on its way")
+
+    def test_a_failed_probe_opens_it_again(self, downstream):
+        downstream.break_it()
+        downstream.wait(30)
+        downstream.call(FailureClass.TIMEOUT)
+        assert downstream.state is BreakerState.OPEN
+        assert downstream.admit().retry_at == downstream.now + 30 * SECOND
+
+    def test_all_probes_must_succeed(self):
+        downstream = Downstream(replace(SPEC, probes=3))
+        downstream.break_it()
+        downstream.wait(30)
+        probes = [downstream.begin() for _ in range(3)]
+        assert downstream.admit().call is None
+        downstream.end(probes[0])
+        downstream.end(probes[1])
+        assert downstream.state is BreakerState.HALF_OPEN
+        downstream.end(probes[2])
+        assert downstream.state is BreakerState.CLOSED
+
+    @pytest.mark.parametrize("ended", ["withdrawn", "bad row"])
+    def test_a_probe_that_says_nothing_makes_room_for_another(self, downstream, ended):
+        """Cancelled, lost, or failed by its own fault: the downstream was not asked; it must not stay half open."""
+        downstream.break_it()
+        downstream.wait(30)
+        probe = downstream.begin()
+        if ended == "withdrawn":
+            downstream.breaker = withdraw(downstream.breaker, probe)
+        else:
+            downstream.end(probe, FailureClass.VALIDATION)
+        assert downstream.state is BreakerState.HALF_OPEN
+        assert downstream.begin().probe
+
+    def test_the_probe_is_the_cheapest_idempotent_task(self):
+        """4.12."""
+        ledger = Candidate("ledger", idempotent=False, seconds=0.1)
+        report = Candidate("report", seconds=900)
+        ping = Candidate("ping", seconds=2)
+        unknown = Candidate("unknown")
+        assert choose_probe([ledger, report, ping, unknown]) == ping
+        assert choose_probe([ledger, unknown]) == unknown
+        assert choose_probe([ledger]) == ledger
+        assert choose_probe([]) is None
+
+
+class TestRelease:
+    def test_what_was_held_is_released_at_the_rate(self, downstream):
+        """4.12: on close, or the breaker itself makes the herd: 50 held tasks take ten seconds at 5/s."""
+        downstream.break_it()
+        downstream.wait(30)
+        downstream.call()
+        released: list[int] = []
+        while len(released) < 50:
+            admission = downstream.admit()
+            if admission.call is None:
+                assert admission.retry_at is not None
+                assert admission.why == "released at 5/s"
+                downstream.now = admission.retry_at
+            else:
+                released.append(downstream.now)
+        assert released[-1] - released[0] == 49 * SECOND // 5
+        assert {later - earlier for earlier, later in pairwise(released)} == {SECOND // 5}
+
+    def test_pacing_ends_when_nobody_waits_any_more(self, downstream):
+        downstream.break_it()
+        downstream.wait(30)
+        downstream.call()
+        downstream.call()
+        downstream.wait(2)
+        for _ in range(20):
+            downstream.call()
+        assert downstream.state is BreakerState.CLOSED
+
+    def test_a_rate_of_zero_releases_all_at_once(self):
+        downstream = Downstream(replace(SPEC, release_per_second=0))
+        downstream.break_it()
+        downstream.wait(30)
+        for _ in range(20):
+            downstream.call()
+        assert downstream.state is BreakerState.CLOSED
+
+    def test_after_closing_the_window_is_empty(self, downstream):
+        """Old failures must not open it at the first new one."""
+        downstream.break_it()
+        downstream.wait(30)
+        downstream.call()
+        downstream.wait(0.2)
+        downstream.call(TRANSIENT)
+        assert downstream.state is BreakerState.CLOSED
+
+
+class TestOperator:
+    def test_forced_open_lets_nobody_through_and_learns_nothing(self, downstream):
+        """4.12: FORCED_OPEN."""
+        call = downstream.begin()
+        downstream.breaker = force_open(downstream.breaker)
+        downstream.end(call)
+        downstream.wait(86_400)
+        assert downstream.admit() == Admission(None, None, "held by an operator")
+        downstream.breaker = reset(downstream.breaker, SPEC, downstream.now)
+        downstream.call()
+        assert downstream.state is BreakerState.CLOSED
+
+    def test_disabled_lets_everybody_through_and_counts_nothing(self, downstream):
+        """4.12: DISABLED."""
+        downstream.break_it()
+        downstream.breaker = disable(downstream.breaker)
+        for _ in range(50):
+            downstream.call(TRANSIENT)
+        downstream.call(FailureClass.AUTH)
+        assert downstream.state is BreakerState.DISABLED
+        assert downstream.breaker.window == ()
+
+    def test_metrics_only_counts_and_never_opens(self):
+        """4.12: METRICS_ONLY shows what a breaker would have done."""
+        downstream = Downstream(replace(SPEC, metrics_only=True))
+        for _ in range(50):
+            downstream.call(TRANSIENT)
+        downstream.call(FailureClass.AUTH)
+        assert downstream.state is BreakerState.METRICS_ONLY
+        assert trips(downstream.breaker, downstream.spec, downstream.now)
+        assert totals(downstream.breaker, downstream.spec, downstream.now) == (50, 50, 0)
+
+    def test_a_breaker_that_was_reset_releases_at_the_rate_all_the_same(self, downstream):
+        downstream.break_it()
+        downstream.breaker = reset(downstream.breaker, SPEC, downstream.now)
+        downstream.call()
+        assert downstream.admit().call is None
+
+
+def test_a_downstream_that_needs_retries_is_degraded_before_it_fails(downstream):
+    """004.17: recoveries are a signal: most successes needed a retry, and nothing has failed for good yet."""
+    for _ in range(4):
+        downstream.call()
+    for _ in range(3):
+        downstream.call(failures_before=2)
+    assert not degraded(downstream.breaker, SPEC, downstream.now)
+    downstream.call(failures_before=1)
+    assert degraded(downstream.breaker, SPEC, downstream.now)
+    assert not degraded(new_breaker(SPEC), SPEC, START)
+
+
+class TestBucket:
+    SPEC = replace(SPEC, bucket_capacity=3, bucket_refund=0.1)
+
+    def test_a_retry_costs_one_and_a_success_brings_a_tenth(self):
+        """4.12: success +0.1, retry -1."""
+        bucket = new_bucket(self.SPEC)
+        for _ in range(3):
+            bucket, admission = take(bucket, self.SPEC, START)
+            assert admission.call is not None
+        bucket, refused = take(bucket, self.SPEC, START)
+        assert refused == Admission(None, START + 30 * SECOND, "the retry budget is spent")
+        for _ in range(10):
+            bucket = refund(bucket, self.SPEC)
+        bucket = refund(bucket, self.SPEC)
+        bucket, admission = take(bucket, self.SPEC, START)
+        assert admission.call is not None
+
+    def test_a_full_bucket_does_not_overflow(self):
+        assert refund(new_bucket(self.SPEC), self.SPEC) == new_bucket(self.SPEC)
+
+    def test_an_empty_bucket_keeps_a_reserve(self):
+        """4.12: floor reserve: when only retries are left, no success would ever refill it."""
+        bucket = Bucket(0.0, START)
+        bucket, admission = take(bucket, self.SPEC, START)
+        assert (admission.call is not None, admission.why) == (True, "on the reserve")
+        bucket, admission = take(bucket, self.SPEC, START + 29 * SECOND)
+        assert admission.retry_at == START + 30 * SECOND
+        bucket, admission = take(bucket, self.SPEC, START + 30 * SECOND)
+        assert admission.call is not None
+
+    def test_retries_are_a_bounded_share_of_the_load_in_an_outage(self):
+        """4.12: the bucket throttles retries: 1000 of them in a minute become the capacity and one of the reserve."""
+        bucket, through = new_bucket(self.SPEC), 0
+        for index in range(1000):
+            bucket, admission = take(bucket, self.SPEC, START + index * 60_000)
+            through += admission.call is not None
+        assert through == 3 + 1
+
+    def test_a_clock_set_back_does_not_hold_the_reserve_for_years(self):
+        _, admission = take(Bucket(0.0, START + 10**15), self.SPEC, START)
+        assert admission.retry_at == START + 30 * SECOND
+
+
+class TestStored:
+    def stored(self, downstream: Downstream) -> Breaker:
+        row = json.loads(json.dumps(to_row(downstream.breaker, new_bucket(downstream.spec))))
+        return from_row(row, downstream.spec)[0]
+
+    def test_a_restart_does_not_reset_it(self, downstream):
+        """4.12: persisted: open stays open until the same instant, with its reason."""
+        downstream.break_it()
+        stored = self.stored(downstream)
+        assert (stored.state, stored.reopens_at) == (BreakerState.OPEN, START + 30 * SECOND)
+        assert stored.why == "5 of 5 calls failed in 60 s"
+
+    def test_a_restart_does_not_forget_the_window(self, downstream):
+        for _ in range(4):
+            downstream.call(TRANSIENT)
+        downstream.breaker = self.stored(downstream)
+        downstream.call(TRANSIENT)
+        assert downstream.state is BreakerState.OPEN
+
+    def test_a_probe_does_not_survive_a_restart_and_is_sent_again(self, downstream):
+        downstream.break_it()
+        downstream.wait(30)
+        downstream.begin()
+        downstream.breaker = self.stored(downstream)
+        assert downstream.begin().probe
+
+    def test_a_refused_credential_is_still_held_after_a_restart(self, downstream):
+        downstream.call(FailureClass.AUTH)
+        downstream.breaker = self.stored(downstream)
+        downstream.wait(86_400)
+        assert downstream.admit().call is None
+
+    def test_pacing_goes_on_after_a_restart(self, downstream):
+        downstream.break_it()
+        downstream.wait(30)
+        downstream.call()
+        downstream.call()
+        downstream.breaker = self.stored(downstream)
+        assert downstream.admit().why == "released at 5/s"
+
+    def test_forced_and_disabled_are_kept(self, downstream):
+        for act, state in ((force_open, BreakerState.FORCED_OPEN), (disable, BreakerState.DISABLED)):
+            downstream.breaker = act(downstream.breaker)
+            assert self.stored(downstream).state is state
+
+    def test_the_flow_decides_whether_it_only_measures(self, downstream):
+        downstream.break_it()
+        row = to_row(downstream.breaker, new_bucket(SPEC))
+        measuring, _ = from_row(row, replace(SPEC, metrics_only=True))
+        assert measuring.state is BreakerState.METRICS_ONLY
+        back, _ = from_row(to_row(measuring, new_bucket(SPEC)), SPEC)
+        assert back.state is BreakerState.CLOSED
+
+    def test_the_bucket_is_kept_within_its_new_capacity(self):
+        row = to_row(new_breaker(SPEC), Bucket(7.5, START))
+        assert from_row(row, SPEC)[1] == Bucket(7.5, START)
+        assert from_row(row, replace(SPEC, bucket_capacity=2))[1] == Bucket(2, START)
+        assert from_row({**row, "tokens": None}, SPEC)[1].tokens == SPEC.bucket_capacity
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["admit", "end", "withdraw", "wait", "reset", "restart"]),
+            st.sampled_from([None, TRANSIENT, FailureClass.AUTH, FailureClass.VALIDATION]),
+            st.integers(0, 40),
+        ),
+        max_size=80,
+    )
+)
+def test_whatever_happens_it_never_stays_shut_by_itself(steps):
+    """000.54: every state has a bounded exit: with no call on its way one wait is enough, a credential excepted."""
+    downstream = Downstream(replace(SPEC, probes=2))
+    on_their_way: list[Call] = []
+    for step, failure_class, number in steps:
+        match step:
+            case "admit":
+                call = downstream.admit().call
+                if call is not None:
+                    on_their_way.append(call)
+            case "end" if on_their_way:
+                downstream.end(on_their_way.pop(number % len(on_their_way)), failure_class)
+            case "withdraw" if on_their_way:
+                downstream.breaker = withdraw(downstream.breaker, on_their_way.pop(number % len(on_their_way)))
+            case "wait":
+                downstream.wait(number)
+            case "reset":
+                downstream.breaker = reset(downstream.breaker, downstream.spec, downstream.now)
+            case "restart":
+                on_their_way.clear()
+                downstream.breaker, _ = from_row(to_row(downstream.breaker, Bucket(1)), downstream.spec)
+        assert 0 <= downstream.breaker.probes_free <= 2
+    for call in on_their_way:
+        downstream.breaker = withdraw(downstream.breaker, call)
+    held = downstream.state is BreakerState.OPEN and downstream.breaker.reopens_at is None
+    downstream.wait(30)
+    assert (downstream.admit().call is None) == held
