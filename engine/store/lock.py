@@ -1,0 +1,317 @@
+"""Who owns a state file: an exclusive flock on ``<state>.lock``, inherited by every process that the owner starts.
+
+So a free lock says that nobody of an old run is alive, except who closed what it inherited: those bear the token of
+their executor in their environment, and are swept before anything of theirs is run again (SPEC 4.9, 4.11).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import asdict, dataclass
+
+from ..errors import ExecutorBusyError, StorageError
+
+TOKEN_VARIABLE = "REDRIVE_EXECUTOR"
+PATIENCE_SECONDS = 2.0  # for a commander who holds the lock for one command, or a console that probes it
+LOOK_AGAIN_SECONDS = 0.02  # a flock that is given back tells nobody
+KILL_SECONDS = 5.0  # SIGKILL is not instant
+
+
+@dataclass(frozen=True, slots=True)
+class LockHolder:
+    """What the owner of a state file says of itself in the lock file. Instants in microseconds UTC."""
+
+    executor_id: str
+    pid: int
+    start_ticks: int | None
+    boot_id: str | None
+    host: str
+    started_at: int
+    run_id: str | None = None
+    released_at: int | None = None
+
+    def is_alive(self) -> bool:
+        """False only if it has certainly left: another boot or host cannot be looked into, and counts as alive."""
+        if self.released_at is not None:
+            return False
+        if self.host != socket.gethostname() or self.boot_id != _boot_id():
+            return True
+        return self.start_ticks is not None and process_identity(self.pid)[0] == self.start_ticks
+
+    def describe(self) -> str:
+        """Pid, host, run and age in words."""
+        seconds = max(0, _now_us() - self.started_at) // 1_000_000
+        age = f"{seconds} s" if seconds < 120 else f"{seconds // 60} min" if seconds < 7200 else f"{seconds // 3600} h"
+        run = f", run {self.run_id}" if self.run_id else ""
+        return f"pid {self.pid} on {self.host}{run}, for {age}"
+
+
+class StateLock:
+    """The lock, held. Children inherit it through ``fileno``; it is free when the last of them is gone."""
+
+    def __init__(self, descriptor: int, holder: LockHolder) -> None:
+        self._descriptor = descriptor
+        self.holder = holder
+
+    def fileno(self) -> int:
+        """The descriptor to be inherited."""
+        return self._descriptor
+
+    def touch(self) -> None:
+        """Show from outside that the owner's loop turns: by the file's mtime, which costs no commit."""
+        os.utime(self._descriptor)
+
+    def release(self) -> None:
+        """Let go. No LOCK_UN: that would free the lock for children as well, who may still be dying."""
+        if self._descriptor >= 0:
+            _write_holder(self._descriptor, {**asdict(self.holder), "released_at": _now_us()})
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def lock_path(state_path: str) -> str:
+    """Where the lock of a state file is. The file is never removed: two owners could hold two files of one name."""
+    return state_path + ".lock"
+
+
+def acquire(state_path: str, executor_id: str, run_id: str | None = None, *, wait: bool = False) -> StateLock:
+    """Become the owner of a state file. What a dead owner has left alive is killed first.
+
+    ``wait``: until a living owner leaves. Raises ExecutorBusyError, which names it, or StorageError.
+    """
+    descriptor = _open(lock_path(state_path))
+    try:
+        _take(descriptor, state_path, wait)
+        start_ticks, boot_id = process_identity(os.getpid())
+        holder = LockHolder(executor_id, os.getpid(), start_ticks, boot_id, socket.gethostname(), _now_us(), run_id)
+        _write_holder(descriptor, asdict(holder))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return StateLock(descriptor, holder)
+
+
+def probe(state_path: str) -> LockHolder | None:
+    """Return who owns a state file; None when nobody does, or when this user may not know."""
+    try:
+        descriptor = os.open(lock_path(state_path), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        if _try(descriptor, fcntl.LOCK_SH):
+            return None
+        return _read_holder(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def process_identity(pid: int) -> tuple[int | None, str | None]:
+    """Return what makes a pid unmistakable: the ticks at which it started, and the boot that the ticks count from."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            fields = stat.read().rpartition(b")")[2].split()  # the name before it may hold spaces and brackets
+        if fields[0] == b"Z":
+            return None, _boot_id()
+        return int(fields[19]), _boot_id()
+    except (OSError, IndexError, ValueError):
+        return None, _boot_id()
+
+
+# --- Taking --------------------------------------------------------------------------------------------------------
+
+
+def _open(path: str) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StorageError(f"cannot open {path}: {error.strerror}") from error
+
+
+def _try(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _take(descriptor: int, state_path: str, wait: bool) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not _try(descriptor, fcntl.LOCK_EX):
+        holder = _read_holder(descriptor)
+        if holder is not None and holder.is_alive():
+            if not wait:
+                raise _busy(state_path, holder)
+            deadline = time.monotonic() + PATIENCE_SECONDS
+        elif holder is not None and sweep_orphans([holder.executor_id], state_path):
+            continue
+        elif time.monotonic() > deadline:
+            raise ExecutorBusyError(f"{state_path} is locked by a process that does not say who it is; try again")
+        time.sleep(LOOK_AGAIN_SECONDS)
+
+
+def _busy(state_path: str, holder: LockHolder) -> ExecutorBusyError:
+    return ExecutorBusyError(
+        f"another executor owns {state_path}: {holder.describe()}; "
+        f"`redrive attach` looks at it, `--wait` waits for it to leave",
+        pid=holder.pid,
+        host=holder.host,
+    )
+
+
+def _write_holder(descriptor: int, fields: dict[str, object]) -> None:
+    data = json.dumps(fields).encode()
+    os.pwrite(descriptor, data, 0)
+    os.ftruncate(descriptor, len(data))
+
+
+def _read_holder(descriptor: int) -> LockHolder | None:
+    try:
+        return LockHolder(**json.loads(os.pread(descriptor, 65536, 0)))
+    except (ValueError, TypeError):  # just made, or by somebody else
+        return None
+
+
+# --- Sweeping ------------------------------------------------------------------------------------------------------
+
+
+def sweep_orphans(executor_ids: Collection[str], state_path: str) -> list[int]:
+    """Kill what executors that are dead have left alive, wait until it is gone, and return the pids.
+
+    Found by the token in their environment, or by the lock that they inherited. Never this process, nor what it
+    descends from. Raises ExecutorBusyError if one cannot be killed.
+    """
+    heirs = _Heirs(set(executor_ids), state_path)
+    spared = _ancestors()
+    killed: list[int] = []
+    deadline = time.monotonic() + KILL_SECONDS
+    while found := [pid for pid in _pids() if pid not in spared and heirs.include(pid)]:
+        pidfds = [pidfd for pid in found if (pidfd := _kill(pid, heirs)) is not None]
+        killed += [pid for pid in found if pid not in killed]
+        try:
+            gone = _wait(pidfds, deadline - time.monotonic())
+        finally:
+            for pidfd in pidfds:
+                os.close(pidfd)
+        if not gone or time.monotonic() > deadline:
+            raise ExecutorBusyError(
+                f"process {found[0]} of a dead executor does not die; look at it before trying again"
+            )
+    return sorted(killed)
+
+
+class _Heirs:
+    """Tells whether a process comes from one of the dead executors."""
+
+    def __init__(self, executor_ids: set[str], state_path: str) -> None:
+        self._tokens = {f"{TOKEN_VARIABLE}={executor_id}".encode() for executor_id in executor_ids}
+        self._lock: tuple[int, int] | None = None
+        self._taker = 0
+        try:
+            descriptor = os.open(lock_path(state_path), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return
+        try:
+            holder, status = _read_holder(descriptor), os.fstat(descriptor)
+        finally:
+            os.close(descriptor)
+        if holder is not None and holder.executor_id in executor_ids:
+            self._lock, self._taker = (status.st_dev, status.st_ino), holder.pid
+
+    def include(self, pid: int) -> bool:
+        return self._bears_token(pid) or self._has_lock(pid)
+
+    def _bears_token(self, pid: int) -> bool:
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as environ:
+                return not self._tokens.isdisjoint(environ.read().split(b"\0"))
+        except OSError:
+            return False
+
+    def _has_lock(self, pid: int) -> bool:
+        """True if it inherited the very lock that the dead executor took; who probes or takes it anew has another."""
+        if self._lock is None:
+            return False
+        try:
+            for name in os.listdir(f"/proc/{pid}/fd"):
+                status = os.stat(f"/proc/{pid}/fd/{name}")
+                if (status.st_dev, status.st_ino) == self._lock and self._is_inherited(pid, name):
+                    return True
+        except OSError:  # it has gone meanwhile, or belongs to somebody else
+            pass
+        return False
+
+    def _is_inherited(self, pid: int, descriptor: str) -> bool:
+        with open(f"/proc/{pid}/fdinfo/{descriptor}") as info:
+            for line in info:  # lock:  1: FLOCK  ADVISORY  WRITE 4711 fe:01:1234 0 EOF
+                fields = line.split()
+                if fields[:1] == ["lock:"] and "FLOCK" in fields and "WRITE" in fields:
+                    return fields[fields.index("WRITE") + 1] == str(self._taker)
+        return False
+
+
+def _kill(pid: int, heirs: _Heirs) -> int | None:
+    """Through a pidfd, and only after a second look: the pid may be somebody else's by now."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        return None
+    try:
+        if heirs.include(pid):
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            return pidfd
+    except OSError:
+        pass
+    os.close(pidfd)
+    return None
+
+
+def _wait(pidfds: list[int], seconds: float) -> bool:
+    """True when all are gone."""
+    poll = select.poll()
+    for pidfd in pidfds:
+        poll.register(pidfd, select.POLLIN)
+    waiting, deadline = set(pidfds), time.monotonic() + seconds
+    while waiting:
+        ready = poll.poll(max(0.0, (deadline - time.monotonic()) * 1000))
+        if not ready:
+            return False
+        for pidfd, _ in ready:
+            poll.unregister(pidfd)
+            waiting.discard(pidfd)
+    return True
+
+
+def _pids() -> Iterator[int]:
+    return (int(name) for name in os.listdir("/proc") if name.isdecimal())
+
+
+def _ancestors() -> set[int]:
+    found, pid = {os.getpid()}, os.getppid()
+    while pid > 0 and pid not in found:
+        found.add(pid)
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as stat:
+                pid = int(stat.read().rpartition(b")")[2].split()[1])
+        except (OSError, IndexError, ValueError):
+            break
+    return found
+
+
+def _boot_id() -> str | None:
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as boot_id:
+            return boot_id.read().strip()
+    except OSError:
+        return None
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000

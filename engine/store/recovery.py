@@ -1,0 +1,122 @@
+"""After a crash: what a dead executor had running is settled as lost, and stored instants are made sane.
+
+Runs under the lock and after the sweep, so nothing of what is settled here can still be alive. Afterwards no attempt is
+``running``, and every task either will move by itself or waits for a human, with the reason.
+"""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from ..core.decide import Uniform
+from ..core.events import EventKind
+from ..core.outcome import Outcome, OutcomeKind
+from ..core.spec import TaskSpec
+from ..core.states import TaskState
+from .claims import Claim
+from .journal import Journal
+from .settle import settle
+
+LOSSES_WINDOW_SECONDS = 24 * 3600  # losses longer ago than this say nothing about a crash loop
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What was found: attempts that were lost, as (run_id, task), and tasks whose due time was beyond all reason."""
+
+    lost: tuple[tuple[str, str], ...]
+    clamped: tuple[tuple[str, str], ...]
+    executors: tuple[str, ...]
+
+
+def dead_executors(connection: sqlite3.Connection, executor_id: str) -> list[str]:
+    """Return the executors that never said goodbye, except ``executor_id``."""
+    rows = connection.execute(
+        "SELECT executor_id FROM executor WHERE stopped_at IS NULL AND executor_id <> ? ORDER BY started_at",
+        (executor_id,),
+    )
+    return [dead for (dead,) in rows]
+
+
+def recover(journal: Journal, executor_id: str, uniform: Uniform = random.uniform) -> Recovered:
+    """Settle whatever executors before ``executor_id`` left behind, in every run of the file.
+
+    A lost attempt spends no retry budget but counts as a loss: its task waits at least ``base`` before it runs again,
+    is dead-lettered as a crash loop after ``max_losses`` within a day, and at once if it is not idempotent, because
+    nobody knows how far it came (SPEC 4.2, 003.32).
+    """
+    lost = [_lose(journal, claim, uniform) for claim in _left_running(journal.connection, executor_id)]
+    executors = dead_executors(journal.connection, executor_id)
+    for dead in executors:
+        journal.connection.execute(
+            "UPDATE executor SET stopped_at = ? WHERE executor_id = ? AND stopped_at IS NULL", (journal.at, dead)
+        )
+        journal.tell(EventKind.EXECUTOR, data={"what": "lost", "executor_id": dead})
+    return Recovered(tuple(lost), tuple(clamp_instants(journal)), tuple(executors))
+
+
+def _left_running(connection: sqlite3.Connection, executor_id: str) -> list[Claim]:
+    rows = connection.execute(
+        "SELECT run_id, name, attempt, generation, token FROM attempt"
+        " WHERE outcome = 'running' AND executor_id IS NOT ? ORDER BY run_id, name, attempt",
+        (executor_id,),
+    )
+    return [Claim(*row) for row in rows.fetchall()]
+
+
+def _lose(journal: Journal, claim: Claim, uniform: Uniform) -> tuple[str, str]:
+    _forgive_old_losses(journal, claim)
+    settle(journal, claim, _spec(journal.connection, claim), Outcome(OutcomeKind.LOST), uniform)
+    journal.connection.execute(
+        "UPDATE quarantine SET state = 'discarded'"
+        " WHERE run_id = ? AND name = ? AND attempt = ? AND state = 'provisional'",
+        (claim.run_id, claim.name, claim.attempt),
+    )
+    return claim.run_id, claim.name
+
+
+def _forgive_old_losses(journal: Journal, claim: Claim) -> None:
+    key = (claim.run_id, claim.name)
+    row = journal.connection.execute("SELECT losses FROM task WHERE run_id = ? AND name = ?", key).fetchone()
+    (recent,) = journal.connection.execute(
+        "SELECT count(*) FROM attempt WHERE run_id = ? AND name = ? AND generation = ? AND outcome = 'lost'"
+        " AND ended_at > ?",
+        (*key, claim.generation, journal.at - LOSSES_WINDOW_SECONDS * 1_000_000),
+    ).fetchone()
+    if row is not None and recent < row[0]:
+        journal.change(*key, {"losses": recent})
+
+
+def _spec(connection: sqlite3.Connection, claim: Claim) -> TaskSpec:
+    (text,) = connection.execute(
+        "SELECT spec FROM task WHERE run_id = ? AND name = ?", (claim.run_id, claim.name)
+    ).fetchone()
+    return _decode(claim.name, text)
+
+
+def _decode(name: str, text: str) -> TaskSpec:
+    return TaskSpec(name) if text == "{}" else msgspec.json.decode(text, type=TaskSpec)
+
+
+def clamp_instants(journal: Journal) -> Iterator[tuple[str, str]]:
+    """Pull in due times that a clock which was ahead has put beyond what their policy could have asked for."""
+    rows = journal.connection.execute(
+        "SELECT run_id, name, state, next_retry_at, delay_us, spec FROM task"
+        " WHERE state IN ('RETRYING', 'SENSING') AND next_retry_at IS NOT NULL ORDER BY run_id, position"
+    ).fetchall()
+    for run_id, name, state, due_at, delay_us, text in rows:
+        latest = journal.at + _longest_wait_us(_decode(name, text), state, delay_us)
+        if due_at > latest:
+            journal.change(run_id, name, {"next_retry_at": latest})
+            yield run_id, name
+
+
+def _longest_wait_us(spec: TaskSpec, state: str, delay_us: int | None) -> int:
+    """A wait that the other side asked for (Retry-After) may be longer than the cap; it is in ``delay_us``."""
+    seconds = spec.retry.cap if state == TaskState.RETRYING else 2 * spec.recheck_seconds
+    return max(round(seconds * 1e6), delay_us or 0)
