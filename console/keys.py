@@ -48,10 +48,9 @@ _NAMES = {
     "plus_sign": "plus",
     "low_line": "underscore",
 }
-_LONG_KEYS = frozenset(
-    ("enter", "escape", "space", "tab", "backspace", "delete", "insert", "home", "end", "pageup", "pagedown")
-    + ("up", "down", "left", "right", *(f"f{number}" for number in range(1, 25)))
-)
+_EDITING_KEYS = ("enter", "escape", "space", "tab", "backspace", "delete", "insert")
+_MOVING_KEYS = ("home", "end", "pageup", "pagedown", "up", "down", "left", "right")
+_LONG_KEYS = frozenset({*_EDITING_KEYS, *_MOVING_KEYS, *(f"f{number}" for number in range(1, 25))})
 _MODIFIERS = frozenset({"ctrl", "shift", "alt"})
 
 

@@ -230,8 +230,7 @@ def _durability(options: RunOptions) -> database.Durability:
 
 def _bury_the_dead(connection: sqlite3.Connection, request: Request) -> None:
     """Kill whatever an executor that died has left alive, before any of its tasks may run again."""
-    rows = connection.execute("SELECT executor_id FROM executor WHERE stopped_at IS NULL").fetchall()
-    dead = [executor_id for (executor_id,) in rows if executor_id != request.executor_id]
+    dead = recovery.dead_executors(connection, request.executor_id)
     if dead:
         lock.sweep_orphans(dead, request.state_path)
 

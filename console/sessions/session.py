@@ -36,6 +36,7 @@ class SessionStatus:
     clock_offset_seconds: float = 0.0  # theirs minus ours
     read_only: str | None = None  # why, if nothing can be sent
     others: tuple[str, ...] = ()  # who else is attached
+    picture_age_seconds: float = 0.0  # since anything was heard through the door
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +103,20 @@ class Session(Protocol):
     async def runs(self) -> Sequence[RunSummary]:
         """Every run of the file, latest first."""
 
-    async def snapshot(self, run_id: str | None = None) -> RunFold:
-        """A run (default: the latest) as of ``fold.seq``."""
+    async def snapshot(self, run_id: str | None = None, patience_seconds: float | None = None) -> RunFold:
+        """A run (default: the latest) as of ``fold.seq``.
+
+        With ``patience_seconds`` a slow line hands out a picture in which tasks that are done do not say yet when they
+        ran; ``events`` raises SnapshotNeeded when that has come, and the next snapshot is the same fold, whole.
+        """
 
     def events(self, since: int) -> AsyncIterator[Sequence[Event]]:
-        """Batches of what came after ``since``, for ever, in order, none twice. A batch may be empty: a heartbeat."""
+        """Batches of what came after ``since``, for ever, in order, none twice.
+
+        A batch may be empty: a heartbeat, or a change of ``status``; it comes only when all that was told so far has
+        been given. Raises SnapshotNeeded when events no longer lead to the true picture: the file was replaced, cut
+        back or pruned. One at a time: a new call ends an earlier one.
+        """
 
     async def send(self, command: Command) -> Answer:
         """Ask for an act. May be repeated with the same id: the second time changes nothing."""

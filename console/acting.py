@@ -1,0 +1,87 @@
+"""``requeue``, ``skip``, ``cancel``, ``pause``, ``unpause`` from the command line: the same acts as the console's keys."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from ..engine.core.fold import RunFold
+from ..engine.core.states import NEEDS_HUMAN, TaskState
+from ..engine.errors import RedriveError
+from .cli import ExitCode
+from .doors import actor, with_session
+from .present.text import one_line
+from .sessions.session import Answer, Command, Session
+
+Target = tuple[str, str, int]
+
+
+def act(
+    act: str,
+    target: str,
+    names: Sequence[str],
+    *,
+    run_id: str | None,
+    fingerprint: str | None,
+    extra: dict[str, Any],
+    reason: str,
+    as_json: bool,
+    python: str | None,
+    ssh_option: Sequence[str],
+) -> int:
+    """Send one act and print what the engine answered, task by task. Exit code 1 where nothing was done."""
+
+    async def use(session: Session) -> Answer:
+        fold = await session.snapshot(run_id)
+        command = Command(
+            id=uuid.uuid4().hex,
+            act=act,
+            run_id=fold.run.run_id,
+            targets=select(fold, names, fingerprint),
+            actor=actor(),
+            reason=reason,
+            options=extra,
+        )
+        return await session.send(command)
+
+    answer = with_session(target, use, python=python, ssh_option=ssh_option)
+    _print(answer, as_json)
+    return ExitCode.SUCCESS if answer.ok else ExitCode.FAILED
+
+
+def select(fold: RunFold, names: Sequence[str], fingerprint: str | None) -> tuple[Target, ...]:
+    """The tasks that are meant, as they were seen: a frozen list, so that nothing else is acted on."""
+    for name in names:
+        if name not in fold.tasks:
+            raise RedriveError(f"run {fold.run.run_id} has no task {name!r}; see: redrive tasks")
+    rows = [fold.tasks[name] for name in names]
+    if fingerprint is not None:
+        rows = [row for row in fold.tasks.values() if row.state in NEEDS_HUMAN and _failed_like(row, fingerprint)]
+        if not rows:
+            raise RedriveError(f"no task of run {fold.run.run_id} failed with fingerprint {fingerprint}")
+    return tuple((row.name, str(TaskState(row.state)), row.generation) for row in rows)
+
+
+def _failed_like(row: Any, fingerprint: str) -> bool:
+    latest = row.attempts.get(row.attempt)
+    marks = [row.failure_fingerprint, latest.fingerprint_loose if latest is not None else None]
+    return any(mark is not None and mark.startswith(fingerprint) for mark in marks)
+
+
+def _print(answer: Answer, as_json: bool) -> None:
+    if as_json:
+        value = {
+            "ok": answer.ok,
+            "message": answer.message,
+            "results": [dict(zip(("task", "result", "message"), result, strict=True)) for result in answer.results],
+        }
+        click.echo(json.dumps(value, ensure_ascii=False))
+        return
+    for task, _, message in answer.results:
+        click.echo(f"{one_line(task)}: {one_line(message)}")
+    if answer.message and not answer.results:
+        click.echo(one_line(answer.message))

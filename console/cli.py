@@ -1,0 +1,373 @@
+"""The command line: arguments -> a session -> the app, or plain text when there is no terminal.
+
+Every command's exit code is in ``ExitCode``. Errors meant for people are one sentence on stderr; a traceback is a bug.
+Textual is imported only by the commands that draw.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any
+
+import click
+
+from ..engine.core.durations import parse_duration
+from ..engine.errors import ExecutorBusyError, FlowError, FlowImportError, RedriveError, RefusedError, StateFileError
+
+
+class ExitCode(IntEnum):
+    """What the shell sees."""
+
+    SUCCESS = 0
+    FAILED = 1
+    BAD_USAGE = 2  # also a flow or a state file that cannot be used
+    PARTIAL_OR_BLOCKED = 3
+    BUSY = 75  # another executor owns the state file; EX_TEMPFAIL: try again later
+    INTERRUPTED = 130
+
+
+EXIT_CODES: tuple[tuple[type[RedriveError], ExitCode], ...] = (
+    (ExecutorBusyError, ExitCode.BUSY),
+    (FlowError, ExitCode.BAD_USAGE),
+    (StateFileError, ExitCode.BAD_USAGE),
+    (RefusedError, ExitCode.FAILED),
+    (RedriveError, ExitCode.BAD_USAGE),
+)
+
+
+def main() -> None:
+    """The ``redrive`` command."""
+    try:
+        sys.exit(cli.main(standalone_mode=False))
+    except click.exceptions.Exit as exit_:
+        sys.exit(exit_.exit_code)
+    except click.Abort:
+        sys.exit(ExitCode.INTERRUPTED)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(ExitCode.BAD_USAGE)
+    except KeyboardInterrupt:
+        sys.exit(ExitCode.INTERRUPTED)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader has seen enough
+        sys.exit(ExitCode.SUCCESS)
+    except RedriveError as error:
+        _explain(error)
+        sys.exit(next(code for kind, code in EXIT_CODES if isinstance(error, kind)))
+
+
+def _explain(error: RedriveError) -> None:
+    from .present.text import sanitize
+
+    if isinstance(error, FlowImportError) and error.traceback:
+        for line in error.traceback.rstrip().splitlines():
+            click.echo(sanitize(line.replace("\t", "    ")), err=True)
+    click.echo(f"redrive: {sanitize(str(error).replace(chr(10), ' '))}", err=True)
+
+
+@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="redrive")
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """Runs DAGs of tasks durably on one machine, and shows them in the terminal."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+# --- Options that several commands share ---------------------------------------------------------------------------
+
+Command = Callable[..., Any]
+
+
+def _options(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    def decorate(function: Command) -> Command:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return decorate
+
+
+state_option = click.option("--state", "state", metavar="TARGET", help="State file, or ssh://[user@]host[:port]/path.")
+target_argument = click.argument("target", required=False)
+run_option = click.option("--run", "run_id", metavar="RUN", help="Which run; the latest if left out.")
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON value a line.")
+reason_option = click.option("--reason", metavar="TEXT", default="", help="Why; it goes into the journal.")
+ssh_options = _options(
+    click.option("--python", "python", metavar="PATH", help="The Python over there (>= 3.6); default python3."),
+    click.option("--ssh-option", "ssh_option", multiple=True, metavar="OPTION", help="Passed on to ssh as -o OPTION."),
+)
+reading_options = _options(target_argument, state_option, run_option, json_option, ssh_options)
+running_options = _options(
+    click.option("--state", "state", metavar="PATH", help="State file; default: <flow>.db in the default place."),
+    click.option("--max-parallel", type=click.IntRange(1, 10_000), metavar="N", help="Attempts at a time."),
+    click.option("--plain", is_flag=True, help="One line per event instead of the console."),
+    click.option("--detach", is_flag=True, help="Start the executor and return at once."),
+    click.option("--stay", is_flag=True, help="When blocked, wait for an operator instead of ending."),
+    click.option("--wait", is_flag=True, help="Wait for another executor to leave the state file."),
+    click.option("--durability", type=click.Choice(["full", "normal"]), default="full", show_default=True),
+)
+
+
+def _target(target: str | None, state: str | None) -> str:
+    from .target import existing_target
+
+    if target and state and target != state:
+        raise click.UsageError("name the state file once: as the argument or with --state")
+    return existing_target(target or state)
+
+
+def _params(given: tuple[str, ...]) -> dict[str, str]:
+    params: dict[str, str] = {}
+    for item in given:
+        name, equals, value = item.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"--param {item!r}: write name=value")
+        params[name] = value
+    return params
+
+
+# --- Running -------------------------------------------------------------------------------------------------------
+
+
+@cli.command()
+@click.argument("flow")
+@click.option("--run-id", "run_id", metavar="ID", help="Name of the run; an existing one is taken up where it stopped.")
+@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter that the flow declares.")
+@running_options
+def run(flow: str, run_id: str | None, param: tuple[str, ...], **options: Any) -> int:
+    """Run FLOW: a Python file, or file.py:name."""
+    from . import running
+
+    return running.run_flow(flow, run_id, _params(param), running.Manner(**options))
+
+
+@cli.command()
+@target_argument
+@run_option
+@running_options
+def resume(target: str | None, run_id: str | None, **options: Any) -> int:
+    """Start an executor for an unfinished run."""
+    from . import running
+
+    state = _target(target, options.pop("state"))
+    return running.resume_run(state, run_id, running.Manner(state=state, **options))
+
+
+@cli.command()
+@running_options
+def demo(**options: Any) -> int:
+    """A built-in flow with every failure mode."""
+    from . import running
+
+    return running.run_demo(running.Manner(**options))
+
+
+@cli.command()
+@target_argument
+@state_option
+@run_option
+@click.option("--read-only", is_flag=True, help="Look, and send nothing.")
+@ssh_options
+def attach(target: str | None, state: str | None, run_id: str | None, **options: Any) -> int:
+    """Open the console on a state file, here or over ssh."""
+    from . import running
+
+    return running.attach(_target(target, state), run_id, **options)
+
+
+@cli.command()
+@click.argument("flow")
+@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter that the flow declares.")
+@json_option
+def check(flow: str, param: tuple[str, ...], as_json: bool) -> int:
+    """Validate FLOW without running it."""
+    from . import checking
+
+    return checking.check_flow(flow, _params(param), as_json)
+
+
+# --- Reading -------------------------------------------------------------------------------------------------------
+
+
+@cli.command()
+@target_argument
+@state_option
+@json_option
+@ssh_options
+def runs(target: str | None, state: str | None, as_json: bool, **door: Any) -> int:
+    """Every run of a state file."""
+    from . import listing
+
+    return listing.show_runs(_target(target, state), as_json, **door)
+
+
+@cli.command()
+@reading_options
+def tasks(target: str | None, state: str | None, run_id: str | None, as_json: bool, **door: Any) -> int:
+    """The tasks of a run."""
+    from . import listing
+
+    return listing.show_tasks(_target(target, state), run_id, as_json, **door)
+
+
+@cli.command()
+@reading_options
+def inbox(target: str | None, state: str | None, run_id: str | None, as_json: bool, **door: Any) -> int:
+    """Dead letters and failures, by cause."""
+    from . import listing
+
+    return listing.show_inbox(_target(target, state), run_id, as_json, **door)
+
+
+@cli.command()
+@reading_options
+@click.option("--follow", is_flag=True, help="Go on with what happens.")
+@click.option("--since", type=int, default=0, metavar="SEQ", help="Only what came after this event.")
+def events(
+    target: str | None, state: str | None, run_id: str | None, as_json: bool, follow: bool, since: int, **door: Any
+) -> int:
+    """Everything that happened, in order."""
+    from . import listing
+
+    return listing.show_events(_target(target, state), run_id, as_json, follow=follow, since=since, **door)
+
+
+# --- Acting --------------------------------------------------------------------------------------------------------
+
+acting_options = _options(
+    click.argument("names", nargs=-1, metavar="TASK..."),
+    state_option,
+    run_option,
+    click.option("--fingerprint", metavar="FP", help="All tasks that failed this way."),
+    reason_option,
+    json_option,
+    ssh_options,
+)
+
+
+@cli.command()
+@acting_options
+@click.option("--rate", metavar="N/s", help="Spread them: so many a second.")
+@click.option("--not-before", metavar="DURATION", help="Wait so long first.")
+@click.option("--cascade", is_flag=True, help="Run the descendants that had succeeded again as well.")
+def requeue(rate: str | None, not_before: str | None, cascade: bool, **options: Any) -> int:
+    """Run tasks again, with a fresh budget."""
+    from . import acting
+
+    extra: dict[str, Any] = {}
+    if rate:
+        extra["rate_per_second"] = _rate(rate)
+    if not_before:
+        extra["not_before_seconds"] = _seconds(not_before)
+    if cascade:
+        extra["cascade"] = True
+    return _act("requeue", extra, acting.act, options)
+
+
+@cli.command()
+@acting_options
+def skip(**options: Any) -> int:
+    """Permit failures: the children go on without these tasks."""
+    from . import acting
+
+    return _act("skip", {}, acting.act, options)
+
+
+@cli.command()
+@acting_options
+def cancel(**options: Any) -> int:
+    """Stop tasks: a running attempt is ended by SIGTERM, grace, SIGKILL."""
+    from . import acting
+
+    return _act("cancel", {}, acting.act, options)
+
+
+@cli.command()
+@target_argument
+@state_option
+@run_option
+@reason_option
+@json_option
+@ssh_options
+def pause(**options: Any) -> int:
+    """Start nothing more; what runs goes on."""
+    return _act_on_run("pause", options)
+
+
+@cli.command()
+@target_argument
+@state_option
+@run_option
+@reason_option
+@json_option
+@ssh_options
+def unpause(**options: Any) -> int:
+    """Start tasks again."""
+    return _act_on_run("unpause", options)
+
+
+def _act(act: str, extra: dict[str, Any], send: Callable[..., int], options: dict[str, Any]) -> int:
+    target = _target(None, options.pop("state"))
+    names = options.pop("names")
+    fingerprint = options.pop("fingerprint")
+    if bool(names) == bool(fingerprint):
+        raise click.UsageError("name tasks, or give --fingerprint")
+    return send(act, target, names, fingerprint=fingerprint, extra=extra, **options)
+
+
+def _act_on_run(act: str, options: dict[str, Any]) -> int:
+    from . import acting
+
+    target = _target(options.pop("target"), options.pop("state"))
+    return acting.act(act, target, (), fingerprint=None, extra={}, **options)
+
+
+def _rate(text: str) -> float:
+    number = text.removesuffix("/s")
+    try:
+        rate = float(number)
+    except ValueError:
+        rate = 0.0
+    if not rate > 0:
+        raise click.UsageError(f"--rate {text!r}: write a number above 0 a second, as 5/s")
+    return rate
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
+
+# --- Knowing -------------------------------------------------------------------------------------------------------
+
+
+@cli.command()
+@click.option("--base", default="2s", show_default=True, metavar="DURATION")
+@click.option("--cap", default="10m", show_default=True, metavar="DURATION")
+@click.option("--factor", default=2.0, show_default=True)
+@click.option("--attempts", default=10, show_default=True, type=click.IntRange(1, 1000), help="Starts in all.")
+@click.option(
+    "--jitter", default="full", show_default=True, type=click.Choice(["none", "full", "equal", "decorrelated", "add50"])
+)
+@click.option("--seed", type=int, help="For the sample column.")
+def backoff(base: str, cap: str, factor: float, attempts: int, jitter: str, seed: int | None) -> int:
+    """The ceiling table of a retry policy, its sum and its spread."""
+    from . import lab
+
+    return lab.show_backoff(_seconds(base), _seconds(cap), factor, attempts, jitter, seed)
+
+
+@cli.command()
+@target_argument
+@state_option
+@json_option
+def doctor(target: str | None, state: str | None, as_json: bool) -> int:
+    """Versions, locks, integrity, and what isolation this machine offers."""
+    from . import doctor as examination
+
+    return examination.examine(target or state, as_json)

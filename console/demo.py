@@ -1,0 +1,65 @@
+"""``redrive demo`` without a terminal: the flow runs, the operator is played, and the end is checked.
+
+The poisoned task is requeued (its data is fixed by then), the refused one is skipped, exactly as a person would do it:
+as commands to the living executor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Sequence
+
+from ..engine import client
+from ..engine.core.events import Event, EventKind
+from ..engine.core.states import RunState
+from ..engine.executor import Executor
+from .doors import actor
+from .running import Manner, Printer, new_run_id
+
+#: What the played operator does when the run is blocked: act, task, reason.
+SCRIPT = (
+    ("requeue", "settle", "exchange rate for INR loaded"),
+    ("skip", "fetch_invoices", "partner gives no access before Monday"),
+)
+
+
+def play(flow: str, state: str, manner: Manner) -> int:
+    """Run the demo with a played operator. Exit code 0 when the run came to the end that the script leads to."""
+    operator = PlayedOperator(state)
+    executor = Executor(
+        run_id=new_run_id(), flow=flow, state=state, options=manner.options({}, stay=True), on_events=operator.take
+    )
+    result = executor.run_result()
+    return 0 if result.state is RunState.PARTIAL and not operator.refused else 1
+
+
+class PlayedOperator:
+    """Prints like ``--plain``, and acts once the run is blocked."""
+
+    def __init__(self, state: str) -> None:
+        self.refused: list[str] = []
+        self._state = state
+        self._printer = Printer()
+        self._acting: asyncio.Task[None] | None = None
+
+    def take(self, events: Sequence[Event]) -> None:
+        """Listen to the executor."""
+        self._printer.take(events)
+        for event in events:
+            if event.kind == EventKind.RUN and event.data.get("what") == "blocked" and self._acting is None:
+                self._acting = asyncio.get_running_loop().create_task(self._act(str(event.run_id)))
+
+    async def _act(self, run_id: str) -> None:
+        for act, task, reason in SCRIPT:
+            command = {
+                "id": uuid.uuid4().hex,
+                "act": act,
+                "run_id": run_id,
+                "targets": [[task, "DEAD_LETTER", 0]],
+                "actor": actor(),
+                "reason": reason,
+            }
+            answer = await client.send(self._state, command)
+            if not answer["ok"]:
+                self.refused.append(str(answer.get("message")))

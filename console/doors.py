@@ -1,0 +1,58 @@
+"""Opens the right session for a target, and lets commands use it without an event loop of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import os
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from .sessions.session import Session
+from .target import is_remote
+
+Result = TypeVar("Result")
+
+
+def actor() -> str:
+    """Who acts, for the journal: user@host."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
+
+
+async def open_session(
+    target: str, *, read_only: bool = False, python: str | None = None, ssh_option: Sequence[str] = ()
+) -> Session:
+    """Open the door to a state file. Raises RedriveError with one sentence."""
+    if is_remote(target):
+        from .sessions.ssh import SshSession
+
+        return await SshSession.open(
+            target, actor=actor(), read_only=read_only, python=python, ssh_options=tuple(ssh_option)
+        )
+    from .sessions.file import FileSession
+
+    return await FileSession.open(target, actor=actor(), read_only=read_only)
+
+
+def with_session(
+    target: str,
+    use: Callable[[Session], Awaitable[Result]],
+    *,
+    python: str | None = None,
+    ssh_option: Sequence[str] = (),
+) -> Result:
+    """Open, use, close."""
+
+    async def go() -> Result:
+        session = await open_session(target, python=python, ssh_option=ssh_option)
+        try:
+            return await use(session)
+        finally:
+            await session.close()
+
+    return asyncio.run(go())

@@ -1,0 +1,98 @@
+"""Addresses of state files on other hosts: ``ssh://[user@]host[:port]/path``, and what is refused in one.
+
+Only the host, the user and the port reach a command line, and each of them is checked here against the characters that
+they may have (older ssh clients hand a host name to a shell, and a name that begins with a dash is an option to all of
+them). The path travels as data and may hold anything.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+from ...engine.errors import AddressError
+
+SCHEME = "ssh://"
+
+_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+_ADDRESS_V6 = re.compile(r"\[([0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?)\]")
+_USER = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.@+-]*")
+_AUTHORITY = re.compile(r"(?:(?P<user>.*)@)?(?P<host>\[[^\]]*\]|[^:@\[\]]*)(?::(?P<port>[^:@]*))?", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class SshAddress:
+    """Where a state file is. ``path`` "" stands for the default place over there; "~" is expanded over there."""
+
+    host: str
+    path: str = ""
+    user: str | None = None
+    port: int | None = None
+
+    @property
+    def destination(self) -> str:
+        """What ssh gets as its host argument."""
+        return f"{self.user}@{self.host}" if self.user else self.host
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        user = f"{self.user}@" if self.user else ""
+        port = f":{self.port}" if self.port else ""
+        path = self.path if self.path.startswith("/") or not self.path else f"/{self.path}"
+        return f"{SCHEME}{user}{host}{port}{quote(path, safe='/~')}"
+
+
+def is_ssh(target: str) -> bool:
+    """True for what ``parse`` is for; anything else is a path on this host."""
+    return target.startswith(SCHEME)
+
+
+def parse(target: str) -> SshAddress:
+    """Read an address. ``/~/x`` is in the home folder, ``/~ana/x`` in ana's, and ``%20`` is a space.
+
+    Raises AddressError with a sentence that names the part that is wrong.
+    """
+    authority, slash, rest = target.removeprefix(SCHEME).partition("/")
+    parts = _AUTHORITY.fullmatch(authority)
+    if not is_ssh(target) or parts is None:
+        raise AddressError(f"{target!r} is not an address such as ssh://user@host:22/path/state.db")
+    user, host, port = parts["user"], parts["host"], parts["port"]
+    return SshAddress(
+        host=_checked_host(host),
+        path=_checked_path(slash + rest),
+        user=None if user is None else _checked_user(user),
+        port=None if port is None else _checked_port(port),
+    )
+
+
+def _checked_host(host: str) -> str:
+    if not host:
+        raise AddressError("the address names no host: ssh://host/path")
+    literal = _ADDRESS_V6.fullmatch(host)
+    if literal:
+        return literal[1]
+    if not _HOST.fullmatch(host):
+        raise AddressError(f"{host!r} is not a host name: letters, digits, dots and dashes, no dash at the start")
+    return host
+
+
+def _checked_user(user: str) -> str:
+    if not _USER.fullmatch(user):
+        raise AddressError(f"{user!r} is not a user name that can be carried safely to ssh")
+    return user
+
+
+def _checked_port(port: str) -> int:
+    if not (port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65536):
+        raise AddressError(f"{port!r} is not a port: 1 to 65535")
+    return int(port)
+
+
+def _checked_path(path: str) -> str:
+    path = unquote(path, errors="surrogateescape")
+    if "\0" in path:
+        raise AddressError("a path cannot hold a zero byte")
+    if path == "/":
+        return ""
+    return path[1:] if path.startswith("/~") else path
