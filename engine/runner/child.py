@@ -2,16 +2,19 @@
 
 Nothing that happens here may climb back into the zygote's loop, and nothing that the task does to its own process may
 reach the executor except as frames on the result pipe, bytes on the output pipe and an exit status.
+
+A fork costs what the new process touches: each page of memory is copied when it is. So ``threading``, whose own work
+after a fork costs a third of a millisecond, is not imported here; a flow that needs it pays for it.
 """
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import os
 import re
 import signal
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
@@ -113,13 +116,14 @@ class ResultPipe:
     def __init__(self, fd: int, termination: Termination) -> None:
         self._fd = fd
         self._termination = termination
-        self._lock = threading.Lock()
+        self._lock = _thread.allocate_lock()
+        self._main = _thread.get_ident()
         self._pid = os.getpid()
 
     def send(self, frame: protocol.Frame) -> None:
         """Write one frame. Raises OSError when the task closed the descriptor."""
         data = protocol.encode(frame)
-        if threading.current_thread() is not threading.main_thread():
+        if _thread.get_ident() != self._main:
             self._write(data)
             return
         self._termination.hold()  # the handler runs in the main thread only
@@ -157,6 +161,13 @@ def refresh() -> None:
     multiprocessing_util = sys.modules.get("multiprocessing.util")
     if multiprocessing_util is not None:
         atexit.register(multiprocessing_util._exit_function)
+
+
+def observe_retries(observer: Callable[[Mapping[str, Any]], None]) -> None:
+    """Hear of retries inside the task, if its flow uses the decorator at all."""
+    retrying = sys.modules.get("redrive.engine.retrying")
+    if retrying is not None:
+        retrying.set_observer(observer)
 
 
 def set_environment(order: AttemptOrder) -> None:
@@ -226,9 +237,7 @@ def _call(
         is_cancelled=lambda: termination.requested,
         describe=describe_error,
     )
-    retrying = sys.modules.get("redrive.engine.retrying")
-    if retrying is not None:  # the flow uses it
-        retrying.set_observer(lambda data: pipe.send(protocol.Retried(data)))
+    observe_retries(lambda data: pipe.send(protocol.Retried(dict(data))))
     value = call(plan, context, lambda coroutine: _run_coroutine(coroutine, termination))
     context.flush()
     return ending_of_value(start.order, value)
@@ -257,7 +266,9 @@ def _run_coroutine(coroutine: Coroutine[Any, Any, Any], termination: Termination
 
 def _run_exit_functions() -> None:
     """As the interpreter would at its end: join threads that are no daemons, then what the task registered."""
-    threading._shutdown()  # type: ignore[attr-defined]
+    threading = sys.modules.get("threading")
+    if threading is not None:
+        threading._shutdown()
     atexit._run_exitfuncs()
 
 

@@ -12,13 +12,13 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NoReturn, TextIO
 
 from ..errors import TaskTerminated
 from . import protocol
 from .call import Describe, Plan, call, context_for, ending_of_error, ending_of_value
-from .child import Channels, FlowFacts, detach, refresh
+from .child import Channels, FlowFacts, detach, observe_retries, refresh
 
 RECEIVE_BYTES = 64 * 1024
 MAX_DESCRIPTORS = 16
@@ -50,15 +50,15 @@ class _ThreadOutput:
     encoding = "utf-8"
     errors = "backslashreplace"
 
-    def __init__(self, host: TextIO, pipes: dict[int, int]) -> None:
+    def __init__(self, host: TextIO, threads: dict[int, _Attempt]) -> None:
         self._host = host
-        self._pipes = pipes
+        self._threads = threads
 
     def write(self, text: str) -> int:
-        fd = self._pipes.get(threading.get_ident())
-        if fd is None:
+        attempt = self._threads.get(threading.get_ident())
+        if attempt is None:
             return self._host.write(text)
-        protocol.write_all(fd, text.encode("utf-8", "backslashreplace"))
+        protocol.write_all(attempt.output, text.encode("utf-8", "backslashreplace"))
         return len(text)
 
     def writelines(self, lines: list[str]) -> None:
@@ -86,14 +86,14 @@ class _Attempt:
     """One attempt in its thread."""
 
     def __init__(
-        self, start: protocol.StartThread, facts: FlowFacts, fds: tuple[int, int], pipes: dict[int, int]
+        self, start: protocol.StartThread, facts: FlowFacts, fds: tuple[int, int], threads: dict[int, _Attempt]
     ) -> None:
         self.token = _Token()
         self._order = start.order
         self._inputs = start.inputs
         self._facts = facts
-        self._results, self._output = fds
-        self._pipes = pipes
+        self._results, self.output = fds
+        self._threads = threads
         self._lock = threading.Lock()
 
     def start(self, when_over: Callable[[], object]) -> None:
@@ -102,28 +102,29 @@ class _Attempt:
         try:
             thread.start()
         except RuntimeError as error:
-            self._send(ending_of_error(error, self._facts.describer(self._order)))
+            self.send(ending_of_error(error, self._facts.describer(self._order)))
             self._close()
             when_over()
 
     def _run(self, when_over: Callable[[], object]) -> None:
         ident = threading.get_ident()
-        self._pipes[ident] = self._output
+        self._threads[ident] = self
         try:
-            self._send(protocol.Began(ident))
-            self._send(self._ending())
+            self.send(protocol.Began(ident))
+            self.send(self._ending())
         except OSError:
-            traceback.print_exc()  # the task closed what is not its own
+            return  # the executor does not listen any more
         finally:
-            del self._pipes[ident]
+            del self._threads[ident]
             self._close()
             when_over()
 
     def _close(self) -> None:
         os.close(self._results)  # the executor reads "the thread has ended" from this
-        os.close(self._output)
+        os.close(self.output)
 
-    def _send(self, frame: protocol.Frame) -> None:
+    def send(self, frame: protocol.Frame) -> None:
+        """Tell the executor. Raises OSError when it does not listen any more."""
         data = protocol.encode(frame)
         with self._lock:
             protocol.write_all(self._results, data)
@@ -139,7 +140,7 @@ class _Attempt:
 
     def _call(self, plan: Plan, describe: Describe) -> Any:
         context = context_for(
-            self._order, self._inputs, send=self._send, is_cancelled=self.token.event.is_set, describe=describe
+            self._order, self._inputs, send=self.send, is_cancelled=self.token.event.is_set, describe=describe
         )
         value = call(plan, context, self._run_coroutine)
         context.flush()
@@ -172,9 +173,10 @@ class _Host:
         self._reader = protocol.FrameReader(protocol.CONTROL_LIMIT)
         self._fds: list[int] = []
         self._attempts: dict[int, _Attempt] = {}
-        self._pipes: dict[int, int] = {}  # thread ident -> its output pipe
-        sys.stdout = _ThreadOutput(sys.stdout, self._pipes)
-        sys.stderr = _ThreadOutput(sys.stderr, self._pipes)
+        self._threads: dict[int, _Attempt] = {}  # by ident
+        sys.stdout = _ThreadOutput(sys.stdout, self._threads)
+        sys.stderr = _ThreadOutput(sys.stderr, self._threads)
+        observe_retries(self._retried)
 
     def run(self) -> None:
         """Serve until the executor closes its end."""
@@ -192,9 +194,14 @@ class _Host:
 
     def _start(self, start: protocol.StartThread) -> None:
         fds = self._fds.pop(0), self._fds.pop(0)
-        attempt = _Attempt(start, self._facts, fds, self._pipes)
+        attempt = _Attempt(start, self._facts, fds, self._threads)
         self._attempts[start.number] = attempt
         attempt.start(when_over=lambda: self._attempts.pop(start.number, None))
+
+    def _retried(self, data: Mapping[str, Any]) -> None:
+        attempt = self._threads.get(threading.get_ident())
+        if attempt is not None:
+            attempt.send(protocol.Retried(dict(data)))
 
     def _cancel(self, number: int) -> None:
         attempt = self._attempts.get(number)

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NoReturn
 
-from . import process, protocol, thread
+from . import process, protocol
 from .child import Channels, FlowFacts, run_attempt
 from .importing import Loader, open_flow
 
@@ -80,6 +80,7 @@ class _Zygote:
         self._pid = os.getpid()
         self._numbers: dict[int, int] = {}  # pid -> number, of the living
         self._condemned: set[int] = set()  # strangers that were killed and are not reaped yet
+        self._spared = set(process.own_children())  # what the import of the flow started
         self._exits: list[_Exit] = []
         self._exits_due = 0.0
         self._deaths = process.signal_descriptor(signal.SIGCHLD)
@@ -123,7 +124,9 @@ class _Zygote:
         run_attempt(start, self._facts, channels, self._pid)
 
     def _become_host(self, channels: Channels) -> NoReturn:
-        thread.run_host(self._facts, channels, self._pid)
+        from .thread import run_host  # here, because it imports threading: see child.py
+
+        run_host(self._facts, channels, self._pid)
 
     def _start(self, number: int, channel: Callable[[], tuple[int, int]], become: _Become) -> None:
         """Fork a process with its channels; ``become`` takes over in it. The executor gets the other ends."""
@@ -144,9 +147,12 @@ class _Zygote:
         forked_at = time.monotonic()
         pid = os.fork()
         if pid == 0:
-            for fd in (*ours, self._control.fileno(), self._deaths):
-                os.close(fd)
-            become(channels)
+            try:
+                for fd in (*ours, self._control.fileno(), self._deaths):
+                    os.close(fd)
+                become(channels)
+            finally:
+                os._exit(1)  # only if it could not even begin: never back into this loop
         return pid, forked_at
 
     def _announce(self, number: int, pid: int, forked_at: float, ours: list[int]) -> None:
@@ -174,6 +180,7 @@ class _Zygote:
                 _kill_group(dead)  # while its zombie still pins the number
             _, status, usage = os.wait4(dead, 0)
             self._condemned.discard(dead)
+            self._spared.discard(dead)
             if number is not None:
                 self._exits.append(_Exit(number, dead, status, _usage(usage), now))
                 self._exits_due = now + SWEEP_SECONDS
@@ -181,7 +188,7 @@ class _Zygote:
 
     def _sweep(self) -> None:
         for pid in process.own_children():
-            if pid in self._numbers or pid in self._condemned:
+            if pid in self._numbers or pid in self._condemned or pid in self._spared:
                 continue
             self._condemned.add(pid)
             self._blame(pid)

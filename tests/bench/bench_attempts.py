@@ -1,0 +1,109 @@
+"""What one attempt costs: latency of a no-op from start to ended, and the rate at 1, 4 and 16 in parallel.
+
+Run as ``python tests/bench/bench_attempts.py [--import MODULE] [--count N]``. Goals on a quiet machine with two cores: median <= 3 ms,
+>= 800 attempts/s at 4 in parallel.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from redrive.engine.core.outcome import Outcome, OutcomeKind
+from redrive.engine.core.spec import TaskSpec
+from redrive.engine.runner.attempt import AttemptOrder
+from redrive.engine.runner.zygote_client import Runner
+
+FLOW = """
+{imports}
+from redrive.engine.flow import Flow
+
+flow = Flow("bench")
+
+@flow.task
+def noop():
+    return None
+
+flow.command("shell", "exit 0")
+"""
+
+
+class Waiter:
+    """A listener that only waits for the end."""
+
+    def __init__(self) -> None:
+        self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+    def started(self, pid: int, start_ticks: int | None) -> None: ...
+
+    def output(self, data: bytes) -> None: ...
+
+    def progress(self, done: int, total: int | None) -> None: ...
+
+    def retried(self, data: Mapping[str, Any]) -> None: ...
+
+    def quarantined(self, row: Mapping[str, Any]) -> None: ...
+
+    def step(self, kind: str, data: Mapping[str, Any]) -> None: ...
+
+    def ended(self, outcome: Outcome) -> None:
+        self.outcome.set_result(outcome)
+
+
+async def one(runner: Runner, spec: TaskSpec) -> float:
+    """Seconds from start to ended."""
+    before = time.perf_counter()
+    waiter = Waiter()
+    await runner.start(AttemptOrder("run", spec.name, 1, 0, "token", spec), waiter)
+    outcome = await waiter.outcome
+    assert outcome.kind is OutcomeKind.SUCCESS, outcome
+    return time.perf_counter() - before
+
+
+async def measure(runner: Runner, spec: TaskSpec, parallel: int, count: int) -> None:
+    """Print the latency and the rate with so many at once."""
+    latencies: list[float] = []
+
+    async def lane() -> None:
+        for _ in range(count // parallel):
+            latencies.append(await one(runner, spec))
+
+    before = time.perf_counter()
+    await asyncio.gather(*(lane() for _ in range(parallel)))
+    seconds = time.perf_counter() - before
+    latencies.sort()
+    print(
+        f"{spec.name:6} {parallel:3} parallel: {len(latencies) / seconds:7.0f}/s   "
+        f"p50 {statistics.median(latencies) * 1e3:6.2f} ms   p99 {latencies[int(len(latencies) * 0.99)] * 1e3:6.2f} ms   "
+        f"best {latencies[0] * 1e3:6.2f} ms"
+    )
+
+
+async def main(imports: str, count: int) -> None:
+    """Measure both kinds of task."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "bench_flow.py")
+        path.write_text(FLOW.format(imports=f"import {imports}" if imports else ""))
+        runner = Runner.spawn(environment={"REDRIVE_EXECUTOR": "bench"})
+        before = time.perf_counter()
+        flow = await runner.open(str(path))
+        print(f"open {(time.perf_counter() - before) * 1e3:.0f} ms; warnings: {list(runner.warnings)}")
+        for spec in flow.tasks:
+            await measure(runner, spec, 1, 50)  # warm
+            for parallel in (1, 4, 16):
+                await measure(runner, spec, parallel, count)
+        await runner.close()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--import", dest="imports", default="", help="modules that the flow imports first")
+    parser.add_argument("--count", type=int, default=800)
+    options = parser.parse_args()
+    asyncio.run(main(options.imports, options.count))
