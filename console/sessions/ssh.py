@@ -1,0 +1,231 @@
+"""The door to a state file on another host: one ssh, an agent sent through it, and patience with the line.
+
+The far side needs Python 3.6 and nothing else; nothing is installed or left there. While the line is down, the last
+good picture stays, what reads waits, and the events go on after the last one that was received.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from ...engine.core.events import Event
+from ...engine.core.fold import RunFold
+from ...engine.errors import LinkError, SnapshotNeeded, StateFileError
+from . import picture
+from .address import SshAddress, parse
+from .feed import Feed
+from .line import Line
+from .people import me, others
+from .pipe import Message
+from .session import Answer, AttemptText, Command, Link, LogChunk, RunSummary, SessionStatus
+from .ssh_options import SshOptions
+
+WINDOW_TASKS = 500  # of history, at first; more as the line allows
+WINDOW_SECONDS = 0.5
+
+
+class SshSession:
+    """Made by ``open``."""
+
+    def __init__(self, address: SshAddress, options: SshOptions, actor: str, read_only: bool) -> None:
+        self._given = address
+        self._path = address.path
+        self._actor = actor
+        self._read_only = "opened read-only" if read_only else None
+        self._uuid: str | None = None
+        self._beat: Message = {}
+        self._feed: Feed | None = None
+        self._reset: SnapshotNeeded | None = None  # told while nobody followed
+        self._filled: RunFold | None = None  # its history has come since it was handed out
+        self._filling: asyncio.Task[None] | None = None
+        settings = {"path": address.path, "actor": actor}
+        self._line = Line(address, options, settings, self._greet, self._take, self._tick)
+
+    @classmethod
+    async def open(
+        cls,
+        target: str,
+        *,
+        actor: str | None = None,
+        read_only: bool = False,
+        python: str | None = None,
+        ssh_options: Sequence[str] = (),
+    ) -> SshSession:
+        """Connect. Raises AddressError, LinkError, or what the agent found wrong with the file."""
+        options = SshOptions(python or "python3", tuple(ssh_options))
+        session = cls(parse(target), options, actor or me(), read_only)
+        await session._line.open()
+        return session
+
+    @property
+    def address(self) -> str:
+        """Host and file, as found over there."""
+        return str(SshAddress(self._given.host, self._path, self._given.user, self._given.port))
+
+    @property
+    def status(self) -> SessionStatus:
+        """As of now; cheap. What the executor does is as the agent told last: it tells at once when that changes."""
+        beat = self._beat
+        executor = beat.get("executor") or {}
+        age_us = executor.get("age_us")
+        return SessionStatus(
+            link=self._line.link,
+            trouble=self._line.trouble or beat.get("trouble"),
+            retry_in_seconds=self._line.retry_in_seconds,
+            executor_alive=bool(executor.get("alive")),
+            heartbeat_age_seconds=None if age_us is None else age_us / 1e6,
+            executor_gone_at=executor.get("gone_at"),
+            clock_offset_seconds=self._line.offset_seconds,
+            read_only=self._read_only or beat.get("read_only"),
+            others=others(beat.get("present", ()), self._actor),
+            picture_age_seconds=self._line.age_seconds,
+        )
+
+    async def close(self) -> None:
+        """Leave. The run goes on."""
+        if self._filling is not None:
+            self._filling.cancel()
+        await self._line.close()
+
+    # --- What people ask --------------------------------------------------------------------------------------------
+
+    async def runs(self) -> Sequence[RunSummary]:
+        """Every run of the file, latest first."""
+        rows = await self._read("runs")
+        return [RunSummary(picture.run_of(row), row["counts"], row["counts"].get("DEAD_LETTER", 0)) for row in rows]
+
+    async def snapshot(self, run_id: str | None = None, patience_seconds: float | None = None) -> RunFold:
+        """A run, by default the latest, as of ``fold.seq``.
+
+        On a slow line when and how long tasks ran comes later than the rest. With ``patience_seconds`` the picture is
+        handed out without waiting longer than that for it; ``events`` then raises SnapshotNeeded when it has come,
+        and the next snapshot is the same picture, whole.
+        """
+        filled, self._filled = self._filled, None
+        if filled is not None and run_id in (None, filled.run.run_id):
+            return filled
+        board = await self._read("board", run_id=run_id)
+        self._reset = None
+        fold = picture.fold_of(board)
+        if board["done"]:
+            await self._fill(fold, patience_seconds)
+        return fold
+
+    async def events(self, since: int) -> AsyncIterator[Sequence[Event]]:
+        """Batches of what came after ``since``; see ``Session``. The latest call takes over from an earlier one."""
+        if self._reset is not None:
+            raise self._reset
+        if self._feed is not None:
+            self._feed.fail(SnapshotNeeded("somebody else follows this session now"))
+        feed = self._feed = Feed(since)
+        self._line.tell("follow", since=since)
+        try:
+            async for batch in feed.batches(lambda seq: self._line.tell("take", seq=seq)):
+                yield batch
+        finally:
+            if self._feed is feed:
+                self._feed = None
+                self._line.tell("follow", since=None)
+
+    async def send(self, command: Command) -> Answer:
+        """Ask for an act. Asked again by itself, with the same id, when the line drops before the answer.
+
+        Raises LinkError while the line is down: what is on the screen may be old.
+        """
+        if self.status.read_only is not None:
+            raise StateFileError(f"read-only: {self.status.read_only}")
+        if self._line.link is not Link.LIVE:
+            raise LinkError(f"not sent, the line is down: {self._line.trouble or 'nothing heard for too long'}")
+        said = await self._line.ask("send", teach=True, command=asdict(command))
+        results = tuple((str(task), str(word), str(sentence)) for task, word, sentence in said.get("results", ()))
+        return Answer(bool(said["ok"]), str(said["message"]), results)
+
+    async def attempt_text(self, run_id: str, task: str, attempt: int) -> AttemptText:
+        """Traceback, stack and diagnostic of one attempt."""
+        said = await self._read("attempt_text", teach=True, run_id=run_id, name=task, attempt=attempt)
+        return AttemptText(*said)
+
+    async def log(self, run_id: str, task: str, attempt: int, after: int = 0, limit: int = 500) -> Sequence[LogChunk]:
+        """A window of its output; see ``Session``."""
+        where = {"run_id": run_id, "name": task, "attempt": attempt}
+        said = await self._read("log", teach=True, **where, after=after, limit=limit)
+        return [LogChunk(identity, at, text) for identity, at, text, *_ in said]
+
+    async def query(self, what: str, **options: Any) -> Any:
+        """Lists beside a run; see ``Session``."""
+        if what == "preview":
+            return await self._read("preview", teach=True, **options)
+        return await self._read("query", what=what, options=options)
+
+    async def _read(self, what: str, /, *, teach: bool = False, **options: Any) -> Any:
+        return await self._line.ask("read", teach=teach, what=what, options=options)
+
+    async def _fill(self, fold: RunFold, patience_seconds: float | None) -> None:
+        if self._filling is not None:
+            self._filling.cancel()
+        self._filling = asyncio.create_task(self._read_history(fold))
+        done, _ = await asyncio.wait({self._filling}, timeout=patience_seconds)
+        if done:
+            self._filling.result()
+        else:
+            self._filling.add_done_callback(lambda filling: self._hand_out_again(fold, filling))
+
+    async def _read_history(self, fold: RunFold) -> None:
+        """One window after the other, so that events and answers need not wait behind all of it."""
+        start: int | None = 0
+        count = WINDOW_TASKS
+        while start is not None:
+            began = time.monotonic()
+            window = await self._read("history", run_id=fold.run.run_id, start=start, count=count)
+            if not picture.merge_history(fold, window):
+                return  # the run has other tasks by now
+            if time.monotonic() - began < WINDOW_SECONDS:
+                count *= 2
+            start = window["next"]
+
+    def _hand_out_again(self, fold: RunFold, filling: asyncio.Task[None]) -> None:
+        if filling.cancelled() or filling.exception() is not None:
+            return
+        self._filled = fold
+        if self._feed is not None:
+            self._feed.fail(SnapshotNeeded("the history of what is done has been read"))
+
+    # --- What the agent says ----------------------------------------------------------------------------------------
+
+    def _greet(self, hello: Message) -> None:
+        """Also after each reconnection: go on where the last one ended, if the file is still the same."""
+        self._path = hello["path"]
+        before, self._uuid = self._uuid, hello["uuid"]
+        if before not in (None, self._uuid):
+            self._begin_anew(SnapshotNeeded("another state file is in the place of the one before"))
+        elif self._feed is not None:
+            self._line.tell("follow", since=self._feed.received)
+
+    def _take(self, message: Message) -> None:
+        if "events" in message:
+            if self._feed is not None:
+                self._feed.put([picture.event_of(row) for row in message["events"]])
+        elif "following" in message:
+            if self._feed is not None:
+                self._feed.begin(message["following"])
+        elif "beat" in message:
+            self._beat = message["beat"]
+            self._tick()
+        elif "reset" in message:
+            self._uuid = message["uuid"]
+            self._begin_anew(SnapshotNeeded(message["reset"]))
+
+    def _begin_anew(self, needed: SnapshotNeeded) -> None:
+        self._filled = None
+        if self._feed is not None:
+            self._feed.fail(needed)
+        else:
+            self._reset = needed
+
+    def _tick(self) -> None:
+        if self._feed is not None:
+            self._feed.tick()

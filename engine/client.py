@@ -1,0 +1,268 @@
+"""The commander's side: an operator's act reaches the living executor through its socket, or the state file itself.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+
+With no executor alive, the commander takes the executor's lock and applies the same functions in one transaction.
+Sending a command again with the same id is safe: the second time changes nothing.
+"""
+
+import errno
+import fcntl
+import json
+import os
+import socket
+import sqlite3
+import time
+from contextlib import closing
+from typing import Any, Dict, List, Optional
+from urllib.parse import quote
+
+from .errors import ExecutorBusyError, LinkError, NewerFileError, StateFileError, StorageError
+from .store.header import APPLICATION_ID, SCHEMA_VERSION
+
+ANSWER_SECONDS = 30.0  # an executor that took the command but does not answer in this time is not well
+PATIENCE_SECONDS = 10.0  # for an executor that starts or leaves: it holds the lock and does not listen
+LOOK_AGAIN_SECONDS = 0.05
+BUSY_SECONDS = 2.0
+SOCKET_PATH_BYTES = 100  # the kernel takes 107; beyond this the folder's descriptor shortens the path
+
+Answer = Dict[str, Any]
+
+
+def send_blocking(state_path: str, command: Dict[str, Any]) -> Answer:
+    """Have one command applied and return the answer: ``ok``, ``message``, ``results``.
+
+    ``command``: {"id", "act", "run_id", "targets", "actor", "reason", "options"}. Raises ExecutorBusyError when
+    neither the socket answers nor the lock is free, StateFileError when this user may not or the file cannot.
+    """
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        answer = _ask_executor(state_path, command) or _apply_under_lock(state_path, command)
+        if answer is not None:
+            return answer
+        if time.monotonic() > deadline:
+            raise ExecutorBusyError(
+                "{} is locked by a process that does not answer: its executor is starting, ending or hung; "
+                "see redrive doctor".format(state_path)
+            )
+        time.sleep(LOOK_AGAIN_SECONDS)  # whoever holds the lock tells nobody when it begins to listen or leaves
+
+
+async def send(state_path: str, command: Dict[str, Any]) -> Answer:
+    """``send_blocking`` for a caller with an event loop."""
+    import asyncio  # here, because the agent must start fast and never comes this way
+
+    return await asyncio.get_event_loop().run_in_executor(None, send_blocking, state_path, command)
+
+
+class Attendance(object):
+    """An open line to the executor: it shows everybody who is attached, and who hangs up is gone. Never waits."""
+
+    def __init__(self, state_path: str, actor: str) -> None:
+        self._state_path = state_path
+        self._actor = actor
+        self._line: Optional[socket.socket] = None
+        self._heard = b""
+        self.names: List[str] = []
+
+    @property
+    def descriptor(self) -> Optional[int]:
+        """Readable when there is something to ``hear``; None while no executor listens."""
+        return None if self._line is None else self._line.fileno()
+
+    def greet(self) -> None:
+        """Say who is here, to an executor that listens; later on: ask again who else is. Changes ``descriptor``."""
+        try:
+            if self._line is None:
+                self._line = _connect(self._state_path)
+                if self._line is None:
+                    return
+                self._line.setblocking(False)
+            self._line.send(json.dumps({"act": "hello", "actor": self._actor}).encode() + b"\n")
+        except BlockingIOError:
+            pass  # it does not read what we said before: alive, and busy
+        except (OSError, StateFileError, LinkError):
+            self.leave()
+
+    def hear(self) -> None:
+        """Take in what came. Changes ``names``, and ``descriptor`` when the executor has hung up."""
+        try:
+            heard = self._line.recv(65536) if self._line is not None else b""
+        except BlockingIOError:
+            return
+        except OSError:
+            heard = b""
+        if not heard:
+            self.leave()
+            return
+        lines = (self._heard + heard).split(b"\n")
+        self._heard = lines.pop()
+        for line in lines:
+            self.names = [str(name) for name in json.loads(line.decode()).get("present", ())]
+
+    def leave(self) -> None:
+        """Hang up."""
+        if self._line is not None:
+            self._line.close()
+        self._line, self._heard, self.names = None, b"", []
+
+
+def heartbeat_at(state_path: str) -> Optional[int]:
+    """When an executor last showed that it turns, in microseconds UTC of its host; None if there never was one."""
+    try:
+        return os.stat(state_path + ".lock").st_mtime_ns // 1000
+    except OSError:
+        return None
+
+
+def why_read_only(state_path: str) -> Optional[str]:
+    """One sentence that says why this user can change nothing, None if it can."""
+    if os.access(state_path + ".sock", os.W_OK):
+        return None
+    if not os.access(state_path, os.W_OK):
+        return "{} is not writable for {}".format(state_path, _user())
+    folder = os.path.dirname(os.path.abspath(state_path))
+    if not os.access(folder, os.W_OK):
+        return "{} is not writable for {}".format(folder, _user())
+    lock = state_path + ".lock"
+    if os.path.exists(lock) and not os.access(lock, os.W_OK):
+        return "{} is not writable for {}".format(lock, _user())
+    return None
+
+
+def _user() -> str:
+    return os.environ.get("USER") or os.environ.get("LOGNAME") or "user {}".format(os.getuid())
+
+
+# --- Through the socket --------------------------------------------------------------------------------------------
+
+
+def _ask_executor(state_path: str, command: Dict[str, Any]) -> Optional[Answer]:
+    """None when nobody listens, or when who listened has gone without an answer."""
+    connection = _connect(state_path)
+    if connection is None:
+        return None
+    with closing(connection):
+        return _converse(connection, command)
+
+
+def _connect(state_path: str) -> Optional[socket.socket]:
+    folder, name = os.path.split(os.path.abspath(state_path) + ".sock")
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(ANSWER_SECONDS)
+    try:
+        _connect_within(connection, folder, name)
+    except OSError as error:
+        connection.close()
+        if error.errno in (errno.ENOENT, errno.ECONNREFUSED):
+            return None
+        if error.errno in (errno.EACCES, errno.EPERM):
+            raise StateFileError("the executor of {} takes no commands from {}".format(state_path, _user())) from error
+        raise LinkError("the executor of {} cannot be reached: {}".format(state_path, error)) from error
+    return connection
+
+
+def _connect_within(connection: socket.socket, folder: str, name: str) -> None:
+    path = os.path.join(folder, name)
+    if len(os.fsencode(path)) <= SOCKET_PATH_BYTES:
+        connection.connect(path)
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        connection.connect("/proc/self/fd/{}/{}".format(descriptor, name))
+    finally:
+        os.close(descriptor)
+
+
+def _converse(connection: socket.socket, command: Dict[str, Any]) -> Optional[Answer]:
+    try:
+        connection.sendall(json.dumps(command).encode() + b"\n")
+        line = b""
+        while not line.endswith(b"\n"):
+            piece = connection.recv(65536)
+            if not piece:
+                return None
+            line += piece
+    except socket.timeout:
+        raise LinkError(
+            "the executor took the command but has not answered for {:g} s".format(ANSWER_SECONDS)
+        ) from None
+    except OSError:
+        return None
+    answer: Answer = json.loads(line.decode())
+    return answer
+
+
+# --- Under the lock ------------------------------------------------------------------------------------------------
+
+
+def _apply_under_lock(state_path: str, command: Dict[str, Any]) -> Optional[Answer]:
+    """None when somebody holds the lock."""
+    lock = _take_lock(state_path)
+    if lock is None:
+        return None
+    try:
+        with closing(_open_to_write(state_path)) as connection:
+            return _apply(connection, command)
+    except sqlite3.Error as error:
+        raise StorageError("{} could not be changed: {}".format(state_path, error)) from error
+    finally:
+        os.close(lock)
+
+
+def _take_lock(state_path: str) -> Optional[int]:
+    if not os.path.exists(state_path):
+        raise StateFileError("there is no state file {}".format(state_path))
+    try:
+        lock = os.open(state_path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StateFileError(
+            "{}.lock cannot be opened by {}: {}".format(state_path, _user(), error.strerror)
+        ) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        return None
+    return lock
+
+
+def _open_to_write(state_path: str) -> sqlite3.Connection:
+    # The file is asked through SQLite alone: reading it by hand would drop the locks of this process's reader.
+    uri = "file:{}?mode=rw".format(quote(os.fsencode(os.path.abspath(state_path))))
+    connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+    try:
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if application != APPLICATION_ID:
+            raise StateFileError("{} is not a redrive state file".format(state_path))
+        if version != SCHEMA_VERSION:
+            raise NewerFileError("{} has format {}, this redrive knows {}".format(state_path, version, SCHEMA_VERSION))
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA wal_autocheckpoint=0")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _apply(connection: sqlite3.Connection, command: Dict[str, Any]) -> Answer:
+    from .store.journal import Journal  # the agent gets these when the first command comes, not before
+    from .store.operator import apply
+
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        journal = Journal(
+            connection,
+            int(time.time() * 1000000),
+            actor=command.get("actor"),
+            reason=command.get("reason"),
+            command_id=command.get("id"),
+        )
+        answer: Answer = apply(journal, command)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return answer

@@ -1,0 +1,117 @@
+"""Rows as columns, so that a snapshot of 10,000 tasks crosses a slow line in seconds.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+
+A column is packed as what is cheapest after compression: one value for all rows, differences between instants and
+counters, places in a list of distinct words, ends of names that begin like the one before, or the values themselves.
+All of it is JSON.
+"""
+
+import json
+import zlib
+from typing import Any, Dict, Iterable, List, Optional, Sequence
+
+Table = Dict[str, Any]
+
+
+def pack_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
+    """``rows`` of equal length, one value for each of ``names``."""
+    columns = list(zip(*rows)) if rows else [()] * len(names)
+    return {"rows": len(rows), "columns": {name: pack(column) for name, column in zip(names, columns)}}
+
+
+def unpack_table(table: Table) -> Dict[str, List[Any]]:
+    """Column by column, as ``pack_table`` got them."""
+    rows = table["rows"]
+    return {name: unpack(column, rows) for name, column in table["columns"].items()}
+
+
+def pack(values: Sequence[Any]) -> Any:
+    """One column. ``values`` are what JSON can say."""
+    first = values[0] if values else None
+    kinds = {type(value) for value in values}
+    if len(kinds) <= 1 and all(value == first for value in values):
+        return {"all": first}
+    if kinds <= {int, type(None)}:
+        return _smaller(list(values), {"step": _differences(values)})
+    if kinds <= {str, type(None)}:
+        return _pack_words(values)
+    return list(values)
+
+
+def unpack(packed: Any, rows: int) -> List[Any]:
+    """The values that ``pack`` got; ``rows`` of them."""
+    if isinstance(packed, list):
+        return packed
+    if "all" in packed:
+        return [packed["all"]] * rows
+    if "step" in packed:
+        return _sums(packed["step"])
+    if "of" in packed:
+        return [packed["of"][place] for place in packed["at"]]
+    return _join_fronts(packed["kept"], packed["rest"])
+
+
+def _smaller(one: Any, other: Any) -> Any:
+    return min(one, other, key=lambda said: len(zlib.compress(json.dumps(said).encode(), 1)))
+
+
+def _pack_words(values: Sequence[Optional[str]]) -> Any:
+    places: Dict[Optional[str], int] = {}
+    for value in values:
+        places.setdefault(value, len(places))
+    if len(places) * 4 < len(values):
+        return {"of": list(places), "at": [places[value] for value in values]}
+    if None in places:
+        return list(values)
+    return _split_fronts([str(value) for value in values])
+
+
+def _differences(values: Iterable[Optional[int]]) -> List[Optional[int]]:
+    steps: List[Optional[int]] = []
+    last = 0
+    for value in values:
+        if value is None:
+            steps.append(None)
+        else:
+            steps.append(value - last)
+            last = value
+    return steps
+
+
+def _sums(steps: Iterable[Optional[int]]) -> List[Optional[int]]:
+    values: List[Optional[int]] = []
+    last = 0
+    for step in steps:
+        if step is None:
+            values.append(None)
+        else:
+            last += step
+            values.append(last)
+    return values
+
+
+def _split_fronts(words: Sequence[str]) -> Dict[str, Any]:
+    """How many characters each word keeps of the one before, and its own rest."""
+    kept: List[int] = []
+    rest: List[str] = []
+    last = ""
+    for word in words:
+        same = 0
+        for one, other in zip(word, last):
+            if one != other:
+                break
+            same += 1
+        kept.append(same)
+        rest.append(word[same:])
+        last = word
+    return {"kept": kept, "rest": rest}
+
+
+def _join_fronts(kept: Sequence[int], rest: Sequence[str]) -> List[Any]:
+    words: List[Any] = []
+    last = ""
+    for same, end in zip(kept, rest):
+        last = last[:same] + end
+        words.append(last)
+    return words

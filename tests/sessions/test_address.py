@@ -1,0 +1,92 @@
+"""What an address may say, and what never reaches a command line."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from redrive.console.sessions.address import SshAddress, is_ssh, parse
+from redrive.engine.errors import AddressError
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("ssh://db1/var/lib/redrive/night.db", SshAddress("db1", "/var/lib/redrive/night.db")),
+        ("ssh://ana@db1.example.org:2222/x.db", SshAddress("db1.example.org", "/x.db", "ana", 2222)),
+        ("ssh://db1/~/x.db", SshAddress("db1", "~/x.db")),
+        ("ssh://db1/~ana/x.db", SshAddress("db1", "~ana/x.db")),
+        ("ssh://db1", SshAddress("db1")),
+        ("ssh://db1/", SshAddress("db1")),
+        ("ssh://[fe80::1%eth0]:22/x.db", SshAddress("fe80::1%eth0", "/x.db", None, 22)),
+        ("ssh://ana@corp.example@db1/x.db", SshAddress("db1", "/x.db", "ana@corp.example")),
+        ("ssh://db1/a%20b%3Fc.db", SshAddress("db1", "/a b?c.db")),
+        ("ssh://db1/a?b#c.db", SshAddress("db1", "/a?b#c.db")),
+        ("ssh://db1/100%.db", SshAddress("db1", "/100%.db")),
+        ("ssh://my_host-1/x@y:z.db", SshAddress("my_host-1", "/x@y:z.db")),
+    ],
+)
+def test_an_address_is_read_part_by_part(text: str, address: SshAddress) -> None:
+    assert parse(text) == address
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ssh:///x.db",
+        "ssh://@/x.db",
+        "ssh://-oProxyCommand=touch X/x.db",
+        "ssh://-oProxyCommand=id/x.db",
+        "ssh://ana@-oProxyCommand=id/x.db",
+        "ssh://-oProxyCommand=id@db1/x.db",
+        "ssh://db1;id/x.db",
+        "ssh://db1 x/x.db",
+        "ssh://db1\n/x.db",
+        "ssh://$(id)/x.db",
+        "ssh://`id`/x.db",
+        "ssh://db1'/x.db",
+        'ssh://db1"/x.db',
+        "ssh://dé/x.db",
+        "ssh://db1|id/x.db",
+        "ssh://ana;id@db1/x.db",
+        "ssh://ana\\x@db1/x.db",
+        "ssh://ana%h@db1/x.db",
+        "ssh://db1\x1b[2J/x.db",
+        "ssh://[::1/x.db",
+        "ssh://[-oProxyCommand=id]/x.db",
+        "ssh://fe80::1/x.db",
+        "ssh://db1:0/x.db",
+        "ssh://db1:65536/x.db",
+        "ssh://db1:22x/x.db",
+        "ssh://db1:٢٢/x.db",
+        "ssh://db1:/x.db",
+        "ssh://db1/a%00b",
+        "http://db1/x.db",
+    ],
+)
+def test_what_could_be_an_option_or_a_shell_word_is_refused(text: str) -> None:
+    with pytest.raises(AddressError):
+        parse(text)
+
+
+def test_only_ssh_addresses_are_taken_for_such() -> None:
+    assert is_ssh("ssh://db1/x.db")
+    assert not is_ssh("/var/ssh://x.db")
+    assert not is_ssh("ana@db1:/x.db")
+
+
+@given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1))
+def test_any_path_survives_being_written_as_an_address(path: str) -> None:
+    address = SshAddress("db1", "/srv/" + path, "ana", 22)
+    assert parse(str(address)) == address
+    assert str(address).isascii() and str(address).isprintable()
+
+
+@given(st.text())
+def test_nothing_but_an_address_or_a_refusal_comes_of_any_text(text: str) -> None:
+    try:
+        address = parse("ssh://" + text)
+    except AddressError:
+        return
+    assert not address.destination.startswith("-")
+    assert address.destination.isascii() and address.destination.isprintable() and " " not in address.destination
