@@ -1,0 +1,265 @@
+"""The inbox: what needs a human, one row per cause and not per task.
+
+A cause is the loose fingerprint of the latest failure: 1,247 tasks with the same bug are one decision. Causes are
+ordered by what they hold up; each knows since when, which tasks, and whether anything changed between the attempts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ...engine.core.fold import AttemptRow, RunFold, TaskRow
+from ...engine.core.states import NEEDS_HUMAN, TaskState
+from ...engine.core.why import short_error
+from .board import Board, Delta
+from .evidence import failures_of
+from .filters import Filter
+
+
+class Sort(StrEnum):
+    """What comes first."""
+
+    HELD = "held"  # the most tasks that wait
+    COUNT = "count"  # the most tasks that failed
+    LATEST = "latest"  # the last to fail
+    OLDEST = "oldest"  # the longest without a decision
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One task that needs a human. Instants in microseconds UTC."""
+
+    name: str
+    state: str
+    position: int
+    fingerprint: str  # loose; the cause
+    strict: str | None
+    title: str  # "UnicodeDecodeError parser.py:31 in read_row"
+    message: str
+    kind: str | None  # of the dead letter
+    first_seen: int  # the first attempt that failed like this
+    since: int  # when it came to need a human
+    haystack: str  # what filters look through
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Tasks that failed alike. ``held``: distinct tasks that wait below any of them."""
+
+    fingerprint: str
+    title: str
+    message: str
+    tasks: tuple[str, ...]
+    dead: int  # how many are dead letters; the others have FAILED
+    held: int
+    first_seen: int
+    last_seen: int
+    oldest: int  # since when the first of them waits for a decision
+
+    @property
+    def count(self) -> int:
+        """How many tasks failed like this."""
+        return len(self.tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class InboxRow:
+    """One row of the list: a cause (``task`` None, ``hidden`` 0), a task of it, or how many more there are."""
+
+    fingerprint: str
+    task: str | None = None
+    hidden: int = 0
+
+
+#: Tasks that an open cause shows before "more".
+SHOWN_AT_FIRST = 20
+
+
+class Inbox:
+    """Everything of one run that needs a human. Kept up to date by ``apply``; lists are made when asked for."""
+
+    def __init__(self, board: Board | RunFold) -> None:
+        self.board = board if isinstance(board, Board) else Board(board)
+        self.sort = Sort.HELD
+        self.filter = Filter()
+        self._entries: dict[str, Entry] = {}
+        self._open: dict[str, int] = {}  # fingerprint -> how many tasks are shown
+        self._causes: list[Cause] | None = None
+        for name in self.board.problems:
+            self._entries[name] = _entry(self.board.row(name))
+
+    # --- Told ------------------------------------------------------------------------------------------------------
+
+    def apply(self, delta: Delta) -> bool:
+        """Take what the board answered. True: the list is another one."""
+        changed = False
+        for name in delta.tasks:
+            row = self.board.row(name)
+            known = self._entries.get(name)
+            if row.state in NEEDS_HUMAN:
+                entry = _entry(row)
+                changed |= entry != known
+                self._entries[name] = entry
+            elif known is not None:
+                del self._entries[name]
+                changed = True
+        if changed:
+            self._causes = None
+        return changed
+
+    def recount(self) -> None:
+        """Count again what is held, and order by it: other tasks have moved. Once a second is often enough."""
+        self._causes = None
+
+    def order_by(self, sort: Sort) -> None:
+        """Another order."""
+        self.sort = sort
+        self._causes = None
+
+    def show_only(self, chosen: Filter) -> None:
+        """Only tasks that the filter keeps."""
+        self.filter = chosen
+        self._causes = None
+
+    # --- Asked -----------------------------------------------------------------------------------------------------
+
+    @property
+    def total(self) -> int:
+        """Tasks that need a human, filter or not."""
+        return len(self._entries)
+
+    @property
+    def dead_letters(self) -> int:
+        """How many of them are dead letters."""
+        return sum(1 for entry in self._entries.values() if entry.state == TaskState.DEAD_LETTER)
+
+    def entry(self, name: str) -> Entry:
+        """One task. Raises KeyError if it does not need a human (any more)."""
+        return self._entries[name]
+
+    def groups(self) -> list[Cause]:
+        """The causes that the filter leaves, in order."""
+        if self._causes is None:
+            self._causes = self._grouped()
+        return self._causes
+
+    def cause(self, fingerprint: str) -> Cause | None:
+        """A cause by its loose fingerprint, if it is listed."""
+        return next((cause for cause in self.groups() if cause.fingerprint == fingerprint), None)
+
+    def matching(self) -> tuple[str, ...]:
+        """Every task that the filter leaves, in the order shown: what "mark all" means."""
+        return tuple(name for cause in self.groups() for name in cause.tasks)
+
+    def _grouped(self) -> list[Cause]:
+        found: dict[str, list[Entry]] = {}
+        keeps = self.filter.keeps
+        for entry in self._entries.values():
+            if not self.filter or keeps(entry.haystack):
+                found.setdefault(entry.fingerprint, []).append(entry)
+        causes = [self._cause(fingerprint, entries) for fingerprint, entries in found.items()]
+        causes.sort(key=_ORDERS[self.sort])
+        return causes
+
+    def _cause(self, fingerprint: str, entries: list[Entry]) -> Cause:
+        entries.sort(key=lambda entry: entry.position)
+        title = Counter(entry.title for entry in entries).most_common(1)[0][0]
+        tasks = tuple(entry.name for entry in entries)
+        return Cause(
+            fingerprint=fingerprint,
+            title=title,
+            message=entries[0].message,
+            tasks=tasks,
+            dead=sum(1 for entry in entries if entry.state == TaskState.DEAD_LETTER),
+            held=self.board.held_by(*tasks),
+            first_seen=min(entry.first_seen for entry in entries),
+            last_seen=max(entry.since for entry in entries),
+            oldest=min(entry.since for entry in entries),
+        )
+
+    # --- Folding ---------------------------------------------------------------------------------------------------
+
+    def is_open(self, fingerprint: str) -> bool:
+        """Whether a cause shows its tasks."""
+        return fingerprint in self._open
+
+    def toggle(self, row: InboxRow) -> None:
+        """Open or close a cause; on "more", show all of it."""
+        if row.hidden:
+            self._open[row.fingerprint] = len(self._entries)
+        elif row.fingerprint in self._open:
+            del self._open[row.fingerprint]
+        else:
+            self._open[row.fingerprint] = SHOWN_AT_FIRST
+
+    def rows(self) -> list[InboxRow]:
+        """What is shown, from top to bottom."""
+        rows: list[InboxRow] = []
+        for cause in self.groups():
+            rows.append(InboxRow(cause.fingerprint))
+            shown = self._open.get(cause.fingerprint, 0)
+            if shown:
+                rows.extend(InboxRow(cause.fingerprint, name) for name in cause.tasks[:shown])
+                if cause.count > shown:
+                    rows.append(InboxRow(cause.fingerprint, None, cause.count - shown))
+        return rows
+
+
+_ORDERS: dict[Sort, Callable[[Cause], tuple[int, ...]]] = {
+    Sort.HELD: lambda cause: (-cause.held, -cause.count, cause.oldest),
+    Sort.COUNT: lambda cause: (-cause.count, -cause.held, cause.oldest),
+    Sort.LATEST: lambda cause: (-cause.last_seen, -cause.held),
+    Sort.OLDEST: lambda cause: (cause.oldest, -cause.held),
+}
+
+
+def _entry(row: TaskRow) -> Entry:
+    latest = row.attempts.get(row.attempt)
+    fingerprint = _cause_of(row, latest)
+    title = title_of(row, latest)
+    message = row.error or (latest.error if latest is not None else None) or ""
+    alike = [attempt for attempt in failures_of(row) if _loose(attempt) == fingerprint]
+    since = row.ended_at or row.changed_at
+    ends = [attempt.ended_at for attempt in alike if attempt.ended_at is not None]
+    words = (row.name, row.state, title, message, row.dead_letter_kind, row.failure_fingerprint, fingerprint)
+    return Entry(
+        name=row.name,
+        state=str(row.state),
+        position=row.position,
+        fingerprint=fingerprint,
+        strict=row.failure_fingerprint,
+        title=title,
+        message=message,
+        kind=row.dead_letter_kind,
+        first_seen=min(ends, default=since),
+        since=since,
+        haystack="\n".join(word for word in words if word).casefold(),
+    )
+
+
+def _cause_of(row: TaskRow, latest: AttemptRow | None) -> str:
+    """The loose fingerprint; without one the strict one, or what the engine calls it: never all in one group."""
+    loose = _loose(latest) if latest is not None else None
+    return loose or row.failure_fingerprint or row.dead_letter_kind or title_of(row, latest)
+
+
+def _loose(attempt: AttemptRow) -> str | None:
+    return attempt.fingerprint_loose or attempt.fingerprint
+
+
+def title_of(row: TaskRow, latest: AttemptRow | None) -> str:
+    """A failure in a few words, as exactly as is known."""
+    if latest is not None and latest.explain:
+        return latest.explain
+    if latest is not None and latest.error_type:
+        return short_error(latest.error_type)
+    return row.dead_letter_kind or str(row.state)
+
+
+def targets_of(board: Board, names: Iterable[str]) -> tuple[tuple[str, str, int], ...]:
+    """(task, state seen, generation seen): the frozen list that a ``Command`` carries."""
+    rows: Sequence[TaskRow] = [board.row(name) for name in names]
+    return tuple((row.name, str(row.state), row.generation) for row in rows)
