@@ -36,7 +36,7 @@ def show_runs(target: str, as_json: bool, **door: Door) -> int:
         for summary in summaries:
             _json({**_plain(summary.run), "counts": summary.counts, "dead_letters": summary.dead_letters})
         return 0
-    rows = [("RUN", "FLOW", "STATE", "TASKS", "OK", "DEAD", "ELAPSED")]
+    rows: list[Sequence[str]] = [("RUN", "FLOW", "STATE", "TASKS", "OK", "DEAD", "ELAPSED")]
     rows += [_run_row(summary) for summary in summaries]
     _table(rows)
     return 0

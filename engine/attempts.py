@@ -33,9 +33,10 @@ PROGRESS_SECONDS = 0.5
 class Sitter:
     """Watches one attempt from its claim to its settlement."""
 
-    def __init__(self, desk: AttemptDesk, claim: Claim, spec: TaskSpec) -> None:
+    def __init__(self, desk: AttemptDesk, claim: Claim, spec: TaskSpec, is_probe: bool) -> None:
         self.claim = claim
         self.spec = spec
+        self.is_probe = is_probe
         self.attempt: RunningAttempt | None = None
         self.cancelled_by: tuple[str, str] | None = None
         self.interrupted = False
@@ -176,6 +177,7 @@ class AttemptDesk:
         clock: Clock,
         path_seconds: Callable[[str], float],
         deadline_at: int | None,
+        on_ended: Callable[[Claim, Outcome], None],
         on_trouble: Callable[[BaseException], None],
     ) -> None:
         self.loop = loop
@@ -185,6 +187,7 @@ class AttemptDesk:
         self._clock = clock
         self._path_seconds = path_seconds
         self._deadline_at = deadline_at
+        self._on_ended = on_ended
         self._on_trouble = on_trouble
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
@@ -196,9 +199,16 @@ class AttemptDesk:
         spec: TaskSpec,
         params: Mapping[str, Any],
         results: Mapping[str, str | None],
+        *,
+        is_probe: bool = False,
+        rules: tuple[Mapping[str, Any], ...] = (),
     ) -> None:
-        """Start the attempt of a claim that is committed. ``results``: JSON of the parents, by name."""
-        sitter = Sitter(self, claim, spec)
+        """Start the attempt of a claim that is committed.
+
+        ``results``: JSON of the parents, by name; ``is_probe``: sent by a breaker to look; ``rules``: how its
+        downstream wants failures to be classified.
+        """
+        sitter = Sitter(self, claim, spec, is_probe)
         self.sitters[claim.name] = sitter
         order = AttemptOrder(
             run_id=claim.run_id,
@@ -209,6 +219,7 @@ class AttemptDesk:
             spec=spec,
             params=params,
             inputs={name: None if text is None else json.loads(text) for name, text in results.items()},
+            rules=rules,
             idempotency_key=f"{claim.run_id}/{claim.name}/{claim.generation}",
         )
         self._keep(self._start(sitter, order))
@@ -241,6 +252,7 @@ class AttemptDesk:
 
     def settle(self, sitter: Sitter, outcome: Outcome, text: str) -> None:
         """Write the end of an attempt, with the rest of its output."""
+        self._on_ended(sitter.claim, outcome)
         self._keep(self._settle(sitter, outcome, text))
 
     async def _settle(self, sitter: Sitter, outcome: Outcome, text: str) -> None:
@@ -258,6 +270,7 @@ class AttemptDesk:
                 self._clock.uniform,
                 path_seconds=self._path_seconds(claim.name),
                 deadline_at=self._deadline_at,
+                is_probe=sitter.is_probe,
                 interrupted=sitter.interrupted,
             )
 

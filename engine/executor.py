@@ -21,9 +21,11 @@ from .core.dag import Dag
 from .core.events import Event, EventKind
 from .core.fold import RunFold, TaskRow
 from .core.ledger import Ledger, spec_of
+from .core.outcome import Outcome
 from .core.run_state import RunVerdict, judge_run
 from .core.spec import FlowSpec, TaskSpec
 from .core.states import RunState, TaskState
+from .downstreams import Downstreams, store, tell_change
 from .flow import Flow, TaskDef
 from .opening import OpenRun, Place, Request, RunOptions, beat, open_run, reserve, state_path_of
 from .server import CommandServer
@@ -148,6 +150,8 @@ class RunLoop:
         self._committing: asyncio.Task[None] | None = None  # a dispatch, or a verdict: one at a time
         self._ended: RunResult | None = None
         self._degraded = False
+        self.downstreams = Downstreams(opened.flow, clock.now_us, self._breaker_changed)
+        self.downstreams.load(opened.breaker_rows)
         self.desk = AttemptDesk(
             runner=opened.runner,
             writer=opened.writer,
@@ -155,6 +159,7 @@ class RunLoop:
             clock=clock,
             path_seconds=lambda name: self._remaining.get(name, 0.0) if opened.median_seconds else 0.0,
             deadline_at=self.fold.run.deadline_at,
+            on_ended=self._attempt_ended,
             on_trouble=self._fail,
         )
         self._server = CommandServer(self, opened.state_path)
@@ -252,9 +257,19 @@ class RunLoop:
             self.ledger.not_before(row.name)
         self._timers.arm(row.name, row.next_retry_at)
 
-    def _come_due(self, name: str) -> None:
-        self.ledger.come_due(name)
+    def _come_due(self, key: str) -> None:
+        if key in self.fold.tasks:
+            self.ledger.come_due(key)
         self._wake.set()
+
+    def _attempt_ended(self, claim: Claim, outcome: Outcome) -> None:
+        """Its downstream learns of it before anybody else may start."""
+        self.downstreams.record(claim.name, outcome, self.fold.tasks[claim.name].failures)
+
+    def _breaker_changed(self, downstream: str) -> None:
+        told, run_id = self.downstreams.told(downstream), self.fold.run.run_id
+        rows = self.downstreams.take_dirty()
+        self.desk.write(lambda journal: tell_change(journal, run_id, told, rows))
 
     # --- One turn --------------------------------------------------------------------------------------------------
 
@@ -281,6 +296,8 @@ class RunLoop:
         """Promote all whose parents are satisfied, and claim as many as there is room for. False: nothing to do."""
         if self._degraded or self._reopening is not None:
             return False
+        if self._turn_away():
+            return True
         picked = [] if self.fold.run.paused_since is not None else self.ledger.pick(self._free_slots(), self._admits)
         promote = list(self.ledger.promotable)
         if not picked and not promote:
@@ -299,10 +316,13 @@ class RunLoop:
             taken = await self._writer.submit(item)
         finally:
             self.ledger.claimed(picked)
+        self.downstreams.withdraw(set(picked) - {claim.name for claim in taken})
         for claim in taken:
             parents = self.fold.parents.get(claim.name, ())
             results = {parent: self.fold.tasks[parent].result for parent in parents}
-            self.desk.launch(claim, self._spec(claim.name), self.flow.params, results)
+            spec, probe = self._spec(claim.name), self.downstreams.is_probe(claim.name)
+            rules = self.downstreams.rules(spec.downstream)
+            self.desk.launch(claim, spec, self.flow.params, results, is_probe=probe, rules=rules)
 
     def _spec(self, name: str) -> TaskSpec:
         return spec_of(self.fold.tasks[name])
@@ -310,10 +330,40 @@ class RunLoop:
     def _free_slots(self) -> int:
         return max(0, self.fold.run.max_parallel - self.ledger.running - self._opened.runner.leaked_slots)
 
-    def _admits(self, spec: TaskSpec) -> bool:
-        if spec.pool is None:
+    def _admits(self, row: TaskRow) -> bool:
+        spec = spec_of(row)
+        if spec.pool is not None:
+            used = self.ledger.pool_used[spec.pool] + spec.pool_slots
+            if used > self.flow.pools.get(spec.pool, 0):
+                return False
+        if spec.downstream is None:
             return True
-        return self.ledger.pool_used[spec.pool] + spec.pool_slots <= self.flow.pools.get(spec.pool, 0)
+        admission = self.downstreams.admit(row.name, spec.downstream, is_retry=row.failures > 0)
+        if admission.call is None and admission.retry_at is not None:
+            self._timers.arm(_downstream_key(spec.downstream), admission.retry_at)
+        return admission.call is not None
+
+    def _turn_away(self) -> bool:
+        """Where a flow wants no waiting for an open breaker, end what would call it. False: nobody was turned away."""
+        orders = [
+            claims.ClaimOrder(name, self.fold.tasks[name].generation, self._spec(name))
+            for downstream, spec in self.downstreams.specs.items()
+            if spec.on_open != "hold" and self.downstreams.is_open(downstream)
+            for name in self.ledger.startable(downstream)
+        ]
+        if not orders:
+            return False
+        self._commit(self._commit_turning_away(orders))
+        return True
+
+    async def _commit_turning_away(self, orders: list[claims.ClaimOrder]) -> None:
+        run_id, specs = self.fold.run.run_id, self.downstreams.specs
+
+        def item(journal: Journal) -> None:
+            for order in orders:
+                claims.turn_away(journal, run_id, order, specs[str(order.spec.downstream)].on_open)
+
+        await self._writer.submit(item)
 
     def _judge(self) -> None:
         """End the run, or mark it blocked, when nothing can move without an operator."""
@@ -375,6 +425,8 @@ class RunLoop:
             executor_id = self.executor_id
             self.desk.write(lambda journal: beat(journal, executor_id))
         self._beats += 1
+        if rows := self.downstreams.take_dirty():
+            self.desk.write(lambda journal: store(journal, rows))
         self._watch_clock()
         self._beat_handle = self._loop.call_later(HEARTBEAT_SECONDS, self._beat)
 
@@ -395,6 +447,11 @@ def _remaining_seconds(opened: OpenRun) -> dict[str, float]:
     weights = {name: medians.get(name, unknown) for name in fold.tasks}
     dag = Dag((name, fold.parents.get(name, ())) for name in fold.tasks)
     return dict(dag.remaining_path(weights))
+
+
+def _downstream_key(downstream: str) -> str:
+    """Of the timer of a breaker; no task has a name with this character (``flow.py``)."""
+    return f"\0{downstream}"
 
 
 def _tell_storage(journal: Journal, data: dict[str, Any]) -> None:

@@ -267,6 +267,8 @@ def _check_task(task: TaskDef, pools: Mapping[str, int]) -> None:
 
     if not isinstance(task.name, str) or not task.name:
         refuse("a task's name is a text that is not empty")
+    if "\0" in task.name:
+        refuse("a task's name holds no NUL character")
     if task.kind != "command" and not callable(task.fn):
         refuse(f"its function is {task.fn!r}, which cannot be called")
     if task.timeout_seconds is not None and not task.timeout_seconds > 0:

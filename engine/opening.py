@@ -18,6 +18,7 @@ from typing import Any
 
 from platformdirs import user_state_path
 
+from . import downstreams
 from .clock import Clock
 from .core.events import Event, EventKind
 from .core.fold import RunFold
@@ -81,6 +82,7 @@ class OpenRun:
     flow: FlowSpec
     fold: RunFold
     median_seconds: Mapping[str, float]
+    breaker_rows: Sequence[Mapping[str, Any]]
     runner: Runner
     writer: Writer
     place: Place
@@ -247,7 +249,7 @@ async def _prepare_run(
     options, run_id = place.request.options, known.run_id
     parallel = options.max_parallel or flow.max_parallel or MAX_PARALLEL
 
-    def item(journal: Journal) -> tuple[RunFold, dict[str, float]]:
+    def item(journal: Journal) -> tuple[RunFold, dict[str, float], list[dict[str, Any]]]:
         _say_hello(journal, claimant, run_id)
         recovery.recover(journal, claimant.executor_id)
         if not known.exists:
@@ -264,14 +266,14 @@ async def _prepare_run(
         else:
             _take_up(journal, run_id, flow, options.max_parallel)
         fold = runs.load_fold(journal.connection, run_id)
-        return fold, history.durations(journal.connection, flow.name)
+        return fold, history.durations(journal.connection, flow.name), downstreams.read_rows(journal.connection)
 
     try:
-        fold, medians = await writer.submit(item)
+        fold, medians, breakers = await writer.submit(item)
     except BaseException:
         await writer.close()
         raise
-    return OpenRun(place.request.state_path, claimant, flow, fold, medians, runner, writer, place, hooks)
+    return OpenRun(place.request.state_path, claimant, flow, fold, medians, breakers, runner, writer, place, hooks)
 
 
 def _take_up(journal: Journal, run_id: str, flow: FlowSpec, max_parallel: int | None) -> None:

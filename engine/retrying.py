@@ -128,15 +128,17 @@ class _Plan:
         return isinstance(error, self.exceptions) and not isinstance(error, _STOPS)
 
     def _report(self, failed: int, error: BaseException, delay: float, elapsed: float) -> None:
-        words = "%s: try %d of %d failed after %.2f s: %r; next in %.2f s"
-        logger.warning(words, self.function, failed, self.policy.max_attempts, elapsed, error, delay)
         if self.on_retry is not None:
             self.on_retry(failed, error, delay)
-        report_retry(self.function, failed, error, delay, elapsed)
+        report_retry(self.function, failed, self.policy.max_attempts, error, delay, elapsed)
 
 
-def report_retry(function: str, failed: int, error: BaseException, delay: float, elapsed: float) -> None:
-    """Tell the observer, if there is one. A report that fails must not become the failure that it reports."""
+def report_retry(
+    function: str, failed: int, max_attempts: int, error: BaseException, delay: float, elapsed: float
+) -> None:
+    """Log a retry, and tell the observer of it. A report that fails must not become the failure that it reports."""
+    words = "%s: try %d of %d failed after %.2f s: %r; next in %.2f s"
+    logger.warning(words, function, failed, max_attempts, elapsed, error, delay)
     if _observer is None:
         return
     told = {

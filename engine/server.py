@@ -12,6 +12,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from .core.events import EventKind
+from .errors import RefusedError
 from .store import operator
 from .store.journal import Journal
 
@@ -158,5 +159,26 @@ class CommandServer:
         word = "ending" if how == "now" else "waiting for"
         return {"ok": True, "message": f"stopping: {word} {running} running task{'' if running == 1 else 's'}"}
 
+    async def _breaker(self, command: dict[str, Any], writer: asyncio.StreamWriter) -> Answer:
+        options = command.get("options") or {}
+        try:
+            message = self._run_loop.downstreams.act(str(options.get("downstream")), str(options.get("how")))
+        except RefusedError as error:
+            return {"ok": False, "message": str(error)}
+        run_id, told = self._run_loop.fold.run.run_id, {"what": "breaker", **options}
 
-_SPECIAL = {"hello": CommandServer._hello, "ping": CommandServer._ping, "stop": CommandServer._stop}
+        def item(journal: Journal) -> None:
+            journal.tell(EventKind.OPERATOR, run_id, data=told)
+
+        who = {"actor": command.get("actor"), "reason": command.get("reason"), "command_id": command.get("id")}
+        await self._run_loop.submit(item, **who)
+        self._run_loop.wake()
+        return {"ok": True, "message": message}
+
+
+_SPECIAL = {
+    "hello": CommandServer._hello,
+    "ping": CommandServer._ping,
+    "stop": CommandServer._stop,
+    "breaker": CommandServer._breaker,
+}

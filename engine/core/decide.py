@@ -8,7 +8,7 @@ second sight although attempts are left.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .outcome import Failure, FailureClass, FailureMode, Outcome, OutcomeKind
 from .policy import RetryPolicy, draw
@@ -22,6 +22,7 @@ class History:
     failures: int = 0
     losses: int = 0
     deferrals: int = 0
+    refusals: int = 0
     previous_delay: float | None = None  # seconds, for decorrelated jitter
     fingerprints: tuple[str, ...] = ()  # strict, of the failed attempts of this generation, oldest first
     classes: tuple[FailureClass, ...] = ()  # of the same attempts
@@ -30,6 +31,7 @@ class History:
     p99_seconds: float | None = None  # of this task's successful attempts, when there is history
     timeout_seconds: float | None = None
     idempotent: bool = True
+    is_probe: bool = False  # it was sent to find out whether its downstream is back
     max_losses: int = 3
     recheck_seconds: float = 30.0
     path_seconds: float = 0.0  # this task and the longest path behind it, by history
@@ -48,7 +50,7 @@ class Retry:
     delay: float
     ceiling: float
     mode: FailureMode
-    counts: str = "failures"  # or "losses"
+    counts: str = "failures"  # or "losses", "refusals"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +191,18 @@ def _not_idempotent(case: _Case) -> Decision | None:
     return None
 
 
+#: What says something about the downstream and not about the task.
+_OUTAGE_CLASSES = frozenset([FailureClass.TRANSIENT, FailureClass.TIMEOUT, FailureClass.AMBIGUOUS])
+
+
+def _failed_probe(case: _Case) -> Decision | None:
+    """The breaker's question, not the task's failure: an outage must not eat the budget of who was sent to look."""
+    if not case.history.is_probe or case.failure.failure_class not in _OUTAGE_CLASSES:
+        return None
+    decision = _try_again(case)
+    return replace(decision, counts="refusals") if isinstance(decision, Retry) else decision
+
+
 def _out_of_memory_again(case: _Case) -> Decision | None:
     seen = case.history.classes.count(FailureClass.OUT_OF_MEMORY) + 1
     if case.failure.failure_class is FailureClass.OUT_OF_MEMORY and seen >= 2:
@@ -267,6 +281,7 @@ FAILURE_RULES: tuple[Callable[[_Case], Decision | None], ...] = (
     _credential_refused,
     _permanent,
     _not_idempotent,
+    _failed_probe,
     _out_of_memory_again,
     _poisoned,
     _hangs_at_the_same_place,

@@ -24,9 +24,9 @@ RULE_BITS = {
     "all_done": _ALL_DONE,
 }
 
-#: (pool, downstream, name where max_active is set): tasks that wait for the same things share a lane.
-Lane = tuple[str | None, str | None, str | None]
-Admits = Callable[[TaskSpec], bool]
+#: (pool, downstream, retry of a downstream's task, name where max_active is set): who waits for the same shares a lane.
+Lane = tuple[str | None, str | None, bool, str | None]
+Admits = Callable[[TaskRow], bool]
 
 
 def satisfied_bits(state: TaskState, skip_cause: str | None) -> int:
@@ -120,7 +120,7 @@ class Ledger:
             if best is None:
                 break
             name = self._lanes[best][0][2]
-            if not admits(spec_of(self._fold.tasks[name])):
+            if not admits(self._fold.tasks[name]):
                 lanes.discard(best)
                 continue
             heappop(self._lanes[best])
@@ -139,6 +139,12 @@ class Ledger:
             if entries and (best is None or entries[0] < self._lanes[best][0]):
                 best = lane
         return best
+
+    def startable(self, downstream: str) -> list[str]:
+        """Everybody who would call a downstream now if it could."""
+        lanes = (entries for lane, entries in self._lanes.items() if lane[1] == downstream)
+        names = (name for entries in lanes for _, _, name in entries)
+        return [name for name in names if self._is_startable(self._fold.tasks[name])]
 
     @property
     def running(self) -> int:
@@ -189,7 +195,7 @@ class Ledger:
         if self._is_startable(row) and name not in self._offered:
             self._offered.add(name)
             entry = (-self._remaining.get(name, 0.0), row.position, name)
-            heappush(self._lanes.setdefault(lane_of(spec_of(row)), []), entry)
+            heappush(self._lanes.setdefault(lane_of(row), []), entry)
 
     def _is_startable(self, row: TaskRow) -> bool:
         if row.name in self.claiming or self.unmet[row.name]:
@@ -204,6 +210,8 @@ def spec_of(row: TaskRow) -> TaskSpec:
     return row.spec
 
 
-def lane_of(spec: TaskSpec) -> Lane:
-    """What a ready task may have to wait for besides a slot."""
-    return (spec.pool, spec.downstream, spec.name if spec.max_active is not None else None)
+def lane_of(row: TaskRow) -> Lane:
+    """What a startable task may have to wait for besides a slot."""
+    spec = spec_of(row)
+    is_retry = spec.downstream is not None and row.failures > 0
+    return (spec.pool, spec.downstream, is_retry, spec.name if spec.max_active is not None else None)

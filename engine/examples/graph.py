@@ -16,7 +16,7 @@ from redrive.engine import Flow, FlowError, TaskDef
 flow = Flow("graph", params={"graph": "", "scale": 0.001})
 
 
-def read_graph(path: str) -> dict:
+def read_graph(path):
     if not path:
         raise FlowError("say which graph to run: --param graph=FILE.json (or .json.gz)")
     try:

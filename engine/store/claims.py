@@ -10,9 +10,10 @@ from typing import Any
 from ..core.events import EventKind
 from ..core.run_state import RunVerdict
 from ..core.spec import TaskSpec
-from ..core.states import RunState
+from ..core.states import DeadLetterKind, RunState, TaskState
 from . import runs
 from .journal import Journal
+from .propagation import propagate_failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,20 @@ def _claim(journal: Journal, run_id: str, order: ClaimOrder, claimant: Claimant)
     }
     attempt = runs.claim(journal, run_id, order.name, order.generation, token, columns)
     return Claim(run_id, order.name, attempt, order.generation, token) if attempt else None
+
+
+def turn_away(journal: Journal, run_id: str, order: ClaimOrder, how: str) -> None:
+    """End a task that would call an open downstream, as its flow wants it: ``fail`` or ``dead_letter``."""
+    names = [order.name]
+    runs.promote(journal, run_id, names)
+    runs.wake(journal, run_id, names)
+    columns: dict[str, Any] = {"ended_at": journal.at, "error": f"{order.spec.downstream} is open", "refusals": 1}
+    if how == "fail":
+        if journal.move(run_id, order.name, TaskState.READY, TaskState.FAILED, order.generation, set=columns):
+            propagate_failure(journal, run_id, order.name)
+        return
+    columns["dead_letter_kind"] = str(DeadLetterKind.BREAKER)
+    journal.move(run_id, order.name, TaskState.READY, TaskState.DEAD_LETTER, order.generation, set=columns)
 
 
 def write_verdict(journal: Journal, run_id: str, verdict: RunVerdict) -> None:

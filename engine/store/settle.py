@@ -54,11 +54,12 @@ def settle(
     *,
     path_seconds: float = 0.0,
     deadline_at: int | None = None,
+    is_probe: bool = False,
     interrupted: bool = False,
 ) -> Settlement:
     """Write the end of an attempt. ``interrupted``: the executor ended it because it stops itself."""
     history = read_history(journal.connection, claim, spec, outcome.failure)
-    history = replace(history, path_seconds=path_seconds, deadline_at=deadline_at)
+    history = replace(history, path_seconds=path_seconds, deadline_at=deadline_at, is_probe=is_probe)
     if interrupted and outcome.kind is OutcomeKind.CANCELLED:
         decision: Decision = Interrupt()
     else:
@@ -116,10 +117,10 @@ def _carry(journal: Journal, claim: Claim, spec: TaskSpec, decision: Decision, o
 def read_history(connection: sqlite3.Connection, claim: Claim, spec: TaskSpec, failure: Failure | None) -> History:
     """The task's past as ``decide`` needs it: counters of the generation, fingerprints in order, what healed before."""
     row = connection.execute(
-        "SELECT failures, losses, deferrals, delay_us, first_started_at FROM task WHERE run_id = ? AND name = ?",
+        "SELECT failures, losses, deferrals, refusals, delay_us, first_started_at FROM task WHERE run_id = ? AND name = ?",
         (claim.run_id, claim.name),
     ).fetchone()
-    failures, losses, deferrals, delay_us, first_started_at = row or (0, 0, 0, None, None)
+    failures, losses, deferrals, refusals, delay_us, first_started_at = row or (0, 0, 0, 0, None, None)
     past = connection.execute(
         "SELECT fingerprint, failure_class FROM attempt WHERE run_id = ? AND name = ? AND generation = ?"
         " AND attempt < ? AND fingerprint IS NOT NULL AND outcome IN ('error', 'timed_out') ORDER BY attempt",
@@ -129,6 +130,7 @@ def read_history(connection: sqlite3.Connection, claim: Claim, spec: TaskSpec, f
         failures=failures,
         losses=losses,
         deferrals=deferrals,
+        refusals=refusals,
         previous_delay=None if delay_us is None else delay_us / 1e6,
         fingerprints=tuple(fingerprint for fingerprint, _ in past),
         classes=tuple(FailureClass(name) for _, name in past if name),

@@ -188,3 +188,11 @@ def test_a_retry_that_cannot_finish_before_the_deadline_is_refused_early():
     history = History(path_seconds=50.0, deadline_at=NOW + 51_000_000)
     assert DeadLetterKind.DEADLINE == judge(failed(), history).kind
     assert isinstance(judge(failed(), history, dice=bottom), Retry)
+
+
+def test_a_failed_probe_of_a_breaker_spends_nothing_of_its_task():
+    """SPEC 4.2: refusals are free."""
+    history = History(failures=2, is_probe=True)
+    decision = judge(failed(FailureClass.TRANSIENT), history, RetryPolicy(max_attempts=3))
+    assert "refusals" == decision.counts
+    assert isinstance(judge(failed(FailureClass.PERMANENT), history), DeadLetter)

@@ -30,7 +30,7 @@ def move(ledger: Ledger, fold: RunFold, name: str, new: TaskState, **columns) ->
     ledger.moved(row, old)
 
 
-def anything(spec: TaskSpec) -> bool:
+def anything(row: TaskRow) -> bool:
     return True
 
 
@@ -82,7 +82,7 @@ def test_a_picked_task_is_not_picked_again_until_its_claim_is_settled():
 def test_a_full_pool_holds_its_lane_and_no_other():
     fold = fold_of({"p1": [], "p2": [], "free": []}, p1={"pool": "db"}, p2={"pool": "db"})
     ledger = Ledger(fold, {"p1": 3.0, "p2": 2.0, "free": 1.0})
-    one_slot = lambda spec: spec.pool is None or ledger.pool_used[spec.pool] < 1  # noqa: E731
+    one_slot = lambda row: row.spec.pool is None or ledger.pool_used[row.spec.pool] < 1  # noqa: E731
     assert ["p1", "free"] == ledger.pick(9, one_slot)
     for state in (TaskState.READY, TaskState.RUNNING):
         move(ledger, fold, "p1", state)

@@ -1,0 +1,168 @@
+"""The systems that tasks call, as this run sees them: one breaker and one retry bucket each, kept across restarts.
+
+``core/breaker.py`` decides; here its values are held, stored in table ``breaker``, and told when a breaker changes its
+state. What is only counted (window, tokens) is stored with the next heartbeat.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from .core import breaker as rules
+from .core.breaker import Admission, Breaker, BreakerState, Call
+from .core.events import EventKind
+from .core.outcome import Outcome, OutcomeKind
+from .core.spec import DownstreamSpec, FlowSpec
+from .errors import RefusedError
+from .store.journal import Journal
+
+#: What an operator may ask of a breaker.
+ACTS: dict[str, Callable[[Breaker, DownstreamSpec, int], Breaker]] = {
+    "open": lambda breaker, spec, now: rules.force_open(breaker),
+    "close": rules.reset,
+    "probe": lambda breaker, spec, now: rules.probe_now(breaker, spec),
+    "disable": lambda breaker, spec, now: rules.disable(breaker),
+}
+
+_SAYS_NOTHING = frozenset([OutcomeKind.CANCELLED, OutcomeKind.LOST, OutcomeKind.DEFERRED, OutcomeKind.SKIPPED])
+
+
+class Downstreams:
+    """Asks and records. ``on_change(name)`` is called when a breaker begins a new episode."""
+
+    def __init__(self, flow: FlowSpec, now_us: Callable[[], int], on_change: Callable[[str], None]) -> None:
+        declared = {spec.name: spec for spec in flow.downstreams}
+        named = (task.downstream for task in flow.tasks if task.downstream is not None)
+        self.specs = {name: declared.get(name) or DownstreamSpec(name) for name in {**declared, **dict.fromkeys(named)}}
+        self._now_us = now_us
+        self._on_change = on_change
+        self._breakers = {name: rules.new_breaker(spec) for name, spec in self.specs.items()}
+        self._buckets = {name: rules.new_bucket(spec) for name, spec in self.specs.items()}
+        self._calls: dict[str, tuple[str, Call]] = {}  # task -> (downstream, permission)
+        self._dirty: set[str] = set()
+
+    # --- Asking ----------------------------------------------------------------------------------------------------
+
+    def admit(self, task: str, downstream: str, is_retry: bool) -> Admission:
+        """Ask for one start of ``task``; a granted permission is kept until ``record`` or ``withdraw``."""
+        spec, now = self.specs[downstream], self._now_us()
+        if is_retry:
+            bucket, admission = rules.take(self._buckets[downstream], spec, now)
+            self._buckets[downstream] = bucket
+            self._dirty.add(downstream)
+            if admission.call is None:
+                return admission
+        changed, admission = rules.admit(self._breakers[downstream], spec, now)
+        self._replace(downstream, changed)
+        if admission.call is not None:
+            self._calls[task] = (downstream, admission.call)
+        return admission
+
+    def withdraw(self, tasks: Iterable[str]) -> None:
+        """These were admitted and did not start."""
+        for task in tasks:
+            downstream, call = self._calls.pop(task, (None, None))
+            if downstream is not None and call is not None:
+                self._replace(downstream, rules.withdraw(self._breakers[downstream], call))
+
+    def record(self, task: str, outcome: Outcome, failures_before: int) -> None:
+        """Tell how the attempt of ``task`` ended."""
+        downstream, call = self._calls.pop(task, (None, None))
+        if downstream is None or call is None:
+            return
+        if outcome.kind in _SAYS_NOTHING:
+            self._replace(downstream, rules.withdraw(self._breakers[downstream], call))
+            return
+        spec = self.specs[downstream]
+        failure_class = outcome.failure.failure_class if outcome.failure is not None else None
+        breaker = self._breakers[downstream]
+        self._replace(downstream, rules.record(breaker, spec, call, failure_class, self._now_us(), failures_before))
+        if failure_class is None:
+            self._buckets[downstream] = rules.refund(self._buckets[downstream], spec)
+        self._dirty.add(downstream)
+
+    def is_probe(self, task: str) -> bool:
+        """Whether the start of ``task`` was granted to find out if its downstream is back."""
+        return task in self._calls and self._calls[task][1].probe
+
+    def rules(self, downstream: str | None) -> tuple[Mapping[str, Any], ...]:
+        """How failures against a downstream are classified differently."""
+        return () if downstream is None else self.specs[downstream].rules
+
+    def is_open(self, downstream: str) -> bool:
+        """Whether nobody gets through now."""
+        return self._breakers[downstream].state in (BreakerState.OPEN, BreakerState.FORCED_OPEN)
+
+    def _replace(self, downstream: str, changed: Breaker) -> None:
+        before = self._breakers[downstream]
+        if changed is before:
+            return
+        self._breakers[downstream] = changed
+        self._dirty.add(downstream)
+        if changed.episode != before.episode:
+            self._on_change(downstream)
+
+    # --- Acting ----------------------------------------------------------------------------------------------------
+
+    def act(self, downstream: str, how: str) -> str:
+        """Do what an operator asks. Raises RefusedError for what there is not."""
+        if downstream not in self.specs:
+            known = ", ".join(sorted(self.specs)) or "none"
+            raise RefusedError(f"this flow has no downstream {downstream!r}; it has: {known}")
+        if how not in ACTS:
+            raise RefusedError(f"a breaker can be told {', '.join(ACTS)}, not {how!r}")
+        self._replace(downstream, ACTS[how](self._breakers[downstream], self.specs[downstream], self._now_us()))
+        return f"{downstream} is {self._breakers[downstream].state} now"
+
+    # --- Storing ---------------------------------------------------------------------------------------------------
+
+    def load(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Take up what the file remembers."""
+        for row in rows:
+            spec = self.specs.get(row["downstream"])
+            if spec is not None:
+                self._breakers[spec.name], self._buckets[spec.name] = rules.from_row(row, spec)
+
+    def take_dirty(self) -> dict[str, dict[str, Any]]:
+        """Rows to be stored, by name; asked once, they count as stored."""
+        dirty, self._dirty = self._dirty, set()
+        return {name: rules.to_row(self._breakers[name], self._buckets[name]) for name in sorted(dirty)}
+
+    def told(self, name: str) -> dict[str, Any]:
+        """What the event of a change says."""
+        breaker, spec = self._breakers[name], self.specs[name]
+        calls, failures, _ = rules.totals(breaker, spec, self._now_us())
+        return {
+            "downstream": name,
+            "state": str(breaker.state),
+            "reopens_at": breaker.reopens_at,
+            "why": breaker.why,
+            "calls": calls,
+            "failures": failures,
+            "tokens": self._buckets[name].tokens,
+        }
+
+
+def read_rows(connection: sqlite3.Connection) -> list[dict[str, Any]]:
+    """What the file remembers of all breakers."""
+    cursor = connection.execute("SELECT downstream, state, reopens_at, window, tokens, detail FROM breaker")
+    names = [column[0] for column in cursor.description]
+    return [dict(zip(names, values, strict=True)) for values in cursor.fetchall()]
+
+
+def store(journal: Journal, rows: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write breaker rows; tells no event."""
+    for name, row in rows.items():
+        columns = {**row, "changed_at": journal.at}
+        journal.connection.execute(
+            f"INSERT OR REPLACE INTO breaker (downstream, {', '.join(columns)}) VALUES (?{',?' * len(columns)})",
+            (name, *columns.values()),
+        )
+
+
+def tell_change(journal: Journal, run_id: str, told: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write a change of state with its event."""
+    store(journal, rows)
+    journal.tell(EventKind.BREAKER, run_id, data=dict(told))

@@ -1,0 +1,80 @@
+"""Breakers and retry buckets inside a run: tasks are held, none of them spends an attempt, and all end well."""
+
+import sqlite3
+
+from redrive.engine import AuthError, Executor, Flow, RetryPolicy, RunOptions, TransientError
+
+QUICK = RetryPolicy(max_attempts=3, base=0.05, cap=0.1)
+
+
+def run(tmp_path, flow, **options):
+    return Executor(run_id="r", flow=flow, state=tmp_path / "state.db", options=RunOptions(**options)).run_result()
+
+
+def ask(tmp_path, sql):
+    with sqlite3.connect(tmp_path / "state.db") as connection:
+        return connection.execute(sql).fetchall()
+
+
+def outage(tmp_path, flow: Flow, calls: int) -> None:
+    """Twelve tasks against an API that fails its first ``calls`` calls, whoever makes them."""
+    counter = tmp_path / "calls"
+
+    def call():
+        with counter.open("ab") as file:
+            file.write(b"x")
+        if counter.stat().st_size <= calls:
+            raise TransientError("503")
+
+    for number in range(12):
+        flow.task(call, name=f"t{number:02}", downstream="api", retry=QUICK)
+
+
+def test_an_open_breaker_holds_without_spending_attempts_and_lets_all_through_when_it_closes(tmp_path):
+    """000.51-53, SPEC 4.12: with max_attempts=3 alone, tasks would have failed for good in this outage."""
+    flow = Flow("f", max_parallel=1)
+    flow.downstream("api", minimum_calls=3, open_seconds=0.3, release_per_second=200, bucket_capacity=100)
+    outage(tmp_path, flow, calls=5)
+    assert "SUCCESS" == run(tmp_path, flow).state
+    states = [state for (state,) in ask(tmp_path, "SELECT json_extract(data, '$.state') FROM event WHERE kind = 'breaker'")]
+    assert ["OPEN", "HALF_OPEN"] == states[:2]
+    assert "CLOSED" == states[-1]
+    assert [("CLOSED",)] == ask(tmp_path, "SELECT state FROM breaker")
+
+
+def test_a_refused_credential_opens_its_downstream_at_once(tmp_path):
+    """004.32: the second task must not try the same credential."""
+    flow = Flow("f", max_parallel=1)
+
+    def refused():
+        raise AuthError("401")
+
+    for number in range(3):
+        flow.task(refused, name=f"t{number}", downstream="bank")
+    flow.downstream("bank", on_open="dead_letter")
+    result = run(tmp_path, flow)
+    assert result.blocked
+    rows = ask(tmp_path, "SELECT name, attempt, dead_letter_kind FROM task ORDER BY name")
+    assert [("t0", 1, "auth"), ("t1", 0, "breaker"), ("t2", 0, "breaker")] == rows
+
+
+def test_a_flow_may_want_its_tasks_to_fail_at_once_instead(tmp_path):
+    """000.51, the document's first reading."""
+    flow = Flow("f", max_parallel=1)
+    flow.downstream("api", minimum_calls=2, open_seconds=60, on_open="fail")
+    outage(tmp_path, flow, calls=100)
+    assert "FAILED" == run(tmp_path, flow).state
+    assert [(2,)] == ask(tmp_path, "SELECT count(*) FROM attempt")
+
+
+def test_the_retry_bucket_throttles_retries_and_never_first_tries(tmp_path):
+    """SPEC 4.12: one token, so the second retry waits; the task that was never tried does not."""
+    flow = Flow("f", max_parallel=1)
+    flow.downstream("api", minimum_calls=1000, bucket_capacity=1, bucket_refund=0, open_seconds=0.4)
+    outage(tmp_path, flow, calls=2)
+    assert "SUCCESS" == run(tmp_path, flow).state
+    first_tries = ask(tmp_path, "SELECT max(started_at) FROM attempt WHERE attempt = 1")
+    retries = ask(tmp_path, "SELECT started_at FROM attempt WHERE attempt > 1 ORDER BY started_at")
+    assert 2 == len(retries)
+    assert retries[1][0] - retries[0][0] >= 300_000
+    assert retries[1][0] > first_tries[0][0]
