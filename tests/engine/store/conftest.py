@@ -1,0 +1,142 @@
+"""A state file on disk with one small run in it, and short words to move it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from redrive.engine.core.events import Event
+from redrive.engine.core.fold import RunFold
+from redrive.engine.core.spec import FlowSpec, TaskSpec
+from redrive.engine.store import database, operator, runs
+from redrive.engine.store.journal import Journal
+
+T = TypeVar("T")
+SECOND = 1_000_000
+START = 1_700_000_000 * SECOND
+RUN = "night"
+
+
+class StateFile:
+    """One open state file with its run ``night``. The clock ``now`` is set by hand."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.connection = database.open_for_writing(path)
+        self.now = START
+        self.told: list[Event] = []
+        self._ids = itertools.count(1)
+
+    def write(self, item: Callable[[Journal], T], **who: str) -> T:
+        """One transaction, as the writer makes it."""
+        self.connection.execute("BEGIN IMMEDIATE")
+        journal = Journal(self.connection, self.now, **who)
+        try:
+            result = item(journal)
+        except BaseException:
+            self.connection.execute("ROLLBACK")
+            raise
+        self.connection.execute("COMMIT")
+        self.told += journal.events
+        return result
+
+    def create(self, edges: Mapping[str, str], **specs: Any) -> None:
+        """A run of tasks, each with its parents in one string: ``{"a": "", "b": "a"}``.
+
+        ``specs``: fields of a task by name, as ``b={"rule": "all_done"}``.
+        """
+        tasks = tuple(TaskSpec(name, tuple(parents.split()), **specs.get(name, {})) for name, parents in edges.items())
+        self.write(
+            lambda journal: runs.create_run(
+                journal,
+                run_id=RUN,
+                flow=FlowSpec("settlement", tasks),
+                max_parallel=4,
+                params={},
+                at=self.now,
+                deadline_at=None,
+            )
+        )
+
+    def put(self, name: str, state: str, **columns: Any) -> None:
+        """Set a row to any state, as no code of ours would."""
+        columns["state"] = state
+        assignments = ", ".join(f"{column} = ?" for column in columns)
+        self.connection.execute(
+            f"UPDATE task SET {assignments} WHERE run_id = ? AND name = ?", (*columns.values(), RUN, name)
+        )
+
+    def move(self, name: str, *states: str, **columns: Any) -> None:
+        """Move a task along these states; ``columns`` go with the last move."""
+        for state in states:
+            old, generation = self.column(name, "state"), self.column(name, "generation")
+            last = columns if state == states[-1] else None
+            assert self.write(lambda j, o=old, s=state, g=generation, c=last: j.move(RUN, name, o, s, g, set=c))
+
+    def claim(self, name: str, token: str = "token") -> int:
+        """Start the next attempt of a READY task."""
+        generation = self.column(name, "generation")
+        return self.write(lambda j: runs.claim(j, RUN, name, generation, token, {"executor_id": "executor-1"}))
+
+    def column(self, name: str, column: str) -> Any:
+        """One value of a task's row."""
+        sql = f"SELECT {column} FROM task WHERE run_id = ? AND name = ?"
+        return self.connection.execute(sql, (RUN, name)).fetchone()[0]
+
+    def run_column(self, column: str) -> Any:
+        """One value of the run's row."""
+        return self.connection.execute(f"SELECT {column} FROM run WHERE run_id = ?", (RUN,)).fetchone()[0]
+
+    def states(self) -> dict[str, str]:
+        """Every task and its state."""
+        return dict(self.connection.execute("SELECT name, state FROM task WHERE run_id = ?", (RUN,)).fetchall())
+
+    def fold(self) -> RunFold:
+        """The run as of now."""
+        return runs.load_fold(self.connection, RUN)
+
+    def command(self, act: str, *names: str, actor: str = "ana@ops", **options: Any) -> dict[str, Any]:
+        """A command of an operator who sees the tasks as they are now."""
+        targets = [[name, self.column(name, "state"), self.column(name, "generation")] for name in names]
+        return {
+            "id": f"command-{next(self._ids)}",
+            "act": act,
+            "run_id": RUN,
+            "targets": targets,
+            "actor": actor,
+            "reason": "the vendor has fixed it",
+            "options": options,
+        }
+
+    def send(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Have a command applied."""
+        return self.write(lambda journal: operator.apply(journal, command))
+
+    def act(self, act: str, *names: str, **options: Any) -> dict[str, Any]:
+        """Make a command and have it applied."""
+        return self.send(self.command(act, *names, **options))
+
+
+@pytest.fixture
+def state_file(tmp_path: Path) -> Iterator[StateFile]:
+    """An empty state file."""
+    opened = StateFile(tmp_path / "state.db")
+    yield opened
+    opened.connection.close()
+
+
+@pytest.fixture
+def make_state_file(tmp_path: Path) -> Iterator[Callable[[str], StateFile]]:
+    """As many state files as a test wants."""
+    opened: list[StateFile] = []
+
+    def make(name: str) -> StateFile:
+        opened.append(StateFile(tmp_path / name))
+        return opened[-1]
+
+    yield make
+    for state_file in opened:
+        state_file.connection.close()

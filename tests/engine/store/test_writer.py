@@ -1,0 +1,459 @@
+"""Group commit: each future tells the truth about its own item, and a disk that refuses fails no task."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import resource
+import signal
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redrive.engine.core.events import Event
+from redrive.engine.errors import CorruptFileError, StorageError
+from redrive.engine.store import database
+from redrive.engine.store.journal import Journal
+from redrive.engine.store.layers import FlushLimits, QueryLimits, exec_query
+from redrive.engine.store.writer import Writer
+
+FAST = FlushLimits(retries=3, backoff_seconds=0.001, cap_seconds=0.002, query=QueryLimits(delays_seconds=()))
+
+
+def failure(code: int) -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError("as SQLite says it")
+    error.sqlite_errorcode = code
+    return error
+
+
+class FaultyConnection:
+    """A real connection on which statements fail as told: ``faults`` are (start of the statement, error), used up."""
+
+    def __init__(self, real: sqlite3.Connection) -> None:
+        self.real = real
+        self.faults: list[tuple[str, Exception]] = []
+        self.commits = 0
+        self.after_commit: list[Exception] = []
+
+    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+        if self.faults and sql.startswith(self.faults[0][0]):
+            raise self.faults.pop(0)[1]
+        cursor = self.real.execute(sql, *values)
+        self.commits += sql == "COMMIT"
+        if sql == "COMMIT" and self.after_commit:
+            raise self.after_commit.pop(0)
+        return cursor
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+
+class Desk:
+    """A writer, and what it told."""
+
+    def __init__(self, path: Path, **options: Any) -> None:
+        self.path = path
+        self.connection = FaultyConnection(database.open_for_writing(path))
+        self.events: list[Event] = []
+        self.troubles: list[tuple[str, str]] = []
+        self.degraded = asyncio.Event()
+        self.recovered = asyncio.Event()
+        options.setdefault("limits", FAST)
+        connection: Any = self.connection
+        self.writer = Writer(
+            connection, asyncio.get_running_loop(), lambda: 42, self.events.extend, self._trouble, **options
+        )
+
+    def _trouble(self, what: str, sentence: str) -> None:
+        self.troubles.append((what, sentence))
+        (self.degraded if what == "degraded" else self.recovered).set()
+
+    def stored(self) -> list[str]:
+        """The kinds of all events in the file, as another connection sees them."""
+        connection = sqlite3.connect(self.path)
+        try:
+            return [kind for (kind,) in connection.execute("SELECT kind FROM event ORDER BY seq")]
+        finally:
+            connection.close()
+
+
+@asynccontextmanager
+async def desk(path: Path, **options: Any) -> AsyncIterator[Desk]:
+    opened = Desk(path / "state.db", **options)
+    try:
+        yield opened
+    finally:
+        await opened.writer.close()
+
+
+def tell(kind: str) -> Callable[[Journal], str]:
+    def item(journal: Journal) -> str:
+        journal.tell(kind)
+        return kind
+
+    return item
+
+
+def fail_after_telling(journal: Journal) -> None:
+    journal.tell("of the failed")
+    raise LookupError("the item's own fault")
+
+
+# --- Futures -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_future_resolves_when_its_item_is_in_the_file_for_others_to_see(tmp_path: Path) -> None:
+    async with desk(tmp_path) as it:
+        assert await it.writer.submit(tell("a")) == "a"
+        assert it.stored() == ["a"]
+
+
+async def test_events_are_handed_on_in_order_and_before_the_futures(tmp_path: Path) -> None:
+    async with desk(tmp_path) as it:
+        seen: list[int] = []
+        futures = [it.writer.submit(tell(str(number))) for number in range(50)]
+        for future in futures:
+            future.add_done_callback(lambda _: seen.append(len(it.events)))
+        await asyncio.gather(*futures)
+        assert seen == [50] * 50
+        assert [event.kind for event in it.events] == it.stored() == [str(number) for number in range(50)]
+        assert [event.seq for event in it.events] == sorted(event.seq for event in it.events)
+
+
+async def test_what_queues_while_a_batch_is_written_is_the_next_batch(tmp_path: Path) -> None:
+    async with desk(tmp_path) as it:
+        it.connection.commits = 0
+        await asyncio.gather(*(it.writer.submit(tell("x")) for _ in range(500)))
+        assert it.connection.commits == 1
+
+
+async def test_a_batch_is_never_larger_than_its_cap(tmp_path: Path) -> None:
+    async with desk(tmp_path, limits=FlushLimits(batch=100)) as it:
+        await asyncio.gather(*(it.writer.submit(tell("x")) for _ in range(1000)))
+        assert it.connection.commits == 10
+
+
+async def test_actor_reason_and_command_reach_the_event(tmp_path: Path) -> None:
+    async with desk(tmp_path) as it:
+        await it.writer.submit(tell("a"), actor="ana@ops", reason="because", command_id="c1")
+        event = it.events[0]
+        assert (event.actor, event.reason, event.command_id, event.at) == ("ana@ops", "because", "c1", 42)
+
+
+async def test_an_item_that_raises_fails_alone_and_leaves_nothing(tmp_path: Path) -> None:
+    async with desk(tmp_path) as it:
+        items = [tell("before"), fail_after_telling, tell("between"), fail_after_telling, tell("after")]
+        results = await asyncio.gather(*(it.writer.submit(item) for item in items), return_exceptions=True)
+        assert [type(result) for result in results] == [str, LookupError, str, LookupError, str]
+        assert it.stored() == ["before", "between", "after"]
+        assert [event.kind for event in it.events] == it.stored()
+
+
+async def test_a_broken_constraint_is_the_items_own_fault(tmp_path: Path) -> None:
+    async with desk(tmp_path) as it:
+
+        def twice(journal: Journal) -> None:
+            for _ in range(2):
+                journal.connection.execute("INSERT INTO meta VALUES ('same', 'key')")
+
+        results = await asyncio.gather(it.writer.submit(tell("good")), it.writer.submit(twice), return_exceptions=True)
+        assert results[0] == "good" and isinstance(results[1], sqlite3.IntegrityError)
+        assert it.troubles == []
+
+
+async def test_stop_iteration_reaches_the_caller_as_an_error(tmp_path: Path) -> None:
+    async with desk(tmp_path) as it:
+
+        def stop(journal: Journal) -> None:
+            raise StopIteration
+
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await it.writer.submit(stop)
+
+
+async def test_a_listener_that_raises_keeps_no_caller_waiting(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    reported: list[dict[str, Any]] = []
+    loop.set_exception_handler(lambda _, context: reported.append(context))
+
+    def listen(events: list[Event]) -> None:
+        raise ValueError("the listener's fault")
+
+    writer = Writer(database.open_for_writing(tmp_path / "state.db"), loop, lambda: 0, listen)
+    assert await asyncio.wait_for(writer.submit(tell("a")), 10) == "a"
+    assert [type(context["exception"]) for context in reported] == [ValueError]
+    await writer.close()
+
+
+async def test_what_a_listener_submits_is_written(tmp_path: Path) -> None:
+    async with desk(tmp_path) as it:
+        answers: list[asyncio.Future[str]] = []
+
+        def listen(events: list[Event]) -> None:
+            if events[0].kind == "question":
+                answers.append(it.writer.submit(tell("answer")))
+
+        it.writer._on_events = listen
+        await it.writer.submit(tell("question"))
+        assert await answers[0] == "answer"
+
+
+async def test_a_caller_that_is_cancelled_unwrites_nothing(tmp_path: Path) -> None:
+    async with desk(tmp_path) as it:
+        cancelled, other = it.writer.submit(tell("a")), it.writer.submit(tell("b"))
+        cancelled.cancel()
+        assert await other == "b"
+        assert it.stored() == ["a", "b"]
+
+
+async def test_closing_writes_what_is_queued_and_takes_nothing_more(tmp_path: Path) -> None:
+    it = Desk(tmp_path / "state.db")
+    futures = [it.writer.submit(tell(str(number))) for number in range(20)]
+    await it.writer.close()
+    await it.writer.close()
+    assert [await future for future in futures] == [str(number) for number in range(20)]
+    assert len(it.stored()) == 20 and not Path(f"{it.path}-wal").exists()
+    with pytest.raises(StorageError, match="closed"):
+        it.writer.submit(tell("late"))
+
+
+# --- Three layers --------------------------------------------------------------------------------------------------
+
+
+def test_layer_b_tries_a_locked_file_three_times_50_and_100_ms_apart() -> None:
+    pauses: list[float] = []
+    answers: list[Any] = [failure(sqlite3.SQLITE_BUSY), failure(sqlite3.SQLITE_LOCKED), "in"]
+
+    def work() -> str:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return str(answer)
+
+    assert exec_query(work, pause=pauses.append) == "in"
+    assert pauses == [0.05, 0.1]
+
+
+def test_layer_b_leaves_everything_else_to_layer_c() -> None:
+    for code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_CONSTRAINT):
+        tries = 0
+
+        def work(code: int = code) -> None:
+            nonlocal tries
+            tries += 1
+            raise failure(code)
+
+        with pytest.raises(sqlite3.OperationalError):
+            exec_query(work, pause=lambda seconds: pytest.fail("no pause is due"))
+        assert tries == 1
+
+
+def test_layer_b_stops_at_its_clamp_however_slow_layer_a_was() -> None:
+    now = [0.0]
+    tries = 0
+
+    def work() -> None:
+        nonlocal tries
+        tries += 1
+        now[0] += 6.0  # as long as the busy handler may wait, and more
+        raise failure(sqlite3.SQLITE_BUSY)
+
+    with pytest.raises(sqlite3.OperationalError):
+        exec_query(work, QueryLimits(elapsed_seconds=10), pause=lambda seconds: None, monotonic=lambda: now[0])
+    assert tries == 2
+
+
+def test_layer_c_waits_double_plus_up_to_half() -> None:
+    delays = FlushLimits().delays(lambda low, high: high)
+    assert [round(next(delays), 3) for _ in range(4)] == [0.15, 0.3, 0.6, 1.2]
+    delays = FlushLimits(cap_seconds=0.3).delays(lambda low, high: low)
+    assert [next(delays) for _ in range(4)] == [0.1, 0.2, 0.3, 0.3]
+
+
+def test_the_knobs_of_the_document_are_read_under_both_names() -> None:
+    limits = FlushLimits.from_environment(
+        {
+            "DIGITALKIN_SIGNAL_SEND_RETRIES": "5",
+            "REDRIVE_SIGNAL_SEND_BACKOFF_MS": "50",
+            "DIGITALKIN_SIGNAL_SEND_BACKOFF_MS": "999",
+            "DIGITALKIN_GRPC_TIMEOUT": "60",
+            "DIGITALKIN_SIGNAL_MAX_BATCH_SIZE": "50",
+        }
+    )
+    assert (limits.retries, limits.backoff_seconds, limits.elapsed_seconds, limits.batch) == (5, 0.05, 60.0, 50)
+    assert FlushLimits.from_environment({}) == FlushLimits()
+    with pytest.raises(ValueError, match="REDRIVE_GRPC_TIMEOUT"):
+        FlushLimits.from_environment({"REDRIVE_GRPC_TIMEOUT": "soon"})
+
+
+async def test_forty_signals_survive_two_failed_flushes(tmp_path: Path) -> None:
+    """The trace of document 002: attempts 1 and 2 fail, attempt 3 succeeds, 40 times True."""
+    async with desk(tmp_path) as it:
+        it.connection.faults = [("COMMIT", failure(sqlite3.SQLITE_BUSY))] * 2
+        futures = [it.writer.submit(lambda journal: bool(journal.tell("signal"))) for _ in range(40)]
+        assert await asyncio.gather(*futures) == [True] * 40
+        assert it.stored() == ["signal"] * 40
+        assert it.troubles == []
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_READONLY])
+async def test_one_slow_disk_fails_no_item_however_long_it_takes(tmp_path: Path, code: int) -> None:
+    """92 at once, the first batch refused 20 times over: nobody gets an error, everybody is told in the end."""
+    async with desk(tmp_path) as it:
+        it.connection.faults = [("INSERT INTO event", failure(code))] * 20
+        futures = [it.writer.submit(tell("start")) for _ in range(92)]
+        assert await asyncio.gather(*futures) == ["start"] * 92
+        assert it.stored() == ["start"] * 92
+        assert [what for what, _ in it.troubles] == ["degraded", "recovered"]
+        assert "92 changes wait" in it.troubles[0][1] and not it.writer.degraded
+
+
+async def test_a_batch_in_trouble_keeps_its_place(tmp_path: Path) -> None:
+    async with desk(tmp_path) as it:
+        it.connection.faults = [("COMMIT", failure(sqlite3.SQLITE_FULL))] * 8
+        first = it.writer.submit(tell("first"))
+        await it.degraded.wait()
+        second = it.writer.submit(tell("second"))
+        assert it.writer.backlog == 2 and not first.done()
+        await asyncio.gather(first, second)
+        assert it.stored() == ["first", "second"]
+
+
+async def test_closing_on_a_full_disk_fails_what_is_left_with_the_reason(tmp_path: Path) -> None:
+    it = Desk(tmp_path / "state.db")
+    it.connection.faults = [("COMMIT", failure(sqlite3.SQLITE_FULL))] * 1000
+    futures = [it.writer.submit(tell("a"))]
+    await it.degraded.wait()
+    futures.append(it.writer.submit(tell("b")))
+    await it.writer.close()
+    for future in futures:
+        with pytest.raises(StorageError, match="full"):
+            await future
+    assert it.stored() == []
+
+
+async def test_damage_is_no_matter_of_patience(tmp_path: Path) -> None:
+    async with desk(tmp_path) as it:
+        it.connection.faults = [("INSERT", failure(sqlite3.SQLITE_CORRUPT))]
+        with pytest.raises(CorruptFileError, match="restore a copy"):
+            await it.writer.submit(tell("a"))
+
+
+async def test_a_listener_of_trouble_that_raises_stops_nothing(tmp_path: Path) -> None:
+    async with desk(tmp_path) as it:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: None)
+
+        def shout(what: str, sentence: str) -> None:
+            raise ValueError("the listener's fault")
+
+        it.writer._on_trouble = shout
+        it.connection.faults = [("COMMIT", failure(sqlite3.SQLITE_FULL))] * 6
+        assert await it.writer.submit(tell("a")) == "a"
+
+
+# --- A failed fsync ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("landed", [True, False])
+async def test_after_a_failed_fsync_the_file_is_opened_anew_and_asked(tmp_path: Path, landed: bool) -> None:
+    """Whether the commit is in the file or not, the item is in it once."""
+    path = tmp_path / "state.db"
+    reopened: list[sqlite3.Connection] = []
+
+    def reopen() -> sqlite3.Connection:
+        reopened.append(database.open_for_writing(path))
+        return reopened[-1]
+
+    async with desk(tmp_path, reopen=reopen) as it:
+        fault = failure(sqlite3.SQLITE_IOERR_FSYNC)
+        if landed:
+            it.connection.after_commit = [fault]
+        else:
+            it.connection.faults = [("COMMIT", fault)]
+        assert await it.writer.submit(tell("once")) == "once"
+        assert await it.writer.submit(tell("then")) == "then"
+        assert it.stored() == ["once", "then"] == [event.kind for event in it.events]
+        assert len(reopened) == 1
+
+
+# --- Real trouble --------------------------------------------------------------------------------------------------
+
+
+async def test_a_file_that_may_not_grow_is_written_once_it_may(tmp_path: Path) -> None:
+    async with desk(tmp_path) as it:
+        await it.writer.submit(tell("small"))
+        (pages,) = it.connection.execute("PRAGMA page_count").fetchone()
+        it.connection.execute(f"PRAGMA max_page_count = {pages + 1}")
+        texts = [it.writer.submit(lambda journal: journal.tell("big", data={"text": "x" * 20_000})) for _ in range(5)]
+        await it.degraded.wait()
+        assert "full" in it.troubles[0][1] and it.stored() == ["small"]
+        it.connection.execute("PRAGMA max_page_count = 1000000")
+        await asyncio.gather(*texts)
+        assert it.stored() == ["small"] + ["big"] * 5
+        assert database.integrity_check(it.connection.real) == []
+
+
+async def test_a_limit_of_the_file_size_is_survived(tmp_path: Path) -> None:
+    """RLIMIT_FSIZE: the write fails with an input/output error, as on a failing disk."""
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    async with desk(tmp_path) as it:
+        await it.writer.submit(tell("small"))
+        log = Path(f"{it.path}-wal").stat().st_size
+        resource.setrlimit(resource.RLIMIT_FSIZE, (log + 8192, old[1]))
+        try:
+            big = it.writer.submit(lambda journal: journal.tell("big", data={"text": "x" * 200_000}))
+            await it.degraded.wait()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, old)
+            signal.signal(signal.SIGXFSZ, handler)
+        await big
+        assert it.stored() == ["small", "big"]
+
+
+async def test_another_programs_lock_is_waited_for(tmp_path: Path) -> None:
+    async with desk(tmp_path, limits=FlushLimits(retries=0, backoff_seconds=0.001, cap_seconds=0.01)) as it:
+        it.connection.execute("PRAGMA busy_timeout = 1")
+        other = sqlite3.connect(it.path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        waiting = it.writer.submit(tell("patient"))
+        await it.degraded.wait()
+        assert "locked" in it.troubles[0][1]
+        other.execute("ROLLBACK")
+        other.close()
+        assert await waiting == "patient"
+
+
+# --- Under a thread of the caller's choice -------------------------------------------------------------------------
+
+
+class InlineThread(concurrent.futures.Executor):
+    """Runs what it is given at once: a simulation has no threads."""
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[Any]:
+        future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+
+
+async def test_a_simulation_commits_without_threads(tmp_path: Path) -> None:
+    async with desk(tmp_path, thread=InlineThread()) as it:
+        assert await asyncio.gather(*(it.writer.submit(tell(str(number))) for number in range(3))) == ["0", "1", "2"]
+        assert it.stored() == ["0", "1", "2"]
+
+
+async def test_a_write_does_not_hold_up_the_loop(tmp_path: Path) -> None:
+    async with desk(tmp_path) as it:
+        slow = it.writer.submit(lambda journal: time.sleep(0.3))
+        turns = 0
+        while not slow.done():
+            await asyncio.sleep(0.001)
+            turns += 1
+        assert turns > 20
