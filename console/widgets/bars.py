@@ -1,0 +1,130 @@
+"""Single rows with fixed places: header, tabs, rules, and the keys at the foot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..present.pieces import Line, Piece, Role, fit, join, two_sided, width
+from .line import LineView
+
+
+class Bar(LineView):
+    """Some rows, each with a left and a right side. Painted again only if they changed."""
+
+    DEFAULT_CSS = """
+    Bar { height: auto; }
+    """
+
+    def __init__(self, rows: int = 1, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._sides: list[tuple[Line, Line]] = [([], [])] * rows
+        self.styles.height = rows
+
+    def show(self, left: Line, right: Line | None = None, row: int = 0) -> None:
+        """Put this into a row. Where both sides do not fit, the right one gives way."""
+        sides = (left, right or [])
+        if self._sides[row] != sides:
+            self._sides[row] = sides
+            self.refresh_rows(row)
+
+    def line(self, y: int) -> Line:
+        """Both sides, as far as they fit."""
+        left, right = self._sides[y]
+        return two_sided(left, right, self.columns) if right else fit(left, self.columns)
+
+
+class Rule(LineView):
+    """A line across, with marks where something hangs from it."""
+
+    DEFAULT_CSS = """
+    Rule { height: 1; }
+    """
+
+    def __init__(self, sign: str, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._sign = sign
+        self._marks: dict[int, str] = {}
+        self._role = Role.RULE
+
+    def show(self, sign: str, marks: dict[int, str] | None = None, role: Role = Role.RULE) -> None:
+        """Another sign (dashed when the picture is old), or other marks: column -> sign."""
+        look = (sign, marks or {}, role)
+        if look != (self._sign, self._marks, self._role):
+            self._sign, self._marks, self._role = look
+            self.refresh()
+
+    def line(self, y: int) -> Line:
+        """The rule over its whole width."""
+        signs = (self._marks.get(x, self._sign) for x in range(self.columns))
+        return [Piece("".join(signs), self._role)]
+
+
+KeyHint = tuple[str, str]  # key as it is written, word
+
+
+class KeyBar(LineView):
+    """The keys at the foot, most wanted first; a message takes their place until it is cleared.
+
+    Args:
+        more: the hint that stays in view when not all fit (help).
+    """
+
+    DEFAULT_CSS = """
+    KeyBar { height: 1; }
+    """
+
+    def __init__(self, more: KeyHint = ("?", "keys"), *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._more = more
+        self._hints: Sequence[KeyHint] = ()
+        self._locked: str | None = None
+        self._message: Line | None = None
+        self._message_number = 0
+
+    def show(self, hints: Sequence[KeyHint], locked: str | None = None) -> None:
+        """Show these keys; ``locked`` says why those that change something do not work now."""
+        if (hints, locked) != (self._hints, self._locked):
+            self._hints, self._locked = hints, locked
+            self.refresh()
+
+    def say(self, message: Line, seconds: float | None = None) -> None:
+        """Show a message instead; it goes by itself after ``seconds``, or when something else is said."""
+        self._message = message
+        self._message_number += 1
+        self.refresh()
+        if seconds is not None:
+            self.set_timer(seconds, self._clear_if(self._message_number))
+
+    def clear(self) -> None:
+        """Show the keys again."""
+        if self._message is not None:
+            self._message = None
+            self.refresh()
+
+    def _clear_if(self, number: int) -> Callable[[], None]:
+        def clear() -> None:
+            if number == self._message_number:
+                self.clear()
+
+        return clear
+
+    def line(self, y: int) -> Line:
+        """The message, or as many keys as fit."""
+        if self._message is not None:
+            return fit([Piece(" "), *self._message], self.columns)
+        locked = [Piece(self._locked, Role.WARNING)] if self._locked else []
+        last = _hint(self._more)
+        room = self.columns - 2 - width(last) - (width(locked) + 2 if locked else 0)
+        shown: list[Line] = []
+        for hint in self._hints:
+            piece = _hint(hint)
+            if hint == self._more or room < width(piece) + 2:
+                continue
+            room -= width(piece) + 2
+            shown.append(piece)
+        return [Piece(" "), *join([locked, *shown, last])]
+
+
+def _hint(hint: KeyHint) -> Line:
+    key, word = hint
+    return [Piece(key, Role.KEY), Piece(f" {word}")]

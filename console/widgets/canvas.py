@@ -1,0 +1,131 @@
+"""A drawing of any size, of which only the viewport is ever made: the provider is asked for cells of one row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from textual import events
+from textual.message import Message
+
+from ..present.pieces import Line, Piece
+from .line import LineView
+
+_WHEEL_ROWS = 3
+
+
+class Canvas(LineView, can_focus=True):
+    """A window on a drawing.
+
+    Args:
+        runs: ``(y, x0, x1)`` -> the pieces of row ``y`` from column ``x0`` to before ``x1``, that many cells at most.
+    """
+
+    class Pressed(Message):
+        """A click on a cell of the drawing; ``chain`` counts quick clicks on it."""
+
+        def __init__(self, canvas: Canvas, x: int, y: int, chain: int) -> None:
+            super().__init__()
+            self.canvas = canvas
+            self.x = x
+            self.y = y
+            self.chain = chain
+
+    class Scrolled(Message):
+        """Another part of the drawing is in view."""
+
+        def __init__(self, canvas: Canvas) -> None:
+            super().__init__()
+            self.canvas = canvas
+
+    def __init__(
+        self,
+        runs: Callable[[int, int, int], Iterable[Piece]],
+        *,
+        id: str | None = None,
+        classes: str | None = None,
+    ) -> None:
+        super().__init__(id=id, classes=classes)
+        self._runs = runs
+        self._extent = (0, 0)
+        self._x = 0
+        self._y = 0
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """Columns and rows of the drawing."""
+        return self._extent
+
+    @property
+    def origin(self) -> tuple[int, int]:
+        """The cell of the drawing in the upper left corner of the viewport."""
+        return self._x, self._y
+
+    def set_extent(self, columns: int, rows: int) -> None:
+        """Another drawing, or another size of it; everything is painted again."""
+        self._extent = (columns, rows)
+        self._go_to(self._x, self._y)
+        self.refresh()
+
+    def cells_changed(self, x: int, y: int, columns: int, rows: int = 1) -> None:
+        """Paint these cells of the drawing again, as far as they are in view."""
+        self.refresh_cells(x - self._x, y - self._y, columns, rows)
+
+    def is_visible(self, x: int, y: int, columns: int = 1, rows: int = 1) -> bool:
+        """Whether any of these cells is in view."""
+        across = x < self._x + self.columns and x + columns > self._x
+        return across and y < self._y + self.rows and y + rows > self._y
+
+    def scroll_to_cell(self, x: int, y: int) -> None:
+        """Put this cell in the upper left corner, as far as the drawing reaches."""
+        if self._go_to(x, y):
+            self.refresh()
+            self.post_message(self.Scrolled(self))
+
+    def scroll_by(self, columns: int, rows: int) -> None:
+        """Look further in a direction."""
+        self.scroll_to_cell(self._x + columns, self._y + rows)
+
+    def show(self, x: int, y: int, columns: int = 1, rows: int = 1, margin: int = 2) -> None:
+        """Scroll as little as needed to have these cells in view, with some room around them."""
+        self.scroll_to_cell(
+            _nearest(self._x, self.columns, x - margin, x + columns + margin),
+            _nearest(self._y, self.rows, y - min(margin, 1), y + rows + min(margin, 1)),
+        )
+
+    def line(self, y: int) -> Line:
+        """The cells of the drawing that stand in line ``y`` of the viewport."""
+        row = self._y + y
+        if row >= self._extent[1]:
+            return []
+        return list(self._runs(row, self._x, self._x + self.columns))
+
+    def _go_to(self, x: int, y: int) -> bool:
+        columns, rows = self._extent
+        x = max(min(x, columns - self.columns), 0)
+        y = max(min(y, rows - self.rows), 0)
+        moved = (x, y) != (self._x, self._y)
+        self._x, self._y = x, y
+        return moved
+
+    def on_resize(self) -> None:
+        """Keep as much as possible of the drawing in view."""
+        self._go_to(self._x, self._y)
+
+    def on_click(self, event: events.Click) -> None:
+        """Tell which cell of the drawing was pressed."""
+        self.post_message(self.Pressed(self, self._x + event.x, self._y + event.y, event.chain))
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """The wheel; with Shift, sideways."""
+        event.stop()
+        self.scroll_by(*((_WHEEL_ROWS * 2, 0) if event.shift else (0, _WHEEL_ROWS)))
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """The wheel; with Shift, sideways."""
+        event.stop()
+        self.scroll_by(*((-_WHEEL_ROWS * 2, 0) if event.shift else (0, -_WHEEL_ROWS)))
+
+
+def _nearest(origin: int, size: int, first: int, last: int) -> int:
+    """The origin closest to ``origin`` from which ``first`` to before ``last`` are in view; the first wins."""
+    return min(max(origin, last - size), first)

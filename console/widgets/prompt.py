@@ -1,0 +1,66 @@
+"""The line for ``/`` and ``:`` at the foot of the screen, with what was entered before and what it could become."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from textual import events
+
+from .field import TextField
+
+HISTORY_MAX = 100
+
+
+class Prompt(TextField):
+    """A field that remembers and completes.
+
+    Args:
+        sign: what it begins with, ``/`` or ``:``.
+        history: what was entered before, latest last; Up and Down walk through it.
+        complete: the text so far -> what it could become, best first; Tab takes them one after the other.
+    """
+
+    def __init__(
+        self,
+        sign: str,
+        text: str = "",
+        *,
+        hint: str = "",
+        history: Sequence[str] = (),
+        complete: Callable[[str], Sequence[str]] | None = None,
+        id: str | None = None,
+        classes: str | None = None,
+    ) -> None:
+        super().__init__(f" {sign}", text, hint=hint, id=id, classes=classes)
+        self._history = [*history[-HISTORY_MAX:], text]
+        self._place = len(self._history) - 1
+        self._complete = complete
+        self._offers: list[str] = []
+        self._offered: str | None = None
+
+    def on_key(self, event: events.Key) -> None:
+        """Walk through the history, complete, or type."""
+        if event.key == "up":
+            self._recall(self._place - 1)
+        elif event.key == "down":
+            self._recall(self._place + 1)
+        elif event.key == "tab" and self._complete is not None:
+            self._take_offer(self._complete)
+        else:
+            return
+        event.stop()
+        event.prevent_default()  # else the field would handle it as well
+
+    def _recall(self, place: int) -> None:
+        if 0 <= place < len(self._history):
+            if self._place == len(self._history) - 1:
+                self._history[-1] = self.text
+            self._place = place
+            self.text = self._history[place]
+
+    def _take_offer(self, complete: Callable[[str], Sequence[str]]) -> None:
+        if self.text != self._offered or not self._offers:
+            self._offers = list(complete(self.text))
+        if self._offers:
+            self._offered = self._offers.pop(0)
+            self.text = self._offered

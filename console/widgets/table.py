@@ -1,0 +1,323 @@
+"""A list of any length, of which only the visible rows exist: cursor, marks, ranges, and an order that may change under
+the reader without taking the row from under the cursor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import ClassVar, Generic, TypeVar
+
+from textual import events
+from textual.binding import BindingType
+from textual.message import Message
+
+from ..present.pieces import Line, Piece, Role
+from .bindings import PAGING, bindings
+from .line import LineView
+
+Key = TypeVar("Key", bound=Hashable)
+
+_WHEEL_ROWS = 3
+
+
+class VirtualTable(LineView, Generic[Key], can_focus=True):
+    """Rows by key, in an order.
+
+    Args:
+        row: the pieces of a row, for a width; asked for whenever the row is painted.
+        mark_sign: shown in front of marked rows; None if rows cannot be marked. Takes the first of two cells.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings(*PAGING, "open", "mark", "mark_range", "mark_all")
+
+    class Moved(Message):
+        """The cursor is on another row."""
+
+        def __init__(self, table: VirtualTable[Key], key: Key | None) -> None:
+            super().__init__()
+            self.table = table
+            self.key = key
+
+    class Opened(Message):
+        """Enter, or a second click, on a row."""
+
+        def __init__(self, table: VirtualTable[Key], key: Key) -> None:
+            super().__init__()
+            self.table = table
+            self.key = key
+
+    class Marked(Message):
+        """Other rows are marked than before."""
+
+        def __init__(self, table: VirtualTable[Key]) -> None:
+            super().__init__()
+            self.table = table
+
+    def __init__(
+        self,
+        row: Callable[[Key, int], Line],
+        *,
+        mark_sign: str | None = None,
+        id: str | None = None,
+        classes: str | None = None,
+    ) -> None:
+        super().__init__(id=id, classes=classes)
+        self._row = row
+        self._mark_sign = mark_sign
+        self._order: Sequence[Key] = ()
+        self._places: dict[Key, int] | None = {}
+        self._cursor = 0
+        self._top = 0
+        self._marks: set[Key] = set()
+        self._anchor: int | None = None  # where a range of marks began
+        self._marks_before_range: set[Key] = set()
+
+    # --- what is in it --------------------------------------------------------------------------------------------
+
+    @property
+    def order(self) -> Sequence[Key]:
+        """The keys, first to last."""
+        return self._order
+
+    @property
+    def cursor(self) -> int:
+        """Place of the cursor, 0 for the first row."""
+        return self._cursor
+
+    @property
+    def cursor_key(self) -> Key | None:
+        """The row under the cursor; None if there are no rows."""
+        return self._order[self._cursor] if self._order else None
+
+    @property
+    def first_visible(self) -> int:
+        """Place of the first row that is shown."""
+        return self._top
+
+    @property
+    def marks(self) -> list[Key]:
+        """The marked rows, in order."""
+        return [key for key in self._order if key in self._marks] if self._marks else []
+
+    def set_order(self, order: Sequence[Key]) -> None:
+        """Show these rows. The cursor stays on its row, and that row where it was on the screen; if the row is gone the
+        cursor stays at its place. Marks of rows that are gone are forgotten: nobody acts on what is not shown."""
+        before = self.cursor_key
+        height_of_cursor = self._cursor - self._top
+        self._order = order
+        self._places = None
+        self._anchor = None
+        place = self.place_of(before) if before is not None else None
+        self._cursor = self._clamp(self._cursor if place is None else place)
+        self._top = self._cursor - height_of_cursor
+        self._keep_in_view()
+        gone = [key for key in self._marks if self.place_of(key) is None]
+        self.refresh()
+        if gone:
+            self._marks.difference_update(gone)
+            self.post_message(self.Marked(self))
+        if self.cursor_key != before:
+            self.post_message(self.Moved(self, self.cursor_key))
+
+    def place_of(self, key: Key) -> int | None:
+        """Where a row is; None if it is not shown at all."""
+        if self._places is None:
+            self._places = {key: place for place, key in enumerate(self._order)}
+        return self._places.get(key)
+
+    def row_changed(self, key: Key) -> None:
+        """Paint a row again, if it is in view."""
+        place = self.place_of(key)
+        if place is not None and self._top <= place < self._top + self.rows:
+            self.refresh_rows(place - self._top)
+
+    def rows_changed(self, keys: Iterable[Key]) -> None:
+        """Paint those of the rows again that are in view."""
+        changed = keys if isinstance(keys, set | frozenset | dict) else set(keys)
+        for y, key in enumerate(self.in_view()):
+            if key in changed:
+                self.refresh_rows(y)
+
+    def in_view(self) -> Sequence[Key]:
+        """The rows in view."""
+        return self._order[self._top : self._top + self.rows]
+
+    # --- moving ---------------------------------------------------------------------------------------------------
+
+    def move_to(self, place: int) -> None:
+        """Put the cursor at a place, as near as there is one."""
+        self._go(place, self._top)
+
+    def _go(self, place: int, top: int) -> None:
+        """Cursor and view to these places, as far as they exist and fit together."""
+        before, top_before = self._cursor, self._top
+        self._cursor, self._top = self._clamp(place), top
+        self._keep_in_view()
+        if self._cursor != before and self._anchor is not None:
+            self._mark_range_to(self._cursor)
+            self.refresh()
+        elif self._top != top_before:
+            self.refresh()
+        elif self._cursor != before:
+            self.refresh_rows(before - self._top)
+            self.refresh_rows(self._cursor - self._top)
+        if self._cursor != before:
+            self.post_message(self.Moved(self, self.cursor_key))
+
+    def move_to_key(self, key: Key) -> bool:
+        """Put the cursor on a row. False if it is not in the order."""
+        place = self.place_of(key)
+        if place is not None:
+            self.move_to(place)
+        return place is not None
+
+    def scroll_rows(self, rows: int) -> None:
+        """Move the view, and the cursor only as far as it would leave the view."""
+        top = max(min(self._top + rows, len(self._order) - self.rows), 0)
+        self._go(max(min(self._cursor, top + self.rows - 1), top), top)
+
+    def _clamp(self, place: int) -> int:
+        return max(min(place, len(self._order) - 1), 0)
+
+    def _keep_in_view(self) -> None:
+        rows = max(self.rows, 1)
+        self._top = max(min(self._top, len(self._order) - rows), 0)
+        self._top = max(min(self._top, self._cursor), self._cursor - rows + 1)
+
+    def action_down(self) -> None:
+        """One row down."""
+        self.move_to(self._cursor + 1)
+
+    def action_up(self) -> None:
+        """One row up."""
+        self.move_to(self._cursor - 1)
+
+    def action_top(self) -> None:
+        """To the first row."""
+        self.move_to(0)
+
+    def action_bottom(self) -> None:
+        """To the last row."""
+        self.move_to(len(self._order) - 1)
+
+    def action_page_down(self) -> None:
+        """One page down."""
+        self._page(self.rows)
+
+    def action_page_up(self) -> None:
+        """One page up."""
+        self._page(-self.rows)
+
+    def action_half_page_down(self) -> None:
+        """Half a page down."""
+        self._page(self.rows // 2)
+
+    def action_half_page_up(self) -> None:
+        """Half a page up."""
+        self._page(-(self.rows // 2))
+
+    def _page(self, rows: int) -> None:
+        """View and cursor together, so that the cursor keeps its height."""
+        self._go(self._cursor + rows, self._top + rows)
+
+    def action_open(self) -> None:
+        """Drill in."""
+        if self._order:
+            self.post_message(self.Opened(self, self._order[self._cursor]))
+
+    # --- marking --------------------------------------------------------------------------------------------------
+
+    def action_mark(self) -> None:
+        """Mark or unmark the row under the cursor, and go on to the next."""
+        if self._order and self._mark_sign is not None:
+            self._marks ^= {self._order[self._cursor]}
+            self.refresh_rows(self._cursor - self._top)
+            self.post_message(self.Marked(self))
+            self.move_to(self._cursor + 1)
+
+    def action_mark_range(self) -> None:
+        """Begin a range at the cursor, or end it."""
+        if not self._order or self._mark_sign is None:
+            return
+        self._anchor = self._cursor if self._anchor is None else None
+        self._marks_before_range = set(self._marks)
+        if self._anchor is not None:
+            self._mark_range_to(self._cursor)
+            self.refresh_rows(self._cursor - self._top)
+
+    def action_mark_all(self) -> None:
+        """Mark every row; if every row is marked, none."""
+        if self._mark_sign is not None:
+            self.set_marks(() if len(self._marks) == len(self._order) else self._order)
+
+    def set_marks(self, keys: Iterable[Key]) -> None:
+        """Mark these rows and no others."""
+        self._marks = {key for key in keys if self.place_of(key) is not None}
+        self._anchor = None
+        self.refresh()
+        self.post_message(self.Marked(self))
+
+    def unmark(self, key: Key) -> None:
+        """Take one mark away: its row has been dealt with."""
+        if key in self._marks:
+            self._marks.discard(key)
+            self.row_changed(key)
+            self.post_message(self.Marked(self))
+
+    def _mark_range_to(self, place: int) -> None:
+        """Mark from the anchor to ``place``; what a longer range had marked before is unmarked again."""
+        anchor = place if self._anchor is None else self._anchor
+        low, high = min(anchor, place), max(anchor, place)
+        self._marks = self._marks_before_range | set(self._order[low : high + 1])
+        self.post_message(self.Marked(self))
+
+    # --- drawing --------------------------------------------------------------------------------------------------
+
+    def line(self, y: int) -> Line:
+        """The row of the view's line ``y``, behind its mark."""
+        place = self._top + y
+        if place >= len(self._order):
+            return []
+        key = self._order[place]
+        if self._mark_sign is None:
+            return self._row(key, self.columns)
+        sign = self._mark_sign if key in self._marks else " "
+        return [Piece(sign, Role.MARK), *self._row(key, self.columns - 1)]
+
+    def over(self, y: int) -> str | None:
+        """The cursor's row, and marked ones."""
+        place = self._top + y
+        if place >= len(self._order):
+            return None
+        if place == self._cursor:
+            return Role.CURSOR if self.has_focus else Role.STRONG
+        return Role.MARK if self._order[place] in self._marks else None
+
+    def on_focus(self) -> None:
+        """The cursor shows where keys go."""
+        self.refresh_rows(self._cursor - self._top)
+
+    def on_blur(self) -> None:
+        """The cursor shows where keys do not go."""
+        self.refresh_rows(self._cursor - self._top)
+
+    def on_resize(self) -> None:
+        """The cursor stays in view."""
+        self._keep_in_view()
+
+    def on_click(self, event: events.Click) -> None:
+        """A click moves the cursor, a second one opens."""
+        place = self._top + event.y
+        if place < len(self._order):
+            self.move_to(place)
+            if event.chain > 1:
+                self.action_open()
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """The wheel moves the view."""
+        event.stop()
+        self.scroll_rows(_WHEEL_ROWS)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """The wheel moves the view."""
+        event.stop()
+        self.scroll_rows(-_WHEEL_ROWS)

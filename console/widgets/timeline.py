@@ -1,0 +1,167 @@
+"""A list whose rows share one axis of time: zoom, pan, and a view that keeps up with now in few steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from textual.binding import BindingType
+from textual.message import Message
+
+from ..present.pieces import Line, Piece, fit
+from .bindings import bindings
+from .table import Key, VirtualTable
+
+SECOND = 1_000_000
+#: Microseconds per cell; each step is readable as a round number on the axis.
+STEPS = tuple(
+    round(seconds * SECOND)
+    for seconds in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200)
+)
+_NOW_AT = 0.75  # where now stands after a step, as a part of the width; it walks to the edge before the next step
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What part of time is shown. Microseconds UTC."""
+
+    start: int
+    per_cell: int
+    cells: int
+
+    @property
+    def end(self) -> int:
+        """The instant behind the last cell."""
+        return self.start + self.per_cell * self.cells
+
+    def cell(self, at: int) -> int:
+        """The cell that holds an instant; outside of 0 to ``cells`` if it is not shown."""
+        return (at - self.start) // self.per_cell
+
+
+class TimelineView(VirtualTable[Key]):
+    """Rows of a label and a bar.
+
+    Args:
+        label: ``(key, columns)`` -> the fixed part on the left.
+        bar: ``(key, span)`` -> what happened in the span, one cell per ``span.per_cell``.
+        label_columns: how wide the label is, with the gap behind it.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("left", "right", "fold", "unfold", "follow")
+
+    class Spanned(Message):
+        """Another part of time is shown: draw the axis again."""
+
+        def __init__(self, timeline: TimelineView[Key], span: Span) -> None:
+            super().__init__()
+            self.timeline = timeline
+            self.span = span
+
+    def __init__(
+        self,
+        label: Callable[[Key, int], Line],
+        bar: Callable[[Key, Span], Line],
+        *,
+        label_columns: int = 22,
+        id: str | None = None,
+        classes: str | None = None,
+    ) -> None:
+        super().__init__(self._whole_row, id=id, classes=classes)
+        self._label = label
+        self._bar = bar
+        self._label_columns = label_columns
+        self._extent = (0, SECOND)
+        self._now: int | None = None
+        self._span = Span(0, SECOND, 1)
+        self.following = True
+
+    @property
+    def span(self) -> Span:
+        """What is shown."""
+        return self._span
+
+    @property
+    def label_columns(self) -> int:
+        """Where the bars begin."""
+        return self._label_columns
+
+    def set_extent(self, start: int, end: int) -> None:
+        """The whole of what there is to see, microseconds UTC; ``fit`` shows it."""
+        self._extent = (start, max(end, start + 1))
+
+    def fit(self) -> None:
+        """Show all of it, by the finest step that can."""
+        start, end = self._extent
+        per_cell = next((step for step in STEPS if step * self._bar_cells() >= end - start), STEPS[-1])
+        self._show(Span(start, per_cell, self._bar_cells()))
+
+    def set_now(self, now: int) -> None:
+        """Time went on. Only when now walks out of a followed view is everything drawn again; else the rows that have
+        changed are the caller's to name."""
+        self._now = now
+        self._extent = (self._extent[0], max(self._extent[1], now))
+        if self.following and not self._span.start <= now < self._span.end:
+            self._catch_up()
+
+    def action_left(self) -> None:
+        """Earlier."""
+        self._pan(-self._span.cells // 4)
+
+    def action_right(self) -> None:
+        """Later."""
+        self._pan(self._span.cells // 4)
+
+    def action_fold(self) -> None:
+        """A longer span."""
+        self._zoom(1)
+
+    def action_unfold(self) -> None:
+        """A shorter span."""
+        self._zoom(-1)
+
+    def action_follow(self) -> None:
+        """Keep up with now, or stand still."""
+        self.following = not self.following
+        if self.following:
+            self._catch_up()
+        else:
+            self.post_message(self.Spanned(self, self._span))
+
+    def on_resize(self) -> None:
+        """As many cells as there is room for, from the same instant."""
+        super().on_resize()
+        self._show(replace(self._span, cells=self._bar_cells()))
+
+    def _bar_cells(self) -> int:
+        return max(self.columns - self._label_columns, 1)
+
+    def _pan(self, cells: int) -> None:
+        self.following = False
+        self._show(replace(self._span, start=self._span.start + cells * self._span.per_cell))
+
+    def _zoom(self, steps: int) -> None:
+        """Around now if it is followed, else around the middle."""
+        at = min(range(len(STEPS)), key=lambda index: abs(STEPS[index] - self._span.per_cell))
+        per_cell = STEPS[max(min(at + steps, len(STEPS) - 1), 0)]
+        middle = self._now if self.following and self._now is not None else (self._span.start + self._span.end) // 2
+        part = (middle - self._span.start) / (self._span.end - self._span.start)
+        start = middle - round(part * per_cell * self._span.cells)
+        self._show(replace(self._span, start=start, per_cell=per_cell))
+
+    def _catch_up(self) -> None:
+        if self._now is not None:
+            before = round(self._span.cells * _NOW_AT) * self._span.per_cell
+            self._show(replace(self._span, start=max(self._now - before, min(self._extent[0], self._now))))
+
+    def _show(self, span: Span) -> None:
+        span = replace(span, start=span.start - span.start % span.per_cell)
+        if span != self._span:
+            self._span = span
+            self.refresh()
+            self.post_message(self.Spanned(self, span))
+
+    def _whole_row(self, key: Key, columns: int) -> Line:
+        label = fit(self._label(key, self._label_columns - 1), self._label_columns - 1)
+        return [*label, Piece(" "), *self._bar(key, self._span)]

@@ -1,0 +1,249 @@
+"""A small console for the tests of the terminal: rows, countdowns, acts, dialogs. Writes down what it did.
+
+    python demo_app.py FOLDER [--rows N] [--tick SECONDS] [--per-tick N] [--full] [--hostile TEXT-FILE] [--crash]
+
+``FOLDER/acts`` gets a line for every act that changed something; SIGUSR1 writes ``FOLDER/stats``: the longest time that
+the event loop did not turn (and begins anew), paints, frames, bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import ClassVar
+
+from redrive.console.hold import Hold
+from redrive.console.terminal import survey
+
+ACTS = ("requeue", "skip", "pause", "hurry", "undo", "stop_task")
+
+
+def parsed(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--rows", type=int, default=100)
+    parser.add_argument("--tick", type=float, default=0.0)
+    parser.add_argument("--per-tick", type=int, default=5)
+    parser.add_argument("--full", action="store_true", help="repaint everything at every tick")
+    parser.add_argument("--hostile", type=Path)
+    parser.add_argument("--crash", action="store_true")
+    parser.add_argument("--splash-only", type=float, default=0.0)
+    return parser.parse_args(arguments)
+
+
+def main() -> int:
+    options = parsed(sys.argv[1:])
+    terminal = survey()
+    if terminal.plain_because:
+        print(f"plain: {terminal.plain_because}")
+        return 0
+    with Hold(terminal) as hold:
+        hold.splash("redrive - demo")
+        if options.splash_only:
+            time.sleep(options.splash_only)
+        app = build(hold, options)
+        code = app.run()
+    if app.failure is not None:
+        from redrive.console.crash import print_crash
+
+        print_crash(app.failure, {"target": "demo"})
+        return 1
+    return int(code or app.return_code or 0)
+
+
+def build(hold: Hold, options: argparse.Namespace):
+    """Imports Textual, after the splash."""
+    from rich.style import Style
+    from textual.app import ComposeResult
+    from textual.binding import BindingType
+
+    from redrive.console.actions import Place, footer_of
+    from redrive.console.driver import ConsoleDriver
+    from redrive.console.input import ConsoleBase
+    from redrive.console.keys import Refusal, key_label
+    from redrive.console.present.pieces import Line, Piece, Role
+    from redrive.console.present.text import pad, pad_left, sanitize
+    from redrive.console.widgets.bars import Bar, KeyBar, Rule
+    from redrive.console.widgets.bindings import bindings_of
+    from redrive.console.widgets.dialog import Dialog, Question, Reply
+    from redrive.console.widgets.palette import PLAIN, Palette
+    from redrive.console.widgets.prompt import Prompt
+    from redrive.console.widgets.table import VirtualTable
+
+    colours = {
+        Role.RUNNING: Style(color="cyan"),
+        Role.WAITING: Style(color="yellow"),
+        Role.FAILED: Style(color="red"),
+        Role.HUMAN: Style(color="magenta", reverse=True),
+        Role.DONE: Style(dim=True),
+        Role.CURSOR: Style(reverse=True),
+        Role.KEY: Style(bold=True),
+        Role.RULE: Style(dim=True),
+        Role.MARK: Style(bold=True),
+    }
+    signs = (("✓", Role.DONE), ("●", Role.RUNNING), ("↻", Role.WAITING), ("✗", Role.FAILED), ("◆", Role.HUMAN))
+
+    class Demo(ConsoleBase):
+        BINDINGS: ClassVar[list[BindingType]] = bindings_of(Place.INBOX)
+
+        def __init__(self) -> None:
+            super().__init__(hold, palette=Palette(colours) if hold.terminal.colours else PLAIN)
+            self.ticks = 0
+            self.paints = 0
+            self.skipped = 0
+            self.longest_gap = 0.0
+            self.hostile = options.hostile.read_bytes().decode("utf-8", "surrogatepass") if options.hostile else ""
+            self.table: VirtualTable[int] = VirtualTable(self.row, mark_sign="▪")
+            self.header = Bar(2)
+            self.keys = KeyBar()
+
+        def compose(self) -> ComposeResult:
+            yield self.header
+            yield Rule("─")
+            yield self.table
+            yield Rule("─")
+            yield self.keys
+
+        def on_mount(self) -> None:
+            left: Line = [Piece(" revenue · run-2026-04-25 · local  "), Piece(sanitize(self.hostile, 40), Role.DIM)]
+            self.header.show(left, [Piece("● running", Role.RUNNING), Piece(" 5/12 ")])
+            self.header.show([Piece(" 1 Runs  2 Graph  3 Timeline  4 Inbox ◆2")], [Piece("tick 0 ")], row=1)
+            self.keys.show([(key_label(action.keys[0]), action.label) for action in footer_of(Place.INBOX)])
+            self.table.set_order(range(options.rows))
+            self.table.focus()
+            self.run_worker(self.watch_loop())
+            asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, self.write_stats)
+            if options.tick:
+                self.set_interval(options.tick, self.tick)
+
+        def row(self, key: int, width: int) -> Line:
+            sign, role = signs[key % len(signs)]
+            seconds = max(3600 - self.ticks, 0) if key < options.per_tick else 7
+            name = pad(sanitize(self.hostile) if self.hostile and key % 3 == 0 else f"task_{key:05}", 28)
+            due = f"{seconds // 60:02}:{seconds % 60:02}"
+            return [
+                Piece(sign, role),
+                Piece(f" {name} "),
+                Piece(pad_left("2/5", 5)),
+                Piece(f"  retry in {due}  ", role),
+                Piece(f"ConnectTimeout {self.ticks if options.full else ''}", Role.DIM),
+            ]
+
+        def tick(self) -> None:
+            self.ticks += 1
+            if self.output_busy:
+                self.skipped += 1
+                return
+            self.paint()
+
+        def paint(self) -> None:
+            self.paints += 1
+            if options.full:
+                self.table.refresh()
+                self.header.show([Piece(" 1 Runs  2 Graph")], [Piece(f"tick {self.ticks} ")], row=1)
+            else:
+                self.table.rows_changed(range(options.per_tick))
+
+        def frame_shown(self) -> None:
+            if options.tick:
+                self.paint()
+
+        async def watch_loop(self) -> None:
+            before = time.monotonic()
+            while True:
+                await asyncio.sleep(0.01)
+                now = time.monotonic()
+                self.longest_gap = max(self.longest_gap, now - before - 0.01)
+                before = now
+
+        def write_stats(self) -> None:
+            driver = self._driver
+            output = driver.output if isinstance(driver, ConsoleDriver) else None
+            stats = {
+                "longest_gap": self.longest_gap,
+                "ticks": self.ticks,
+                "paints": self.paints,
+                "skipped": self.skipped,
+                "frames": output.frames if output else 0,
+                "bytes": output.bytes_written if output else 0,
+            }
+            self.longest_gap = 0.0
+            temporary = options.folder / "stats.new"
+            temporary.write_text(json.dumps(stats))
+            os.replace(temporary, options.folder / "stats")
+
+        def wrote(self, act: str) -> None:
+            with open(options.folder / "acts", "a") as file:
+                file.write(f"{act} {self.table.cursor_key}\n")
+
+        def key_refused(self, refusal: Refusal) -> None:
+            self.keys.say([Piece(refusal.value, Role.WARNING)], seconds=3)
+
+        def action_filter(self) -> None:
+            prompt = Prompt("/", id="prompt")
+            self.mount(prompt, before=self.keys)
+            prompt.focus()
+
+        def on_text_field_given_up(self) -> None:
+            self.query("#prompt").remove()
+            self.table.focus()
+
+        def on_text_field_entered(self) -> None:
+            self.on_text_field_given_up()
+
+        async def action_quit(self) -> None:
+            self.exit(0)
+
+        def action_redraw(self) -> None:
+            self.redraw()
+
+        def action_resume_here(self) -> None:
+            self.ask("resume_here", "R")
+
+        def action_skip(self) -> None:
+            question = Question(
+                title=[Piece("Skip 3 tasks", Role.TITLE)],
+                facts=[[Piece("4 tasks may go on without them.")]],
+                preview=[[Piece(f"task_{number:05}")] for number in range(30)],
+                accept="skip 3",
+                trigger="s",
+                reason="why, for the journal",
+                reason_needed=True,
+            )
+            self.push_screen(Dialog(question), lambda reply: self.replied("skip", reply))
+
+        def action_stop_task(self) -> None:
+            self.ask("stop_task", "x")
+
+        def ask(self, act: str, trigger: str) -> None:
+            question = Question([Piece(f"{act}?", Role.TITLE)], f"yes, {act}", trigger=trigger)
+            self.push_screen(Dialog(question), lambda reply: self.replied(act, reply))
+
+        def replied(self, act: str, reply: Reply | None) -> None:
+            if reply is not None and reply.accepted:
+                self.wrote(f"{act} {reply.reason}".strip())
+
+    def acting(name: str):
+        def act(self: Demo) -> None:
+            self.wrote(name)
+
+        return act
+
+    for name in ACTS:
+        if not hasattr(Demo, f"action_{name}"):
+            setattr(Demo, f"action_{name}", acting(name))
+    app = Demo()
+    if options.crash:
+        app.call_later(lambda: 1 / 0)
+        app.set_timer(0.3, lambda: 1 / 0)
+    return app
+
+
+if __name__ == "__main__":
+    sys.exit(main())
