@@ -1,0 +1,173 @@
+"""Real zygotes and real processes: a flow file in tmp_path, and a listener that writes down what it hears."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import textwrap
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from redrive.engine.core.outcome import Outcome
+from redrive.engine.core.spec import FlowSpec, TaskSpec
+from redrive.engine.runner.attempt import AttemptOrder, RunningAttempt
+from redrive.engine.runner.zygote_client import Runner
+
+HEAD = """\
+import os, sys, time
+from redrive.engine.flow import Flow
+
+flow = Flow("tested")
+"""
+
+
+class Recorder:
+    """A listener that keeps everything, and lets a test wait for what it needs."""
+
+    def __init__(self) -> None:
+        self.attempt: RunningAttempt | None = None
+        self.pid = 0
+        self.start_ticks: int | None = None
+        self.text = b""
+        self.progresses: list[tuple[int, int | None]] = []
+        self.retries: list[Mapping[str, Any]] = []
+        self.rows: list[Mapping[str, Any]] = []
+        self.steps: list[tuple[str, Mapping[str, Any]]] = []
+        self._outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._news = asyncio.Event()
+
+    def started(self, pid: int, start_ticks: int | None) -> None:
+        self.pid, self.start_ticks = pid, start_ticks
+
+    def output(self, data: bytes) -> None:
+        self._hear()
+        self.text += data
+
+    def progress(self, done: int, total: int | None) -> None:
+        self._hear()
+        self.progresses.append((done, total))
+
+    def retried(self, data: Mapping[str, Any]) -> None:
+        self._hear()
+        self.retries.append(data)
+
+    def quarantined(self, row: Mapping[str, Any]) -> None:
+        self._hear()
+        self.rows.append(row)
+
+    def step(self, kind: str, data: Mapping[str, Any]) -> None:
+        self._hear()
+        self.steps.append((kind, data))
+
+    def ended(self, outcome: Outcome) -> None:
+        self._hear()
+        self._outcome.set_result(outcome)
+
+    def _hear(self) -> None:
+        assert not self._outcome.done(), "nothing may be told after the end"
+        self._news.set()
+
+    @property
+    def is_over(self) -> bool:
+        return self._outcome.done()
+
+    @property
+    def kinds(self) -> list[str]:
+        """The rungs of the ladder, in order, without their common beginning."""
+        return [kind.removeprefix("attempt.") for kind, _ in self.steps]
+
+    def data_of(self, kind: str) -> Mapping[str, Any]:
+        return dict(self.steps)[f"attempt.{kind}"]
+
+    async def outcome(self, seconds: float = 30) -> Outcome:
+        return await asyncio.wait_for(asyncio.shield(self._outcome), seconds)
+
+    async def heard(self, text: bytes, seconds: float = 30) -> None:
+        """Wait until the output contains this."""
+        async with asyncio.timeout(seconds):
+            while text not in self.text:
+                self._news.clear()
+                await self._news.wait()
+
+
+class Bench:
+    """One runner and the flow that it has open."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / "flow_under_test.py"
+        self.executor_id = f"test-{os.getpid()}-{time.monotonic_ns()}"
+        self.runner = Runner.spawn(environment={"REDRIVE_EXECUTOR": self.executor_id})
+        self.spec: FlowSpec | None = None
+
+    async def open(self, source: str, params: Mapping[str, Any] | None = None) -> FlowSpec:
+        self.path.write_text(HEAD + textwrap.dedent(source))
+        self.spec = await self.runner.open(str(self.path), params)
+        return self.spec
+
+    def task(self, name: str) -> TaskSpec:
+        assert self.spec is not None
+        return next(task for task in self.spec.tasks if task.name == name)
+
+    async def start(self, name: str, **order: Any) -> Recorder:
+        recorder = Recorder()
+        values: dict[str, Any] = {
+            "run_id": "run-1",
+            "task": name,
+            "attempt": 1,
+            "generation": 0,
+            "token": "token",
+            "spec": self.task(name),
+            **order,
+        }
+        recorder.attempt = await self.runner.start(AttemptOrder(**values), recorder)
+        return recorder
+
+    async def run(self, name: str, **order: Any) -> tuple[Outcome, Recorder]:
+        recorder = await self.start(name, **order)
+        return await recorder.outcome(), recorder
+
+    def line_of(self, mark: str) -> int:
+        """The number of the line of the flow that carries the comment ``# mark``."""
+        lines = self.path.read_text().splitlines()
+        return next(number for number, line in enumerate(lines, 1) if line.endswith(f"# {mark}"))
+
+
+@pytest_asyncio.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    found = Bench(tmp_path)
+    yield found
+    await found.runner.close()
+
+
+def wait_until_dead(pids: Iterable[int], seconds: float = 10) -> list[int]:
+    """Wait for the end of processes that are not ours. Answers with those that still live."""
+    poller = select.poll()
+    waiting = {}
+    for pid in pids:
+        try:
+            waiting[os.pidfd_open(pid)] = pid
+        except ProcessLookupError:
+            continue
+    for pidfd in waiting:
+        poller.register(pidfd, select.POLLIN)
+    limit = time.monotonic() + seconds
+    while waiting and (left := limit - time.monotonic()) > 0:
+        for pidfd, _ in poller.poll(left * 1000):
+            poller.unregister(pidfd)
+            os.close(pidfd)
+            del waiting[pidfd]
+    for pidfd in waiting:
+        os.close(pidfd)
+    return list(waiting.values())
+
+
+@pytest.fixture
+def survivors() -> Any:
+    """``survivors(pids)``: those that do not die within ten seconds."""
+    return wait_until_dead

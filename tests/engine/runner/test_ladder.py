@@ -1,0 +1,367 @@
+"""Ending what does not end: deadline, stack, SIGTERM, grace, SIGKILL, sweep; one fixture for each way to hang."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redrive.engine.core.outcome import FailureClass, OutcomeKind
+
+TIMEOUT = 0.4
+GRACE = 0.4
+SLACK = 2.0  # seconds; the promise is 0.5 on a quiet machine
+
+HANGS = """
+    import ctypes, re, signal, socket, threading
+
+    OPTIONS = {"timeout": 0.4, "grace_seconds": 0.4}
+
+    @flow.task(**OPTIONS)
+    def ignores_sigterm():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        while True: pass  # ignores_sigterm
+
+    @flow.task(**OPTIONS)
+    def swallows_everything():
+        while True:
+            try:
+                time.sleep(60)  # swallows_everything
+            except BaseException:
+                pass
+
+    @flow.task(**OPTIONS)
+    def regex():
+        re.match("(a+)+$", "a" * 60 + "!")  # regex
+
+    @flow.task(**OPTIONS)
+    def half_closed_socket():
+        left, right = socket.socketpair()
+        left.recv(1)  # half_closed_socket
+
+    @flow.task(**OPTIONS)
+    def slow_read():
+        read, write = os.pipe()
+        os.read(read, 1)  # slow_read
+
+    @flow.task(**OPTIONS)
+    def big_integer():
+        n = 7
+        n ** n ** 11  # big_integer
+
+    @flow.task(**OPTIONS)
+    def deadlock():
+        lock = threading.Lock()
+        lock.acquire()
+        lock.acquire()  # deadlock
+
+    @flow.task(**OPTIONS)
+    def holds_the_gil():
+        library, mutex = ctypes.PyDLL(None), ctypes.create_string_buffer(64)
+        library.pthread_mutex_lock(mutex)
+        library.pthread_mutex_lock(mutex)  # holds_the_gil
+
+    @flow.task(**OPTIONS)
+    def sleeps():
+        time.sleep(600)  # sleeps
+"""
+WAYS = (
+    "ignores_sigterm",
+    "swallows_everything",
+    "regex",
+    "half_closed_socket",
+    "slow_read",
+    "big_integer",
+    "deadlock",
+    "holds_the_gil",
+    "sleeps",
+)
+NEEDS_SIGKILL = {"ignores_sigterm", "swallows_everything", "holds_the_gil"}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_every_way_to_hang_is_ended_in_time_and_shows_its_line(bench: Any, way: str) -> None:
+    await bench.open(HANGS)
+    before = time.monotonic()
+    outcome, recorder = await bench.run(way)
+    seconds = time.monotonic() - before
+
+    assert outcome.kind is OutcomeKind.TIMED_OUT
+    assert outcome.failure.error_type == "TimeoutError"
+    assert outcome.failure.message == "task exceeded 0.4s"
+    assert outcome.failure.failure_class is FailureClass.TIMEOUT
+    assert TIMEOUT <= seconds < TIMEOUT + GRACE + SLACK
+    assert recorder.kinds[:3] == ["deadline", "stack", "sigterm"]
+    assert ("sigkill" in recorder.kinds) == (way in NEEDS_SIGKILL)
+    assert recorder.data_of("stack")["where"] == f"flow_under_test.py:{bench.line_of(way)} in {way}"
+    assert f", line {bench.line_of(way)} in {way}" in outcome.usage["stack"]
+
+
+async def test_two_hangs_at_one_place_have_one_fingerprint(bench: Any) -> None:
+    await bench.open(HANGS)
+    first = (await bench.run("sleeps"))[0].failure.fingerprint
+    again = (await bench.run("sleeps"))[0].failure.fingerprint
+    other = (await bench.run("deadlock"))[0].failure.fingerprint
+    assert first.strict == again.strict != other.strict
+
+
+async def test_finally_blocks_run_before_the_end(bench: Any) -> None:
+    """SIGTERM does not do this by itself: document 000 says that it does."""
+    await bench.open("""
+        @flow.task(timeout=0.3, grace_seconds=10)
+        def work():
+            try:
+                time.sleep(600)
+            finally:
+                print("lock file removed")
+    """)
+    outcome, recorder = await bench.run("work")
+    assert outcome.kind is OutcomeKind.TIMED_OUT
+    assert recorder.text == b"lock file removed\n"
+    assert recorder.kinds == ["deadline", "stack", "sigterm"]
+
+
+async def test_a_coroutine_is_cancelled_so_that_its_finally_blocks_run(bench: Any) -> None:
+    await bench.open("""
+        import asyncio
+
+        @flow.task(timeout=0.3, grace_seconds=10)
+        async def awaits():
+            try:
+                await asyncio.sleep(600)
+            finally:
+                await asyncio.sleep(0)
+                print("closed")
+
+        @flow.task(timeout=0.3, grace_seconds=10)
+        async def blocks():
+            try:
+                time.sleep(600)
+            finally:
+                print("closed")
+    """)
+    for way in ("awaits", "blocks"):
+        outcome, recorder = await bench.run(way)
+        assert outcome.kind is OutcomeKind.TIMED_OUT
+        assert recorder.text == b"closed\n"
+        assert "sigkill" not in recorder.kinds
+
+
+async def test_a_result_that_comes_after_the_sigterm_is_too_late(bench: Any) -> None:
+    await bench.open("""
+        @flow.task(timeout=0.3, grace_seconds=10)
+        def late():
+            try:
+                time.sleep(600)
+            finally:
+                return "done after all"
+    """)
+    outcome, _ = await bench.run("late")
+    assert (outcome.kind, outcome.result) == (OutcomeKind.TIMED_OUT, None)
+
+
+async def test_a_result_in_the_instant_of_the_deadline_wins(bench: Any) -> None:
+    """The executor was away while the task ended and its deadline passed: the result was there first."""
+    await bench.open("""
+        @flow.task(timeout=0.5)
+        def quick():
+            return 1
+    """)
+    recorder = await bench.start("quick")
+    time.sleep(0.8)  # the loop turns no more: everything is due at once when it does
+    outcome = await recorder.outcome()
+    assert (outcome.kind, outcome.result) == (OutcomeKind.SUCCESS, "1")
+    assert recorder.kinds == []
+
+
+async def test_a_result_during_the_dump_of_the_stack_wins(bench: Any) -> None:
+    await bench.open("""
+        import faulthandler, signal
+
+        @flow.task(timeout=0.5)
+        def ends_while_asked():
+            faulthandler.unregister(signal.SIGRTMIN + 3)
+            signal.signal(signal.SIGRTMIN + 3, lambda number, frame: sys.exit())  # ends instead of a dump
+            time.sleep(600)
+    """)
+    outcome, recorder = await bench.run("ends_while_asked")
+    assert outcome.kind is OutcomeKind.SUCCESS
+    assert recorder.kinds == ["deadline"]
+
+
+ESCAPES = """
+    import subprocess
+
+    def escape(path):
+        "A daemon as the books have it: two forks, a session of its own, no descriptor of ours."
+        if os.fork():
+            return
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        with open(path, "w") as file:
+            file.write(str(os.getpid()))
+        os.rename(path, path + ".ready")
+        os.closerange(0, 1024)
+        time.sleep(600)
+        os._exit(0)
+
+    def wait_for(path):
+        while not os.path.exists(path + ".ready"):
+            time.sleep(0.01)
+
+    @flow.task(timeout=0.6, grace_seconds=0.2)
+    def hangs(path):
+        escape(path)
+        wait_for(path)
+        time.sleep(600)
+
+    @flow.task(timeout=30)
+    def succeeds(path):
+        escape(path)
+        wait_for(path)
+        return 1
+
+    @flow.task
+    def crashes(path):
+        escape(path)
+        wait_for(path)
+        os.kill(os.getpid(), 9)
+
+    @flow.task
+    def leaves_a_child(path):
+        child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+        open(path + ".ready", "w").write(str(child.pid))
+"""
+
+
+@pytest.mark.parametrize("way", ["hangs", "succeeds", "crashes", "leaves_a_child"])
+async def test_nothing_that_an_attempt_left_behind_outlives_it(
+    bench: Any, way: str, tmp_path: Path, survivors: Any
+) -> None:
+    await bench.open(ESCAPES)
+    path = str(tmp_path / "escaped")
+    outcome, recorder = await bench.run(way, params={"path": path})
+    pid = int(Path(path + ".ready").read_text())
+    assert survivors([pid], seconds=0) == []  # when the end is told it is dead already
+    if way == "hangs":
+        assert outcome.kind is OutcomeKind.TIMED_OUT
+    else:
+        assert recorder.data_of("swept") == {"pids": [pid], "survivors": []}
+
+
+async def test_a_neighbour_is_not_touched_by_the_end_of_another(bench: Any, tmp_path: Path) -> None:
+    await bench.open(
+        ESCAPES
+        + """
+    @flow.task
+    def lives(path):
+        child = subprocess.Popen(["sleep", "600"])
+        print("started", flush=True)
+        while not os.path.exists(path + ".stop"):
+            time.sleep(0.01)
+        alive = child.poll() is None
+        child.kill()
+        return alive
+    """
+    )
+    neighbour = await bench.start("lives", params={"path": str(tmp_path / "n")})
+    await neighbour.heard(b"started")
+    await bench.run("succeeds", params={"path": str(tmp_path / "e")})
+    (tmp_path / "n.stop").touch()
+    assert (await neighbour.outcome()).result == "true"
+
+
+# --- By an operator -----------------------------------------------------------------------------------------------
+
+
+async def test_cancel_is_the_same_ladder_without_a_deadline(bench: Any) -> None:
+    await bench.open("""
+        @flow.task(grace_seconds=10)
+        def work():
+            try:
+                print("ready")
+                time.sleep(600)
+            finally:
+                print("cleaned")
+    """)
+    recorder = await bench.start("work")
+    await recorder.heard(b"ready")
+    assert recorder.attempt.cancel("cancelled by ana")
+    assert not recorder.attempt.cancel("again")
+    outcome = await recorder.outcome()
+    assert outcome.kind is OutcomeKind.CANCELLED
+    assert recorder.kinds == ["stack", "sigterm"]
+    assert recorder.data_of("sigterm")["reason"] == "cancelled by ana"
+    assert recorder.text == b"ready\ncleaned\n"
+    assert not recorder.attempt.cancel("too late")
+
+
+async def test_a_deadline_can_be_moved_until_it_has_passed(bench: Any) -> None:
+    await bench.open("""
+        @flow.task(timeout=0.5)
+        def work():
+            time.sleep(1)
+            return 1
+
+        @flow.task
+        def unbounded():
+            return 1
+    """)
+    recorder = await bench.start("work")
+    assert recorder.attempt.extend(60)
+    assert (await recorder.outcome()).kind is OutcomeKind.SUCCESS
+    assert not recorder.attempt.extend(60)
+    assert not (await bench.start("unbounded")).attempt.extend(60)
+
+
+async def test_the_message_of_a_timeout_names_the_deadline_as_it_was(bench: Any) -> None:
+    await bench.open("""
+        @flow.task(timeout=0.2, grace_seconds=0.2)
+        def work():
+            time.sleep(600)
+    """)
+    recorder = await bench.start("work")
+    assert recorder.attempt.extend(0.3)
+    assert (await recorder.outcome()).failure.message == "task exceeded 0.5s"
+
+
+async def test_a_running_task_can_be_asked_where_it_stands(bench: Any) -> None:
+    await bench.open("""
+        @flow.task
+        def work():
+            while True: print("ready"); time.sleep(0.001)  # here
+    """)
+    recorder = await bench.start("work")
+    await recorder.heard(b"ready")
+    dumps = [await recorder.attempt.dump_stack() for _ in range(2)]
+    for dump in dumps:
+        assert f"line {bench.line_of('here')} in work" in dump
+        assert dump.count("Current thread") == 1
+    recorder.attempt.cancel("enough")
+    await recorder.outcome()
+
+
+async def test_a_task_that_closed_its_stack_pipe_is_ended_all_the_same(bench: Any) -> None:
+    await bench.open("""
+        @flow.task(timeout=0.3, grace_seconds=0.3)
+        def work():
+            os.closerange(3, 1024)
+            time.sleep(600)
+    """)
+    outcome, recorder = await bench.run("work")
+    assert outcome.kind is OutcomeKind.TIMED_OUT
+    assert recorder.kinds[:3] == ["deadline", "stack", "sigterm"]
+    assert "stack" not in outcome.usage
+
+
+async def test_many_deadlines_at_once_are_all_kept(bench: Any) -> None:
+    await bench.open(HANGS)
+    before = time.monotonic()
+    runs = await asyncio.gather(*(bench.run("sleeps") for _ in range(20)))
+    assert {outcome.kind for outcome, _ in runs} == {OutcomeKind.TIMED_OUT}
+    assert time.monotonic() - before < TIMEOUT + GRACE + 4 * SLACK
+    assert not any(os.path.exists(f"/proc/{recorder.pid}") for _, recorder in runs)
