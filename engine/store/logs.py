@@ -45,9 +45,10 @@ def append(journal: Journal, run_id: str, name: str, attempt: int, text: str) ->
         return
     seen, dropped = row
     cut = _boundary(data, max(0, HEAD_BYTES - seen))
-    for part, tail in ((data[:cut], 0), (data[cut:], 1)):
-        dropped += max(0, len(part) - TAIL_BYTES) if tail else 0
-        _insert(journal, run_id, name, attempt, part[-TAIL_BYTES:] if tail else part, tail)
+    rest = _last(data[cut:], TAIL_BYTES)
+    dropped += len(data) - cut - len(rest)
+    _insert(journal, run_id, name, attempt, data[:cut], 0)
+    _insert(journal, run_id, name, attempt, rest, 1)
     if seen + len(data) > HEAD_BYTES + TAIL_BYTES:
         dropped += _shorten_tail(journal.connection, run_id, name, attempt)
     journal.connection.execute(
@@ -63,6 +64,14 @@ def _boundary(data: bytes, at: int) -> int:
     while at > 0 and data[at] & 0xC0 == 0x80:
         at -= 1
     return at
+
+
+def _last(data: bytes, size: int) -> bytes:
+    """The end of ``data``, at most ``size`` bytes, that begins with a whole character."""
+    start = max(0, len(data) - size)
+    while start and start < len(data) and data[start] & 0xC0 == 0x80:
+        start += 1
+    return data[start:]
 
 
 def _insert(journal: Journal, run_id: str, name: str, attempt: int, data: bytes, tail: int) -> None:
