@@ -261,7 +261,7 @@ def requeue(rate: str | None, not_before: str | None, cascade: bool, **options: 
     if rate:
         extra["rate_per_second"] = _rate(rate)
     if not_before:
-        extra["not_before_seconds"] = _seconds(not_before)
+        extra["not_before"] = _seconds(not_before)
     if cascade:
         extra["cascade"] = True
     return _act("requeue", extra, acting.act, options)

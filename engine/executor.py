@@ -252,6 +252,7 @@ class RunLoop:
         """Arm the instant that a task waits for, if any."""
         if row.next_retry_at is None or row.state not in (TaskState.RETRYING, TaskState.SENSING, TaskState.PENDING):
             self._timers.disarm(row.name)
+            self.ledger.come_due(row.name)
             return
         if row.state is TaskState.PENDING:
             self.ledger.not_before(row.name)

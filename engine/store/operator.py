@@ -139,7 +139,7 @@ _COUNTERS: Dict[str, Any] = {"failures": 0, "losses": 0, "deferrals": 0, "refusa
 
 def _requeue(work: Work) -> Dict[str, Any]:
     """A new generation of each target. ``reset_count`` (default true), ``not_before`` (seconds), ``cascade``,
-    ``max_attempts`` (for this generation)."""
+    ``max_attempts`` (for this generation), ``rate_per_second``: the first at once, then so many a second."""
     run_id, journal = work.run_id, work.journal
     blocked: List[Seen] = []
     for target in work.targets:
@@ -171,11 +171,19 @@ def _new_generation(work: Work, row: Seen) -> None:
     columns = dict(_FORGOTTEN, generation=row.generation + 1, next_retry_at=None)
     if work.options.get("reset_count", True):
         columns.update(_COUNTERS)
-    if work.options.get("not_before"):
-        columns["next_retry_at"] = work.journal.at + int(float(work.options["not_before"]) * 1000000)
+    wait_seconds = _wait_seconds(work)
+    if wait_seconds > 0:
+        columns["next_retry_at"] = work.journal.at + int(wait_seconds * 1000000)
     if work.options.get("max_attempts"):
         columns["max_attempts"] = int(work.options["max_attempts"])
     work.journal.move(work.run_id, row.name, row.state, TaskState.PENDING, row.generation, set=columns)
+
+
+def _wait_seconds(work: Work) -> float:
+    """How long the next target waits: a redrive of a thousand tasks must not become the next outage."""
+    seconds = float(work.options.get("not_before") or 0)
+    rate = float(work.options.get("rate_per_second") or 0)
+    return seconds + len(work.results) / rate if rate > 0 else seconds
 
 
 def _requeue_successes_below(work: Work) -> List[str]:

@@ -1,0 +1,166 @@
+"""Operators' acts on a living executor and on a file that nobody owns: the same rules, the same answers."""
+
+import os
+import signal
+import sqlite3
+import time
+import uuid
+
+import pytest
+
+from redrive.engine import ExecutorBusyError, FlowError, RedriveError, client, host
+from redrive.engine.store import lock
+
+FLOW = """
+import time
+from redrive.engine import Flow, PermanentError, RetryPolicy, TransientError
+
+flow = Flow("operated")
+
+@flow.task
+def broken(ctx):
+    if ctx.generation == 0:
+        raise PermanentError("no")
+
+@flow.task(after=broken)
+def held(): ...
+
+@flow.task(retry=RetryPolicy(base=600, cap=600, jitter="none"))
+def waits(ctx):
+    if ctx.attempt == 1:
+        raise TransientError("later")
+
+@flow.task(timeout=600, grace_seconds=0.2)
+def long():
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def state(tmp_path):
+    """A living executor that stays, and the state file it owns."""
+    flow, path = tmp_path / "flow.py", str(tmp_path / "state.db")
+    flow.write_text(FLOW)
+    pid = host.spawn(flow=str(flow), state=path, run_id="r", params={}, options={"stay": True})
+    wait_for(path, "broken", "DEAD_LETTER")
+    wait_for(path, "waits", "RETRYING")
+    wait_for(path, "long", "RUNNING")
+    yield path
+    try:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    except (ProcessLookupError, ChildProcessError):
+        pass
+
+
+def row(path: str, task: str, columns: str = "state"):
+    with sqlite3.connect(path) as connection:
+        return connection.execute(f"SELECT {columns} FROM task WHERE name = ?", (task,)).fetchone()
+
+
+def wait_for(path: str, task: str, state: str, seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while row(path, task) != (state,):
+        assert time.monotonic() < deadline, f"{task} is {row(path, task)}, not {state}"
+        time.sleep(0.02)  # another process's file: there is no event to wait for
+
+
+def act(path: str, act: str, *targets, **more):
+    command = {"id": uuid.uuid4().hex, "act": act, "run_id": "r", "targets": [list(target) for target in targets]}
+    return client.send_blocking(path, {**command, "actor": "ana@host", "reason": "because", **more})
+
+
+def test_a_requeue_runs_again_with_a_new_generation_and_frees_what_was_held(state):
+    answer = act(state, "requeue", ("broken", "DEAD_LETTER", 0))
+    assert answer["ok"], answer
+    wait_for(state, "held", "SUCCESS")
+    assert ("SUCCESS", 1, 2) == row(state, "broken", "state, generation, attempt")
+
+
+def test_of_two_operators_the_first_wins_and_the_second_is_told(state):
+    assert act(state, "skip", ("broken", "DEAD_LETTER", 0))["ok"]
+    second = act(state, "requeue", ("broken", "DEAD_LETTER", 0), actor="bob@host")
+    assert not second["ok"]
+    ((_, result, sentence),) = second["results"]
+    assert "refused" == result
+    assert "ana@host" in sentence
+
+
+def test_a_command_that_arrives_twice_is_done_once(state):
+    first = act(state, "requeue", ("broken", "DEAD_LETTER", 0), id="same")
+    wait_for(state, "broken", "SUCCESS")
+    assert first == act(state, "requeue", ("broken", "DEAD_LETTER", 0), id="same")
+    assert (1,) == row(state, "broken", "generation")
+
+
+def test_a_retry_can_be_brought_forward(state):
+    assert act(state, "hurry", ("waits", "RETRYING", 0))["ok"]
+    wait_for(state, "waits", "SUCCESS")
+
+
+def test_a_running_task_can_be_cancelled(state):
+    assert act(state, "cancel", ("long", "RUNNING", 0))["ok"]
+    wait_for(state, "long", "CANCELLED")
+    with sqlite3.connect(state) as connection:
+        event = "SELECT actor, reason FROM event WHERE task = 'long' AND new = 'CANCELLED'"
+        assert [("ana@host", "because")] == connection.execute(event).fetchall()
+
+
+def test_a_paused_run_starts_nothing_until_it_is_unpaused(state):
+    assert act(state, "pause")["ok"]
+    assert act(state, "hurry", ("waits", "RETRYING", 0))["ok"]
+    assert act(state, "requeue", ("broken", "DEAD_LETTER", 0))["ok"]
+    wait_for(state, "broken", "READY")
+    assert ("READY",) == row(state, "waits")
+    assert act(state, "unpause")["ok"]
+    wait_for(state, "waits", "SUCCESS")
+
+
+def test_an_undone_requeue_leaves_no_trace_but_its_events(state):
+    before = row(state, "broken", "state, generation, failures, error, dead_letter_kind")
+    assert act(state, "requeue", ("broken", "DEAD_LETTER", 0), id="act-1", options={"not_before": 600})["ok"]
+    assert ("PENDING",) == row(state, "broken")
+    undone = act(state, "undo", options={"command": "act-1"})
+    assert undone["ok"], undone
+    assert before == row(state, "broken", "state, generation, failures, error, dead_letter_kind")
+
+
+def test_a_requeue_that_waits_can_be_brought_forward(state):
+    act(state, "requeue", ("broken", "DEAD_LETTER", 0), options={"not_before": 600})
+    assert act(state, "hurry", ("broken", "PENDING", 1))["ok"]
+    wait_for(state, "broken", "SUCCESS")
+
+
+def test_a_second_executor_is_refused_and_told_who_the_first_is(state, tmp_path):
+    with pytest.raises(ExecutorBusyError) as caught:
+        host.spawn(flow=str(tmp_path / "flow.py"), state=state, run_id="r", params={}, options={})
+    assert str(lock.probe(state).pid) in str(caught.value)
+
+
+def test_an_executor_that_is_told_to_stop_leaves_a_run_that_can_be_taken_up(state):
+    assert act(state, "stop", options={"how": "now"})["ok"]
+    deadline = time.monotonic() + 30
+    while lock.probe(state) is not None:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)  # a lock that is given back tells nobody
+    assert ("RETRYING", 0, 0) == row(state, "long", "state, failures, losses")
+
+
+def test_with_no_executor_alive_the_act_is_applied_under_the_lock(state):
+    os.kill(lock.probe(state).pid, signal.SIGKILL)
+    answer = act(state, "skip", ("broken", "DEAD_LETTER", 0))
+    assert answer["ok"], answer
+    assert ("SKIPPED", "operator") == row(state, "broken", "state, skip_cause")
+
+
+def test_a_flow_that_cannot_be_imported_leaves_no_state_file(tmp_path):
+    flow = tmp_path / "flow.py"
+    flow.write_text("1 / 0")
+    with pytest.raises(FlowError, match="ZeroDivisionError"):
+        host.spawn(flow=str(flow), state=str(tmp_path / "state.db"), run_id="r", params={}, options={})
+    assert not (tmp_path / "state.db").exists()
+
+
+def test_resuming_what_is_not_there_says_so(tmp_path):
+    with pytest.raises(RedriveError, match="no state file"):
+        host.spawn(flow=None, state=str(tmp_path / "none.db"), run_id=None, params={}, options={"resume": True})
