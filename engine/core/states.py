@@ -12,6 +12,11 @@ from enum import Enum
 from typing import Dict, FrozenSet
 
 
+def _word(member: str) -> str:
+    """The value itself, as SQLite and people read it. ``str.__str__`` in its place is undone by Enum before 3.8."""
+    return str.__str__(member)
+
+
 class TaskState(str, Enum):
     """The eleven states of a task."""
 
@@ -27,7 +32,7 @@ class TaskState(str, Enum):
     SKIPPED = "SKIPPED"
     CANCELLED = "CANCELLED"
 
-    __str__ = str.__str__
+    __str__ = _word
 
 
 class RunState(str, Enum):
@@ -38,7 +43,7 @@ class RunState(str, Enum):
     FAILED = "FAILED"
     PARTIAL = "PARTIAL"
 
-    __str__ = str.__str__
+    __str__ = _word
 
 
 class DeadLetterKind(str, Enum):
@@ -55,7 +60,7 @@ class DeadLetterKind(str, Enum):
     QUARANTINE = "quarantine"  # too many bad rows
     BREAKER = "breaker"  # its downstream is open and the flow asked for this
 
-    __str__ = str.__str__
+    __str__ = _word
 
 
 class SkipCause(str, Enum):
@@ -65,7 +70,7 @@ class SkipCause(str, Enum):
     CONDITION = "condition"  # the task itself: branch not taken
     CASCADE = "cascade"  # all of its parents were skipped by condition
 
-    __str__ = str.__str__
+    __str__ = _word
 
 
 _S = TaskState
