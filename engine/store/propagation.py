@@ -277,7 +277,7 @@ def mark_stale(journal: Journal, run_id: str, names: Iterable[str]) -> List[str]
 
 
 def reconsider(journal: Journal, run_id: str, name: str) -> str:
-    """Give a waiting task the state that its parents leave it, and tell its descendants; answer with that state.
+    """Give a waiting task the state that its parents leave it, and its descendants theirs; answer with that state.
 
     For the one that was about to start when it turned out that a parent no longer allows it.
     """
@@ -286,6 +286,8 @@ def reconsider(journal: Journal, run_id: str, name: str) -> str:
     if row.state not in _WAITING:
         return row.state
     fate = _fate(row, parents_of(journal.connection, run_id, name))
+    if fate[0] == TaskState.PENDING and row.state == TaskState.READY and not _is_held(journal, run_id, name):
+        return row.state
     _adopt(journal, run_id, row, fate)
     if fate[0] == TaskState.UPSTREAM_FAILED:
         for below in propagate_failure(journal, run_id, name):
@@ -293,3 +295,8 @@ def reconsider(journal: Journal, run_id: str, name: str) -> str:
     elif fate[0] == TaskState.SKIPPED:
         cascade_skip(journal, run_id, name)
     return fate[0]
+
+
+def _is_held(journal: Journal, run_id: str, name: str) -> bool:
+    sql = "SELECT EXISTS (" + UNSATISFIED_PARENT + ") FROM task WHERE run_id = ? AND name = ?"
+    return bool(journal.connection.execute(sql, (run_id, name)).fetchone()[0])

@@ -1,0 +1,151 @@
+"""Nights of random work: the events alone give the tables again, and what must always hold always holds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from redrive.engine.core.fold import RunFold
+from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
+from redrive.engine.core.policy import RetryPolicy
+from redrive.engine.core.spec import TaskSpec
+from redrive.engine.core.states import TaskState
+from redrive.engine.store import runs
+from redrive.engine.store.claims import Claim
+from redrive.engine.store.preview import preview
+from redrive.engine.store.settle import settle
+
+from .conftest import RUN, SECOND, StateFile
+
+RULES = ["all_success"] * 4 + ["all_success_strict", "none_failed", "all_done"]
+ACTS = ["requeue", "requeue", "requeue", "skip", "cancel", "hurry", "undo", "pause", "unpause"]
+OUTCOMES = [OutcomeKind.SUCCESS] * 4 + [OutcomeKind.ERROR] * 4 + list(OutcomeKind)
+
+
+class Night:
+    """A random flow, and one random step after another."""
+
+    def __init__(self, state_file: StateFile, seed: int) -> None:
+        self.file = state_file
+        self.dice = random.Random(seed)
+        names = [f"t{number}" for number in range(self.dice.randint(3, 12))]
+        edges, specs = {}, {}
+        for number, name in enumerate(names):
+            parents = self.dice.sample(names[:number], min(number, self.dice.randint(0, 3)))
+            edges[name] = " ".join(parents)
+            retry = RetryPolicy(max_attempts=self.dice.randint(1, 3))
+            specs[name] = {
+                "rule": self.dice.choice(RULES),
+                "idempotent": self.dice.random() < 0.9,
+                "retry": retry,
+            }
+        state_file.create(edges, **specs)
+        self.fold: RunFold = state_file.fold()
+        self.claims: dict[str, Claim] = {}
+        self.commands: list[dict[str, Any]] = []
+        self.steps: list[Callable[[], None]] = [self.dispatch, self.dispatch, self.settle, self.settle, self.operate]
+
+    def step(self) -> None:
+        """Something happens, and everybody takes the events."""
+        self.file.now += self.dice.randint(0, 3 * SECOND)
+        told = len(self.file.told)
+        self.dice.choice(self.steps)()
+        for event in self.file.told[told:]:
+            self.fold.apply(event)
+
+    def dispatch(self) -> None:
+        names = list(self.fold.tasks)
+        some = self.dice.sample(names, self.dice.randint(1, len(names)))
+        self.file.write(lambda journal: runs.promote(journal, RUN, some))
+        self.file.write(lambda journal: runs.wake(journal, RUN, some[:2]))
+        for name in some[:3]:
+            token, generation = f"token-{self.dice.random()}", self.file.column(name, "generation")
+            if number := self.file.claim(name, token):
+                self.claims[name] = Claim(RUN, name, number, generation, token)
+
+    def settle(self) -> None:
+        if not self.claims:
+            return
+        name = self.dice.choice(list(self.claims))
+        claim = self.claims[name] if self.dice.random() < 0.1 else self.claims.pop(name)  # some end twice
+        spec = self.fold.tasks[name].spec or TaskSpec(name)
+        outcome = self.outcome()
+        self.file.write(lambda journal: settle(journal, claim, spec, outcome, lambda low, high: low))
+
+    def outcome(self) -> Outcome:
+        kind = self.dice.choice(OUTCOMES)
+        if kind not in (OutcomeKind.ERROR, OutcomeKind.TIMED_OUT):
+            return Outcome(kind, result="1" if kind is OutcomeKind.SUCCESS else None)
+        mark = self.dice.choice(["f1", "f2", "f3"])
+        failure = Failure("ValueError", "boom", self.dice.choice(list(FailureClass)), Fingerprint(mark, mark))
+        return Outcome(kind, failure)
+
+    def operate(self) -> None:
+        name = self.dice.choice(ACTS)
+        targets = self.dice.sample(list(self.fold.tasks), self.dice.randint(1, 3))
+        options: dict[str, Any] = {"cascade": self.dice.random() < 0.3, "reset_count": self.dice.random() < 0.7}
+        if name == "undo":
+            options = {"command": self.dice.choice(self.commands)["id"] if self.commands else "none"}
+        command = self.file.command(name, *targets, **options)
+        if self.dice.random() < 0.2 and command["targets"]:
+            command["targets"][0][1] = str(self.dice.choice(list(TaskState)))  # a stale look
+        shown = preview(self.file.connection, command, self.file.now)
+        answer = self.file.send(command)
+        assert {key: shown[key] for key in answer} == answer
+        told = len(self.file.told)
+        assert self.file.send(command) == answer and len(self.file.told) == told
+        self.commands.append(command)
+
+    def check(self) -> None:
+        """What must hold at every moment."""
+        assert self.fold == self.file.fold()
+        for name, row in self.fold.tasks.items():
+            if row.state is TaskState.UPSTREAM_FAILED:
+                cause = self.fold.tasks[str(row.blocked_by)]
+                assert cause.state in (TaskState.FAILED, TaskState.CANCELLED) or cause.skip_cause == "operator"
+            if row.state is TaskState.RUNNING:
+                assert row.attempts[row.attempt].outcome == "running"
+            if row.state is TaskState.PENDING:
+                assert not self.is_hopeless(name), name
+            assert row.attempt == len(row.attempts)
+
+    def is_hopeless(self, name: str) -> bool:
+        """True for one that waits although its parents have decided already that it will never start."""
+        rule = self.fold.tasks[name].spec.rule  # type: ignore[union-attr]
+        parents = [self.fold.tasks[parent] for parent in self.fold.parents[name]]
+        if rule == "all_done":
+            return False
+        failed = any(parent.state in ("FAILED", "CANCELLED", "UPSTREAM_FAILED") for parent in parents)
+        not_taken = [parent for parent in parents if parent.state == "SKIPPED" and parent.skip_cause != "operator"]
+        enough = len(parents) if rule == "none_failed" else 1
+        return failed or 0 < enough <= len(not_taken)
+
+    def stuck(self) -> list[str]:
+        """READY tasks that no claim can start and no claim has put right."""
+        ready = [name for name, state in self.file.states().items() if state == TaskState.READY]
+        return [name for name in ready if not self.file.claim(name) and self.file.states()[name] == TaskState.READY]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_events_of_any_night_give_the_tables_again(state_file: StateFile, seed: int) -> None:
+    night = Night(state_file, seed)
+    for _ in range(60):
+        night.step()
+        night.check()
+    assert night.stuck() == []
+
+
+def test_every_state_and_every_act_occurs_in_these_nights(make_state_file: Callable[[str], StateFile]) -> None:
+    """The test above would prove little if its nights were quiet."""
+    states, done = set(), set()
+    for seed in range(12):
+        state_file = make_state_file(f"{seed}.db")
+        night = Night(state_file, seed)
+        for _ in range(60):
+            night.step()
+        states |= {event.new for event in state_file.told if event.kind == "task"}
+        done |= {event.data["act"] for event in state_file.told if event.kind == "operator" and event.data.get("was")}
+    assert states == {str(state) for state in TaskState}
+    assert done >= {"requeue", "skip", "cancel", "undo"}
