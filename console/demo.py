@@ -14,8 +14,9 @@ from ..engine import client
 from ..engine.core.events import Event, EventKind
 from ..engine.core.states import RunState
 from ..engine.executor import Executor
+from ..engine.opening import new_run_id
 from .doors import actor
-from .running import Manner, Printer, new_run_id
+from .running import Manner, Printer
 
 #: What the played operator does when the run is blocked: act, task, reason.
 SCRIPT = (
@@ -28,7 +29,12 @@ def play(flow: str, state: str, manner: Manner) -> int:
     """Run the demo with a played operator. Exit code 0 when the run came to the end that the script leads to."""
     operator = PlayedOperator(state)
     executor = Executor(
-        run_id=new_run_id(), flow=flow, state=state, options=manner.options({}, stay=True), on_events=operator.take
+        run_id=new_run_id(),
+        flow=flow,
+        state=state,
+        options=manner.options({}, stay=True),
+        on_events=operator.take,
+        handle_signals=True,
     )
     result = executor.run_result()
     return 0 if result.state is RunState.PARTIAL and not operator.refused else 1

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +107,9 @@ def _detach(
 
 def run_plain(flow: str | None, state: str, run_id: str | None, options: RunOptions) -> int:
     """Be the executor, and print one line per event."""
-    executor = Executor(run_id=run_id, flow=flow, state=state, options=options, on_events=Printer().take)
+    executor = Executor(
+        run_id=run_id, flow=flow, state=state, options=options, on_events=Printer().take, handle_signals=True
+    )
     return exit_code(executor.run_result())
 
 
@@ -141,8 +141,3 @@ def exit_code(result: RunResult) -> int:
     if result.blocked or result.state is RunState.PARTIAL:
         return ExitCode.PARTIAL_OR_BLOCKED
     return ExitCode.SUCCESS if result.state is RunState.SUCCESS else ExitCode.FAILED
-
-
-def new_run_id() -> str:
-    """Unless given: the instant, readable and sortable."""
-    return datetime.fromtimestamp(time.time()).astimezone().strftime("%Y-%m-%dT%H:%M:%S")

@@ -183,10 +183,10 @@ class Agent(object):
     def _wait(self) -> List[int]:
         now = time.monotonic()
         delay = BUSY_POLL_SECONDS if now < self._busy_until else POLL_SECONDS
-        if self._feed.hungry:
-            delay = 0.0
-        elif self._trouble is not None:
+        if self._trouble is not None:
             delay = GONE_POLL_SECONDS
+        elif self._feed.hungry:
+            delay = 0.0
         watched = [self._input.descriptor, self._bell.descriptor]
         if self._attendance.descriptor is not None:
             watched.append(self._attendance.descriptor)
@@ -259,9 +259,13 @@ class Agent(object):
     def _follow(self, request: Dict[str, Any]) -> Any:
         if request["since"] is None:
             self._feed.stop()
-        else:
-            self._feed.follow(request["since"])
-            self._output.send({"following": self._reader.head()})
+            return
+        self._feed.follow(request["since"])
+        try:
+            head = self._reader.head()
+        except (StateFileError, sqlite3.Error):
+            head = request["since"]  # nothing more for now; the next poll says what is wrong
+        self._output.send({"following": head})
 
     def _take(self, request: Dict[str, Any]) -> Any:
         self._feed.take(request["seq"])

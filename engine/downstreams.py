@@ -95,6 +95,10 @@ class Downstreams:
         """Whether nobody gets through now."""
         return self._breakers[downstream].state in (BreakerState.OPEN, BreakerState.FORCED_OPEN)
 
+    def is_shut(self, downstream: str) -> bool:
+        """Whether nobody gets through until an operator says so."""
+        return self.is_open(downstream) and self._breakers[downstream].reopens_at is None
+
     def _replace(self, downstream: str, changed: Breaker) -> None:
         before = self._breakers[downstream]
         if changed is before:

@@ -95,11 +95,16 @@ class AddressError(RedriveError):
 
 
 class LinkError(RedriveError):
-    """The way to another host is closed. ``final``: trying again will not open it, a person has to do something."""
+    """The way to another host is closed.
 
-    def __init__(self, message: str, *, final: bool = False) -> None:
+    ``final``: trying again will not open it, a person has to do something. ``locked``: what that person has to do is
+    to answer ssh: a password, a second factor, or whether a key is the right one.
+    """
+
+    def __init__(self, message: str, *, final: bool = False, locked: bool = False) -> None:
         super().__init__(message)
-        self.final = final
+        self.final = final or locked
+        self.locked = locked
 
 
 class SnapshotNeeded(RedriveError):

@@ -26,6 +26,7 @@ from .core.run_state import RunVerdict, judge_run
 from .core.spec import FlowSpec, TaskSpec
 from .core.states import RunState, TaskState
 from .downstreams import Downstreams, store, tell_change
+from .errors import RedriveError
 from .flow import Flow, TaskDef
 from .opening import OpenRun, Place, Request, RunOptions, beat, open_run, reserve, state_path_of
 from .server import CommandServer
@@ -324,6 +325,8 @@ class RunLoop:
             spec, probe = self._spec(claim.name), self.downstreams.is_probe(claim.name)
             rules = self.downstreams.rules(spec.downstream)
             self.desk.launch(claim, spec, self.flow.params, results, is_probe=probe, rules=rules)
+        if self._stopping == "now":  # asked for while these claims were being committed
+            self.desk.interrupt_all()
 
     def _spec(self, name: str) -> TaskSpec:
         return spec_of(self.fold.tasks[name])
@@ -369,11 +372,12 @@ class RunLoop:
     def _judge(self) -> None:
         """End the run, or mark it blocked, when nothing can move without an operator."""
         run = self.fold.run
-        if self.ledger.active or self.desk.sitters:
+        active = self.ledger.active - self._shut_out()
+        if active or self.desk.sitters:
             if run.blocked_since is not None:
                 self._commit(self._commit_change("unblocked", {"blocked_since": None}))
             return
-        verdict = judge_run(self.fold.tasks.values(), self.ledger.active)
+        verdict = judge_run(self.fold.tasks.values(), active)
         if verdict.blocked and run.blocked_since is not None:
             if not self._stays:
                 self._ended = RunResult(run.run_id, run.state, blocked=True)
@@ -381,6 +385,13 @@ class RunLoop:
             self._ended = RunResult(run.run_id, run.state)
         else:
             self._commit(self._commit_verdict(verdict))
+
+    def _shut_out(self) -> int:
+        """Tasks whose downstream stays open until an operator says otherwise: they move no more than a dead letter."""
+        shut = [name for name in self.downstreams.specs if self.downstreams.is_shut(name)]
+        if not shut or not self.ledger.counts[TaskState.DEAD_LETTER]:
+            return 0
+        return sum(len(self.ledger.startable(name)) for name in shut)
 
     async def _commit_verdict(self, verdict: RunVerdict) -> None:
         run_id = self.fold.run.run_id
@@ -408,7 +419,7 @@ class RunLoop:
     async def _reopen_runner(self) -> None:
         path = self.flow.path
         if path is None:
-            raise RuntimeError("the process that holds the functions of this flow died; start the program again")
+            raise RedriveError("the process that holds the functions of this flow died; start the program again")
         await self._opened.runner.open(path, dict(self.flow.params))
 
     def _reopened(self, task: asyncio.Task[None]) -> None:

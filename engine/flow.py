@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, TracebackType
 from typing import Any, TypeVar
 
 from .core.dag import Dag
@@ -369,9 +369,16 @@ def _import_file(path: Path) -> ModuleType:
     except FlowError:
         raise
     except (Exception, SystemExit) as error:
-        text = "".join(traceback.format_exception(error))
+        text = "".join(traceback.format_exception(type(error), error, _from_file(error.__traceback__, str(path))))
         raise FlowImportError(f"importing {str(path)!r} failed: {type(error).__name__}: {error}", text) from error
     return module
+
+
+def _from_file(frames: TracebackType | None, path: str) -> TracebackType | None:
+    """The part of a traceback that is the flow's own."""
+    while frames is not None and frames.tb_frame.f_code.co_filename != path:
+        frames = frames.tb_next
+    return frames
 
 
 def _pick_flow(module: ModuleType, path: str, name: str | None) -> Flow:

@@ -81,6 +81,7 @@ def main() -> int:
         state=settings["state"],
         options=RunOptions(params=settings["params"], **settings["options"]),
         on_open=answer.started,
+        handle_signals=True,
     )
     try:
         executor.run_result()

@@ -202,7 +202,7 @@ class _Known:
 def _look_into(request: Request) -> _Known:
     """Read, before anything is written, which run is meant and which flow it belongs to."""
     target = request.flow if isinstance(request.flow, str) else ""
-    if not os.path.exists(request.state_path):
+    if not request.options.resume and _is_missing_or_empty(request.state_path):
         return _Known(target, request.run_id or new_run_id(), False, {})
     connection = database.open_for_reading(request.state_path)
     try:
@@ -219,6 +219,13 @@ def _look_into(request: Request) -> _Known:
     if request.flow is None and row[0] is None:
         raise FlowError(f"run {run_id!r} was started by a program, not from a flow file; start that program again")
     return _Known(target or str(row[0] or ""), str(run_id), True, json.loads(row[1]))
+
+
+def _is_missing_or_empty(path: str) -> bool:
+    try:
+        return os.path.getsize(path) == 0
+    except FileNotFoundError:
+        return True
 
 
 def new_run_id() -> str:

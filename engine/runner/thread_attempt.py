@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from ..core.events import EventKind
+from ..core.outcome import Outcome
 from . import stack
 from .attempt import Attempt, AttemptListener, Surroundings
-from .endings import lost, outcome_of
+from .endings import Force, lost, outcome_of
 from .protocol import AttemptOrder
 
 
@@ -73,7 +74,7 @@ class ThreadAttempt(Attempt):
         self._leaked = True
         self._listener.step(EventKind.ATTEMPT_LEAKED, {"reason": reason})
         self._host.on_leak(self.number)
-        self._finish(outcome_of(self._evidence({"duration_us": self._duration_us()})))
+        self._finish(self._outcome())
 
     def _ending_came(self) -> None:
         """The end of its pipe follows at once."""
@@ -81,8 +82,14 @@ class ThreadAttempt(Attempt):
     def _results_end(self) -> None:
         if not self._leaked:
             self._output.drain()
-            self._finish(outcome_of(self._evidence({"duration_us": self._duration_us()})))
+            self._finish(self._outcome())
         self._release()
+
+    def _outcome(self) -> Outcome:
+        usage = {"duration_us": self._duration_us()}
+        if self._ending is None and self._forced is Force.NONE:
+            return lost("its thread ended without sending a result", usage)
+        return outcome_of(self._evidence(usage))
 
     def host_died(self, why: str) -> None:
         """The host is gone, and every thread with it. A result that was sent stands."""

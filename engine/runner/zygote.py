@@ -36,7 +36,8 @@ RECEIVE_BYTES = 64 * 1024
 SIGNAL_BYTES = 128  # one signalfd_siginfo: SIGCHLD does not queue
 
 #: Blocked in the zygote for good, and unblocked in an attempt once it can answer. None of them may end the zygote: its
-#: life is the executor's socket. One that was sent to the zygote stays there, because a fork does not copy it.
+#: life is the executor's socket. One that was sent to the zygote stays there, because a fork does not copy it. Blocked
+#: before the import, because a thread that it leaves behind would otherwise take them.
 _BLOCKED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 _Become = Callable[[Channels], NoReturn]
@@ -156,18 +157,19 @@ class _Zygote:
         return pid, forked_at
 
     def _announce(self, number: int, pid: int, forked_at: float, ours: list[int]) -> None:
-        """Register the process and hand it over. A process that cannot be handed over is killed as a stranger."""
+        """Hand the process over. One that cannot be handed over is killed; then it dies as a stranger."""
         try:
             pidfd = os.pidfd_open(pid)
+            try:
+                started = protocol.Started(number, pid, process.start_ticks(pid), forked_at)
+                self._send(started, [pidfd, *ours])
+            finally:
+                os.close(pidfd)
         except OSError:
+            self._condemned.add(pid)
             os.kill(pid, signal.SIGKILL)
             raise
         self._numbers[pid] = number
-        try:
-            started = protocol.Started(number, pid, process.start_ticks(pid), forked_at)
-            self._send(started, [pidfd, *ours])
-        finally:
-            os.close(pidfd)
 
     # --- Ending -------------------------------------------------------------------------------------------------------
 
@@ -262,6 +264,7 @@ def _kill_everything(seconds: float) -> None:
 def serve(control: socket.socket, load: Loader) -> None:
     """Open the flow that the first frame names, then fork attempts until the executor is gone."""
     process.adopt_orphans()
+    signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
     reader = protocol.FrameReader(protocol.CONTROL_LIMIT)
     try:
         request = _first_frame(control, reader)
@@ -281,7 +284,6 @@ def serve(control: socket.socket, load: Loader) -> None:
 
 def _take_signals(facts: FlowFacts) -> None:
     """Leave to the attempts as little as possible: they inherit the handlers, and unblock what is blocked here."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)

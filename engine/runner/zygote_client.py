@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from ..core.spec import FlowSpec
+from ..errors import FlowImportError
 from . import process, protocol
 from .attempt import AttemptListener, ProcessAttempt, RunningAttempt, Surroundings
 from .importing import Loaded
@@ -95,6 +96,9 @@ class Runner:
         except BaseException:
             await link.end()
             raise
+        if link.is_closed:
+            await link.end()
+            raise FlowImportError(f"{ZYGOTE_DIED} as soon as it had imported {target!r}", "")
         self.warnings = tuple(opened.warnings)
         self._shared = Surroundings(opened.project_root, OutOfMemoryWatch(), self._forget)
         self._link = link
@@ -138,6 +142,11 @@ class Runner:
             attempt.exited(exited)
         elif exited.number == self._host_number:
             self._host_died(f"the process of the tasks in threads ended ({_status(exited)})")
+
+    @property
+    def zygote_pid(self) -> int | None:
+        """The pid of the zygote; None while there is none."""
+        return None if self._link is None else self._link.pid
 
     # --- Threads ------------------------------------------------------------------------------------------------------
 
@@ -186,12 +195,12 @@ class Runner:
             self._lose_attempts("the executor ended")
 
     def _zygote_gone(self) -> None:
-        self._losing = asyncio.get_running_loop().create_task(self._lose())
-
-    async def _lose(self) -> None:
-        """Make sure that nothing of the dead zygote lives, then say so."""
         link, self._link = self._link, None
-        assert link is not None
+        if link is not None:  # else ``open`` is about to find out
+            self._losing = asyncio.get_running_loop().create_task(self._lose(link))
+
+    async def _lose(self, link: ZygoteLink) -> None:
+        """Make sure that nothing of the dead zygote lives, then say so."""
         for attempt in self._attempts.values():
             attempt.kill()
         await link.end()

@@ -48,6 +48,7 @@ class ZygoteLink:
         on_gone: Callable[[], None],
         on_output: Callable[[bytes], None],
     ) -> None:
+        self.pid = zygote.pid
         self.output = b""  # the latest of what the zygote and the import printed
         self._zygote = zygote
         self._on_exited = on_exited
@@ -59,6 +60,11 @@ class ZygoteLink:
         self._ending: asyncio.Task[int | None] | None = None
         self._pipe = Pipe(zygote.output, self._take_output)
         self._link = FrameLink(zygote.control, self._take, self._link_closed)
+
+    @property
+    def is_closed(self) -> bool:
+        """True once nothing can be asked any more."""
+        return self._link.is_closed
 
     # --- Asking -------------------------------------------------------------------------------------------------------
 
@@ -131,7 +137,7 @@ class ZygoteLink:
         if not self._opened.done():
             self._opened.set_exception(ConnectionResetError("the zygote is gone"))
             self._opened.exception()  # it may be that nobody waits any more
-        elif not self._closing:
+        elif not self._closing and self._opened.exception() is None:
             self._on_gone()
         self._closing = True
 

@@ -339,7 +339,7 @@ def _change_pages(work: Work, columns: Dict[str, Any], verb: str, states: Any) -
         if named and state in states:
             sql = "UPDATE page SET {}, updated_at = ? WHERE id = ?".format(", ".join(c + " = ?" for c in columns))
             connection.execute(sql, list(columns.values()) + [work.journal.at, page])
-            data = {"what": columns["state"], "id": page, "cause": cause, "set": columns}
+            data = {"what": columns["state"], "id": page, "cause": cause, "page": columns}
             work.journal.tell(EventKind.PAGE, run_id, task, data=data)
             changed.append(page)
     return answer(bool(changed), "{} {}".format(len(changed), verb) if changed else "there is no such open page")

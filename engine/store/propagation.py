@@ -248,7 +248,10 @@ def _adopt(journal: Journal, run_id: str, row: Row, fate: Fate) -> bool:
 
 
 def hold_back(journal: Journal, run_id: str, names: Iterable[str]) -> List[str]:
-    """Let the children of ``names`` that were about to start wait for them again; answer with their names."""
+    """Let the children of ``names`` that were about to start wait for them again; answer with their names.
+
+    One that has meanwhile lost another parent for good is stopped instead.
+    """
     held: List[str] = []
     sql = (
         "SELECT task.name, task.state, task.generation FROM edge AS link"
@@ -259,6 +262,7 @@ def hold_back(journal: Journal, run_id: str, names: Iterable[str]) -> List[str]:
     for name in names:
         for child, state, generation in journal.connection.execute(sql, (run_id, name)).fetchall():
             if journal.move(run_id, child, state, TaskState.PENDING, generation, data={"waits_for": name}):
+                reconsider(journal, run_id, child)
                 held.append(child)
     return held
 

@@ -187,7 +187,9 @@ CREATE TABLE page (                       -- outbox: written with the change tha
     title      TEXT NOT NULL,
     body       TEXT NOT NULL DEFAULT '{}',
     count      INTEGER NOT NULL DEFAULT 1,
+    told_count INTEGER NOT NULL DEFAULT 0, -- the count that the latest message told
     state      TEXT NOT NULL DEFAULT 'open', -- open acked snoozed resolved
+    rearmed    INTEGER NOT NULL DEFAULT 0, -- 1: one of its tasks was requeued, so the next failure is a new episode
     created_at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL,
     sent_at    INTEGER,
@@ -196,6 +198,16 @@ CREATE TABLE page (                       -- outbox: written with the change tha
     acked_by   TEXT,
     UNIQUE (cause, episode)
 );
+
+CREATE TABLE page_task (                  -- whose failures a page has counted
+    run_id  TEXT NOT NULL,
+    task    TEXT NOT NULL,
+    page_id INTEGER NOT NULL,
+    done    INTEGER NOT NULL DEFAULT 0,   -- 1: it succeeded, or somebody decided; a page is resolved when all are
+    PRIMARY KEY (run_id, task, page_id)
+) WITHOUT ROWID;
+
+CREATE INDEX idx_page_task ON page_task(page_id, done);
 
 CREATE TABLE executor (
     executor_id  TEXT PRIMARY KEY,

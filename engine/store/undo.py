@@ -11,7 +11,7 @@ from ..core.events import EventKind
 from ..core.states import LEGAL_MOVES, RunState, TaskState
 from .act import DONE, VERBS, Work, ago, answer, look
 from .journal import Journal
-from .propagation import cascade_skip, children_of, propagate_failure, reconsider
+from .propagation import cascade_skip, children_of, propagate_failure, reconsider, unpropagate
 
 #: What a change of the run is called when it is taken back.
 _RUN_WORDS = {"reopened": "ended", "unblocked": "blocked", "paused": "unpaused", "unpaused": "paused"}
@@ -86,6 +86,7 @@ def _restore(work: Work, tasks: Dict[str, Dict[str, Any]]) -> None:
             cascade_skip(work.journal, work.run_id, name)
         else:
             reconsider(work.journal, work.run_id, name)
+    unpropagate(work.journal, work.run_id, tasks)
 
 
 def _put_back(journal: Journal, run_id: str, name: str, before: Dict[str, Any]) -> None:

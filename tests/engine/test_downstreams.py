@@ -78,3 +78,16 @@ def test_the_retry_bucket_throttles_retries_and_never_first_tries(tmp_path):
     assert 2 == len(retries)
     assert retries[1][0] - retries[0][0] >= 300_000
     assert retries[1][0] > first_tries[0][0]
+
+
+def test_a_run_held_by_a_refused_credential_is_blocked_and_does_not_wait_for_ever(tmp_path):
+    """SPEC 4.8: nothing can move and a dead letter waits."""
+    flow = Flow("f", max_parallel=1)
+
+    def refused():
+        raise AuthError("401")
+
+    for number in range(3):
+        flow.task(refused, name=f"t{number}", downstream="bank")
+    assert run(tmp_path, flow).blocked
+    assert [("DEAD_LETTER", 1), ("READY", 0), ("READY", 0)] == ask(tmp_path, "SELECT state, attempt FROM task ORDER BY name")
