@@ -22,7 +22,7 @@ HEAD = """\
 import os, sys, time
 from redrive.engine.flow import Flow
 
-flow = Flow("tested")
+flow = Flow("tested", params={params!r})
 """
 
 
@@ -105,8 +105,11 @@ class Bench:
         self.runner = Runner.spawn(environment={"REDRIVE_EXECUTOR": self.executor_id})
         self.spec: FlowSpec | None = None
 
-    async def open(self, source: str, params: Mapping[str, Any] | None = None) -> FlowSpec:
-        self.path.write_text(HEAD + textwrap.dedent(source))
+    async def open(
+        self, source: str, params: Mapping[str, Any] | None = None, declared: Mapping[str, Any] | None = None
+    ) -> FlowSpec:
+        """Open a flow of this source; ``declared``: its parameters with their defaults."""
+        self.path.write_text(HEAD.format(params=dict(declared or {})) + textwrap.dedent(source))
         self.spec = await self.runner.open(str(self.path), params)
         return self.spec
 

@@ -46,8 +46,6 @@ async def test_usage_tells_what_the_attempt_cost(bench: Any) -> None:
 
 async def test_arguments_are_matched_by_name(bench: Any) -> None:
     await bench.open("""
-        flow.params["day"] = "monday"
-
         @flow.task
         def plain():
             return "as it is"
@@ -58,7 +56,8 @@ async def test_arguments_are_matched_by_name(bench: Any) -> None:
 
         @flow.task(after=[load, plain])
         def join(ctx, load_orders, plain, day, limit=7, *, shout=False):
-            return [load_orders, plain, day, limit, shout, ctx.inputs, ctx.attempt, ctx.generation, ctx.run_id, ctx.task]
+            who = [ctx.attempt, ctx.generation, ctx.run_id, ctx.task]
+            return [load_orders, plain, day, limit, shout, ctx.inputs, *who]
     """)
     assert (await bench.run("plain"))[0].result == '"as it is"'
     inputs = {"load-orders": {"rows": 10**30}, "plain": None}

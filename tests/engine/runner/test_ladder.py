@@ -171,7 +171,7 @@ async def test_a_result_in_the_instant_of_the_deadline_wins(bench: Any) -> None:
             return 1
     """)
     recorder = await bench.start("quick")
-    time.sleep(0.8)  # the loop turns no more: everything is due at once when it does
+    time.sleep(0.8)  # noqa: ASYNC251 - the loop stands still, and everything is due at once when it turns again
     outcome = await recorder.outcome()
     assert (outcome.kind, outcome.result) == (OutcomeKind.SUCCESS, "1")
     assert recorder.kinds == []

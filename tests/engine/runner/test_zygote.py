@@ -1,0 +1,385 @@
+"""The process that forks: how it opens a flow, and what is left when it or the executor is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redrive.engine.core.outcome import OutcomeKind
+from redrive.engine.errors import CycleError, FlowError, FlowImportError
+from redrive.engine.flow import Flow
+from redrive.engine.runner import process
+from redrive.engine.runner.attempt import AttemptOrder
+from redrive.engine.runner.zygote_client import Runner
+
+# --- Opening a flow -----------------------------------------------------------------------------------------------
+
+
+async def test_the_spec_arrives_as_the_flow_has_it(bench: Any) -> None:
+    spec = await bench.open(
+        """
+        @flow.task(timeout=7, retry=None)
+        def first(): ...
+
+        @flow.task(after=first)
+        def second(): ...
+        """,
+        params={"day": "9"},
+        declared={"day": 1},
+    )
+    assert spec.params == {"day": 9}
+    assert [task.name for task in spec.tasks] == ["first", "second"]
+    assert spec.tasks[1].parents == ("first",)
+    assert spec.tasks[0].timeout == 7
+    assert spec.path == str(bench.path)
+    assert bench.runner.warnings == ()
+
+
+async def test_a_flow_of_nine_thousand_tasks_crosses(bench: Any) -> None:
+    spec = await bench.open("""
+        for number in range(9000):
+            flow.command(f"task-{number}", "true", after=[f"task-{number - 1}"] if number else [])
+    """)
+    assert len(spec.tasks) == 9000
+    assert spec.tasks[-1].parents == ("task-8998",)
+    assert (await bench.run("task-8999"))[0].kind is OutcomeKind.SUCCESS
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "words"),
+    [
+        ("import no_such_module", FlowImportError, "No module named 'no_such_module'"),
+        ("def broken(:", FlowImportError, "SyntaxError"),
+        ("sys.exit('stop here')", FlowImportError, "SystemExit"),
+        ("raise KeyboardInterrupt", FlowImportError, "KeyboardInterrupt"),
+        ("os._exit(5)", FlowImportError, "exit code 5"),
+        ("os.kill(os.getpid(), 11)", FlowImportError, "signal 11"),
+        ("flow = None", FlowError, "defines no Flow"),
+        ("flow.command('a', 'x', after='b'); flow.command('b', 'x', after='a')", CycleError, "a -> b -> a"),
+        ("flow.command('a', 'x', after='zzz')", FlowError, "zzz"),
+    ],
+)
+async def test_a_flow_that_cannot_be_imported_is_told_once_and_clearly(
+    bench: Any, source: str, error: type[FlowError], words: str
+) -> None:
+    with pytest.raises(error) as caught:
+        await bench.open(source)
+    assert words in str(caught.value) + getattr(caught.value, "traceback", "")
+    if error is CycleError:
+        assert set(caught.value.cycle) == {"a", "b"}
+
+
+async def test_the_traceback_of_an_import_names_the_line(bench: Any) -> None:
+    with pytest.raises(FlowImportError) as caught:
+        await bench.open("""
+            def helper():
+                raise LookupError("no table")  # here
+            helper()
+        """)
+    assert f'flow_under_test.py", line {bench.line_of("here")}, in helper' in caught.value.traceback
+
+
+async def test_an_import_that_does_not_end_shows_where_it_is(bench: Any, survivors: Any) -> None:
+    bench.path.write_text("import time\nwhile True:\n    time.sleep(1)\n")
+    with pytest.raises(FlowImportError, match="did not end within 1 s") as caught:
+        await bench.runner.open(str(bench.path), import_seconds=1)
+    assert 'flow_under_test.py", line 3' in caught.value.traceback
+    assert process.bearers(bench.executor_id) == []
+
+
+async def test_what_the_import_prints_is_heard(bench: Any) -> None:
+    heard: list[bytes] = []
+    bench.runner.on_output = heard.append
+    await bench.open("""
+        print("loading tables")
+
+        @flow.task
+        def task(): ...
+    """)
+    assert b"loading tables\n" in b"".join(heard)
+
+
+async def test_threads_and_descriptors_left_by_the_import_are_doubted(bench: Any) -> None:
+    await bench.open("""
+        import threading
+        threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+        log = open("/dev/zero")
+
+        @flow.task
+        def task():
+            return 1
+    """)
+    threads, descriptor = bench.runner.warnings
+    assert "2 threads" in threads
+    assert "/dev/zero" in descriptor
+    assert (await bench.run("task"))[0].result == "1"
+
+
+async def test_libraries_are_asked_for_one_thread_only_while_they_load(bench: Any) -> None:
+    await bench.open("""
+        during = os.environ.get("OPENBLAS_NUM_THREADS")
+
+        @flow.task
+        def task():
+            return [during, os.environ.get("OPENBLAS_NUM_THREADS")]
+    """)
+    assert (await bench.run("task"))[0].result == '["1",null]'
+
+
+async def test_a_helper_that_the_import_started_is_left_alone(bench: Any) -> None:
+    await bench.open("""
+        import subprocess
+        helper = subprocess.Popen(["sleep", "600"])
+
+        @flow.task
+        def task():
+            return os.path.exists(f"/proc/{helper.pid}")
+    """)
+    assert [(await bench.run("task"))[0].result for _ in range(3)] == ["true"] * 3
+
+
+async def test_a_process_that_cannot_be_made_is_an_oserror_and_the_next_one_works(bench: Any, survivors: Any) -> None:
+    await bench.open("""
+        @flow.task
+        def task():
+            return 1
+    """)
+    pid = bench.runner.zygote_pid
+    limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    refused = 0
+    for descriptors in range(3, 20):  # each place where the zygote may run out of them
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (descriptors, limits[1]))
+        try:
+            assert (await bench.run("task"))[0].kind in (OutcomeKind.SUCCESS, OutcomeKind.ERROR)
+        except OSError as error:
+            assert "cannot start a process" in str(error)
+            refused += 1
+    assert refused > 5
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+    assert (await bench.run("task"))[0].result == "1"
+    assert survivors(set(process.bearers(bench.executor_id)) - {pid}) == []
+
+
+async def test_a_start_without_a_zygote_is_an_oserror(bench: Any) -> None:
+    await bench.open("""
+        @flow.task
+        def task(): ...
+    """)
+    await bench.runner.close()
+    with pytest.raises(OSError, match="no zygote"):
+        await bench.start("task")
+
+
+async def test_close_leaves_nobody_alive_and_tells_the_end(bench: Any) -> None:
+    await bench.open("""
+        @flow.task
+        def task():
+            print("ready", os.fork() and os.getpid(), flush=True)
+            time.sleep(600)
+    """)
+    recorder = await bench.start("task")
+    await recorder.heard(b"ready")
+    await bench.runner.close()
+    assert (await recorder.outcome()).kind is OutcomeKind.LOST
+    assert process.bearers(bench.executor_id) == []
+
+
+# --- kill -9 ------------------------------------------------------------------------------------------------------
+
+ESCAPES = """
+    def escape():
+        "Two forks, a session of its own, and no descriptor of ours."
+        read, write = os.pipe()
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                os.write(write, str(os.getpid()).encode())
+                os.closerange(0, 1024)
+                time.sleep(600)
+            os._exit(0)
+        return int(os.read(read, 20))
+
+    @flow.task
+    def task():
+        print("pids", os.getpid(), escape(), "end", flush=True)
+        time.sleep(600)
+
+    @flow.task
+    def quick():
+        return 1
+
+    @flow.task(isolation="thread")
+    def thread():
+        print("ready", flush=True)
+        time.sleep(600)
+"""
+
+
+async def test_a_zygote_that_is_killed_takes_everything_along_and_can_be_opened_again(
+    bench: Any, survivors: Any
+) -> None:
+    lost = asyncio.Event()
+    bench.runner.on_lost = lost.set
+    await bench.open(ESCAPES)
+    recorder, thread = await bench.start("task"), await bench.start("thread")
+    await recorder.heard(b"end")
+    await thread.heard(b"ready")
+    pids = [int(word) for word in recorder.text.split()[1:3]]
+    bearers = process.bearers(bench.executor_id)
+    assert set(pids) <= set(bearers)
+    os.kill(bench.runner.zygote_pid, signal.SIGKILL)
+    assert (await recorder.outcome()).kind is OutcomeKind.LOST
+    assert (await thread.outcome()).kind is OutcomeKind.LOST
+    await asyncio.wait_for(lost.wait(), 30)
+    assert survivors(bearers, seconds=0) == []
+    await bench.runner.open(str(bench.path))
+    assert (await bench.run("quick"))[0].result == "1"
+
+
+async def test_a_result_that_was_sent_stands_though_the_zygote_is_killed(bench: Any) -> None:
+    await bench.open("""
+        import signal, threading
+
+        @flow.task(grace_seconds=60)
+        def task():
+            threading.Thread(target=time.sleep, args=(600,)).start()  # sent, but it does not exit
+            return 1
+
+        @flow.task
+        def other():
+            return 2
+    """)
+    recorder = await bench.start("task")
+    await bench.run("other")
+    os.kill(bench.runner.zygote_pid, signal.SIGKILL)
+    outcome = await recorder.outcome()
+    assert (outcome.kind, outcome.result) == (OutcomeKind.SUCCESS, "1")
+
+
+EXECUTOR = """
+import asyncio, fcntl, os, sys
+sys.path.insert(0, {folder!r})
+from redrive.engine.runner.zygote_client import Runner
+from redrive.engine.runner.attempt import AttemptOrder
+
+class Listener:
+    def __getattr__(self, name):
+        return lambda *values: None
+    def output(self, data):
+        os.write(1, data)
+
+async def main():
+    lock = os.open({lock!r}, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    runner = Runner.spawn(environment={{"REDRIVE_EXECUTOR": {executor_id!r}}}, keep_fds=[lock])
+    spec = await runner.open({flow!r})
+    by_name = {{task.name: task for task in spec.tasks}}
+    for name in ("thread", "task"):
+        await runner.start(AttemptOrder("run", name, 1, 0, "token", by_name[name]), Listener())
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+@contextmanager
+def started(source: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A Python process that is killed at the end, if not before."""
+    with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE) as process_:
+        try:
+            yield process_
+        finally:
+            process_.kill()
+
+
+@pytest.mark.parametrize("stopped", [False, True], ids=["as it is", "zygote busy"])
+def test_an_executor_that_is_killed_leaves_nobody_alive_and_the_lock_free(
+    tmp_path: Path, survivors: Any, stopped: bool
+) -> None:
+    flow, lock = tmp_path / "flow.py", tmp_path / "lock"
+    flow.write_text(
+        "import os, time\nfrom redrive.engine.flow import Flow\nflow = Flow('x')\n" + textwrap.dedent(ESCAPES)
+    )
+    executor_id = f"killed-{os.getpid()}-{stopped}"
+    source = EXECUTOR.format(folder=str(tmp_path), lock=str(lock), executor_id=executor_id, flow=str(flow))
+    with started(source) as executor:
+        text = b""
+        while b"end" not in text:
+            text += os.read(executor.stdout.fileno(), 1000)
+        bearers = process.bearers(executor_id)
+        assert len(bearers) == 4  # the zygote, the host of the thread, the attempt, and what escaped from it
+        with lock.open() as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        zygote = process.children(executor.pid)[0]
+        if stopped:
+            os.kill(zygote, signal.SIGSTOP)
+        executor.kill()
+        if stopped:
+            os.kill(zygote, signal.SIGCONT)
+    assert survivors(bearers) == []
+    with lock.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_an_executor_that_is_killed_during_an_import_leaves_nobody_alive(tmp_path: Path, survivors: Any) -> None:
+    flow = tmp_path / "flow.py"
+    flow.write_text("import os\nos.write(2, b'importing')\nwhile True: pass\n")
+    executor_id = f"killed-in-import-{os.getpid()}"
+    source = EXECUTOR.format(folder="", lock=str(tmp_path / "l"), executor_id=executor_id, flow=str(flow))
+    source = source.replace("    spec =", "    runner.on_output = lambda data: os.write(1, data)\n    spec =")
+    with started(source) as executor:
+        assert executor.stdout.read(9) == b"importing"
+        bearers = process.bearers(executor_id)
+        assert len(bearers) == 1
+        executor.kill()
+    assert survivors(bearers) == []
+
+
+# --- A flow in memory ---------------------------------------------------------------------------------------------
+
+
+def test_a_flow_in_memory_is_forked_with_its_closures() -> None:
+    flow = Flow("in memory")
+    captured = {"value": 41}
+
+    @flow.task
+    def task(ctx: Any) -> int:
+        captured["value"] += 1
+        return captured["value"]
+
+    runner = Runner.fork(flow, environment={"REDRIVE_EXECUTOR": "forked"})
+
+    async def run() -> list[Any]:
+        results = []
+        spec = await runner.open()
+
+        class Listener:
+            def __init__(self) -> None:
+                self.outcome = asyncio.get_running_loop().create_future()
+
+            def __getattr__(self, name: str) -> Any:
+                return lambda *values: None
+
+            def ended(self, outcome: Any) -> None:
+                self.outcome.set_result(outcome)
+
+        for attempt in (1, 2):
+            listener = Listener()
+            await runner.start(AttemptOrder("run", "task", attempt, 0, "token", spec.tasks[0]), listener)
+            results.append((await listener.outcome).result)
+        await runner.close()
+        return results
+
+    assert asyncio.run(run()) == ["42", "42"]  # each attempt has its own copy
+    assert captured == {"value": 41}
