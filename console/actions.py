@@ -46,7 +46,6 @@ class Action:
         places: where it applies.
         effect: the worst that a press can do.
         act: the ``Command.act`` that it leads to.
-        rank: its place in the footer, lowest first; 0 is not shown there.
     """
 
     name: str
@@ -56,7 +55,6 @@ class Action:
     places: frozenset[Place]
     effect: Effect = Effect.LOOK
     act: str | None = None
-    rank: int = 0
 
 
 EVERYWHERE = frozenset(Place)
@@ -79,7 +77,6 @@ _CHANGING = (
         _TASKS,
         _CHANGE,
         "requeue",
-        10,
     ),
     Action(
         "skip",
@@ -89,9 +86,8 @@ _CHANGING = (
         _TASKS,
         _ASK,
         "skip",
-        11,
     ),
-    Action("undo", ("z",), "undo…", "Take back the last act that can be taken back.", _RUN, _ASK, "undo", 12),
+    Action("undo", ("z",), "undo…", "Take back the last act that can be taken back.", _RUN, _ASK, "undo"),
     Action(
         "stop_task",
         ("x",),
@@ -100,7 +96,6 @@ _CHANGING = (
         _TASKS,
         _ASK,
         "cancel",
-        50,
     ),
     Action(
         "hurry",
@@ -110,7 +105,6 @@ _CHANGING = (
         _TASKS,
         _CHANGE,
         "hurry",
-        51,
     ),
     Action(
         "pause",
@@ -120,7 +114,6 @@ _CHANGING = (
         _RUN,
         _CHANGE,
         "pause",
-        60,
     ),
     Action(
         "resume_here",
@@ -147,28 +140,28 @@ _VIEWS = (
     Action("view_inbox", ("4",), "Inbox", "What needs a decision, by cause.", EVERYWHERE),
     Action("view_log", ("5",), "Log", "The output of the selected task.", EVERYWHERE),
     Action("view_journal", ("6",), "Journal", "Everything that happened, and who did what.", EVERYWHERE),
-    Action("open", ("enter",), "open", "Drill in; fold or unfold a group.", EVERYWHERE, rank=20),
+    Action("open", ("enter",), "open", "Drill in; fold or unfold a group.", EVERYWHERE),
     Action("back", ("escape",), "back", "Back; clear the filter; return to the present.", EVERYWHERE),
-    Action("quit", ("q",), "quit", "Back; at the top level leave the console: the run goes on.", EVERYWHERE, rank=99),
-    Action("details", ("d",), "details", "Attempts, errors and relatives of the selected task.", _RUN, rank=30),
-    Action("output", ("o",), "log", "Output of the selected attempt; again: in $PAGER.", _RUN, rank=31),
-    Action("why", ("i",), "why", "Why is it not running?", _TASKS, rank=32),
+    Action("quit", ("q",), "quit", "Back; at the top level leave the console: the run goes on.", EVERYWHERE),
+    Action("details", ("d",), "details", "Attempts, errors and relatives of the selected task.", _RUN),
+    Action("output", ("o",), "log", "Output of the selected attempt; again: in $PAGER.", _RUN),
+    Action("why", ("i",), "why", "Why is it not running?", _TASKS),
     Action("next_pane", ("tab",), "pane", "Next pane.", EVERYWHERE),
     Action("previous_pane", ("shift+tab",), "", "Previous pane.", EVERYWHERE),
 )
 
 _FINDING = (
-    Action("filter", ("/",), "filter", "Show only what matches; !text shows the others.", EVERYWHERE, rank=90),
-    Action("next", ("n",), "next", "Next match; without a filter, the next problem.", EVERYWHERE, rank=33),
+    Action("filter", ("/",), "filter", "Show only what matches; !text shows the others.", EVERYWHERE),
+    Action("next", ("n",), "next", "Next match; without a filter, the next problem.", EVERYWHERE),
     Action("previous", ("N",), "", "Previous match or problem.", EVERYWHERE),
     Action("palette", (":", "ctrl+p"), "commands", "Run any command by its name.", EVERYWHERE),
-    Action("help", ("?", "f1"), "keys", "The keys that work here.", EVERYWHERE, rank=98),
-    Action("sort", ("e",), "sort", "Change the order.", _LISTS, rank=70),
+    Action("help", ("?", "f1"), "keys", "The keys that work here.", EVERYWHERE),
+    Action("sort", ("e",), "sort", "Change the order.", _LISTS),
     Action("copy", ("y",), "copy…", "Copy a name, an error, a command line or a summary.", EVERYWHERE),
 )
 
 _MARKS = (
-    Action("mark", ("space",), "mark", "Mark or unmark for an act on many.", _MARKING, rank=34),
+    Action("mark", ("space",), "mark", "Mark or unmark for an act on many.", _MARKING),
     Action("mark_range", ("v",), "range", "Mark from here on; again: end of the range.", _MARKING),
     Action("mark_all", ("a",), "all", "Mark all that match.", _MARKING),
 )
@@ -184,14 +177,13 @@ _SHOWING = (
         "follow",
         "Keep up with the end of the log, or with the running front.",
         _GRAPH | _TIMELINE | _LOG,
-        rank=35,
     ),
     Action("critical_path", ("c",), "critical path", "Show what decides when the run ends.", _GRAPH | _TIMELINE),
     Action("times", ("t",), "times", "Times as ages, or as clock times.", EVERYWHERE),
     Action("step_back", ("[",), "", "One event back in time; Esc returns to the present.", _RUN - _LOG),
     Action("step_forward", ("]",), "", "One event forward in time.", _RUN - _LOG),
-    Action("wrap", ("w",), "wrap", "Fold long lines, or cut them.", _LOG, rank=36),
-    Action("first_error", ("e",), "first error", "Jump to the first line that tells of an error.", _LOG, rank=37),
+    Action("wrap", ("w",), "wrap", "Fold long lines, or cut them.", _LOG),
+    Action("first_error", ("e",), "first error", "Jump to the first line that tells of an error.", _LOG),
     Action("redraw", ("ctrl+l",), "redraw", "Draw the screen again and read everything again.", EVERYWHERE),
     Action("theme", (), "theme", "Change the colours.", EVERYWHERE),
     Action("mouse", (), "mouse", "Take the mouse, or leave it to the terminal, to select text.", EVERYWHERE),
@@ -214,6 +206,16 @@ MOVES = (
 ACTIONS: tuple[Action, ...] = (*_CHANGING, *_VIEWS, *_FINDING, *_MARKS, *_SHOWING, *MOVES)
 BY_NAME: Mapping[str, Action] = {action.name: action for action in ACTIONS}
 
+_FOOTERS: Mapping[Place, tuple[str, ...]] = {
+    Place.RUNS: ("open", "filter", "sort", "help", "quit"),
+    Place.GRAPH: ("requeue", "skip", "details", "output", "why", "next", "filter", "help", "quit"),
+    Place.TIMELINE: ("requeue", "skip", "details", "fold", "unfold", "follow", "sort", "help", "quit"),
+    Place.INBOX: ("requeue", "skip", "mark", "open", "undo", "details", "help", "quit"),
+    Place.LOG: ("follow", "filter", "next", "first_error", "wrap", "output", "help", "quit"),
+    Place.JOURNAL: ("filter", "next", "times", "copy", "help", "quit"),
+    Place.DETAIL: ("requeue", "skip", "output", "why", "copy", "help", "quit"),
+}
+
 #: Acts that the shell knows as well, and whether they name tasks.
 _SHELL_COMMANDS = {"requeue": True, "skip": True, "cancel": True, "pause": False, "unpause": False}
 _SHELL_NAMES_MAX = 50
@@ -226,7 +228,7 @@ def actions_of(place: Place) -> Iterator[Action]:
 
 def footer_of(place: Place) -> list[Action]:
     """What the footer shows there, the most wanted first."""
-    return sorted((action for action in actions_of(place) if action.rank), key=lambda action: action.rank)
+    return [BY_NAME[name] for name in _FOOTERS[place]]
 
 
 def shell_line(
@@ -250,13 +252,14 @@ def shell_line(
     options = options or {}
     words = ["redrive", act]
     fingerprint = options.get("fingerprint")
-    if _SHELL_COMMANDS[act]:
-        words += ["--fingerprint", str(fingerprint)] if fingerprint else tasks[:_SHELL_NAMES_MAX]
     words += ["--state", target]
     words += ["--run", run] if run else []
+    words += ["--fingerprint", str(fingerprint)] if fingerprint else []
     words += ["--rate", f"{options['rate_per_second']:g}/s"] if options.get("rate_per_second") else []
     words += ["--cascade"] if options.get("cascade") else []
     words += ["--reason", reason] if reason else []
+    if _SHELL_COMMANDS[act] and not fingerprint:
+        words += ["--", *tasks[:_SHELL_NAMES_MAX]]
     line = shlex.join(_shell_words(words))
     unnamed = 0 if fingerprint else len(tasks) - _SHELL_NAMES_MAX
     return f"{line}  # and {unnamed} more" if unnamed > 0 else line

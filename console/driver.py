@@ -50,6 +50,8 @@ class ConsoleDriver(Driver):
         assert isinstance(app, ConsoleTerminal)
         self._console = app
         self._hold = app.hold
+        self._forced_size = size
+        self._size = self._size_now()  # else Textual believes COLUMNS and LINES
         self._mouse_on = mouse and self._hold.terminal.mouse
         self.typesetter = Typesetter(self._hold.terminal.colours, self._hold.terminal.unicode)
         self.output: TerminalOutput | None = None
@@ -267,9 +269,12 @@ class ConsoleDriver(Driver):
         if self._resize is None:
             self._resize = self._loop.call_later(_RESIZE_SECONDS, self._tell_size)
 
+    def _size_now(self) -> tuple[int, int]:
+        return self._forced_size or size_of(self._hold.screen_fd)
+
     def _tell_size(self) -> None:
         self._resize = None
-        size = Size(*(self._size or size_of(self._hold.screen_fd)))
+        size = Size(*self._size_now())
         self._app.post_message(events.Resize(size, size))
 
 
@@ -281,7 +286,7 @@ class ConsoleTerminal(App[Any]):
 
     def __init__(self, hold: Hold | None = None) -> None:
         self.hold = hold or Hold(survey())
-        super().__init__()
+        super().__init__(ansi_color=True)  # the operator's own sixteen colours stay what they are
 
     def get_driver_class(self) -> type[Driver]:
         """Ours, whatever the environment says."""

@@ -114,10 +114,10 @@ def original_environment() -> Mapping[str, str]:
         return os.environ
     try:
         with open("/proc/self/environ", "rb") as block:
-            at_start = {os.fsdecode(item).partition("=")[0] for item in block.read().split(b"\0")}
+            at_start = dict(os.fsdecode(item).partition("=")[::2] for item in block.read().split(b"\0"))
     except OSError:
         return os.environ
-    return {name: value for name, value in os.environ.items() if name != "LC_CTYPE" or name in at_start}
+    return {**os.environ, "LC_CTYPE": at_start.get("LC_CTYPE", "")}
 
 
 def size_of(fd: int) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import ClassVar
 
 from textual import events
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from ..present.pieces import Line, Piece, Role, crop, plain, width
@@ -25,7 +25,10 @@ class LinesView(LineView, can_focus=True):
     line that he sees.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = bindings(*PAGING, "left", "right", "wrap", "follow")
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *bindings(*PAGING, "left", "right", "wrap", "follow"),
+        Binding("space", "page_down", show=False),
+    ]
 
     class Moved(Message):
         """Other lines are in view, or the end is followed, or not any more."""

@@ -59,10 +59,6 @@ def main() -> int:
 
 def build(hold: Hold, options: argparse.Namespace):
     """Imports Textual, after the splash."""
-    from rich.style import Style
-    from textual.app import ComposeResult
-    from textual.binding import BindingType
-
     from redrive.console.actions import Place, footer_of
     from redrive.console.driver import ConsoleDriver
     from redrive.console.input import ConsoleBase
@@ -75,6 +71,9 @@ def build(hold: Hold, options: argparse.Namespace):
     from redrive.console.widgets.palette import PLAIN, Palette
     from redrive.console.widgets.prompt import Prompt
     from redrive.console.widgets.table import VirtualTable
+    from rich.style import Style
+    from textual.app import ComposeResult
+    from textual.binding import BindingType
 
     colours = {
         Role.RUNNING: Style(color="cyan"),
@@ -119,6 +118,8 @@ def build(hold: Hold, options: argparse.Namespace):
             self.table.focus()
             self.run_worker(self.watch_loop())
             asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, self.write_stats)
+            if options.crash:
+                self.set_timer(0.3, lambda: 1 / 0)
             if options.tick:
                 self.set_interval(options.tick, self.tick)
 
@@ -239,9 +240,6 @@ def build(hold: Hold, options: argparse.Namespace):
         if not hasattr(Demo, f"action_{name}"):
             setattr(Demo, f"action_{name}", acting(name))
     app = Demo()
-    if options.crash:
-        app.call_later(lambda: 1 / 0)
-        app.set_timer(0.3, lambda: 1 / 0)
     return app
 
 

@@ -1,0 +1,83 @@
+"""The table of actions: complete, without doubles, and the same on a shell line."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+
+import pytest
+from redrive.console.actions import ACTIONS, BY_NAME, Effect, Place, actions_of, footer_of, shell_line
+from redrive.console.cli import cli
+
+#: ``Command.act`` of console/sessions/session.py, but ``unpause``, which is the second press of ``pause``.
+ACTS = {"requeue", "skip", "cancel", "pause", "hurry", "undo", "ack", "snooze", "breaker", "stop"}
+
+
+def test_names_are_given_once() -> None:
+    assert len(BY_NAME) == len(ACTIONS)
+
+
+def test_every_act_of_an_operator_can_be_reached() -> None:
+    assert {action.act for action in ACTIONS if action.act} == ACTS
+
+
+def test_what_sends_something_does_more_than_look() -> None:
+    assert [action.name for action in ACTIONS if action.act and action.effect is Effect.LOOK] == []
+
+
+def test_what_can_be_seen_is_explained() -> None:
+    assert [action.name for action in ACTIONS if not action.help.endswith(".") and not action.help.endswith("?")] == []
+
+
+@pytest.mark.parametrize("place", Place)
+def test_a_footer_names_what_works_there_and_how_to_get_help(place: Place) -> None:
+    footer = footer_of(place)
+    assert set(footer) <= set(actions_of(place))
+    assert {"help", "quit"} <= {action.name for action in footer}
+    assert all(action.keys and action.label for action in footer)
+
+
+def test_a_shell_line_does_the_same_as_the_command() -> None:
+    line = shell_line(
+        "requeue", "/x/revenue db.db", "run-1", ["load a", "b"], "it's fixed", {"rate_per_second": 5, "cascade": True}
+    )
+    assert line is not None
+    words = "redrive|requeue|--state|/x/revenue db.db|--run|run-1|--rate|5/s|--cascade|--reason|it's fixed|--|load a|b"
+    assert shlex.split(line) == words.split("|")
+
+
+def test_a_shell_line_is_understood_by_the_command_line() -> None:
+    line = shell_line("skip", "x.db", "run-1", ["--weird", "-x"], "why")
+    assert line is not None
+    words = shlex.split(line)
+    command = cli.commands[words[1]]
+    context = command.make_context(words[1], words[2:])
+    assert tuple(context.params["names"]) == ("--weird", "-x")
+    assert context.params["reason"] == "why"
+
+
+def test_a_cause_is_named_by_its_fingerprint_and_not_by_its_tasks() -> None:
+    line = shell_line("requeue", "x.db", tasks=["a"] * 2000, options={"fingerprint": "4a7c1d"})
+    assert line == "redrive requeue --state x.db --fingerprint 4a7c1d"
+
+
+def test_many_tasks_are_counted() -> None:
+    line = shell_line("skip", "x.db", tasks=[f"t{number}" for number in range(60)])
+    assert line is not None and line.endswith("# and 10 more")
+
+
+def test_a_hostile_name_stays_a_word() -> None:
+    """A real shell takes the line apart; nothing of the name is executed."""
+    name = "x'; touch /tmp/pwned; echo \x1b[2J$(id) `id`\nrm -rf /"
+    line = shell_line("skip", "x.db", tasks=[name])
+    assert line is not None and "\x1b" not in line and "\n" not in line
+    shown = subprocess.run(
+        ["sh", "-c", f"redrive() {{ printf '%s|' \"$@\"; }}; {line}"], capture_output=True, text=True
+    )
+    words = shown.stdout.split("|")[:-1]
+    assert len(words) == len(shlex.split(line)) - 1
+
+
+@pytest.mark.parametrize("act", ["undo", "ack", "hurry", "stop"])
+def test_what_the_shell_does_not_know_has_no_line(act: str) -> None:
+    assert shell_line(act, "x.db") is None

@@ -1,0 +1,74 @@
+"""How much may be under way to a terminal behind a network."""
+
+from __future__ import annotations
+
+from redrive.console.pacing import (
+    SILENCE_SECONDS,
+    SILENCES_MAX,
+    WINDOW_BYTES_MAX,
+    WINDOW_BYTES_MIN,
+    WINDOW_BYTES_START,
+    Pacing,
+)
+
+
+def fill(pacing: Pacing, at: float) -> int:
+    """Send frames of 500 bytes until the window is full; how many questions were sent with them."""
+    questions = 0
+    while pacing.may_send(at):
+        questions += pacing.sent(500, at)
+    return questions
+
+
+def test_small_frames_pass_without_a_question() -> None:
+    pacing = Pacing()
+    assert not pacing.sent(100, 0.0)
+    assert pacing.may_send(0.0)
+    assert pacing.due() is None
+
+
+def test_a_full_window_waits_for_an_answer() -> None:
+    pacing = Pacing()
+    assert fill(pacing, 0.0) > 1
+    assert not pacing.may_send(1.0)
+    pacing.answered(1.0)
+    assert pacing.may_send(1.0)
+
+
+def test_quick_answers_widen_the_window_up_to_a_bound() -> None:
+    pacing = Pacing()
+    for _ in range(20):
+        for _ in range(fill(pacing, 0.0)):
+            pacing.answered(0.1)
+    assert pacing.window_bytes == WINDOW_BYTES_MAX
+
+
+def test_slow_answers_narrow_it_down_to_a_bound() -> None:
+    pacing = Pacing()
+    for _ in range(20):
+        for _ in range(fill(pacing, 0.0)):
+            pacing.answered(2.0)
+    assert pacing.window_bytes == WINDOW_BYTES_MIN
+
+
+def test_a_lost_answer_stops_nothing_for_long() -> None:
+    pacing = Pacing()
+    fill(pacing, 0.0)
+    assert not pacing.may_send(SILENCE_SECONDS - 0.1)
+    assert pacing.due() == SILENCE_SECONDS
+    assert pacing.may_send(SILENCE_SECONDS)
+
+
+def test_a_terminal_that_never_answers_is_not_asked_for_ever() -> None:
+    pacing = Pacing()
+    for number in range(SILENCES_MAX):
+        fill(pacing, number * SILENCE_SECONDS)
+        assert pacing.may_send((number + 1) * SILENCE_SECONDS)
+    assert not any(pacing.sent(5000, 100.0) for _ in range(100))
+    assert pacing.may_send(100.0)
+
+
+def test_an_answer_that_nobody_waits_for_is_ignored() -> None:
+    pacing = Pacing()
+    pacing.answered(0.0)
+    assert pacing.window_bytes == WINDOW_BYTES_START
