@@ -43,6 +43,7 @@ ACTING = (
     "store/journal",
     "store/logs",
     "store/operator",
+    "store/paged",
     "store/preview",
     "store/propagation",
     "store/undo",

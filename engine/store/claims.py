@@ -13,6 +13,7 @@ from ..core.spec import TaskSpec
 from ..core.states import DeadLetterKind, RunState, TaskState
 from . import runs
 from .journal import Journal
+from .pages import Trouble, page
 from .propagation import propagate_failure
 
 
@@ -76,12 +77,27 @@ def turn_away(journal: Journal, run_id: str, order: ClaimOrder, how: str) -> Non
     runs.promote(journal, run_id, names)
     runs.wake(journal, run_id, names)
     columns: dict[str, Any] = {"ended_at": journal.at, "error": f"{order.spec.downstream} is open", "refusals": 1}
-    if how == "fail":
-        if journal.move(run_id, order.name, TaskState.READY, TaskState.FAILED, order.generation, set=columns):
-            propagate_failure(journal, run_id, order.name)
+    state = TaskState.FAILED
+    if how == "dead_letter":
+        state, columns["dead_letter_kind"] = TaskState.DEAD_LETTER, str(DeadLetterKind.BREAKER)
+    if not journal.move(run_id, order.name, TaskState.READY, state, order.generation, set=columns):
         return
-    columns["dead_letter_kind"] = str(DeadLetterKind.BREAKER)
-    journal.move(run_id, order.name, TaskState.READY, TaskState.DEAD_LETTER, order.generation, set=columns)
+    if state is TaskState.FAILED:
+        propagate_failure(journal, run_id, order.name)
+    page(journal, _turned_away(run_id, order))
+
+
+def _turned_away(run_id: str, order: ClaimOrder) -> Trouble:
+    downstream = order.spec.downstream
+    return Trouble(
+        run_id=run_id,
+        task=order.name,
+        title=f"{downstream} is down",
+        why=f"the breaker of {downstream} is open, and the flow wants no waiting",
+        kind=DeadLetterKind.BREAKER,
+        downstream=downstream,
+        owner=order.spec.owner,
+    )
 
 
 def write_verdict(journal: Journal, run_id: str, verdict: RunVerdict) -> None:

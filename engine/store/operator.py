@@ -30,6 +30,7 @@ from .act import (
     still_as_seen,
 )
 from .journal import Journal
+from .paged import rearm, resolve
 from .propagation import (
     descendants_of,
     hold_back,
@@ -156,6 +157,7 @@ def _requeue(work: Work) -> Dict[str, Any]:
     if work.options.get("cascade"):
         work.note(_requeue_successes_below(work), "successes below run again")
     again = work.done()
+    rearm(journal, run_id, again)
     work.note(unpropagate(journal, run_id, again), "unblocked")
     work.note(hold_back(journal, run_id, again), "wait for it again")
     work.note(mark_stale(journal, run_id, again), "ran before it and are stale now")
@@ -228,6 +230,7 @@ def _skip(work: Work) -> Dict[str, Any]:
     skipped = work.done()
     stopped: List[str] = []
     for name in skipped:
+        resolve(work.journal, work.run_id, name)
         stopped += stop_strict_children(work.journal, work.run_id, name)
     work.note(stopped, "stopped: they accept nothing but its success")
     work.note(unpropagate(work.journal, work.run_id, skipped), "unblocked")
@@ -249,6 +252,7 @@ def _cancel(work: Work) -> Dict[str, Any]:
             columns = {"ended_at": work.journal.at, "next_retry_at": None}
             work.journal.move(work.run_id, row.name, row.state, TaskState.CANCELLED, row.generation, set=columns)
             stopped += propagate_failure(work.journal, work.run_id, row.name)
+            resolve(work.journal, work.run_id, row.name)
             work.say(row.name, DONE, "cancelled")
     work.note(stopped, "below stopped with it")
     return conclude(work)

@@ -118,7 +118,9 @@ def _open(journal: Journal, trouble: Trouble, cause: str, latest: _Latest | None
 def _supersede(journal: Journal, latest: _Latest, page_id: int) -> None:
     """Tasks that still wait for somebody go over to the new episode; nobody looks after the old one any more."""
     connection = journal.connection
-    connection.execute("UPDATE OR REPLACE page_task SET page_id = ? WHERE page_id = ? AND done = 0", (page_id, latest.id))
+    connection.execute(
+        "UPDATE OR REPLACE page_task SET page_id = ? WHERE page_id = ? AND done = 0", (page_id, latest.id)
+    )
     connection.execute("UPDATE page SET state = 'resolved' WHERE id = ?", (latest.id,))
 
 
@@ -194,7 +196,7 @@ def _command(connection: sqlite3.Connection, trouble: Trouble) -> str:
 
 _OUTBOX = (
     "SELECT id, severity, count, state, sent_at, told_count, snoozed_until FROM page"
-    " WHERE state IN ('open', 'snoozed') AND (run_id = :run OR created_at > :since) ORDER BY id"
+    " WHERE state IN ('open', 'snoozed') AND (run_id = :run OR updated_at > :since) ORDER BY id"
 )
 STALE_AFTER_US = 24 * 3600 * 1_000_000  # what other runs left unsent for so long is history
 
@@ -247,9 +249,7 @@ def read_messages(connection: sqlite3.Connection, ids: Iterable[int]) -> list[di
     """Return pages as senders tell them, in the order of ``ids``; ``key`` is what a receiver knows repetitions by."""
     messages = []
     for page_id in ids:
-        row = connection.execute(
-            f"SELECT {', '.join(_MESSAGE_COLUMNS)} FROM page WHERE id = ?", (page_id,)
-        ).fetchone()
+        row = connection.execute(f"SELECT {', '.join(_MESSAGE_COLUMNS)} FROM page WHERE id = ?", (page_id,)).fetchone()
         message = dict(zip(_MESSAGE_COLUMNS, row, strict=True))
         message["body"] = json.loads(message["body"])
         message["key"] = f"{message['cause']}/{message['episode']}"
@@ -271,9 +271,7 @@ def write_send_error(journal: Journal, ids: Iterable[int], sender: str, error: s
     """A sender failed; the pages stay in the outbox."""
     for page_id in ids:
         journal.connection.execute("UPDATE page SET send_error = ? WHERE id = ?", (f"{sender}: {error}", page_id))
-        _tell_sending(
-            journal, page_id, {"what": "send-failed", "sender": sender, "error": error, "tries": tries}
-        )
+        _tell_sending(journal, page_id, {"what": "send-failed", "sender": sender, "error": error, "tries": tries})
 
 
 def ring(journal: Journal, ids: Iterable[int]) -> None:

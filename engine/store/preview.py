@@ -15,7 +15,7 @@ from .operator import apply
 from .propagation import descendants_of, parents_of
 from .undo import find_act
 
-_TABLES = ("run", "task", "edge", "event", "page")
+_TABLES = ("run", "task", "edge", "event", "page", "page_task")
 _INDEXES = ("idx_edge_parent", "idx_event_command")
 
 
@@ -59,6 +59,7 @@ def _copy(
         copy.execute(sql)
     _pour(copy, "run", source.execute("SELECT * FROM run WHERE run_id = ?", (run_id,)))
     _pour(copy, "page", source.execute("SELECT * FROM page"))
+    _pour(copy, "page_task", source.execute("SELECT * FROM page_task WHERE run_id = ?", (run_id,)))
     _pour(copy, "event", source.execute("SELECT * FROM event WHERE command_id IS NOT NULL AND run_id = ?", (run_id,)))
     if since is not None:
         later = "SELECT * FROM event WHERE run_id = ? AND seq > ? AND command_id IS NULL"

@@ -32,7 +32,8 @@ from ..core.states import DeadLetterKind, SkipCause, TaskState
 from .claims import Claim
 from .history import healed_count
 from .journal import Journal
-from .pages import page
+from .paged import resolve
+from .pages import Trouble, page
 from .propagation import cascade_skip, propagate_failure
 
 ERROR_SUMMARY_CHARACTERS = 200  # task.error, as document 003 has it; the whole story is in the attempt
@@ -101,14 +102,32 @@ def _carry(journal: Journal, claim: Claim, spec: TaskSpec, decision: Decision, o
     match decision:
         case Fail():
             propagate_failure(journal, claim.run_id, claim.name)
-            page(journal, claim.run_id, claim.name, "budget spent", decision.why, outcome.failure)
+            page(journal, _trouble(claim, spec, decision, outcome))
         case Cancel():
             propagate_failure(journal, claim.run_id, claim.name)
+            resolve(journal, claim.run_id, claim.name)
         case Skip():
             cascade_skip(journal, claim.run_id, claim.name)
+            resolve(journal, claim.run_id, claim.name)
+        case Succeed():
+            resolve(journal, claim.run_id, claim.name)
         case DeadLetter():
-            title = "poison-pill" if decision.kind is DeadLetterKind.POISON else str(decision.kind)
-            page(journal, claim.run_id, claim.name, title, decision.why, outcome.failure)
+            page(journal, _trouble(claim, spec, decision, outcome))
+
+
+def _trouble(claim: Claim, spec: TaskSpec, decision: Fail | DeadLetter, outcome: Outcome) -> Trouble:
+    kind = decision.kind if isinstance(decision, DeadLetter) else None
+    return Trouble(
+        run_id=claim.run_id,
+        task=claim.name,
+        title="budget spent" if kind is None else "poison-pill" if kind is DeadLetterKind.POISON else str(kind),
+        why=decision.why,
+        kind=kind,
+        mode=decision.mode,
+        failure=outcome.failure,
+        downstream=spec.downstream,
+        owner=spec.owner,
+    )
 
 
 # --- Reading -------------------------------------------------------------------------------------------------------
