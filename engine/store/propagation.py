@@ -76,6 +76,13 @@ _WAITING = (TaskState.PENDING, TaskState.READY)
 Fate = Tuple[str, Optional[str], Optional[str]]
 
 
+def row_of(connection: sqlite3.Connection, run_id: str, name: str) -> Optional[Row]:
+    """One task, None where there is none."""
+    sql = "SELECT " + _ROW_COLUMNS + " FROM task WHERE run_id = ? AND name = ?"
+    values = connection.execute(sql, (run_id, name)).fetchone()
+    return None if values is None else Row(*values)
+
+
 def children_of(connection: sqlite3.Connection, run_id: str, name: str) -> List[Row]:
     """Direct children, in the order of the flow."""
     return [Row(*values) for values in connection.execute(_CHILDREN, (run_id, name))]
@@ -162,9 +169,12 @@ def unpropagate(journal: Journal, run_id: str, names: Iterable[str]) -> List[str
 
 
 def _derived_descendants(connection: sqlite3.Connection, run_id: str, names: Iterable[str]) -> Dict[str, Row]:
-    """Descendants that are what they are because of somebody above, as far as they hang together."""
-    found: Dict[str, Row] = {}
+    """Descendants that are what they are because of somebody above, as far as they hang together.
+
+    Of ``names`` themselves those that are so: an undo puts such tasks back while their cause may be gone.
+    """
     queue = deque(names)
+    found = {name: row for name in queue for row in [row_of(connection, run_id, name)] if row and _is_derived(row)}
     while queue:
         for child in children_of(connection, run_id, queue.popleft()):
             if child.name not in found and _is_derived(child):
@@ -285,8 +295,8 @@ def reconsider(journal: Journal, run_id: str, name: str) -> str:
 
     For the one that was about to start when it turned out that a parent no longer allows it.
     """
-    sql = "SELECT " + _ROW_COLUMNS + " FROM task WHERE run_id = ? AND name = ?"
-    row = Row(*journal.connection.execute(sql, (run_id, name)).fetchone())
+    row = row_of(journal.connection, run_id, name)
+    assert row is not None
     if row.state not in _WAITING:
         return row.state
     fate = _fate(row, parents_of(journal.connection, run_id, name))

@@ -128,7 +128,7 @@ class Night:
         return [name for name in ready if not self.file.claim(name) and self.file.states()[name] == TaskState.READY]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(40), 1703, 2042, 2170, 2503])  # the last ones found something once
 def test_the_events_of_any_night_give_the_tables_again(state_file: StateFile, seed: int) -> None:
     night = Night(state_file, seed)
     for _ in range(60):
