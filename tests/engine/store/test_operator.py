@@ -426,10 +426,11 @@ def test_every_act_can_be_taken_back_to_the_letter(state_file: StateFile, act_na
         state_file.put("a", state, skip_cause="condition")
         state_file.write(lambda j: propagation.cascade_skip(j, RUN, "a"))
     elif state in ("FAILED", "CANCELLED", "UPSTREAM_FAILED"):
-        if state == "UPSTREAM_FAILED":
-            state_file.put("a", state, blocked_by="root")
+        cause = "root" if state == "UPSTREAM_FAILED" else "a"
+        if cause == "root":
             state_file.put("root", "FAILED")
-        state_file.write(lambda j: propagation.propagate_failure(j, RUN, "a"))
+            state_file.put("a", "PENDING")
+        state_file.write(lambda j: propagation.propagate_failure(j, RUN, cause))
         state_file.write(lambda j: j.change_run(RUN, "ended", {"state": "FAILED", "ended_at": START}))
     before, run_before = table(state_file), state_file.connection.execute("SELECT * FROM run").fetchall()
     command = state_file.command(act_name, "a")
