@@ -171,13 +171,16 @@ class Row(Generic[RowValue]):
         return True
 
     def _name(self) -> object:
-        if self._key is None:
+        """By its key; by its position where the row is too bad to have one."""
+        key, value = self._key, self._value
+        if key is None:
             return self._position
-        if callable(self._key):
-            return self._key(self._value)
-        if isinstance(self._value, Mapping):
-            return self._value.get(self._key, self._position)
-        return getattr(self._value, self._key, self._position)
+        try:
+            if callable(key):
+                return key(value)
+            return value[key] if isinstance(value, Mapping) else getattr(value, key)
+        except Exception:
+            return self._position
 
 
 def _payload_text(payload: object) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import resource
 import select
 import signal
 import sys
@@ -18,6 +19,7 @@ EXECUTOR_VARIABLE = "REDRIVE_EXECUTOR"
 STACK_SIGNAL = signal.SIGRTMIN + 3  # a realtime signal: user code that takes SIGUSR1 or SIGUSR2 does not break it
 
 READ_BYTES = 32 * 1024
+DESCRIPTORS_WANTED = 65_536
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -198,6 +200,14 @@ def bearers(executor_id: str) -> list[int]:
     return found
 
 
+def allow_many_descriptors() -> None:
+    """Raise our own soft limit to the hard one, within reason."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_WANTED)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def signal_descriptor(number: int) -> int:
     """A descriptor that is readable while this signal, which must be blocked, is pending."""
     mask = (1 << (number - 1)).to_bytes(_SIGSET_BYTES, sys.byteorder)
@@ -264,19 +274,20 @@ def kill_and_wait(pids: Iterable[int], seconds: float) -> list[int]:
             continue
     try:
         killed = [pid for pid, pidfd in held.items() if signal_process(pidfd, signal.SIGKILL)]
-        _wait_ended(set(held.values()), seconds)
+        wait_until_ended(held.values(), seconds)
     finally:
         for pidfd in held.values():
             os.close(pidfd)
     return killed
 
 
-def _wait_ended(pidfds: set[int], seconds: float) -> None:
+def wait_until_ended(pidfds: Iterable[int], seconds: float) -> None:
+    """Wait until all of them have ended, at most ``seconds``."""
     poller = select.poll()
-    for pidfd in pidfds:
+    waiting = set(pidfds)
+    for pidfd in waiting:
         poller.register(pidfd, select.POLLIN)
     limit = time.monotonic() + seconds
-    waiting = set(pidfds)
     while waiting and (left := limit - time.monotonic()) > 0:
         for pidfd, _ in poller.poll(left * 1000):
             poller.unregister(pidfd)

@@ -25,6 +25,7 @@ class ThreadHost:
         shared: Surroundings,
         *,
         on_freed: Callable[[], None],
+        on_gone: Callable[[], None],
         on_output: Callable[[bytes], None],
     ) -> None:
         self.leaked: set[int] = set()
@@ -34,7 +35,7 @@ class ThreadHost:
         self._attempts: dict[int, ThreadAttempt] = {}
         self._output = Pipe(output, on_output)
         self._stack = StackPipe(stack)
-        self._link = FrameLink(socket.socket(fileno=control), lambda payload: None, lambda: None)
+        self._link = FrameLink(socket.socket(fileno=control), lambda payload: None, on_gone)
         self._view = HostView(
             pid=started.pid,
             start_ticks=started.start_ticks,

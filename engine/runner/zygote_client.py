@@ -22,6 +22,7 @@ from .zygote_link import ZygoteLink
 
 IMPORT_SECONDS = 300.0
 SWEEP_SECONDS = 5.0
+HOST_DIED = "the process in which the tasks with isolation='thread' run died"
 ZYGOTE_DIED = "the process that forks the attempts died"
 
 
@@ -44,7 +45,6 @@ class Runner:
         self._numbers = 0
         self._attempts: dict[int, ProcessAttempt] = {}
         self._host: asyncio.Future[ThreadHost] | None = None
-        self._host_number = 0
         self._losing: asyncio.Task[None] | None = None
 
     @classmethod
@@ -91,6 +91,7 @@ class Runner:
             on_gone=self._zygote_gone,
             on_output=lambda data: self.on_output(data),
         )
+        process.allow_many_descriptors()  # four for each attempt; after the launch, for attempts shall not inherit it
         try:
             spec, opened = await link.open(target, params or {}, import_seconds)
         except BaseException:
@@ -140,8 +141,6 @@ class Runner:
         attempt = self._attempts.get(exited.number)
         if attempt is not None:
             attempt.exited(exited)
-        elif exited.number == self._host_number:
-            self._host_died(f"the process of the tasks in threads ended ({_status(exited)})")
 
     @property
     def zygote_pid(self) -> int | None:
@@ -159,15 +158,16 @@ class Runner:
     async def _start_host(self) -> ThreadHost:
         assert self._link is not None and self._shared is not None
         self._numbers += 1
-        self._host_number = self._numbers
-        shared = self._shared
+        number, shared = self._numbers, self._shared
         begun: list[ThreadHost] = []
 
         def begin(started: protocol.Started, fds: list[int]) -> None:
-            begun.append(ThreadHost(started, fds, shared, on_freed=self.on_freed, on_output=self.on_output))
+            gone = partial(self._host_died, HOST_DIED)
+            host = ThreadHost(started, fds, shared, on_freed=self.on_freed, on_gone=gone, on_output=self.on_output)
+            begun.append(host)
 
         try:
-            await self._link.start(protocol.StartHost(self._host_number), begin)
+            await self._link.start(protocol.StartHost(number), begin)
         except BaseException:
             self._host = None
             raise
@@ -201,10 +201,9 @@ class Runner:
 
     async def _lose(self, link: ZygoteLink) -> None:
         """Make sure that nothing of the dead zygote lives, then say so."""
-        for attempt in self._attempts.values():
-            attempt.kill()
+        pidfds = [attempt.kill() for attempt in self._attempts.values()]
         await link.end()
-        await asyncio.to_thread(process.kill_and_wait, [each.pid for each in self._attempts.values()], SWEEP_SECONDS)
+        await asyncio.to_thread(process.wait_until_ended, pidfds, SWEEP_SECONDS)
         await asyncio.to_thread(process.kill_bearers, self.executor_id, SWEEP_SECONDS)
         self._lose_attempts(ZYGOTE_DIED)
         self._losing = None
@@ -218,7 +217,3 @@ class Runner:
 
 def _ignore() -> None:
     """Nobody wants to hear of it."""
-
-
-def _status(exited: protocol.Exited) -> str:
-    return f"exit code {exited.exit_code}" if exited.signal is None else f"signal {exited.signal}"

@@ -160,8 +160,11 @@ def wait_until_dead(pids: Iterable[int], seconds: float = 10) -> list[int]:
     for pidfd in waiting:
         poller.register(pidfd, select.POLLIN)
     limit = time.monotonic() + seconds
-    while waiting and (left := limit - time.monotonic()) > 0:
-        for pidfd, _ in poller.poll(left * 1000):
+    while waiting:
+        ended = poller.poll(max(0.0, limit - time.monotonic()) * 1000)
+        if not ended:
+            break
+        for pidfd, _ in ended:
             poller.unregister(pidfd)
             os.close(pidfd)
             del waiting[pidfd]

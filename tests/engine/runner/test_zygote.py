@@ -171,6 +171,38 @@ async def test_a_process_that_cannot_be_made_is_an_oserror_and_the_next_one_work
     assert survivors(set(process.bearers(bench.executor_id)) - {pid}) == []
 
 
+async def test_an_executor_without_descriptors_loses_its_attempts_and_knows_it(bench: Any) -> None:
+    lost = asyncio.Event()
+    bench.runner.on_lost = lost.set
+    await bench.open("""
+        @flow.task
+        def waits():
+            time.sleep(600)
+
+        @flow.task
+        def answers():
+            return 1
+    """)
+    waiting = await bench.start("waits")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+    fillers = [os.open(os.devnull, os.O_RDONLY)]
+    while fillers[-1] < highest:  # no gap is left below the limit
+        fillers.append(os.open(os.devnull, os.O_RDONLY))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (fillers[-1] + 2, limits[1]))
+    try:
+        with pytest.raises(OSError, match="zygote is gone"):
+            await bench.start("answers")
+        assert (await waiting.outcome()).kind is OutcomeKind.LOST
+        await asyncio.wait_for(lost.wait(), 30)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for fd in fillers:
+            os.close(fd)
+    await bench.runner.open(str(bench.path))
+    assert (await bench.run("answers"))[0].result == "1"
+
+
 async def test_a_start_without_a_zygote_is_an_oserror(bench: Any) -> None:
     await bench.open("""
         @flow.task
@@ -249,19 +281,19 @@ async def test_a_zygote_that_is_killed_takes_everything_along_and_can_be_opened_
 
 async def test_a_result_that_was_sent_stands_though_the_zygote_is_killed(bench: Any) -> None:
     await bench.open("""
-        import signal, threading
+        import atexit
+
+        def stay():
+            print("the result is sent", flush=True)
+            time.sleep(600)
 
         @flow.task(grace_seconds=60)
         def task():
-            threading.Thread(target=time.sleep, args=(600,)).start()  # sent, but it does not exit
+            atexit.register(stay)
             return 1
-
-        @flow.task
-        def other():
-            return 2
     """)
     recorder = await bench.start("task")
-    await bench.run("other")
+    await recorder.heard(b"sent")
     os.kill(bench.runner.zygote_pid, signal.SIGKILL)
     outcome = await recorder.outcome()
     assert (outcome.kind, outcome.result) == (OutcomeKind.SUCCESS, "1")

@@ -1,0 +1,152 @@
+"""Facts about real processes, and signals that reach exactly whom they are meant for."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from redrive.engine.runner import process, stack
+
+
+@contextmanager
+def running(*command: str, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(command, **options) as started:
+        try:
+            yield started
+        finally:
+            started.kill()
+
+
+def test_a_process_is_told_from_its_number_by_when_it_started() -> None:
+    with running("sleep", "600") as started:
+        ticks = process.start_ticks(started.pid)
+        assert process.is_same(started.pid, ticks)
+        assert not process.is_same(started.pid, ticks + 1)
+        started.kill()
+        os.waitid(os.P_PID, started.pid, os.WEXITED | os.WNOWAIT)
+        assert not process.is_same(started.pid, ticks)  # a zombie is gone for us
+    assert not process.is_same(started.pid, ticks)
+
+
+def test_a_name_with_parentheses_and_spaces_does_not_shift_the_fields(tmp_path: Any) -> None:
+    program = tmp_path / "a) S 1 (b"
+    program.symlink_to("/bin/sleep")
+    with running(str(program), "600") as started:
+        assert int(process.stat_fields(started.pid)[1]) == os.getpid()
+
+
+def test_descendants_are_found_through_all_generations() -> None:
+    with running("sh", "-c", "sh -c 'sleep 600 & echo $!; wait' & wait", stdout=subprocess.PIPE) as started:
+        assert started.stdout is not None
+        grandchild = int(started.stdout.readline())
+        found = process.descendants(started.pid)
+        assert len(found) == 2
+        assert found[-1] == grandchild
+        assert process.command_line(started.pid).startswith("sh -c sh -c 'sleep 600")
+        assert process.kernel_view(started.pid).startswith("S")
+        process.kill_all(found)
+
+
+def test_children_are_found_where_the_kernel_lists_none() -> None:
+    with running("sleep", "600") as started:
+        assert started.pid in process._children_by_scan(os.getpid())
+
+
+def test_a_token_is_found_in_the_environment_and_its_bearers_killed() -> None:
+    token = uuid.uuid4().hex
+    with (
+        running("sleep", "600", env={"REDRIVE_EXECUTOR": token}) as bearer,
+        running("sleep", "600", env={"REDRIVE_EXECUTOR": token + "x"}) as other,
+    ):
+        assert process.bearers(token) == [bearer.pid]
+        assert process.kill_bearers(token) == [bearer.pid]
+        assert bearer.wait(10) == -signal.SIGKILL
+        assert other.poll() is None
+        assert process.bearers(token) == []
+
+
+def test_a_group_is_signalled_whole_and_a_process_without_group_alone() -> None:
+    with running("sh", "-c", "sleep 600 & echo $!; wait", stdout=subprocess.PIPE, start_new_session=True) as leader:
+        assert leader.stdout is not None
+        member = os.pidfd_open(int(leader.stdout.readline()))
+        pidfd = os.pidfd_open(leader.pid)
+        assert process.signal_group(pidfd, leader.pid, signal.SIGTERM)
+        assert select.select([member], [], [], 10)[0] == [member]
+        assert leader.wait(10) == -signal.SIGTERM
+        os.close(pidfd)
+        os.close(member)
+    with running("sleep", "600") as alone:  # in our own group, which must not be signalled
+        pidfd = os.pidfd_open(alone.pid)
+        assert process.signal_group(pidfd, alone.pid, signal.SIGTERM)
+        assert alone.wait(10) == -signal.SIGTERM
+        os.close(pidfd)
+
+
+def test_an_old_kernel_gets_the_group_signalled_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    send = signal.pidfd_send_signal
+
+    def old(pidfd: int, number: int, info: Any = None, flags: int = 0) -> None:
+        if flags:
+            raise OSError(22, "Invalid argument")
+        send(pidfd, number)
+
+    monkeypatch.setattr(signal, "pidfd_send_signal", old)
+    with running("sleep", "600", start_new_session=True) as leader:
+        pidfd = os.pidfd_open(leader.pid)
+        assert process.signal_group(pidfd, leader.pid, signal.SIGTERM)
+        assert leader.wait(10) == -signal.SIGTERM
+        assert not process.signal_group(pidfd, leader.pid, signal.SIGTERM)
+        os.close(pidfd)
+
+
+def test_a_blocked_signal_is_seen_on_its_descriptor() -> None:
+    code = """
+import os, select, signal
+from redrive.engine.runner import process
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+fd = process.signal_descriptor(signal.SIGCHLD)
+assert select.select([fd], [], [], 0)[0] == []
+if os.fork() == 0:
+    os._exit(0)
+assert select.select([fd], [], [], 10)[0] == [fd]
+assert len(os.read(fd, 4096)) == 128
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_machine_says_what_it_is() -> None:
+    assert len(process.boot_id()) == 36
+    assert process.oom_kills() >= 0
+
+
+# --- Dumps of stacks ----------------------------------------------------------------------------------------------
+
+DUMP = """\
+Thread 0x00007ff0bc0af6c0 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 982 in run
+  File "/home/ana/flow/pool.py", line 5 in work
+
+Current thread 0x00007ff0bda48b80 (most recent call first):
+  File "/home/ana/flow/sub/load.py", line 9 in hang
+  File "/home/ana/flow/flow.py", line 3 in task
+"""
+
+
+def test_where_names_the_innermost_line_relative_to_the_project() -> None:
+    assert stack.where(DUMP, "/home/ana/flow") == "sub/load.py:9 in hang"
+    assert stack.where(DUMP, None) == "/home/ana/flow/sub/load.py:9 in hang"
+    assert stack.where("", None) is None
+
+
+def test_a_thread_is_cut_out_of_the_dump_of_all() -> None:
+    assert stack.of_thread(DUMP, 0x7FF0BC0AF6C0).splitlines()[-1] == '  File "/home/ana/flow/pool.py", line 5 in work'
+    assert stack.of_thread(DUMP, 0x7FF0BDA48B80).startswith("Current thread")
+    assert stack.of_thread(DUMP, 1) == DUMP
