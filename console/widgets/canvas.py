@@ -110,6 +110,7 @@ class Canvas(LineView, can_focus=True):
     def on_resize(self) -> None:
         """Keep as much as possible of the drawing in view."""
         self._go_to(self._x, self._y)
+        self.refresh()
 
     def on_click(self, event: events.Click) -> None:
         """Tell which cell of the drawing was pressed."""

@@ -253,6 +253,8 @@ class LinesView(LineView, can_focus=True):
         """The end stays at the foot, the reader at his line."""
         self._top = self._last_page() if self.following else min((self._top[0], 0), self._last_page())
         self._rows_in_view = None
+        self.refresh()
+        self.post_message(self.Moved(self))
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         """The wheel."""

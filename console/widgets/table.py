@@ -303,6 +303,7 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
     def on_resize(self) -> None:
         """The cursor stays in view."""
         self._keep_in_view()
+        self.refresh()
 
     def on_click(self, event: events.Click) -> None:
         """A click moves the cursor, a second one opens."""

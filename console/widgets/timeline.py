@@ -107,7 +107,7 @@ class TimelineView(VirtualTable[Key]):
 
     def action_left(self) -> None:
         """Earlier."""
-        self._pan(-self._span.cells // 4)
+        self._pan(-(self._span.cells // 4))
 
     def action_right(self) -> None:
         """Later."""

@@ -1,0 +1,88 @@
+"""Header, rules and the keys at the foot: each fact in its place, and nothing painted twice."""
+
+from __future__ import annotations
+
+from redrive.console.present.pieces import Piece, Role
+from redrive.console.widgets.bars import Bar, KeyBar, Rule
+
+HINTS = [("r", "requeue"), ("s", "skip…"), ("Enter", "open"), ("?", "keys"), ("q", "quit")]
+
+
+async def test_both_sides_stand_at_their_ends(stage) -> None:
+    bar = Bar(2)
+    async with stage(bar) as app:
+        bar.show([Piece("revenue")], [Piece("eta 01:30")])
+        bar.show([Piece("tabs")], row=1)
+        await app.pilot.pause()
+        assert app.lines[:2] == ["revenue".ljust(31) + "eta 01:30", "tabs"]
+
+
+async def test_the_right_side_gives_way(stage) -> None:
+    bar = Bar()
+    async with stage(bar) as app:
+        bar.show([Piece("x" * 36)], [Piece("0123456789")])
+        await app.pilot.pause()
+        assert app.lines[0] == "x" * 36
+
+
+async def test_the_same_again_is_not_painted(stage, painted) -> None:
+    bar = Bar(2)
+    async with stage(bar):
+        bar.show([Piece("a")], row=1)
+        painted(bar)
+        bar.show([Piece("a")], row=1)
+        assert painted(bar) == []
+        bar.show([Piece("b")], row=1)
+        assert [region.y for region in painted(bar)] == [1]
+
+
+async def test_a_rule_can_be_dashed_and_carry_marks(stage) -> None:
+    rule = Rule("─")
+    async with stage(rule, size=(8, 1)) as app:
+        assert app.lines[0] == "────────"
+        rule.show("╌", {3: "┬"}, Role.WARNING)
+        await app.pilot.pause()
+        assert app.lines[0] == "╌╌╌┬╌╌╌╌"
+
+
+async def test_as_many_keys_as_fit_and_always_the_way_to_help(stage) -> None:
+    keys = KeyBar()
+    async with stage(keys, size=(50, 1)) as app:
+        keys.show(HINTS)
+        await app.pilot.pause()
+        assert app.lines[0] == " r requeue  s skip…  Enter open  q quit  ? keys"
+        await app.pilot.resize_terminal(24, 1)
+        await app.pilot.pause()
+        assert app.lines[0] == " r requeue  ? keys"
+
+
+async def test_a_message_takes_the_place_of_the_keys_until_it_is_cleared(stage) -> None:
+    keys = KeyBar()
+    async with stage(keys) as app:
+        keys.show(HINTS)
+        keys.say([Piece("requeued 3")])
+        await app.pilot.pause()
+        assert app.lines[0] == " requeued 3"
+        keys.clear()
+        await app.pilot.pause()
+        assert app.lines[0].startswith(" r requeue")
+
+
+async def test_a_message_goes_by_itself_but_not_a_later_one(stage) -> None:
+    keys = KeyBar()
+    async with stage(keys) as app:
+        keys.say([Piece("first")], seconds=0.01)
+        keys.say([Piece("second")])
+        await app.pilot.pause(0.1)
+        assert app.lines[0] == " second"
+        keys.say([Piece("third")], seconds=0.01)
+        await app.pilot.pause(0.2)
+        assert app.lines[0] == " ? keys"
+
+
+async def test_locked_keys_say_why(stage) -> None:
+    keys = KeyBar()
+    async with stage(keys, size=(60, 1)) as app:
+        keys.show(HINTS, locked="read-only")
+        await app.pilot.pause()
+        assert app.lines[0].startswith(" read-only  r requeue")

@@ -1,0 +1,99 @@
+"""The window on a drawing asks for the cells that are in it, and for no others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from redrive.console.present.pieces import Piece
+from redrive.console.widgets.canvas import Canvas
+from textual.geometry import Region
+
+
+class Drawing:
+    """Every cell says where it is; requests are kept."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int, int]] = []
+
+    def runs(self, y: int, x0: int, x1: int) -> Iterable[Piece]:
+        self.asked.append((y, x0, x1))
+        return [Piece(f"{y:03},{x0:03}".ljust(x1 - x0, "."))]
+
+
+def canvas(drawing: Drawing, columns: int = 1000, rows: int = 500) -> Canvas:
+    found = Canvas(drawing.runs)
+    found.set_extent(columns, rows)
+    return found
+
+
+async def test_only_the_viewport_is_asked_for(stage) -> None:
+    drawing = Drawing()
+    async with stage(canvas(drawing)) as app:
+        assert app.lines[0].startswith("000,000...")
+        assert set(drawing.asked) == {(y, 0, 40) for y in range(10)}
+
+
+async def test_scrolling_goes_as_far_as_the_drawing(stage) -> None:
+    widget = canvas(Drawing())
+    async with stage(widget) as app:
+        widget.scroll_by(5, 7)
+        assert widget.origin == (5, 7)
+        await app.pilot.pause()
+        assert app.lines[0].startswith("007,005")
+        widget.scroll_by(10_000, 10_000)
+        assert widget.origin == (960, 490)
+        widget.scroll_by(-10_000, -10_000)
+        assert widget.origin == (0, 0)
+        assert len(app.heard(Canvas.Scrolled)) >= 1
+
+
+async def test_a_changed_cell_is_painted_alone_and_only_if_it_is_in_view(stage, painted) -> None:
+    widget = canvas(Drawing())
+    async with stage(widget) as app:
+        widget.scroll_to_cell(100, 50)
+        await app.pilot.pause()
+        painted(widget)
+        widget.cells_changed(110, 55, 3)
+        widget.cells_changed(99, 50, 2)
+        widget.cells_changed(0, 0, 50, 2)
+        assert painted(widget) == [Region(0, 0, 1, 1), Region(10, 5, 3, 1)]
+        assert widget.is_visible(139, 59) and not widget.is_visible(140, 59)
+
+
+async def test_showing_a_cell_scrolls_no_further_than_needed(stage) -> None:
+    widget = canvas(Drawing())
+    async with stage(widget):
+        widget.show(10, 5)
+        assert widget.origin == (0, 0)
+        widget.show(45, 12, columns=3)
+        assert widget.origin == (10, 4)
+        widget.show(12, 6)
+        assert widget.origin == (10, 4)
+        widget.show(5, 2)
+        assert widget.origin == (3, 1)
+
+
+async def test_a_drawing_smaller_than_the_window_is_not_asked_beyond_its_end(stage) -> None:
+    drawing = Drawing()
+    async with stage(canvas(drawing, 20, 3)) as app:
+        assert {y for y, _, _ in drawing.asked} == {0, 1, 2}
+        assert app.lines[3] == ""
+
+
+async def test_a_click_tells_the_cell_of_the_drawing(stage) -> None:
+    widget = canvas(Drawing())
+    async with stage(widget) as app:
+        widget.scroll_to_cell(100, 50)
+        await app.pilot.click(widget, offset=(7, 3))
+        await app.pilot.pause()
+        (pressed,) = app.heard(Canvas.Pressed)
+        assert (pressed.x, pressed.y) == (107, 53)
+
+
+async def test_a_larger_window_shows_more_of_the_end(stage) -> None:
+    widget = canvas(Drawing())
+    async with stage(widget) as app:
+        widget.scroll_to_cell(10_000, 10_000)
+        await app.pilot.resize_terminal(60, 20)
+        await app.pilot.pause()
+        assert widget.origin == (940, 480)

@@ -1,0 +1,32 @@
+"""Roles and their looks."""
+
+from __future__ import annotations
+
+from redrive.console.present.pieces import Piece, Role
+from redrive.console.widgets.line import strip_of
+from redrive.console.widgets.palette import PLAIN, Palette, palette_of
+from rich.style import Style
+
+
+def test_a_role_that_a_theme_leaves_out_looks_like_text() -> None:
+    assert Palette({}).style(Role.HUMAN) == Style.null()
+
+
+def test_what_a_row_lies_under_does_not_hide_what_stands_out_in_it() -> None:
+    assert PLAIN.style(Role.TEXT, Role.CURSOR).reverse
+    assert not PLAIN.style(Role.HUMAN, Role.CURSOR).reverse
+
+
+def test_colour_of_a_piece_survives_the_cursor() -> None:
+    palette = Palette({Role.RUNNING: Style(color="cyan"), Role.CURSOR: Style(reverse=True)})
+    assert palette.style(Role.RUNNING, Role.CURSOR) == Style(color="cyan", reverse=True)
+
+
+def test_an_app_without_a_palette_is_plain() -> None:
+    assert palette_of(object()) is PLAIN
+
+
+def test_a_strip_has_exactly_the_cells_that_were_asked_for() -> None:
+    for columns in range(12):
+        strip = strip_of([Piece("世界"), Piece("abc", Role.KEY)], columns, PLAIN)
+        assert strip.cell_length == columns == sum(segment.cell_length for segment in strip)
