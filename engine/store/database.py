@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import sqlite3
-import tempfile
 import time
 import uuid
 from collections.abc import Callable
 from importlib import resources
 from typing import Literal
-from urllib.parse import quote
 
 from ..errors import CorruptFileError, ForeignFileError, StateFileError, StorageError
 from .header import APPLICATION_ID, SCHEMA_VERSION, Header, has_content, inspect, newer
+from .ladder import file_uri, look
 from .mounts import network_trouble
 
 Durability = Literal["full", "normal"]
@@ -65,22 +63,14 @@ def open_for_writing(path: str | os.PathLike[str], durability: Durability = "ful
 def open_for_reading(path: str | os.PathLike[str]) -> sqlite3.Connection:
     """Open the state file to look at it: never writes, never checkpoints, creates nothing in its folder.
 
-    A file that nobody has open may be seen as of this moment only (``immutable``), or through a copy; ``tail.follow``
-    looks again as soon as a writer appears.
+    A file that nobody has open may be seen as of this moment only; ``tail.follow`` looks again as soon as a writer
+    appears. Never while this process writes the file: the first look at its bytes would drop the writer's locks
+    (https://sqlite.org/howtocorrupt.html, section 2.2).
 
     Raises StateFileError or one of its kinds.
     """
-    path = os.fspath(path)
     _demand_sqlite()
-    try:
-        if inspect(path) is None:
-            raise StateFileError(f"{path} is empty: no run has been recorded in it")
-    except FileNotFoundError:
-        raise StateFileError(f"there is no state file {path}") from None
-    try:
-        return _open_by_ladder(path)
-    except sqlite3.Error as error:
-        raise translate(error, path) from error
+    return look(os.fspath(path)).connection
 
 
 def checkpoint_passive(connection: sqlite3.Connection) -> tuple[int, int]:
@@ -105,11 +95,6 @@ def file_uuid(connection: sqlite3.Connection) -> str:
     """Return the identity of the file, made with it: a file replaced by another one has another."""
     row = connection.execute("SELECT value FROM meta WHERE key = 'uuid'").fetchone()
     return str(row[0]) if row else ""
-
-
-def has_log(path: str) -> bool:
-    """True where the state file has a write-ahead log with something in it: a writer lives, or has crashed."""
-    return has_content(path + "-wal")
 
 
 # --- What SQLite says, in words for a person -----------------------------------------------------------------------
@@ -156,7 +141,7 @@ def _inspect_for_writing(path: str) -> Header | None:
         return None
     _demand_writable(path)
     _demand_writable(os.path.dirname(os.path.abspath(path)))
-    if header is not None and not has_log(path) and not has_content(path + "-journal"):
+    if header is not None and not has_content(path + "-wal") and not has_content(path + "-journal"):
         _look_inside(path)
     return header
 
@@ -171,7 +156,7 @@ def _demand_writable(path: str) -> None:
 def _look_inside(path: str) -> None:
     """Find damage while the file can still be left as it is: ``immutable`` locks nothing and creates nothing."""
     try:
-        connection = sqlite3.connect(_uri(path, "immutable=1"), uri=True, isolation_level=None)
+        connection = sqlite3.connect(file_uri(path, "immutable=1"), uri=True, isolation_level=None)
         try:
             _demand_ours(connection, path)
             if os.path.getsize(path) <= CHECKED_BYTES:
@@ -284,53 +269,3 @@ def _run_script(connection: sqlite3.Connection, script: str) -> None:
 
 #: Version of the schema -> what brings a file of the version before to it.
 MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {1: _create}
-
-
-# --- Reading -------------------------------------------------------------------------------------------------------
-
-
-def _uri(path: str, options: str) -> str:
-    """A file URI. Unquoted, ``a?b.db`` would open another file, and create it."""
-    return f"file:{quote(os.path.abspath(path))}?{options}"
-
-
-def _open_by_ladder(path: str) -> sqlite3.Connection:
-    """Rungs: a file that nobody has open, as it stands; a crashed one without its index, as a copy; else live.
-
-    ``immutable`` ignores the log, so it is right only where there is none. ``mode=ro`` makes the -shm where it is
-    missing, and an executor of another user could not open that.
-    """
-    if not os.path.exists(path + "-shm"):
-        return _open_copy(path) if has_log(path) else _probed(path, "immutable=1")
-    try:
-        return _probed(path, "mode=ro")
-    except sqlite3.OperationalError:
-        return _open_copy(path) if has_log(path) else _probed(path, "immutable=1")
-
-
-def _probed(path: str, options: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        _uri(path, options), uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
-    )
-    try:
-        _demand_ours(connection, path)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _open_copy(path: str) -> sqlite3.Connection:
-    """The log is there but its index is gone and cannot be made here: nobody writes, so a copy is whole."""
-    with tempfile.TemporaryDirectory(prefix="redrive-") as folder:
-        copy = os.path.join(folder, "state.db")
-        try:
-            shutil.copyfile(path, copy)
-            shutil.copyfile(path + "-wal", copy + "-wal")
-        except OSError as error:
-            raise StorageError(f"cannot copy {path} to read it: {error.strerror}") from error
-        merging = sqlite3.connect(copy, isolation_level=None)
-        merging.execute("PRAGMA journal_mode=DELETE")
-        merging.close()
-        # The connection keeps the file; the name goes with the folder.
-        return _probed(copy, "immutable=1")

@@ -40,8 +40,10 @@ def look(path: str) -> Look:
         raise StateFileError("there is no state file {}".format(path)) from None
     try:
         return _climb(path)
-    except sqlite3.Error as error:
+    except sqlite3.OperationalError as error:
         raise StorageError("{} cannot be read: {}".format(path, error)) from error
+    except sqlite3.Error as error:
+        raise CorruptFileError("{} is damaged ({}); restore a copy".format(path, error)) from error
 
 
 def file_uri(path: str, options: str) -> str:
