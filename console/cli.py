@@ -235,6 +235,31 @@ def events(
     return listing.show_events(_target(target, state), run_id, as_json, follow=follow, since=since, **door)
 
 
+@cli.command()
+@reading_options
+@click.option("--all", "everything", is_flag=True, help="Also those that are resolved.")
+@click.option("--ack", "ack", type=int, multiple=True, metavar="ID", help="Somebody looks after it: no more of this.")
+@click.option("--snooze", type=(int, str), multiple=True, metavar="ID DURATION", help="Page again after so long.")
+def pages(target: str | None, state: str | None, run_id: str | None, as_json: bool, **options: Any) -> int:
+    """Who was called, for which cause, and whether the page went out."""
+    from . import paging
+
+    snooze = [(page, _seconds(duration)) for page, duration in options.pop("snooze")]
+    return paging.pages(_target(target, state), run_id, as_json, snooze=snooze, **options)
+
+
+@cli.command()
+@reading_options
+@click.option("--at", "at", metavar="TIME", help="As of then: 03:12, 2026-04-25T03:12:00, or an event's number.")
+def replay(
+    target: str | None, state: str | None, run_id: str | None, as_json: bool, at: str | None, **door: Any
+) -> int:
+    """A run as it was at some instant, told by its events."""
+    from . import replaying
+
+    return replaying.show(_target(target, state), run_id, as_json, at, **door)
+
+
 # --- Acting --------------------------------------------------------------------------------------------------------
 
 acting_options = _options(

@@ -38,7 +38,7 @@ def show_runs(target: str, as_json: bool, **door: Door) -> int:
         return 0
     rows: list[Sequence[str]] = [("RUN", "FLOW", "STATE", "TASKS", "OK", "DEAD", "ELAPSED")]
     rows += [_run_row(summary) for summary in summaries]
-    _table(rows)
+    table(rows)
     return 0
 
 
@@ -60,7 +60,7 @@ def show_tasks(target: str, run_id: str | None, as_json: bool, **door: Door) -> 
         return 0
     lines = [("TASK", "STATE", "ATTEMPT", "NOTE")]
     lines += [(row.name, str(row.state), f"{row.attempt}/{row.max_attempts}", _note(row)) for row in rows]
-    _table(lines)
+    table(lines)
     return 0
 
 
@@ -153,7 +153,8 @@ def _json(value: Any) -> None:
     click.echo(json.dumps(value, ensure_ascii=False))
 
 
-def _table(rows: Iterable[Sequence[str]]) -> None:
+def table(rows: Iterable[Sequence[str]]) -> None:
+    """Print rows under each other, the columns aligned; texts from tasks are made fit for a terminal."""
     cleaned = [[one_line(cell) for cell in row] for row in rows]
     widths = [min(60, max(len(row[column]) for row in cleaned)) for column in range(len(cleaned[0]))]
     for row in cleaned:

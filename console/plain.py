@@ -134,8 +134,11 @@ def _late(event: Event) -> Iterator[str]:
 
 
 def _page(event: Event) -> Iterator[str]:
-    if event.data.get("what") == "opened":
-        yield f"PAGED on-call: {event.data.get('title')} on {event.task} ({_digits(event.data.get('fingerprint'))})"
+    data = event.data
+    if data.get("what") == "opened":
+        yield f"PAGED on-call: {data.get('title')} on {event.task} ({_digits(data.get('fingerprint'))})"
+    elif data.get("what") == "send-failed" and data.get("tries") == 1:
+        yield f"page {data.get('id')} not sent by {data.get('sender')}, will be tried again: {data.get('error')}"
 
 
 def _storage(event: Event) -> Iterator[str]:

@@ -28,6 +28,7 @@ from .core.states import RunState, TaskState
 from .downstreams import Downstreams, store, tell_change
 from .errors import RedriveError
 from .flow import Flow, TaskDef
+from .notify import CLOSE_SECONDS, Notifier, Origin
 from .opening import OpenRun, Place, Request, RunOptions, beat, open_run, reserve, state_path_of
 from .server import CommandServer
 from .store import claims
@@ -164,6 +165,8 @@ class RunLoop:
             on_trouble=self._fail,
         )
         self._server = CommandServer(self, opened.state_path)
+        origin = Origin(self.flow.name, self.fold.run.run_id, opened.state_path)
+        self._notifier = Notifier(self.flow.pages, origin, self._writer.submit, clock)
         self._reopening: asyncio.Task[None] | None = None
         self._beat_handle: asyncio.TimerHandle | None = None
         self._beats = 0
@@ -179,6 +182,7 @@ class RunLoop:
         self._opened.runner.on_lost = self._runner_lost
         self._opened.runner.on_freed = self._wake.set
         await self._server.start()
+        self._notifier.start()
         for row in self.fold.tasks.values():
             self._arm(row)
         self._beat()
@@ -202,6 +206,7 @@ class RunLoop:
             self._beat_handle.cancel()
         if self._trouble is None:
             await self.desk.drain()
+        await self._notifier.close(CLOSE_SECONDS if self._trouble is None else 0)
         await self._server.close()
 
     def handle_signals(self) -> None:
@@ -245,6 +250,7 @@ class RunLoop:
                 if row.state is not old or event.kind == EventKind.TASK:
                     self.ledger.moved(row, old)
                 self._arm(row)
+        self._notifier.take(events)
         if self._on_events is not None:
             self._on_events(events)
         self._wake.set()

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from .core.dag import Dag
 from .core.durations import parse_duration
+from .core.paging import check_sender
 from .core.policy import RetryPolicy
 from .core.spec import DownstreamSpec, FlowSpec, Isolation, Kind, TaskSpec
 from .errors import FlowError, FlowImportError
@@ -176,7 +177,14 @@ class Flow:
         return name
 
     def page(self, sender: str, **options: Any) -> None:
-        """Say where pages go: ``command`` (line=), ``webhook`` (url=), ``bell``, or ``apprise`` (url=)."""
+        """Say where pages go: ``command`` (line= or argv=), ``webhook`` (url=), ``bell``, or ``apprise`` (url=).
+
+        ``timeout``: seconds that the sender may take, 10 unless given; ``headers``: for a webhook.
+        """
+        try:
+            check_sender(sender, options)
+        except ValueError as error:
+            raise FlowError(f"flow {self.name!r}: {error}") from None
         self.pages.append({"sender": sender, **options})
 
     def _add(

@@ -1,0 +1,166 @@
+"""What is one cause, how urgent it is, and what may go out now (SPEC 4.13)."""
+
+import pytest
+from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint
+from redrive.engine.core.paging import (
+    STORM_PAGES,
+    STORM_WINDOW_US,
+    Outgoing,
+    Plan,
+    cause_of,
+    check_sender,
+    plan_sending,
+    severity_of,
+)
+from redrive.engine.core.states import DeadLetterKind
+
+NOW = 1_700_000_000_000_000
+SECOND = 1_000_000
+
+
+def failure(failure_class: FailureClass, loose: str = "loose") -> Failure:
+    return Failure("E", "boom", failure_class, Fingerprint("strict", loose))
+
+
+@pytest.mark.parametrize(
+    ("kind", "failure_class", "severity"),
+    [
+        (DeadLetterKind.AUTH, FailureClass.AUTH, "critical"),
+        (DeadLetterKind.DEADLINE, FailureClass.TRANSIENT, "critical"),
+        (DeadLetterKind.POISON, FailureClass.UNCLASSIFIED, "high"),
+        (DeadLetterKind.PERMANENT, FailureClass.VALIDATION, "high"),
+        (DeadLetterKind.OUT_OF_MEMORY, FailureClass.OUT_OF_MEMORY, "high"),
+        (None, FailureClass.TRANSIENT, "normal"),
+        (None, FailureClass.TIMEOUT, "normal"),
+        (None, FailureClass.OUT_OF_MEMORY, "high"),
+    ],
+)
+def test_the_urgency_follows_from_the_class(kind, failure_class, severity):
+    """004.32, 004.40: a refused credential is the loudest, a budget spent on blips the quietest."""
+    assert severity == severity_of(kind, failure(failure_class))
+
+
+def test_a_cause_is_the_loose_fingerprint_else_the_run():
+    assert "loose" == cause_of("r", None, failure(FailureClass.TRANSIENT))
+    assert "run:r" == cause_of("r", DeadLetterKind.CRASH_LOOP, None)
+    assert "run:r" == cause_of("r", DeadLetterKind.CRASH_LOOP, failure(FailureClass.UNCLASSIFIED, "lost"))
+
+
+def test_while_its_breaker_is_not_closed_the_downstream_is_the_cause():
+    blip = failure(FailureClass.TRANSIENT)
+    assert "downstream:api" == cause_of("r", None, blip, "api", "OPEN")
+    assert "downstream:api" == cause_of("r", None, blip, "api", "HALF_OPEN")
+    assert "loose" == cause_of("r", None, blip, "api", "CLOSED")
+    assert "loose" == cause_of("r", None, blip, "api", "METRICS_ONLY")
+
+
+def test_a_bug_is_a_cause_of_its_own_although_its_downstream_is_down():
+    bug = failure(FailureClass.UNCLASSIFIED)
+    assert "loose" == cause_of("r", DeadLetterKind.POISON, bug, "api", "OPEN")
+
+
+def test_a_refused_credential_is_the_downstreams_cause():
+    assert "downstream:api" == cause_of("r", DeadLetterKind.AUTH, failure(FailureClass.AUTH), "api", "CLOSED")
+
+
+def test_everything_that_comes_too_late_is_one_cause():
+    late = failure(FailureClass.TRANSIENT)
+    assert "deadline:r" == cause_of("r", DeadLetterKind.DEADLINE, late, "api", "OPEN")
+
+
+# --- What may go out ------------------------------------------------------------------------------------------------
+
+
+def page(number: int, severity: str = "normal", **columns) -> Outgoing:
+    return Outgoing(number, severity, columns.pop("count", 1), columns.pop("state", "open"), **columns)
+
+
+def test_a_first_page_goes_out_at_once():
+    assert Plan(single=(1,)) == plan_sending([page(1)], [], None, NOW)
+
+
+def test_the_most_urgent_goes_first():
+    pages = [page(1), page(2, "high"), page(3, "critical"), page(4, "high")]
+    assert (3, 2, 4, 1) == plan_sending(pages, [], None, NOW).single
+
+
+def test_what_exceeds_the_storm_cap_waits_for_one_digest():
+    pages = [page(number) for number in range(1, 41)]
+    first = plan_sending(pages, [], None, NOW)
+    assert tuple(range(1, STORM_PAGES + 1)) == first.single
+
+    sent = [NOW] * STORM_PAGES
+    told = [page(number, sent_at=NOW, told_count=1) for number in range(1, STORM_PAGES + 1)]
+    rest = pages[STORM_PAGES:]
+    waiting = plan_sending([*told, *rest], sent, None, NOW + SECOND)
+    assert ((), (), NOW + STORM_WINDOW_US) == (waiting.single, waiting.digest, waiting.look_again_at)
+
+
+def test_the_digest_comes_when_the_window_is_over_and_once_a_window():
+    """A storm that goes on: room for ten again, the rest in the digest; and no second digest soon."""
+    later = NOW + STORM_WINDOW_US
+    grown = [page(1, sent_at=NOW, told_count=1, count=48)]
+    assert ((), (1,)) == _sent(plan_sending(grown, [NOW], None, later))
+    again = [page(1, sent_at=NOW, told_count=48, count=49)]
+    plan = plan_sending(again, [], later, later + SECOND)
+    assert ((), ()) == _sent(plan)
+    assert later + STORM_WINDOW_US == plan.look_again_at
+
+
+def _sent(plan: Plan) -> tuple:
+    return plan.single, plan.digest
+
+
+def test_what_was_folded_is_told_in_the_digest_and_not_before():
+    grown = [page(1, sent_at=NOW, told_count=1, count=1247)]
+    plan = plan_sending(grown, [NOW], None, NOW + SECOND)
+    assert Plan(look_again_at=NOW + STORM_WINDOW_US) == plan
+
+
+def test_an_acknowledged_page_is_silent_also_when_it_grows():
+    assert Plan() == plan_sending([page(1, state="acked", count=9), page(2, state="acked")], [], None, NOW)
+
+
+def test_a_snoozed_page_waits_for_its_instant():
+    snoozed = [page(1, state="snoozed", snoozed_until=NOW + 60 * SECOND)]
+    assert Plan(look_again_at=NOW + 60 * SECOND) == plan_sending(snoozed, [], None, NOW)
+
+
+def test_growth_that_was_told_an_hour_ago_is_due_after_a_restart():
+    assert (1,) == plan_sending(
+        [page(1, sent_at=NOW - 6 * STORM_WINDOW_US, told_count=1, count=5)], [], None, NOW
+    ).digest
+
+
+# --- Senders as a flow declares them --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sender", "options"),
+    [
+        ("command", {"line": "mail ops"}),
+        ("command", {"argv": ["mail", "ops"], "timeout": 3}),
+        ("webhook", {"url": "https://hooks.example/x", "headers": {"A": "b"}}),
+        ("apprise", {"url": "slack://token"}),
+        ("bell", {}),
+    ],
+)
+def test_a_sender_that_can_send_is_taken(sender, options):
+    check_sender(sender, options)
+
+
+@pytest.mark.parametrize(
+    ("sender", "options", "why"),
+    [
+        ("pager", {}, "no sender"),
+        ("command", {}, "argv or line"),
+        ("command", {"line": "x", "argv": ["x"]}, "argv or line"),
+        ("command", {"argv": "mail ops"}, "list of texts"),
+        ("command", {"line": " "}, "not empty"),
+        ("webhook", {"url": "file:///etc/passwd"}, "https://"),
+        ("bell", {"url": "x"}, "not told 'url'"),
+    ],
+)
+def test_a_sender_that_never_could_is_refused_with_the_reason(sender, options, why):
+    with pytest.raises(ValueError, match=why):
+        check_sender(sender, options)

@@ -1,0 +1,259 @@
+"""One page per cause and episode, written with the change that causes it (SPEC 4.13)."""
+
+import json
+import shlex
+
+import pytest
+from redrive.engine.core.fold import RunFold
+from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
+from redrive.engine.core.paging import EPISODE_SILENCE_US
+from redrive.engine.core.policy import RetryPolicy
+from redrive.engine.core.spec import TaskSpec
+from redrive.engine.core.states import DeadLetterKind
+from redrive.engine.store import claims, pages, runs
+from redrive.engine.store.claims import Claim, ClaimOrder
+from redrive.engine.store.settle import settle
+
+from .conftest import RUN, SECOND, START, StateFile
+
+SPEC = {"retry": RetryPolicy(max_attempts=1), "timeout": 30.0}
+
+
+def blip(loose: str = "cause-1") -> Outcome:
+    return failed(FailureClass.TRANSIENT, loose)
+
+
+def failed(failure_class: FailureClass, loose: str = "cause-1", diagnostic: str | None = None) -> Outcome:
+    mark = Fingerprint(f"strict-{loose}", loose, explain="Boom settle.py:87 in settle")
+    return Outcome(OutcomeKind.ERROR, Failure("Boom", "boom", failure_class, mark, diagnostic=diagnostic))
+
+
+SUCCESS = Outcome(OutcomeKind.SUCCESS)
+
+
+def end(state_file: StateFile, name: str, outcome: Outcome, **spec) -> None:
+    """Run a task once, to this outcome."""
+    generation = state_file.column(name, "generation")
+    state_file.write(lambda j: runs.promote(j, RUN, [name]))
+    attempt = state_file.claim(name, f"token-{name}-{generation}")
+    assert attempt, f"{name} is {state_file.column(name, 'state')}"
+    claim = Claim(RUN, name, attempt, generation, f"token-{name}-{generation}")
+    task = TaskSpec(name, **{**SPEC, **spec})
+    state_file.write(lambda j: settle(j, claim, task, outcome, lambda low, high: low))
+
+
+def table(state_file: StateFile, columns: str = "cause, episode, count, state") -> list[tuple]:
+    return state_file.connection.execute(f"SELECT {columns} FROM page ORDER BY id").fetchall()
+
+
+def told(state_file: StateFile) -> list[str]:
+    return [event.data["what"] for event in state_file.told if event.kind == "page"]
+
+
+@pytest.fixture
+def siblings(state_file: StateFile) -> StateFile:
+    """Four tasks side by side, one below the first."""
+    state_file.create({"a": "", "b": "", "c": "", "d": "", "below": "a", "far_below": "below"})
+    return state_file
+
+
+def test_a_thousand_failures_of_one_cause_are_one_page_with_a_counter(siblings):
+    """000.29, 003.43."""
+    for name in "abcd":
+        end(siblings, name, blip())
+    assert [("cause-1", 1, 4, "open")] == table(siblings)
+    assert ["opened", "folded", "folded", "folded"] == told(siblings)
+
+
+def test_two_causes_are_two_pages(siblings):
+    end(siblings, "a", blip("one"))
+    end(siblings, "b", blip("two"))
+    assert [("one", 1, 1, "open"), ("two", 1, 1, "open")] == table(siblings)
+
+
+def test_the_page_belongs_to_the_transaction_of_the_failure(siblings):
+    """SPEC 4.13: no failure without its page, and no page without its failure."""
+    siblings.write(lambda j: runs.promote(j, RUN, ["a"]))
+    claim = Claim(RUN, "a", siblings.claim("a"), 0, "token")
+    with pytest.raises(ZeroDivisionError):
+        siblings.write(lambda j: (settle(j, claim, TaskSpec("a", **SPEC), blip(), lambda low, high: low), 1 / 0))
+    assert ("RUNNING", []) == (siblings.column("a", "state"), table(siblings))
+
+
+def test_a_page_says_what_the_on_call_must_know(siblings):
+    """000.03, 004.09, 4.13: mode, diagnostic, what changed, what is held, the command."""
+    end(siblings, "a", failed(FailureClass.PERMANENT, diagnostic="scope 'invoices:read' is missing"), owner="billing")
+    ((severity, title, text),) = table(siblings, "severity, title, body")
+    body = json.loads(text)
+    assert ("high", "permanent on a") == (severity, title)
+    assert "scope 'invoices:read' is missing" == body["diagnostic"]
+    assert ("permanent", "permanent", "billing", 2) == (body["kind"], body["class"], body["owner"], body["held"])
+    assert shlex.split(body["command"])[:4] == ["redrive", "requeue", "--state", str(siblings.path)]
+    assert "a" == shlex.split(body["command"])[-1]
+
+
+def test_what_changed_between_the_attempts_is_in_the_page(siblings):
+    """SPEC part 4, 1; 004.36."""
+    poisoned = failed(FailureClass.UNCLASSIFIED)
+    retrying = {"retry": RetryPolicy(max_attempts=5, base=0, cap=0)}
+    end(siblings, "a", poisoned, **retrying)
+    siblings.write(lambda j: runs.wake(j, RUN, ["a"]))
+    end(siblings, "a", poisoned, **retrying)
+    ((text,),) = table(siblings, "body")
+    assert ([], "poisoned") == (json.loads(text)["changed"], json.loads(text)["mode"])
+
+
+def test_a_task_name_cannot_break_out_of_the_command(state_file):
+    name = "a; rm -rf ~ 'x'\n\x1b[2J"
+    state_file.create({name: ""})
+    end(state_file, name, blip())
+    ((text,),) = table(state_file, "body")
+    command = json.loads(text)["command"]
+    assert command.isprintable()
+    assert "a; rm -rf ~ 'x'  [2J" == shlex.split(command)[-1]
+
+
+# --- Episodes -------------------------------------------------------------------------------------------------------
+
+
+def test_the_success_of_the_same_task_resolves_its_page(siblings):
+    end(siblings, "a", blip())
+    siblings.act("requeue", "a")
+    assert [("cause-1", 1, 1, "open")] == table(siblings)
+    end(siblings, "a", SUCCESS)
+    assert [("cause-1", 1, 1, "resolved")] == table(siblings)
+
+
+def test_a_page_is_over_only_with_the_last_of_its_tasks(siblings):
+    for name in "abc":
+        end(siblings, name, blip())
+    siblings.act("requeue", "a")
+    end(siblings, "a", SUCCESS)
+    siblings.act("skip", "b")
+    assert "open" == table(siblings, "state")[0][0]
+    siblings.act("skip", "c")
+    assert "resolved" == table(siblings, "state")[0][0]
+
+
+def test_a_requeue_re_arms_and_the_next_failure_is_a_new_episode(siblings):
+    end(siblings, "a", blip())
+    siblings.act("ack", "a")
+    siblings.act("requeue", "a")
+    end(siblings, "a", blip())
+    assert [("cause-1", 1, 1, "resolved"), ("cause-1", 2, 1, "open")] == table(siblings)
+    assert "rearmed" in told(siblings)
+
+
+def test_what_still_waits_goes_over_to_the_new_episode(siblings):
+    for name in "abc":
+        end(siblings, name, blip())
+    siblings.act("requeue", "a")
+    end(siblings, "a", blip())
+    siblings.act("skip", "a", "b")
+    assert "open" == table(siblings, "state")[1][0]
+    siblings.act("skip", "c")
+    assert "resolved" == table(siblings, "state")[1][0]
+
+
+def test_a_failure_after_a_long_silence_is_a_new_episode(siblings):
+    """Three nights running: each night pages, although nobody answered the night before."""
+    end(siblings, "a", blip())
+    siblings.now += EPISODE_SILENCE_US - SECOND
+    end(siblings, "b", blip())
+    assert 1 == len(table(siblings))
+    siblings.now += EPISODE_SILENCE_US + SECOND
+    end(siblings, "c", blip())
+    assert [1, 2] == [episode for (episode,) in table(siblings, "episode")]
+
+
+def test_a_failure_of_a_page_that_was_acknowledged_only_counts(siblings):
+    end(siblings, "a", blip())
+    siblings.act("ack", "a")
+    end(siblings, "b", blip())
+    assert [("cause-1", 1, 2, "acked")] == table(siblings)
+
+
+# --- Downstreams ----------------------------------------------------------------------------------------------------
+
+
+def open_breaker(state_file: StateFile, downstream: str) -> None:
+    state_file.connection.execute(
+        "INSERT INTO breaker (downstream, state, changed_at) VALUES (?, 'OPEN', ?)", (downstream, START)
+    )
+
+
+def test_failures_against_an_open_downstream_are_its_page_whatever_they_look_like(siblings):
+    end(siblings, "a", blip("before"), downstream="api")
+    open_breaker(siblings, "api")
+    end(siblings, "b", blip("one"), downstream="api")
+    end(siblings, "c", blip("two"), downstream="api")
+    assert [("before", 1), ("downstream:api", 2)] == table(siblings, "cause, count")
+
+
+@pytest.mark.parametrize(("how", "state"), [("fail", "FAILED"), ("dead_letter", "DEAD_LETTER")])
+def test_tasks_that_were_turned_away_share_the_page_of_their_downstream(siblings, how, state):
+    """000.51: the document's first reading, FAIL immediately."""
+    for name in "bcd":
+        order = ClaimOrder(name, 0, TaskSpec(name, downstream="api", **SPEC))
+        siblings.write(lambda j, order=order: claims.turn_away(j, RUN, order, how))
+    assert {state} == {siblings.column(name, "state") for name in "bcd"}
+    assert [("downstream:api", 1, 3, "open")] == table(siblings)
+
+
+# --- What the fold makes of it --------------------------------------------------------------------------------------
+
+
+def test_what_happens_to_a_page_changes_nothing_in_its_task(siblings):
+    """The fold reads every event: "acked" is the state of the page and never the task's."""
+    before = siblings.fold()
+    siblings.told.clear()
+    end(siblings, "a", blip())
+    siblings.act("ack", "a")
+    siblings.act("snooze", "a", seconds=60)
+    fold = RunFold(before.run, before.tasks, before.parents, before.children, before.seq)
+    for event in siblings.told:
+        fold.apply(event)
+    assert "FAILED" == fold.tasks["a"].state
+    assert siblings.fold().tasks == fold.tasks
+
+
+# --- The outbox -----------------------------------------------------------------------------------------------------
+
+
+def test_the_outbox_holds_what_is_open_and_what_sleeps(siblings):
+    for name in "abcd":
+        end(siblings, name, blip(name))
+    siblings.act("ack", "b")
+    siblings.act("snooze", "c", seconds=60)
+    siblings.act("skip", "d")
+    found = siblings.write(lambda j: pages.read_outbox(j, RUN))
+    assert [(1, "open"), (3, "snoozed")] == [(page.id, page.state) for page in found]
+
+
+def test_a_snooze_that_is_over_pages_once_more(siblings):
+    end(siblings, "a", blip())
+    siblings.write(lambda j: pages.write_sent(j, {1: 1}, "page"))
+    siblings.act("snooze", "a", seconds=60)
+    siblings.now += 61 * SECOND
+    (found,) = siblings.write(lambda j: pages.read_outbox(j, RUN))
+    assert ("open", None) == (found.state, found.sent_at)
+
+
+def test_what_another_run_left_unsent_goes_out_for_a_day_and_not_later(siblings):
+    end(siblings, "a", blip())
+    assert 1 == len(siblings.write(lambda j: pages.read_outbox(j, "another-run")))
+    siblings.now += pages.STALE_AFTER_US + SECOND
+    assert [] == siblings.write(lambda j: pages.read_outbox(j, "another-run"))
+
+
+def test_the_key_names_cause_and_episode(siblings):
+    end(siblings, "a", blip())
+    (message,) = siblings.write(lambda j: pages.read_messages(j.connection, [1]))
+    assert "cause-1/1" == message["key"]
+
+
+def test_a_lost_task_pages_for_its_run(siblings):
+    lost = Outcome(OutcomeKind.LOST)
+    end(siblings, "a", lost, idempotent=False)
+    assert DeadLetterKind.INDETERMINATE == siblings.column("a", "dead_letter_kind")
+    assert [(f"run:{RUN}", "high")] == table(siblings, "cause, severity")
