@@ -33,8 +33,8 @@ def _update_task(columns: Tuple[str, ...], token: bool) -> str:
     return sql
 
 
-def _json(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+#: Made once: ``json.dumps`` with settings makes an encoder for each event.
+_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 class Journal(object):

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from ..errors import StorageError
+from ..errors import RedriveError, StorageError
 from .database import primary_code
 
 T = TypeVar("T")
@@ -77,7 +77,7 @@ class FlushLimits:
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> FlushLimits:
         """Read the knobs of document 002: REDRIVE_SIGNAL_SEND_RETRIES, ..., or under their first names, DIGITALKIN_...
 
-        Its flush interval has no counterpart: waiting for company only ever added latency. Raises ValueError.
+        Its flush interval has no counterpart: waiting for company only ever added latency. Raises RedriveError.
         """
         default = cls()
         milliseconds = _knob(environment, "SIGNAL_SEND_BACKOFF_MS", default.backoff_seconds * 1000)
@@ -98,7 +98,7 @@ def _knob(environment: Mapping[str, str], name: str, default: float) -> float:
             except ValueError:
                 value = -1.0
             if not 0 <= value < float("inf"):
-                raise ValueError(f"{prefix}{name} is a number from 0 up, not {text!r}")
+                raise RedriveError(f"{prefix}{name} is a number from 0 up, not {text!r}")
             return value
     return default
 

@@ -366,6 +366,10 @@ _ACTS: Dict[str, Callable[[Work], Dict[str, Any]]] = {
 
 
 def _malformed(command: Dict[str, Any]) -> Optional[str]:
+    try:
+        json.dumps(command, ensure_ascii=False).encode("utf-8")
+    except (TypeError, ValueError):
+        return "a command is text that can be stored: no lone surrogates, no objects"
     if command.get("act") not in _ACTS:
         return "there is no act {!r}".format(command.get("act"))
     if not command.get("id") or not command.get("actor"):

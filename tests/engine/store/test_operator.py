@@ -383,6 +383,7 @@ def test_selection_is_by_either_fingerprint_or_by_state(state_file: StateFile) -
         ({"reason": "  "}, "say why"),
         ({"targets": [["a", "FAILED"]]}, "a target is"),
         ({"targets": [["a", "FAILED", "x"]]}, "a target is"),
+        ({"reason": "\ud800"}, "no lone surrogates"),
     ],
 )
 def test_an_ill_formed_command_is_refused_without_a_trace(

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from redrive.engine.core.events import Event
-from redrive.engine.errors import CorruptFileError, StorageError
+from redrive.engine.errors import CorruptFileError, RedriveError, StorageError
 from redrive.engine.store import database
 from redrive.engine.store.journal import Journal
 from redrive.engine.store.layers import FlushLimits, QueryLimits, exec_query
@@ -286,7 +286,7 @@ def test_the_knobs_of_the_document_are_read_under_both_names() -> None:
     )
     assert (limits.retries, limits.backoff_seconds, limits.elapsed_seconds, limits.batch) == (5, 0.05, 60.0, 50)
     assert FlushLimits.from_environment({}) == FlushLimits()
-    with pytest.raises(ValueError, match="REDRIVE_GRPC_TIMEOUT"):
+    with pytest.raises(RedriveError, match="REDRIVE_GRPC_TIMEOUT"):
         FlushLimits.from_environment({"REDRIVE_GRPC_TIMEOUT": "soon"})
 
 
