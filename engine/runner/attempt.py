@@ -71,7 +71,7 @@ class RunningAttempt(Protocol):
         """Where it stands now, as text; empty when it does not answer within 100 ms."""
 
     def pause_output(self) -> None:
-        """Stop reading its output: it waits once its pipe is full."""
+        """Stop reading what it says: it waits once a pipe is full."""
 
     def resume_output(self) -> None:
         """Read again."""
@@ -236,12 +236,14 @@ class Attempt(ABC):
         self._listener.ended(outcome)
 
     def pause_output(self) -> None:
-        """Stop reading its output: it waits once its pipe is full."""
+        """Stop reading what it says: it waits once a pipe is full. Its result is looked for at its deadline and end."""
         self._output.pause()
+        self._results.pause()
 
     def resume_output(self) -> None:
         """Read again."""
         self._output.resume()
+        self._results.resume()
 
 
 class ProcessAttempt(Attempt):
@@ -271,7 +273,8 @@ class ProcessAttempt(Attempt):
         """Where it stands: frames of all its threads, or for a command its processes."""
         if self.order.spec.kind == "command":
             return "\n".join(_process_lines(self.pid))
-        return await self._stack_pipe.collect(lambda: process.signal_process(self._pidfd, process.STACK_SIGNAL))
+        dump = await self._stack_pipe.collect(lambda: process.signal_process(self._pidfd, process.STACK_SIGNAL))
+        return stack.without_engine(dump)
 
     async def _climb(self, reason: str) -> None:
         dump = await self.dump_stack()
@@ -322,7 +325,7 @@ class ProcessAttempt(Attempt):
         for pipe in (self._results, self._output, self._stack_pipe.pipe):
             pipe.drain()
         if exited.signal is not None and not self._stack:
-            self._stack = self._stack_pipe.text()  # a crash wrote where it happened
+            self._stack = stack.without_engine(self._stack_pipe.text())  # a crash wrote where it happened
         if exited.swept:
             self._listener.step(EventKind.ATTEMPT_SWEPT, {"pids": exited.swept, "survivors": exited.survivors})
         killed = exited.signal == signal.SIGKILL and self._forced is Force.NONE and not self._late_exit

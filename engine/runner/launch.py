@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -76,6 +77,7 @@ def _become_zygote(control: socket.socket, output: int, flow: Loaded, environmen
     """Never returns into the calling program, whatever happens."""
     try:
         os.setsid()
+        signal.set_wakeup_fd(-1)
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
         os.dup2(output, 1)

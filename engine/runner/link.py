@@ -9,6 +9,8 @@ from array import array
 from collections import deque
 from collections.abc import Callable
 
+import msgspec
+
 from . import protocol
 
 RECEIVE_BYTES = 64 * 1024
@@ -64,7 +66,7 @@ class FrameLink:
                 if self.is_closed:
                     return
                 self._on_payload(payload)
-        except protocol.ProtocolError:
+        except (protocol.ProtocolError, msgspec.DecodeError):
             self.close()
 
     def take_fds(self, count: int) -> list[int]:

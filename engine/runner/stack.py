@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 
-from ..core.fingerprint import innermost_of_stack
+from ..core.fingerprint import innermost_of_stack, is_engine_path
 
 _HEAD = re.compile(r"^(?:Current thread|Thread) 0x(?P<ident>[0-9a-fA-F]+)", re.MULTILINE)
+_FRAME = re.compile(r'^\s+File "(?P<path>.*)", line \d+ in ')
 
 
 def where(dump: str, project_root: str | None) -> str | None:
@@ -19,6 +20,18 @@ def where(dump: str, project_root: str | None) -> str | None:
     if project_root is not None and path.startswith(project_root + os.sep):
         path = path[len(project_root) + 1 :]
     return f"{path}:{frame.line} in {frame.function}"
+
+
+def without_engine(dump: str) -> str:
+    """The dump without the frames through which the engine called the task, unless there are no others."""
+    lines = dump.splitlines()
+    own = [line for line in lines if not _is_of_the_engine(line)]
+    return dump if not any(map(_FRAME.match, own)) else "\n".join(own) + "\n"
+
+
+def _is_of_the_engine(line: str) -> bool:
+    frame = _FRAME.match(line)
+    return frame is not None and (frame["path"] == "<frozen runpy>" or is_engine_path(frame["path"]))
 
 
 def of_thread(dump: str, ident: int) -> str:

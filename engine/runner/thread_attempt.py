@@ -56,7 +56,7 @@ class ThreadAttempt(Attempt):
     async def dump_stack(self) -> str:
         """Where its thread stands."""
         dump = await self._host.dump_stacks()
-        return dump if self._ident is None else stack.of_thread(dump, self._ident)
+        return stack.without_engine(dump if self._ident is None else stack.of_thread(dump, self._ident))
 
     async def _climb(self, reason: str) -> None:
         dump = await self.dump_stack()

@@ -20,6 +20,7 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -261,25 +262,35 @@ def _kill_everything(seconds: float) -> None:
 # --- Entry ------------------------------------------------------------------------------------------------------------
 
 
-def serve(control: socket.socket, load: Loader) -> None:
-    """Open the flow that the first frame names, then fork attempts until the executor is gone."""
-    process.adopt_orphans()
-    signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
-    reader = protocol.FrameReader(protocol.CONTROL_LIMIT)
+def serve(control: socket.socket, load: Loader) -> NoReturn:
+    """Open the flow that the first frame names, fork attempts until the executor is gone, and end.
+
+    The process ends here and not in the interpreter, which would wait for threads that the import left behind.
+    """
     try:
-        request = _first_frame(control, reader)
-        imported = open_flow(request, load)
-        if isinstance(imported, protocol.OpenFailed):
-            control.sendall(protocol.encode(imported))
-            return
-        _take_signals(imported.facts)
-        zygote = _Zygote(control, imported.facts, reader)
-        control.sendall(protocol.encode(imported.answer))
-        zygote.run()
+        process.adopt_orphans()
+        signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
+        _serve(control, load)
     except (_ExecutorGone, BrokenPipeError, ConnectionResetError):
         pass  # nobody to tell
+    except BaseException:
+        traceback.print_exc()
     finally:
         _kill_everything(END_SECONDS)
+        sys.stdout.flush()
+        os._exit(0)
+
+
+def _serve(control: socket.socket, load: Loader) -> None:
+    reader = protocol.FrameReader(protocol.CONTROL_LIMIT)
+    imported = open_flow(_first_frame(control, reader), load)
+    if isinstance(imported, protocol.OpenFailed):
+        control.sendall(protocol.encode(imported))
+        return
+    _take_signals(imported.facts)
+    zygote = _Zygote(control, imported.facts, reader)
+    control.sendall(protocol.encode(imported.answer))
+    zygote.run()
 
 
 def _take_signals(facts: FlowFacts) -> None:

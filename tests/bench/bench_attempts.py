@@ -11,13 +11,11 @@ import asyncio
 import statistics
 import tempfile
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from redrive.engine.core.outcome import Outcome, OutcomeKind
 from redrive.engine.core.spec import TaskSpec
-from redrive.engine.runner.attempt import AttemptOrder
+from redrive.engine.runner.attempt import AttemptListener, AttemptOrder
 from redrive.engine.runner.zygote_client import Runner
 
 FLOW = """
@@ -34,23 +32,11 @@ flow.command("shell", "exit 0")
 """
 
 
-class Waiter:
+class Waiter(AttemptListener):
     """A listener that only waits for the end."""
 
     def __init__(self) -> None:
         self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-
-    def started(self, pid: int, start_ticks: int | None) -> None: ...
-
-    def output(self, data: bytes) -> None: ...
-
-    def progress(self, done: int, total: int | None) -> None: ...
-
-    def retried(self, data: Mapping[str, Any]) -> None: ...
-
-    def quarantined(self, row: Mapping[str, Any]) -> None: ...
-
-    def step(self, kind: str, data: Mapping[str, Any]) -> None: ...
 
     def ended(self, outcome: Outcome) -> None:
         self.outcome.set_result(outcome)

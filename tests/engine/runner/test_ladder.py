@@ -98,6 +98,7 @@ async def test_every_way_to_hang_is_ended_in_time_and_shows_its_line(bench: Any,
     assert ("sigkill" in recorder.kinds) == (way in NEEDS_SIGKILL)
     assert recorder.data_of("stack")["where"] == f"flow_under_test.py:{bench.line_of(way)} in {way}"
     assert f", line {bench.line_of(way)} in {way}" in outcome.usage["stack"]
+    assert "engine/runner" not in outcome.usage["stack"]
 
 
 async def test_two_hangs_at_one_place_have_one_fingerprint(bench: Any) -> None:

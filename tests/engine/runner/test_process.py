@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from redrive.engine.runner import process, stack
+from redrive.engine.runner import call, process, stack
 
 
 @contextmanager
@@ -144,6 +144,13 @@ def test_where_names_the_innermost_line_relative_to_the_project() -> None:
     assert stack.where(DUMP, "/home/ana/flow") == "sub/load.py:9 in hang"
     assert stack.where(DUMP, None) == "/home/ana/flow/sub/load.py:9 in hang"
     assert stack.where("", None) is None
+
+
+def test_frames_of_the_engine_are_left_out_of_what_a_person_reads() -> None:
+    engine = f'  File "{call.__file__}", line 89 in call\n  File "<frozen runpy>", line 88 in _run_code\n'
+    assert stack.without_engine(DUMP + engine) == DUMP
+    assert stack.without_engine(engine) == engine  # it hangs in the engine itself
+    assert stack.without_engine("") == ""
 
 
 def test_a_thread_is_cut_out_of_the_dump_of_all() -> None:
