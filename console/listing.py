@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
+from typing import Any, cast
 
 import click
 import msgspec
@@ -118,12 +119,13 @@ def show_events(target: str, run_id: str | None, as_json: bool, *, follow: bool,
     async def use(session: Session) -> int:
         fold = await session.snapshot(run_id) if run_id is not None or not follow else None
         until = None if follow else fold.seq if fold is not None else None
-        async for batch in session.events(since):
-            for event in batch:
-                if run_id is None or event.run_id == run_id:
-                    _print_event(event, as_json)
-            if until is not None and (not batch or batch[-1].seq >= until):
-                break
+        async with aclosing(cast("AsyncGenerator[Sequence[Event]]", session.events(since))) as batches:
+            async for batch in batches:
+                for event in batch:
+                    if run_id is None or event.run_id == run_id:
+                        _print_event(event, as_json)
+                if until is not None and (not batch or batch[-1].seq >= until):
+                    break
         return 0
 
     return with_session(target, use, **door)

@@ -1,0 +1,188 @@
+"""The door to a state file on this machine, whoever writes it: an executor that lives, or nobody any more."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from dataclasses import asdict
+from typing import Any, TypeVar, cast
+
+from ...engine import client
+from ...engine.core.events import Event
+from ...engine.core.fold import RunFold
+from ...engine.errors import RefusedError, StateFileError
+from ...engine.store import database, lists, lock, logs, runs, tail
+from .people import me, others
+from .session import Answer, AttemptText, Command, Link, LogChunk, RunSummary, SessionStatus
+
+BEAT_SECONDS = 1.0  # an empty batch so often: the ages on the screen are due again
+LOOK_SECONDS = 1.0  # between two looks at the lock: a look takes it for an instant
+
+Result = TypeVar("Result")
+
+
+class FileSession:
+    """Made by ``open``. Reading happens in threads: a slow disk holds up no screen."""
+
+    def __init__(self, path: str, actor: str, read_only: bool) -> None:
+        self._path = path
+        self._actor = actor
+        self._told_read_only = "opened read-only" if read_only else None
+        self._attendance = None if read_only else client.Attendance(path, actor)
+        self._watched: int | None = None
+        self._alive = False
+        self._looked_at = 0.0
+        self._gone_at: int | None = None
+        self._closed = False
+
+    @classmethod
+    async def open(cls, path: str, *, actor: str | None = None, read_only: bool = False) -> FileSession:
+        """Look whether the file can be read. Raises StateFileError or one of its kinds."""
+        session = cls(os.path.abspath(path), actor or me(), read_only)
+        await session._read(runs.latest_run_id)
+        session._attend()
+        return session
+
+    @property
+    def address(self) -> str:
+        """The file."""
+        return self._path
+
+    @property
+    def status(self) -> SessionStatus:
+        """As of now; cheap."""
+        self._look()
+        seen_at = client.heartbeat_at(self._path)
+        age_seconds = None if seen_at is None else max(0.0, time.time() - seen_at / 1e6)
+        present = self._attendance.names if self._attendance is not None else ()
+        return SessionStatus(
+            link=Link.CLOSED if self._closed else Link.LIVE,
+            executor_alive=self._alive,
+            heartbeat_age_seconds=age_seconds if self._alive else None,
+            executor_gone_at=None if self._alive else seen_at,
+            read_only=self._told_read_only or client.why_read_only(self._path),
+            others=others(present, self._actor),
+        )
+
+    async def close(self) -> None:
+        """Leave. The run goes on."""
+        self._closed = True
+        if self._attendance is not None:
+            self._unwatch()
+            self._attendance.leave()
+
+    # --- What people ask -------------------------------------------------------------------------------------------
+
+    async def runs(self) -> Sequence[RunSummary]:
+        """Every run of the file, latest first."""
+        found = await self._read(runs.list_runs)
+        return [RunSummary(one.run, one.counts, one.counts.get("DEAD_LETTER", 0)) for one in found]
+
+    async def snapshot(self, run_id: str | None = None, patience_seconds: float | None = None) -> RunFold:
+        """A run, by default the latest, as of ``fold.seq``."""
+
+        def load(connection: sqlite3.Connection) -> RunFold:
+            wanted = run_id if run_id is not None else runs.latest_run_id(connection)
+            if wanted is None:
+                raise RefusedError(f"no run has been recorded in {self._path} yet")
+            return runs.load_fold(connection, wanted)
+
+        return await self._read(load)
+
+    async def events(self, since: int) -> AsyncIterator[Sequence[Event]]:
+        """Batches of what came after ``since``; an empty one each second. See ``Session``."""
+        batches = tail.follow(self._path, since)
+        pending: asyncio.Task[list[Event]] | None = None
+        try:
+            while True:
+                pending = pending or asyncio.ensure_future(_next(batches))
+                done, _ = await asyncio.wait({pending}, timeout=BEAT_SECONDS)
+                self._attend()
+                if not done:
+                    yield []
+                    continue
+                batch, pending = pending.result(), None
+                yield batch
+        finally:
+            if pending is not None:
+                pending.cancel()
+                await asyncio.wait({pending})
+            await cast("AsyncGenerator[list[Event]]", batches).aclose()
+
+    async def send(self, command: Command) -> Answer:
+        """Ask for an act: of the executor, or with none alive by the same rules under its lock."""
+        refused = self.status.read_only
+        if refused is not None:
+            raise StateFileError(f"read-only: {refused}")
+        said = await client.send(self._path, asdict(command))
+        results = tuple((str(task), str(word), str(sentence)) for task, word, sentence in said.get("results", ()))
+        return Answer(bool(said["ok"]), str(said["message"]), results)
+
+    async def attempt_text(self, run_id: str, task: str, attempt: int) -> AttemptText:
+        """Traceback, stack and diagnostic of one attempt."""
+        return AttemptText(*await self._read(lambda connection: logs.attempt_text(connection, run_id, task, attempt)))
+
+    async def log(self, run_id: str, task: str, attempt: int, after: int = 0, limit: int = 500) -> Sequence[LogChunk]:
+        """A window of its output; see ``Session``."""
+        pieces = await self._read(lambda connection: logs.read(connection, run_id, task, attempt, after, limit))
+        return [LogChunk(piece.id, piece.at, piece.text) for piece in pieces]
+
+    async def query(self, what: str, **options: Any) -> Any:
+        """Lists beside a run; see ``Session``."""
+        return await self._read(lambda connection: lists.query(connection, what, options))
+
+    async def _read(self, use: Callable[[sqlite3.Connection], Result]) -> Result:
+        def read() -> Result:
+            connection = database.open_for_reading(self._path)
+            try:
+                return use(connection)
+            finally:
+                connection.close()
+
+        return await asyncio.to_thread(read)
+
+    # --- Who else is there -----------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if self._looked_at and now - self._looked_at < LOOK_SECONDS:
+            return
+        self._looked_at = now
+        self._alive = lock.probe(self._path) is not None
+
+    def _attend(self) -> None:
+        """Be seen by the others who are attached, and see them."""
+        if self._attendance is None or self._closed:
+            return
+        self._attendance.greet()
+        self._watch()
+
+    def _watch(self) -> None:
+        assert self._attendance is not None
+        descriptor = self._attendance.descriptor
+        if descriptor != self._watched:
+            self._unwatch()
+            if descriptor is not None:
+                asyncio.get_running_loop().add_reader(descriptor, self._hear)
+            self._watched = descriptor
+
+    def _hear(self) -> None:
+        assert self._attendance is not None
+        descriptor = self._attendance.descriptor
+        if descriptor is not None:
+            asyncio.get_running_loop().remove_reader(descriptor)
+            self._watched = None
+        self._attendance.hear()
+        self._watch()
+
+    def _unwatch(self) -> None:
+        if self._watched is not None:
+            asyncio.get_running_loop().remove_reader(self._watched)
+            self._watched = None
+
+
+async def _next(batches: AsyncIterator[list[Event]]) -> list[Event]:
+    return await anext(batches)
