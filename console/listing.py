@@ -53,16 +53,20 @@ def _run_row(summary: RunSummary) -> tuple[str, ...]:
 
 def show_tasks(target: str, run_id: str | None, as_json: bool, **door: Door) -> int:
     """One line a task, in the order of the flow."""
-    fold = _fold(target, run_id, door)
+    print_tasks(_fold(target, run_id, door), as_json)
+    return 0
+
+
+def print_tasks(fold: RunFold, as_json: bool) -> None:
+    """The tasks of a run as it stands in ``fold``."""
     rows = sorted(fold.tasks.values(), key=lambda row: row.position)
     if as_json:
         for row in rows:
             _json(task_value(row, fold))
-        return 0
+        return
     lines = [("TASK", "STATE", "ATTEMPT", "NOTE")]
     lines += [(row.name, str(row.state), f"{row.attempt}/{row.max_attempts}", _note(row)) for row in rows]
-    table(lines)
-    return 0
+    _table(lines)
 
 
 def task_value(row: TaskRow, fold: RunFold) -> dict[str, Any]:
