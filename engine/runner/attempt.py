@@ -21,6 +21,7 @@ from ..core.events import EventKind
 from ..core.outcome import Outcome
 from . import process, protocol, stack
 from .endings import Evidence, Force, lost, outcome_of
+from .listener import AttemptListener
 from .oom import OutOfMemoryWatch
 from .pipes import Pipe, StackPipe
 from .protocol import AttemptOrder
@@ -29,31 +30,6 @@ __all__ = ["Attempt", "AttemptListener", "AttemptOrder", "ProcessAttempt", "Runn
 
 TAIL_BYTES = 4096
 PROCESSES_TOLD = 50
-
-
-class AttemptListener(Protocol):
-    """Hears of one attempt, in the event loop and in order. After ``ended`` nothing follows."""
-
-    def started(self, pid: int, start_ticks: int | None) -> None:
-        """Its process exists."""
-
-    def output(self, data: bytes) -> None:
-        """It wrote to stdout or stderr. Call ``pause_output`` on the attempt when this comes too fast."""
-
-    def progress(self, done: int, total: int | None) -> None:
-        """It reported how far it is; the same numbers again mean only that it is alive."""
-
-    def retried(self, data: Mapping[str, Any]) -> None:
-        """Its own code retried something."""
-
-    def quarantined(self, row: Mapping[str, Any]) -> None:
-        """It set a row aside: row_key, payload, error, fingerprint. Provisional until it succeeds."""
-
-    def step(self, kind: str, data: Mapping[str, Any]) -> None:
-        """One rung of the ladder; ``kind`` is one of EventKind.ATTEMPT_*."""
-
-    def ended(self, outcome: Outcome) -> None:
-        """It is over, and none of its processes lives."""
 
 
 class RunningAttempt(Protocol):

@@ -16,7 +16,8 @@ from typing import Any
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.spec import FlowSpec, TaskSpec
 from . import process
-from .attempt import AttemptListener, AttemptOrder
+from .attempt import AttemptOrder
+from .listener import SilentListener
 from .zygote_client import Runner
 
 
@@ -31,7 +32,7 @@ class _OneTask:
         return FlowSpec(self.task.name, (self.task,))
 
 
-class _Waiter(AttemptListener):
+class _Waiter(SilentListener):
     """Passes output on and waits for the end."""
 
     def __init__(self) -> None:

@@ -26,7 +26,7 @@ def test_a_task_that_hangs_is_a_timeout() -> None:
 
 def test_a_task_that_raises_is_a_runtime_error_with_what_it_raised() -> None:
     with pytest.raises(RuntimeError, match="ZeroDivisionError: division by zero"):
-        run_with_timeout(lambda: 1 // 0, 30)
+        run_with_timeout(lambda: 1 / 0, 30)
 
 
 def test_a_child_that_dies_is_a_runtime_error() -> None:

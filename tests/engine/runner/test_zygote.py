@@ -21,6 +21,7 @@ from redrive.engine.errors import CycleError, FlowError, FlowImportError
 from redrive.engine.flow import Flow
 from redrive.engine.runner import process
 from redrive.engine.runner.attempt import AttemptOrder
+from redrive.engine.runner.listener import SilentListener
 from redrive.engine.runner.zygote_client import Runner
 
 # --- Opening a flow -----------------------------------------------------------------------------------------------
@@ -304,6 +305,7 @@ import asyncio, fcntl, os, sys
 sys.path.insert(0, {folder!r})
 from redrive.engine.runner.zygote_client import Runner
 from redrive.engine.runner.attempt import AttemptOrder
+from redrive.engine.runner.listener import SilentListener
 
 class Listener:
     def __getattr__(self, name):
@@ -406,20 +408,17 @@ def test_a_flow_in_memory_is_forked_with_its_closures() -> None:
         results = []
         spec = await runner.open()
 
-        class Listener:
+        class Waiter(SilentListener):
             def __init__(self) -> None:
-                self.outcome = asyncio.get_running_loop().create_future()
-
-            def __getattr__(self, name: str) -> Any:
-                return lambda *values: None
+                self.outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
             def ended(self, outcome: Any) -> None:
                 self.outcome.set_result(outcome)
 
         for attempt in (1, 2):
-            listener = Listener()
-            await runner.start(AttemptOrder("run", "task", attempt, 0, "token", spec.tasks[0]), listener)
-            results.append((await listener.outcome).result)
+            waiter = Waiter()
+            await runner.start(AttemptOrder("run", "task", attempt, 0, "token", spec.tasks[0]), waiter)
+            results.append((await waiter.outcome).result)
         await runner.close()
         return results
 

@@ -1,0 +1,51 @@
+"""Who hears of an attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from ..core.outcome import Outcome
+
+
+class AttemptListener(Protocol):
+    """Hears of one attempt, in the event loop and in order. After ``ended`` nothing follows."""
+
+    def started(self, pid: int, start_ticks: int | None) -> None:
+        """Its process exists."""
+
+    def output(self, data: bytes) -> None:
+        """It wrote to stdout or stderr. Call ``pause_output`` on the attempt when this comes too fast."""
+
+    def progress(self, done: int, total: int | None) -> None:
+        """It reported how far it is; the same numbers again mean only that it is alive."""
+
+    def retried(self, data: Mapping[str, Any]) -> None:
+        """Its own code retried something."""
+
+    def quarantined(self, row: Mapping[str, Any]) -> None:
+        """It set a row aside: row_key, payload, error, fingerprint. Provisional until it succeeds."""
+
+    def step(self, kind: str, data: Mapping[str, Any]) -> None:
+        """One rung of the ladder; ``kind`` is one of EventKind.ATTEMPT_*."""
+
+    def ended(self, outcome: Outcome) -> None:
+        """It is over, and none of its processes lives."""
+
+
+class SilentListener:
+    """Hears everything and does nothing: a base for listeners that want little."""
+
+    def started(self, pid: int, start_ticks: int | None) -> None: ...
+
+    def output(self, data: bytes) -> None: ...
+
+    def progress(self, done: int, total: int | None) -> None: ...
+
+    def retried(self, data: Mapping[str, Any]) -> None: ...
+
+    def quarantined(self, row: Mapping[str, Any]) -> None: ...
+
+    def step(self, kind: str, data: Mapping[str, Any]) -> None: ...
+
+    def ended(self, outcome: Outcome) -> None: ...
