@@ -66,7 +66,7 @@ def print_tasks(fold: RunFold, as_json: bool) -> None:
         return
     lines = [("TASK", "STATE", "ATTEMPT", "NOTE")]
     lines += [(row.name, str(row.state), f"{row.attempt}/{row.max_attempts}", _note(row)) for row in rows]
-    _table(lines)
+    table(lines)
 
 
 def task_value(row: TaskRow, fold: RunFold) -> dict[str, Any]:
