@@ -177,6 +177,7 @@ async def open_run(place: Place, clock: Clock) -> OpenRun:
                 clock.now_us,
                 lambda events: hooks.on_events(events),
                 lambda what, sentence: hooks.on_trouble(what, sentence),
+                reopen=lambda: database.open_for_writing(request.state_path, _durability(request.options)),
             )
         except BaseException:
             connection.close()

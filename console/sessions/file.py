@@ -14,7 +14,7 @@ from ...engine import client
 from ...engine.core.events import Event
 from ...engine.core.fold import RunFold
 from ...engine.errors import RefusedError, StateFileError
-from ...engine.store import database, lists, lock, logs, runs, tail
+from ...engine.store import database, lists, lock, logs, preview, runs, tail
 from .people import me, others
 from .session import Answer, AttemptText, Command, Link, LogChunk, RunSummary, SessionStatus
 
@@ -132,6 +132,8 @@ class FileSession:
 
     async def query(self, what: str, **options: Any) -> Any:
         """Lists beside a run; see ``Session``."""
+        if what == "preview":
+            return await self._read(lambda connection: preview.preview(connection, options["command"]))
         return await self._read(lambda connection: lists.query(connection, what, options))
 
     async def _read(self, use: Callable[[sqlite3.Connection], Result]) -> Result:
