@@ -50,14 +50,14 @@ class ThreadHost:
         await self._link.wait_for_room()
         if self._link.is_closed:
             raise ProcessLookupError("the thread host is gone")
-        results, results_write = os.pipe()
-        output, output_write = os.pipe()
+        results, output = _two_pipes()
         started_at = asyncio.get_running_loop().time()
-        attempt = ThreadAttempt(number, order, listener, self._shared, self._view, (results, output), started_at)
+        ours, theirs = (results[0], output[0]), [results[1], output[1]]
+        attempt = ThreadAttempt(number, order, listener, self._shared, self._view, ours, started_at)
         self._attempts[number] = attempt
-        self._link.send(protocol.StartThread(number, order, inputs), [results_write, output_write])
-        os.close(results_write)
-        os.close(output_write)
+        self._link.send(protocol.StartThread(number, order, inputs), theirs)
+        for fd in theirs:
+            os.close(fd)
         return attempt
 
     async def _dump_stacks(self) -> str:
@@ -79,3 +79,14 @@ class ThreadHost:
         self._output.close()
         self._stack.pipe.close()
         os.close(self._pidfd)
+
+
+def _two_pipes() -> tuple[tuple[int, int], tuple[int, int]]:
+    """Both or none. Raises OSError."""
+    first = os.pipe()
+    try:
+        return first, os.pipe()
+    except OSError:
+        os.close(first[0])
+        os.close(first[1])
+        raise

@@ -85,6 +85,8 @@ class Runner:
 
         Raises FlowError (FlowImportError with the traceback, CycleError), OSError when no process can be started.
         """
+        if self._link is not None:
+            raise RuntimeError("a flow is open already: close the runner first")
         link = ZygoteLink(
             self._launch(),
             on_exited=self._exited,
