@@ -1,4 +1,4 @@
-"""``requeue``, ``skip``, ``cancel``, ``pause``, ``unpause`` from the command line: the same acts as the console's keys."""
+"""``requeue``, ``skip``, ``cancel``, ``pause``, ``unpause`` from the command line: the acts of the console's keys."""
 
 from __future__ import annotations
 

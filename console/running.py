@@ -55,7 +55,7 @@ def resume_run(state: str, run_id: str | None, manner: Manner) -> int:
 
 
 def run_demo(manner: Manner) -> int:
-    """The built-in flow; without a terminal the operator is played as well, and the exit code says whether it worked."""
+    """The built-in flow; without a terminal the operator is played as well, and the exit code says if it worked."""
     flow = str(Path(examples.__file__).with_name("demo.py"))
     state = manner.state or str(default_folder() / "demo.db")
     if manner.plain or not _has_terminal():

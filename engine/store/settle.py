@@ -136,7 +136,8 @@ def _trouble(claim: Claim, spec: TaskSpec, decision: Fail | DeadLetter, outcome:
 def read_history(connection: sqlite3.Connection, claim: Claim, spec: TaskSpec, failure: Failure | None) -> History:
     """The task's past as ``decide`` needs it: counters of the generation, fingerprints in order, what healed before."""
     row = connection.execute(
-        "SELECT failures, losses, deferrals, refusals, delay_us, first_started_at FROM task WHERE run_id = ? AND name = ?",
+        "SELECT failures, losses, deferrals, refusals, delay_us, first_started_at FROM task"
+        " WHERE run_id = ? AND name = ?",
         (claim.run_id, claim.name),
     ).fetchone()
     failures, losses, deferrals, refusals, delay_us, first_started_at = row or (0, 0, 0, 0, None, None)

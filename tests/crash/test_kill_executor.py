@@ -13,7 +13,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-
 from redrive.engine.core.fold import RunFold, RunRow, TaskRow
 from redrive.engine.store import runs
 
@@ -95,7 +94,8 @@ def check(state: Path, before: set[str]) -> None:
     assert {"SUCCESS"} == {state for (state,) in connection.execute("SELECT DISTINCT state FROM task")}
     assert [("SUCCESS",)] == connection.execute("SELECT state FROM run").fetchall()
     starts = connection.execute("SELECT seq, task FROM event WHERE kind = 'task' AND new = 'RUNNING'").fetchall()
-    ends = dict(connection.execute("SELECT task, min(seq) FROM event WHERE kind = 'task' AND new = 'SUCCESS' GROUP BY 1"))
+    ended = "SELECT task, min(seq) FROM event WHERE kind = 'task' AND new = 'SUCCESS' GROUP BY task"
+    ends = dict(connection.execute(ended))
     assert not [task for seq, task in starts if seq > ends[task]], "finished work was started again"
     assert before <= set(ends)
     assert 0 == connection.execute("SELECT count(*) FROM attempt WHERE outcome = 'running'").fetchone()[0]

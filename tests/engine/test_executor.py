@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 
 import pytest
-
 from redrive.engine import (
     Executor,
     Flow,

@@ -7,7 +7,6 @@ import time
 import uuid
 
 import pytest
-
 from redrive.engine import ExecutorBusyError, FlowError, RedriveError, client, host
 from redrive.engine.store import lock
 

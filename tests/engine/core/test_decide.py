@@ -1,7 +1,6 @@
 """What an outcome means: each rule, their order, and the documents' numbers."""
 
 import pytest
-
 from redrive.engine.core.decide import (
     Cancel,
     DeadLetter,

@@ -4,7 +4,6 @@ import random
 import sqlite3
 
 import pytest
-
 from redrive.engine.core.fold import RunFold, RunRow, TaskRow
 from redrive.engine.core.ledger import RULE_BITS, Ledger, satisfied_bits
 from redrive.engine.core.spec import TaskSpec
