@@ -424,3 +424,39 @@ def test_a_flow_in_memory_is_forked_with_its_closures() -> None:
 
     assert asyncio.run(run()) == ["42", "42"]  # each attempt has its own copy
     assert captured == {"value": 41}
+
+
+async def test_attempts_and_commands_hold_the_descriptors_that_they_shall_keep(tmp_path: Path) -> None:
+    """A free lock proves that nobody of an old run is alive, so everybody must hold it."""
+    flow, lock = tmp_path / "flow.py", tmp_path / "state.lock"
+    flow.write_text(
+        "import os\nfrom redrive.engine.flow import Flow\nflow = Flow('x')\n"
+        "@flow.task\ndef task():\n    return [os.readlink(f'/proc/self/fd/{fd}') for fd in range(3, 20)"
+        " if os.path.exists(f'/proc/self/fd/{fd}')]\n"
+        "flow.command('command', 'ls -l /proc/self/fd')\n"
+    )
+    fd = os.open(lock, os.O_RDWR | os.O_CREAT)
+    runner = Runner.spawn(environment={"REDRIVE_EXECUTOR": f"keep-{os.getpid()}"}, keep_fds=[fd])
+
+    class Waiter(SilentListener):
+        def __init__(self) -> None:
+            self.outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            self.text = b""
+
+        def output(self, data: bytes) -> None:
+            self.text += data
+
+        def ended(self, outcome: Any) -> None:
+            self.outcome.set_result(outcome)
+
+    try:
+        spec = await runner.open(str(flow))
+        waiters = [Waiter() for _ in spec.tasks]
+        for task, waiter in zip(spec.tasks, waiters, strict=True):
+            await runner.start(AttemptOrder("run", task.name, 1, 0, "token", task), waiter)
+        assert str(lock) in (await waiters[0].outcome).result
+        await waiters[1].outcome
+        assert str(lock) in waiters[1].text.decode()
+    finally:
+        await runner.close()
+        os.close(fd)
