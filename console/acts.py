@@ -1,0 +1,296 @@
+"""From a key to an act and back: what is asked first, what is sent, and what is said of the answer.
+
+One task that needs a human is acted on at once, with a grace during which ``z`` takes it back; many tasks, or what
+cannot be taken back, are asked about with the exact list, and that list is what is sent. Nothing on the screen changes
+here: the events do that.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..engine.core.states import TaskState
+from ..engine.errors import RedriveError
+from . import questions
+from .doors import actor
+from .model.board import Board
+from .model.inbox import targets_of
+from .model.preview import PREVIEWS, Preview
+from .present.answers import answer_line, lines_of_results, refusals
+from .present.durations import clock
+from .present.header import since
+from .present.pieces import Line, Piece, Role
+from .present.text import one_line
+from .screens.base import run_latest
+from .screens.choice import Choice, Option
+from .screens.reading import Reading
+from .sessions.session import Answer, Command
+from .widgets.dialog import Dialog, Question, Reply
+
+if TYPE_CHECKING:
+    from .app import ConsoleApp
+
+GRACE_SECONDS = 5  # between the requeue of one task and its start
+SPREAD_ABOVE = 20  # more requeues than this start one by one
+RATE_PER_SECOND = 5.0
+ANSWER_SECONDS = 8.0
+SNOOZE_SECONDS = 3600
+BY_KEY = "by key, without a note"
+SECOND_US = 1_000_000
+_JOURNAL_ROWS = 100
+
+#: One of these is requeued without a question: nothing runs, nothing below it has run.
+_AT_ONCE = frozenset([TaskState.DEAD_LETTER, TaskState.FAILED, TaskState.CANCELLED])
+
+Targets = tuple[tuple[str, str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Grace:
+    """An act that has not begun to work yet. ``until``: microseconds UTC over there."""
+
+    command_id: str
+    said: str
+    until: int
+
+
+class Acts:
+    """What the keys of operators lead to. One for each console."""
+
+    def __init__(self, console: ConsoleApp) -> None:
+        self._console = console
+        self._grace: Grace | None = None
+
+    # --- The acts -------------------------------------------------------------------------------------------------
+
+    def requeue(self, names: Sequence[str]) -> None:
+        """Run again: one that needs a human at once, all others after a look at the list."""
+        board = self._ready_for(names)
+        if board is None:
+            return
+        preview = PREVIEWS["requeue"](board, names)
+        if self._is_refused(preview, preview.run_again or preview.unblocked):
+            return
+        targets = targets_of(board, names)
+        if len(names) == 1 and board.row(names[0]).state in _AT_ONCE:
+            self._send("requeue", targets, BY_KEY, {"not_before": GRACE_SECONDS}, self._begin_grace)
+            return
+        spread = len(names) > SPREAD_ABOVE
+        options = {"rate_per_second": RATE_PER_SECOND} if spread else {}
+        question = questions.of_preview(
+            preview, board, self._key("requeue"), self._console.glyphs, RATE_PER_SECOND if spread else None
+        )
+        self._ask(question, lambda reply: self._send("requeue", targets, reply.reason or BY_KEY, options))
+
+    def skip(self, names: Sequence[str]) -> None:
+        """Permit the failure, with a reason."""
+        board = self._ready_for(names)
+        if board is None:
+            return
+        preview = PREVIEWS["skip"](board, names)
+        if self._is_refused(preview, preview.skipped):
+            return
+        targets = targets_of(board, names)
+        question = questions.of_preview(preview, board, self._key("skip"), self._console.glyphs)
+        self._ask(question, lambda reply: self._send("skip", targets, reply.reason))
+
+    def stop(self, names: Sequence[str]) -> None:
+        """End running attempts, or cancel what waits."""
+        board = self._ready_for(names)
+        if board is not None:
+            targets = targets_of(board, names)
+            question = questions.of_stop(names, board, self._key("stop_task"), self._console.glyphs)
+            self._ask(question, lambda reply: self._send("cancel", targets, reply.reason))
+
+    def hurry(self, names: Sequence[str]) -> None:
+        """Do not wait for the instant of a retry or of a sensor's next look."""
+        board = self._ready_for(names)
+        if board is None:
+            return
+        targets = targets_of(board, names)
+        if len(names) == 1:
+            self._send("hurry", targets, BY_KEY)
+        else:
+            question = questions.of_hurry(names, board, self._key("hurry"), self._console.glyphs)
+            self._ask(question, lambda reply: self._send("hurry", targets, BY_KEY))
+
+    def acknowledge(self, names: Sequence[str]) -> None:
+        """Seen: page no more for these."""
+        board = self._ready_for(names)
+        if board is not None:
+            self._send("ack", targets_of(board, names))
+
+    def snooze(self, names: Sequence[str]) -> None:
+        """Page again in an hour."""
+        board = self._ready_for(names)
+        if board is not None:
+            self._send("snooze", targets_of(board, names), "", {"seconds": SNOOZE_SECONDS})
+
+    def pause(self) -> None:
+        """Start nothing more, or start tasks again."""
+        board = self._ready_for(None)
+        if board is not None:
+            self._send("unpause" if board.fold.run.paused_since is not None else "pause", (), BY_KEY)
+
+    def stop_run(self, how: str) -> None:
+        """End the executor: ``drain`` after the running tasks, ``now`` with them."""
+        if self._ready_for(None) is not None:
+            self._send("stop", (), BY_KEY, {"how": how})
+
+    def breaker(self, downstream: str, how: str) -> None:
+        """Set a circuit breaker by hand."""
+        if self._ready_for(None) is not None:
+            self._send("breaker", (), BY_KEY, {"downstream": downstream, "how": how})
+
+    # --- Undo -----------------------------------------------------------------------------------------------------
+
+    def undo(self) -> None:
+        """Take back what the footer counts down; else ask about the last act that can be taken back."""
+        if self._ready_for(None) is None:
+            return
+        if self._grace is not None:
+            grace, self._grace = self._grace, None
+            self._send("undo", (), BY_KEY, {"command": grace.command_id})
+        else:
+            run_latest(self._console, self._find_undo, "undo")
+
+    async def _find_undo(self) -> None:
+        board = self._console.live.board
+        assert board is not None
+        try:
+            rows = await self._console.live.session.query(
+                "journal", run_id=board.fold.run.run_id, acts=1, limit=_JOURNAL_ROWS
+            )
+        except RedriveError as error:
+            self._complain(str(error))
+            return
+        act = last_undoable(rows)
+        if act is None:
+            self._complain("there is no act of this run that can be taken back")
+            return
+        data = act["data"]
+        when = since(act["at"], self._console.live.now_us)
+        what = f"{data['act']} by {act['actor']} {when} ago ({data['answer']['message']})"
+        question = questions.of_undo(what, list(data.get("was") or ()), self._key("undo"))
+        self._ask(question, lambda reply: self._send("undo", (), BY_KEY, {"command": act["command_id"]}))
+
+    def _begin_grace(self, command: Command, answer: Answer) -> None:
+        name = command.targets[0][0]
+        until = self._console.live.now_us + GRACE_SECONDS * SECOND_US
+        self._grace = Grace(command.id, f"{one_line(name)} requeued", until)
+        self.tick(self._console.live.now_us)
+
+    def tick(self, now_us: int) -> None:
+        """Count the grace down, where there is one."""
+        grace = self._grace
+        if grace is None:
+            return
+        left = grace.until - now_us
+        if left <= 0:
+            self._grace = None
+            return
+        glyphs = self._console.glyphs
+        said = f"{glyphs.done} {grace.said} {glyphs.dot} starts in {clock(left + SECOND_US - 1)} {glyphs.dot} "
+        line = [Piece(said), Piece(self._console.keymap.label("undo"), Role.KEY), Piece(" takes it back")]
+        self._console.say(line, left / SECOND_US)
+
+    # --- Asking ---------------------------------------------------------------------------------------------------
+
+    def _ready_for(self, names: Sequence[str] | None) -> Board | None:
+        """The board, if there is something to act on and nothing forbids it; says what does."""
+        board, locked = self._console.live.board, self._console.locked
+        if board is None or (names is not None and not names):
+            self._complain("nothing is selected")
+        elif locked is not None:
+            self._complain(f"{locked}: nothing was done")
+        else:
+            return board
+        return None
+
+    def _is_refused(self, preview: Preview, effect: Sequence[str]) -> bool:
+        if not effect:
+            name, sentence = preview.refused[0] if preview.refused else ("", f"there is nothing to {preview.act}")
+            self._complain(f"{name}: {sentence}" if name else sentence)
+        return not effect
+
+    def _ask(self, question: Question, act: Callable[[Reply], None]) -> None:
+        def replied(reply: Reply | None) -> None:
+            if reply is not None and reply.accepted:
+                act(reply)
+
+        self._console.push_screen(Dialog(question), replied)
+
+    def choose(self, title: str, options: Sequence[Option], act: Callable[[str], None]) -> None:
+        """Let the operator pick one of a few; the first is the default."""
+
+        def chosen(value: str | None) -> None:
+            if value is not None:
+                act(value)
+
+        self._console.push_screen(Choice([Piece(one_line(title), Role.TITLE)], options), chosen)
+
+    def ask(self, question: Question, act: Callable[[Reply], None]) -> None:
+        """Ask, and act on a yes."""
+        self._ask(question, act)
+
+    def _key(self, action: str) -> str | None:
+        keys = self._console.keymap.of(action)
+        return keys[0] if keys else None
+
+    def _complain(self, sentence: str) -> None:
+        self._console.say([Piece(one_line(sentence), Role.WARNING)], ANSWER_SECONDS)
+
+    # --- Sending --------------------------------------------------------------------------------------------------
+
+    def _send(
+        self,
+        act: str,
+        targets: Targets,
+        reason: str = "",
+        options: Mapping[str, Any] | None = None,
+        then: Callable[[Command, Answer], None] | None = None,
+    ) -> None:
+        """Send one command; the answer is said, and ``then`` called if the act was done."""
+        board = self._console.live.board
+        assert board is not None
+        run_id = board.fold.run.run_id
+        command = Command(uuid.uuid4().hex, act, run_id, targets, actor(), reason, dict(options or {}))
+        self._console.run_worker(self._deliver(command, then), group="acts")
+
+    async def _deliver(self, command: Command, then: Callable[[Command, Answer], None] | None) -> None:
+        try:
+            answer = await self._console.live.session.send(command)
+        except RedriveError as error:
+            self._complain(str(error))
+            return
+        for task, word, _ in answer.results:
+            if word == "done":
+                self._console.acted(task)
+        if answer.ok and then is not None:
+            then(command, answer)
+        else:
+            self._tell(answer)
+
+    def _tell(self, answer: Answer) -> None:
+        glyphs = self._console.glyphs
+        self._console.say(answer_line(answer.ok, answer.message, answer.results, glyphs), ANSWER_SECONDS)
+        if len(refusals(answer.results)) > 1:
+            title: Line = [Piece(one_line(answer.message), Role.TITLE)]
+            self._console.push_screen(Reading(title, lines_of_results(answer.results, glyphs)))
+
+
+def last_undoable(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The latest act in rows of the journal (oldest first) that changed something and was not taken back."""
+    undone: set[str] = set()
+    for row in rows[::-1]:
+        data: Mapping[str, Any] = row["data"]
+        if row["kind"] != "operator" or not (data.get("answer") or {}).get("ok"):
+            continue
+        if data["act"] == "undo":
+            undone.add(str((data.get("options") or {}).get("command")))
+        elif (data.get("was") or data.get("was_run")) and row["command_id"] not in undone:
+            return row
+    return None

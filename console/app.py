@@ -1,0 +1,260 @@
+"""The console: wires a session, the board that follows it, the screens and the acts. Decides nothing itself.
+
+Views are Textual modes, named as their ``Place``; each is made when it is first asked for and stays. Everything that
+screens share is an attribute here: ``live``, ``acts``, ``glyphs``, ``keymap``, ``selected``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any, ClassVar
+
+from textual.binding import BindingType
+from textual.screen import Screen
+
+from ..engine.clock import Clock, SystemClock
+from .actions import Place
+from .acts import Acts
+from .hold import Hold
+from .input import ConsoleBase
+from .keys import DEFAULT_KEYS, KeyMap, Refusal
+from .live import LiveRun, News
+from .model.board import Board
+from .present.glyphs import ASCII, UTF8
+from .present.header import Health
+from .present.pieces import Line, Piece, Role
+from .screens.base import ConsoleScreen
+from .sessions.session import Link, Session, SessionStatus
+from .widgets.bindings import bindings
+
+#: Which class shows which view; imported when it is first shown, so that the first picture does not wait for the rest.
+SCREENS: dict[Place, tuple[str, str]] = {
+    Place.RUNS: (".screens.runs", "RunsScreen"),
+    Place.GRAPH: (".screens.graph", "GraphScreen"),
+    Place.TIMELINE: (".screens.timeline", "TimelineScreen"),
+    Place.INBOX: (".screens.inbox", "InboxScreen"),
+    Place.LOG: (".screens.log", "LogScreen"),
+    Place.JOURNAL: (".screens.journal", "JournalScreen"),
+}
+REFUSAL_SECONDS = 3.0
+
+
+def _screen_maker(view: Place) -> Callable[[], Screen[Any]]:
+    def make() -> Screen[Any]:
+        module, name = SCREENS[view]
+        screen: Screen[Any] = getattr(import_module(module, __package__), name)()
+        return screen
+
+    return make
+
+
+class ConsoleApp(ConsoleBase):
+    """The console on one session. ``run_id`` None: the latest run of the file."""
+
+    ENABLE_COMMAND_PALETTE = False
+    MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {view.value: _screen_maker(view) for view in SCREENS}
+    BINDINGS: ClassVar[list[BindingType]] = bindings(
+        *(f"view_{view.value}" for view in SCREENS), "quit", "redraw", "undo", "pause"
+    )
+
+    def __init__(
+        self,
+        session: Session,
+        run_id: str | None = None,
+        *,
+        hold: Hold | None = None,
+        keymap: KeyMap = DEFAULT_KEYS,
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(hold, keymap)
+        self.glyphs = UTF8 if self.terminal.unicode else ASCII
+        self.live = LiveRun(session, clock or SystemClock(), self)
+        self.acts = Acts(self)
+        self.selected: str | None = None
+        self.absolute_times = False
+        self._run_id = run_id
+        self._behind = False  # the terminal did not take a frame: paint everything when it does
+
+    # --- What screens ask -----------------------------------------------------------------------------------------
+
+    @property
+    def address(self) -> str:
+        """Where the run is, for the header."""
+        return self.live.session.address
+
+    @property
+    def waiting_for(self) -> str:
+        """What is said while there is no picture yet."""
+        return self.live.trouble or "reading ..."
+
+    @property
+    def health(self) -> Health:
+        """How the picture is."""
+        return health_of(self.live.status)
+
+    @property
+    def locked(self) -> str | None:
+        """Why nothing may be changed now; None if it may."""
+        return self.health.locked
+
+    def say(self, line: Line, seconds: float | None = None) -> None:
+        """Words to the operator, in the line of keys of the screen that is seen."""
+        for screen in reversed(self.screen_stack):
+            if isinstance(screen, ConsoleScreen):
+                screen.keys.say(line, seconds)
+                return
+
+    def acted(self, name: str) -> None:
+        """An act on a task was done."""
+        for screen in self._console_screens():
+            screen.acted(name)
+
+    def follow(self, run_id: str) -> None:
+        """Show another run of the file, as its graph."""
+        self.selected = None
+        self.live.follow(run_id)
+        self._view(Place.GRAPH)
+
+    def show_details(self) -> None:
+        """Everything about the selected task, over the screen."""
+        from .screens.detail import DetailScreen
+
+        self.push_screen(DetailScreen(Place(self.current_mode)))
+
+    def _console_screens(self) -> Iterator[ConsoleScreen]:
+        """Every screen that exists, seen or not."""
+        for stack in self._screen_stacks.values():
+            for screen in stack:
+                if isinstance(screen, ConsoleScreen):
+                    yield screen
+
+    # --- The run ---------------------------------------------------------------------------------------------------
+
+    def on_mount(self) -> None:
+        """Begin to follow; the list of runs needs no picture."""
+        self.switch_mode(Place.RUNS.value)
+        self.live.follow(self._run_id)
+
+    def board_replaced(self, board: Board) -> None:
+        """Show it: the first picture leads to the graph."""
+        first = self._run_id is not None or self.current_mode == Place.RUNS.value
+        if self.selected not in board.fold.tasks:
+            self.selected = None
+        for screen in self._console_screens():
+            if screen.is_mounted:
+                screen.board_replaced(board)
+        if first:
+            self._view(Place.GRAPH)
+        self._show_frame()
+
+    def take(self, news: News) -> None:
+        """Models on every screen, the frame on the one that is seen."""
+        for screen in self._console_screens():
+            if screen.is_mounted:
+                screen.take(news)
+        self._show_frame()
+
+    def tick(self, now_us: int) -> None:
+        """A second has passed."""
+        if self.output_busy:
+            self._behind = True
+            return
+        self.acts.tick(now_us)
+        for screen in self.screen_stack:
+            if isinstance(screen, ConsoleScreen):
+                screen.tick(now_us)
+        self._show_frame()
+
+    def heard(self) -> None:
+        """The status may be another one."""
+        self._show_frame()
+
+    def failed(self, error: Exception) -> None:
+        """Something is broken in here: end as any other crash does."""
+        self._handle_exception(error)
+
+    def frame_shown(self) -> None:
+        """The terminal reads again: show it what it has missed."""
+        if self._behind:
+            self._behind = False
+            self.tick(self.live.now_us)
+
+    def _show_frame(self) -> None:
+        for screen in self.screen_stack:
+            if isinstance(screen, ConsoleScreen) and screen.is_mounted:
+                screen.show_frame()
+
+    # --- Keys ------------------------------------------------------------------------------------------------------
+
+    def _view(self, view: Place) -> None:
+        self.switch_mode(view.value)
+
+    def action_view_runs(self) -> None:
+        """Every run."""
+        self._view(Place.RUNS)
+
+    def action_view_graph(self) -> None:
+        """The tasks and what they wait for."""
+        self._view_run(Place.GRAPH)
+
+    def action_view_timeline(self) -> None:
+        """Attempts along the clock."""
+        self._view_run(Place.TIMELINE)
+
+    def action_view_inbox(self) -> None:
+        """What needs a decision."""
+        self._view_run(Place.INBOX)
+
+    def action_view_log(self) -> None:
+        """The output of the selected task."""
+        self._view_run(Place.LOG)
+
+    def action_view_journal(self) -> None:
+        """Everything that happened."""
+        self._view_run(Place.JOURNAL)
+
+    def _view_run(self, view: Place) -> None:
+        if self.live.board is None:
+            self.say([Piece("there is no run to show yet", Role.WARNING)], REFUSAL_SECONDS)
+        else:
+            self._view(view)
+
+    async def action_quit(self) -> None:
+        """Back; at the top level leave."""
+        if len(self.screen_stack) > 1:
+            self.pop_screen()
+        else:
+            self.exit(0)
+
+    def action_redraw(self) -> None:
+        """Draw and read everything again."""
+        self.live.read_again()
+        self.redraw()
+
+    def action_undo(self) -> None:
+        """Take back the last act."""
+        self.acts.undo()
+
+    def action_pause(self) -> None:
+        """Start nothing more, or start tasks again."""
+        self.acts.pause()
+
+    def key_refused(self, refusal: Refusal) -> None:
+        """Say why a key did nothing."""
+        self.say([Piece(refusal.value, Role.WARNING)], REFUSAL_SECONDS)
+
+
+def health_of(status: SessionStatus) -> Health:
+    """What the header says of a session."""
+    down = None if status.link is Link.LIVE else status.trouble or str(status.link)
+    return Health(
+        executor_alive=status.executor_alive,
+        heartbeat_age=status.heartbeat_age_seconds,
+        gone_at=status.executor_gone_at,
+        picture_age=status.picture_age_seconds,
+        line_down=down,
+        retry_in_seconds=status.retry_in_seconds,
+        read_only=status.read_only,
+        others=status.others,
+    )

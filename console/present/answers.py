@@ -1,0 +1,46 @@
+"""What the engine said about an act, in one line and in a list: one sentence a task, who came first included."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .glyphs import Glyphs
+from .pieces import Line, Piece, Role
+from .text import one_line, pad
+
+DONE = "done"
+_NAME_CELLS = 30
+
+Result = tuple[str, str, str]  # task, "done" or "refused", sentence
+
+
+def answer_line(ok: bool, message: str, results: Sequence[Result], glyphs: Glyphs) -> Line:
+    """The message; of several results with refusals among them, the first refusal as well."""
+    sign = Piece(f"{glyphs.done if ok else glyphs.failed} ", Role.DONE if ok else Role.WARNING)
+    line = [sign, Piece(one_line(message), Role.TEXT if ok else Role.WARNING)]
+    refused = refusals(results)
+    if refused and len(results) > 1:
+        task, _, sentence = refused[0]
+        line.append(Piece(f" {glyphs.dot} {one_line(task)} {one_line(sentence)}", Role.WARNING))
+    return line
+
+
+def refusals(results: Sequence[Result]) -> list[Result]:
+    """What was not done."""
+    return [result for result in results if result[1] != DONE]
+
+
+def lines_of_results(results: Sequence[Result], glyphs: Glyphs) -> list[Line]:
+    """One line a task, what was refused first."""
+    ordered = [*refusals(results), *(result for result in results if result[1] == DONE)]
+    return [_result_line(result, glyphs) for result in ordered]
+
+
+def _result_line(result: Result, glyphs: Glyphs) -> Line:
+    task, word, sentence = result
+    done = word == DONE
+    return [
+        Piece(f"{glyphs.done if done else glyphs.failed} ", Role.DONE if done else Role.WARNING),
+        Piece(pad(one_line(task), _NAME_CELLS), Role.TEXT),
+        Piece(f" {one_line(sentence) or word}", Role.DIM if done else Role.TEXT),
+    ]

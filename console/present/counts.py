@@ -1,0 +1,82 @@
+"""How many tasks are in which state: as a bar, in words, and as signs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ...engine.core.states import TaskState
+from .durations import number
+from .glyphs import Glyphs
+from .pieces import Line, Piece, Role, join
+from .states import LOOKS, SEVERITY, sign
+
+Counts = Mapping[TaskState, int]
+
+DONE = (TaskState.SUCCESS, TaskState.SKIPPED, TaskState.CANCELLED)
+ACTIVE = (TaskState.RUNNING, TaskState.RETRYING, TaskState.SENSING)
+FAILED = (TaskState.FAILED, TaskState.UPSTREAM_FAILED)
+#: In a bar these follow each other; what is left is not yet done.
+_PARTS: Sequence[tuple[tuple[TaskState, ...], str, Role]] = (
+    (DONE, "bar_done", Role.DONE),
+    (ACTIVE, "bar_active", Role.RUNNING),
+    (FAILED, "failed", Role.FAILED),
+    ((TaskState.DEAD_LETTER,), "dead", Role.HUMAN),
+)
+
+
+def bar(counts: Counts, glyphs: Glyphs, size: int) -> Line:
+    """``size`` cells between two ends. Whatever there is one of takes a cell, so that no problem is rounded away."""
+    total = sum(counts.values())
+    cells = _shares([_sum(counts, states) for states, _, _ in _PARTS], total, size)
+    line: Line = [Piece(glyphs.bar_left, Role.DIM)]
+    for (_, name, role), count in zip(_PARTS, cells, strict=True):
+        if count:
+            line.append(Piece(getattr(glyphs, name) * count, role))
+    rest = size - sum(cells)
+    return [*line, Piece(glyphs.bar_rest * rest, Role.DIM), Piece(glyphs.bar_right, Role.DIM)]
+
+
+def _sum(counts: Counts, states: Sequence[TaskState]) -> int:
+    return sum(counts.get(state, 0) for state in states)
+
+
+def _shares(parts: Sequence[int], total: int, size: int) -> list[int]:
+    """Cells of each part; a whole bar only when all is done, and the small parts before the large ones."""
+    cells = [0] * len(parts)
+    left = size
+    for place in sorted(range(len(parts)), key=parts.__getitem__):
+        if parts[place]:
+            share = parts[place] * size // total
+            cells[place] = min(max(share, 1), left)
+            left -= cells[place]
+    return cells
+
+
+def in_words(counts: Counts, glyphs: Glyphs, without: Sequence[TaskState] = ()) -> Line:
+    """``◆3  2 failed  41 running  1,204 ok``, the worst first."""
+    found = []
+    for state in SEVERITY:
+        count = counts.get(state, 0)
+        if not count or state in without:
+            continue
+        look = LOOKS[state]
+        text = (
+            f"{sign(state, glyphs)}{number(count)}"
+            if state is TaskState.DEAD_LETTER
+            else f"{number(count)} {look.word}"
+        )
+        found.append([Piece(text, look.role)])
+    return join(found)
+
+
+def in_signs(counts: Counts, glyphs: Glyphs, size: int) -> Line:
+    """``◆3 ●41 ✓1204``, the worst first, as many as ``size`` cells hold."""
+    line: Line = []
+    left = size
+    for state in SEVERITY:
+        count = counts.get(state, 0)
+        text = f"{sign(state, glyphs)}{count}"
+        if count and left > len(text):
+            line += [Piece(text, LOOKS[state].role), Piece(" ")]
+            left -= len(text) + 1
+    return line

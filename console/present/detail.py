@@ -1,0 +1,281 @@
+"""Everything about one task, as lines: why it is where it is, its attempts, what changed between, its relatives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ...engine.core.fold import AttemptRow, TaskRow
+from ...engine.core.ledger import spec_of
+from ...engine.core.states import NEEDS_HUMAN, TaskState
+from ..model.evidence import compare, failures_of, verdict
+from .durations import brief, clock, offset, size, spoken, wall
+from .pieces import Line, Piece, Role, fit, two_sided, width
+from .states import LOOKS, sign
+from .tasks import Scene, facts, tries
+from .text import one_line, sanitize
+
+FINGERPRINT_DIGITS = 6
+_LOG_LINES = 12
+_INDENT = Piece("  ")
+
+#: outcome -> (field of Glyphs, role)
+_OUTCOMES = {
+    "running": ("running", Role.RUNNING),
+    "success": ("done", Role.DONE),
+    "error": ("failed", Role.FAILED),
+    "timed_out": ("sigkill", Role.FAILED),
+    "lost": ("lost", Role.WAITING),
+    "cancelled": ("cancelled", Role.SKIPPED),
+    "not_ready": ("sensing", Role.WAITING),
+    "skipped": ("skipped", Role.SKIPPED),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """The long texts of one attempt and the end of its log, as far as they have been read."""
+
+    attempt: int
+    traceback: str = ""
+    stack: str = ""
+    diagnostic: str = ""
+    log: Sequence[str] = ()
+
+
+def title_line(row: TaskRow, scene: Scene, columns: int) -> Line:
+    """Name, state, since when."""
+    look = LOOKS[row.state]
+    right: Line = [Piece(f"{sign(row.state, scene.glyphs)} {look.word}", look.role)]
+    if row.state in NEEDS_HUMAN and row.ended_at is not None:
+        right.append(Piece(f" for {clock(scene.now_us - row.ended_at).strip()}"))
+    return two_sided([Piece(" "), Piece(one_line(row.name), Role.TITLE)], [*right, Piece(" ")], columns)
+
+
+def strip(row: TaskRow, scene: Scene, columns: int, rows: int) -> list[Line]:
+    """The task in a few rows: state and verdict, the last attempts, what it holds."""
+    look = LOOKS[row.state]
+    head: Line = [
+        Piece(" "),
+        Piece(one_line(row.name), Role.TITLE),
+        Piece("  "),
+        Piece(f"{sign(row.state, scene.glyphs)} {look.word}", look.role),
+    ]
+    if row.state in NEEDS_HUMAN and row.ended_at is not None:
+        head.append(Piece(f" for {clock(scene.now_us - row.ended_at).strip()}"))
+    head += _remark(row, scene)
+    last = _held(row, scene)
+    shown = _attempts(row)[-max(rows - 1 - bool(last), 0) :] if rows > 1 else []
+    lines = [head, *(attempt_line(one, scene) for one in shown)]
+    if last and len(lines) < rows:
+        lines.append([Piece("   "), *last])
+    return [fit(line, columns, scene.glyphs.more) for line in lines[:rows]]
+
+
+def _remark(row: TaskRow, scene: Scene) -> Line:
+    """What a person may conclude, where there is something."""
+    failures = failures_of(row)
+    if row.state in NEEDS_HUMAN and failures:
+        return [Piece(f" {scene.glyphs.dot} {verdict(compare(failures))}")]
+    if row.state in (TaskState.PENDING, TaskState.READY, TaskState.UPSTREAM_FAILED):
+        return [Piece(f" {scene.glyphs.dot} {one_line(scene.board.why(row.name, scene.now_us))}", Role.DIM)]
+    return [Piece("  "), *facts(row, scene)[2:]]
+
+
+def _held(row: TaskRow, scene: Scene) -> Line:
+    count = scene.board.held_by(row.name)
+    if not count or row.state not in NEEDS_HUMAN:
+        return []
+    return [Piece(f"holds {count:,} task{'' if count == 1 else 's'} and the run's end")]
+
+
+def _attempts(row: TaskRow) -> list[AttemptRow]:
+    return [row.attempts[number] for number in sorted(row.attempts)]
+
+
+def attempt_line(attempt: AttemptRow, scene: Scene) -> Line:
+    """One attempt in one row."""
+    name, role = _OUTCOMES.get(attempt.outcome, ("lost", Role.WAITING))
+    took = attempt.duration_us
+    if took is None:
+        took = (attempt.ended_at or scene.now_us) - attempt.started_at
+    when = wall(attempt.started_at, None)
+    said = attempt.explain or attempt.error or (attempt.where or "") or attempt.outcome.replace("_", " ")
+    line: Line = [
+        Piece(f"   #{attempt.attempt:<2} ", Role.DIM),
+        Piece(getattr(scene.glyphs, name), role),
+        Piece(f" {when} {offset(took)}  ", Role.DIM),
+        Piece(one_line(said)),
+    ]
+    if attempt.fingerprint:
+        line.append(Piece(f"  fp {one_line(attempt.fingerprint)[:FINGERPRINT_DIGITS]}", Role.DIM))
+    return line
+
+
+# --- The whole page ------------------------------------------------------------------------------------------------
+
+
+def page(row: TaskRow, scene: Scene, texts: Texts | None, gone_at: int | None, columns: int) -> list[Line]:
+    """All that is known, from what matters most to what is looked up."""
+    return [
+        title_line(row, scene, columns),
+        *_sentences(row, scene, gone_at, columns),
+        *_attempt_lines(row, scene),
+        *_comparison(row),
+        *_texts(texts),
+        *_relatives(row, scene),
+        *_rules(row),
+    ]
+
+
+def _sentences(row: TaskRow, scene: Scene, gone_at: int | None, columns: int) -> Iterator[Line]:
+    links = scene.board.chain(row.name, scene.now_us, gone_at)
+    for place, (name, sentence) in enumerate(links):
+        text = sentence if not place else f"{name}: {sentence}"
+        lead = " " if not place else f"  {scene.glyphs.arrow} "
+        for number, part in enumerate(_wrapped(one_line(text), columns - len(lead) - 1)):
+            yield [Piece(lead if not number else " " * len(lead), Role.DIM), Piece(part)]
+    held = _held(row, scene)
+    if held:
+        yield [Piece(" "), *held]
+    if row.owner_note:
+        yield [Piece(f" owner: {one_line(row.owner_note)}", Role.DIM)]
+
+
+def _wrapped(text: str, columns: int) -> list[str]:
+    """At spaces, as far as words allow."""
+    lines, line = [], ""
+    for word in text.split(" "):
+        if line and len(line) + 1 + len(word) > max(columns, 20):
+            lines.append(line)
+            line = word
+        else:
+            line = f"{line} {word}" if line else word
+    return [*lines, line]
+
+
+def _attempt_lines(row: TaskRow, scene: Scene) -> Iterator[Line]:
+    if not row.attempts:
+        return
+    yield []
+    yield [Piece(" Attempts ", Role.STRONG), Piece(f" {tries(row)} of this generation", Role.DIM)]
+    for attempt in reversed(_attempts(row)):
+        yield attempt_line(attempt, scene)
+        yield from _attempt_facts(attempt, scene)
+
+
+def _attempt_facts(attempt: AttemptRow, scene: Scene) -> Iterator[Line]:
+    dot = f" {scene.glyphs.dot} "
+    if attempt.error and attempt.explain:
+        yield [Piece("        "), Piece(one_line(attempt.error))]
+    words = [
+        f"class {attempt.failure_class.lower()}" if attempt.failure_class else "",
+        f"mode {attempt.failure_mode}" if attempt.failure_mode else "",
+        f"exit {attempt.exit_code}" if attempt.exit_code else "",
+        f"signal {attempt.signal}" if attempt.signal else "",
+        f"then waited {brief(attempt.delay_us)} of {brief(attempt.ceiling_us)}"
+        if attempt.delay_us is not None and attempt.ceiling_us
+        else "",
+        f"peak {size(attempt.max_rss_kb * 1024)}" if attempt.max_rss_kb else "",
+        f"cpu {brief((attempt.cpu_user_us or 0) + (attempt.cpu_system_us or 0))}" if attempt.cpu_user_us else "",
+        f"log {size(attempt.output_bytes)}" if attempt.output_bytes else "",
+        "late: it changed nothing" if attempt.late else "",
+    ]
+    said = dot.join(one_line(word) for word in words if word)
+    if said:
+        yield [Piece("        "), Piece(said, Role.DIM)]
+    yield from _ladder(attempt)
+
+
+def _ladder(attempt: AttemptRow) -> Iterator[Line]:
+    """The kill, step by step."""
+    if attempt.deadline_at is None and attempt.sigterm_at is None:
+        return
+    steps = []
+    if attempt.deadline_at is not None:
+        steps.append(f"timeout {brief(attempt.timeout_us or 0)} passed at {wall(attempt.deadline_at, None)}")
+    if attempt.sigterm_at is not None:
+        steps.append("SIGTERM")
+    if attempt.sigkill_at is not None:
+        after = attempt.sigkill_at - (attempt.sigterm_at or attempt.sigkill_at)
+        steps.append(f"ignored for {brief(after)}; SIGKILL at {wall(attempt.sigkill_at, None)}")
+    if attempt.where:
+        steps.append(f"it was in {attempt.where}")
+    yield [Piece("        "), Piece(one_line("; ".join(steps)), Role.WARNING)]
+
+
+def _comparison(row: TaskRow) -> Iterator[Line]:
+    failures = failures_of(row)
+    if len(failures) < 2:
+        return
+    comparison = compare(failures)
+    yield []
+    yield [Piece(" Changed between ", Role.STRONG), Piece(f" {verdict(comparison)}")]
+    for change in (*comparison.circumstances, *comparison.results):
+        text = f"   #{change.attempt} {change.what}: {change.before} -> {change.after}"
+        yield [Piece(one_line(text).rjust(0), Role.DIM)]
+
+
+def _texts(texts: Texts | None) -> Iterator[Line]:
+    if texts is None:
+        return
+    parts = (
+        ("Diagnostic", texts.diagnostic),
+        ("Traceback", texts.traceback),
+        ("Stack at the timeout", texts.stack),
+        ("Log, its end", "\n".join(texts.log[-_LOG_LINES:])),
+    )
+    for heading, text in parts:
+        if text.strip():
+            yield []
+            yield [Piece(f" {heading} ", Role.STRONG), Piece(f" attempt {texts.attempt}", Role.DIM)]
+            for line in text.rstrip().splitlines():
+                yield [_INDENT, Piece(sanitize(line.replace("\t", "    ")))]
+
+
+def _relatives(row: TaskRow, scene: Scene) -> Iterator[Line]:
+    for heading, names in (
+        ("After", scene.board.dag.parents(row.name)),
+        ("Before", scene.board.dag.children(row.name)),
+    ):
+        if names:
+            yield []
+            yield [Piece(f" {heading} ", Role.STRONG), Piece(f" {len(names)}", Role.DIM)]
+            for name in names[:20]:
+                other = scene.board.row(name)
+                look = LOOKS[other.state]
+                yield [
+                    Piece(f"   {sign(other.state, scene.glyphs)} ", look.role),
+                    Piece(one_line(name)),
+                    Piece(f"  {look.word}", Role.DIM),
+                ]
+            if len(names) > 20:
+                yield [Piece(f"   {scene.glyphs.more} {len(names) - 20} more", Role.DIM)]
+
+
+def _rules(row: TaskRow) -> Iterator[Line]:
+    """What the flow says of it."""
+    spec = spec_of(row)
+    retry = spec.retry
+    words = [
+        f"{retry.max_attempts} attempts, backoff {retry.base:g} s to {retry.cap:g} s, {retry.jitter} jitter",
+        f"timeout {spoken(int(spec.timeout * 1e6))}, then {spec.grace_seconds:g} s of grace"
+        if spec.timeout
+        else "no timeout",
+        f"downstream {spec.downstream}" if spec.downstream else "",
+        f"pool {spec.pool}" if spec.pool else "",
+        f"starts on {spec.rule.replace('_', ' ')}" if spec.rule != "all_success" else "",
+        "not idempotent: a lost attempt is not run again" if not spec.idempotent else "",
+        f"$ {spec.command}" if spec.command else "",
+        f"from {spec.source}" if spec.source else "",
+    ]
+    yield []
+    yield [Piece(" Rules ", Role.STRONG)]
+    for word in words:
+        if word:
+            yield [Piece(f"   {one_line(word)}", Role.DIM)]
+
+
+def measure(lines: Sequence[Line]) -> int:
+    """Cells of the widest line."""
+    return max((width(line) for line in lines), default=0)

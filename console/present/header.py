@@ -1,0 +1,186 @@
+"""The two lines at the top: which run, where, how it stands; the views, and how old the picture is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ...engine.core.states import TaskState
+from ..model.board import Board
+from ..model.forecast import Forecast
+from .durations import clock, spoken, wall
+from .glyphs import Glyphs
+from .pieces import Line, Piece, Role, fit, join, width
+from .runs import look_of
+from .text import cells, one_line, shorten, shorten_middle
+
+OLD_SECONDS = 3.0  # an age worth looking at
+STALE_SECONDS = 10.0  # the picture may be wrong: nothing is acted on
+_NAME_CELLS_MIN = 12
+_DIGITS_ONLY_BELOW = 56
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How the picture itself is: what a session says of itself, without the session.
+
+    Ages in seconds; ``gone_at`` in microseconds UTC. ``line_down``: why nothing is heard, with ``retry_in_seconds``.
+    """
+
+    executor_alive: bool = False
+    heartbeat_age: float | None = None
+    gone_at: int | None = None
+    picture_age: float = 0.0
+    line_down: str | None = None
+    retry_in_seconds: float | None = None
+    read_only: str | None = None
+    others: Sequence[str] = ()
+
+    @property
+    def stale(self) -> bool:
+        """Nobody can say whether what is shown is still so."""
+        return self.line_down is not None or self.age >= STALE_SECONDS
+
+    @property
+    def age(self) -> float:
+        """Seconds since anything of it was known to be so."""
+        silent = self.heartbeat_age if self.executor_alive and self.heartbeat_age is not None else 0.0
+        return max(self.picture_age, silent)
+
+    @property
+    def locked(self) -> str | None:
+        """Why nothing may be changed, in a few words."""
+        if self.line_down is not None:
+            retry = self.retry_in_seconds
+            when = f" · reconnecting in {max(round(retry), 0)} s" if retry is not None else ""
+            return f"stale {_age(self.picture_age)}{when}"
+        if self.picture_age >= STALE_SECONDS:
+            return f"stale {_age(self.picture_age)}"
+        if self.age >= STALE_SECONDS:
+            return f"executor silent for {_age(self.age)}"
+        return f"read-only: {self.read_only}" if self.read_only else None
+
+
+class Tab(NamedTuple):
+    """A view that a key leads to. ``badge``: what waits there."""
+
+    key: str
+    word: str
+    active: bool
+    badge: str = ""
+
+
+def run_line(board: Board, address: str, forecast: Forecast | None, now_us: int, size: int, glyphs: Glyphs) -> Line:
+    """Which run, where; its state, progress, elapsed, ETA, slack: as much of it as ``size`` cells hold."""
+    facts = _facts(board, forecast, now_us, glyphs)
+    while len(facts) > 2 and size - width(join(facts)) - 3 < _NAME_CELLS_MIN:
+        facts.pop()
+    right = [*join(facts), Piece(" ")]
+    left = _whereabouts(board, address, size - width(right) - 2, glyphs)
+    return [Piece(" "), *fit(left, size - width(right) - 1, glyphs.more), *right]
+
+
+def _facts(board: Board, forecast: Forecast | None, now_us: int, glyphs: Glyphs) -> list[Line]:
+    """The most wanted first."""
+    run, look = board.fold.run, look_of(board.fold.run)
+    progress = f"{getattr(glyphs, look.glyph)} {look.word}"
+    facts: list[Line] = [[Piece(progress, look.role)], [Piece(f"{board.finished}/{board.total}")]]
+    if run.ended_at is not None:
+        return [*facts, [Piece(clock(run.ended_at - run.started_at).strip())], [Piece(wall(run.ended_at, None))]]
+    facts.append([Piece(clock(now_us - run.started_at).strip())])
+    if forecast is not None and run.blocked_since is None:
+        facts.append([Piece("eta ~", Role.DIM), Piece(clock(forecast.left_us).strip())])
+    if run.deadline_at is not None:
+        left_us = forecast.slack_us if forecast is not None else None
+        facts.append(_slack(run.deadline_at - now_us if left_us is None else left_us))
+    return facts
+
+
+def _slack(slack_us: int) -> Line:
+    if slack_us < 0:
+        return [Piece(f"late by {clock(-slack_us).strip()}", Role.WARNING)]
+    return [Piece("slack ", Role.DIM), Piece(clock(slack_us).strip())]
+
+
+def _whereabouts(board: Board, address: str, size: int, glyphs: Glyphs) -> Line:
+    run = board.fold.run
+    flow, run_id, place = one_line(run.dag_name), one_line(run.run_id), one_line(address)
+    dot = f" {glyphs.dot} "
+    parts = [Piece(shorten(flow, max(size, 8), glyphs.more), Role.TITLE)]
+    room = size - cells(flow)
+    for text in (run_id, place):
+        room -= cells(dot)
+        if room < 6:
+            break
+        shown = shorten_middle(text, room, glyphs.more)
+        parts += [Piece(dot, Role.DIM), Piece(shown, Role.DIM)]
+        room -= cells(shown)
+    return parts
+
+
+def tabs_line(tabs: Sequence[Tab], right: Line, size: int) -> Line:
+    """The views and what stands beside them: words as long as there is room, then the key alone."""
+    for spell in (_spelled, _spelled_if_active):
+        left = _tabs(tabs, spell)
+        if width(left) + width(right) + 2 <= size:
+            return [*fit(left, size - width(right) - 1), *right, Piece(" ")]
+    left = _tabs(tabs, _spelled_if_active if size >= _DIGITS_ONLY_BELOW else _digits)
+    room = size - width(left) - 2
+    return [*fit(left, size - min(width(right), max(room, 0)) - 1), *(fit(right, room) if room > 0 else [])]
+
+
+def _tabs(tabs: Sequence[Tab], spell: object) -> Line:
+    assert callable(spell)
+    return [Piece(" "), *join([spell(tab) for tab in tabs])]
+
+
+def _spelled(tab: Tab) -> Line:
+    word = Piece(f" {tab.word}", Role.STRONG if tab.active else Role.DIM)
+    return [Piece(tab.key, Role.KEY if not tab.active else Role.STRONG), word, *_badge(tab)]
+
+
+def _spelled_if_active(tab: Tab) -> Line:
+    return _spelled(tab) if tab.active else [Piece(tab.key, Role.KEY), *_badge(tab)]
+
+
+def _digits(tab: Tab) -> Line:
+    return [Piece(tab.key, Role.STRONG if tab.active else Role.DIM), *_badge(tab)]
+
+
+def _badge(tab: Tab) -> Line:
+    return [Piece(" "), Piece(tab.badge, Role.HUMAN)] if tab.badge else []
+
+
+def health_line(board: Board | None, health: Health) -> Line:
+    """How the executor and the picture are, in a few words."""
+    if health.line_down is not None or health.picture_age >= OLD_SECONDS:
+        return [Piece(f"stale {_age(health.picture_age)}", Role.WARNING)]
+    if board is not None and board.fold.run.ended_at is not None and not health.executor_alive:
+        return [Piece("ended", Role.DIM)]
+    if health.executor_alive:
+        if health.age >= OLD_SECONDS:
+            return [Piece(f"executor {int(health.age)}s ago", Role.WARNING)]
+        return [Piece("executor alive", Role.DIM)]
+    if health.gone_at is not None:
+        return [Piece(f"executor gone {wall(health.gone_at, None)}", Role.WARNING)]
+    return [Piece("no executor", Role.WARNING)]
+
+
+def gone_line(board: Board, health: Health, resume_key: str) -> Line:
+    """What the operator may do when the executor has left an unfinished run; nothing if it has not."""
+    if health.executor_alive or board.fold.run.ended_at is not None or health.stale:
+        return []
+    running = board.counts[TaskState.RUNNING]
+    since = f" since {wall(health.gone_at, None)}" if health.gone_at is not None else ""
+    were = f" · {running} task{'s were' if running != 1 else ' was'} running" if running else ""
+    return [Piece(f"executor gone{since}{were} · {resume_key} to resume here", Role.WARNING)]
+
+
+def since(at_us: int, now_us: int) -> str:
+    """An age in words: ``14 min``."""
+    return spoken(now_us - at_us)
+
+
+def _age(seconds: float) -> str:
+    return clock(round(seconds * 1_000_000)).strip()

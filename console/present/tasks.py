@@ -1,0 +1,219 @@
+"""One task in one row: attempts, word, and the fact that says most about its state.
+
+Everything untrusted (names, errors) passes ``one_line`` on its way in. Clocks never change their width, so a second
+that passes changes a digit and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from ...engine.core.fold import AttemptRow, TaskRow
+from ...engine.core.ledger import spec_of
+from ...engine.core.states import TaskState
+from ...engine.core.why import error_name, unmet_parents
+from ..model.board import Board, PoolUse
+from ..model.evidence import failures_of
+from .durations import brief, clock, countdown
+from .glyphs import Glyphs
+from .pieces import Line, Piece, Role
+from .states import LOOKS
+from .text import one_line, pad
+
+WORD_CELLS = 9
+ATTEMPT_CELLS = 5
+_BAR_CELLS = 7
+_HOLDERS_LOOKED_AT = 50
+_NAME_CELLS_MAX = 40
+
+
+@dataclass(slots=True)
+class Scene:
+    """What rows need beside their task. ``absolute``: clock times instead of ages;
+    ``pools`` as of this paint."""
+
+    board: Board
+    now_us: int
+    glyphs: Glyphs
+    absolute: bool = False
+    name_cells: int = 24  # of the longest name
+    pools: Mapping[str, PoolUse] = field(default_factory=dict)
+
+
+def attempt_of(row: TaskRow) -> AttemptRow | None:
+    """The latest attempt."""
+    return row.attempts.get(row.attempt)
+
+
+def short_name(name: str, size: int = _NAME_CELLS_MAX) -> str:
+    """A task's name within a sentence of the screen."""
+    return one_line(name)[:size]
+
+
+def tries(row: TaskRow) -> str:
+    """``2/5``: attempts of this generation that counted, of those allowed; empty before the first."""
+    if row.attempt == 0 or row.state is TaskState.SKIPPED:
+        return ""
+    begun = row.failures + (row.state in (TaskState.RUNNING, TaskState.SUCCESS))
+    return f"{max(begun, 1)}/{row.max_attempts}"
+
+
+def facts(row: TaskRow, scene: Scene) -> Line:
+    """Word and fact."""
+    look = LOOKS[row.state]
+    tell = _FACTS.get(row.state)
+    rest = tell(row, scene) if tell is not None else []
+    if row.state is TaskState.RETRYING:
+        return rest
+    return [Piece(pad(look.word, WORD_CELLS), look.role), Piece(" "), *rest]
+
+
+# --- By state ------------------------------------------------------------------------------------------------------
+
+
+def _running(row: TaskRow, scene: Scene) -> Line:
+    attempt = attempt_of(row)
+    started = row.started_at if row.started_at is not None else scene.now_us
+    line = [Piece(clock(scene.now_us - started))]
+    if attempt is not None and attempt.timeout_us:
+        line.append(Piece(f" of {clock(attempt.timeout_us).strip()}", Role.DIM))
+    if attempt is not None and (ending := _ending(attempt, scene)):
+        return [*line, Piece("  "), *ending]
+    if row.progress_total:
+        line += [Piece("  "), *progress(row, scene.glyphs)]
+    return line
+
+
+def _ending(attempt: AttemptRow, scene: Scene) -> Line:
+    """The ladder of a kill, while it is climbed."""
+    if attempt.sigkill_at is not None:
+        return [Piece("SIGKILL sent, not gone yet", Role.WARNING)]
+    if attempt.sigterm_at is not None:
+        left = attempt.sigterm_at + (attempt.grace_us or 0) - scene.now_us
+        return [Piece(f"SIGTERM sent, SIGKILL {countdown(scene.now_us + left, scene.now_us)}", Role.WARNING)]
+    if attempt.deadline_at is not None:
+        return [Piece("timeout reached", Role.WARNING)]
+    return []
+
+
+def progress(row: TaskRow, glyphs: Glyphs) -> Line:
+    """A bar and a percentage."""
+    total = max(row.progress_total or 1, 1)
+    part = min(max((row.progress_done or 0) / total, 0.0), 1.0)
+    return [*bar(part, glyphs, Role.RUNNING), Piece(f" {int(part * 100):3} %")]
+
+
+def bar(part: float, glyphs: Glyphs, role: Role, size: int = _BAR_CELLS) -> Line:
+    """``size`` cells between two ends, filled to ``part``."""
+    full = round(part * size)
+    return [
+        Piece(glyphs.bar_left, Role.DIM),
+        Piece(glyphs.bar_done * full, role),
+        Piece(glyphs.bar_rest * (size - full), Role.DIM),
+        Piece(glyphs.bar_right, Role.DIM),
+    ]
+
+
+def _retrying(row: TaskRow, scene: Scene) -> Line:
+    line: Line = [Piece("retry ", Role.WAITING)]
+    if row.next_retry_at is not None:
+        line.append(Piece(countdown(row.next_retry_at, scene.now_us), Role.WAITING))
+    if row.delay_us is not None and row.ceiling_us:
+        line += [Piece(" "), *bar(row.delay_us / row.ceiling_us, scene.glyphs, Role.WAITING, 6)]
+        line.append(Piece(f" {brief(row.delay_us)} of {brief(row.ceiling_us)}", Role.DIM))
+    error = one_line(error_name(row))
+    return [*line, Piece(f"  {error}")] if error else line
+
+
+def _sensing(row: TaskRow, scene: Scene) -> Line:
+    looks = f" {scene.glyphs.dot} {row.deferrals} look{'s' if row.deferrals != 1 else ''}"
+    when = countdown(row.next_retry_at, scene.now_us) if row.next_retry_at is not None else "due"
+    return [Piece(f"next look {when}"), Piece(looks, Role.DIM)]
+
+
+def _success(row: TaskRow, scene: Scene) -> Line:
+    attempt = attempt_of(row)
+    took = attempt.duration_us if attempt is not None else None
+    if took is None and row.started_at is not None and row.ended_at is not None:
+        took = row.ended_at - row.started_at
+    line = [Piece(clock(took or 0), Role.DIM)]
+    if row.failures:
+        line.append(Piece(f"  after {row.failures} failure{'s' if row.failures != 1 else ''}", Role.DIM))
+    if row.stale:
+        line.append(Piece("  stale: a parent ran again", Role.WARNING))
+    return line
+
+
+def _failure(row: TaskRow, scene: Scene) -> Line:
+    attempt = attempt_of(row)
+    said = (attempt.explain if attempt is not None else None) or row.error or row.dead_letter_kind or ""
+    alike = [one for one in failures_of(row) if attempt is not None and one.fingerprint == attempt.fingerprint]
+    times = f" {scene.glyphs.times}{len(alike)}" if len(alike) > 1 else ""
+    return [Piece(one_line(said).replace(" in <module>", "")), Piece(times, Role.DIM)]
+
+
+def _upstream(row: TaskRow, scene: Scene) -> Line:
+    return [Piece("because of ", Role.DIM), Piece(short_name(row.blocked_by or "a task above"))]
+
+
+def _pending(row: TaskRow, scene: Scene) -> Line:
+    if row.next_retry_at is not None and row.next_retry_at > scene.now_us:
+        return [Piece(f"not before {clock(row.next_retry_at - scene.now_us + 999_999)}", Role.WAITING)]
+    unmet = unmet_parents(scene.board.fold, row.name)
+    if not unmet:
+        return []
+    line = [Piece(f"after {_counted(unmet)}", Role.DIM)]
+    holder = _holder(row.name, unmet, scene.board)
+    return [*line, Piece(f", held by {short_name(holder)}", Role.DIM)] if holder and holder not in unmet[:1] else line
+
+
+def _counted(names: tuple[str, ...]) -> str:
+    return short_name(names[0]) if len(names) == 1 else f"{len(names)} tasks"
+
+
+def _holder(name: str, unmet: tuple[str, ...], board: Board) -> str | None:
+    """A dead letter above it, the nearest first."""
+    for parent in unmet:
+        if board.row(parent).state is TaskState.DEAD_LETTER:
+            return parent
+    place = board.dag.number[name]
+    for problem in board.problems[:_HOLDERS_LOOKED_AT]:
+        is_above = board.dag.below[board.dag.number[problem]] >> place & 1
+        if is_above and board.row(problem).state is TaskState.DEAD_LETTER:
+            return problem
+    return None
+
+
+def _ready(row: TaskRow, scene: Scene) -> Line:
+    run, spec = scene.board.fold.run, spec_of(row)
+    if run.paused_since is not None:
+        return [Piece("the run is paused", Role.DIM)]
+    breaker = scene.board.breakers.get(spec.downstream or "")
+    if breaker is not None and breaker.state in ("OPEN", "FORCED_OPEN", "HALF_OPEN"):
+        due = f", probe {countdown(breaker.reopens_at, scene.now_us)}" if breaker.reopens_at is not None else ""
+        return [Piece(f"breaker {one_line(spec.downstream or '')} is open{due}", Role.WAITING)]
+    use = scene.pools.get(spec.pool or "")
+    if use is not None and use.used + spec.pool_slots > use.slots:
+        return [Piece(f"waits for pool {one_line(use.name)}, {use.used}/{use.slots} used", Role.DIM)]
+    if scene.board.counts[TaskState.RUNNING] >= run.max_parallel:
+        return [Piece(f"waits for a slot, {run.max_parallel} in use", Role.DIM)]
+    return []
+
+
+def _skipped(row: TaskRow, scene: Scene) -> Line:
+    return [Piece(f"by {row.skip_cause}", Role.DIM)] if row.skip_cause else []
+
+
+_FACTS: dict[TaskState, Callable[[TaskRow, Scene], Line]] = {
+    TaskState.RUNNING: _running,
+    TaskState.RETRYING: _retrying,
+    TaskState.SENSING: _sensing,
+    TaskState.SUCCESS: _success,
+    TaskState.FAILED: _failure,
+    TaskState.DEAD_LETTER: _failure,
+    TaskState.UPSTREAM_FAILED: _upstream,
+    TaskState.PENDING: _pending,
+    TaskState.READY: _ready,
+    TaskState.SKIPPED: _skipped,
+}

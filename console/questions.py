@@ -1,0 +1,165 @@
+"""What is asked before an act: in words, with the exact list of what it touches and of what it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from .model.board import Board
+from .model.preview import Preview
+from .present.glyphs import Glyphs
+from .present.pieces import Line, Piece, Role
+from .present.states import LOOKS
+from .present.text import one_line, pad
+from .widgets.dialog import Question
+
+TYPED_ABOVE = 20  # acts on more tasks than this are confirmed by typing their number
+_NAMED_MAX = 3
+_VERBS = {"requeue": "Requeue", "skip": "Skip", "cancel": "Stop", "hurry": "Retry now"}
+
+
+def accept_key(trigger: str | None) -> str:
+    """The key that says yes: never the one that asked, whatever the operator's file of keys says."""
+    return "a" if trigger != "a" else "o"
+
+
+def tasks(count: int) -> str:
+    """``1 task``, ``1,247 tasks``."""
+    return f"{count:,} task{'' if count == 1 else 's'}"
+
+
+def named(names: Sequence[str]) -> str:
+    """A few names, and how many more."""
+    shown = ", ".join(one_line(name) for name in names[:_NAMED_MAX])
+    return shown if len(names) <= _NAMED_MAX else f"{shown} and {len(names) - _NAMED_MAX:,} more"
+
+
+def of_preview(
+    preview: Preview, board: Board, trigger: str | None, glyphs: Glyphs, rate: float | None = None
+) -> Question:
+    """Before a requeue or a skip. ``rate``: starts a second, where they are spread."""
+    asked = preview.run_again if preview.act == "requeue" else preview.skipped
+    count = len(asked) + (len(preview.unblocked) if not asked else 0)
+    what = one_line(asked[0]) if len(asked) == 1 else tasks(count)
+    facts = [[Piece(text)] for text in _consequences(preview)]
+    if rate is not None:
+        facts.append([Piece(f"One at once, then {rate:g} a second: about {spread_seconds(count, rate)} s in all.")])
+    return Question(
+        title=[Piece(f"{_VERBS[preview.act]} {what}", Role.TITLE)],
+        facts=facts,
+        preview=[_task_line(name, board, glyphs) for name in asked] if len(asked) > 1 else (),
+        accept=f"{preview.act} {count:,}" if count > 1 else preview.act,
+        trigger=trigger,
+        accept_key=accept_key(trigger),
+        reason="why; it goes into the journal" if preview.act == "skip" else None,
+        reason_needed=preview.act == "skip",
+        type_exactly=str(count) if count > TYPED_ABOVE else None,
+    )
+
+
+def spread_seconds(count: int, rate: float) -> int:
+    """How long starts at a rate take."""
+    return round(count / rate)
+
+
+def _consequences(preview: Preview) -> Iterator[str]:
+    if len(preview.run_again) > 1:
+        yield f"{tasks(len(preview.run_again))} run again, with a fresh budget."
+    if preview.unblocked:
+        yield f"{tasks(len(preview.unblocked))} below no longer stopped: {named(preview.unblocked)}."
+    if preview.may_go_on:
+        yield f"{tasks(len(preview.may_go_on))} below may go on: {named(preview.may_go_on)}."
+    if preview.held_back:
+        yield f"{tasks(len(preview.held_back))} about to start will wait again: {named(preview.held_back)}."
+    if preview.stale:
+        yield f"{tasks(len(preview.stale))} ran before and will be stale: {named(preview.stale)}."
+    if preview.stopped:
+        yield f"{tasks(len(preview.stopped))} accept only its success and stop: {named(preview.stopped)}."
+    if preview.still_held:
+        holders = tuple(dict.fromkeys(holder for _, holder in preview.still_held))
+        yield f"{tasks(len(preview.still_held))} below stay held by {named(holders)}."
+    if preview.stay_blocked:
+        yield f"{tasks(len(preview.stay_blocked))} stay blocked: {named([name for name, _ in preview.stay_blocked])}."
+    if preview.refused:
+        name, sentence = preview.refused[0]
+        yield f"{len(preview.refused)} not possible: {one_line(name)}, {sentence}."
+
+
+def _task_line(name: str, board: Board, glyphs: Glyphs) -> Line:
+    row = board.row(name)
+    look = LOOKS[row.state]
+    return [
+        Piece(f"{getattr(glyphs, look.glyph)} ", look.role),
+        Piece(pad(one_line(name), 30)),
+        Piece(f" {look.word} ", look.role),
+        Piece(one_line(row.error or ""), Role.DIM),
+    ]
+
+
+def of_stop(names: Sequence[str], board: Board, trigger: str | None, glyphs: Glyphs) -> Question:
+    """Before running attempts are ended, or waiting tasks are cancelled."""
+    below = board.held_names(*names)
+    facts: list[Line] = [[Piece("A running attempt gets SIGTERM, its grace, then SIGKILL, with all its processes.")]]
+    if below:
+        facts.append([Piece(f"{tasks(len(below))} below stop with it: {named(below)}.")])
+    return Question(
+        title=[Piece(f"Stop {one_line(names[0]) if len(names) == 1 else tasks(len(names))}", Role.TITLE)],
+        facts=facts,
+        preview=[_task_line(name, board, glyphs) for name in names] if len(names) > 1 else (),
+        accept=f"stop {len(names):,}" if len(names) > 1 else "stop it",
+        trigger=trigger,
+        accept_key=accept_key(trigger),
+        reason="why; it goes into the journal",
+        reason_needed=True,
+        type_exactly=str(len(names)) if len(names) > TYPED_ABOVE else None,
+    )
+
+
+def of_hurry(names: Sequence[str], board: Board, trigger: str | None, glyphs: Glyphs) -> Question:
+    """Before many retries come at once."""
+    return Question(
+        title=[Piece(f"Retry {tasks(len(names))} now", Role.TITLE)],
+        facts=[[Piece("Their backoff ends at once; breakers, pools and slots still hold.")]],
+        preview=[_task_line(name, board, glyphs) for name in names],
+        accept=f"retry {len(names):,} now",
+        trigger=trigger,
+        accept_key=accept_key(trigger),
+        type_exactly=str(len(names)) if len(names) > TYPED_ABOVE else None,
+    )
+
+
+def of_undo(what: str, names: Sequence[str], trigger: str | None) -> Question:
+    """Before an act of some time ago is taken back."""
+    return Question(
+        title=[Piece(f"Undo: {one_line(what)}", Role.TITLE)],
+        facts=[[Piece("Possible as long as nothing has happened to these tasks or to their children.")]],
+        preview=[[Piece(one_line(name))] for name in names],
+        accept="undo it",
+        trigger=trigger,
+        accept_key=accept_key(trigger),
+    )
+
+
+def of_resume(board: Board, since: str, trigger: str | None) -> Question:
+    """Before an executor is started here."""
+    left = board.total - board.finished
+    return Question(
+        title=[Piece(f"Start an executor here for {one_line(board.fold.run.run_id)}", Role.TITLE)],
+        facts=[
+            [Piece(f"The last one has been gone{since}. {tasks(left)} of {board.total:,} are not done.")],
+            [Piece("Attempts that were running count as lost and run again; others go on where they were.")],
+        ],
+        accept="resume",
+        trigger=trigger,
+        accept_key=accept_key(trigger),
+    )
+
+
+def of_arming(minutes: int, why: str, trigger: str | None) -> Question:
+    """Before changes are allowed on a console that was opened to look."""
+    return Question(
+        title=[Piece("Allow changes", Role.TITLE)],
+        facts=[[Piece(f"Now: {one_line(why)}.")], [Piece(f"For {minutes} minutes from now on.")]],
+        accept=f"allow for {minutes} min",
+        trigger=trigger,
+        accept_key=accept_key(trigger),
+    )

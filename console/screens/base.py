@@ -1,0 +1,319 @@
+"""The frame that every screen shares: header, tabs, a rule, the content, a rule, and the line of keys.
+
+How to write a screen
+---------------------
+Subclass ``ConsoleScreen``, set ``PLACE`` and ``BINDINGS = bindings_of(PLACE)``, and give ``content()``; ``app.SCREENS``
+says which class is shown by which of the keys 1 to 6 (the name of a view is the value of its ``Place``). A key calls
+``action_<name of the action>`` of the focused widget, else of the screen, else of the app.
+
+- **The board**: ``self.board`` is the run on the screen, ``self.console.live`` follows it (``live.now_us``,
+  ``live.status``, ``live.session`` to read logs and lists, ``live.forecast``).
+- **News**: ``take(news)`` is called after the board was brought forward, also while the screen is hidden: keep models
+  up to date there. Name to widgets the rows that changed; never repaint everything. ``board_replaced(board)`` comes
+  first, and whenever another run or a new picture is shown.
+- **Time**: ``tick(now_us)`` is called on each whole second, for the screen that is seen alone: countdowns only.
+- **Being seen**: ``shown()`` is called whenever the screen comes to the front; take over ``console.selected`` there,
+  and set it when the cursor moves: the selected task is the same on every screen.
+- **Acts**: ``chosen()`` names the tasks that the keys ``r s x b`` mean (marked ones, or the selected one); the keys
+  themselves work here already and end in ``console.acts``. Nothing is changed on the screen by an act: its event
+  comes back through ``take``.
+- **Reading** through the session: ``run_latest(self, self._read, "group")``; never block, never paint from elsewhere.
+- **Words to the operator**: ``console.say(line, seconds)`` in the line of keys.
+- **Filter**: ``/`` opens a prompt here and calls ``filter_changed(text)`` at every key; ``""`` when it is given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from textual import events
+from textual.app import ComposeResult
+from textual.dom import DOMNode
+from textual.screen import Screen
+from textual.widget import Widget
+
+from ..actions import Place, footer_of
+from ..live import News
+from ..model.board import Board
+from ..present.header import Tab, gone_line, health_line, run_line, tabs_line
+from ..present.pieces import Line, Piece, Role, plain
+from ..present.text import one_line
+from ..terminal import SMALLEST_SIZE
+from ..widgets.bars import Bar, KeyBar, KeyHint, Rule
+from ..widgets.field import TextField
+from ..widgets.line import LineView
+from ..widgets.prompt import Prompt
+
+if TYPE_CHECKING:
+    from ..app import ConsoleApp
+
+VIEWS = (Place.RUNS, Place.GRAPH, Place.TIMELINE, Place.INBOX, Place.LOG, Place.JOURNAL)
+
+
+def run_latest(node: DOMNode, work: Callable[[], Awaitable[None]], group: str) -> None:
+    """Do something that waits (reads, asks) beside the screen; a later call of the same group takes its place.
+
+    It must handle RedriveError; any other error ends the console.
+    """
+    node.run_worker(cast(Any, work), group=group, exclusive=True)  # the stubs know only work that returns something
+
+
+class TooSmall(LineView):
+    """What is said where nothing else fits."""
+
+    DEFAULT_CSS = """
+    TooSmall { display: none; }
+    """
+
+    def line(self, y: int) -> Line:
+        """The size that is needed, in the first row."""
+        columns, rows = SMALLEST_SIZE
+        return [Piece(f"needs {columns}x{rows}, has {self.app.size.width}x{self.app.size.height}")] if y == 0 else []
+
+
+class ConsoleScreen(Screen[None]):
+    """See the module."""
+
+    PLACE: ClassVar[Place]
+    AUTO_FOCUS = None
+    DEFAULT_CSS = """
+    ConsoleScreen { layout: vertical; overflow: hidden; }
+    ConsoleScreen.-small > * { display: none; }
+    ConsoleScreen.-small > TooSmall { display: block; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        glyphs = self.console.glyphs
+        self.header = Bar(2, id="header")
+        self.upper_rule = Rule(glyphs.rule, id="upper")
+        self.lower_rule = Rule(glyphs.rule, id="lower")
+        self.keys = KeyBar(id="keys")
+        self.filter_text = ""
+        self._prompt: Prompt | None = None
+
+    # --- For subclasses -------------------------------------------------------------------------------------------
+
+    def content(self) -> Iterable[Widget]:
+        """The widgets between the rules, from top to bottom."""
+        raise NotImplementedError
+
+    def foot(self) -> Iterable[Widget]:
+        """What stands between the lower rule and the keys."""
+        return ()
+
+    def board_replaced(self, board: Board) -> None:
+        """A new picture: another run, the same one read again, or the first one."""
+
+    def take(self, news: News) -> None:
+        """The board has been brought forward."""
+
+    def tick(self, now_us: int) -> None:
+        """A second has passed while the screen is seen."""
+
+    def shown(self) -> None:
+        """The screen is in front."""
+
+    def chosen(self) -> Sequence[str]:
+        """The tasks that an act means."""
+        return () if self.console.selected is None else (self.console.selected,)
+
+    def acted(self, name: str) -> None:
+        """An act on a task was done: take its mark away, so that nobody does it twice."""
+
+    def filter_changed(self, text: str) -> None:
+        """Show only what matches."""
+
+    # --- What is at hand ------------------------------------------------------------------------------------------
+
+    @property
+    def console(self) -> ConsoleApp:
+        """The app, with everything that screens share."""
+        return cast("ConsoleApp", self.app)
+
+    @property
+    def board(self) -> Board:
+        """The run that is shown. Only the list of runs is shown without one."""
+        board = self.console.live.board
+        assert board is not None
+        return board
+
+    # --- The frame ------------------------------------------------------------------------------------------------
+
+    def compose(self) -> ComposeResult:
+        """Header, tabs, rule, content, rule, keys."""
+        yield TooSmall()
+        yield self.header
+        yield self.upper_rule
+        yield from self.content()
+        yield self.lower_rule
+        yield from self.foot()
+        yield self.keys
+
+    def on_mount(self) -> None:
+        """The picture may have come before the screen."""
+        board = self.console.live.board
+        if board is not None:
+            self.board_replaced(board)
+
+    def on_screen_resume(self) -> None:
+        """In front again, or for the first time."""
+        self.show_frame()
+        self.shown()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """The lines of the frame are made for a width."""
+        columns, rows = SMALLEST_SIZE
+        self.set_class(event.size.width < columns or event.size.height < rows, "-small")
+        self.show_frame()
+
+    def show_frame(self) -> None:
+        """Header, tabs and keys, as of now. Cheap, and silent if nothing has changed."""
+        console, size = self.console, self.app.size.width
+        board, health, now = console.live.board, console.health, console.live.now_us
+        if board is not None:
+            forecast = console.live.forecast
+            top = run_line(board, console.address, forecast, now, size, console.glyphs)
+        else:
+            top = [Piece(" "), Piece(one_line(console.address), Role.TITLE), Piece(f"  {console.waiting_for}")]
+        self.header.show(top)
+        self.header.show(tabs_line(self._tabs(), health_line(board, health), size), row=1)
+        self._show_rules(health.stale)
+        self._show_keys()
+
+    def _tabs(self) -> list[Tab]:
+        console, board = self.console, self.console.live.board
+        dead = board.dead_letters if board is not None else 0
+        badges = {Place.INBOX: f"{console.glyphs.dead}{dead}" if dead else ""}
+        return [
+            Tab(
+                console.keymap.label(f"view_{view.value}"),
+                view.value.capitalize(),
+                view is self.view,
+                badges.get(view, ""),
+            )
+            for view in VIEWS
+        ]
+
+    @property
+    def view(self) -> Place:
+        """Which tab it belongs to."""
+        return self.PLACE
+
+    def _show_rules(self, stale: bool) -> None:
+        glyphs = self.console.glyphs
+        sign = glyphs.rule_stale if stale else glyphs.rule
+        role = Role.WARNING if stale else Role.RULE
+        self.upper_rule.show(sign, self.rule_marks(upper=True), role)
+        self.lower_rule.show(sign, self.rule_marks(upper=False), role)
+
+    def rule_marks(self, upper: bool) -> dict[int, str]:
+        """Where something hangs from a rule: column -> sign."""
+        return {}
+
+    def _show_keys(self) -> None:
+        console = self.console
+        locked = console.locked
+        board = console.live.board
+        if locked is None and board is not None:
+            locked = plain(gone_line(board, console.health, console.keymap.label("resume_here"))) or None
+        self.keys.show(self.hints(), locked)
+
+    def hints(self) -> list[KeyHint]:
+        """The keys at the foot, the most wanted first."""
+        keymap = self.console.keymap
+        return [
+            (keymap.label(action.name), action.label) for action in footer_of(self.PLACE) if keymap.label(action.name)
+        ]
+
+    # --- The filter -----------------------------------------------------------------------------------------------
+
+    def action_filter(self) -> None:
+        """Type words; the list follows at every key."""
+        if self._prompt is None:
+            self._prompt = Prompt("/", self.filter_text, hint="words that must match, !word that must not")
+            self.mount(self._prompt, before=self.keys)
+            self.keys.display = False
+            self._prompt.focus()
+
+    def on_text_field_edited(self, message: TextField.Edited) -> None:
+        """The list follows."""
+        if message.field is self._prompt:
+            self._filter_by(message.text)
+
+    def on_text_field_entered(self, message: TextField.Entered) -> None:
+        """Keep the filter, go back to the list."""
+        if message.field is self._prompt:
+            self._close_prompt()
+
+    def on_text_field_given_up(self, message: TextField.GivenUp) -> None:
+        """No filter."""
+        if message.field is self._prompt:
+            self._close_prompt()
+            self._filter_by("")
+
+    def _filter_by(self, text: str) -> None:
+        if text != self.filter_text:
+            self.filter_text = text
+            self.filter_changed(text)
+
+    def _close_prompt(self) -> None:
+        if self._prompt is not None:
+            self._prompt.remove()
+            self._prompt = None
+            self.keys.display = True
+            self.focus_content()
+
+    def focus_content(self) -> None:
+        """Keys go to the main widget of the screen."""
+
+    def action_back(self) -> None:
+        """Clear the filter; on a screen that lies over another one, leave it."""
+        if self.filter_text:
+            self._filter_by("")
+        elif len(self.app.screen_stack) > 1:
+            self.app.pop_screen()
+
+    # --- Acts on tasks: the same on every screen ------------------------------------------------------------------
+
+    def action_requeue(self) -> None:
+        """Run again."""
+        self.console.acts.requeue(self.chosen())
+
+    def action_skip(self) -> None:
+        """Permit the failure."""
+        self.console.acts.skip(self.chosen())
+
+    def action_stop_task(self) -> None:
+        """Stop the running attempt."""
+        self.console.acts.stop(self.chosen())
+
+    def action_hurry(self) -> None:
+        """Back off no longer."""
+        self.console.acts.hurry(self.chosen())
+
+    def action_acknowledge(self) -> None:
+        """Seen."""
+        self.console.acts.acknowledge(self.chosen())
+
+    def action_snooze(self) -> None:
+        """Page again later."""
+        self.console.acts.snooze(self.chosen())
+
+    def action_why(self) -> None:
+        """One sentence on why the selected task is not running."""
+        name = self.console.selected
+        if name is not None:
+            gone = self.console.health.gone_at if not self.console.health.executor_alive else None
+            sentence = self.board.why(name, self.console.live.now_us, gone)
+            self.console.say([Piece(one_line(f"{name}: {sentence}"))], seconds=20)
+
+    def action_details(self) -> None:
+        """Everything about the selected task."""
+        if self.console.selected is not None:
+            self.console.show_details()
+
+    def action_output(self) -> None:
+        """The log of the selected task."""
+        self.console.action_view_log()

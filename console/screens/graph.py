@@ -1,0 +1,352 @@
+"""The graph of the run, with everything about the selected task beside it, or below it where there is less room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import ClassVar
+
+from textual import events
+from textual.binding import BindingType
+from textual.containers import Horizontal
+from textual.timer import Timer
+from textual.widget import Widget
+
+from ..actions import Place
+from ..live import News
+from ..model.board import Board
+from ..model.filters import parse_filter
+from ..model.graph import Form, Graph, Zoom
+from ..model.strokes import LEFT, RIGHT, UP
+from ..present.detail import strip
+from ..present.graph import label_width
+from ..present.pieces import Line, Piece, Role
+from ..present.tasks import Scene
+from ..present.text import cells, one_line
+from ..widgets.bindings import bindings_of
+from ..widgets.line import LineView
+from .base import ConsoleScreen, run_latest
+from .detail import DetailView
+from .graph_view import GraphView
+
+BESIDE_COLUMNS = 118  # from this width on, the details stand beside the graph
+STRIP_ROWS = 4
+STRIP_SCREEN_ROWS = 20  # a screen lower than this has no room for the strip
+_SIDE_COLUMNS = (40, 80)
+_READING_DELAY_SECONDS = 0.15  # the cursor may only be passing by
+
+_STEP_WORDS = {
+    (Zoom.BANDS, Form.RAILS): "bands of levels",
+    (Zoom.GROUPS, Form.RAILS): "groups",
+    (Zoom.MATRIX, Form.RAILS): "one sign per task",
+    (Zoom.GRAPH, Form.RAILS): "one row per task",
+    (Zoom.GRAPH, Form.DRAWING): "drawing",
+}
+
+
+class Divider(LineView):
+    """The line between graph and details."""
+
+    DEFAULT_CSS = """
+    Divider { width: 1; }
+    """
+
+    def __init__(self, sign: str) -> None:
+        super().__init__()
+        self._sign = sign
+
+    def line(self, y: int) -> Line:
+        """One sign a row."""
+        return [Piece(self._sign, Role.RULE)]
+
+
+class StripView(LineView):
+    """The selected task in a few rows."""
+
+    def __init__(self, screen: GraphScreen) -> None:
+        super().__init__()
+        self._graph_screen = screen
+        self.styles.height = STRIP_ROWS
+        self.lines: list[Line] = []
+
+    def show_task(self, name: str | None) -> None:
+        """As of now; only rows that are other ones are painted."""
+        scene = self._graph_screen.scene()
+        row = scene.board.fold.tasks.get(name) if name is not None else None
+        lines = strip(row, scene, self.columns, STRIP_ROWS) if row is not None and self.columns else []
+        for y in range(STRIP_ROWS):
+            if lines[y : y + 1] != self.lines[y : y + 1]:
+                self.refresh_rows(y)
+        self.lines = lines
+
+    def line(self, y: int) -> Line:
+        """One of them."""
+        return self.lines[y] if y < len(self.lines) else []
+
+    def on_resize(self) -> None:
+        """Another width."""
+        self.show_task(self._graph_screen.console.selected)
+
+
+class GraphScreen(ConsoleScreen):
+    """See the module."""
+
+    PLACE = Place.GRAPH
+    BINDINGS: ClassVar[list[BindingType]] = bindings_of(Place.GRAPH)
+    DEFAULT_CSS = """
+    GraphScreen > Horizontal { height: 1fr; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.graph_view = GraphView(self.scene, id="graph")
+        self.divider = Divider(self.console.glyphs.divider)
+        self.detail = DetailView(self.scene, id="beside")
+        self.strip_view = StripView(self)
+        self._scene: Scene | None = None
+        self._follows = False
+        self._reading: Timer | None = None
+
+    # --- The frame ------------------------------------------------------------------------------------------------
+
+    def content(self) -> Iterable[Widget]:
+        """Graph, divider, details."""
+        with Horizontal():
+            yield self.graph_view
+            yield self.divider
+            yield self.detail
+
+    def foot(self) -> Iterable[Widget]:
+        """The selected task in a few rows."""
+        yield self.strip_view
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the details stand beside the graph."""
+        return self.app.size.width >= BESIDE_COLUMNS
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Details beside, below, or on a screen of their own."""
+        width, height = event.size.width, event.size.height
+        self.detail.display = self.divider.display = self.is_wide
+        low, high = _SIDE_COLUMNS
+        self.detail.styles.width = max(min(width * 2 // 5, high), low)
+        self.strip_view.display = not self.is_wide and height >= STRIP_SCREEN_ROWS
+        super().on_resize(event)
+
+    def rule_marks(self, upper: bool) -> dict[int, str]:
+        """Where the divider meets the rules."""
+        if not self.is_wide or not self.divider.region:
+            return {}
+        glyphs = self.console.glyphs
+        return {self.divider.region.x: glyphs.tee_down if upper else glyphs.lines[LEFT | RIGHT | UP]}
+
+    def focus_content(self) -> None:
+        """Keys move in the graph."""
+        self.graph_view.focus()
+
+    # --- What is shown --------------------------------------------------------------------------------------------
+
+    def scene(self) -> Scene:
+        """What rows need beside their task, as of the last news or second."""
+        if self._scene is None:
+            self._renew_scene()
+        assert self._scene is not None
+        return self._scene
+
+    def _renew_scene(self) -> None:
+        board, live = self.board, self.console.live
+        cells_max = self._scene.name_cells if self._scene is not None and self._scene.board.dag is board.dag else 0
+        if not cells_max:
+            cells_max = max((cells(one_line(name)) for name in board.fold.tasks), default=0)
+        self._scene = Scene(
+            board, live.now_us, self.console.glyphs, self.console.absolute_times, cells_max, board.pools()
+        )
+
+    @property
+    def graph(self) -> Graph | None:
+        """The graph of the run."""
+        return self.graph_view.graph
+
+    def board_replaced(self, board: Board) -> None:
+        """Another graph, or the same one as of now; zoom and selection stay where they can."""
+        before = self.graph
+        self._renew_scene()
+        graph = Graph(board, label_width)
+        if before is not None and before.dag is board.dag:
+            graph.zoom, graph.form = before.zoom, before.form
+        if self.console.selected is not None:
+            graph.select(self.console.selected)
+        self.graph_view.set_graph(graph)
+        self._selection_changed(graph.selected)
+
+    def shown(self) -> None:
+        """The selection of the other screens is taken over."""
+        if self.focused is None:
+            self.graph_view.focus()
+        if self.graph is not None:
+            self._renew_scene()
+            if self.console.selected is not None:
+                self.graph_view.select(self.console.selected)
+            self.graph_view.refresh()
+            self._update_details()
+
+    def take(self, news: News) -> None:
+        """Rows that changed, and those of their children, which say what they wait for."""
+        graph, delta = self.graph, news.delta
+        if graph is None:
+            return
+        self._renew_scene()
+        if graph.apply(delta):
+            self.graph_view.step_changed()
+        elif delta.problems or delta.run or delta.beside:
+            self.graph_view.refresh()
+        else:
+            children = {child for name, _, _ in delta.moves for child in graph.dag.children(name)}
+            self.graph_view.tasks_changed(delta.tasks | children)
+        if self._follows:
+            self._go_to_front()
+        self._update_details()
+
+    def tick(self, now_us: int) -> None:
+        """Countdowns, elapsed times, ages."""
+        if self.graph is not None:
+            self._renew_scene()
+            self.graph_view.tick()
+            self._update_details()
+
+    def _update_details(self) -> None:
+        name = self.console.selected
+        if self.detail.display:
+            self.detail.show_task(name)
+            if self.detail.wanted() is not None and self._reading is None:
+                self._reading = self.set_timer(_READING_DELAY_SECONDS, self._read_texts)
+        if self.strip_view.display:
+            self.strip_view.show_task(name)
+
+    def _read_texts(self) -> None:
+        self._reading = None
+        session, run_id = self.console.live.session, self.board.fold.run.run_id
+        run_latest(self, partial(self.detail.read_texts, session, run_id), "texts")
+
+    # --- Selection and marks --------------------------------------------------------------------------------------
+
+    def _selection_changed(self, name: str | None) -> None:
+        self.console.selected = name
+        self._update_details()
+
+    def on_graph_view_selected(self, message: GraphView.Selected) -> None:
+        """The cursor moved."""
+        self._selection_changed(message.name)
+
+    def on_graph_view_opened(self, message: GraphView.Opened) -> None:
+        """Enter on a task."""
+        self.action_details()
+
+    def chosen(self) -> Sequence[str]:
+        """The marked tasks; without marks the selected one, or all of the selected group that need a human."""
+        if self.graph_view.marks:
+            return tuple(self.graph_view.marks)
+        graph = self.graph
+        group = graph.selected_group if graph is not None else None
+        if graph is None or group is None:
+            return super().chosen()
+        names = {graph.dag.names[number] for number in graph.groups.groups[group].members}
+        return tuple(name for name in self.board.problems if name in names)
+
+    def acted(self, name: str) -> None:
+        """Done: no longer marked."""
+        self.graph_view.unmark(name)
+
+    # --- Keys -----------------------------------------------------------------------------------------------------
+
+    def action_details(self) -> None:
+        """Into the pane beside, or onto a screen of their own."""
+        if self.is_wide:
+            self.detail.focus()
+        else:
+            super().action_details()
+
+    def action_next_pane(self) -> None:
+        """From the graph to the details and back."""
+        if self.is_wide:
+            (self.graph_view if self.detail.has_focus else self.detail).focus()
+
+    action_previous_pane = action_next_pane
+
+    def action_back(self) -> None:
+        """From the details to the graph; then marks, filter."""
+        if self.detail.has_focus:
+            self.graph_view.focus()
+        elif self.graph_view.marks:
+            self.graph_view.unmark(*self.graph_view.marks)
+        else:
+            super().action_back()
+
+    def action_fold(self) -> None:
+        """One step farther away."""
+        self._zoom(-1)
+
+    def action_unfold(self) -> None:
+        """One step nearer; from the rails on, as a drawing."""
+        self._zoom(1)
+
+    def _zoom(self, step: int) -> None:
+        graph = self.graph
+        if graph is None:
+            return
+        if graph.zoom is Zoom.GRAPH and (graph.form is Form.RAILS) == (step > 0):
+            graph.form = Form.DRAWING if step > 0 else Form.RAILS
+        elif not graph.zoom_by(step):
+            return
+        self.graph_view.step_changed()
+        self.graph_view.refresh()
+        self.console.say([Piece(_STEP_WORDS[graph.zoom, graph.form], Role.DIM)], 2)
+
+    def action_follow(self) -> None:
+        """Keep the cursor where the run is."""
+        self._follows = not self._follows
+        self.console.say([Piece("follows what runs" if self._follows else "stands still", Role.DIM)], 2)
+        if self._follows:
+            self._go_to_front()
+
+    def _go_to_front(self) -> None:
+        front = self.board.front()
+        if front is not None:
+            self.graph_view.select(front)
+
+    def action_critical_path(self) -> None:
+        """Show what decides when the run ends, or stop showing it."""
+        forecast = self.console.live.forecast
+        path = () if self.graph_view.shows_critical or forecast is None else forecast.path
+        if not path and not self.graph_view.shows_critical:
+            self.console.say([Piece("no duration is known yet, so no path either", Role.DIM)], 3)
+        self.graph_view.shows_critical = path
+        self.graph_view.step_changed()
+        self.graph_view.refresh()
+
+    def filter_changed(self, text: str) -> None:
+        """Find: the cursor goes to the first match."""
+        wanted = parse_filter(text)
+        names = [name for name in self.board.dag.order if wanted and wanted.keeps(name.casefold())]
+        self.graph_view.matches = dict.fromkeys(names)
+        self.graph_view.step_changed()
+        self.graph_view.refresh()
+        if names and self.console.selected not in self.graph_view.matches:
+            self.graph_view.select(names[0])
+
+    def action_next(self) -> None:
+        """The next match; without a filter the next problem."""
+        self._go_on(1)
+
+    def action_previous(self) -> None:
+        """The previous one."""
+        self._go_on(-1)
+
+    def _go_on(self, step: int) -> None:
+        matches = list(self.graph_view.matches)
+        if matches:
+            here = matches.index(self.console.selected) if self.console.selected in matches else -step
+            self.graph_view.select(matches[(here + step) % len(matches)])
+        elif not self.graph_view.to_problem(step):
+            self.console.say([Piece("nothing needs a human", Role.DIM)], 3)

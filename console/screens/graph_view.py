@@ -1,0 +1,328 @@
+"""The graph on the screen: what of it is in view, where the cursor is, which cells a change costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from typing import ClassVar
+
+from textual.binding import BindingType
+from textual.message import Message
+
+from ...engine.core.states import TaskState
+from ..model.board import TICKING, Board
+from ..model.graph import Form, Graph, Zoom
+from ..present.graph import LEVEL_CELLS, Highlight, drawing_row, graph_row, is_drawing
+from ..present.pieces import Line, Piece, Role
+from ..present.tasks import Scene
+from ..widgets.bindings import PAGING, bindings
+from ..widgets.canvas import Canvas
+
+_LIT_MAX = 2_000  # tasks: of larger graphs only the selected task is set off
+_TICKS = TICKING | {TaskState.READY}
+
+
+class GraphView(Canvas):
+    """A window on a ``Graph``. ``scene`` gives what rows need to know, as of now."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings(*PAGING, "left", "right", "open", "mark", "mark_range", "mark_all")
+
+    class Selected(Message):
+        """Another task is selected."""
+
+        def __init__(self, name: str | None) -> None:
+            super().__init__()
+            self.name = name
+
+    def __init__(self, scene: Callable[[], Scene], *, id: str | None = None) -> None:
+        super().__init__(self._cells, id=id)
+        self._scene = scene
+        self.graph: Graph | None = None
+        self.marks: dict[str, None] = {}
+        self.lit = Highlight()
+        self.shows_critical: tuple[str, ...] = ()
+        self.matches: dict[str, None] = {}
+        self._anchor: str | None = None
+
+    # --- Told -----------------------------------------------------------------------------------------------------
+
+    def set_graph(self, graph: Graph) -> None:
+        """Show this one."""
+        self.graph = graph
+        self.marks = {name: None for name in self.marks if name in graph.board.fold.tasks}
+        self._anchor = None
+        graph.resize(self.columns, self.rows)
+        self.step_changed()
+
+    def step_changed(self) -> None:
+        """Another step of the zoom, or rows came and went."""
+        if self.graph is None or not self.columns:
+            return
+        self._relight()
+        drawing = is_drawing(self.graph)
+        self.set_extent(self.graph.drawing.width if drawing else self.columns, self.graph.height)
+        self.show_cursor()
+
+    def tasks_changed(self, names: Iterable[str]) -> None:
+        """Paint what shows these, as far as it is in view."""
+        if self.graph is None:
+            return
+        for y in {y for name in names for y in self._rows_of(name)}:
+            self.cells_changed(0 if not is_drawing(self.graph) else self.origin[0], y, self.columns)
+
+    def tick(self) -> None:
+        """Paint what counts up or down, as far as it is in view."""
+        if self.graph is not None and self.graph.zoom in (Zoom.GRAPH, Zoom.GROUPS):
+            self.tasks_changed([name for name in self._in_view() if self._ticks(name)])
+
+    def _ticks(self, name: str) -> bool:
+        row = self._board.row(name)
+        return row.state in _TICKS or (row.state is TaskState.PENDING and row.next_retry_at is not None)
+
+    @property
+    def _board(self) -> Board:
+        assert self.graph is not None
+        return self.graph.board
+
+    def _in_view(self) -> list[str]:
+        graph = self.graph
+        assert graph is not None
+        first, last = self.origin[1], min(self.origin[1] + self.rows, graph.height)
+        if is_drawing(graph):
+            drawn = graph.drawing
+            return [name for name in self._board.ticking if name in drawn.dag and first <= drawn.place(name)[1] < last]
+        if graph.zoom is Zoom.GRAPH:
+            return [graph.rails.name_at(y) for y in range(first, last)]
+        tasks = (graph.groups.rows[y].task for y in range(first, last))
+        return [graph.dag.names[task] for task in tasks if task is not None]
+
+    def _rows_of(self, name: str) -> tuple[int, ...]:
+        graph = self.graph
+        assert graph is not None
+        if graph.zoom is Zoom.GROUPS:
+            group = graph.groups.group_of[graph.dag.number[name]]
+            return graph.groups.row_of_group(group), graph.groups.row_of(name)
+        if is_drawing(graph):
+            return (graph.drawing.place(name)[1],) if name in graph.drawing.dag else ()
+        if graph.zoom is Zoom.GRAPH:
+            return (graph.rails.row_of(name),)
+        return (graph.matrix.place(name)[1],) if graph.zoom is Zoom.MATRIX else (graph.bands.row_of(name),)
+
+    # --- The cursor -----------------------------------------------------------------------------------------------
+
+    def show_cursor(self) -> None:
+        """Have the selected task in view."""
+        graph = self.graph
+        if graph is None or graph.selected is None or not self.columns:
+            return
+        if is_drawing(graph):
+            x, y, columns = graph.drawing.place(graph.selected)
+            self.show(x, y, columns)
+        else:
+            self.show(0, graph.cursor_row, 1, margin=1)
+
+    def select(self, name: str) -> None:
+        """Put the cursor on a task."""
+        if self.graph is not None and name != self.graph.selected:
+            self.graph.select(name)
+            self._moved()
+
+    def to_problem(self, step: int) -> bool:
+        """To the next task that needs a human. False: there is none."""
+        if self.graph is None or not self.graph.to_problem(step):
+            return False
+        self.step_changed()
+        self._moved()
+        return True
+
+    def _moved(self) -> None:
+        assert self.graph is not None
+        if self._anchor is not None:
+            self._mark_to(self.graph.selected)
+        self._relight()
+        self.show_cursor()
+        self.refresh()
+        self.post_message(self.Selected(self.graph.selected))
+
+    def _relight(self) -> None:
+        """Which tasks and lines are set off."""
+        graph = self.graph
+        assert graph is not None
+        self.lit = Highlight(critical=self.shows_critical, marked=self.marks, matched=self.matches)
+        if graph.selected is None or graph.zoom is not Zoom.GRAPH or len(graph.dag) > _LIT_MAX:
+            return
+        path = self.shows_critical
+        edges = set(pairwise(path)) if path else graph.board.related(graph.selected)
+        self.lit.related = {name for edge in edges for name in edge} if not path else ()
+        self.lit.line_role = Role.CRITICAL if path else Role.RELATED
+        if graph.form is Form.RAILS:
+            self.lit.rails = graph.rails.light(edges)
+        else:
+            drawn = graph.drawing.dag
+            self.lit.lines = graph.drawing.light([edge for edge in edges if edge[0] in drawn and edge[1] in drawn])
+
+    def _move(self, dx: int, dy: int) -> None:
+        if self.graph is not None and self.graph.move(dx, dy):
+            self._moved()
+
+    def _move_rows(self, rows: int) -> None:
+        graph = self.graph
+        if graph is None:
+            return
+        before = graph.selected, graph.on_group
+        if is_drawing(graph):
+            for _ in range(abs(rows)):
+                graph.move(0, 1 if rows > 0 else -1)
+        else:
+            graph.select_row(graph.cursor_row + rows)
+        if (graph.selected, graph.on_group) != before:
+            self._moved()
+
+    def action_up(self) -> None:
+        """One row up."""
+        self._move(0, -1)
+
+    def action_down(self) -> None:
+        """One row down."""
+        self._move(0, 1)
+
+    def action_left(self) -> None:
+        """To a parent, or a column to the left."""
+        self._move(-1, 0)
+
+    def action_right(self) -> None:
+        """To a child, or a column to the right."""
+        self._move(1, 0)
+
+    def action_top(self) -> None:
+        """To the first row."""
+        self._move_rows(-self.extent[1])
+
+    def action_bottom(self) -> None:
+        """To the last row."""
+        self._move_rows(self.extent[1])
+
+    def action_page_up(self) -> None:
+        """One page up."""
+        self._move_rows(-max(self.rows - 1, 1))
+
+    def action_page_down(self) -> None:
+        """One page down."""
+        self._move_rows(max(self.rows - 1, 1))
+
+    def action_half_page_up(self) -> None:
+        """Half a page up."""
+        self._move_rows(-max(self.rows // 2, 1))
+
+    def action_half_page_down(self) -> None:
+        """Half a page down."""
+        self._move_rows(max(self.rows // 2, 1))
+
+    # --- Marks ----------------------------------------------------------------------------------------------------
+
+    def action_mark(self) -> None:
+        """Mark or unmark the selected task, or all of the selected group, and go on."""
+        names = self._under_cursor()
+        if names and all(name in self.marks for name in names):
+            self.unmark(*names)
+        else:
+            self.marks.update(dict.fromkeys(names))
+            self.refresh()
+        self._move(0, 1)
+
+    def action_mark_range(self) -> None:
+        """Begin a range, or end it."""
+        graph = self.graph
+        self._anchor = graph.selected if self._anchor is None and graph is not None else None
+        if self._anchor is not None:
+            self._mark_to(self._anchor)
+            self.refresh()
+
+    def action_mark_all(self) -> None:
+        """Mark all that need a human; again: none."""
+        problems = self._board.problems if self.graph is not None else []
+        self.marks = {} if self.marks else dict.fromkeys(problems)
+        self._relight()
+        self.refresh()
+
+    def unmark(self, *names: str) -> None:
+        """Take marks away."""
+        for name in names:
+            self.marks.pop(name, None)
+        self.refresh()
+
+    def _under_cursor(self) -> list[str]:
+        graph = self.graph
+        if graph is None or graph.selected is None:
+            return []
+        group = graph.selected_group
+        if group is None:
+            return [graph.selected]
+        return [graph.dag.names[number] for number in graph.groups.groups[group].members]
+
+    def _mark_to(self, name: str | None) -> None:
+        graph = self.graph
+        if graph is None or name is None or self._anchor is None:
+            return
+        rows = sorted((self._rows_of(self._anchor)[-1], self._rows_of(name)[-1]))
+        if graph.zoom is Zoom.GRAPH and graph.form is Form.RAILS:
+            self.marks.update(dict.fromkeys(graph.rails.name_at(y) for y in range(rows[0], rows[1] + 1)))
+        else:
+            self.marks[name] = None
+
+    # --- Drawing --------------------------------------------------------------------------------------------------
+
+    def _cells(self, y: int, x0: int, x1: int) -> Iterable[Piece]:
+        assert self.graph is not None
+        if is_drawing(self.graph):
+            return drawing_row(self.graph, y, x0, x1, self._scene(), self.lit)
+        return graph_row(self.graph, y, x1 - x0, self._scene(), self.lit)
+
+    def line(self, y: int) -> Line:
+        """Nothing before there is a graph."""
+        return super().line(y) if self.graph is not None else []
+
+    def over(self, y: int) -> str | None:
+        """The cursor's row, where rows are tasks."""
+        graph = self.graph
+        if graph is None or graph.zoom is Zoom.MATRIX or is_drawing(graph):
+            return None
+        is_cursor = self.origin[1] + y == graph.cursor_row and graph.height > 0
+        return (Role.CURSOR if self.has_focus else Role.STRONG) if is_cursor else None
+
+    def on_resize(self) -> None:
+        """More or less of it."""
+        if self.graph is not None:
+            self.graph.resize(self.columns, self.rows)
+            self.step_changed()
+        super().on_resize()
+
+    def on_canvas_pressed(self, message: Canvas.Pressed) -> None:
+        """A click selects, a second one opens."""
+        graph = self.graph
+        if graph is None:
+            return
+        shift = LEVEL_CELLS if graph.zoom is Zoom.MATRIX else 0
+        if graph.select_at(message.x - shift, message.y):
+            self._moved()
+            if message.chain > 1:
+                self.action_open()
+
+    class Opened(Message):
+        """Enter on a task."""
+
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+    def action_open(self) -> None:
+        """Open what is folded; a task shows its details."""
+        graph = self.graph
+        if graph is None:
+            return
+        if graph.zoom in (Zoom.BANDS, Zoom.MATRIX) or graph.on_group:
+            if graph.toggle():
+                self._moved()
+                self.step_changed()
+        elif graph.selected is not None:
+            self.post_message(self.Opened(graph.selected))

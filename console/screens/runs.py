@@ -1,0 +1,129 @@
+"""Every run of the state file: how each stands, and which one to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual.binding import BindingType
+from textual.widget import Widget
+
+from ...engine.core.events import EventKind
+from ...engine.core.states import RunState, TaskState
+from ...engine.errors import RedriveError
+from ..actions import Place
+from ..live import News
+from ..model.board import Board
+from ..model.filters import parse_filter
+from ..present.pieces import Line, Piece, Role
+from ..present.runs import RunView, run_row
+from ..present.text import one_line
+from ..sessions.session import RunSummary
+from ..widgets.bindings import bindings_of
+from ..widgets.table import VirtualTable
+from .base import ConsoleScreen, run_latest
+
+_OTHERS_SECONDS = 5  # how often runs that are not followed are counted again
+SORTS = ("latest", "dead letters", "name")
+
+
+class RunsScreen(ConsoleScreen):
+    """See the module."""
+
+    PLACE = Place.RUNS
+    BINDINGS: ClassVar[list[BindingType]] = bindings_of(Place.RUNS)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._summaries: dict[str, RunSummary] = {}
+        self._sort = 0
+        self._age = 0  # seconds since the list was read
+        self.table: VirtualTable[str] = VirtualTable(self._row, id="runs")
+
+    def content(self) -> Iterable[Widget]:
+        """The list."""
+        yield self.table
+
+    def shown(self) -> None:
+        """Read the list."""
+        self.table.focus()
+        self._read()
+
+    def focus_content(self) -> None:
+        """Keys move in the list."""
+        self.table.focus()
+
+    def board_replaced(self, board: Board) -> None:
+        """The run that is followed is counted by its board."""
+        self._read()
+
+    def take(self, news: News) -> None:
+        """Runs come, move and end; of the one that is followed every task is known."""
+        if any(event.kind == EventKind.RUN for event in news.events):
+            self._read()
+        elif news.delta.tasks:
+            self.table.row_changed(self.board.fold.run.run_id)
+
+    def tick(self, now_us: int) -> None:
+        """Elapsed times of runs that are not over; now and then, what became of the others."""
+        running = [name for name, one in self._summaries.items() if one.run.state is RunState.RUNNING]
+        self.table.rows_changed(running)
+        self._age += 1
+        if running and self._age >= _OTHERS_SECONDS:
+            self._read()
+
+    # --- The list -------------------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        if self.is_current:
+            run_latest(self, self._read_list, "runs")
+
+    async def _read_list(self) -> None:
+        try:
+            summaries = await self.console.live.session.runs()
+        except RedriveError as error:
+            self.console.say([Piece(one_line(str(error)), Role.WARNING)], 5)
+            return
+        self._age = 0
+        self._summaries = {one.run.run_id: one for one in summaries}
+        self._show_order()
+
+    def _show_order(self) -> None:
+        wanted = parse_filter(self.filter_text)
+        found = [
+            one for one in self._summaries.values() if wanted.keeps(f"{one.run.dag_name} {one.run.run_id}".casefold())
+        ]
+        if SORTS[self._sort] == "dead letters":
+            found.sort(key=lambda one: -one.dead_letters)
+        elif SORTS[self._sort] == "name":
+            found.sort(key=lambda one: (one.run.dag_name, one.run.run_id))
+        self.table.set_order([one.run.run_id for one in found])
+
+    def _row(self, run_id: str, columns: int) -> Line:
+        return run_row(self._view_of(run_id), self.console.live.now_us, columns, self.console.glyphs)
+
+    def _view_of(self, run_id: str) -> RunView:
+        board, health = self.console.live.board, self.console.health
+        if board is not None and board.fold.run.run_id == run_id:
+            gone = board.fold.run.ended_at is None and not health.executor_alive
+            return RunView(board.fold.run, board.counts, "executor gone" if gone else "")
+        summary = self._summaries[run_id]
+        left = summary.run.ended_at is None
+        known = {TaskState(state): count for state, count in summary.counts.items()}
+        return RunView(summary.run, known, "not running" if left else "")
+
+    # --- Keys -----------------------------------------------------------------------------------------------------
+
+    def filter_changed(self, text: str) -> None:
+        """Only runs whose flow or name match."""
+        self._show_order()
+
+    def action_sort(self) -> None:
+        """The next order."""
+        self._sort = (self._sort + 1) % len(SORTS)
+        self._show_order()
+        self.console.say([Piece(f"sorted by {SORTS[self._sort]}")], 3)
+
+    def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
+        """Look at it."""
+        self.console.follow(str(message.key))
