@@ -18,7 +18,7 @@ from .core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKi
 from .core.spec import TaskSpec
 from .runner.attempt import AttemptOrder, RunningAttempt
 from .runner.zygote_client import Runner
-from .store import logs
+from .store import logs, quarantine
 from .store.claims import Claim
 from .store.journal import Journal
 from .store.settle import Settlement, settle
@@ -28,6 +28,7 @@ STARTED_TOLD_AFTER_SECONDS = 0.05  # an attempt that is over by then never needs
 OUTPUT_FLUSH_SECONDS = 0.1
 OUTPUT_FLUSH_CHARACTERS = 64 * 1024
 PROGRESS_SECONDS = 0.5
+ROWS_FLUSH_COUNT = 200  # quarantined rows in one write
 
 
 class Sitter:
@@ -48,6 +49,8 @@ class Sitter:
         self._started_timer: asyncio.TimerHandle | None = None
         self._progress: tuple[int, int | None] | None = None
         self._progress_timer: asyncio.TimerHandle | None = None
+        self._rows: list[Mapping[str, Any]] = []
+        self._rows_timer: asyncio.TimerHandle | None = None
 
     # --- What the runner reports -----------------------------------------------------------------------------------
 
@@ -79,17 +82,11 @@ class Sitter:
 
     def quarantined(self, row: Mapping[str, Any]) -> None:
         """It set a bad row aside; provisional until the attempt succeeds."""
-        claim = self.claim
-        values = (claim.run_id, claim.name, claim.attempt, str(row["row_key"]), row.get("payload"), row.get("error"))
-
-        def item(journal: Journal) -> None:
-            journal.connection.execute(
-                "INSERT INTO quarantine (run_id, name, attempt, row_key, payload, error, fingerprint, at)"
-                " VALUES (?,?,?,?,?,?,?,?)",
-                (*values, row.get("fingerprint"), journal.at),
-            )
-
-        self._desk.write(item)
+        self._rows.append(row)
+        if len(self._rows) >= ROWS_FLUSH_COUNT:
+            self._flush_rows()
+        elif self._rows_timer is None:
+            self._rows_timer = self._desk.loop.call_later(OUTPUT_FLUSH_SECONDS, self._flush_rows)
 
     def step(self, kind: str, data: Mapping[str, Any]) -> None:
         """One rung of the ladder that ends an attempt: deadline, stack, SIGTERM, SIGKILL, sweep, leak."""
@@ -98,9 +95,10 @@ class Sitter:
 
     def ended(self, outcome: Outcome) -> None:
         """It is over and none of its processes lives."""
-        for timer in (self._flush_timer, self._started_timer, self._progress_timer):
+        for timer in (self._flush_timer, self._started_timer, self._progress_timer, self._rows_timer):
             if timer is not None:
                 timer.cancel()
+        self._flush_rows()
         self._text.append(self._decoder.decode(b"", True))
         self._desk.settle(self, outcome, self._take_text())
 
@@ -148,6 +146,17 @@ class Sitter:
         self._progress_timer = None
         if self._progress is not None:
             self.progress(*self._progress)
+
+    def _flush_rows(self) -> None:
+        self._rows_timer = None
+        found, self._rows = self._rows, []
+        if found:
+            claim = self.claim
+            self._desk.write(
+                lambda journal: quarantine.add(
+                    journal, claim.run_id, claim.name, claim.attempt, claim.generation, found
+                )
+            )
 
     def _take_text(self) -> str:
         text = "".join(self._text)
@@ -220,6 +229,7 @@ class AttemptDesk:
             params=params,
             inputs={name: None if text is None else json.loads(text) for name, text in results.items()},
             rules=rules,
+            only_rows=claim.only_rows,
             idempotency_key=f"{claim.run_id}/{claim.name}/{claim.generation}",
         )
         self._keep(self._start(sitter, order))

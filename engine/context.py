@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from .core.outcome import Failure, FailureClass
-from .errors import NotReady, PermanentError, SkipTask, TaskTerminated
+from .errors import NotReady, SkipTask, TaskTerminated, TooManyBadRows
 from .runner import protocol
 
 RowValue = TypeVar("RowValue")
@@ -19,6 +19,8 @@ BEAT_INTERVAL = 1.0
 PAYLOAD_LIMIT = 16 * 1024  # characters of a quarantined row
 KEY_LIMIT = 500
 ERROR_LIMIT = 2000
+ROWS_LIMIT = 10_000  # that an attempt may set aside when its task names no limit of its own
+RATIO_ROWS_MIN = 1000  # from so many rows on a ratio means something before the last of them
 
 #: These say something about the world, not about the row at hand: the attempt fails and is judged as a whole.
 _NOT_OF_THE_ROW = frozenset(
@@ -26,15 +28,13 @@ _NOT_OF_THE_ROW = frozenset(
 )
 
 
-class TooManyBadRows(PermanentError):
-    """More rows were quarantined than ``max_bad_rows`` or ``max_bad_ratio`` allows."""
-
-
 class Context:
     """One attempt as its task sees it.
 
     ``inputs`` maps the names of parents to their results; ``idempotency_key`` stays the same for all attempts of one
-    generation of the task (document 000, idempotency).
+    generation of the task (document 000, idempotency). ``only_rows`` is None, or maps the keys of quarantined rows
+    that an operator sent back to what they held: the attempt is about these alone, and ``rows`` gives out no others.
+    What the task returns then replaces its earlier result.
     """
 
     def __init__(
@@ -61,8 +61,11 @@ class Context:
         self._progress: protocol.Progressed | None = None
         self._progress_due = 0.0
         self._beat_due = 0.0
+        self.only_rows: Mapping[str, Any] | None = _sent_back(order.only_rows)
         self._rows = 0
         self._bad_rows = 0
+        self._latest_error: str | None = None
+        self._too_many: TooManyBadRows | None = None
 
     # --- Being cancelled ----------------------------------------------------------------------------------------------
 
@@ -84,7 +87,7 @@ class Context:
         now = time.monotonic()
         if now >= self._progress_due or done == total:
             self._progress_due = now + PROGRESS_INTERVAL
-            self.flush()
+            self._flush()
 
     def heartbeat(self) -> None:
         """Say that the task is alive, when there is no number to tell."""
@@ -93,8 +96,17 @@ class Context:
             self._beat_due = now + BEAT_INTERVAL
             self._send(protocol.Beat())
 
-    def flush(self) -> None:
-        """Send the latest progress that was held back."""
+    def finish(self) -> None:
+        """To be called after the task: send the progress that was held back, and look at the limits once more.
+
+        Raises TooManyBadRows also where the task has swallowed it.
+        """
+        self._flush()
+        if self._too_many is not None:
+            raise self._too_many
+        self._check_ratio(self._rows)
+
+    def _flush(self) -> None:
         progress, self._progress = self._progress, None
         if progress is not None:
             self._send(progress)
@@ -114,12 +126,17 @@ class Context:
 
         ``key`` names a row: a function, the name of a column or attribute, or None for its position. Errors that say
         something about the world (transient, credentials) still fail the attempt. Raises TooManyBadRows as soon as
-        ``max_bad_rows`` is passed, and at the end for ``max_bad_ratio``.
+        ``max_bad_rows`` is passed, or ``max_bad_ratio`` of all rows as far as their number is known.
         """
+        total = len(rows) if isinstance(rows, Sized) else None
         for position, value in enumerate(rows):
+            row = Row(self, value, position, key)
+            if self.only_rows is not None and row.key not in self.only_rows:
+                continue
             self._rows += 1
-            yield Row(self, value, position, key)
-        self._check_ratio()
+            yield row
+            if total is not None or self._rows >= RATIO_ROWS_MIN:
+                self._check_ratio(total or self._rows)
 
     def quarantine(self, row_key: object, payload: object, error: BaseException | str) -> None:
         """Set one row aside. It counts once this attempt succeeds, and can be requeued or discarded by an operator."""
@@ -129,17 +146,27 @@ class Context:
             error = f"{failure.error_type}: {failure.message}"
             fingerprint = failure.fingerprint.loose
         text = _payload_text(payload)
-        key = protocol.clean_text(str(row_key), KEY_LIMIT)
-        self._send(protocol.Quarantined(key, text, protocol.clean_text(error, ERROR_LIMIT), fingerprint))
+        error = protocol.clean_text(error, ERROR_LIMIT)
+        self._send(protocol.Quarantined(_key_text(row_key), text, error, fingerprint))
         self._bad_rows += 1
-        limit = self._spec.max_bad_rows
-        if limit is not None and self._bad_rows > limit:
-            raise TooManyBadRows(f"{self._bad_rows} rows are quarantined, max_bad_rows is {limit}", diagnostic=error)
+        self._latest_error = error
+        self._check_count()
 
-    def _check_ratio(self) -> None:
+    def _check_count(self) -> None:
+        named = self._spec.max_bad_rows
+        limit = ROWS_LIMIT if named is None else named
+        if self._bad_rows > limit and self.only_rows is None:
+            default = "" if named is not None else ", unless the task names another"
+            self._give_up(f"{self._bad_rows} rows are quarantined, max_bad_rows is {limit}{default}")
+
+    def _check_ratio(self, rows: int) -> None:
         limit = self._spec.max_bad_ratio
-        if limit is not None and self._rows and self._bad_rows / self._rows > limit:
-            raise TooManyBadRows(f"{self._bad_rows} of {self._rows} rows are quarantined, max_bad_ratio is {limit:g}")
+        if limit is not None and rows and self._bad_rows / rows > limit and self.only_rows is None:
+            self._give_up(f"{self._bad_rows} of {rows} rows are quarantined, max_bad_ratio is {limit:g}")
+
+    def _give_up(self, why: str) -> NoReturn:
+        self._too_many = TooManyBadRows(why, diagnostic=self._latest_error)
+        raise self._too_many
 
     def is_of_the_row(self, error: BaseException) -> bool:
         """True for an error that another row would not have."""
@@ -159,6 +186,11 @@ class Row(Generic[RowValue]):
         self._position = position
         self._key = key
 
+    @property
+    def key(self) -> str:
+        """What names the row in the quarantine."""
+        return _key_text(self._name())
+
     def __enter__(self) -> RowValue:
         return self._value
 
@@ -167,7 +199,7 @@ class Row(Generic[RowValue]):
     ) -> bool:
         if error is None or not self._context.is_of_the_row(error):
             return False
-        self._context.quarantine(self._name(), self._value, error)
+        self._context.quarantine(self.key, self._value, error)
         return True
 
     def _name(self) -> object:
@@ -181,6 +213,22 @@ class Row(Generic[RowValue]):
             return value[key] if isinstance(value, Mapping) else getattr(value, key)
         except Exception:
             return self._position
+
+
+def _key_text(key: object) -> str:
+    return protocol.clean_text(str(key), KEY_LIMIT)
+
+
+def _sent_back(rows: Iterable[tuple[str, str | None]]) -> dict[str, Any] | None:
+    """Payloads as they were, where they were JSON; as text where they were not, or were cut."""
+    return {key: _payload(text) for key, text in rows} or None
+
+
+def _payload(text: str | None) -> Any:
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError:
+        return text
 
 
 def _payload_text(payload: object) -> str:

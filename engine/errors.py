@@ -22,6 +22,7 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
         ├── TransientError         "the next attempt might work"
         │   └── RetryAfter         ... but not sooner than its seconds
         ├── PermanentError         "the next attempt will not work"
+        │   └── TooManyBadRows     more rows were set aside than the task allows
         ├── AmbiguousError         nobody can say: a small budget, then permanent
         ├── AuthError              the credential is refused: stop at once, before the account is locked
         ├── NotReady               a sensor's answer: look again later, no failure
@@ -133,6 +134,10 @@ class RetryAfter(TransientError):
 
 class PermanentError(TaskError):
     """The next attempt will not work."""
+
+
+class TooManyBadRows(PermanentError):
+    """More rows were quarantined than ``max_bad_rows`` or ``max_bad_ratio`` allows: not the rows are broken then."""
 
 
 class AmbiguousError(TaskError):

@@ -46,6 +46,7 @@ ACTING = (
     "store/paged",
     "store/preview",
     "store/propagation",
+    "store/rows",
     "store/undo",
 )
 

@@ -178,6 +178,16 @@ def _credential_refused(case: _Case) -> Decision | None:
     return None
 
 
+#: ``errors.TooManyBadRows``, as the attempt reports it.
+TOO_MANY_BAD_ROWS = "redrive.engine.errors.TooManyBadRows"
+
+
+def _too_many_bad_rows(case: _Case) -> Decision | None:
+    if case.failure.error_type == TOO_MANY_BAD_ROWS:
+        return DeadLetter(DeadLetterKind.QUARANTINE, FailureMode.OTHER, case.failure.message)
+    return None
+
+
 def _permanent(case: _Case) -> Decision | None:
     if case.failure.failure_class in (FailureClass.PERMANENT, FailureClass.VALIDATION):
         return DeadLetter(DeadLetterKind.PERMANENT, FailureMode.OTHER, "another try will not work")
@@ -279,6 +289,7 @@ def _try_again(case: _Case) -> Decision:
 
 FAILURE_RULES: tuple[Callable[[_Case], Decision | None], ...] = (
     _credential_refused,
+    _too_many_bad_rows,
     _permanent,
     _not_idempotent,
     _failed_probe,

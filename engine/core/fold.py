@@ -86,6 +86,7 @@ class TaskRow:
     progress_total: int | None = None
     last_heartbeat_at: int | None = None
     stale: int = 0
+    bad_rows: int = 0  # held in quarantine
     owner_note: str | None = None
     position: int = 0
     changed_seq: int = 0  # seq of the latest event that touched the row

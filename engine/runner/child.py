@@ -239,7 +239,7 @@ def _call(
     )
     observe_retries(lambda data: pipe.send(protocol.Retried(dict(data))))
     value = call(plan, context, lambda coroutine: _run_coroutine(coroutine, termination))
-    context.flush()
+    context.finish()
     return ending_of_value(start.order, value)
 
 

@@ -29,7 +29,10 @@ class ProtocolError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AttemptOrder:
-    """Everything that one attempt needs to know. ``inputs``: the results of its parents, by name."""
+    """Everything that one attempt needs to know. ``inputs``: the results of its parents, by name.
+
+    ``only_rows``: (key, payload) of the quarantined rows that it is about; empty: it is about all of its rows.
+    """
 
     run_id: str
     task: str
@@ -41,6 +44,7 @@ class AttemptOrder:
     inputs: Mapping[str, Any] = field(default_factory=dict)
     idempotency_key: str = ""
     rules: tuple[Mapping[str, Any], ...] = ()
+    only_rows: tuple[tuple[str, str | None], ...] = ()
 
 
 class Frame(msgspec.Struct, frozen=True, tag=True, array_like=True):

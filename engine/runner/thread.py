@@ -143,7 +143,7 @@ class _Attempt:
             self._order, self._inputs, send=self.send, is_cancelled=self.token.event.is_set, describe=describe
         )
         value = call(plan, context, self._run_coroutine)
-        context.flush()
+        context.finish()
         return value
 
     def _run_coroutine(self, coroutine: Coroutine[Any, Any, Any]) -> Any:

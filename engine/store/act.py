@@ -20,6 +20,8 @@ VERBS = {
     "skip": "skipped",
     "cancel": "cancelled",
     "hurry": "brought forward",
+    "requeue-rows": "requeued",
+    "discard-rows": "discarded",
     "undo": "changed back",
 }
 _EXPLAINED_REFUSALS = 50  # looking up who came first costs a query each
@@ -31,6 +33,7 @@ class RememberingJournal(Journal):
     Writes through to the events of ``journal``, and marks every move as a part of ``act``.
 
     ``tasks``: name -> state, generation and the changed columns as they were. ``runs``: (what, columns as they were).
+    ``rows``: id of a quarantined row -> its task, state and generation as they were.
     """
 
     def __init__(self, journal: Journal, act: str) -> None:
@@ -39,6 +42,7 @@ class RememberingJournal(Journal):
         self.act = act
         self.tasks: Dict[str, Dict[str, Any]] = {}
         self.runs: List[Tuple[str, Dict[str, Any]]] = []
+        self.rows: Dict[str, List[Any]] = {}
 
     def move(
         self,

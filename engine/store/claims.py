@@ -11,7 +11,7 @@ from ..core.events import EventKind
 from ..core.run_state import RunVerdict
 from ..core.spec import TaskSpec
 from ..core.states import DeadLetterKind, RunState, TaskState
-from . import runs
+from . import quarantine, runs
 from .journal import Journal
 from .pages import Trouble, page
 from .propagation import propagate_failure
@@ -26,6 +26,7 @@ class Claim:
     attempt: int
     generation: int
     token: str
+    only_rows: tuple[quarantine.KeyAndPayload, ...] = ()  # the generation is about these quarantined rows alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,10 @@ def _claim(journal: Journal, run_id: str, order: ClaimOrder, claimant: Claimant)
         "grace_us": round(spec.grace_seconds * 1e6),
     }
     attempt = runs.claim(journal, run_id, order.name, order.generation, token, columns)
-    return Claim(run_id, order.name, attempt, order.generation, token) if attempt else None
+    if not attempt:
+        return None
+    only_rows = quarantine.sent_back(journal.connection, run_id, order.name, order.generation)
+    return Claim(run_id, order.name, attempt, order.generation, token, only_rows)
 
 
 def turn_away(journal: Journal, run_id: str, order: ClaimOrder, how: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 from ..core.events import EventKind
 from ..core.states import RunState, SkipCause, TaskState
+from . import rows
 from .act import (
     DONE,
     REFUSED,
@@ -43,7 +44,7 @@ from .propagation import (
 from .undo import find_act, undo
 
 #: These change what others will find in the morning: they say why.
-NEEDS_REASON = frozenset(["requeue", "skip", "cancel"])
+NEEDS_REASON = frozenset(["requeue", "skip", "cancel", "requeue-rows", "discard-rows"])
 
 
 def apply(journal: Journal, command: Dict[str, Any]) -> Dict[str, Any]:
@@ -62,7 +63,7 @@ def apply(journal: Journal, command: Dict[str, Any]) -> Dict[str, Any]:
     given = _ACTS[work.act](work)
     told: Dict[str, Any] = {"act": work.act, "options": work.options, "answer": given}
     if remembering.tasks or remembering.runs:
-        told.update(was=remembering.tasks, was_run=remembering.runs)
+        told.update(was=remembering.tasks, was_run=remembering.runs, was_rows=remembering.rows)
     remembering.tell(EventKind.OPERATOR, work.run_id or None, data=told)
     return given
 
@@ -116,6 +117,9 @@ _CANCEL_FROM = frozenset(
     [TaskState.PENDING, TaskState.READY, TaskState.RETRYING, TaskState.SENSING, TaskState.DEAD_LETTER]
 )
 
+#: Rows can only be sent back through a task that is at rest.
+_ROWS_FROM = _REQUEUE_FROM - frozenset([TaskState.READY, TaskState.RETRYING, TaskState.SENSING])
+
 #: What a new generation forgets. Attempts stay: their numbers go on for ever.
 _FORGOTTEN: Dict[str, Any] = {
     "ended_at": None,
@@ -156,7 +160,37 @@ def _requeue(work: Work) -> Dict[str, Any]:
             work.say(row.name, REFUSED, _cannot("requeue", row.state))
     if work.options.get("cascade"):
         work.note(_requeue_successes_below(work), "successes below run again")
-    again = work.done()
+    rows.release(journal, run_id, work.done())
+    _begin_again(work)
+    for row in blocked:
+        _answer_for_blocked(work, row)
+    return conclude(work)
+
+
+def _requeue_rows(work: Work) -> Dict[str, Any]:
+    """A new generation of each target over rows of its own that were set aside. ``rows``: ids in the quarantine;
+    ``cascade`` and ``not_before`` as for ``requeue``."""
+    found = rows.chosen(work)
+    for target in work.targets:
+        row = still_as_seen(work, target) if target[0] in found else None
+        if row is None:
+            continue
+        if row.state not in _ROWS_FROM:
+            work.say(row.name, REFUSED, _cannot("requeue", row.state))
+            continue
+        _new_generation(work, row)
+        rows.send_back(work, row.name, found[row.name], row.generation + 1)
+        work.say(row.name, DONE, "runs again over {} of its rows".format(len(found[row.name])))
+    rows.refuse_unheld(work, found)
+    if work.options.get("cascade"):
+        work.note(_requeue_successes_below(work), "successes below run again")
+    _begin_again(work)
+    return conclude(work)
+
+
+def _begin_again(work: Work) -> None:
+    """What follows for others from new generations."""
+    run_id, journal, again = work.run_id, work.journal, work.done()
     rearm(journal, run_id, again)
     work.note(unpropagate(journal, run_id, again), "unblocked")
     work.note(hold_back(journal, run_id, again), "wait for it again")
@@ -164,9 +198,6 @@ def _requeue(work: Work) -> Dict[str, Any]:
     for name in again:
         if reconsider(journal, run_id, name) == TaskState.UPSTREAM_FAILED:
             work.say(name, DONE, "but a task above it has failed: requeue that as well")
-    for row in blocked:
-        _answer_for_blocked(work, row)
-    return conclude(work)
 
 
 def _new_generation(work: Work, row: Seen) -> None:
@@ -354,6 +385,8 @@ def _change_pages(work: Work, columns: Dict[str, Any], verb: str, states: Any) -
 
 _ACTS: Dict[str, Callable[[Work], Dict[str, Any]]] = {
     "requeue": _requeue,
+    "requeue-rows": _requeue_rows,
+    "discard-rows": rows.discard_rows,
     "skip": _skip,
     "cancel": _cancel,
     "hurry": _hurry,

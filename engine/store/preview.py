@@ -15,7 +15,7 @@ from .operator import apply
 from .propagation import descendants_of, parents_of
 from .undo import find_act
 
-_TABLES = ("run", "task", "edge", "event", "page", "page_task")
+_TABLES = ("run", "task", "edge", "event", "page", "page_task", "quarantine")
 _INDEXES = ("idx_edge_parent", "idx_event_command")
 
 
@@ -67,6 +67,9 @@ def _copy(
     for name in wanted:
         _pour(copy, "task", source.execute("SELECT * FROM task WHERE run_id = ? AND name = ?", (run_id, name)))
     for name in names:
+        _pour(
+            copy, "quarantine", source.execute("SELECT * FROM quarantine WHERE run_id = ? AND name = ?", (run_id, name))
+        )
         _pour(copy, "edge", source.execute("SELECT * FROM edge WHERE run_id = ? AND child = ?", (run_id, name)))
 
 

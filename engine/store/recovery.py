@@ -72,11 +72,6 @@ def _left_running(connection: sqlite3.Connection, executor_id: str) -> list[Clai
 def _lose(journal: Journal, claim: Claim, uniform: Uniform) -> tuple[str, str]:
     _forgive_old_losses(journal, claim)
     settle(journal, claim, _spec(journal.connection, claim), Outcome(OutcomeKind.LOST), uniform)
-    journal.connection.execute(
-        "UPDATE quarantine SET state = 'discarded'"
-        " WHERE run_id = ? AND name = ? AND attempt = ? AND state = 'provisional'",
-        (claim.run_id, claim.name, claim.attempt),
-    )
     return claim.run_id, claim.name
 
 

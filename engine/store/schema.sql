@@ -54,6 +54,7 @@ CREATE TABLE task (
     progress_total INTEGER,
     last_heartbeat_at INTEGER,
     stale         INTEGER NOT NULL DEFAULT 0,   -- 1: ran before a parent was run again
+    bad_rows      INTEGER NOT NULL DEFAULT 0,   -- held in quarantine
     owner_note    TEXT,
     position      INTEGER NOT NULL DEFAULT 0,   -- order in the flow
     rule          TEXT NOT NULL DEFAULT 'all_success', -- when its parents let it start: as in spec, for SQL to read
@@ -157,6 +158,7 @@ CREATE TABLE quarantine (
     run_id      TEXT NOT NULL,
     name        TEXT NOT NULL,
     attempt     INTEGER NOT NULL,
+    generation  INTEGER NOT NULL DEFAULT 0, -- in which it was set aside; once requeued: in which it runs again
     row_key     TEXT NOT NULL,
     payload     TEXT,
     error       TEXT,

@@ -29,6 +29,7 @@ from ..core.events import EventKind
 from ..core.outcome import Failure, FailureClass, FailureMode, Outcome, OutcomeKind
 from ..core.spec import TaskSpec
 from ..core.states import DeadLetterKind, SkipCause, TaskState
+from . import quarantine
 from .claims import Claim
 from .history import healed_count
 from .journal import Journal
@@ -99,6 +100,11 @@ def write_decision(
 
 def _carry(journal: Journal, claim: Claim, spec: TaskSpec, decision: Decision, outcome: Outcome) -> None:
     """What follows from a decision beyond the task itself."""
+    if isinstance(decision, Succeed):
+        quarantine.confirm(journal, claim.run_id, claim.name, claim.attempt, claim.generation)
+    else:
+        final = isinstance(decision, Fail | DeadLetter | Cancel | Skip)
+        quarantine.discard(journal, claim.run_id, claim.name, claim.attempt, final)
     match decision:
         case Fail():
             propagate_failure(journal, claim.run_id, claim.name)
@@ -317,6 +323,7 @@ def _tell_late(journal: Journal, claim: Claim, outcome: Outcome) -> None:
     columns = attempt_columns(journal.at, outcome, None)
     columns["late"] = 1
     journal.change_attempt(claim.run_id, claim.name, claim.attempt, columns)
+    quarantine.discard(journal, claim.run_id, claim.name, claim.attempt, final=False)
     shown = {column: value for column, value in columns.items() if column not in LONG_TEXTS}
     journal.tell(
         EventKind.ATTEMPT_LATE,

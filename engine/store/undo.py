@@ -9,6 +9,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from ..core.events import EventKind
 from ..core.states import LEGAL_MOVES, RunState, TaskState
+from . import rows
 from .act import DONE, VERBS, Work, ago, answer, look
 from .journal import Journal
 from .propagation import cascade_skip, children_of, propagate_failure, reconsider, unpropagate
@@ -45,6 +46,7 @@ def undo(work: Work) -> Dict[str, Any]:
     if obstacle:
         return answer(False, "too late: {}".format(obstacle))
     _restore(work, tasks)
+    rows.put_back(work.journal, work.run_id, act["data"].get("was_rows") or {})
     for what, before in reversed(runs):
         work.journal.change_run(work.run_id, _RUN_WORDS[what], before, *_run_move(work, before))
     for name in tasks:
