@@ -49,7 +49,7 @@ def act(
         return await session.send(command)
 
     answer = with_session(target, use, python=python, ssh_option=ssh_option)
-    _print(answer, as_json)
+    print_answer(answer, as_json)
     return ExitCode.SUCCESS if answer.ok else ExitCode.FAILED
 
 
@@ -72,7 +72,8 @@ def _failed_like(row: Any, fingerprint: str) -> bool:
     return any(mark is not None and mark.startswith(fingerprint) for mark in marks)
 
 
-def _print(answer: Answer, as_json: bool) -> None:
+def print_answer(answer: Answer, as_json: bool) -> None:
+    """What the engine said, task by task."""
     if as_json:
         value = {
             "ok": answer.ok,

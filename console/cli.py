@@ -260,6 +260,22 @@ def replay(
     return replaying.show(_target(target, state), run_id, as_json, at, **door)
 
 
+@cli.command()
+@reading_options
+@click.option("--task", metavar="TASK", help="Only rows of this task.")
+@click.option("--all", "everything", is_flag=True, help="Also those that are dealt with.")
+@click.option("--requeue", multiple=True, metavar="ROW_KEY", help="Run its task again over this row; 'all' for all.")
+@click.option("--discard", multiple=True, metavar="ROW_KEY", help="Nobody wants it any more; 'all' for all.")
+@reason_option
+def quarantine(target: str | None, state: str | None, run_id: str | None, as_json: bool, **options: Any) -> int:
+    """Rows that were set aside while their task went on."""
+    from . import quarantining
+
+    if options["requeue"] and options["discard"]:
+        raise click.UsageError("either --requeue or --discard")
+    return quarantining.quarantine(_target(target, state), run_id, as_json, **options)
+
+
 # --- Acting --------------------------------------------------------------------------------------------------------
 
 acting_options = _options(

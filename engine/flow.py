@@ -59,6 +59,7 @@ class TaskDef:
     max_losses: int = 3
     max_bad_rows: int | None = None
     max_bad_ratio: float | None = None
+    strict_rows: bool = False
 
     def policy(self) -> RetryPolicy:
         """The retry policy; ``max_attempts`` given beside it wins."""
@@ -253,6 +254,7 @@ class Flow:
             max_losses=task.max_losses,
             max_bad_rows=task.max_bad_rows,
             max_bad_ratio=task.max_bad_ratio,
+            strict_rows=task.strict_rows,
             source=_source(task.fn),
         )
 

@@ -56,4 +56,5 @@ def _fails_the_run(row: TaskRow) -> bool:
 
 def _makes_it_partial(row: TaskRow) -> bool:
     by_operator = row.state is TaskState.SKIPPED and row.skip_cause == SkipCause.OPERATOR
-    return by_operator or row.state in _UNFINISHED
+    bad_rows = row.bad_rows > 0 and row.spec is not None and row.spec.strict_rows
+    return by_operator or bad_rows or row.state in _UNFINISHED

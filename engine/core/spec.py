@@ -39,6 +39,7 @@ class TaskSpec:
     max_losses: int = 3
     max_bad_rows: int | None = None
     max_bad_ratio: float | None = None
+    strict_rows: bool = False  # rows that it holds in quarantine make the run PARTIAL
     params: Mapping[str, Any] = field(default_factory=dict)
     source: str | None = None  # file:line of the function, for people
 

@@ -1,0 +1,81 @@
+"""``redrive quarantine``: rows listed, sent back through their task, or dropped."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from redrive.console.cli import cli
+from redrive.engine import Executor, Flow
+from redrive.engine.errors import RedriveError
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """Two rows of one task are held, one of another."""
+    run(tmp_path, bad={"o-3", "o-7", "i-1"})
+    return tmp_path / "state.db"
+
+
+def run(tmp_path: Path, bad: set[str]) -> str:
+    flow = Flow("night")
+
+    def over(prefix: str) -> Any:
+        def body(ctx: Any) -> None:
+            for scope in ctx.rows([f"{prefix}-{number}" for number in range(10)], key=str):
+                with scope as row:
+                    if row in bad:
+                        raise ValueError(f"{row}\n\x1b[31m is none")
+
+        return body
+
+    flow.task(over("o"), name="orders", timeout=30)
+    flow.task(over("i"), name="invoices", timeout=30)
+    return Executor(run_id="r", flow=flow, state=tmp_path / "state.db").run()
+
+
+def redrive(*words: object) -> Result:
+    return CliRunner().invoke(cli, [str(word) for word in words], standalone_mode=False)
+
+
+def held(state: Path, *words: object) -> list[str]:
+    return [json.loads(line)["row_key"] for line in redrive("quarantine", state, "--json", *words).output.splitlines()]
+
+
+def test_rows_are_a_table_that_a_row_cannot_break(state):
+    lines = redrive("quarantine", state).output.splitlines()
+    assert ["TASK", "ROW", "STATE", "ATTEMPT", "ERROR"] == lines[0].split()
+    assert 4 == len(lines)
+    assert "\x1b" not in "".join(lines)
+
+
+def test_rows_are_json_and_can_be_asked_for_by_their_task(state):
+    assert {"o-3", "o-7", "i-1"} == set(held(state))
+    assert ["i-1"] == held(state, "--task", "invoices")
+
+
+def test_a_row_is_sent_back_by_its_key(state, tmp_path):
+    done = redrive("quarantine", state, "--requeue", "o-3", "--reason", "repaired")
+    assert 0 == done.return_value, done.output
+    assert "orders: runs again over 1 of its rows" in done.output
+    assert "SUCCESS" == run(tmp_path, bad={"o-7", "i-1"})
+    assert {"o-7", "i-1"} == set(held(state))
+
+
+def test_all_rows_of_a_task_are_dropped_with_a_reason(state):
+    done = redrive("quarantine", state, "--task", "orders", "--discard", "all", "--reason", "a test account")
+    assert 0 == done.return_value, done.output
+    assert ["i-1"] == held(state)
+    assert 3 == len(held(state, "--all"))
+
+
+def test_without_a_reason_nothing_happens(state):
+    done = redrive("quarantine", state, "--discard", "all")
+    assert 1 == done.return_value and "say why" in done.output
+    assert 3 == len(held(state))
+
+
+def test_a_key_that_no_row_has_is_one_sentence(state):
+    done = redrive("quarantine", state, "--requeue", "o-99", "--reason", "x")
+    assert isinstance(done.exception, RedriveError) and "'o-99'" in str(done.exception)
