@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 
 from .. import errors
@@ -126,6 +125,8 @@ def parse_retry_after(value: str, date: str | None = None) -> float | None:
 
     Answers None for what cannot be read. Never negative, never more than ``RETRY_AFTER_MAX_SECONDS``.
     """
+    from email.utils import parsedate_to_datetime  # brings in random, which every fork would pay for
+
     text = value.strip()
     try:
         return _bounded(float(text))
