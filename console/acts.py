@@ -262,7 +262,8 @@ class Acts:
 
     async def _deliver(self, command: Command, then: Callable[[Command, Answer], None] | None) -> None:
         try:
-            answer = await self._console.live.session.send(command)
+            session = self._console.acting_session or self._console.live.session
+            answer = await session.send(command)
         except RedriveError as error:
             self._complain(str(error))
             return

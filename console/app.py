@@ -6,16 +6,19 @@ screens share is an attribute here: ``live``, ``acts``, ``glyphs``, ``keymap``, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, ClassVar
 
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
 from ..engine.clock import Clock, SystemClock
 from .actions import Place
 from .acts import Acts
+from .commands import Commands
+from .driver import ConsoleDriver
 from .hold import Hold
 from .input import ConsoleBase
 from .keys import DEFAULT_KEYS, KeyMap, Refusal
@@ -26,6 +29,7 @@ from .present.header import Health
 from .present.pieces import Line, Piece, Role
 from .screens.base import ConsoleScreen
 from .sessions.session import Link, Session, SessionStatus
+from .theme import DEFAULT, Theme, load_theme
 from .widgets.bindings import bindings
 
 #: Which class shows which view; imported when it is first shown, so that the first picture does not wait for the rest.
@@ -40,6 +44,30 @@ SCREENS: dict[Place, tuple[str, str]] = {
 REFUSAL_SECONDS = 3.0
 
 
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How the console came to its run.
+
+    Attributes:
+        state_path: the state file, where an executor can be started from here.
+        started_here: whether this console started the run: leaving asks what shall become of it.
+        run_options: for executors that are started later, fields of RunOptions.
+        open_to_act: of a console that was opened to look: a door through which acts may go once it is armed.
+    """
+
+    state_path: str | None = None
+    started_here: bool = False
+    run_options: Mapping[str, Any] = field(default_factory=dict)
+    open_to_act: Callable[[], Awaitable[Session]] | None = None
+
+
+#: Keys that work on every screen and belong to none.
+_COMMANDS = (
+    *("quit", "redraw", "undo", "pause", "resume_here", "arm", "stop_run", "reset_breaker"),
+    *("help", "palette", "keys", "copy", "theme", "mouse", "times"),
+)
+
+
 def _screen_maker(view: Place) -> Callable[[], Screen[Any]]:
     def make() -> Screen[Any]:
         module, name = SCREENS[view]
@@ -52,11 +80,16 @@ def _screen_maker(view: Place) -> Callable[[], Screen[Any]]:
 class ConsoleApp(ConsoleBase):
     """The console on one session. ``run_id`` None: the latest run of the file."""
 
-    ENABLE_COMMAND_PALETTE = False
+    CSS = """
+    Screen, LineView { background: $ground; color: $ink; }
+    Dialog > Vertical, Choice > Vertical, Reading > Vertical { background: $ground; border: round $ink; }
+    CommandPalette > Vertical { background: $ground; border-top: solid $ink; }
+    """
     MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {view.value: _screen_maker(view) for view in SCREENS}
-    BINDINGS: ClassVar[list[BindingType]] = bindings(
-        *(f"view_{view.value}" for view in SCREENS), "quit", "redraw", "undo", "pause"
-    )
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *bindings(*(f"view_{view.value}" for view in SCREENS), *_COMMANDS),
+        Binding("ctrl+c", "how_to_leave", show=False),
+    ]
 
     def __init__(
         self,
@@ -65,15 +98,23 @@ class ConsoleApp(ConsoleBase):
         *,
         hold: Hold | None = None,
         keymap: KeyMap = DEFAULT_KEYS,
+        look: Theme | None = None,
         clock: Clock | None = None,
+        way: Way | None = None,
     ) -> None:
-        super().__init__(hold, keymap)
+        self._look = look or load_theme(DEFAULT)
+        super().__init__(hold, keymap, self._look.palette())
+        self.way = way or Way()
         self.glyphs = UTF8 if self.terminal.unicode else ASCII
         self.live = LiveRun(session, clock or SystemClock(), self)
         self.acts = Acts(self)
+        self.commands = Commands(self)
+        self.acting_session: Session | None = None  # beside one that was opened to look
         self.selected: str | None = None
         self.absolute_times = False
+        self.stopping = False  # leave as soon as the executor has gone
         self._run_id = run_id
+        self._greyed = False
         self._behind = False  # the terminal did not take a frame: paint everything when it does
 
     # --- What screens ask -----------------------------------------------------------------------------------------
@@ -96,7 +137,10 @@ class ConsoleApp(ConsoleBase):
     @property
     def locked(self) -> str | None:
         """Why nothing may be changed now; None if it may."""
-        return self.health.locked
+        health = self.health
+        if self.commands.armed_seconds:
+            health = replace(health, read_only=None)
+        return health.locked
 
     def say(self, line: Line, seconds: float | None = None) -> None:
         """Words to the operator, in the line of keys of the screen that is seen."""
@@ -122,6 +166,27 @@ class ConsoleApp(ConsoleBase):
 
         self.push_screen(DetailScreen(Place(self.current_mode)))
 
+    def use_theme(self, look: Theme) -> None:
+        """Other colours from now on."""
+        self._look = look
+        self.palette = look.stale_palette() if self._greyed else look.palette()
+        self.refresh_css(animate=False)
+        for screen in self._console_screens():
+            screen.refresh()
+
+    def get_css_variables(self) -> dict[str, str]:
+        """The ground of everything that is not made of pieces."""
+        ground = {"ground": self._look.background, "ink": self._look.foreground}
+        return {**super().get_css_variables(), **ground}
+
+    def toggle_mouse(self) -> bool:
+        """Whether clicks come here from now on."""
+        driver = self._driver
+        if not isinstance(driver, ConsoleDriver):
+            return False
+        driver.set_mouse(not driver.mouse_on)
+        return driver.mouse_on
+
     def _console_screens(self) -> Iterator[ConsoleScreen]:
         """Every screen that exists, seen or not."""
         for stack in self._screen_stacks.values():
@@ -146,14 +211,14 @@ class ConsoleApp(ConsoleBase):
                 screen.board_replaced(board)
         if first:
             self._view(Place.GRAPH)
-        self._show_frame()
+        self.show_frames()
 
     def take(self, news: News) -> None:
         """Models on every screen, the frame on the one that is seen."""
         for screen in self._console_screens():
             if screen.is_mounted:
                 screen.take(news)
-        self._show_frame()
+        self.show_frames()
 
     def tick(self, now_us: int) -> None:
         """A second has passed."""
@@ -164,11 +229,13 @@ class ConsoleApp(ConsoleBase):
         for screen in self.screen_stack:
             if isinstance(screen, ConsoleScreen):
                 screen.tick(now_us)
-        self._show_frame()
+        self.show_frames()
 
     def heard(self) -> None:
         """The status may be another one."""
-        self._show_frame()
+        if self.stopping and not self.live.status.executor_alive:
+            self.exit(0)
+        self.show_frames()
 
     def failed(self, error: Exception) -> None:
         """Something is broken in here: end as any other crash does."""
@@ -180,7 +247,12 @@ class ConsoleApp(ConsoleBase):
             self._behind = False
             self.tick(self.live.now_us)
 
-    def _show_frame(self) -> None:
+    def show_frames(self) -> None:
+        """Header, tabs and keys of what is seen; greyed while the picture is old."""
+        stale = self.health.stale
+        if stale != self._greyed:
+            self._greyed = stale
+            self.palette = self._look.stale_palette() if stale else self._look.palette()
         for screen in self.screen_stack:
             if isinstance(screen, ConsoleScreen) and screen.is_mounted:
                 screen.show_frame()
@@ -225,7 +297,7 @@ class ConsoleApp(ConsoleBase):
         if len(self.screen_stack) > 1:
             self.pop_screen()
         else:
-            self.exit(0)
+            self.commands.quit()
 
     def action_redraw(self) -> None:
         """Draw and read everything again."""
@@ -239,6 +311,56 @@ class ConsoleApp(ConsoleBase):
     def action_pause(self) -> None:
         """Start nothing more, or start tasks again."""
         self.acts.pause()
+
+    def action_resume_here(self) -> None:
+        """Start an executor."""
+        self.commands.resume()
+
+    def action_arm(self) -> None:
+        """Allow changes for a while."""
+        self.commands.arm()
+
+    def action_stop_run(self) -> None:
+        """End the executor."""
+        self.commands.stop_run()
+
+    def action_reset_breaker(self) -> None:
+        """Set a circuit breaker by hand."""
+        self.commands.breakers()
+
+    def action_help(self) -> None:
+        """The keys that work here."""
+        self.commands.help()
+
+    def action_palette(self) -> None:
+        """Run a command by its name."""
+        self.commands.palette()
+
+    def action_keys(self) -> None:
+        """Every key."""
+        self.commands.list_keys()
+
+    def action_copy(self) -> None:
+        """To the clipboard."""
+        self.commands.copy()
+
+    def action_theme(self) -> None:
+        """Other colours."""
+        self.commands.choose_theme()
+
+    def action_mouse(self) -> None:
+        """Take the mouse or leave it."""
+        self.commands.mouse()
+
+    def action_times(self) -> None:
+        """Clock times or ages."""
+        self.absolute_times = not self.absolute_times
+        self.tick(self.live.now_us)
+        self.repaint()
+
+    def action_how_to_leave(self) -> None:
+        """Ctrl-C is pressed by reflex; it ends nothing here."""
+        self.say([Piece(f"{self.keymap.label('quit')} leaves; the run goes on")], REFUSAL_SECONDS)
 
     def key_refused(self, refusal: Refusal) -> None:
         """Say why a key did nothing."""

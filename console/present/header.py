@@ -13,11 +13,11 @@ from .durations import clock, spoken, wall
 from .glyphs import Glyphs
 from .pieces import Line, Piece, Role, fit, join, width
 from .runs import look_of
-from .text import cells, one_line, shorten, shorten_middle
+from .text import cells, one_line, shorten_middle
 
 OLD_SECONDS = 3.0  # an age worth looking at
 STALE_SECONDS = 10.0  # the picture may be wrong: nothing is acted on
-_NAME_CELLS_MIN = 12
+_NAME_CELLS_MIN = 30
 _DIGITS_ONLY_BELOW = 56
 
 
@@ -90,7 +90,7 @@ def _facts(board: Board, forecast: Forecast | None, now_us: int, glyphs: Glyphs)
         return [*facts, [Piece(clock(run.ended_at - run.started_at).strip())], [Piece(wall(run.ended_at, None))]]
     facts.append([Piece(clock(now_us - run.started_at).strip())])
     if forecast is not None and run.blocked_since is None:
-        facts.append([Piece("eta ~", Role.DIM), Piece(clock(forecast.left_us).strip())])
+        facts.append([Piece("eta ", Role.DIM), Piece(f"~{clock(forecast.left_us).strip()}")])
     if run.deadline_at is not None:
         left_us = forecast.slack_us if forecast is not None else None
         facts.append(_slack(run.deadline_at - now_us if left_us is None else left_us))
@@ -104,19 +104,27 @@ def _slack(slack_us: int) -> Line:
 
 
 def _whereabouts(board: Board, address: str, size: int, glyphs: Glyphs) -> Line:
-    run = board.fold.run
-    flow, run_id, place = one_line(run.dag_name), one_line(run.run_id), one_line(address)
-    dot = f" {glyphs.dot} "
-    parts = [Piece(shorten(flow, max(size, 8), glyphs.more), Role.TITLE)]
-    room = size - cells(flow)
-    for text in (run_id, place):
-        room -= cells(dot)
-        if room < 6:
-            break
-        shown = shorten_middle(text, room, glyphs.more)
-        parts += [Piece(dot, Role.DIM), Piece(shown, Role.DIM)]
-        room -= cells(shown)
-    return parts
+    """Flow, run and place: where they do not fit, the run's name gives way first, in its middle."""
+    run, dot = board.fold.run, f" {glyphs.dot} "
+    place = (
+        one_line(address) if cells(address) + cells(run.run_id) + cells(run.dag_name) + 6 <= size else where(address)
+    )
+    texts = [one_line(run.dag_name), one_line(run.run_id), place]
+    for index, least in ((1, 6), (2, 8), (0, 6)):
+        over = sum(map(cells, texts)) + 2 * cells(dot) - size
+        if over > 0:
+            texts[index] = shorten_middle(texts[index], max(cells(texts[index]) - over, least), glyphs.more)
+    line = [Piece(texts[0], Role.TITLE)]
+    for text in texts[1:]:
+        line += [Piece(dot, Role.DIM), Piece(text, Role.DIM)]
+    return line if width(line) <= size else line[: 1 if size < 20 else 3]
+
+
+def where(address: str) -> str:
+    """The host and the file, without its folders."""
+    host, slash, path = address.removeprefix("ssh://").partition("/")
+    name = one_line(address.rpartition("/")[2])
+    return f"{one_line(host)}:{name}" if address.startswith("ssh://") and slash and path else name
 
 
 def tabs_line(tabs: Sequence[Tab], right: Line, size: int) -> Line:

@@ -150,7 +150,7 @@ def _failure(row: TaskRow, scene: Scene) -> Line:
     said = (attempt.explain if attempt is not None else None) or row.error or row.dead_letter_kind or ""
     alike = [one for one in failures_of(row) if attempt is not None and one.fingerprint == attempt.fingerprint]
     times = f" {scene.glyphs.times}{len(alike)}" if len(alike) > 1 else ""
-    return [Piece(one_line(said).replace(" in <module>", "")), Piece(times, Role.DIM)]
+    return [Piece(one_line(said).partition(" in ")[0]), Piece(times, Role.DIM)]
 
 
 def _upstream(row: TaskRow, scene: Scene) -> Line:
@@ -163,9 +163,12 @@ def _pending(row: TaskRow, scene: Scene) -> Line:
     unmet = unmet_parents(scene.board.fold, row.name)
     if not unmet:
         return []
-    line = [Piece(f"after {_counted(unmet)}", Role.DIM)]
+    after = f"after {_counted(unmet)}"
     holder = _holder(row.name, unmet, scene.board)
-    return [*line, Piece(f", held by {short_name(holder)}", Role.DIM)] if holder and holder not in unmet[:1] else line
+    if holder is None:
+        return [Piece(after, Role.DIM)]
+    lead = f"{after}, " if len(unmet) > 1 else ""
+    return [Piece(f"{lead}held by {short_name(holder)}", Role.DIM)]
 
 
 def _counted(names: tuple[str, ...]) -> str:

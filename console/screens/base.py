@@ -42,8 +42,8 @@ from ..present.text import one_line
 from ..terminal import SMALLEST_SIZE
 from ..widgets.bars import Bar, KeyBar, KeyHint, Rule
 from ..widgets.field import TextField
+from ..widgets.foot import Foot
 from ..widgets.line import LineView
-from ..widgets.prompt import Prompt
 
 if TYPE_CHECKING:
     from ..app import ConsoleApp
@@ -89,9 +89,8 @@ class ConsoleScreen(Screen[None]):
         self.header = Bar(2, id="header")
         self.upper_rule = Rule(glyphs.rule, id="upper")
         self.lower_rule = Rule(glyphs.rule, id="lower")
-        self.keys = KeyBar(id="keys")
+        self.last_line = Foot(id="foot")
         self.filter_text = ""
-        self._prompt: Prompt | None = None
 
     # --- For subclasses -------------------------------------------------------------------------------------------
 
@@ -99,7 +98,7 @@ class ConsoleScreen(Screen[None]):
         """The widgets between the rules, from top to bottom."""
         raise NotImplementedError
 
-    def foot(self) -> Iterable[Widget]:
+    def below(self) -> Iterable[Widget]:
         """What stands between the lower rule and the keys."""
         return ()
 
@@ -128,6 +127,11 @@ class ConsoleScreen(Screen[None]):
     # --- What is at hand ------------------------------------------------------------------------------------------
 
     @property
+    def keys(self) -> KeyBar:
+        """The keys at the foot, and words to the operator."""
+        return self.last_line.keys
+
+    @property
     def console(self) -> ConsoleApp:
         """The app, with everything that screens share."""
         return cast("ConsoleApp", self.app)
@@ -148,8 +152,8 @@ class ConsoleScreen(Screen[None]):
         yield self.upper_rule
         yield from self.content()
         yield self.lower_rule
-        yield from self.foot()
-        yield self.keys
+        yield from self.below()
+        yield self.last_line
 
     def on_mount(self) -> None:
         """The picture may have come before the screen."""
@@ -231,42 +235,29 @@ class ConsoleScreen(Screen[None]):
 
     def action_filter(self) -> None:
         """Type words; the list follows at every key."""
-        if self._prompt is None:
-            self._prompt = Prompt("/", self.filter_text, hint="words that must match, !word that must not")
-            self.mount(self._prompt, before=self.keys)
-            self.keys.display = False
-            self._prompt.focus()
+        self.last_line.ask("/", self.filter_text, hint="words that must match, !word that must not")
 
     def on_text_field_edited(self, message: TextField.Edited) -> None:
         """The list follows."""
-        if message.field is self._prompt:
+        if message.field is self.last_line.prompt:
             self._filter_by(message.text)
 
     def on_text_field_entered(self, message: TextField.Entered) -> None:
         """Keep the filter, go back to the list."""
-        if message.field is self._prompt:
-            self._close_prompt()
+        if message.field is self.last_line.prompt:
+            self._filter_by(message.text)
+            self.last_line.close()
 
     def on_text_field_given_up(self, message: TextField.GivenUp) -> None:
         """No filter."""
-        if message.field is self._prompt:
-            self._close_prompt()
+        if message.field is self.last_line.prompt:
+            self.last_line.close()
             self._filter_by("")
 
     def _filter_by(self, text: str) -> None:
         if text != self.filter_text:
             self.filter_text = text
             self.filter_changed(text)
-
-    def _close_prompt(self) -> None:
-        if self._prompt is not None:
-            self._prompt.remove()
-            self._prompt = None
-            self.keys.display = True
-            self.focus_content()
-
-    def focus_content(self) -> None:
-        """Keys go to the main widget of the screen."""
 
     def action_back(self) -> None:
         """Clear the filter; on a screen that lies over another one, leave it."""

@@ -122,10 +122,6 @@ class DetailScreen(ConsoleScreen):
         self.page.show_task(self.console.selected)
         self._read()
 
-    def focus_content(self) -> None:
-        """Keys scroll."""
-        self.page.focus()
-
     def board_replaced(self, board: Board) -> None:
         """The same task of a new picture."""
         self.page.show_task(self.console.selected)

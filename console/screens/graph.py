@@ -116,7 +116,7 @@ class GraphScreen(ConsoleScreen):
             yield self.divider
             yield self.detail
 
-    def foot(self) -> Iterable[Widget]:
+    def below(self) -> Iterable[Widget]:
         """The selected task in a few rows."""
         yield self.strip_view
 
@@ -140,10 +140,6 @@ class GraphScreen(ConsoleScreen):
             return {}
         glyphs = self.console.glyphs
         return {self.divider.region.x: glyphs.tee_down if upper else glyphs.lines[LEFT | RIGHT | UP]}
-
-    def focus_content(self) -> None:
-        """Keys move in the graph."""
-        self.graph_view.focus()
 
     # --- What is shown --------------------------------------------------------------------------------------------
 

@@ -49,10 +49,6 @@ class RunsScreen(ConsoleScreen):
         self.table.focus()
         self._read()
 
-    def focus_content(self) -> None:
-        """Keys move in the list."""
-        self.table.focus()
-
     def board_replaced(self, board: Board) -> None:
         """The run that is followed is counted by its board."""
         self._read()

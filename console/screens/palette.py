@@ -1,0 +1,119 @@
+"""Every command by its name: type a part of it, Enter runs the first that matches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+
+from ..present.pieces import Line, Piece, Role, fit
+from ..present.text import pad
+from ..widgets.field import TextField
+from ..widgets.prompt import Prompt
+from ..widgets.table import VirtualTable
+
+_ROWS_MAX = 12
+_WORD_CELLS = 22
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One command: ``value`` is the answer, ``word`` its name, ``key`` what does the same."""
+
+    value: str
+    word: str
+    help: str
+    key: str = ""
+
+
+class CommandPalette(ModalScreen[str | None]):
+    """Is dismissed with the value of an entry, or with None."""
+
+    DEFAULT_CSS = """
+    CommandPalette { align: center bottom; background: transparent !important; }
+    CommandPalette > Vertical {
+        width: 100%;
+        height: auto;
+        max-height: 100%;
+        border-top: solid ansi_default;
+        background: ansi_default;
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", show=False)]
+
+    def __init__(self, entries: Sequence[Entry], history: Sequence[str] = ()) -> None:
+        super().__init__()
+        self._entries = {entry.value: entry for entry in entries}
+        self.table: VirtualTable[str] = VirtualTable(self._row)
+        self.prompt = Prompt(":")
+        self._history = history
+
+    def compose(self) -> ComposeResult:
+        """The list, and the line under it."""
+        with Vertical():
+            yield self.table
+            yield self.prompt
+
+    def on_mount(self) -> None:
+        """Everything matches at first."""
+        self.table.can_focus = False
+        self.table.styles.height = max(min(len(self._entries), _ROWS_MAX, self.app.size.height - 6), 1)
+        self._match("")
+        self.prompt.start(
+            ":", hint="a command; PgDn chooses, Tab completes", history=self._history, complete=self._completions
+        )
+        self.prompt.focus()
+
+    def _row(self, value: str, columns: int) -> Line:
+        entry = self._entries[value]
+        left: Line = [Piece(f" {pad(entry.word, _WORD_CELLS)} "), Piece(entry.help, Role.DIM)]
+        return [*fit(left, columns - 7), Piece(f"{entry.key:>6} ", Role.KEY)]
+
+    def _match(self, text: str) -> None:
+        self.table.set_order([entry.value for entry in matching(list(self._entries.values()), text)])
+        self.table.move_to(0)
+
+    def _completions(self, text: str) -> list[str]:
+        return [entry.word for entry in matching(list(self._entries.values()), text)]
+
+    def on_text_field_edited(self, message: TextField.Edited) -> None:
+        """The list follows."""
+        self._match(message.text)
+
+    def on_text_field_entered(self) -> None:
+        """Run what is under the cursor."""
+        if self.table.cursor_key is not None:
+            self.dismiss(self.table.cursor_key)
+
+    def on_text_field_given_up(self) -> None:
+        """Nothing."""
+        self.dismiss(None)
+
+    def on_key(self, event: events.Key) -> None:
+        """PageUp and PageDown choose among what matches."""
+        moves = {"pagedown": 1, "pageup": -1, "ctrl+n": 1, "ctrl+p": -1}
+        if event.key in moves:
+            event.stop()
+            self.table.move_to(self.table.cursor + moves[event.key])
+
+    def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
+        """A second click."""
+        self.dismiss(self.table.cursor_key)
+
+    def action_cancel(self) -> None:
+        """Nothing."""
+        self.dismiss(None)
+
+
+def matching(entries: Sequence[Entry], text: str) -> list[Entry]:
+    """What holds all words of ``text``; names that begin with it come first."""
+    words = text.casefold().replace("_", " ").split()
+    whole = " ".join(words)
+    found = [entry for entry in entries if all(word in f"{entry.word} {entry.help}".casefold() for word in words)]
+    return sorted(found, key=lambda entry: (entry.word != whole, not entry.word.startswith(whole), entry.word))

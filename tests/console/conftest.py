@@ -1,0 +1,237 @@
+"""A console without a terminal and without an engine: a scripted session, a clock that stands still, an app on both."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from redrive.console.app import ConsoleApp
+from redrive.console.hold import Hold
+from redrive.console.sessions.session import (
+    Answer,
+    AttemptText,
+    Command,
+    Link,
+    LogChunk,
+    RunSummary,
+    SessionStatus,
+)
+from redrive.console.terminal import Terminal
+from redrive.engine.core.events import Event, EventKind
+from redrive.engine.core.fold import RunFold
+from redrive.engine.errors import RedriveError, RefusedError
+
+from .model.runs import START, S, Story, fold_of
+
+LIVE = SessionStatus(Link.LIVE, executor_alive=True, heartbeat_age_seconds=0.3)
+
+
+class StillClock:
+    """Wall time that moves only when it is told to."""
+
+    def __init__(self, now_us: int = START) -> None:
+        self.now = now_us
+
+    def now_us(self) -> int:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now / S
+
+    def uniform(self, low: float, high: float) -> float:
+        return low
+
+
+class FakeSession:
+    """A door to a run that the test tells: ``tell`` gives events, ``commands`` are the acts that were sent.
+
+    ``answer`` decides what the engine says to an act; ``texts``, ``logs`` and ``lists`` are what can be read.
+    """
+
+    def __init__(self, fold: RunFold | None, address: str = "local:revenue.db") -> None:
+        self.fold = fold
+        self.story = Story(fold) if fold is not None else None
+        self.address = address
+        self.status = LIVE
+        self.commands: list[Command] = []
+        self.answer: Callable[[Command], Answer] = done
+        self.error: RedriveError | None = None  # raised by whatever is asked next
+        self.texts: dict[tuple[str, int], AttemptText] = {}
+        self.logs: dict[tuple[str, int], Sequence[LogChunk]] = {}
+        self.lists: dict[str, Any] = {}
+        self.summaries: Sequence[RunSummary] | None = None
+        self.closed = False
+        self._told: list[Event] = []
+        self._news = asyncio.Event()
+
+    # --- The test's side ------------------------------------------------------------------------------------------
+
+    def tell(self, *batches: Event | Iterable[Event]) -> None:
+        """Events that have happened."""
+        for batch in batches:
+            self._told += [batch] if isinstance(batch, Event) else list(batch)
+        self._news.set()
+
+    def become(self, **status: Any) -> None:
+        """Another status, and a sign of life that tells of it."""
+        self.status = replace(self.status, **status)
+        self._news.set()
+
+    # --- The console's side ---------------------------------------------------------------------------------------
+
+    async def runs(self) -> Sequence[RunSummary]:
+        self._raise()
+        if self.summaries is not None or self.fold is None:
+            return self.summaries or ()
+        counts: dict[str, int] = {}
+        for row in self.fold.tasks.values():
+            counts[str(row.state)] = counts.get(str(row.state), 0) + 1
+        return [RunSummary(self.fold.run, counts, counts.get("DEAD_LETTER", 0))]
+
+    async def snapshot(self, run_id: str | None = None, patience_seconds: float | None = None) -> RunFold:
+        self._raise()
+        if self.fold is None:
+            raise RefusedError("no run has been recorded yet")
+        return self.fold
+
+    async def events(self, since: int) -> AsyncIterator[Sequence[Event]]:
+        given = since
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            batch = [event for event in self._told if event.seq > given]
+            given = batch[-1].seq if batch else given
+            yield batch
+
+    async def send(self, command: Command) -> Answer:
+        self._raise()
+        self.commands.append(command)
+        return self.answer(command)
+
+    async def attempt_text(self, run_id: str, task: str, attempt: int) -> AttemptText:
+        return self.texts.get((task, attempt), AttemptText())
+
+    async def log(self, run_id: str, task: str, attempt: int, after: int = 0, limit: int = 500) -> Sequence[LogChunk]:
+        chunks = self.logs.get((task, attempt), ())
+        return chunks[-limit:] if after < 0 else [chunk for chunk in chunks if chunk.id > after][:limit]
+
+    async def query(self, what: str, **options: Any) -> Any:
+        self._raise()
+        return self.lists.get(what, [])
+
+    async def close(self) -> None:
+        self.closed = True
+
+    def _raise(self) -> None:
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
+
+
+def done(command: Command) -> Answer:
+    """The engine did it for every target."""
+    verb = {"requeue": "requeued", "skip": "skipped"}.get(command.act, command.act)
+    results = tuple((task, "done", verb) for task, _, _ in command.targets)
+    return Answer(True, f"{len(results)} {verb}" if results else verb, results)
+
+
+def make_app(session: FakeSession, clock: StillClock, terminal: Terminal | None = None) -> ConsoleApp:
+    """The console on a session; nothing is taken of the terminal of whoever runs the tests."""
+    return ConsoleApp(session, clock=clock, hold=Hold(terminal or Terminal()))
+
+
+@pytest.fixture(autouse=True)
+def one_time_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Clock times on the screen are those of UTC."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.fixture(autouse=True)
+def one_person(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Acts are signed by the same person everywhere."""
+    monkeypatch.setattr("redrive.console.acts.actor", lambda: "ana@ops-1")
+
+
+@pytest.fixture
+def clock() -> StillClock:
+    """Stands at the start of the run."""
+    return StillClock()
+
+
+# --- The run of the pictures -----------------------------------------------------------------------------------------
+
+REVENUE = [
+    ("extract_orders", []),
+    ("extract_payments", []),
+    ("extract_refunds", []),
+    ("clean_orders", ["extract_orders"]),
+    ("clean_payments", ["extract_payments"]),
+    ("clean_refunds", ["extract_refunds"]),
+    ("aggregate_revenue", ["clean_orders", "clean_payments", "clean_refunds"]),
+    ("load_dashboard", ["aggregate_revenue"]),
+    ("notify", ["aggregate_revenue"]),
+    ("partner_file", []),
+]
+
+
+def tell_revenue(story: Story) -> list[Event]:
+    """Three minutes of a night: one done, one retrying, one running, one dead letter, one sensor."""
+    events: list[Event] = []
+    for name in ("extract_orders", "extract_payments", "extract_refunds"):
+        events += story.start(name, timeout_us=300 * S)
+    story.after(9)
+    events += story.succeed("extract_refunds", duration_us=9 * S)
+    events += story.start("clean_refunds", timeout_us=300 * S)
+    story.after(3)
+    zero = {"of": "ZeroDivisionError", "duration_us": 3 * S}
+    events += story.succeed("extract_orders", duration_us=12 * S)
+    events += _failure(story, "clean_refunds", "RETRYING", zero, failures=1, next_retry_at=story.at + S)
+    events += story.start("clean_orders", timeout_us=300 * S)
+    events += story.start("partner_file")
+    events.append(story.move("partner_file", "SENSING", {"outcome": "not_ready"}, deferrals=3, next_retry_at=story.at + 63 * S))
+    story.after(1)
+    events += _again(story, "clean_refunds")
+    story.after(3)
+    events += _failure(story, "clean_refunds", "DEAD_LETTER", zero, failures=2, dead_letter_kind="poison")
+    events += _failure(
+        story, "extract_payments", "RETRYING", {"of": "ConnectTimeout", "duration_us": 16 * S}, failures=2,
+        next_retry_at=story.at + 32 * S, delay_us=9 * S, ceiling_us=16 * S,
+    )
+    progress = {"progress_done": 41, "progress_total": 100}
+    events.append(story.after(25).tell(EventKind.TASK_CHANGED, "clean_orders", data={"set": progress}))
+    return events
+
+
+def _again(story: Story, name: str) -> list[Event]:
+    ready = story.start(name, timeout_us=300 * S)
+    return ready
+
+
+def _failure(story: Story, name: str, state: str, what: dict[str, Any], **columns: Any) -> list[Event]:
+    attempt = {"duration_us": what["duration_us"], "error": "division by zero", "fingerprint": "4a7c1d09"}
+    if what["of"] != "ZeroDivisionError":
+        attempt = {"duration_us": what["duration_us"], "error": "no answer in 10 s", "fingerprint": "b2a0ff31"}
+    explain = f"{what['of']} settle.py:87 in settle" if what["of"] == "ZeroDivisionError" else f"{what['of']} api.py:12"
+    return story.fail(name, state, what["of"], attempt={**attempt, "explain": explain}, **columns)
+
+
+@pytest.fixture
+def revenue(clock: StillClock) -> FakeSession:
+    """A session on the run of the pictures, with the clock where its story ends."""
+    fold = fold_of(REVENUE, deadline_at=START + 3 * 3600 * S)
+    fold.run.run_id, fold.run.dag_name = "run-2026-04-25", "revenue"
+    story = Story(fold)
+    for event in tell_revenue(story):
+        fold.apply(event)
+    session = FakeSession(fold)
+    session.story = story
+    clock.now = story.at
+    return session
