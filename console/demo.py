@@ -14,7 +14,6 @@ from ..engine import client
 from ..engine.core.events import Event, EventKind
 from ..engine.core.states import RunState
 from ..engine.executor import Executor
-from ..engine.opening import new_run_id
 from .doors import actor
 from .running import Manner, Printer
 
@@ -29,7 +28,6 @@ def play(flow: str, state: str, manner: Manner) -> int:
     """Run the demo with a played operator. Exit code 0 when the run came to the end that the script leads to."""
     operator = PlayedOperator(state)
     executor = Executor(
-        run_id=new_run_id(),
         flow=flow,
         state=state,
         options=manner.options({}, stay=True),

@@ -208,6 +208,7 @@ def _look_into(request: Request) -> _Known:
     connection = database.open_for_reading(request.state_path)
     try:
         run_id = request.run_id or (runs.latest_run_id(connection) if request.options.resume else None)
+        fresh_id = _unused(connection, new_run_id())
         row = None
         if run_id is not None:
             row = connection.execute("SELECT flow_path, params FROM run WHERE run_id = ?", (run_id,)).fetchone()
@@ -216,7 +217,7 @@ def _look_into(request: Request) -> _Known:
     if row is None:
         if request.options.resume:
             raise RefusedError(f"there is no run {run_id or ''!r} to resume in {request.state_path}; see redrive runs")
-        return _Known(target, run_id or new_run_id(), False, {})
+        return _Known(target, run_id or fresh_id, False, {})
     if request.flow is None and row[0] is None:
         raise FlowError(f"run {run_id!r} was started by a program, not from a flow file; start that program again")
     return _Known(target or str(row[0] or ""), str(run_id), True, json.loads(row[1]))
@@ -230,8 +231,17 @@ def _is_missing_or_empty(path: str) -> bool:
 
 
 def new_run_id() -> str:
-    """Unless given: the instant, readable and sortable."""
-    return datetime.now().astimezone().strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3]
+    """Unless given: the instant, short enough for a header, readable and sortable."""
+    return datetime.now().astimezone().strftime("%Y%m%dT%H%M%S")
+
+
+def _unused(connection: sqlite3.Connection, run_id: str) -> str:
+    """The same, or with a number behind it where a run of this second is in the file already."""
+    candidate, number = run_id, 1
+    while connection.execute("SELECT 1 FROM run WHERE run_id = ?", (candidate,)).fetchone():
+        number += 1
+        candidate = f"{run_id}-{number}"
+    return candidate
 
 
 def _durability(options: RunOptions) -> database.Durability:
