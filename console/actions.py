@@ -142,7 +142,7 @@ _VIEWS = (
     Action("view_journal", ("6",), "Journal", "Everything that happened, and who did what.", EVERYWHERE),
     Action("open", ("enter",), "open", "Drill in; fold or unfold a group.", EVERYWHERE),
     Action("back", ("escape",), "back", "Back; clear the filter; return to the present.", EVERYWHERE),
-    Action("quit", ("q",), "quit", "Back; at the top level leave the console: the run goes on.", EVERYWHERE),
+    Action("quit", ("q",), "quit", "Back; at the top level leave the console: the run goes on.", EVERYWHERE, _ASK),
     Action("details", ("d",), "details", "Attempts, errors and relatives of the selected task.", _RUN),
     Action("output", ("o",), "log", "Output of the selected attempt; again: in $PAGER.", _RUN),
     Action("why", ("i",), "why", "Why is it not running?", _TASKS),

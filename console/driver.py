@@ -25,7 +25,7 @@ from textual.screen import Screen
 
 from .cells import Typesetter
 from .hold import ALTERNATE_SCREEN, MODES, MOUSE_OFF, MOUSE_ON, Hold, let_go, open_screen
-from .output import TerminalOutput
+from .output import ASK_POSITION, TerminalOutput
 from .pacing import Pacing
 from .sequences import EscapeKey, Pasted, Sequence, SequenceReader, Token
 from .terminal import Terminal, size_of, survey
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _ASK_SYNCHRONIZED = "\x1b[?2026$p"
+_PROBE = "●◆↻✓·"  # signs that some terminals for East Asian scripts draw two cells wide
 _READ_BYTES = 4096
 _RESIZE_SECONDS = 0.05  # a dragged window edge sends dozens of sizes a second
 _LAST_ANSWERS_SECONDS = 0.3
@@ -57,6 +58,7 @@ class ConsoleDriver(Driver):
         self.output: TerminalOutput | None = None
         self._reading = False
         self._listening = False
+        self._probing = False
         self._decode = getincrementaldecoder("utf-8")(errors="replace").decode
         self._sequences = SequenceReader(self._hold.terminal.escape_delay_seconds)
         self._parser = XTermParser(debug)
@@ -91,6 +93,8 @@ class ConsoleDriver(Driver):
         self.output.control(self._hold.enter_screen() + self._modes())
         if os.environ.get("TERM_PROGRAM") != "Apple_Terminal":  # which prints the question's last letter
             self.output.control(_ASK_SYNCHRONIZED)
+        self._probing = self._hold.terminal.unicode
+        self.output.control(f"\x1b[H{_PROBE if self._probing else ''}{ASK_POSITION}")
         self._tell_size()
 
     def _modes(self) -> str:
@@ -168,7 +172,13 @@ class ConsoleDriver(Driver):
 
     # --- in -------------------------------------------------------------------------------------------------------
 
-    def _read(self) -> None:
+    def read_waiting(self, at_most: float) -> None:
+        """Read what already waits. It may have come while the loop was busy: nothing of it counts as having arrived
+        later than ``at_most`` (seconds of the loop's clock)."""
+        if self._reading and select.select([self._hold.input_fd], [], [], 0)[0]:
+            self._read(at_most)
+
+    def _read(self, at_most: float = float("inf")) -> None:
         try:
             data = os.read(self._hold.input_fd, _READ_BYTES)
         except (BlockingIOError, InterruptedError):
@@ -178,11 +188,12 @@ class ConsoleDriver(Driver):
         if not data:
             self._lost()
             return
-        self._deliver(self._sequences.feed(self._decode(data), self._loop.time()))
+        at = min(self._loop.time(), at_most)
+        self._deliver(self._sequences.feed(self._decode(data), at), at)
 
-    def _deliver(self, tokens: list[Token]) -> None:
+    def _deliver(self, tokens: list[Token], at: float) -> None:
         for token in tokens:
-            for message in self._messages(token):
+            for message in self._messages(token, at):
                 self.process_message(message)
         self._plan_tick()
 
@@ -193,32 +204,47 @@ class ConsoleDriver(Driver):
         self._tick = None if due is None else self._loop.call_at(due, self._on_tick)
 
     def _on_tick(self) -> None:
-        self._deliver(self._sequences.tick(self._loop.time()))
+        now = self._loop.time()
+        self._deliver(self._sequences.tick(now), now)
 
-    def _messages(self, token: Token) -> list[Message]:
+    def _messages(self, token: Token, at: float) -> list[Message]:
         if isinstance(token, EscapeKey):
-            key = events.Key("escape", "\x1b")
-            key.time = token.at
-            return [key]
-        if isinstance(token, Pasted):
-            return [events.Paste(token.text.replace("\0", ""))]
-        if isinstance(token, Sequence) and token.text.startswith(_STRING_INTRODUCERS):
-            return []
-        found = list(self._parser.feed(token.text))
-        if isinstance(token, Sequence) and not found:
-            self._parser = XTermParser(self._debug)  # it does not know the sequence and would wait for more of it
+            found: list[Message] = [events.Key("escape", "\x1b")]
+            at = token.at
+        elif isinstance(token, Pasted):
+            found = [events.Paste(token.text.replace("\0", ""))]
+        elif isinstance(token, Sequence) and token.text.startswith(_STRING_INTRODUCERS):
+            found = []
+        else:
+            found = list(self._parser.feed(token.text))
+            if isinstance(token, Sequence) and not found:
+                self._parser = XTermParser(self._debug)  # it does not know the sequence and would wait for more of it
+        for message in found:
+            message.time = at
         return found
 
     def process_message(self, message: Message) -> None:
         """Keep the terminal's reports for ourselves, pass keys and the mouse on."""
         if isinstance(message, events.CursorPosition):
-            if self.output is not None:
-                self.output.answered()
+            self._position_reported(message.x)
         elif isinstance(message, messages.TerminalSupportsSynchronizedOutput):
             if self.output is not None:
                 self.output.synchronized = True
+        elif isinstance(message, events.Key):
+            if self._console.key_arrived(message):
+                super().process_message(message)
         elif not isinstance(message, messages.InBandWindowResize):
             super().process_message(message)
+
+    def _position_reported(self, column: int) -> None:
+        """The first report measures our signs, all others answer for frames."""
+        if self._probing:
+            self._probing = False
+            if column != len(_PROBE):
+                self.typesetter = Typesetter(self._hold.terminal.colours, unicode=False)
+                self._console.signs_unfit()
+        if self.output is not None:
+            self.output.answered()
 
     def send_message(self, message: Message) -> None:
         """We are on the loop already: no detour over a thread-safe call."""
@@ -281,7 +307,8 @@ class ConsoleDriver(Driver):
 class ConsoleTerminal(App[Any]):
     """An App on ``ConsoleDriver``. Give it a ``Hold``, or it takes one of its own.
 
-    Overridables: ``terminated`` (SIGTERM), ``terminal_lost`` (hang-up), ``frame_shown`` (the terminal caught up).
+    Overridables: ``terminated`` (SIGTERM), ``terminal_lost`` (hang-up), ``frame_shown`` (the terminal caught up),
+    ``signs_unfit`` (only ASCII keeps its width here), ``key_arrived`` (before the key is handled).
     """
 
     def __init__(self, hold: Hold | None = None) -> None:
@@ -310,6 +337,20 @@ class ConsoleTerminal(App[Any]):
 
     def frame_shown(self) -> None:
         """Called when the terminal has taken everything after it had kept us waiting."""
+
+    def signs_unfit(self) -> None:
+        """The terminal draws our signs wider than one cell: from now on everything is sent as ASCII."""
+        self.repaint()
+
+    def key_arrived(self, key: events.Key) -> bool:
+        """A key was read; it will be handled when those before it are. False drops it."""
+        return True
+
+    def repaint(self) -> None:
+        """Have everything composed again."""
+        for screen in self.screen_stack:
+            for widget in screen.walk_children(with_self=True):
+                widget.refresh()
 
     def terminated(self) -> None:
         """SIGTERM."""

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections import deque
 from time import monotonic
 
 from textual import events
 
-from .driver import ConsoleTerminal
+from .driver import ConsoleDriver, ConsoleTerminal
 from .hold import Hold
-from .keys import DEFAULT_KEYS, KeyGuard, KeyMap, Refusal
+from .keys import DEFAULT_KEYS, KeyGuard, KeyMap, Press, Refusal
 from .widgets.field import TextField
 from .widgets.palette import PLAIN, Palette
 
+_REFUSAL_SECONDS = 1.0  # one burst is refused once
 
-class ConsoleBase(ConsoleTerminal):
+
+class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
     """An App on our driver, with guarded keys and a palette.
 
     Overridables: ``key_refused``, and those of ``ConsoleTerminal``. A screen may name the keys that do more than look
     in ``guarded_keys``; elsewhere these are the keys of all actions that ask or change.
     """
+
+    ENABLE_COMMAND_PALETTE = False
 
     DEFAULT_CSS = """
     Screen {
@@ -33,7 +38,9 @@ class ConsoleBase(ConsoleTerminal):
         self._palette = palette
         self._acting_keys = keymap.guarded()
         self._guard = KeyGuard(self.key_acts)
+        self._vetted: deque[events.Key] = deque(maxlen=16)  # those that may act, on their way through the widgets
         self._waiting_for_keys = False
+        self._refused_at = float("-inf")
         self.set_keymap(keymap.for_textual())
 
     @property
@@ -44,34 +51,51 @@ class ConsoleBase(ConsoleTerminal):
     @palette.setter
     def palette(self, palette: Palette) -> None:
         self._palette = palette
-        for screen in self.screen_stack:
-            for widget in screen.walk_children(with_self=True):
-                widget.refresh()
+        self.repaint()
 
     def key_acts(self, key: str) -> bool:
         """Whether a key, pressed now, would do more than look."""
-        if isinstance(self.focused, TextField):
-            return key == "enter"
+        return key == "enter" if isinstance(self.focused, TextField) else key in self._guarded_keys()
+
+    def _guarded_keys(self) -> frozenset[str]:
         guarded: frozenset[str] = getattr(self.screen, "guarded_keys", self._acting_keys)
-        return key in guarded
+        return guarded
 
     def key_refused(self, refusal: Refusal) -> None:
         """A key did nothing because no hand seems to have pressed it; ``refusal.value`` says so in words."""
 
+    def key_arrived(self, key: events.Key) -> bool:
+        """The guard must know of a key when it comes, not when those before it have been handled."""
+        return self._guard.press(key.key, key.time, key)
+
+    def simulate_key(self, key: str) -> None:
+        """As if it had been pressed."""
+        event = events.Key(key, None)
+        if self.key_arrived(event):
+            self.post_message(event)
+
     async def on_event(self, event: events.Event) -> None:
-        """Let key presses wait where they must."""
+        """A key is the sign that those which may go on should; which one it is, the guard knows."""
         if isinstance(event, events.Key) and not event.is_forwarded and not self.is_headless:
-            self._guard.press(event.key, event.time, event)
             await self._pass_keys()
         else:
             await super().on_event(event)
 
+    async def _on_key(self, event: events.Key) -> None:
+        """A key that nothing below has used comes to its binding. It may have meant something else when it was let
+        through: text for a field that closed meanwhile, a key for a dialog that is gone."""
+        if not self.is_headless and event not in self._vetted and event.key in self._guarded_keys():
+            event.prevent_default()
+            self._refuse(Refusal.BURST)
+
     async def _pass_keys(self) -> None:
-        for press in self._guard.ready(monotonic()):
-            if press.refusal is None:
-                await super().on_event(press.token)
-            else:
-                self.key_refused(press.refusal)
+        while (press := self._next_press()) is not None:
+            if press.refusal is not None:
+                self._refuse(press.refusal)
+                continue
+            if self.key_acts(press.key):
+                self._vetted.append(press.token)
+            await super().on_event(press.token)
         due = self._guard.due()
         if due is not None and not self._waiting_for_keys:
             self._waiting_for_keys = True
@@ -80,3 +104,15 @@ class ConsoleBase(ConsoleTerminal):
     async def _pass_held_keys(self) -> None:
         self._waiting_for_keys = False
         await self._pass_keys()
+
+    def _refuse(self, refusal: Refusal) -> None:
+        if monotonic() - self._refused_at > _REFUSAL_SECONDS:
+            self._refused_at = monotonic()
+            self.key_refused(refusal)
+
+    def _next_press(self) -> Press | None:
+        """While the loop was busy the rest of a burst may have come: nothing is decided before it is read."""
+        due = self._guard.due()
+        if due is not None and isinstance(self._driver, ConsoleDriver):
+            self._driver.read_waiting(at_most=due)
+        return next(self._guard.ready(monotonic()), None)

@@ -38,7 +38,7 @@ TAKEN_KEYS = frozenset(
 BURST_KEYS = 4
 BURST_SECONDS = 0.03
 ESCAPE_SECONDS = 0.15
-_HELD_MAX = 1000
+FLOOD_KEYS = 200  # a burst goes no further than this; the rest of it is not even looked at
 
 _NAMES = {
     "solidus": "slash",
@@ -245,17 +245,23 @@ class KeyGuard:
         self._recent: deque[float] = deque(maxlen=BURST_KEYS)
         self._held: deque[Press] = deque()
         self._escaped_at = float("-inf")
+        self._last_at = float("-inf")
+        self._run = 0  # keys so far of which none came later than a burst after the one before
 
-    def press(self, key: str, at: float, token: Any = None) -> None:
-        """A key arrived at ``at``. Of a flood, what does not fit is dropped."""
+    def press(self, key: str, at: float, token: Any = None) -> bool:
+        """A key arrived at ``at``. False: it is dropped, as the rest of a flood."""
+        self._run = self._run + 1 if at - self._last_at <= BURST_SECONDS else 1
+        self._last_at = at
+        if self._run > FLOOD_KEYS:
+            return False
         self._recent.append(at)
-        if len(self._held) < _HELD_MAX:
-            self._held.append(Press(key, at, token))
+        self._held.append(Press(key, at, token))
         if len(self._recent) == BURST_KEYS and at - self._recent[0] <= BURST_SECONDS:
             for press in reversed(self._held):
                 if at - press.at > BURST_SECONDS or (press.refusal and press.at < at):
                     break
                 press.refusal = Refusal.BURST
+        return True
 
     def ready(self, now: float) -> Iterator[Press]:
         """What may go on by ``now``, in order. Each is decided only when it is asked for: the one before may have

@@ -29,7 +29,7 @@ _GAP_CELLS_MAX = 3  # rewriting so few unchanged cells is no dearer than moving 
 _ERASE_CELLS_MIN = 6
 
 _SYNC_BEGIN, _SYNC_END = "\x1b[?2026h", "\x1b[?2026l"
-_ASK_POSITION = "\x1b[6n"
+ASK_POSITION = "\x1b[6n"
 
 
 class Picture:
@@ -324,7 +324,7 @@ class TerminalOutput:
             text += _SYNC_END if self._in_frame else ""
             self._in_frame = False
         if text and self._pacing is not None and self._pacing.sent(len(text), self._loop.time()):
-            text += _ASK_POSITION
+            text += ASK_POSITION
         self._pending = text.encode("utf-8", "replace")
         return bool(self._pending) or self._prepare()
 

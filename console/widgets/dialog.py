@@ -158,6 +158,7 @@ class Dialog(ModalScreen[Reply]):
         self.question = question
         self.guarded_keys = frozenset({question.accept_key, "enter"})
         self._shown_at = float("inf")
+        self._choices = Choices(question.cancel, question.accept, question.accept_key)
         self._hint = Bar()
         self._position = Bar()
         self._reason = TextField("Reason: ", hint=question.reason or "")
@@ -174,7 +175,7 @@ class Dialog(ModalScreen[Reply]):
             yield Bar()
             yield from self._fields()
             yield self._hint
-            yield Choices(question.cancel, question.accept, question.accept_key)
+            yield self._choices
 
     def _texts(self) -> Sequence[Widget]:
         found: list[Widget] = []
@@ -196,8 +197,8 @@ class Dialog(ModalScreen[Reply]):
 
     def on_mount(self) -> None:
         """The focus is where nothing happens by itself."""
-        fields = self._fields()
-        (fields[0] if fields else self.query_one(Choices)).focus()
+        first: LineView = next(iter([*self._fields(), self._choices]))
+        first.focus()
 
     def on_screen_resume(self, event: events.ScreenResume) -> None:
         """From now on the question can be read."""

@@ -72,6 +72,14 @@ class TextField(LineView, can_focus=True):
         """Where the next character goes."""
         return self._at
 
+    def restart(self, label: str, text: str = "", hint: str = "") -> None:
+        """Another label, text and hint; tells nobody."""
+        self._label, self._hint = label, hint
+        self._text = one_line(text, TEXT_MAX)
+        self._at = len(self._text)
+        self._left = 0
+        self.refresh()
+
     def insert(self, text: str) -> None:
         """Put text at the cursor."""
         room = TEXT_MAX - len(self._text)

@@ -12,15 +12,19 @@ HISTORY_MAX = 100
 
 
 class Prompt(TextField):
-    """A field that remembers and completes.
+    """A field that remembers and completes."""
 
-    Args:
-        sign: what it begins with, ``/`` or ``:``.
-        history: what was entered before, latest last; Up and Down walk through it.
-        complete: the text so far -> what it could become, best first; Tab takes them one after the other.
-    """
+    def __init__(self, sign: str, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self.sign = ""
+        self._history: list[str] = []
+        self._place = 0
+        self._complete: Callable[[str], Sequence[str]] | None = None
+        self._offers: list[str] = []
+        self._offered: str | None = None
+        self.start(sign)
 
-    def __init__(
+    def start(
         self,
         sign: str,
         text: str = "",
@@ -28,15 +32,22 @@ class Prompt(TextField):
         hint: str = "",
         history: Sequence[str] = (),
         complete: Callable[[str], Sequence[str]] | None = None,
-        id: str | None = None,
-        classes: str | None = None,
     ) -> None:
-        super().__init__(f" {sign}", text, hint=hint, id=id, classes=classes)
+        """Begin anew.
+
+        Args:
+            sign: what the line begins with, ``/`` or ``:``.
+            text: what stands there already.
+            history: what was entered before, latest last; Up and Down walk through it.
+            complete: the text so far -> what it could become, best first; Tab takes them one after the other.
+        """
+        self.sign = sign
         self._history = [*history[-HISTORY_MAX:], text]
         self._place = len(self._history) - 1
         self._complete = complete
-        self._offers: list[str] = []
-        self._offered: str | None = None
+        self._offers = []
+        self._offered = None
+        self.restart(f" {sign}", text, hint)
 
     def on_key(self, event: events.Key) -> None:
         """Walk through the history, complete, or type."""

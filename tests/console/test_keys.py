@@ -13,6 +13,7 @@ from redrive.console.keys import (
     BURST_SECONDS,
     DEFAULT_KEYS,
     ESCAPE_SECONDS,
+    FLOOD_KEYS,
     KeyGuard,
     KeyMap,
     KeyMapError,
@@ -216,8 +217,8 @@ def test_what_a_key_means_is_asked_when_its_turn_comes() -> None:
 
 def test_a_flood_is_bounded() -> None:
     guard = KeyGuard(lambda key: True)
-    for number in range(100_000):
-        guard.press("r", 1.0 + number * 1e-6)
-    passed = list(guard.ready(100.0))
-    assert len(passed) <= 1000
-    assert all(press.refusal for press in passed)
+    taken = [guard.press("r", 1.0 + number * 1e-3) for number in range(100_000)]
+    assert taken == [True] * FLOOD_KEYS + [False] * (100_000 - FLOOD_KEYS)
+    passed = list(guard.ready(1000.0))
+    assert len(passed) == FLOOD_KEYS and all(press.refusal for press in passed)
+    assert guard.press("r", 1001.0)

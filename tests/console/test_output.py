@@ -288,6 +288,7 @@ async def test_an_unchanged_frame_writes_no_byte(line: Line) -> None:
 
 async def test_over_a_network_no_more_is_sent_than_the_far_terminal_has_answered_for() -> None:
     line = Line(Pacing())
+    line.output.answered()
     for number in range(100):
         line.frame(number)
     text = line.read()

@@ -12,6 +12,13 @@ from redrive.console.pacing import (
 )
 
 
+def answering() -> Pacing:
+    """The pacing of a terminal that has answered once."""
+    pacing = Pacing()
+    pacing.answered(0.0)
+    return pacing
+
+
 def fill(pacing: Pacing, at: float) -> int:
     """Send frames of 500 bytes until the window is full; how many questions were sent with them."""
     questions = 0
@@ -28,7 +35,7 @@ def test_small_frames_pass_without_a_question() -> None:
 
 
 def test_a_full_window_waits_for_an_answer() -> None:
-    pacing = Pacing()
+    pacing = answering()
     assert fill(pacing, 0.0) > 1
     assert not pacing.may_send(1.0)
     pacing.answered(1.0)
@@ -36,7 +43,7 @@ def test_a_full_window_waits_for_an_answer() -> None:
 
 
 def test_quick_answers_widen_the_window_up_to_a_bound() -> None:
-    pacing = Pacing()
+    pacing = answering()
     for _ in range(20):
         for _ in range(fill(pacing, 0.0)):
             pacing.answered(0.1)
@@ -44,7 +51,7 @@ def test_quick_answers_widen_the_window_up_to_a_bound() -> None:
 
 
 def test_slow_answers_narrow_it_down_to_a_bound() -> None:
-    pacing = Pacing()
+    pacing = answering()
     for _ in range(20):
         for _ in range(fill(pacing, 0.0)):
             pacing.answered(2.0)
@@ -52,20 +59,33 @@ def test_slow_answers_narrow_it_down_to_a_bound() -> None:
 
 
 def test_a_lost_answer_stops_nothing_for_long() -> None:
-    pacing = Pacing()
+    pacing = answering()
     fill(pacing, 0.0)
     assert not pacing.may_send(SILENCE_SECONDS - 0.1)
     assert pacing.due() == SILENCE_SECONDS
     assert pacing.may_send(SILENCE_SECONDS)
 
 
-def test_a_terminal_that_never_answers_is_not_asked_for_ever() -> None:
+def test_a_terminal_that_never_answered_is_not_waited_for() -> None:
     pacing = Pacing()
+    for _ in range(1000):
+        assert pacing.may_send(0.0)
+        pacing.sent(5000, 0.0)
+    assert pacing.due() is None
+    assert pacing.unanswered_bytes <= 5000
+
+
+def test_a_terminal_that_stopped_answering_is_not_waited_for_until_it_answers_again() -> None:
+    pacing = answering()
     for number in range(SILENCES_MAX):
         fill(pacing, number * SILENCE_SECONDS)
         assert pacing.may_send((number + 1) * SILENCE_SECONDS)
-    assert not any(pacing.sent(5000, 100.0) for _ in range(100))
+    for _ in range(100):
+        pacing.sent(5000, 100.0)
     assert pacing.may_send(100.0)
+    pacing.answered(100.0)
+    fill(pacing, 100.0)
+    assert not pacing.may_send(100.0)
 
 
 def test_an_answer_that_nobody_waits_for_is_ignored() -> None:

@@ -1,6 +1,6 @@
 """A small console for the tests of the terminal: rows, countdowns, acts, dialogs. Writes down what it did.
 
-    python demo_app.py FOLDER [--rows N] [--tick SECONDS] [--per-tick N] [--full] [--hostile TEXT-FILE] [--crash]
+    python demo_app.py FOLDER [--rows N] [--tick SECONDS] [--per-tick N] [--full] [--hostile JSON-LIST] [--crash]
 
 ``FOLDER/acts`` gets a line for every act that changed something; SIGUSR1 writes ``FOLDER/stats``: the longest time that
 the event loop did not turn (and begins anew), paints, frames, bytes.
@@ -65,11 +65,11 @@ def build(hold: Hold, options: argparse.Namespace):
     from redrive.console.keys import Refusal, key_label
     from redrive.console.present.pieces import Line, Piece, Role
     from redrive.console.present.text import pad, pad_left, sanitize
-    from redrive.console.widgets.bars import Bar, KeyBar, Rule
+    from redrive.console.widgets.bars import Bar, Rule
     from redrive.console.widgets.bindings import bindings_of
     from redrive.console.widgets.dialog import Dialog, Question, Reply
+    from redrive.console.widgets.foot import Foot
     from redrive.console.widgets.palette import PLAIN, Palette
-    from redrive.console.widgets.prompt import Prompt
     from redrive.console.widgets.table import VirtualTable
     from rich.style import Style
     from textual.app import ComposeResult
@@ -97,23 +97,23 @@ def build(hold: Hold, options: argparse.Namespace):
             self.paints = 0
             self.skipped = 0
             self.longest_gap = 0.0
-            self.hostile = options.hostile.read_bytes().decode("utf-8", "surrogatepass") if options.hostile else ""
+            self.hostile: list[str] = json.loads(options.hostile.read_text()) if options.hostile else []
             self.table: VirtualTable[int] = VirtualTable(self.row, mark_sign="▪")
             self.header = Bar(2)
-            self.keys = KeyBar()
+            self.foot = Foot()
 
         def compose(self) -> ComposeResult:
             yield self.header
             yield Rule("─")
             yield self.table
             yield Rule("─")
-            yield self.keys
+            yield self.foot
 
         def on_mount(self) -> None:
-            left: Line = [Piece(" revenue · run-2026-04-25 · local  "), Piece(sanitize(self.hostile, 40), Role.DIM)]
+            left: Line = [Piece(" revenue · run-2026-04-25 · local  "), *(Piece(text[:9]) for text in self.hostile)]
             self.header.show(left, [Piece("● running", Role.RUNNING), Piece(" 5/12 ")])
             self.header.show([Piece(" 1 Runs  2 Graph  3 Timeline  4 Inbox ◆2")], [Piece("tick 0 ")], row=1)
-            self.keys.show([(key_label(action.keys[0]), action.label) for action in footer_of(Place.INBOX)])
+            self.foot.keys.show([(key_label(action.keys[0]), action.label) for action in footer_of(Place.INBOX)])
             self.table.set_order(range(options.rows))
             self.table.focus()
             self.run_worker(self.watch_loop())
@@ -126,7 +126,8 @@ def build(hold: Hold, options: argparse.Namespace):
         def row(self, key: int, width: int) -> Line:
             sign, role = signs[key % len(signs)]
             seconds = max(3600 - self.ticks, 0) if key < options.per_tick else 7
-            name = pad(sanitize(self.hostile) if self.hostile and key % 3 == 0 else f"task_{key:05}", 28)
+            hostile = key % 2 == 0 and key // 2 < len(self.hostile)
+            name = pad(sanitize(self.hostile[key // 2]) if hostile else f"task_{key:05}", 28)
             due = f"{seconds // 60:02}:{seconds % 60:02}"
             return [
                 Piece(sign, role),
@@ -184,19 +185,16 @@ def build(hold: Hold, options: argparse.Namespace):
                 file.write(f"{act} {self.table.cursor_key}\n")
 
         def key_refused(self, refusal: Refusal) -> None:
-            self.keys.say([Piece(refusal.value, Role.WARNING)], seconds=3)
+            self.foot.keys.say([Piece(refusal.value, Role.WARNING)], seconds=3)
 
         def action_filter(self) -> None:
-            prompt = Prompt("/", id="prompt")
-            self.mount(prompt, before=self.keys)
-            prompt.focus()
+            self.foot.ask("/")
 
         def on_text_field_given_up(self) -> None:
-            self.query("#prompt").remove()
-            self.table.focus()
+            self.foot.close()
 
         def on_text_field_entered(self) -> None:
-            self.on_text_field_given_up()
+            self.foot.close()
 
         async def action_quit(self) -> None:
             self.exit(0)
@@ -239,8 +237,7 @@ def build(hold: Hold, options: argparse.Namespace):
     for name in ACTS:
         if not hasattr(Demo, f"action_{name}"):
             setattr(Demo, f"action_{name}", acting(name))
-    app = Demo()
-    return app
+    return Demo()
 
 
 if __name__ == "__main__":

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from redrive.console.present.pieces import Piece
 from redrive.console.widgets.field import TEXT_MAX, TextField
+from redrive.console.widgets.foot import Foot
 from redrive.console.widgets.prompt import HISTORY_MAX, Prompt
+from redrive.console.widgets.table import VirtualTable
 from textual import events
 
 
@@ -90,8 +93,9 @@ async def test_an_empty_field_shows_its_hint(stage) -> None:
 
 
 async def test_up_and_down_walk_through_what_was_entered(stage) -> None:
-    prompt = Prompt(":", history=["theme dark", "requeue a"])
+    prompt = Prompt(":")
     async with stage(prompt) as app:
+        prompt.start(":", history=["theme dark", "requeue a"])
         await app.press("x", "up")
         assert prompt.text == "requeue a"
         await app.press("up", "up", "up")
@@ -101,8 +105,9 @@ async def test_up_and_down_walk_through_what_was_entered(stage) -> None:
 
 
 async def test_history_is_bounded(stage) -> None:
-    prompt = Prompt(":", history=[str(number) for number in range(1000)])
-    async with stage(prompt) as app:
+    prompt = Prompt(":")
+    async with stage(prompt):
+        prompt.start(":", history=[str(number) for number in range(1000)])
         for _ in range(HISTORY_MAX + 5):
             prompt.on_key(events.Key("up", None))
         assert prompt.text == str(1000 - HISTORY_MAX)
@@ -110,11 +115,43 @@ async def test_history_is_bounded(stage) -> None:
 
 async def test_tab_takes_one_offer_after_the_other(stage) -> None:
     offers = ["theme dark", "theme light"]
-    prompt = Prompt(":", complete=lambda text: [offer for offer in offers if offer.startswith(text)])
+    prompt = Prompt(":")
     async with stage(prompt) as app:
+        prompt.start(":", complete=lambda text: [offer for offer in offers if offer.startswith(text)])
         await app.press("t", "h", "tab")
         assert prompt.text == "theme dark"
         await app.press("tab")
         assert prompt.text == "theme light"
         await app.press("backspace", "tab")
         assert prompt.text == "theme light"
+
+
+async def test_the_foot_shows_keys_until_something_is_asked_for(stage) -> None:
+    table = VirtualTable(lambda key, width: [Piece(key)])
+    foot = Foot()
+    async with stage(table, foot, size=(40, 5)) as app:
+        foot.keys.show([("r", "requeue")])
+        await app.pilot.pause()
+        assert app.lines[4] == " r requeue  ? keys"
+        foot.ask("/", hint="filter")
+        foot.ask("/")
+        await app.press("a", "b")
+        assert foot.asking == "/"
+        assert app.lines[4] == " /ab"
+        foot.close()
+        await app.pilot.pause()
+        assert app.focused is table
+        assert app.lines[4] == " r requeue  ? keys"
+
+
+async def test_a_prompt_that_opens_again_is_empty(stage) -> None:
+    foot = Foot()
+    async with stage(foot, size=(40, 5)) as app:
+        foot.ask("/", "old")
+        await app.press("x", "enter")
+        assert app.heard(TextField.Entered)[-1].text == "oldx"
+        foot.close()
+        foot.ask(":")
+        await app.pilot.pause()
+        assert foot.prompt.text == ""
+        assert app.lines[0] == " :"

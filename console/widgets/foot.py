@@ -1,0 +1,66 @@
+"""The last line of the screen: keys, a message, or a prompt, whichever is wanted now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from textual.app import ComposeResult
+from textual.widget import Widget
+
+from .bars import KeyBar
+from .prompt import Prompt
+
+
+class Foot(Widget):
+    """One row that is a ``KeyBar`` until something is asked for in a ``Prompt``, and afterwards again.
+
+    The prompt is there from the start, so that the key behind ``/`` is typed into it however fast it comes. Its
+    messages (``TextField.Edited``, ``Entered``, ``GivenUp``) reach the screen; ``close`` is the screen's to call.
+    """
+
+    DEFAULT_CSS = """
+    Foot { height: 1; width: 1fr; }
+    Foot Prompt { display: none; }
+    Foot.-asking Prompt { display: block; }
+    Foot.-asking KeyBar { display: none; }
+    """
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self.keys = KeyBar()
+        self.prompt = Prompt("/")
+        self._came_from: Widget | None = None
+
+    def compose(self) -> ComposeResult:
+        """Both, one of them hidden."""
+        yield self.keys
+        yield self.prompt
+
+    @property
+    def asking(self) -> str:
+        """The sign of the open prompt; "" if none is open."""
+        return self.prompt.sign if self.has_class("-asking") else ""
+
+    def ask(
+        self,
+        sign: str,
+        text: str = "",
+        *,
+        hint: str = "",
+        history: Sequence[str] = (),
+        complete: Callable[[str], Sequence[str]] | None = None,
+    ) -> None:
+        """Open the prompt and give it the keys. While it is open nothing happens."""
+        if self.asking:
+            return
+        self._came_from = self.screen.focused
+        self.prompt.start(sign, text, hint=hint, history=history, complete=complete)
+        self.add_class("-asking")
+        self.prompt.focus()
+
+    def close(self) -> None:
+        """Show the keys again, and give the focus back to where it was."""
+        if self.asking:
+            self.remove_class("-asking")
+            if self._came_from is not None and self._came_from.is_mounted:
+                self._came_from.focus()

@@ -1,0 +1,159 @@
+"""What nobody pressed does nothing: sequences in pieces, pastes, noise, keys faster than a hand."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+
+SEQUENCES = (
+    b"\x1b[A",
+    b"\x1b[D",
+    b"\x1b[1;5C",
+    b"\x1b[Z",
+    b"\x1b[3~",
+    b"\x1bOR",
+    b"\x1bOS",
+    b"\x1b[<0;10;5M",
+    b"\x1b[<0;10;5m",
+    b"\x1b[I",
+    b"\x1b[12;40R",
+    b"\x1b[?2026;2$y",
+    b"\x1b[?62;22c",
+    b"\x1b[97;5u",
+)
+
+
+def test_a_key_that_a_hand_presses_acts(demo) -> None:
+    app = demo()
+    app.terminal.send("r")
+    app.terminal.until(lambda: app.acts() == ["requeue 0"])
+
+
+@pytest.mark.parametrize("pause", [0.05, 0.15, 0.3])
+def test_sequences_in_pieces_do_nothing(demo, pause: float) -> None:
+    """Every sequence, cut at a random byte; with the views and the dialogs that stray keys could open in between."""
+    app = demo()
+    dice = random.Random(pause)
+    for sequence in SEQUENCES:
+        cut = dice.randrange(1, len(sequence))
+        for piece in (sequence[:cut], sequence[cut:]):
+            app.terminal.send(piece)
+            app.terminal.read_for(pause)
+    app.terminal.read_for(0.5)
+    assert app.acts() == []
+    assert "Cancel" not in app.terminal.text
+
+
+def test_arrows_in_pieces_still_move(demo) -> None:
+    app = demo(environ={"SSH_CONNECTION": "x"})
+    for _ in range(3):
+        for piece in (b"\x1b", b"[B"):
+            app.terminal.send(piece)
+            app.terminal.read_for(0.1)
+    app.terminal.send("r")
+    app.terminal.until(lambda: app.acts() == ["requeue 3"])
+
+
+@pytest.mark.parametrize("bracketed", [True, False])
+def test_a_paste_does_nothing(demo, bracketed: bool) -> None:
+    app = demo()
+    text = b"requeue skip xszbp\r\n" * 500
+    app.terminal.send(b"\x1b[200~" + text + b"\x1b[201~" if bracketed else text)
+    app.terminal.until_quiet(0.5)
+    assert app.acts() == []
+    assert "Cancel" not in app.terminal.text
+    app.terminal.send("r")
+    app.terminal.until(lambda: [act.split()[0] for act in app.acts()] == ["requeue"])
+
+
+@pytest.mark.parametrize("seed", range(7, 11))
+def test_binary_noise_does_nothing(demo, seed: int) -> None:
+    """Among the noise are keys that open a prompt or a dialog and keys that close it: what is meant for one of them
+    must not act when it is gone."""
+    app = demo()
+    dice = random.Random(seed)
+    for _ in range(20):
+        app.terminal.send(dice.randbytes(500))
+        app.terminal.read_for(0.02)
+    app.terminal.read_for(1.0)
+    assert app.acts() == []
+    assert app.terminal.process.poll() is None
+
+
+def test_a_refused_key_says_so(demo) -> None:
+    app = demo()
+    app.terminal.send("jjjr")
+    app.terminal.until("faster than a hand types")
+    assert app.acts() == []
+
+
+def test_right_after_escape_nothing_acts_and_a_moment_later_it_does(demo) -> None:
+    app = demo()
+    app.terminal.send("\x1b")
+    app.terminal.read_for(0.05)
+    app.terminal.send("r")
+    app.terminal.until("right after Esc")
+    assert app.acts() == []
+    app.terminal.read_for(0.3)
+    app.terminal.send("r")
+    app.terminal.until(lambda: app.acts() == ["requeue 0"])
+
+
+def test_a_question_takes_no_answer_that_comes_sooner_than_it_can_be_read(demo) -> None:
+    app = demo()
+    app.terminal.send("x")
+    time.sleep(0.06)
+    app.terminal.send("a")
+    app.terminal.until("Cancel")
+    app.terminal.read_for(0.6)
+    assert app.acts() == []
+    assert "Cancel" in app.terminal.text
+    app.terminal.send("a")
+    app.terminal.until(lambda: app.acts() == ["stop_task 0"])
+
+
+def test_a_paste_into_a_reason_is_text_and_enters_nothing(demo) -> None:
+    app = demo()
+    app.terminal.send("s")
+    app.terminal.until("Reason:")
+    app.terminal.read_for(0.5)
+    app.terminal.send(b"\x1b[200~fixed upstream\r\r\n\x1b[201~")
+    app.terminal.until("Reason: fixed upstream")
+    app.terminal.read_for(0.3)
+    assert app.acts() == []
+    app.terminal.send("\r")
+    app.terminal.until(lambda: app.acts() == ["skip fixed upstream 0"])
+
+
+def test_an_unbracketed_paste_into_a_reason_does_not_enter_it(demo) -> None:
+    app = demo()
+    app.terminal.send("s")
+    app.terminal.until("Reason:")
+    app.terminal.read_for(0.5)
+    app.terminal.send(b"fixed\r")
+    app.terminal.until("Reason: fixed")
+    app.terminal.read_for(0.5)
+    assert app.acts() == []
+
+
+def test_what_is_typed_behind_a_slash_is_text_however_fast_it_comes(demo) -> None:
+    app = demo()
+    app.terminal.send("/sx")
+    app.terminal.until(" /sx")
+    app.terminal.read_for(0.3)
+    assert app.acts() == []
+    assert "Cancel" not in app.terminal.text
+
+
+def test_keys_in_a_filter_are_text(demo) -> None:
+    app = demo()
+    app.terminal.send("/")
+    app.terminal.read_for(0.2)
+    for key in "rszxp":
+        app.terminal.send(key)
+        app.terminal.read_for(0.05)
+    app.terminal.until("/rszxp")
+    app.terminal.read_for(0.2)
+    assert app.acts() == []

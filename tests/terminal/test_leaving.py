@@ -1,0 +1,111 @@
+"""Whatever ends the console, the terminal is as it was before, and the run is not asked."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+
+def test_quitting_gives_the_terminal_back(demo) -> None:
+    app = demo()
+    assert 1049 in app.terminal.modes and 25 not in app.terminal.modes
+    app.terminal.send("q")
+    assert app.terminal.wait() == 0
+    assert app.terminal.is_given_back()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_gives_the_terminal_back(demo, number: int) -> None:
+    app = demo()
+    app.terminal.signal(number)
+    assert app.terminal.wait() == 128 + number
+    assert app.terminal.is_given_back()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_during_the_first_screen_gives_it_back(demo, number: int) -> None:
+    app = demo("--splash-only", "30", ready="redrive - demo")
+    app.terminal.signal(number)
+    assert app.terminal.wait() == 128 + number
+    assert app.terminal.is_given_back()
+
+
+def test_a_cut_line_ends_the_console_and_it_spins_nowhere(demo) -> None:
+    app = demo("--tick", "0.02", "--full", ready="tick 5")
+    app.terminal.hang_up()
+    ended_at = time.monotonic()
+    while app.terminal.process.poll() is None and time.monotonic() < ended_at + 10:
+        time.sleep(0.01)
+    assert app.terminal.process.returncode == 128 + signal.SIGHUP
+
+
+def test_a_crash_gives_the_terminal_back_and_says_where_the_report_is(demo, tmp_path) -> None:
+    app = demo("--crash")
+    assert app.terminal.wait() == 1
+    assert app.terminal.is_given_back()
+    after = bytes(app.terminal.raw).rpartition(b"\x1b[?25h")[2].decode()
+    assert "The console failed: ZeroDivisionError: division by zero" in after
+    assert "The run was not touched" in after
+    (report,) = (tmp_path / "state" / "redrive").glob("crash-*.txt")
+    assert str(report) in after.replace("\r\n", "")
+    assert "ZeroDivisionError" in report.read_text()
+    assert "Traceback" not in after
+
+
+def test_a_suspended_console_gives_the_terminal_back_and_draws_everything_when_it_continues(demo) -> None:
+    app = demo()
+    before = app.terminal.text
+    app.terminal.signal(signal.SIGTSTP)
+    app.terminal.until(app.terminal.is_given_back)
+    app.terminal.screen.reset()
+    app.terminal.signal(signal.SIGCONT)
+    app.terminal.until(lambda: app.terminal.text == before)
+    assert 1049 in app.terminal.modes and 2004 in app.terminal.modes
+    app.terminal.send("j")
+    app.terminal.until_quiet()
+    app.terminal.send("q")
+    assert app.terminal.wait() == 0
+    assert app.terminal.is_given_back()
+
+
+def test_a_console_that_was_stopped_from_outside_draws_everything_again(demo) -> None:
+    app = demo()
+    before = app.terminal.text
+    app.terminal.signal(signal.SIGSTOP)
+    app.terminal.screen.reset()
+    app.terminal.signal(signal.SIGCONT)
+    app.terminal.until(lambda: app.terminal.text == before)
+
+
+def test_redraw_draws_everything_whatever_the_terminal_shows(demo) -> None:
+    app = demo()
+    before = app.terminal.text
+    app.terminal.screen.reset()
+    app.terminal.send("\x0c")
+    app.terminal.until(lambda: app.terminal.text == before)
+
+
+def test_a_storm_of_sizes_ends_with_the_right_picture_and_few_bytes(demo) -> None:
+    app = demo()
+    written = len(app.terminal.raw)
+    for number in range(200):
+        app.terminal.resize(40 + number % 97, 10 + number % 37)
+        app.terminal.read(0.002)
+    app.terminal.resize(100, 30)
+    app.terminal.until(lambda: app.terminal.lines[29].startswith(" r requeue"))
+    app.terminal.until_quiet()
+    assert app.terminal.lines[27] == " ◆ task_00024                     2/5  retry in 00:07  ConnectTimeout"
+    assert all(len(line) <= 100 for line in app.terminal.lines)
+    assert len(app.terminal.raw) - written < 200_000
+
+
+@pytest.mark.parametrize("size", [(20, 5), (1, 1), (300, 100)])
+def test_any_size_is_survived(demo, size: tuple[int, int]) -> None:
+    app = demo(ready="", columns=size[0], rows=size[1])
+    app.terminal.until(lambda: 1049 in app.terminal.modes)
+    app.terminal.until_quiet(0.5)
+    assert app.terminal.process.poll() is None
+    app.terminal.send("q")
+    assert app.terminal.wait() == 0
