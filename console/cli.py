@@ -388,19 +388,67 @@ def _seconds(text: str) -> float:
 
 
 @cli.command()
-@click.option("--base", default="2s", show_default=True, metavar="DURATION")
-@click.option("--cap", default="10m", show_default=True, metavar="DURATION")
-@click.option("--factor", default=2.0, show_default=True)
+@click.option("--base", default="2s", show_default=True, metavar="DURATION", help="The ceiling of the first wait.")
+@click.option("--cap", default="10m", show_default=True, metavar="DURATION", help="No ceiling is higher.")
+@click.option("--factor", default=2.0, show_default=True, help="What each ceiling is multiplied by.")
 @click.option("--attempts", default=10, show_default=True, type=click.IntRange(1, 1000), help="Starts in all.")
-@click.option(
-    "--jitter", default="full", show_default=True, type=click.Choice(["none", "full", "equal", "decorrelated", "add50"])
-)
-@click.option("--seed", type=int, help="For the sample column.")
-def backoff(base: str, cap: str, factor: float, attempts: int, jitter: str, seed: int | None) -> int:
-    """The ceiling table of a retry policy, its sum and its spread."""
+@click.option("--jitter", default="full", show_default=True, help="none, full, equal, decorrelated, add50, or all.")
+@click.option("--timeout", metavar="DURATION", help="Of one start: for the worst case.")
+@click.option("--grace", default="0s", metavar="DURATION", help="Between SIGTERM and SIGKILL.")
+@click.option("--deadline", metavar="DURATION", help="That the worst case is held against.")
+@click.option("--clients", default=0, type=click.IntRange(0, 1_000_000), metavar="N", help="Draw when N come back.")
+@click.option("--seed", type=int, help="For dice that fall the same way again.")
+@json_option
+def backoff(base: str, cap: str, factor: float, attempts: int, jitter: str, **options: Any) -> int:
+    """Every wait of a retry policy, their sums, the worst case, and their spread."""
     from . import lab
 
-    return lab.show_backoff(_seconds(base), _seconds(cap), factor, attempts, jitter, seed)
+    timeout, grace, deadline = (options.pop(name) for name in ("timeout", "grace", "deadline"))
+    experiment = lab.Experiment(
+        timeout=_seconds(timeout) if timeout else None,
+        grace_seconds=_seconds(grace),
+        deadline=_seconds(deadline) if deadline else None,
+        **options,
+    )
+    policy = lab.policy_of(max_attempts=attempts, base=_seconds(base), cap=_seconds(cap), factor=factor)
+    return lab.show_backoff(policy, jitter, experiment)
+
+
+@cli.group()
+def simulate() -> None:
+    """What a retry policy does to others: a herd before a server, or clients that contend for a row."""
+
+
+simulating_options = _options(
+    click.option("--policy", "policies", multiple=True, metavar="POLICY", help="Which to compare; all if left out."),
+    click.option("--seed", type=int, default=0, show_default=True, help="For dice that fall the same way again."),
+    json_option,
+)
+
+
+@simulate.command()
+@click.option("--scenario", default="herd-5000", show_default=True, metavar="NAME", help="A story of the documents.")
+@click.option("--attempts", default=3, show_default=True, type=click.IntRange(1, 1000), help="For the column 'lost'.")
+@click.option("--runs", default=5, show_default=True, type=click.IntRange(1, 1000), help="To take the mean of.")
+@click.option("--base", metavar="DURATION", help="Instead of the scenario's.")
+@click.option("--cap", metavar="DURATION", help="Instead of the scenario's.")
+@simulating_options
+def herd(base: str | None, cap: str | None, **options: Any) -> int:
+    """Tasks that all want the same server the moment it comes back."""
+    from . import herds
+
+    return herds.show_herd(_seconds(base) if base else None, _seconds(cap) if cap else None, **options)
+
+
+@simulate.command()
+@click.option("--clients", multiple=True, type=click.IntRange(1, 10_000), metavar="N", help="How many; several times.")
+@click.option("--runs", default=20, show_default=True, type=click.IntRange(1, 1000), help="To take the mean of.")
+@simulating_options
+def contention(**options: Any) -> int:
+    """Clients that write one row, each until it has succeeded once: the model behind the AWS post."""
+    from . import herds
+
+    return herds.show_contention(**options)
 
 
 @cli.command()
