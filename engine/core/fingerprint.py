@@ -50,7 +50,7 @@ def fingerprint(error: BaseException, *, project_root: str | None = None, code_h
     """
     links = _without_repeats(_signature(link, project_root, depth=0) for link in _chain(error))
     parts = ("v2", code_hash or "", *(link.strict for link in links))
-    later = "".join(f", then {link.type_name}" for link in links[1:])
+    later = "".join(f", then {_short(link.type_name)}" for link in links[1:])
     return Fingerprint(
         strict=_digest(parts),
         loose=_digest(["v2", *(link.loose for link in links)]),
@@ -58,6 +58,11 @@ def fingerprint(error: BaseException, *, project_root: str | None = None, code_h
         explain=links[0].words + later,
         parts=parts,
     )
+
+
+def _short(type_name: str) -> str:
+    """For people, who know where their errors come from; the hash has the module as well."""
+    return type_name.rpartition(".")[2]
 
 
 def fingerprint_v1(error: BaseException) -> str:
@@ -213,7 +218,7 @@ def _signature(error: BaseException, root: str | None, depth: int) -> _Signature
         strict += "".join(f"[{child}]" for child in sorted({child.strict for child in children})[:GROUP_WIDTH_MAX])
         loose += "".join(f"[{child}]" for child in sorted({child.loose for child in children})[:GROUP_WIDTH_MAX])
         words += f" ({', '.join(sorted({child.type_name for child in children})[:GROUP_WIDTH_MAX])})"
-    return _Signature(f"{name}|{strict}", f"{name}|{loose}", name, f"{name} {words}")
+    return _Signature(f"{name}|{strict}", f"{name}|{loose}", name, f"{_short(name)} {words}")
 
 
 def _children(group: BaseExceptionGroup[BaseException], root: str | None, depth: int) -> list[_Signature]:
