@@ -28,6 +28,7 @@ from .present.glyphs import ASCII, UTF8
 from .present.header import Health
 from .present.pieces import Line, Piece, Role
 from .screens.base import ConsoleScreen
+from .screens.opening import OpeningScreen
 from .sessions.session import Link, Session, SessionStatus
 from .theme import DEFAULT, Theme, load_theme
 from .widgets.bindings import bindings
@@ -81,11 +82,15 @@ class ConsoleApp(ConsoleBase):
     """The console on one session. ``run_id`` None: the latest run of the file."""
 
     CSS = """
-    Screen, LineView { background: $ground; color: $ink; }
+    ConsoleScreen, LineView { background: $ground; color: $ink; }
     Dialog > Vertical, Choice > Vertical, Reading > Vertical { background: $ground; border: round $ink; }
     CommandPalette > Vertical { background: $ground; border-top: solid $ink; }
     """
-    MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {view.value: _screen_maker(view) for view in SCREENS}
+    DEFAULT_MODE = "opening"
+    MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {
+        DEFAULT_MODE: OpeningScreen,
+        **{view.value: _screen_maker(view) for view in SCREENS},
+    }
     BINDINGS: ClassVar[list[BindingType]] = [
         *bindings(*(f"view_{view.value}" for view in SCREENS), *_COMMANDS),
         Binding("ctrl+c", "how_to_leave", show=False),
@@ -114,6 +119,7 @@ class ConsoleApp(ConsoleBase):
         self.absolute_times = False
         self.stopping = False  # leave as soon as the executor has gone
         self._run_id = run_id
+        self._is_new_run = True  # its first picture will be shown as a graph
         self._greyed = False
         self._behind = False  # the terminal did not take a frame: paint everything when it does
 
@@ -157,14 +163,16 @@ class ConsoleApp(ConsoleBase):
     def follow(self, run_id: str) -> None:
         """Show another run of the file, as its graph."""
         self.selected = None
+        self._is_new_run = True
         self.live.follow(run_id)
-        self._view(Place.GRAPH)
 
     def show_details(self) -> None:
         """Everything about the selected task, over the screen."""
         from .screens.detail import DetailScreen
 
-        self.push_screen(DetailScreen(Place(self.current_mode)))
+        self.push_screen(
+            DetailScreen(Place(self.screen.view if isinstance(self.screen, ConsoleScreen) else Place.GRAPH))
+        )
 
     def use_theme(self, look: Theme) -> None:
         """Other colours from now on."""
@@ -197,19 +205,18 @@ class ConsoleApp(ConsoleBase):
     # --- The run ---------------------------------------------------------------------------------------------------
 
     def on_mount(self) -> None:
-        """Begin to follow; the list of runs needs no picture."""
-        self.switch_mode(Place.RUNS.value)
+        """Begin to follow."""
         self.live.follow(self._run_id)
 
     def board_replaced(self, board: Board) -> None:
-        """Show it: the first picture leads to the graph."""
-        first = self._run_id is not None or self.current_mode == Place.RUNS.value
+        """Show it: the first picture, and that of a run that was asked for, as a graph."""
         if self.selected not in board.fold.tasks:
             self.selected = None
         for screen in self._console_screens():
             if screen.is_mounted:
                 screen.board_replaced(board)
-        if first:
+        if self._is_new_run:
+            self._is_new_run = False
             self._view(Place.GRAPH)
         self.show_frames()
 
@@ -379,4 +386,5 @@ def health_of(status: SessionStatus) -> Health:
         retry_in_seconds=status.retry_in_seconds,
         read_only=status.read_only,
         others=status.others,
+        clock_offset=status.clock_offset_seconds,
     )

@@ -12,12 +12,14 @@ from ..model.evidence import compare, failures_of, verdict
 from .durations import brief, clock, offset, size, spoken, wall
 from .pieces import Line, Piece, Role, fit, two_sided, width
 from .states import LOOKS, sign
-from .tasks import Scene, facts, tries
+from .tasks import Scene, explained, facts, tries
 from .text import one_line, sanitize
 
 FINGERPRINT_DIGITS = 6
 _LOG_LINES = 12
 _INDENT = Piece("  ")
+_DEEP = " " * 8
+_SAID = 4  # the piece of an attempt's line that says how it ended
 
 #: outcome -> (field of Glyphs, role)
 _OUTCOMES = {
@@ -75,8 +77,10 @@ def strip(row: TaskRow, scene: Scene, columns: int, rows: int) -> list[Line]:
 def _remark(row: TaskRow, scene: Scene) -> Line:
     """What a person may conclude, where there is something."""
     failures = failures_of(row)
-    if row.state in NEEDS_HUMAN and failures:
+    if row.state in NEEDS_HUMAN and len(failures) > 1:
         return [Piece(f" {scene.glyphs.dot} {verdict(compare(failures))}")]
+    if row.state in NEEDS_HUMAN:
+        return [Piece(f" {scene.glyphs.dot} {one_line(row.error or row.dead_letter_kind or '')}")]
     if row.state in (TaskState.PENDING, TaskState.READY, TaskState.UPSTREAM_FAILED):
         return [Piece(f" {scene.glyphs.dot} {one_line(scene.board.why(row.name, scene.now_us))}", Role.DIM)]
     return [Piece("  "), *facts(row, scene)[2:]]
@@ -100,11 +104,12 @@ def attempt_line(attempt: AttemptRow, scene: Scene) -> Line:
     if took is None:
         took = (attempt.ended_at or scene.now_us) - attempt.started_at
     when = wall(attempt.started_at, None)
-    said = attempt.explain or attempt.error or (attempt.where or "") or attempt.outcome.replace("_", " ")
+    said = explained(attempt.explain or "") or attempt.error or attempt.where or attempt.outcome.replace("_", " ")
     line: Line = [
         Piece(f"   #{attempt.attempt:<2} ", Role.DIM),
         Piece(getattr(scene.glyphs, name), role),
-        Piece(f" {when} {offset(took)}  ", Role.DIM),
+        Piece(f" {when} {offset(took)}", Role.DIM),
+        Piece("  "),
         Piece(one_line(said)),
     ]
     if attempt.fingerprint:
@@ -120,7 +125,7 @@ def page(row: TaskRow, scene: Scene, texts: Texts | None, gone_at: int | None, c
     return [
         title_line(row, scene, columns),
         *_sentences(row, scene, gone_at, columns),
-        *_attempt_lines(row, scene),
+        *_attempt_lines(row, scene, columns),
         *_comparison(row),
         *_texts(texts),
         *_relatives(row, scene),
@@ -154,20 +159,34 @@ def _wrapped(text: str, columns: int) -> list[str]:
     return [*lines, line]
 
 
-def _attempt_lines(row: TaskRow, scene: Scene) -> Iterator[Line]:
+def _attempt_lines(row: TaskRow, scene: Scene, columns: int) -> Iterator[Line]:
     if not row.attempts:
         return
     yield []
     yield [Piece(" Attempts ", Role.STRONG), Piece(f" {tries(row)} of this generation", Role.DIM)]
     for attempt in reversed(_attempts(row)):
-        yield attempt_line(attempt, scene)
-        yield from _attempt_facts(attempt, scene)
+        yield from _attempt_head(attempt, scene, columns)
+        yield from _attempt_facts(attempt, scene, columns)
 
 
-def _attempt_facts(attempt: AttemptRow, scene: Scene) -> Iterator[Line]:
-    dot = f" {scene.glyphs.dot} "
+def _attempt_head(attempt: AttemptRow, scene: Scene, columns: int) -> Iterator[Line]:
+    line = attempt_line(attempt, scene)
+    if width(line) <= columns:
+        yield line
+        return
+    yield [piece for piece in line if piece not in (line[_SAID], line[_SAID - 1])]
+    yield from _folded(line[_SAID].text, columns, Role.TEXT)
+
+
+def _folded(text: str, columns: int, role: Role) -> Iterator[Line]:
+    """A text of an attempt, at its indentation, at words."""
+    for part in _wrapped(one_line(text), columns - len(_DEEP) - 1):
+        yield [Piece(_DEEP), Piece(part, role)]
+
+
+def _attempt_facts(attempt: AttemptRow, scene: Scene, columns: int) -> Iterator[Line]:
     if attempt.error and attempt.explain:
-        yield [Piece("        "), Piece(one_line(attempt.error))]
+        yield from _folded(attempt.error, columns, Role.TEXT)
     words = [
         f"class {attempt.failure_class.lower()}" if attempt.failure_class else "",
         f"mode {attempt.failure_mode}" if attempt.failure_mode else "",
@@ -181,13 +200,14 @@ def _attempt_facts(attempt: AttemptRow, scene: Scene) -> Iterator[Line]:
         f"log {size(attempt.output_bytes)}" if attempt.output_bytes else "",
         "late: it changed nothing" if attempt.late else "",
     ]
-    said = dot.join(one_line(word) for word in words if word)
+    said = f" {scene.glyphs.dot} ".join(one_line(word) for word in words if word)
     if said:
-        yield [Piece("        "), Piece(said, Role.DIM)]
-    yield from _ladder(attempt)
+        yield from _folded(said, columns, Role.DIM)
+    for part in _ladder(attempt):
+        yield from _folded(part, columns, Role.WARNING)
 
 
-def _ladder(attempt: AttemptRow) -> Iterator[Line]:
+def _ladder(attempt: AttemptRow) -> Iterator[str]:
     """The kill, step by step."""
     if attempt.deadline_at is None and attempt.sigterm_at is None:
         return
@@ -201,7 +221,7 @@ def _ladder(attempt: AttemptRow) -> Iterator[Line]:
         steps.append(f"ignored for {brief(after)}; SIGKILL at {wall(attempt.sigkill_at, None)}")
     if attempt.where:
         steps.append(f"it was in {attempt.where}")
-    yield [Piece("        "), Piece(one_line("; ".join(steps)), Role.WARNING)]
+    yield "; ".join(steps)
 
 
 def _comparison(row: TaskRow) -> Iterator[Line]:
@@ -212,8 +232,8 @@ def _comparison(row: TaskRow) -> Iterator[Line]:
     yield []
     yield [Piece(" Changed between ", Role.STRONG), Piece(f" {verdict(comparison)}")]
     for change in (*comparison.circumstances, *comparison.results):
-        text = f"   #{change.attempt} {change.what}: {change.before} -> {change.after}"
-        yield [Piece(one_line(text).rjust(0), Role.DIM)]
+        text = f"#{change.attempt} {change.what}: {change.before} -> {change.after}"
+        yield [Piece(f"   {one_line(text)}", Role.DIM)]
 
 
 def _texts(texts: Texts | None) -> Iterator[Line]:

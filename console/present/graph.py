@@ -19,6 +19,7 @@ from .text import cells, one_line, pad, pad_left, shorten_middle
 LEVEL_CELLS = 5  # beside the signs of a matrix
 _FACTS_CELLS_MIN = 30
 _NAME_CELLS = (12, 36)
+_RAILS_MAX = 16
 _GROUP_BAR_CELLS = 12
 _BAND_BAR_CELLS = 40
 _CLOCK_CELLS = 6
@@ -54,7 +55,7 @@ def graph_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) -> 
 def _rails_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) -> Line:
     rails = graph.rails
     name = rails.name_at(y)
-    limit = max((size - _FACTS_CELLS_MIN - _NAME_CELLS[0]) // 2, 2)
+    limit = min(max((size - _FACTS_CELLS_MIN - _NAME_CELLS[1]) // 2, 2), _RAILS_MAX)
     row = rails.line(y, limit, lit.rails)
     line: Line = [_mark(name, scene, lit)]
     for x, arms in enumerate(row.cells):
@@ -62,6 +63,8 @@ def _rails_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) ->
             line.append(_sign(name, scene))
         else:
             line.append(Piece(scene.glyphs.lines[arms], lit.line_role if x in row.lit else Role.RULE))
+    if row.at >= len(row.cells):
+        line += [Piece(" " * (row.at - len(row.cells))), _sign(name, scene)]
     if row.elided:
         line.append(Piece(scene.glyphs.elided, Role.DIM))
     return [
@@ -75,13 +78,13 @@ def _left_cells(graph: Graph, size: int, limit: int, scene: Scene) -> int:
     """Where the facts begin: the same column in every row."""
     low, high = _NAME_CELLS
     longest = min(max(scene.name_cells, low), high)
-    rails = 2 * min(graph.rails.columns, limit, 12)
-    return min(rails + longest + 2, max(size - _FACTS_CELLS_MIN - ATTEMPT_CELLS, low + 2))
+    rails = 2 * min(graph.rails.columns, limit + 1)
+    return rails + min(longest + 2, max(size - rails - _FACTS_CELLS_MIN - ATTEMPT_CELLS, low))
 
 
 def _task_facts(name: str, size: int, at: int, facts_at: int, scene: Scene, lit: Highlight) -> Line:
     row = scene.board.row(name)
-    room = max(facts_at - at, _NAME_CELLS[0])
+    room = max(facts_at - at, 6)
     shown = shorten_middle(one_line(name), room, scene.glyphs.more)
     line = [
         Piece(pad(shown, room), _name_role(name, row.state, lit)),

@@ -16,9 +16,12 @@ from .runs import look_of
 from .text import cells, one_line, shorten_middle
 
 OLD_SECONDS = 3.0  # an age worth looking at
+CLOCK_OFFSET_SECONDS = 2.0  # two clocks so far apart are worth knowing of
 STALE_SECONDS = 10.0  # the picture may be wrong: nothing is acted on
-_NAME_CELLS_MIN = 30
-_DIGITS_ONLY_BELOW = 56
+_NAME_CELLS_MIN = 34  # which run, and where, before the less wanted facts
+_WIDE = 100
+_SLACK_FIRST_US = 600_000_000  # a deadline so near is more wanted than the ETA
+_NARROW = 56
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,7 @@ class Health:
     retry_in_seconds: float | None = None
     read_only: str | None = None
     others: Sequence[str] = ()
+    clock_offset: float = 0.0  # seconds, theirs minus ours
 
     @property
     def stale(self) -> bool:
@@ -74,7 +78,8 @@ class Tab(NamedTuple):
 def run_line(board: Board, address: str, forecast: Forecast | None, now_us: int, size: int, glyphs: Glyphs) -> Line:
     """Which run, where; its state, progress, elapsed, ETA, slack: as much of it as ``size`` cells hold."""
     facts = _facts(board, forecast, now_us, glyphs)
-    while len(facts) > 2 and size - width(join(facts)) - 3 < _NAME_CELLS_MIN:
+    natural = width(_whereabouts(board, address, 1000, glyphs)) if size >= _WIDE else _NAME_CELLS_MIN
+    while len(facts) > 1 and size - width(join(facts)) - 3 < min(natural, size // 2):
         facts.pop()
     right = [*join(facts), Piece(" ")]
     left = _whereabouts(board, address, size - width(right) - 2, glyphs)
@@ -85,16 +90,19 @@ def _facts(board: Board, forecast: Forecast | None, now_us: int, glyphs: Glyphs)
     """The most wanted first."""
     run, look = board.fold.run, look_of(board.fold.run)
     progress = f"{getattr(glyphs, look.glyph)} {look.word}"
-    facts: list[Line] = [[Piece(progress, look.role)], [Piece(f"{board.finished}/{board.total}")]]
+    facts: list[Line] = [[Piece(progress, look.role), Piece(f" {board.finished}/{board.total}")]]
     if run.ended_at is not None:
         return [*facts, [Piece(clock(run.ended_at - run.started_at).strip())], [Piece(wall(run.ended_at, None))]]
     facts.append([Piece(clock(now_us - run.started_at).strip())])
+    eta: list[Line] = []
     if forecast is not None and run.blocked_since is None:
-        facts.append([Piece("eta ", Role.DIM), Piece(f"~{clock(forecast.left_us).strip()}")])
-    if run.deadline_at is not None:
-        left_us = forecast.slack_us if forecast is not None else None
-        facts.append(_slack(run.deadline_at - now_us if left_us is None else left_us))
-    return facts
+        eta = [[Piece("eta ", Role.DIM), Piece(f"~{clock(forecast.left_us).strip()}")]]
+    if run.deadline_at is None:
+        return [*facts, *eta]
+    left_us = forecast.slack_us if forecast is not None else None
+    slack_us = run.deadline_at - now_us if left_us is None else left_us
+    slack = [_slack(slack_us)]
+    return [*facts, *slack, *eta] if slack_us < _SLACK_FIRST_US else [*facts, *eta, *slack]
 
 
 def _slack(slack_us: int) -> Line:
@@ -133,9 +141,8 @@ def tabs_line(tabs: Sequence[Tab], right: Line, size: int) -> Line:
         left = _tabs(tabs, spell)
         if width(left) + width(right) + 2 <= size:
             return [*fit(left, size - width(right) - 1), *right, Piece(" ")]
-    left = _tabs(tabs, _spelled_if_active if size >= _DIGITS_ONLY_BELOW else _digits)
     room = size - width(left) - 2
-    return [*fit(left, size - min(width(right), max(room, 0)) - 1), *(fit(right, room) if room > 0 else [])]
+    return [*left, Piece("  "), *fit(right, room)] if room > 0 else left
 
 
 def _tabs(tabs: Sequence[Tab], spell: object) -> Line:
@@ -152,24 +159,35 @@ def _spelled_if_active(tab: Tab) -> Line:
     return _spelled(tab) if tab.active else [Piece(tab.key, Role.KEY), *_badge(tab)]
 
 
-def _digits(tab: Tab) -> Line:
-    return [Piece(tab.key, Role.STRONG if tab.active else Role.DIM), *_badge(tab)]
-
-
 def _badge(tab: Tab) -> Line:
     return [Piece(" "), Piece(tab.badge, Role.HUMAN)] if tab.badge else []
 
 
-def health_line(board: Board | None, health: Health) -> Line:
-    """How the executor and the picture are, in a few words."""
+def health_line(board: Board | None, health: Health, armed_seconds: int, size: int) -> Line:
+    """How the executor and the picture are, who else is here, and whether a console opened to look may act."""
+    executor = _executor(board, health)
+    if size < _NARROW:
+        return [piece._replace(text=piece.text.removeprefix("executor ")) for piece in executor]
+    parts: list[Line] = []
+    if armed_seconds:
+        parts.append([Piece(f"ARMED {_age(armed_seconds)}", Role.WARNING)])
+    if abs(health.clock_offset) >= CLOCK_OFFSET_SECONDS:
+        parts.append([Piece(f"clock {health.clock_offset:+.0f} s", Role.WARNING)])
+    if health.others:
+        more = f" +{len(health.others) - 1}" if len(health.others) > 1 else ""
+        parts.append([Piece(f"with {one_line(health.others[0])}{more}", Role.DIM)])
+    return join([*parts, executor])
+
+
+def _executor(board: Board | None, health: Health) -> Line:
     if health.line_down is not None or health.picture_age >= OLD_SECONDS:
         return [Piece(f"stale {_age(health.picture_age)}", Role.WARNING)]
-    if board is not None and board.fold.run.ended_at is not None and not health.executor_alive:
-        return [Piece("ended", Role.DIM)]
     if health.executor_alive:
         if health.age >= OLD_SECONDS:
             return [Piece(f"executor {int(health.age)}s ago", Role.WARNING)]
         return [Piece("executor alive", Role.DIM)]
+    if board is not None and board.fold.run.ended_at is not None:
+        return [Piece("ended", Role.DIM)]
     if health.gone_at is not None:
         return [Piece(f"executor gone {wall(health.gone_at, None)}", Role.WARNING)]
     return [Piece("no executor", Role.WARNING)]

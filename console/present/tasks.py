@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from ...engine.core.fold import AttemptRow, TaskRow
 from ...engine.core.ledger import spec_of
 from ...engine.core.states import TaskState
-from ...engine.core.why import error_name, unmet_parents
+from ...engine.core.why import error_name, short_error, unmet_parents
 from ..model.board import Board, PoolUse
 from ..model.evidence import failures_of
-from .durations import brief, clock, countdown
+from .durations import brief, clock, countdown, wall
 from .glyphs import Glyphs
 from .pieces import Line, Piece, Role
 from .states import LOOKS
-from .text import one_line, pad
+from .text import one_line
 
 WORD_CELLS = 9
 ATTEMPT_CELLS = 5
@@ -66,7 +66,16 @@ def facts(row: TaskRow, scene: Scene) -> Line:
     rest = tell(row, scene) if tell is not None else []
     if row.state is TaskState.RETRYING:
         return rest
-    return [Piece(pad(look.word, WORD_CELLS), look.role), Piece(" "), *rest]
+    return [Piece(look.word, look.role), Piece(" " * (WORD_CELLS + 1 - len(look.word))), *rest]
+
+
+def _since(at: int, scene: Scene) -> str:
+    return f"since {wall(at, None)}" if scene.absolute else clock(scene.now_us - at)
+
+
+def _due(at: int, scene: Scene) -> str:
+    late = at <= scene.now_us
+    return f"at {wall(at, None)}" if scene.absolute and not late else countdown(at, scene.now_us)
 
 
 # --- By state ------------------------------------------------------------------------------------------------------
@@ -75,8 +84,8 @@ def facts(row: TaskRow, scene: Scene) -> Line:
 def _running(row: TaskRow, scene: Scene) -> Line:
     attempt = attempt_of(row)
     started = row.started_at if row.started_at is not None else scene.now_us
-    line = [Piece(clock(scene.now_us - started))]
-    if attempt is not None and attempt.timeout_us:
+    line = [Piece(_since(started, scene))]
+    if attempt is not None and attempt.timeout_us and not scene.absolute:
         line.append(Piece(f" of {clock(attempt.timeout_us).strip()}", Role.DIM))
     if attempt is not None and (ending := _ending(attempt, scene)):
         return [*line, Piece("  "), *ending]
@@ -118,7 +127,7 @@ def bar(part: float, glyphs: Glyphs, role: Role, size: int = _BAR_CELLS) -> Line
 def _retrying(row: TaskRow, scene: Scene) -> Line:
     line: Line = [Piece("retry ", Role.WAITING)]
     if row.next_retry_at is not None:
-        line.append(Piece(countdown(row.next_retry_at, scene.now_us), Role.WAITING))
+        line.append(Piece(_due(row.next_retry_at, scene), Role.WAITING))
     if row.delay_us is not None and row.ceiling_us:
         line += [Piece(" "), *bar(row.delay_us / row.ceiling_us, scene.glyphs, Role.WAITING, 6)]
         line.append(Piece(f" {brief(row.delay_us)} of {brief(row.ceiling_us)}", Role.DIM))
@@ -128,7 +137,7 @@ def _retrying(row: TaskRow, scene: Scene) -> Line:
 
 def _sensing(row: TaskRow, scene: Scene) -> Line:
     looks = f" {scene.glyphs.dot} {row.deferrals} look{'s' if row.deferrals != 1 else ''}"
-    when = countdown(row.next_retry_at, scene.now_us) if row.next_retry_at is not None else "due"
+    when = _due(row.next_retry_at, scene) if row.next_retry_at is not None else "due"
     return [Piece(f"next look {when}"), Piece(looks, Role.DIM)]
 
 
@@ -137,7 +146,8 @@ def _success(row: TaskRow, scene: Scene) -> Line:
     took = attempt.duration_us if attempt is not None else None
     if took is None and row.started_at is not None and row.ended_at is not None:
         took = row.ended_at - row.started_at
-    line = [Piece(clock(took or 0), Role.DIM)]
+    at = wall(row.ended_at, None) if scene.absolute and row.ended_at is not None else clock(took or 0)
+    line = [Piece(at, Role.DIM)]
     if row.failures:
         line.append(Piece(f"  after {row.failures} failure{'s' if row.failures != 1 else ''}", Role.DIM))
     if row.stale:
@@ -150,7 +160,13 @@ def _failure(row: TaskRow, scene: Scene) -> Line:
     said = (attempt.explain if attempt is not None else None) or row.error or row.dead_letter_kind or ""
     alike = [one for one in failures_of(row) if attempt is not None and one.fingerprint == attempt.fingerprint]
     times = f" {scene.glyphs.times}{len(alike)}" if len(alike) > 1 else ""
-    return [Piece(one_line(said).partition(" in ")[0]), Piece(times, Role.DIM)]
+    return [Piece(explained(said).partition(" in ")[0]), Piece(times, Role.DIM)]
+
+
+def explained(text: str) -> str:
+    """A failure in a few words, without the modules of its exception."""
+    head, space, rest = one_line(text).partition(" ")
+    return f"{short_error(head)}{space}{rest}"
 
 
 def _upstream(row: TaskRow, scene: Scene) -> Line:

@@ -182,7 +182,8 @@ class ConsoleScreen(Screen[None]):
         else:
             top = [Piece(" "), Piece(one_line(console.address), Role.TITLE), Piece(f"  {console.waiting_for}")]
         self.header.show(top)
-        self.header.show(tabs_line(self._tabs(), health_line(board, health), size), row=1)
+        right = health_line(board, health, console.commands.armed_seconds, size)
+        self.header.show(tabs_line(self._tabs(), right, size), row=1)
         self._show_rules(health.stale)
         self._show_keys()
 

@@ -31,7 +31,7 @@ class DetailView(LinesView):
 
     def __init__(self, scene: Callable[[], Scene], *, id: str | None = None) -> None:
         self._written: list[Line] = []
-        super().__init__(self._written, id=id)
+        super().__init__(self._written, wrap=True, id=id)
         self._scene = scene
         self.task_name: str | None = None
         self._texts: Texts | None = None
