@@ -38,6 +38,7 @@ TAKEN_KEYS = frozenset(
 BURST_KEYS = 4
 BURST_SECONDS = 0.03
 ESCAPE_SECONDS = 0.15
+CALM_SECONDS = 0.3  # after a burst: what comes now may be the end of the same paste, held up on its way
 FLOOD_KEYS = 200  # a burst goes no further than this; the rest of it is not even looked at
 
 _NAMES = {
@@ -245,6 +246,7 @@ class KeyGuard:
         self._recent: deque[float] = deque(maxlen=BURST_KEYS)
         self._held: deque[Press] = deque()
         self._escaped_at = float("-inf")
+        self._burst_at = float("-inf")  # the last key of the last burst
         self._last_at = float("-inf")
         self._run = 0  # keys so far of which none came later than a burst after the one before
 
@@ -253,6 +255,7 @@ class KeyGuard:
         self._run = self._run + 1 if at - self._last_at <= BURST_SECONDS else 1
         self._last_at = at
         if self._run > FLOOD_KEYS:
+            self._burst_at = at
             return False
         self._recent.append(at)
         self._held.append(Press(key, at, token))
@@ -261,6 +264,9 @@ class KeyGuard:
                 if at - press.at > BURST_SECONDS or (press.refusal and press.at < at):
                     break
                 press.refusal = Refusal.BURST
+            self._burst_at = at
+        elif at - self._burst_at < CALM_SECONDS:
+            self._held[-1].refusal = Refusal.BURST
         return True
 
     def ready(self, now: float) -> Iterator[Press]:
@@ -274,7 +280,7 @@ class KeyGuard:
             self._held.popleft()
             if not acts:
                 press.refusal = None
-            elif 0 <= press.at - self._escaped_at < ESCAPE_SECONDS:
+            elif press.refusal is None and 0 <= press.at - self._escaped_at < ESCAPE_SECONDS:
                 press.refusal = Refusal.ESCAPE
             if press.key == "escape":
                 self._escaped_at = press.at

@@ -20,15 +20,13 @@ class Foot(Widget):
 
     DEFAULT_CSS = """
     Foot { height: 1; width: 1fr; }
-    Foot Prompt { display: none; }
-    Foot.-asking Prompt { display: block; }
-    Foot.-asking KeyBar { display: none; }
     """
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self.keys = KeyBar()
         self.prompt = Prompt("/")
+        self.prompt.display = False
         self._came_from: Widget | None = None
 
     def compose(self) -> ComposeResult:
@@ -39,7 +37,7 @@ class Foot(Widget):
     @property
     def asking(self) -> str:
         """The sign of the open prompt; "" if none is open."""
-        return self.prompt.sign if self.has_class("-asking") else ""
+        return self.prompt.sign if self.prompt.display else ""
 
     def ask(
         self,
@@ -55,12 +53,16 @@ class Foot(Widget):
             return
         self._came_from = self.screen.focused
         self.prompt.start(sign, text, hint=hint, history=history, complete=complete)
-        self.add_class("-asking")
-        self.prompt.focus()
+        self._switch(asking=True)
+        self.screen.set_focus(self.prompt)  # at once: the next key may be here already
 
     def close(self) -> None:
         """Show the keys again, and give the focus back to where it was."""
         if self.asking:
-            self.remove_class("-asking")
-            if self._came_from is not None and self._came_from.is_mounted:
-                self._came_from.focus()
+            self._switch(asking=False)
+            back = self._came_from
+            self.screen.set_focus(back if back is not None and back.is_attached else None)
+
+    def _switch(self, asking: bool) -> None:
+        self.keys.display = not asking
+        self.prompt.display = asking

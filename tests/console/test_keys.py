@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from redrive.console.actions import ACTIONS, Effect
 from redrive.console.keys import (
     BURST_SECONDS,
+    CALM_SECONDS,
     DEFAULT_KEYS,
     ESCAPE_SECONDS,
     FLOOD_KEYS,
@@ -174,6 +175,12 @@ def test_a_burst_never_acts_wherever_the_key_stands_in_it() -> None:
 
 def test_four_keys_in_more_than_thirty_milliseconds_are_a_quick_hand() -> None:
     assert Hand().press("jjjr", 1.0, apart=0.0101).settle() == "jjjr"
+
+
+def test_the_end_of_a_paste_that_was_held_up_does_not_act() -> None:
+    hand = Hand().press("jjjj", 1.0).press("r", 1.0 + CALM_SECONDS - 0.01)
+    assert hand.settle() == "jjjj"
+    assert Hand().press("jjjj", 1.0).press("r", 1.01 + CALM_SECONDS).settle() == "jjjjr"
 
 
 @given(st.integers(4, 2000))

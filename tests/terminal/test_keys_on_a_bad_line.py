@@ -64,8 +64,12 @@ def test_a_paste_does_nothing(demo, bracketed: bool) -> None:
     app.terminal.until_quiet(0.5)
     assert app.acts() == []
     assert "Cancel" not in app.terminal.text
-    app.terminal.send("r")
-    app.terminal.until(lambda: [act.split()[0] for act in app.acts()] == ["requeue"])
+    for _ in range(10):  # where the machine is slow the paste may still be on its way
+        app.terminal.send("r")
+        app.terminal.read_for(0.5)
+        if app.acts():
+            break
+    assert [act.split()[0] for act in app.acts()] == ["requeue"]
 
 
 @pytest.mark.parametrize("seed", range(7, 11))
@@ -85,7 +89,7 @@ def test_binary_noise_does_nothing(demo, seed: int) -> None:
 def test_a_refused_key_says_so(demo) -> None:
     app = demo()
     app.terminal.send("jjjr")
-    app.terminal.until("faster than a hand types")
+    app.terminal.until("faster than a hand")
     assert app.acts() == []
 
 
