@@ -181,12 +181,14 @@ def attach(target: str | None, state: str | None, run_id: str | None, **options:
 @cli.command()
 @click.argument("flow")
 @click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter that the flow declares.")
+@click.option("--state", "state", metavar="PATH", help="Hold timeouts and waits against what earlier runs took.")
+@click.option("--verbose", is_flag=True, help="The checklist and the worst case of every task.")
 @json_option
-def check(flow: str, param: tuple[str, ...], as_json: bool) -> int:
+def check(flow: str, param: tuple[str, ...], **options: Any) -> int:
     """Validate FLOW without running it."""
     from . import checking
 
-    return checking.check_flow(flow, _params(param), as_json)
+    return checking.check_flow(flow, _params(param), **options)
 
 
 # --- Reading -------------------------------------------------------------------------------------------------------

@@ -85,8 +85,10 @@ class Flow:
         pools: Mapping[str, int] | None = None,
         params: Mapping[str, Any] | None = None,
     ) -> None:
-        if not name:
-            raise FlowError("a flow needs a name")
+        if not isinstance(name, str) or not name or not is_text(name):
+            raise FlowError(f"a flow needs a name, which is a text: not {name!r}")
+        if max_parallel is not None and not (isinstance(max_parallel, int) and max_parallel >= 1):
+            raise FlowError(f"flow {name!r}: max_parallel is a whole number of at least 1, not {max_parallel!r}")
         self.name = name
         self.deadline_seconds = None if deadline is None else _duration(deadline, "deadline", name)
         self.max_parallel = max_parallel
@@ -113,7 +115,8 @@ class Flow:
         """Decorate a function as a task; its name is the function's unless given. The function itself is returned.
 
         ``after``: task functions or names, also of tasks defined later. ``options``: the other fields of TaskDef
-        (retry, max_attempts, grace_seconds, downstream, pool, isolation, idempotent, ...).
+        (retry, max_attempts, grace_seconds, downstream, pool, isolation, idempotent, ...), and ``kind``: "etl" or
+        "backfill" give the timeout that document 000 finds sensible, unless there is one.
         """
 
         def register(function: Function) -> Function:
@@ -198,7 +201,9 @@ class Flow:
         options: Mapping[str, Any],
     ) -> None:
         parents = [after] if isinstance(after, str) or callable(after) else list(after)
-        seconds = None if timeout is None else _duration(timeout, "timeout", name)
+        options = dict(options)
+        usual = _usual_timeout(options.pop("kind", None), name)
+        seconds = usual if timeout is None else _duration(timeout, "timeout", name)
         try:
             definition = TaskDef(name, function, parents, timeout_seconds=seconds, kind=kind, **options)
         except TypeError as error:
@@ -268,6 +273,16 @@ class Flow:
         return name
 
 
+#: Seconds that kinds of work may take (document 000). A sensor's look has its own rule: ``Flow.sensor``.
+USUAL_TIMEOUTS = {"etl": 30 * 60.0, "backfill": 6 * 3600.0}
+
+
+def _usual_timeout(kind: str | None, name: str) -> float | None:
+    if kind is not None and kind not in USUAL_TIMEOUTS:
+        raise FlowError(f"task {name!r}: its kind is {kind!r}; choose one of {', '.join(USUAL_TIMEOUTS)}")
+    return None if kind is None else USUAL_TIMEOUTS[kind]
+
+
 RULES = ("all_success", "all_success_strict", "none_failed", "all_done")
 
 
@@ -277,8 +292,8 @@ def _check_task(task: TaskDef, pools: Mapping[str, int]) -> None:
 
     if not isinstance(task.name, str) or not task.name:
         refuse("a task's name is a text that is not empty")
-    if "\0" in task.name:
-        refuse("a task's name holds no NUL character")
+    if "\0" in task.name or not is_text(task.name):
+        refuse("a task's name holds no NUL character and no half of a character")
     if task.kind != "command" and not callable(task.fn):
         refuse(f"its function is {task.fn!r}, which cannot be called")
     if task.timeout_seconds is not None and not task.timeout_seconds > 0:
@@ -297,6 +312,14 @@ def _check_task(task: TaskDef, pools: Mapping[str, int]) -> None:
         refuse(f"it wants {task.pool_slots} slots of pool {task.pool!r}, which has {pools[task.pool]}")
     if task.max_active is not None and task.max_active < 1:
         refuse(f"its max_active is {task.max_active!r}; give 1 or more, or None")
+
+
+def is_text(value: str) -> bool:
+    """False for what is empty or holds lone surrogates, as bytes from a command line that are no UTF-8."""
+    try:
+        return bool(value.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def _duration(value: float | str, what: str, name: str) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import dataclass
 from statistics import median
 
 RUNS_LOOKED_AT = 30
@@ -19,6 +20,34 @@ def durations(connection: sqlite3.Connection, dag_name: str) -> dict[str, float]
     for name, duration_us in rows:
         found.setdefault(name, []).append(duration_us)
     return {name: median(values) / 1e6 for name, values in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """How long the successful attempts of one task took so far. Seconds."""
+
+    p50: float
+    p95: float
+    p99: float
+    count: int
+
+
+def observed(connection: sqlite3.Connection, dag_name: str) -> dict[str, Observed]:
+    """Return what the latest runs of a flow say of each of its tasks that ever succeeded."""
+    rows = connection.execute(
+        "SELECT name, duration_us FROM attempt WHERE outcome = 'success' AND duration_us IS NOT NULL AND run_id IN"
+        " (SELECT run_id FROM run WHERE dag_name = ? ORDER BY started_at DESC LIMIT ?) ORDER BY name, duration_us",
+        (dag_name, RUNS_LOOKED_AT),
+    )
+    found: dict[str, list[int]] = {}
+    for name, duration_us in rows:
+        found.setdefault(name, []).append(duration_us)
+    return {name: _observed(durations_us) for name, durations_us in found.items()}
+
+
+def _observed(durations_us: list[int]) -> Observed:
+    p50, p95, p99 = (durations_us[round(share * (len(durations_us) - 1))] / 1e6 for share in (0.5, 0.95, 0.99))
+    return Observed(p50, p95, p99, len(durations_us))
 
 
 def healed_count(connection: sqlite3.Connection, name: str, strict_fp: str) -> int:

@@ -1,0 +1,71 @@
+"""``redrive check``: exit codes, one line a finding, the checklist."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from redrive.console.cli import cli
+from redrive.engine import Executor
+from redrive.engine.flow import load_flow
+
+GOOD = """
+from redrive.engine import Flow
+flow = Flow("f", deadline="1h")
+flow.page("bell")
+@flow.task(timeout=30)
+def a(): return 1
+@flow.task(timeout=30, after=a)
+def b(a): return a
+"""
+WRONG = GOOD + "@flow.task(after=a, timeout=1)\ndef c(d): ...\n"
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    def write(text: str) -> Path:
+        (tmp_path / "flow.py").write_text(text)
+        return tmp_path / "flow.py"
+
+    return write
+
+
+def redrive(*words: object) -> Result:
+    return CliRunner().invoke(cli, [str(word) for word in words], standalone_mode=False)
+
+
+def test_a_flow_with_warnings_can_run_and_one_with_errors_cannot(write):
+    assert 0 == redrive("check", write(GOOD)).return_value
+    assert 0 == redrive("check", write(GOOD.replace("timeout=30", "timeout=9999"))).return_value
+    done = redrive("check", write(WRONG))
+    assert 2 == done.return_value
+    assert "error: c: asks for an argument 'd'" in done.output
+
+
+def test_what_many_tasks_have_in_common_is_said_once(write):
+    flow = GOOD + "for n in range(50):\n    flow.task(lambda: 1, name=f'part_{n}', after='b')\n"
+    lines = [line for line in redrive("check", write(flow)).output.splitlines() if "no timeout" in line]
+    assert 1 == len(lines)
+    assert "part_0, part_1, part_2, part_3, part_4 and 45 more tasks: no timeout" in lines[0]
+
+
+def test_findings_are_json_with_everything(write):
+    (deadline, wrong) = map(json.loads, redrive("check", write(WRONG), "--json").output.splitlines())
+    assert ("note", "deadline", None) == (deadline["level"], deadline["rule"], deadline["task"])
+    assert ("error", "parameters", "c") == (wrong["level"], wrong["rule"], wrong["task"])
+
+
+def test_the_checklist_and_the_worst_case_of_every_task_on_request(write):
+    """001.21."""
+    output = redrive("check", write(GOOD), "--verbose").output
+    assert "a: at the worst 3 x (30 + 5) + 6 = 111 s" in output
+    assert 2 == output.count("  [x] bounded: 3 starts")
+    assert 2 == output.count("  [?] tests for success after a retry")
+
+
+def test_earlier_runs_are_held_against_the_flow(write, tmp_path):
+    slow = GOOD.replace("def a(): return 1", "def a():\n    import time; time.sleep(0.3)")
+    Executor(run_id="r", flow=load_flow(str(write(slow))), state=tmp_path / "state.db").run()
+    tight = write(GOOD.replace("@flow.task(timeout=30)\ndef a", "@flow.task(timeout=0.1)\ndef a"))
+    output = redrive("check", tight, "--state", tmp_path / "state.db").output
+    assert "warning: a: its timeout of 0.1 s is under what it takes: p50 0.3" in output
