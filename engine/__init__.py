@@ -1,15 +1,18 @@
 """redrive's engine: a durable DAG executor. It knows nothing of screens.
 
-from redrive.engine import Flow, RetryPolicy
+    from redrive.engine import Flow, RetryPolicy
 
-flow = Flow("revenue", deadline="3h")
+    flow = Flow("revenue", deadline="3h")
 
-@flow.task(retry=RetryPolicy(max_attempts=5), timeout=30)
-def extract_payments(): ...
+    @flow.task(retry=RetryPolicy(max_attempts=5), timeout=30)
+    def extract_payments(): ...
+
+The block form of ``retry`` is ``from redrive.engine.retrying import retrying``.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .context import Context
@@ -34,7 +37,10 @@ from .errors import (
 from .flow import Flow, TaskDef
 
 if TYPE_CHECKING:
+    from .buffer import SendBuffer
+    from .core.classify import classify_http
     from .executor import Executor, RunOptions, RunResult
+    from .retrying import backoff_delay, full_jitter, retry, retry_transient
 
 __all__ = [
     "AmbiguousError",
@@ -53,21 +59,35 @@ __all__ = [
     "RetryPolicy",
     "RunOptions",
     "RunResult",
+    "SendBuffer",
     "SkipTask",
     "StateFileError",
     "TaskDef",
     "TaskError",
     "TaskTerminated",
     "TransientError",
+    "backoff_delay",
+    "classify_http",
+    "full_jitter",
+    "retry",
+    "retry_transient",
 ]
 
-_EXECUTOR_WORDS = frozenset(["Executor", "RunOptions", "RunResult"])
+#: Imported where they are asked for: the process that forks attempts stays small without them.
+_LATER = {
+    "Executor": "executor",
+    "RunOptions": "opening",
+    "RunResult": "executor",
+    "SendBuffer": "buffer",
+    "backoff_delay": "retrying",
+    "classify_http": "core.classify",
+    "full_jitter": "retrying",
+    "retry": "retrying",
+    "retry_transient": "retrying",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Import the executor only where it is asked for: the process that forks attempts stays small without it."""
-    if name in _EXECUTOR_WORDS:
-        from . import executor
-
-        return getattr(executor, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_LATER[name]}", __name__), name)

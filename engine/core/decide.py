@@ -232,6 +232,8 @@ def _poisoned(case: _Case) -> Decision | None:
         return None
     threshold += case.history.healed  # a failure that was seen to heal is not deterministic
     strict = case.failure.fingerprint.strict
+    if not strict:  # it cannot be told whether two such failures are the same
+        return None
     seen = (*case.history.fingerprints, strict)
     if _consecutive(seen) >= threshold or seen[-2 * threshold :].count(strict) >= threshold:
         return DeadLetter(DeadLetterKind.POISON, FailureMode.POISONED, f"the same failure {seen.count(strict)} times")
@@ -251,6 +253,8 @@ def _hangs_at_the_same_place(case: _Case) -> Decision | None:
     """Only where history shows that the timeout is not simply tighter than the work (document 000, what goes wrong)."""
     history = case.history
     if case.failure.failure_class is not FailureClass.TIMEOUT or case.policy.poison_after is None:
+        return None
+    if not case.failure.fingerprint.strict:  # no frame of Python was seen: the places cannot be compared
         return None
     if history.p99_seconds is None or history.timeout_seconds is None or history.timeout_seconds <= history.p99_seconds:
         return None

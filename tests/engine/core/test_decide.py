@@ -195,3 +195,10 @@ def test_a_failed_probe_of_a_breaker_spends_nothing_of_its_task():
     decision = judge(failed(FailureClass.TRANSIENT), history, RetryPolicy(max_attempts=3))
     assert "refusals" == decision.counts
     assert isinstance(judge(failed(FailureClass.PERMANENT), history), DeadLetter)
+
+
+@pytest.mark.parametrize("failure_class", [FailureClass.TIMEOUT, FailureClass.UNCLASSIFIED])
+def test_failures_without_a_place_are_not_taken_for_the_same(failure_class):
+    """A shell command that hangs has no Python frame: two such timeouts prove nothing."""
+    history = seen("", failure_class=failure_class, timeout_seconds=600.0, p99_seconds=100.0)
+    assert isinstance(judge(failed(failure_class, ""), history, RetryPolicy(max_attempts=10)), Retry)
