@@ -1,0 +1,353 @@
+"""Evidence: the attempts of a task side by side, what changed between them, and the texts that they left behind.
+
+Whoever must decide between "again" and "without it" asks one thing: would it be different this time? So each fact is a
+row, each attempt a column, and a row whose values differ says so in a word.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...engine.core.fold import AttemptRow, TaskRow
+from ...engine.core.states import TaskState
+from ...engine.core.why import short_error
+from ..model.evidence import Comparison, compare, failures_of, verdict
+from ..model.inbox import Cause
+from .detail import FINGERPRINT_DIGITS
+from .durations import brief, clock, number, offset, wall, wall_day
+from .durations import size as size_of
+from .inbox import age, tasks, verdict_of
+from .pieces import Line, Piece, Role, two_sided
+from .states import LOOKS, sign
+from .tasks import Scene
+from .text import cells, cut, one_line, pad, sanitize, shorten
+
+_LABEL_CELLS = 14
+_COLUMN_CELLS_MIN = 16
+_COLUMN_CELLS_MAX = 44
+_CHANGED = " changed"
+_HELD_NAMED = 12
+_ROWS_SHOWN = 10
+_SPARK_CELLS_MAX = 48
+_HASH_DIGITS = 10
+
+_OUTCOMES = {
+    "error": "failed",
+    "timed_out": "sigkill",
+    "lost": "lost",
+    "success": "done",
+    "cancelled": "cancelled",
+    "running": "running",
+    "skipped": "skipped",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LongTexts:
+    """What one attempt left behind, as far as it was read."""
+
+    attempt: int
+    traceback: str = ""
+    stack: str = ""
+    diagnostic: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was read for one task beside the board.
+
+    ``history``: its attempts in all runs of the file, latest first; ``rows``: its rows in quarantine.
+    """
+
+    texts: Sequence[LongTexts] = ()
+    history: Sequence[Mapping[str, Any]] = ()
+    rows: Sequence[Mapping[str, Any]] = ()
+
+
+# --- One task ------------------------------------------------------------------------------------------------------
+
+
+def evidence_page(row: TaskRow, scene: Scene, found: Found, columns: int) -> list[Line]:
+    """Everything that speaks for or against another try."""
+    failures = failures_of(row)
+    comparison = compare(failures)
+    return [
+        title_line(row, scene, columns),
+        [
+            Piece(" "),
+            Piece(f"{_sentence(verdict(comparison))}", Role.STRONG if comparison.deterministic else Role.TEXT),
+        ],
+        *_history(row, scene, found.history),
+        [],
+        *side_by_side(row, comparison, scene, columns),
+        *_messages(failures, columns),
+        *_quarantined(found.rows),
+        *_texts(found.texts),
+        *_below((row.name,), scene),
+    ]
+
+
+def title_line(row: TaskRow, scene: Scene, columns: int) -> Line:
+    """Name, state, kind, since when."""
+    look = LOOKS[row.state]
+    since = row.ended_at if row.ended_at is not None else row.changed_at
+    kind = f" {one_line(row.dead_letter_kind)}" if row.dead_letter_kind else ""
+    right = [
+        Piece(f"{sign(row.state, scene.glyphs)} {look.word}", look.role),
+        Piece(f"{kind} for {age(scene.now_us - since)} "),
+    ]
+    return two_sided([Piece(" "), Piece(one_line(row.name), Role.TITLE)], right, columns, scene.glyphs.more)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _history(row: TaskRow, scene: Scene, attempts: Sequence[Mapping[str, Any]]) -> Iterator[Line]:
+    """Whether this failure was seen in other runs, and when the task last went well."""
+    if not attempts:
+        return
+    strict = row.failure_fingerprint
+    others = {one["run_id"] for one in attempts} - {scene.board.fold.run.run_id}
+    seen = {one["run_id"] for one in attempts if strict and one["fingerprint"] == strict} & others
+    good = [one["ended_at"] for one in attempts if one["outcome"] == "success" and one["ended_at"] is not None]
+    if not others and not good:
+        yield [Piece(" First run of this task in this file.", Role.DIM)]
+        return
+    words = [f"{number(len(others))} earlier run{'' if len(others) == 1 else 's'}"]
+    words.append(f"this failure in {number(len(seen))} of them" if seen else "this failure in none of them")
+    words.append(f"last went well {wall_day(max(good), None)}" if good else "it never went well")
+    yield [Piece(f" {f' {scene.glyphs.dot} '.join(words)}", Role.DIM)]
+
+
+# --- Side by side --------------------------------------------------------------------------------------------------
+
+
+def side_by_side(row: TaskRow, comparison: Comparison, scene: Scene, columns: int) -> list[Line]:
+    """Attempts as columns, the latest on the right; as many as fit."""
+    room = columns - _LABEL_CELLS - len(_CHANGED) - 1
+    attempts = [row.attempts[key] for key in sorted(row.attempts)]
+    shown = attempts[-max(room // _COLUMN_CELLS_MIN, 1) :]
+    if not shown:
+        return [[Piece(" no attempt yet", Role.DIM)]]
+    size = max(min(room // len(shown), _COLUMN_CELLS_MAX), 8)
+    head = "".join(pad(_heading(one, row), size) for one in shown)
+    lines: list[Line] = [[Piece(f"{'':{_LABEL_CELLS}}{head}", Role.STRONG)]]
+    changed = {change.what for change in (*comparison.circumstances, *comparison.results)}
+    for label, value in _FACTS:
+        values = [value(one, scene) for one in shown]
+        if any(values):
+            differs = _CHANGES.get(label, label) in changed and len(set(values)) > 1
+            lines.append(_fact_line(label, values, size, differs))
+    hidden = len(attempts) - len(shown)
+    if hidden:
+        lines.append([Piece(f" {scene.glyphs.more} and {hidden} earlier: the details list them", Role.DIM)])
+    return lines
+
+
+def _heading(attempt: AttemptRow, row: TaskRow) -> str:
+    again = f" generation {attempt.generation + 1}" if row.generation else ""
+    return f"#{attempt.attempt}{again}"
+
+
+def _fact_line(label: str, values: Sequence[str], column_cells: int, differs: bool) -> Line:
+    line = [Piece(f" {pad(label, _LABEL_CELLS - 1)}", Role.DIM)]
+    for place, value in enumerate(values):
+        news = differs and place > 0 and value != values[place - 1]
+        line.append(
+            Piece(f"{pad(shorten(value, column_cells - 1), column_cells)}", Role.WARNING if news else Role.TEXT)
+        )
+    return [*line, Piece(_CHANGED, Role.WARNING)] if differs else line
+
+
+def _ended(attempt: AttemptRow, scene: Scene) -> str:
+    word = "timed out" if attempt.outcome == "timed_out" else attempt.outcome.replace("_", " ")
+    return f"{getattr(scene.glyphs, _OUTCOMES.get(attempt.outcome, 'sensing'))} {word}"
+
+
+def _took(attempt: AttemptRow, scene: Scene) -> str:
+    end = attempt.ended_at if attempt.ended_at is not None else scene.now_us
+    took = attempt.duration_us if attempt.duration_us is not None else end - attempt.started_at
+    timeout = f" of {brief(attempt.timeout_us)}" if attempt.timeout_us and attempt.outcome == "timed_out" else ""
+    return f"{clock(took).strip()}{timeout}"
+
+
+def _place(attempt: AttemptRow, scene: Scene) -> str:
+    if attempt.where:
+        return one_line(attempt.where)
+    name = short_error(attempt.error_type or "")
+    return one_line((attempt.explain or "").removeprefix(name))
+
+
+def _killed(attempt: AttemptRow, scene: Scene) -> str:
+    if attempt.sigkill_at is not None:
+        after = offset(attempt.sigkill_at - attempt.sigterm_at) if attempt.sigterm_at is not None else "at once"
+        return f"SIGKILL {after}"
+    return "SIGTERM" if attempt.sigterm_at is not None else ""
+
+
+def _waited(attempt: AttemptRow, scene: Scene) -> str:
+    if attempt.delay_us is None:
+        return ""
+    return brief(attempt.delay_us) + (f" of {brief(attempt.ceiling_us)}" if attempt.ceiling_us else "")
+
+
+def _said(value: object) -> str:
+    return "" if value is None else one_line(str(value))
+
+
+def _hash(value: str | None) -> str:
+    return _said(value)[:_HASH_DIGITS]
+
+
+#: Row by row: label and value.
+_FACTS: Sequence[tuple[str, Callable[[AttemptRow, Scene], str]]] = (
+    ("started", lambda attempt, scene: wall(attempt.started_at, None)),
+    ("took", _took),
+    ("ended", _ended),
+    ("error", lambda attempt, scene: one_line(short_error(attempt.error_type or ""))),
+    ("place", _place),
+    ("fingerprint", lambda attempt, scene: _said(attempt.fingerprint)[:FINGERPRINT_DIGITS]),
+    ("class", lambda attempt, scene: _said(attempt.failure_class).lower()),
+    ("mode", lambda attempt, scene: _said(attempt.failure_mode)),
+    ("exit code", lambda attempt, scene: _said(attempt.exit_code)),
+    ("signal", lambda attempt, scene: _said(attempt.signal)),
+    ("killed", _killed),
+    ("code", lambda attempt, scene: _hash(attempt.code_hash)),
+    ("input", lambda attempt, scene: _hash(attempt.input_hash)),
+    ("host", lambda attempt, scene: _said(attempt.host)),
+    ("peak memory", lambda attempt, scene: size_of(attempt.max_rss_kb * 1024) if attempt.max_rss_kb else ""),
+    ("output", lambda attempt, scene: size_of(attempt.output_bytes) if attempt.output_bytes else ""),
+    ("then waited", _waited),
+)
+
+#: Labels of rows whose change ``model/evidence.py`` calls otherwise.
+_CHANGES = {"place": "place of the failure", "fingerprint": "place of the failure"}
+
+
+def _messages(failures: Sequence[AttemptRow], columns: int) -> Iterator[Line]:
+    """What the failures said; once if they all said the same."""
+    said = {one.attempt: one_line(one.error or "") for one in failures}
+    if not any(said.values()):
+        return
+    yield []
+    same = len(said) > 1 and len(set(said.values())) == 1
+    heads = {next(iter(said)): "each time"} if same else {attempt: f"#{attempt}" for attempt in said}
+    for attempt, head in heads.items():
+        yield [Piece(f" Said {head} ", Role.STRONG)]
+        yield from folded(said[attempt], columns, indent=2)
+
+
+def folded(text: str, columns: int, role: Role = Role.TEXT, indent: int = 1) -> Iterator[Line]:
+    """A sentence over as many lines as it takes, broken at spaces where there are any."""
+    room = max(columns - indent - 1, 8)
+    while text:
+        part = cut(text, 0, room).rstrip() if cells(text) > room else text
+        if len(part) < len(text) and text[len(part)] != " " and " " in part:
+            part = part[: part.rindex(" ")]
+        yield [Piece(f"{' ' * indent}{part}", role)]
+        text = text[len(part) :].lstrip()
+
+
+def _quarantined(rows: Sequence[Mapping[str, Any]]) -> Iterator[Line]:
+    held = [row for row in rows if row.get("state") in ("held", "provisional")]
+    if not held:
+        return
+    yield []
+    yield [Piece(" Rows set aside ", Role.STRONG), Piece(f" {number(len(held))}", Role.DIM)]
+    for row in held[:_ROWS_SHOWN]:
+        yield [
+            Piece(f"   {one_line(str(row['row_key']))}", Role.TEXT),
+            Piece(f"  {one_line(row['error'] or '')}", Role.DIM),
+        ]
+    if len(held) > _ROWS_SHOWN:
+        yield [Piece(f"   and {number(len(held) - _ROWS_SHOWN)} more", Role.DIM)]
+
+
+def _texts(texts: Sequence[LongTexts]) -> Iterator[Line]:
+    """Texts of the latest attempts; what two of them share is shown once."""
+    for heading, part in (("Diagnostic", "diagnostic"), ("Stack at the timeout", "stack"), ("Traceback", "traceback")):
+        given: dict[str, list[int]] = {}
+        for one in texts:
+            text = getattr(one, part).strip()
+            if text:
+                given.setdefault(text, []).append(one.attempt)
+        for text, attempts in given.items():
+            whose = " and ".join(f"#{attempt}" for attempt in sorted(attempts))
+            same = ", the same" if len(attempts) > 1 else ""
+            yield []
+            yield [Piece(f" {heading} ", Role.STRONG), Piece(f" {whose}{same}", Role.DIM)]
+            for line in text.splitlines():
+                yield [Piece(f"  {sanitize(line.expandtabs(4))}")]
+
+
+def _below(names: Sequence[str], scene: Scene) -> Iterator[Line]:
+    held = scene.board.held_names(*names)
+    if not held:
+        return
+    yield []
+    yield [Piece(" Holds ", Role.STRONG), Piece(f" {tasks(len(held))}", Role.DIM)]
+    for name in held[:_HELD_NAMED]:
+        row = scene.board.row(name)
+        look = LOOKS[row.state]
+        yield [
+            Piece(f"   {sign(row.state, scene.glyphs)} ", look.role),
+            Piece(one_line(name)),
+            Piece(f"  {look.word}", Role.DIM),
+        ]
+    if len(held) > _HELD_NAMED:
+        yield [Piece(f"   {scene.glyphs.more} {number(len(held) - _HELD_NAMED)} more", Role.DIM)]
+
+
+# --- One cause -----------------------------------------------------------------------------------------------------
+
+
+def cause_page(cause: Cause, scene: Scene, found: Found, columns: int) -> list[Line]:
+    """Tasks that failed alike: when, which kinds, what they hold, and the texts of the first of them."""
+    state = TaskState.DEAD_LETTER if cause.dead else TaskState.FAILED
+    look = LOOKS[state]
+    head = two_sided(
+        [Piece(" "), Piece(one_line(cause.title), Role.TITLE)],
+        [Piece(f"{sign(state, scene.glyphs)} {number(cause.count)}", look.role), Piece(" ")],
+        columns,
+        scene.glyphs.more,
+    )
+    return [
+        head,
+        *folded(_sentence(verdict_of(cause.tasks, scene.board)), columns, Role.STRONG),
+        *folded(one_line(cause.message), columns),
+        [],
+        *_counted(cause, scene),
+        *_when(cause, scene, columns),
+        *_below(cause.tasks, scene),
+        *_texts(found.texts),
+    ]
+
+
+def _counted(cause: Cause, scene: Scene) -> Iterator[Line]:
+    kinds = Counter(scene.board.row(name).dead_letter_kind or "failed" for name in cause.tasks)
+    yield _pair("tasks", ", ".join(f"{number(count)} {one_line(kind)}" for kind, count in kinds.most_common()))
+    yield _pair("first seen", f"{wall_day(cause.first_seen, None)}, {age(scene.now_us - cause.first_seen)} ago")
+    yield _pair("last seen", f"{wall_day(cause.last_seen, None)}, {age(scene.now_us - cause.last_seen)} ago")
+    yield _pair("fingerprint", one_line(cause.fingerprint)[:_HASH_DIGITS])
+
+
+def _pair(label: str, value: str) -> Line:
+    return [Piece(f" {pad(label, _LABEL_CELLS - 1)}", Role.DIM), Piece(value)]
+
+
+def _when(cause: Cause, scene: Scene, columns: int) -> Iterator[Line]:
+    """How they came, from the first to the last, as a line of small bars."""
+    count = min(columns - _LABEL_CELLS - 2, _SPARK_CELLS_MAX)
+    rows = [scene.board.row(name) for name in cause.tasks]
+    ends = [row.ended_at for row in rows if row.ended_at is not None]
+    if len(ends) < 3 or count < 8 or max(ends) == min(ends):
+        return
+    first, span = min(ends), max(ends) - min(ends)
+    counts = Counter(min((at - first) * count // span, count - 1) for at in ends)
+    most, spark = max(counts.values()), scene.glyphs.spark
+    bars = "".join(spark[-(-counts[cell] * (len(spark) - 1) // most)] if counts[cell] else " " for cell in range(count))
+    yield [Piece(f" {pad('they came', _LABEL_CELLS - 1)}", Role.DIM), Piece(bars)]

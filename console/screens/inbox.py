@@ -1,0 +1,436 @@
+"""What needs a human: a row a cause, opened to its tasks, those to their evidence; requeued and skipped by key."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+from textual import events
+from textual.binding import BindingType
+from textual.containers import Horizontal
+from textual.timer import Timer
+from textual.widget import Widget
+
+from ..actions import Place
+from ..live import News
+from ..model.board import Board
+from ..model.filters import parse_filter
+from ..model.inbox import Cause, Inbox, InboxRow, Sort
+from ..model.preview import preview_requeue, preview_skip
+from ..model.strokes import LEFT, RIGHT, UP
+from ..present.inbox import (
+    AGE_CELLS,
+    Heading,
+    cause_age,
+    cause_row,
+    consequence_lines,
+    heading_line,
+    more_row,
+    nothing_line,
+    rough_lines,
+    task_row,
+    who_lines,
+)
+from ..present.pieces import Line, Piece, Role, plain
+from ..present.tasks import Scene
+from ..present.text import cells, one_line
+from ..widgets.bars import Bar
+from ..widgets.bindings import bindings_of
+from ..widgets.table import VirtualTable
+from .base import ConsoleScreen
+from .evidence import EvidenceScreen, EvidenceView, Subject
+from .graph import BESIDE_COLUMNS, STRIP_SCREEN_ROWS, Divider
+from .inbox_table import InboxTable
+
+RESTING_SECONDS = 0.15  # the cursor may only be passing by
+JUMP_SECONDS = 0.7  # after a row left from under the cursor: what is typed was meant for it
+_PREVIEWED_MAX = 2_000  # tasks whose acts are tried out while the cursor rests on them
+_SIDE_COLUMNS = (56, 90)
+
+
+class InboxScreen(ConsoleScreen):
+    """See the module."""
+
+    PLACE = Place.INBOX
+    BINDINGS: ClassVar[list[BindingType]] = bindings_of(Place.INBOX)
+    DEFAULT_CSS = """
+    InboxScreen > Horizontal { height: 1fr; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        glyphs = self.console.glyphs
+        self.inbox = Inbox(self.board)
+        self.heading = Bar(id="heading")
+        self.table = InboxTable(self._row, self, glyphs.mark)
+        self.divider = Divider(glyphs.divider, glyphs.divider)
+        self.evidence = EvidenceView(self.scene, id="beside")
+        self.who = Bar(2, id="who")
+        self.consequences = Bar(2, id="consequences")
+        self._scene: Scene | None = None
+        self._causes: dict[str, Cause] = {}  # what is listed, by fingerprint
+        self._ages: dict[str, str] = {}  # fingerprint -> as it is on the screen
+        self._others_moved = False  # what is held has to be counted again
+        self._resting: Timer | None = None
+        self._jumped_at = float("-inf")
+
+    # --- The frame ------------------------------------------------------------------------------------------------
+
+    def content(self) -> Iterable[Widget]:
+        """One line, the list, the evidence."""
+        yield self.heading
+        with Horizontal():
+            yield self.table
+            yield self.divider
+            yield self.evidence
+
+    def below(self) -> Iterable[Widget]:
+        """Who is selected, and what requeue and skip would do."""
+        yield self.who
+        yield self.consequences
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the evidence stands beside the list."""
+        return self.app.size.width >= BESIDE_COLUMNS
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Evidence beside, or on a screen of its own."""
+        width, height = event.size.width, event.size.height
+        self.evidence.display = self.divider.display = self.is_wide
+        low, high = _SIDE_COLUMNS
+        self.evidence.styles.width = max(min(width * 7 // 15, high), low)
+        self.who.display = not self.is_wide and height >= STRIP_SCREEN_ROWS
+        self.consequences.display = height >= STRIP_SCREEN_ROWS
+        super().on_resize(event)
+        self._rest()
+
+    def rule_marks(self, upper: bool) -> dict[int, str]:
+        """Where the divider meets the lower rule."""
+        if upper or not self.is_wide or not self.divider.region:
+            return {}
+        return {self.divider.region.x: self.console.glyphs.lines[LEFT | RIGHT | UP]}
+
+    # --- The run --------------------------------------------------------------------------------------------------
+
+    def scene(self) -> Scene:
+        """What rows need beside their task, as of the last news or second."""
+        if self._scene is None:
+            self._renew_scene()
+        assert self._scene is not None
+        return self._scene
+
+    def _renew_scene(self) -> None:
+        board, console, before = self.board, self.console, self._scene
+        size = before.name_cells if before is not None and before.board.dag is board.dag else 0
+        size = size or max((cells(one_line(name)) for name in board.fold.tasks), default=0)
+        self._scene = Scene(board, console.live.now_us, console.glyphs, console.absolute_times, size)
+
+    def board_replaced(self, board: Board) -> None:
+        """Another list; what was open, the order and the filter stay."""
+        before = self.inbox
+        self.inbox = Inbox(board)
+        self.inbox.order_by(before.sort)
+        self.inbox.show_only(before.filter)
+        for cause in before.groups():
+            if before.is_open(cause.fingerprint):
+                self.inbox.toggle(InboxRow(cause.fingerprint))
+        self._renew_scene()
+        self._renew_list()
+
+    def shown(self) -> None:
+        """The selection of the other screens is taken over, if it is listed."""
+        if self.focused is None:
+            self.table.focus()
+        self._renew_scene()
+        self._renew_list()
+        name = self.console.selected
+        if name is not None and name not in self._names_at_cursor():
+            self._go_to_task(name)
+        self._rest()
+
+    def take(self, news: News) -> None:
+        """Tasks came, left, or are held no longer."""
+        self._others_moved |= bool(news.delta.moves)
+        changed = self.inbox.apply(news.delta)
+        if self not in self.app.screen_stack:
+            return
+        self._renew_scene()
+        if changed:
+            self._renew_list()
+        if changed or news.delta.moves:
+            self._rest()
+
+    def tick(self, now_us: int) -> None:
+        """Ages; and once a second what is held."""
+        self._renew_scene()
+        if self._others_moved:
+            self._others_moved = False
+            self.inbox.recount()
+            self._renew_list()
+        self._show_heading()
+        self._tick_ages()
+        if self.evidence.display:
+            self.evidence.tick()
+
+    def _tick_ages(self) -> None:
+        """Paint the ends of those rows whose age reads otherwise now."""
+        for y, row in enumerate(self.table.in_view()):
+            cause = self._causes.get(row.fingerprint) if row.task is None and not row.hidden else None
+            if cause is None:
+                continue
+            text = plain(cause_age(cause, self.scene()))
+            if self._ages.get(row.fingerprint) != text:
+                self._ages[row.fingerprint] = text
+                width = AGE_CELLS + 3
+                self.table.refresh_cells(self.table.columns - width, y, width)
+
+    # --- The list -------------------------------------------------------------------------------------------------
+
+    def _renew_list(self, by_hand: bool = False) -> None:
+        """Show what the inbox says now. Where only counts changed, only causes are painted again."""
+        self._causes = {cause.fingerprint: cause for cause in self.inbox.groups()}
+        rows = self.inbox.rows()
+        before = self.table.cursor_key
+        if rows == self.table.order:
+            self.table.rows_changed({row for row in self.table.in_view() if row.task is None})
+        else:
+            self.table.set_order(rows)
+            if not by_hand and before is not None and self.table.cursor_key != before:
+                self._jumped_at = asyncio.get_running_loop().time()
+        self.table.forget_marks_but(self.inbox.matching())
+        self._show_heading()
+
+    def _show_heading(self) -> None:
+        causes = self._causes.values()
+        dead = self.inbox.dead_letters
+        heading = Heading(
+            causes=len(causes),
+            dead=dead,
+            failed=self.inbox.total - dead,
+            oldest=min((cause.oldest for cause in causes), default=None),
+            shown=sum(cause.count for cause in causes),
+            marked=self.table.marked_count,
+            filter_text=self.filter_text,
+            sort=str(self.inbox.sort),
+        )
+        size = self.app.size.width
+        self.heading.show(*heading_line(heading, self.scene().now_us, size, self.console.glyphs))
+
+    def _row(self, row: InboxRow, columns: int) -> Line:
+        scene = self.scene()
+        if row.task is not None:
+            return task_row(self.inbox.entry(row.task), self.board.row(row.task), scene, columns)
+        if row.hidden:
+            return more_row(row.hidden, self.console.keymap.label("open"), scene.glyphs)
+        cause = self._causes.get(row.fingerprint)
+        if cause is None:
+            return []
+        self._ages[row.fingerprint] = plain(cause_age(cause, scene))
+        return cause_row(cause, self.inbox.is_open(row.fingerprint), scene, columns)
+
+    def tasks_of(self, row: InboxRow) -> Sequence[str]:
+        """The tasks that a row stands for."""
+        if row.task is not None:
+            return (row.task,)
+        cause = self._causes.get(row.fingerprint)
+        if cause is None:
+            return ()
+        return cause.tasks[-row.hidden :] if row.hidden else cause.tasks
+
+    def everything(self) -> Sequence[str]:
+        """Every task that the filter leaves."""
+        return self.inbox.matching()
+
+    def nothing(self) -> Line:
+        """What is said in place of an empty list."""
+        return nothing_line(self.inbox.total, self.filter_text, self.console.glyphs)
+
+    # --- What is selected -----------------------------------------------------------------------------------------
+
+    def _names_at_cursor(self) -> Sequence[str]:
+        row = self.table.cursor_key
+        return self.tasks_of(row) if row is not None else ()
+
+    def _subject(self) -> Subject | None:
+        """What the evidence is about."""
+        row = self.table.cursor_key
+        if row is None:
+            return None
+        cause = self._causes.get(row.fingerprint)
+        if row.task is not None or cause is None:
+            return row.task
+        return cause if cause.count > 1 else cause.tasks[0]
+
+    def chosen(self) -> Sequence[str]:
+        """The marked tasks; without marks what is under the cursor."""
+        return self.table.marked or self._names_at_cursor()
+
+    def acted(self, name: str) -> None:
+        """Done: no longer marked."""
+        self.table.unmark_task(name)
+
+    def _go_to_task(self, name: str) -> None:
+        for cause in self._causes.values():
+            if name in cause.tasks:
+                row = InboxRow(cause.fingerprint, name)
+                self.table.move_to_key(row) or self.table.move_to_key(InboxRow(cause.fingerprint))
+                return
+
+    def on_virtual_table_moved(self, message: VirtualTable.Moved) -> None:
+        """Another row: the task that it stands for is selected everywhere."""
+        names = self._names_at_cursor()
+        if names and self.console.selected not in names:
+            self.console.selected = names[0]
+        self._rest()
+
+    def on_virtual_table_marked(self, message: VirtualTable.Marked) -> None:
+        """Other tasks are meant."""
+        self._show_heading()
+        self._rest()
+
+    @property
+    def rests(self) -> bool:
+        """Whether everything about the selected row has been said."""
+        return self._resting is None
+
+    def _rest(self) -> None:
+        """When the cursor rests, say what the acts would do to what is selected."""
+        if self._resting is None and self.is_mounted:
+            self._resting = self.set_timer(RESTING_SECONDS, self._rested)
+
+    def _rested(self) -> None:
+        self._resting = None
+        names = [name for name in self.chosen() if name in self.board.fold.tasks]
+        self._show_consequences(names)
+        if self.evidence.display:
+            self.evidence.show_subject(self._subject())
+            if self.evidence.wanted() is not None:
+                reading = self.evidence.read(self.console.live.session, self.board.fold.run.run_id)
+                self.run_worker(reading, group="evidence", exclusive=True)
+
+    def _show_consequences(self, names: Sequence[str]) -> None:
+        keymap = self.console.keymap
+        keys = {action: keymap.label(action) for action in ("requeue", "skip")}
+        who: list[Line] = who_lines(names, self.scene()) if names else []
+        if not names:
+            acts: list[Line] = []
+        elif len(names) > _PREVIEWED_MAX:
+            acts = rough_lines(len(names), self.board.held_by(*names), keys)
+        else:
+            acts = consequence_lines(preview_requeue(self.board, names), preview_skip(self.board, names), keys)
+        for bar, lines in ((self.who, who), (self.consequences, acts)):
+            for place in range(2):
+                bar.show(lines[place] if place < len(lines) else [], row=place)
+
+    # --- Keys -----------------------------------------------------------------------------------------------------
+
+    def action_requeue(self) -> None:
+        """Run again; but not what has just come under the cursor because the row before it left."""
+        if asyncio.get_running_loop().time() - self._jumped_at < JUMP_SECONDS and not self.table.marked_count:
+            words = "the row under the cursor has just left: nothing was done, look and press again"
+            self.console.say([Piece(words, Role.WARNING)], 3)
+        else:
+            super().action_requeue()
+
+    def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
+        """A cause opens to its tasks, a task to its evidence."""
+        row = self.table.cursor_key
+        if row is not None and row.task is not None:
+            self._show_evidence(row.task)
+        elif row is not None:
+            self._toggle(row)
+
+    def _show_evidence(self, name: str) -> None:
+        if self.is_wide:
+            self.evidence.focus()
+        else:
+            self.console.push_screen(EvidenceScreen(name))
+
+    def _toggle(self, row: InboxRow) -> None:
+        place = self.table.cursor
+        self.inbox.toggle(row)
+        self._renew_list(by_hand=True)
+        if row.hidden:
+            self.table.move_to(place)
+
+    def _open_if(self, wanted: bool, causes: Iterable[Cause]) -> None:
+        cause_of_cursor = self.table.cursor_key
+        for cause in causes:
+            if self.inbox.is_open(cause.fingerprint) != wanted:
+                self.inbox.toggle(InboxRow(cause.fingerprint))
+        self._renew_list(by_hand=True)
+        if cause_of_cursor is not None and self.table.cursor_key != cause_of_cursor:
+            self.table.move_to_key(InboxRow(cause_of_cursor.fingerprint))
+
+    def action_unfold(self) -> None:
+        """Every cause shows its tasks."""
+        self._open_if(True, self.inbox.groups())
+
+    def action_fold(self) -> None:
+        """No cause shows its tasks."""
+        self._open_if(False, self.inbox.groups())
+
+    def action_right(self) -> None:
+        """Open the cause under the cursor."""
+        self._open_if(True, self._cause_at_cursor())
+
+    def action_left(self) -> None:
+        """Close it."""
+        self._open_if(False, self._cause_at_cursor())
+
+    def _cause_at_cursor(self) -> list[Cause]:
+        row = self.table.cursor_key
+        cause = self._causes.get(row.fingerprint) if row is not None else None
+        return [cause] if cause is not None else []
+
+    def action_next(self) -> None:
+        """The next cause."""
+        self._go_on(1)
+
+    def action_previous(self) -> None:
+        """The cause before."""
+        self._go_on(-1)
+
+    def _go_on(self, step: int) -> None:
+        prints = list(self._causes)
+        row = self.table.cursor_key
+        if row is not None:
+            here = prints.index(row.fingerprint)
+            self.table.move_to_key(InboxRow(prints[(here + step) % len(prints)]))
+
+    def action_sort(self) -> None:
+        """The next order."""
+        sorts = list(Sort)
+        self.inbox.order_by(sorts[(sorts.index(self.inbox.sort) + 1) % len(sorts)])
+        self._renew_list()
+
+    def filter_changed(self, text: str) -> None:
+        """Only tasks that match."""
+        self.inbox.show_only(parse_filter(text))
+        self._renew_list(by_hand=True)
+        self._rest()
+
+    def action_details(self) -> None:
+        """Everything about the task under the cursor; of a cause, of its first task."""
+        names = self._names_at_cursor()
+        if names:
+            self.console.selected = names[0] if self.console.selected not in names else self.console.selected
+            super().action_details()
+
+    def action_next_pane(self) -> None:
+        """From the list to the evidence and back."""
+        if self.is_wide:
+            (self.table if self.evidence.has_focus else self.evidence).focus()
+
+    action_previous_pane = action_next_pane
+
+    def action_back(self) -> None:
+        """From the evidence to the list; then marks, filter."""
+        if self.evidence.has_focus:
+            self.table.focus()
+        elif self.table.marked_count:
+            self.table.mark_tasks(())
+        else:
+            super().action_back()

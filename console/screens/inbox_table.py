@@ -1,0 +1,128 @@
+"""The list of the inbox: causes and their tasks, with marks that belong to tasks and not to rows.
+
+Marking a closed cause marks all of its tasks; opening it shows them marked, and any of them can be unmarked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from ..model.inbox import InboxRow
+from ..present.pieces import Line, Piece, Role
+from ..widgets.table import VirtualTable
+
+
+class Source(Protocol):
+    """What the table asks."""
+
+    def tasks_of(self, row: InboxRow) -> Sequence[str]:
+        """The tasks that a row stands for."""
+
+    def everything(self) -> Sequence[str]:
+        """Every task that the filter leaves, in the order shown."""
+
+    def nothing(self) -> Line:
+        """What is said in place of an empty list."""
+
+
+class InboxTable(VirtualTable[InboxRow]):
+    """See the module."""
+
+    def __init__(self, row: Callable[[InboxRow, int], Line], source: Source, mark_sign: str) -> None:
+        super().__init__(row, id="inbox")
+        self._source = source
+        self._sign = mark_sign
+        self._marked: set[str] = set()
+        self._marked_before_range: set[str] = set()
+
+    # --- Marks ----------------------------------------------------------------------------------------------------
+
+    @property
+    def marked(self) -> list[str]:
+        """The marked tasks, in the order shown."""
+        return [name for name in self._source.everything() if name in self._marked] if self._marked else []
+
+    @property
+    def marked_count(self) -> int:
+        """How many tasks are marked."""
+        return len(self._marked)
+
+    def mark_tasks(self, names: Iterable[str]) -> None:
+        """Mark these and no others."""
+        self._marked = set(names)
+        self._anchor = None
+        self._marks_changed()
+
+    def unmark_task(self, name: str) -> None:
+        """Take one mark away: somebody dealt with it."""
+        if name in self._marked:
+            self._marked.discard(name)
+            self._marks_changed()
+
+    def forget_marks_but(self, names: Iterable[str]) -> None:
+        """Nobody acts on what is not listed any more."""
+        if self._marked:
+            kept = self._marked.intersection(names)
+            if len(kept) != len(self._marked):
+                self._marked = kept
+                self._marks_changed()
+
+    def action_mark(self) -> None:
+        """Mark or unmark the task, or all tasks of the cause, and go on to the next row."""
+        key = self.cursor_key
+        if key is not None:
+            names = self._source.tasks_of(key)
+            self._marked = self._marked.difference(names) if self._is_marked(names) else self._marked.union(names)
+            self._marks_changed()
+            self.move_to(self.cursor + 1)
+
+    def action_mark_range(self) -> None:
+        """Begin a range at the cursor, or end it."""
+        if not self.order:
+            return
+        self._anchor = self.cursor if self._anchor is None else None
+        self._marked_before_range = set(self._marked)
+        if self._anchor is not None:
+            self._mark_range_to(self.cursor)
+
+    def action_mark_all(self) -> None:
+        """Mark all that match; if all are marked, none."""
+        everything = self._source.everything()
+        self.mark_tasks(() if everything and self._is_marked(everything) else everything)
+
+    def _mark_range_to(self, place: int) -> None:
+        anchor = place if self._anchor is None else self._anchor
+        rows = self.order[min(anchor, place) : max(anchor, place) + 1]
+        self._marked = self._marked_before_range.union(*(self._source.tasks_of(row) for row in rows))
+        self._marks_changed()
+
+    def _is_marked(self, names: Sequence[str]) -> bool:
+        return self._marked.issuperset(names)
+
+    def _marks_changed(self) -> None:
+        self.refresh()
+        self.post_message(self.Marked(self))
+
+    # --- Drawing --------------------------------------------------------------------------------------------------
+
+    def line(self, y: int) -> Line:
+        """The row behind its mark; where a part of a cause is marked, a faint one."""
+        place = self.first_visible + y
+        if place >= len(self.order):
+            return self._source.nothing() if y == 1 and not self.order else []
+        key = self.order[place]
+        sign, role = " ", Role.MARK
+        if self._marked:
+            names = self._source.tasks_of(key)
+            if not self._marked.isdisjoint(names):
+                sign, role = self._sign, Role.MARK if self._is_marked(names) else Role.DIM
+        return [Piece(sign, role), *self._row(key, self.columns - 1)]
+
+    def over(self, y: int) -> str | None:
+        """The cursor's row, and those that are marked as a whole."""
+        place = self.first_visible + y
+        known = super().over(y)
+        if known is not None or place >= len(self.order) or not self._marked:
+            return known
+        return Role.MARK if self._is_marked(self._source.tasks_of(self.order[place])) else None

@@ -1,0 +1,155 @@
+"""Nights that went wrong, for the screens that are looked at then; and what it takes to press keys on them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from redrive.console.app import ConsoleApp
+from redrive.console.sessions.session import AttemptText
+from redrive.engine.core.events import Event
+from textual.pilot import Pilot
+
+from ..conftest import FakeSession, StillClock, make_app
+from ..model.runs import S, Story, fold_of
+
+DECODING = {
+    "error": "'utf-8' codec can't decode byte 0xe9 in position 7: invalid continuation byte",
+    "explain": "UnicodeDecodeError parser.py:31 in read_row",
+    "fingerprint": "c0ffee12",
+    "fingerprint_loose": "c0ffee",
+    "duration_us": 3 * S,
+    "failure_mode": "poisoned",
+    "max_rss_kb": 41_000,
+}
+DENIED = {
+    "error": "invoices-api: 401 unauthorized",
+    "explain": "PermanentError api.py:12 in fetch_invoices",
+    "fingerprint": "aa11",
+    "fingerprint_loose": "aa11",
+    "duration_us": 600 * S,
+}
+SILENT = {
+    "error": "no answer in 10 s",
+    "explain": "TimeoutError net.py:4 in put",
+    "fingerprint": "bb11",
+    "fingerprint_loose": "bb11",
+    "duration_us": 640 * S,
+}
+TRACEBACK = """Traceback (most recent call last):
+  File "/srv/flows/nightly.py", line 12, in load
+    rows = parser.read_row(path)
+  File "/srv/flows/parser.py", line 31, in read_row
+    return line.decode("utf-8")
+UnicodeDecodeError: 'utf-8' codec can't decode byte 0xe9 in position 7: invalid continuation byte
+"""
+_ON = {"timeout_us": 300 * S, "host": "ops-1", "code_hash": "9f2ac1d4e5", "input_hash": "77aa01bc"}
+
+
+def poisoned_night(clock: StillClock, parts: int = 30) -> FakeSession:
+    """Three causes: many parts that no decoder reads, one refused door, one silent one that has failed for good."""
+    names = [f"load_part_{number:04}" for number in range(1, parts + 1)]
+    flow: list[tuple[str, list[str]]] = [(name, []) for name in [*names, "fetch_invoices", "archive"]]
+    flow += [(f"sum_part_{name[-4:]}", [name]) for name in names]
+    flow += [("report", ["fetch_invoices"]), ("mail", ["report"]), ("close_books", ["report"])]
+    fold = fold_of(flow)
+    fold.run.run_id, fold.run.dag_name = "run-2026-04-25", "nightly"
+    story = Story(fold)
+    for event in _tell(story, names):
+        fold.apply(event)
+    session = FakeSession(fold, "local:nightly.db")
+    session.story = story
+    session.texts = {(name, attempt): AttemptText(traceback=TRACEBACK) for name in names[:2] for attempt in (1, 2)}
+    clock.now = story.at
+    return session
+
+
+def _tell(story: Story, names: list[str]) -> list[Event]:
+    events: list[Event] = []
+    for name in (*names, "fetch_invoices", "archive"):
+        events += story.start(name, **_ON)
+    story.after(3)
+    for name in names:
+        drawn: dict[str, Any] = {"delay_us": 2 * S, "ceiling_us": 4 * S}
+        events += story.fail(name, "RETRYING", "UnicodeDecodeError", failures=1, attempt=DECODING | drawn)
+    story.after(2)
+    for name in names:
+        events += story.start(name, **_ON)
+    story.after(3)
+    for number, name in enumerate(names):
+        story.after(2 if number % 100 == 0 else 0)
+        events += story.fail(name, "DEAD_LETTER", "UnicodeDecodeError", attempt=DECODING, **_dead("poison", 2))
+    story.after(660)
+    events += story.fail("fetch_invoices", "DEAD_LETTER", "PermanentError", attempt=DENIED, **_dead("permanent", 1))
+    story.after(40)
+    events += story.fail("archive", "FAILED", "TimeoutError", failures=3, attempt=SILENT)
+    story.after(90)
+    return events
+
+
+def _dead(kind: str, failures: int) -> dict[str, Any]:
+    return {"failures": failures, "dead_letter_kind": kind}
+
+
+class Hand:
+    """Presses keys and reads the screen."""
+
+    def __init__(self, app: ConsoleApp, pilot: Pilot[Any]) -> None:
+        self.app = app
+        self.pilot = pilot
+
+    async def press(self, *keys: str) -> None:
+        """Keys, until everything that they lead to has settled."""
+        await self.pilot.press(*keys)
+        await self.settle()
+
+    async def type(self, text: str) -> None:
+        """The characters of a text."""
+        names = {" ": "space", "!": "exclamation_mark", "_": "underscore", "/": "slash", "-": "minus"}
+        await self.press(*(names.get(character, character) for character in text))
+
+    async def settle(self) -> None:
+        """Messages delivered, workers done, and what waits for the cursor to rest has been said."""
+        await self.pilot.pause()
+        await self.app.workers.wait_for_complete()
+        while not getattr(self.app.screen, "rests", True):
+            await self.pilot.pause(0.02)
+        await self.app.workers.wait_for_complete()
+        await self.pilot.pause()
+
+    async def tell(self, session: FakeSession, *batches: Any) -> None:
+        """Events come; wait until they have been painted."""
+        seq = self.app.live.board.fold.seq if self.app.live.board is not None else 0
+        session.tell(*batches)
+        while self.app.live.board is None or self.app.live.board.fold.seq == seq:
+            await self.pilot.pause(0.02)
+        await self.settle()
+
+    @property
+    def lines(self) -> list[str]:
+        """The rows of the screen without the blanks at their ends."""
+        return [strip.text.rstrip() for strip in self.app.screen._compositor.render_strips()]
+
+    @property
+    def text(self) -> str:
+        """The whole screen."""
+        return "\n".join(self.lines)
+
+    def find(self, words: str) -> str:
+        """The first row with these words; "" if there is none."""
+        return next((line for line in self.lines if words in line), "")
+
+
+@asynccontextmanager
+async def at_the_console(
+    session: FakeSession, clock: StillClock, *keys: str, size: tuple[int, int] = (80, 24)
+) -> AsyncIterator[Hand]:
+    """The console on a session, after some keys."""
+    app = make_app(session, clock)
+    async with app.run_test(size=size) as pilot:
+        hand = Hand(app, pilot)
+        await hand.settle()
+        if keys:
+            await hand.press(*keys)
+        yield hand

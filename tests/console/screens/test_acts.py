@@ -1,0 +1,276 @@
+"""Acts by key: what is sent, what is asked first, and that the screen changes only when the event comes back."""
+
+from __future__ import annotations
+
+import pytest
+from redrive.console.sessions.session import Answer, Link
+from redrive.console.widgets.dialog import Dialog
+from redrive.engine.errors import LinkError
+
+from ..conftest import FakeSession, StillClock, happen, press, rows_of, settle, shown, text_of
+from ..model.runs import S, Story, failed_task, fold_of
+
+
+def many_failed(count: int, done: int = 0) -> FakeSession:
+    """A run of which ``count`` tasks are dead letters."""
+    names = [f"load_{number:03}" for number in range(count)]
+    fold = fold_of([*((name, []) for name in names), ("report", names)])
+    for name in names:
+        failed_task(fold, name)
+    return FakeSession(fold)
+
+
+async def test_one_dead_letter_is_requeued_at_once_as_it_was_seen(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "n", "r")
+        (command,) = revenue.commands
+        assert command.act == "requeue"
+        assert command.targets == (("clean_refunds", "DEAD_LETTER", 0),)
+        assert command.actor == "ana@ops-1"
+        assert command.reason
+        assert command.options["not_before"] > 0
+
+
+async def test_nothing_changes_on_the_screen_before_the_event_comes(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "n", "r")
+        assert "DEAD      ZeroDivisionError" in text_of(app)
+        await happen(app, pilot, revenue, revenue.story.move("clean_refunds", "PENDING", failures=0, generation=1))
+        assert "DEAD      ZeroDivisionError" not in text_of(app)
+
+
+async def test_the_footer_counts_the_grace_down_and_then_forgets_it(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "n", "r")
+        assert "clean_refunds requeued" in rows_of(app)[-1]
+        assert "00:05" in rows_of(app)[-1]
+        clock.now += 3 * S
+        app.tick(clock.now)
+        await settle(app, pilot)
+        assert "00:02" in rows_of(app)[-1]
+        clock.now += 3 * S
+        app.tick(clock.now)
+        revenue.lists["journal"] = []
+        await press(app, pilot, "z")
+        assert [command.act for command in revenue.commands] == ["requeue"]
+
+
+async def test_z_takes_the_requeue_back_during_its_grace(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "n", "r", "z")
+        requeue, undo = revenue.commands
+        assert undo.act == "undo"
+        assert undo.options == {"command": requeue.id}
+
+
+async def test_two_acts_have_two_ids(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "n", "r", "r")
+        first, second = revenue.commands
+        assert first.id != second.id
+
+
+async def test_what_has_succeeded_is_asked_about_before_it_runs_again(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "g", "r")
+        assert isinstance(app.screen, Dialog)
+        assert revenue.commands == []
+        await press(app, pilot, "a")
+        assert revenue.commands[0].targets == (("extract_orders", "SUCCESS", 0),)
+
+
+async def test_many_are_shown_as_a_list_and_cancel_is_the_answer_of_enter(clock: StillClock):
+    session = many_failed(3)
+    async with shown(session, clock) as (app, pilot):
+        await press(app, pilot, "a", "r")
+        assert isinstance(app.screen, Dialog)
+        text = text_of(app)
+        assert "Requeue 3 tasks" in text
+        assert all(name in text for name in ("load_000", "load_001", "load_002"))
+        assert "1 task below may go on: report" in text
+        await press(app, pilot, "enter")
+        assert session.commands == []
+
+
+async def test_the_key_that_asked_is_not_the_key_that_answers(clock: StillClock):
+    session = many_failed(3)
+    async with shown(session, clock) as (app, pilot):
+        await press(app, pilot, "a", "r", "r", "r")
+        assert session.commands == []
+        await press(app, pilot, "a")
+        assert len(session.commands) == 1
+
+
+async def test_exactly_the_previewed_list_is_sent(clock: StillClock):
+    session = many_failed(3)
+    async with shown(session, clock) as (app, pilot):
+        await press(app, pilot, "a", "r")
+        story = Story(session.fold)
+        await happen(app, pilot, session, story.move("load_001", "PENDING", generation=1))
+        await press(app, pilot, "a")
+        seen = {target[0]: target for target in session.commands[0].targets}
+        assert seen["load_001"] == ("load_001", "DEAD_LETTER", 0)
+        assert len(seen) == 3
+
+
+async def test_more_than_twenty_need_their_number_typed_and_are_spread(clock: StillClock):
+    session = many_failed(25)
+    async with shown(session, clock) as (app, pilot):
+        await press(app, pilot, "a", "r", "enter")
+        assert session.commands == []
+        await press(app, pilot, "2", "5", "enter")
+        assert len(session.commands[0].targets) == 25
+        assert session.commands[0].options["rate_per_second"] > 0
+
+
+async def test_a_skip_needs_a_reason(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "n", "s", "enter")
+        assert revenue.commands == []
+        assert "A reason is needed" in text_of(app)
+        await press(app, pilot, *"late", "enter")
+        (command,) = revenue.commands
+        assert (command.act, command.reason) == ("skip", "late")
+
+
+async def test_a_task_that_has_not_run_cannot_be_requeued_and_it_is_said_why(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        app.screen.graph_view.select("notify")
+        await press(app, pilot, "r")
+        assert revenue.commands == []
+        assert "it has not run yet" in rows_of(app)[-1]
+
+
+async def test_stopping_a_task_needs_a_reason_and_another_key(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        app.screen.graph_view.select("clean_orders")
+        await press(app, pilot, "x")
+        assert "SIGTERM" in text_of(app)
+        await press(app, pilot, *"hot", "enter")
+        (command,) = revenue.commands
+        assert command.act == "cancel"
+        assert command.targets == (("clean_orders", "RUNNING", 0),)
+
+
+async def test_a_retry_is_brought_forward_at_once(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        app.screen.graph_view.select("extract_payments")
+        await press(app, pilot, "b")
+        assert revenue.commands[0].act == "hurry"
+
+
+async def test_p_pauses_and_then_goes_on(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "p")
+        paused = revenue.story.tell("run", data={"what": "paused", "set": {"paused_since": clock.now}})
+        await happen(app, pilot, revenue, paused)
+        assert "paused" in rows_of(app)[0]
+        await press(app, pilot, "p")
+        assert [command.act for command in revenue.commands] == ["pause", "unpause"]
+
+
+async def test_an_old_act_is_undone_after_a_question(revenue: FakeSession, clock: StillClock):
+    was = {"clean_refunds": {"state": "DEAD_LETTER"}}
+    revenue.lists["journal"] = [
+        _act("one", "skip", was, clock.now - 60 * S),
+        _act("two", "requeue", was, clock.now - 50 * S),
+        _act("three", "undo", {}, clock.now - 40 * S, options={"command": "two"}),
+    ]
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "z")
+        assert "skip by bob@ops-2 60 s ago" in text_of(app)
+        assert "clean_refunds" in text_of(app)
+        await press(app, pilot, "a")
+        assert revenue.commands[0].options == {"command": "one"}
+
+
+def _act(command_id: str, act: str, was: dict, at: int, options: dict | None = None) -> dict:
+    data = {"act": act, "was": was, "options": options or {}, "answer": {"ok": True, "message": f"1 {act}"}}
+    return {"kind": "operator", "at": at, "actor": "bob@ops-2", "command_id": command_id, "data": data}
+
+
+@pytest.mark.parametrize("key", ["r", "s", "x", "b", "p", "z"])
+async def test_a_stale_picture_locks_every_act_and_says_why(revenue: FakeSession, clock: StillClock, key: str):
+    revenue.become(picture_age_seconds=14.0)
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "n", key)
+        assert revenue.commands == []
+        assert not isinstance(app.screen, Dialog)
+        assert "stale 00:14" in rows_of(app)[-1]
+
+
+async def test_an_executor_that_is_silent_locks_acts(revenue: FakeSession, clock: StillClock):
+    revenue.become(heartbeat_age_seconds=12.0)
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "n", "r")
+        assert revenue.commands == []
+        assert "executor silent for 00:12" in rows_of(app)[-1]
+
+
+async def test_a_line_that_is_down_locks_acts_and_says_when_it_tries_again(revenue: FakeSession, clock: StillClock):
+    revenue.become(link=Link.STALE, trouble="far does not answer", retry_in_seconds=3.0, picture_age_seconds=4.0)
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "n", "r")
+        assert revenue.commands == []
+        assert "reconnecting in 3 s" in rows_of(app)[-1]
+
+
+async def test_with_the_executor_gone_acts_still_work(revenue: FakeSession, clock: StillClock):
+    revenue.become(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=clock.now - 60 * S)
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "n", "r")
+        assert len(revenue.commands) == 1
+
+
+async def test_who_came_first_is_said(revenue: FakeSession, clock: StillClock):
+    sentence = "already requeued by ana 3 s ago, now RUNNING attempt 4"
+    revenue.answer = lambda command: Answer(
+        False, f"clean_refunds: {sentence}", (("clean_refunds", "refused", sentence),)
+    )
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "n", "r")
+        assert sentence in rows_of(app)[-1]
+
+
+async def test_of_many_what_was_refused_is_listed_task_by_task(clock: StillClock):
+    session = many_failed(3)
+    session.answer = lambda command: Answer(
+        True,
+        "1 requeued, 2 refused",
+        (("load_000", "done", "runs again"), ("load_001", "refused", "by ana"), ("load_002", "refused", "by bob")),
+    )
+    async with shown(session, clock) as (app, pilot):
+        await press(app, pilot, "a", "r", "a")
+        text = text_of(app)
+        assert "1 requeued, 2 refused" in text
+        assert "by ana" in text
+        assert "by bob" in text
+        await press(app, pilot, "escape")
+        assert list(app.screen.graph_view.marks) == ["load_001", "load_002"]
+
+
+async def test_an_act_that_could_not_be_sent_is_said_in_one_sentence(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "n")
+        revenue.error = LinkError("the executor took the command but has not answered for 30 s")
+        await press(app, pilot, "r")
+        assert "has not answered" in rows_of(app)[-1]
+
+
+async def test_an_armed_console_sends_its_acts_through_a_door_of_their_own(revenue: FakeSession, clock: StillClock):
+    acting = FakeSession(revenue.fold)
+    revenue.become(read_only="opened read-only")
+
+    async def door() -> FakeSession:
+        return acting
+
+    async with shown(revenue, clock, open_to_act=door) as (app, pilot):
+        await press(app, pilot, "n", "r")
+        assert "read-only" in rows_of(app)[-1]
+        await press(app, pilot, "W", "a")
+        assert "ARMED" in rows_of(app)[1]
+        await press(app, pilot, "r")
+        assert revenue.commands == []
+        assert [command.act for command in acting.commands] == ["requeue"]
+        await press(app, pilot, "W", "r")
+        assert len(acting.commands) == 1

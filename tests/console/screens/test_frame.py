@@ -1,0 +1,165 @@
+"""The frame of every screen: which run, how it stands, how old the picture is; and screens that are too small."""
+
+from __future__ import annotations
+
+import pytest
+from redrive.console.sessions.session import Link
+from redrive.engine.errors import LinkError, SnapshotNeeded
+
+from ..conftest import FakeSession, StillClock, happen, press, rows_of, settle, shown, text_of
+from ..model.runs import START, S, Story, fold_of
+
+
+async def test_the_header_says_which_run_where_and_how_it_stands(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock, (120, 40)) as (app, _):
+        top, tabs = rows_of(app)[:2]
+        for fact in ("revenue", "run-2026-04-25", "local:revenue.db", "● running 2/10", "00:41", "eta ~", "slack 2h58"):
+            assert fact in top
+        assert "4 Inbox ◆1" in tabs
+        assert "executor alive" in tabs
+
+
+async def test_at_eighty_columns_run_and_file_come_before_the_slack(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, _):
+        top = rows_of(app)[0]
+        assert "revenue" in top
+        assert "revenue.db" in top
+        assert "● running 2/10" in top
+        assert len(top) <= 80
+
+
+async def test_a_deadline_that_comes_near_comes_before_the_eta(revenue: FakeSession, clock: StillClock):
+    revenue.fold.run.deadline_at = clock.now + 200 * S
+    async with shown(revenue, clock) as (app, _):
+        assert "slack" in rows_of(app)[0]
+
+
+async def test_a_deadline_that_will_be_missed_is_said(revenue: FakeSession, clock: StillClock):
+    revenue.fold.run.deadline_at = clock.now - 70 * S
+    async with shown(revenue, clock) as (app, _):
+        assert "late by" in rows_of(app)[0]
+
+
+async def test_a_blocked_run_is_not_called_running(revenue: FakeSession, clock: StillClock):
+    revenue.fold.run.blocked_since = clock.now
+    async with shown(revenue, clock) as (app, _):
+        assert "◆ BLOCKED" in rows_of(app)[0]
+
+
+@pytest.mark.parametrize(("age", "said"), [(0.4, "executor alive"), (4.2, "executor 4s ago")])
+async def test_the_age_of_a_heartbeat_is_said_from_three_seconds_on(
+    revenue: FakeSession, clock: StillClock, age: float, said: str
+):
+    revenue.become(heartbeat_age_seconds=age)
+    async with shown(revenue, clock) as (app, _):
+        assert said in rows_of(app)[1]
+
+
+async def test_an_old_picture_has_a_dashed_frame_and_no_colours(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        assert "─" in rows_of(app)[2]
+        true_look = app.palette.style("human")
+        revenue.become(link=Link.STALE, trouble="far does not answer", picture_age_seconds=14.0, retry_in_seconds=3.0)
+        await settle(app, pilot)
+        assert "╌" in rows_of(app)[2]
+        assert "stale 00:14 · reconnecting in 3 s" in rows_of(app)[-1]
+        assert app.palette.style("human") != true_look
+        revenue.become(link=Link.LIVE, picture_age_seconds=0.0)
+        await settle(app, pilot)
+        assert app.palette.style("human") == true_look
+
+
+async def test_an_executor_that_has_gone_is_told_with_what_can_be_done(revenue: FakeSession, clock: StillClock):
+    revenue.become(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=START)
+    async with shown(revenue, clock) as (app, _):
+        assert "executor gone 03:06:40" in rows_of(app)[1]
+        assert "executor gone since 03:06:40 · 1 task was running · R to resume here" in rows_of(app)[-1]
+
+
+async def test_others_who_look_are_named_where_there_is_room(revenue: FakeSession, clock: StillClock):
+    revenue.become(others=("bob@ops-2",))
+    async with shown(revenue, clock, (120, 40)) as (app, _):
+        assert "with bob@ops-2" in rows_of(app)[1]
+    async with shown(revenue, clock, (80, 24)) as (app, _):
+        assert "6 Journal" in rows_of(app)[1]
+
+
+async def test_a_clock_that_differs_over_there_is_said_and_counted_with(revenue: FakeSession, clock: StillClock):
+    revenue.become(clock_offset_seconds=4.0)
+    async with shown(revenue, clock, (120, 40)) as (app, _):
+        assert "clock +4 s" in rows_of(app)[1]
+        assert "00:45" in rows_of(app)[0]
+
+
+async def test_a_countdown_that_has_passed_says_since_when_it_is_due(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        clock.now += 11 * S
+        app.tick(clock.now)
+        await settle(app, pilot)
+        assert "due 4 s ago" in text_of(app)
+
+
+@pytest.mark.parametrize("size", [(40, 15), (40, 10), (60, 20), (80, 24), (200, 60)])
+async def test_every_size_shows_the_run_and_the_keys(revenue: FakeSession, clock: StillClock, size: tuple[int, int]):
+    async with shown(revenue, clock, size) as (app, _):
+        rows = rows_of(app)
+        assert len(rows) == size[1]
+        assert max(map(len, rows)) <= size[0]
+        assert "revenue" in rows[0]
+        assert "? keys" in rows[-1]
+
+
+async def test_a_screen_that_is_too_small_says_what_it_needs(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock, (39, 9)) as (app, pilot):
+        assert text_of(app).strip() == "needs 40x10, has 39x9"
+        await pilot.resize_terminal(80, 24)
+        await settle(app, pilot)
+        assert "clean_refunds" in text_of(app)
+
+
+# --- Pictures that do not come --------------------------------------------------------------------------------------
+
+
+async def test_without_a_run_the_console_says_so_and_shows_the_first_that_comes(clock: StillClock):
+    session = FakeSession(None)
+    async with shown(session, clock) as (app, pilot):
+        assert "no run has been recorded yet" in text_of(app)
+        await press(app, pilot, "2", "3")
+        assert "there is no run to show yet" in rows_of(app)[-1]
+        session.fold = fold_of([("only", [])])
+        session.story = Story(session.fold)
+        await happen(app, pilot, session, session.story.tell("run", data={"what": "created"}))
+        await settle(app, pilot)
+        assert "only" in text_of(app)
+
+
+async def test_a_door_that_is_closed_for_good_says_why(clock: StillClock, revenue: FakeSession):
+    revenue.error = LinkError("the key of far is not known here", final=True)
+    async with shown(revenue, clock) as (app, _):
+        assert "the key of far is not known here" in text_of(app)
+
+
+async def test_a_new_picture_is_taken_when_events_no_longer_lead_to_it(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "n")
+        before = app.live.board
+        revenue.fold.tasks["notify"].state = revenue.fold.tasks["extract_orders"].state
+        revenue.break_off(SnapshotNeeded("the file was replaced"))
+        await settle(app, pilot)
+        assert app.live.board is not before
+        assert app.selected == "clean_refunds"
+        assert "✓ notify" in text_of(app)
+
+
+async def test_names_and_errors_of_tasks_reach_the_screen_as_text_only(clock: StillClock):
+    hostile = "a\x1b]0;pwned\x07\x1b[2J[bold]\u202e\x9bx"
+    fold = fold_of([(hostile, [])])
+    fold.run.dag_name = fold.run.run_id = hostile
+    session = FakeSession(fold, address=f"far:{hostile}")
+    story = session.story
+    async with shown(session, clock, (120, 40)) as (app, pilot):
+        await happen(app, pilot, session, story.start(hostile), story.fail(hostile, "DEAD_LETTER", error=hostile))
+        await press(app, pilot, "i")
+        text = text_of(app)
+        assert not set(text) & {"\x1b", "\x07", "\x9b", "\u202e"}
+        assert "[bold]" in text
