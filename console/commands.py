@@ -185,6 +185,7 @@ class Commands:
             self._say(str(error), Role.WARNING)
             return
         self._armed_until = time.monotonic() + ARMED_SECONDS
+        console.show_frames()
         self._say(f"armed: changes are allowed for {ARMED_SECONDS // 60} minutes", Role.WARNING)
 
     # --- Words ----------------------------------------------------------------------------------------------------

@@ -114,11 +114,14 @@ async def _console(hold: Hold, door: Callable[[], Awaitable[Session]], manner: _
     keymap, look = load_keys(), load_theme(chosen_name())
     way = Way(manner.state_path, manner.started_here, manner.run_options, manner.open_to_act)
     session = session or await door()
+    app = ConsoleApp(session, manner.run_id, hold=hold, keymap=keymap, look=look, way=way)
     try:
-        app = ConsoleApp(session, manner.run_id, hold=hold, keymap=keymap, look=look, way=way)
         code = await app.run_async()
     finally:
+        app.live.close()
         await session.close()
+        if app.acting_session is not None:
+            await app.acting_session.close()
     hold.release()
     return _say_goodbye(app, code, manner.target)
 

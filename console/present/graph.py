@@ -215,7 +215,7 @@ def _label(graph: Graph, name: str, size: int, scene: Scene, lit: Highlight) -> 
     selected = name == graph.selected
     name_role = Role.CURSOR if selected else Role.MARK if name in lit.marked else _name_role(name, state, lit)
     time_role = Role.DIM if state is TaskState.SUCCESS else LOOKS[state].role
-    line = [_sign(name, scene), Piece(" "), Piece(shown, name_role), Piece(f" {_time(name, scene)}", time_role)]
+    line = [_sign(name, scene), Piece(" "), Piece(shown, name_role), Piece(" "), Piece(_time(name, scene), time_role)]
     return fit(line, size, scene.glyphs.more)
 
 

@@ -19,6 +19,8 @@ OLD_SECONDS = 3.0  # an age worth looking at
 CLOCK_OFFSET_SECONDS = 2.0  # two clocks so far apart are worth knowing of
 STALE_SECONDS = 10.0  # the picture may be wrong: nothing is acted on
 _NAME_CELLS_MIN = 34  # which run, and where, before the less wanted facts
+_RUN_CELLS_MIN = 8
+_DOT_CELLS = 3
 _WIDE = 100
 _SLACK_FIRST_US = 600_000_000  # a deadline so near is more wanted than the ETA
 _NARROW = 56
@@ -112,20 +114,21 @@ def _slack(slack_us: int) -> Line:
 
 
 def _whereabouts(board: Board, address: str, size: int, glyphs: Glyphs) -> Line:
-    """Flow, run and place: where they do not fit, the run's name gives way first, in its middle."""
-    run, dot = board.fold.run, f" {glyphs.dot} "
-    place = (
-        one_line(address) if cells(address) + cells(run.run_id) + cells(run.dag_name) + 6 <= size else where(address)
-    )
-    texts = [one_line(run.dag_name), one_line(run.run_id), place]
-    for index, least in ((1, 6), (2, 8), (0, 6)):
-        over = sum(map(cells, texts)) + 2 * cells(dot) - size
-        if over > 0:
-            texts[index] = shorten_middle(texts[index], max(cells(texts[index]) - over, least), glyphs.more)
+    """Flow, run and place; where they do not fit, the run's name is cut in its middle, then the place is left out."""
+    flow, run_id = one_line(board.fold.run.dag_name), one_line(board.fold.run.run_id)
+    for rest in ([one_line(address)], [where(address)], []):
+        room = size - sum(cells(text) + _DOT_CELLS for text in (flow, *rest))
+        is_long = rest == [one_line(address)] and rest != [where(address)]
+        if room >= (cells(run_id) if is_long else min(cells(run_id), _RUN_CELLS_MIN)):
+            return _dotted([flow, shorten_middle(run_id, room, glyphs.more), *rest], glyphs)
+    return _dotted([flow], glyphs)
+
+
+def _dotted(texts: Sequence[str], glyphs: Glyphs) -> Line:
     line = [Piece(texts[0], Role.TITLE)]
     for text in texts[1:]:
-        line += [Piece(dot, Role.DIM), Piece(text, Role.DIM)]
-    return line if width(line) <= size else line[: 1 if size < 20 else 3]
+        line += [Piece(f" {glyphs.dot} ", Role.DIM), Piece(text, Role.DIM)]
+    return line
 
 
 def where(address: str) -> str:
@@ -135,14 +138,19 @@ def where(address: str) -> str:
     return f"{one_line(host)}:{name}" if address.startswith("ssh://") and slash and path else name
 
 
-def tabs_line(tabs: Sequence[Tab], right: Line, size: int) -> Line:
-    """The views and what stands beside them: words as long as there is room, then the key alone."""
+def tabs_line(tabs: Sequence[Tab], rights: Sequence[Line], size: int) -> Line:
+    """The views, and beside them the first of ``rights`` that lets them keep their words.
+
+    Where none does, the last of them and the keys alone.
+    """
     for spell in (_spelled, _spelled_if_active):
-        left = _tabs(tabs, spell)
-        if width(left) + width(right) + 2 <= size:
-            return [*fit(left, size - width(right) - 1), *right, Piece(" ")]
+        for right in rights:
+            left = _tabs(tabs, spell)
+            if width(left) + width(right) + 2 <= size:
+                return [*fit(left, size - width(right) - 1), *right, Piece(" ")]
+    left = _tabs(tabs, _spelled_if_active)
     room = size - width(left) - 2
-    return [*left, Piece("  "), *fit(right, room)] if room > 0 else left
+    return [*left, Piece("  "), *fit(rights[-1], room)] if room > 0 else left
 
 
 def _tabs(tabs: Sequence[Tab], spell: object) -> Line:
@@ -163,20 +171,24 @@ def _badge(tab: Tab) -> Line:
     return [Piece(" "), Piece(tab.badge, Role.HUMAN)] if tab.badge else []
 
 
-def health_line(board: Board | None, health: Health, armed_seconds: int, size: int) -> Line:
-    """How the executor and the picture are, who else is here, and whether a console opened to look may act."""
+def health_lines(board: Board | None, health: Health, armed_seconds: int, size: int) -> list[Line]:
+    """How the executor and the picture are, who else is here, and whether a console opened to look may act.
+
+    The same with less and less detail, for ``tabs_line``.
+    """
     executor = _executor(board, health)
     if size < _NARROW:
-        return [piece._replace(text=piece.text.removeprefix("executor ")) for piece in executor]
+        return [[piece._replace(text=piece.text.removeprefix("executor ")) for piece in executor]]
     parts: list[Line] = []
     if armed_seconds:
         parts.append([Piece(f"ARMED {_age(armed_seconds)}", Role.WARNING)])
     if abs(health.clock_offset) >= CLOCK_OFFSET_SECONDS:
         parts.append([Piece(f"clock {health.clock_offset:+.0f} s", Role.WARNING)])
-    if health.others:
-        more = f" +{len(health.others) - 1}" if len(health.others) > 1 else ""
-        parts.append([Piece(f"with {one_line(health.others[0])}{more}", Role.DIM)])
-    return join([*parts, executor])
+    parts.append(executor)
+    if not health.others:
+        return [join(parts)]
+    more = f" +{len(health.others) - 1}" if len(health.others) > 1 else ""
+    return [join([[Piece(f"with {one_line(health.others[0])}{more}", Role.DIM)], *parts]), join(parts)]
 
 
 def _executor(board: Board | None, health: Health) -> Line:

@@ -36,7 +36,7 @@ from textual.widget import Widget
 from ..actions import Place, footer_of
 from ..live import News
 from ..model.board import Board
-from ..present.header import Tab, gone_line, health_line, run_line, tabs_line
+from ..present.header import Tab, gone_line, health_lines, run_line, tabs_line
 from ..present.pieces import Line, Piece, Role, plain
 from ..present.text import one_line
 from ..terminal import SMALLEST_SIZE
@@ -76,7 +76,7 @@ class ConsoleScreen(Screen[None]):
     """See the module."""
 
     PLACE: ClassVar[Place]
-    AUTO_FOCUS = None
+    AUTO_FOCUS = ""  # each screen says where keys go
     DEFAULT_CSS = """
     ConsoleScreen { layout: vertical; overflow: hidden; }
     ConsoleScreen.-small > * { display: none; }
@@ -182,8 +182,8 @@ class ConsoleScreen(Screen[None]):
         else:
             top = [Piece(" "), Piece(one_line(console.address), Role.TITLE), Piece(f"  {console.waiting_for}")]
         self.header.show(top)
-        right = health_line(board, health, console.commands.armed_seconds, size)
-        self.header.show(tabs_line(self._tabs(), right, size), row=1)
+        rights = health_lines(board, health, console.commands.armed_seconds, size)
+        self.header.show(tabs_line(self._tabs(), rights, size), row=1)
         self._show_rules(health.stale)
         self._show_keys()
 

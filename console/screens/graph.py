@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from textual import events
 from textual.binding import BindingType
-from textual.containers import Horizontal
+from textual.containers import Horizontal, Vertical
 from textual.timer import Timer
 from textual.widget import Widget
 
@@ -16,13 +16,14 @@ from ..actions import Place
 from ..live import News
 from ..model.board import Board
 from ..model.filters import parse_filter
-from ..model.graph import Form, Graph, Zoom
-from ..model.strokes import LEFT, RIGHT, UP
+from ..model.graph import GRAPH_MAX, Form, Graph, Zoom
+from ..model.strokes import DOWN, LEFT, RIGHT, UP
 from ..present.detail import strip
 from ..present.graph import label_width
 from ..present.pieces import Line, Piece, Role
 from ..present.tasks import Scene
 from ..present.text import cells, one_line
+from ..widgets.bars import Rule
 from ..widgets.bindings import bindings_of
 from ..widgets.line import LineView
 from .base import ConsoleScreen, run_latest
@@ -33,6 +34,7 @@ BESIDE_COLUMNS = 118  # from this width on, the details stand beside the graph
 STRIP_ROWS = 4
 STRIP_SCREEN_ROWS = 20  # a screen lower than this has no room for the strip
 _SIDE_COLUMNS = (40, 80)
+_MAP_SPARE_ROWS = 4  # so that the map does not look squeezed in
 _READING_DELAY_SECONDS = 0.15  # the cursor may only be passing by
 
 _STEP_WORDS = {
@@ -51,13 +53,21 @@ class Divider(LineView):
     Divider { width: 1; }
     """
 
-    def __init__(self, sign: str) -> None:
+    def __init__(self, sign: str, tee: str) -> None:
         super().__init__()
         self._sign = sign
+        self._tee = tee
+        self._tee_row: int | None = None
+
+    def meet(self, row: int | None) -> None:
+        """A rule ends here, in this row; None: none does."""
+        if row != self._tee_row:
+            self._tee_row = row
+            self.refresh()
 
     def line(self, y: int) -> Line:
         """One sign a row."""
-        return [Piece(self._sign, Role.RULE)]
+        return [Piece(self._tee if y == self._tee_row else self._sign, Role.RULE)]
 
 
 class StripView(LineView):
@@ -95,12 +105,17 @@ class GraphScreen(ConsoleScreen):
     BINDINGS: ClassVar[list[BindingType]] = bindings_of(Place.GRAPH)
     DEFAULT_CSS = """
     GraphScreen > Horizontal { height: 1fr; }
+    GraphScreen #map { margin: 0 0 0 1; }
     """
 
     def __init__(self) -> None:
         super().__init__()
+        self.map_view = GraphView(self.scene, id="map")
+        self.map_view.can_focus = False
+        self.map_rule = Rule(self.console.glyphs.rule, id="map-rule")
         self.graph_view = GraphView(self.scene, id="graph")
-        self.divider = Divider(self.console.glyphs.divider)
+        glyphs = self.console.glyphs
+        self.divider = Divider(glyphs.divider, glyphs.lines[UP | DOWN | LEFT])
         self.detail = DetailView(self.scene, id="beside")
         self.strip_view = StripView(self)
         self._scene: Scene | None = None
@@ -112,7 +127,10 @@ class GraphScreen(ConsoleScreen):
     def content(self) -> Iterable[Widget]:
         """Graph, divider, details."""
         with Horizontal():
-            yield self.graph_view
+            with Vertical():
+                yield self.map_view
+                yield self.map_rule
+                yield self.graph_view
             yield self.divider
             yield self.detail
 
@@ -133,6 +151,20 @@ class GraphScreen(ConsoleScreen):
         self.detail.styles.width = max(min(width * 2 // 5, high), low)
         self.strip_view.display = not self.is_wide and height >= STRIP_SCREEN_ROWS
         super().on_resize(event)
+        self.call_after_refresh(self._show_map)
+
+    def _show_map(self) -> None:
+        """The drawing above the rows, where both fit as a whole."""
+        graph, drawn = self.graph, self.map_view.graph
+        if graph is None or drawn is None:
+            return
+        width = self.graph_view.region.width - 1
+        spare = self.graph_view.region.height + (self.map_view.region.height + 1 if self.map_view.display else 0)
+        fits = graph.zoom is Zoom.GRAPH and graph.form is Form.RAILS and len(graph.dag) <= GRAPH_MAX
+        fits = fits and drawn.drawing.width <= width and drawn.drawing.height + graph.height + _MAP_SPARE_ROWS <= spare
+        self.map_view.display = self.map_rule.display = fits
+        self.map_view.styles.height = drawn.drawing.height
+        self.divider.meet(drawn.drawing.height if fits else None)
 
     def rule_marks(self, upper: bool) -> dict[int, str]:
         """Where the divider meets the rules."""
@@ -173,8 +205,14 @@ class GraphScreen(ConsoleScreen):
             graph.zoom, graph.form = before.zoom, before.form
         if self.console.selected is not None:
             graph.select(self.console.selected)
+        drawn = Graph(board, label_width)
+        drawn.zoom, drawn.form = Zoom.GRAPH, Form.DRAWING
+        if graph.selected is not None:
+            drawn.select(graph.selected)
+        self.map_view.set_graph(drawn)
         self.graph_view.set_graph(graph)
         self._selection_changed(graph.selected)
+        self._show_map()
 
     def shown(self) -> None:
         """The selection of the other screens is taken over."""
@@ -193,6 +231,7 @@ class GraphScreen(ConsoleScreen):
         if graph is None:
             return
         self._renew_scene()
+        self.map_view.tasks_changed(delta.tasks)
         if graph.apply(delta):
             self.graph_view.step_changed()
         elif delta.problems or delta.run or delta.beside:
@@ -209,6 +248,7 @@ class GraphScreen(ConsoleScreen):
         if self.graph is not None:
             self._renew_scene()
             self.graph_view.tick()
+            self.map_view.tick()
             self._update_details()
 
     def _update_details(self) -> None:
@@ -232,7 +272,10 @@ class GraphScreen(ConsoleScreen):
         self._update_details()
 
     def on_graph_view_selected(self, message: GraphView.Selected) -> None:
-        """The cursor moved."""
+        """The cursor moved, here or on the map."""
+        if message.name is not None:
+            self.graph_view.select(message.name)
+            self.map_view.select(message.name)
         self._selection_changed(message.name)
 
     def on_graph_view_opened(self, message: GraphView.Opened) -> None:
@@ -297,6 +340,7 @@ class GraphScreen(ConsoleScreen):
             return
         self.graph_view.step_changed()
         self.graph_view.refresh()
+        self._show_map()
         self.console.say([Piece(_STEP_WORDS[graph.zoom, graph.form], Role.DIM)], 2)
 
     def action_follow(self) -> None:

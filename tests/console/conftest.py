@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from redrive.console.app import ConsoleApp
+from redrive.console.app import ConsoleApp, Way
 from redrive.console.hold import Hold
 from redrive.console.sessions.session import (
     Answer,
@@ -24,6 +25,7 @@ from redrive.console.terminal import Terminal
 from redrive.engine.core.events import Event, EventKind
 from redrive.engine.core.fold import RunFold
 from redrive.engine.errors import RedriveError, RefusedError
+from textual.pilot import Pilot
 
 from .model.runs import START, S, Story, fold_of
 
@@ -67,6 +69,7 @@ class FakeSession:
         self.closed = False
         self._told: list[Event] = []
         self._news = asyncio.Event()
+        self._broken: RedriveError | None = None
 
     # --- The test's side ------------------------------------------------------------------------------------------
 
@@ -74,6 +77,11 @@ class FakeSession:
         """Events that have happened."""
         for batch in batches:
             self._told += [batch] if isinstance(batch, Event) else list(batch)
+        self._news.set()
+
+    def break_off(self, error: RedriveError) -> None:
+        """The events end with this."""
+        self._broken = error
         self._news.set()
 
     def become(self, **status: Any) -> None:
@@ -103,6 +111,9 @@ class FakeSession:
         while True:
             await self._news.wait()
             self._news.clear()
+            broken, self._broken = self._broken, None
+            if broken is not None:
+                raise broken
             batch = [event for event in self._told if event.seq > given]
             given = batch[-1].seq if batch else given
             yield batch
@@ -140,8 +151,51 @@ def done(command: Command) -> Answer:
 
 
 def make_app(session: FakeSession, clock: StillClock, terminal: Terminal | None = None) -> ConsoleApp:
-    """The console on a session; nothing is taken of the terminal of whoever runs the tests."""
+    """The console on a session, not yet running; nothing is taken of the terminal of whoever runs the tests."""
     return ConsoleApp(session, clock=clock, hold=Hold(terminal or Terminal()))
+
+
+@asynccontextmanager
+async def shown(
+    session: FakeSession, clock: StillClock, size: tuple[int, int] = (80, 24), **way: Any
+) -> AsyncIterator[tuple[ConsoleApp, Pilot[Any]]]:
+    """The console on the screen, with its first picture; ``way`` are fields of ``app.Way``."""
+    app = ConsoleApp(session, clock=clock, hold=Hold(Terminal()), way=Way(**way))
+    async with app.run_test(size=size) as pilot:
+        await settle(app, pilot)
+        yield app, pilot
+
+
+async def settle(app: ConsoleApp, pilot: Pilot[Any]) -> None:
+    """Until what was sent has come, and what came has been painted."""
+    for _ in range(3):
+        await pilot.pause()
+        await app.workers.wait_for_complete()
+        app.live.bring_forward()
+    await pilot.pause()
+
+
+async def press(app: ConsoleApp, pilot: Pilot[Any], *keys: str) -> None:
+    """Keys, and what they lead to."""
+    for key in keys:
+        await pilot.press(key)
+        await settle(app, pilot)
+
+
+async def happen(app: ConsoleApp, pilot: Pilot[Any], session: FakeSession, *batches: Any) -> None:
+    """Events come, and are painted."""
+    session.tell(*batches)
+    await settle(app, pilot)
+
+
+def text_of(app: ConsoleApp) -> str:
+    """What the screen in front shows, without the blanks at the ends of rows."""
+    return "\n".join(row.text.rstrip() for row in app.screen._compositor.render_strips())
+
+
+def rows_of(app: ConsoleApp) -> list[str]:
+    """Its rows."""
+    return text_of(app).splitlines()
 
 
 @pytest.fixture(autouse=True)
@@ -196,23 +250,26 @@ def tell_revenue(story: Story) -> list[Event]:
     events += _failure(story, "clean_refunds", "RETRYING", zero, failures=1, next_retry_at=story.at + S)
     events += story.start("clean_orders", timeout_us=300 * S)
     events += story.start("partner_file")
-    events.append(story.move("partner_file", "SENSING", {"outcome": "not_ready"}, deferrals=3, next_retry_at=story.at + 63 * S))
+    events.append(
+        story.move("partner_file", "SENSING", {"outcome": "not_ready"}, deferrals=3, next_retry_at=story.at + 63 * S)
+    )
     story.after(1)
-    events += _again(story, "clean_refunds")
+    events += story.start("clean_refunds", timeout_us=300 * S)
     story.after(3)
     events += _failure(story, "clean_refunds", "DEAD_LETTER", zero, failures=2, dead_letter_kind="poison")
     events += _failure(
-        story, "extract_payments", "RETRYING", {"of": "ConnectTimeout", "duration_us": 16 * S}, failures=2,
-        next_retry_at=story.at + 32 * S, delay_us=9 * S, ceiling_us=16 * S,
+        story,
+        "extract_payments",
+        "RETRYING",
+        {"of": "ConnectTimeout", "duration_us": 16 * S},
+        failures=2,
+        next_retry_at=story.at + 32 * S,
+        delay_us=9 * S,
+        ceiling_us=16 * S,
     )
     progress = {"progress_done": 41, "progress_total": 100}
     events.append(story.after(25).tell(EventKind.TASK_CHANGED, "clean_orders", data={"set": progress}))
     return events
-
-
-def _again(story: Story, name: str) -> list[Event]:
-    ready = story.start(name, timeout_us=300 * S)
-    return ready
 
 
 def _failure(story: Story, name: str, state: str, what: dict[str, Any], **columns: Any) -> list[Event]:
