@@ -24,6 +24,7 @@ from textual.message import Message
 from textual.screen import Screen
 
 from .cells import Typesetter
+from .clipboard import copy_sequence
 from .hold import ALTERNATE_SCREEN, MODES, MOUSE_OFF, MOUSE_ON, Hold, let_go, open_screen
 from .output import ASK_POSITION, TerminalOutput
 from .pacing import Pacing
@@ -364,6 +365,11 @@ class ConsoleTerminal(App[Any]):
         """Ctrl-L: draw everything again, whatever the terminal shows."""
         if isinstance(self._driver, ConsoleDriver):
             self._driver.redraw()
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """Have the terminal copy ``clipboard.copied_part(text)``."""
+        if self._driver is not None:
+            self._driver.write(copy_sequence(text, os.environ))
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
         driver = self._driver

@@ -1,6 +1,7 @@
 """A small console for the tests of the terminal: rows, countdowns, acts, dialogs. Writes down what it did.
 
-    python demo_app.py FOLDER [--rows N] [--tick SECONDS] [--per-tick N] [--full] [--hostile JSON-LIST] [--crash]
+    python demo_app.py FOLDER [--rows N] [--tick SECONDS] [--per-tick N] [--full] [--events N] [--hostile JSON-LIST]
+        [--crash] [--splash-only SECONDS]
 
 ``FOLDER/acts`` gets a line for every act that changed something; SIGUSR1 writes ``FOLDER/stats``: the longest time that
 the event loop did not turn (and begins anew), paints, frames, bytes.
@@ -12,7 +13,9 @@ import argparse
 import asyncio
 import json
 import os
+import random
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -31,6 +34,7 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--tick", type=float, default=0.0)
     parser.add_argument("--per-tick", type=int, default=5)
     parser.add_argument("--full", action="store_true", help="repaint everything at every tick")
+    parser.add_argument("--events", type=int, default=0, help="changes a second of rows anywhere, painted at ticks")
     parser.add_argument("--hostile", type=Path)
     parser.add_argument("--crash", action="store_true")
     parser.add_argument("--splash-only", type=float, default=0.0)
@@ -98,6 +102,8 @@ def build(hold: Hold, options: argparse.Namespace):
             self.skipped = 0
             self.longest_gap = 0.0
             self.hostile: list[str] = json.loads(options.hostile.read_text()) if options.hostile else []
+            self.changes = [0] * options.rows
+            self.dirty: set[int] = set()
             self.table: VirtualTable[int] = VirtualTable(self.row, mark_sign="▪")
             self.header = Bar(2)
             self.foot = Foot()
@@ -122,9 +128,11 @@ def build(hold: Hold, options: argparse.Namespace):
                 self.set_timer(0.3, lambda: 1 / 0)
             if options.tick:
                 self.set_interval(options.tick, self.tick)
+            if options.events:
+                self.run_worker(self.change_rows())
 
         def row(self, key: int, width: int) -> Line:
-            sign, role = signs[key % len(signs)]
+            sign, role = signs[(key + self.changes[key]) % len(signs)]
             seconds = max(3600 - self.ticks, 0) if key < options.per_tick else 7
             hostile = key % 2 == 0 and key // 2 < len(self.hostile)
             name = pad(sanitize(self.hostile[key // 2]) if hostile else f"task_{key:05}", 28)
@@ -150,11 +158,25 @@ def build(hold: Hold, options: argparse.Namespace):
                 self.table.refresh()
                 self.header.show([Piece(" 1 Runs  2 Graph")], [Piece(f"tick {self.ticks} ")], row=1)
             else:
-                self.table.rows_changed(range(options.per_tick))
+                self.table.rows_changed(self.dirty.union(range(options.per_tick)))
+                self.dirty.clear()
 
         def frame_shown(self) -> None:
             if options.tick:
                 self.paint()
+
+        async def change_rows(self) -> None:
+            """As a feed of events would: the model changes at its own pace, and only remembers what changed."""
+            dice = random.Random(1)
+            owed = 0.0
+            while True:
+                await asyncio.sleep(0.01)
+                owed += options.events / 100
+                for _ in range(int(owed)):
+                    key = dice.randrange(options.rows)
+                    self.changes[key] += 1
+                    self.dirty.add(key)
+                owed -= int(owed)
 
         async def watch_loop(self) -> None:
             before = time.monotonic()
@@ -198,6 +220,13 @@ def build(hold: Hold, options: argparse.Namespace):
 
         async def action_quit(self) -> None:
             self.exit(0)
+
+        def action_output(self) -> None:
+            with self.suspend():
+                subprocess.run(["sh", "-c", "echo this is the pager; read line"])
+
+        def action_copy(self) -> None:
+            self.copy_to_clipboard("task_00000")
 
         def action_redraw(self) -> None:
             self.redraw()

@@ -70,6 +70,22 @@ def test_a_suspended_console_gives_the_terminal_back_and_draws_everything_when_i
     assert app.terminal.is_given_back()
 
 
+def test_a_pager_gets_the_terminal_as_it_was_and_the_picture_comes_back(demo) -> None:
+    app = demo()
+    before = app.terminal.text
+    app.terminal.send("o")
+    app.terminal.until("this is the pager")
+    assert app.terminal.is_given_back()
+    app.terminal.screen.reset()
+    app.terminal.send("\r")
+    app.terminal.until(lambda: app.terminal.text == before)
+    app.terminal.send("j")
+    app.terminal.until(lambda: app.terminal.screen.buffer[4][5].reverse)
+    app.terminal.signal(signal.SIGTERM)
+    assert app.terminal.wait() == 143
+    assert app.terminal.is_given_back()
+
+
 def test_a_console_that_was_stopped_from_outside_draws_everything_again(demo) -> None:
     app = demo()
     before = app.terminal.text

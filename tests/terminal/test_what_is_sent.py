@@ -123,3 +123,18 @@ def test_a_terminal_that_answers_nothing_is_no_trouble(demo) -> None:
     app.terminal.send("q")
     assert app.terminal.wait() == 0
     assert app.terminal.is_given_back()
+
+
+def test_what_is_copied_goes_to_the_terminal_between_two_frames(demo) -> None:
+    app = demo()
+    app.terminal.send("y")
+    app.terminal.until_quiet()
+    assert b"\x1b]52;c;dGFza18wMDAwMA==\x07" in app.terminal.raw
+
+
+def test_a_terminal_that_draws_our_signs_too_wide_gets_ascii(demo) -> None:
+    app = demo(ready="", answers=False)
+    app.terminal.until(lambda: b"\x1b[6n" in app.terminal.raw)
+    app.terminal.send(b"\x1b[1;10R")
+    app.terminal.until("> task_00001")
+    assert "●" not in app.terminal.text
