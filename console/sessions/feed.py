@@ -27,9 +27,10 @@ class Feed:
         self._news = asyncio.Event()
 
     def begin(self, head: int) -> None:
-        """The other side has begun to send; there are events up to ``head``."""
-        self._head = head
-        self.tick()
+        """The other side has begun to send; there are events up to ``head``. Fewer than we have: it will say why."""
+        if head >= self.received:
+            self._head = head
+            self.tick()
 
     def put(self, batch: Batch) -> None:
         """Add what came. What was received before (after a resumed connection) is dropped."""

@@ -7,14 +7,16 @@ import os
 import sqlite3
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import asdict
 from typing import Any, TypeVar, cast
 
 from ...engine import client
 from ...engine.core.events import Event
 from ...engine.core.fold import RunFold
-from ...engine.errors import RefusedError, StateFileError
+from ...engine.errors import LinkError, RefusedError, SnapshotNeeded, StateFileError
 from ...engine.store import database, lists, lock, logs, preview, runs, tail
+from ...engine.store.reader import head_of
 from .people import me, others
 from .session import Answer, AttemptText, Command, Link, LogChunk, RunSummary, SessionStatus
 
@@ -31,19 +33,20 @@ class FileSession:
         self._path = path
         self._actor = actor
         self._told_read_only = "opened read-only" if read_only else None
-        self._attendance = None if read_only else client.Attendance(path, actor)
+        self._attendance = client.Attendance(path, actor)
+        self._attending: asyncio.Task[None] | None = None
         self._watched: int | None = None
+        self._uuid: str | None = None  # of the file as it was read last
         self._alive = False
         self._looked_at = 0.0
-        self._gone_at: int | None = None
         self._closed = False
 
     @classmethod
     async def open(cls, path: str, *, actor: str | None = None, read_only: bool = False) -> FileSession:
         """Look whether the file can be read. Raises StateFileError or one of its kinds."""
         session = cls(os.path.abspath(path), actor or me(), read_only)
-        await session._read(runs.latest_run_id)
-        session._attend()
+        session._uuid = await session._read(database.file_uuid)
+        session._attending = asyncio.create_task(session._attend())
         return session
 
     @property
@@ -57,22 +60,22 @@ class FileSession:
         self._look()
         seen_at = client.heartbeat_at(self._path)
         age_seconds = None if seen_at is None else max(0.0, time.time() - seen_at / 1e6)
-        present = self._attendance.names if self._attendance is not None else ()
         return SessionStatus(
             link=Link.CLOSED if self._closed else Link.LIVE,
+            trouble=None if os.path.exists(self._path) else f"there is no state file {self._path}",
             executor_alive=self._alive,
             heartbeat_age_seconds=age_seconds if self._alive else None,
             executor_gone_at=None if self._alive else seen_at,
             read_only=self._told_read_only or client.why_read_only(self._path),
-            others=others(present, self._actor),
+            others=others(self._attendance.names, self._actor),
         )
 
     async def close(self) -> None:
         """Leave. The run goes on."""
         self._closed = True
-        if self._attendance is not None:
-            self._unwatch()
-            self._attendance.leave()
+        if self._attending is not None:
+            self._attending.cancel()
+            await asyncio.wait({self._attending})
 
     # --- What people ask -------------------------------------------------------------------------------------------
 
@@ -84,25 +87,47 @@ class FileSession:
     async def snapshot(self, run_id: str | None = None, patience_seconds: float | None = None) -> RunFold:
         """A run, by default the latest, as of ``fold.seq``."""
 
-        def load(connection: sqlite3.Connection) -> RunFold:
+        def load(connection: sqlite3.Connection) -> tuple[str, RunFold]:
             wanted = run_id if run_id is not None else runs.latest_run_id(connection)
             if wanted is None:
                 raise RefusedError(f"no run has been recorded in {self._path} yet")
-            return runs.load_fold(connection, wanted)
+            return database.file_uuid(connection), runs.load_fold(connection, wanted)
 
-        return await self._read(load)
+        self._uuid, fold = await self._read(load)
+        return fold
 
     async def events(self, since: int) -> AsyncIterator[Sequence[Event]]:
         """Batches of what came after ``since``; an empty one each second. See ``Session``."""
+        seq = since
+        while True:
+            try:
+                head = await self._head_of_the_same_file()
+                async with aclosing(self._follow(seq)) as batches:
+                    async for batch in batches:
+                        seq = batch[-1].seq if batch else seq
+                        if batch or seq >= head:
+                            yield batch
+            except StateFileError:
+                # ``status`` says what is wrong. The file may come back, and may be another one then.
+                await asyncio.sleep(BEAT_SECONDS)
+
+    async def _head_of_the_same_file(self) -> int:
+        """The latest event. Raises SnapshotNeeded where another file is in the place of the one that was read."""
+        uuid, head = await self._read(lambda connection: (database.file_uuid(connection), head_of(connection)))
+        if uuid != self._uuid:
+            raise SnapshotNeeded(f"another state file is in the place of {self._path}")
+        return head
+
+    async def _follow(self, since: int) -> AsyncGenerator[Sequence[Event], None]:
+        """What ``tail`` tells, and an empty batch where it tells nothing for BEAT_SECONDS."""
         batches = tail.follow(self._path, since)
         pending: asyncio.Task[list[Event]] | None = None
         try:
             while True:
                 pending = pending or asyncio.ensure_future(_next(batches))
                 done, _ = await asyncio.wait({pending}, timeout=BEAT_SECONDS)
-                self._attend()
                 if not done:
-                    yield []
+                    yield ()
                     continue
                 batch, pending = pending.result(), None
                 yield batch
@@ -144,6 +169,8 @@ class FileSession:
             finally:
                 connection.close()
 
+        if self._closed:
+            raise LinkError("this door was closed", final=True)
         return await asyncio.to_thread(read)
 
     # --- Who else is there -----------------------------------------------------------------------------------------
@@ -155,15 +182,18 @@ class FileSession:
         self._looked_at = now
         self._alive = lock.probe(self._path) is not None
 
-    def _attend(self) -> None:
+    async def _attend(self) -> None:
         """Be seen by the others who are attached, and see them."""
-        if self._attendance is None or self._closed:
-            return
-        self._attendance.greet()
-        self._watch()
+        try:
+            while True:
+                self._attendance.greet()
+                self._watch()
+                await asyncio.sleep(BEAT_SECONDS)
+        finally:
+            self._unwatch()
+            self._attendance.leave()
 
     def _watch(self) -> None:
-        assert self._attendance is not None
         descriptor = self._attendance.descriptor
         if descriptor != self._watched:
             self._unwatch()
@@ -172,7 +202,6 @@ class FileSession:
             self._watched = descriptor
 
     def _hear(self) -> None:
-        assert self._attendance is not None
         descriptor = self._attendance.descriptor
         if descriptor is not None:
             asyncio.get_running_loop().remove_reader(descriptor)

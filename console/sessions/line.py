@@ -82,6 +82,8 @@ class Line:
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.wait({self._keeping})
+        if self._pipe is not None:
+            await self._pipe.close()
         self._finish(LinkError("this door was closed", final=True))
 
     async def ask(self, ask: str, *, teach: bool = False, **fields: Any) -> Any:
@@ -135,9 +137,6 @@ class Line:
                 pipe = await self._reconnect()
         except RedriveError as error:
             self._finish(error)
-        finally:
-            if self._pipe is not None:
-                await self._pipe.close()
 
     async def _watch(self, pipe: Pipe) -> LinkError:
         """Until it has ended. Silence is shown by ``link``, and ended when it lasts."""

@@ -34,6 +34,7 @@ LOOKING = (
     "store/places",
     "store/reader",
     "store/snapshot",
+    "store/traces",
 )
 #: What acts, and reads texts: goes over when the first act or text is wanted.
 ACTING = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ...engine.core.events import Event
@@ -19,13 +19,36 @@ from . import picture
 from .address import SshAddress, parse
 from .feed import Feed
 from .line import Line
+from .parcel import boot_command
 from .people import me, others
-from .pipe import Message
+from .pipe import Message, Pipe
 from .session import Answer, AttemptText, Command, Link, LogChunk, RunSummary, SessionStatus
 from .ssh_options import SshOptions
 
 WINDOW_TASKS = 500  # of history, at first; more as the line allows
 WINDOW_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A state file that a host has in its default place. ``trouble``: why it cannot be read."""
+
+    address: str
+    written_at: int  # microseconds UTC, their clock
+    dag_name: str | None = None  # of the latest run
+    run_id: str | None = None
+    state: str | None = None
+    trouble: str | None = None
+
+
+async def offers(target: str, *, python: str | None = None, ssh_options: Sequence[str] = ()) -> list[Offer]:
+    """What ``ssh://host`` alone may mean, the file written last first. Raises AddressError, LinkError."""
+    address = parse(target)
+    options = SshOptions(python or "python3", tuple(ssh_options))
+    pipe = Pipe(address.destination, options.python, lambda message: None)
+    hello = await pipe.open(options.argv(address, boot_command(options.python)), {"list": True})
+    await pipe.close()
+    return [Offer(str(replace(address, path=found.pop("path"))), **found) for found in hello["files"]]
 
 
 class SshSession:
@@ -64,7 +87,7 @@ class SshSession:
     @property
     def address(self) -> str:
         """Host and file, as found over there."""
-        return str(SshAddress(self._given.host, self._path, self._given.user, self._given.port))
+        return str(replace(self._given, path=self._path))
 
     @property
     def status(self) -> SessionStatus:

@@ -5,40 +5,23 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 Holds no transaction between calls, so the writer's log can always be reset.
 """
 
-import os
 import sqlite3
-import time
 from functools import partial
-from typing import Any, List, NamedTuple, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
 from ..errors import SnapshotNeeded
 from .ladder import look
-
-LOOK_AGAIN_SECONDS = 2.0  # at most so often is a live file opened anew, to see that it is the same one
+from .traces import Watch
 
 EVENT_COLUMNS = "seq, at, kind, run_id, task, old, new, attempt, generation, actor, reason, command_id, data"
 
 _forgiving_text = partial(str, encoding="utf-8", errors="replace")  # a byte of damage must not hide the rest
 
 
-class _Traces(NamedTuple):
-    """What the file system says about the file and what SQLite keeps beside it; ``stat`` only, see ``ladder.look``."""
-
-    file: Tuple[int, ...]
-    log: Tuple[int, ...]  # -wal; () where there is none
-    shared: Tuple[int, ...]  # -shm: somebody has the file open, or crashed
-
-
-def _traces(path: str) -> _Traces:
-    return _Traces(_trace(path), _trace(path + "-wal"), _trace(path + "-shm"))
-
-
-def _trace(path: str) -> Tuple[int, ...]:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return ()
-    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+def head_of(connection: sqlite3.Connection) -> int:
+    """The number of the latest event ever told, also of one that was pruned since."""
+    row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'event'").fetchone()
+    return int(row[0]) if row else 0
 
 
 class Reader(object):
@@ -49,15 +32,13 @@ class Reader(object):
         self.uuid = ""
         self._connection: Optional[sqlite3.Connection] = None
         self._still = False
-        self._traces = _Traces((), (), ())
+        self._watch = Watch(path)
         self._data_version = -1
-        self._looked_at = 0.0
 
     def open(self) -> None:
         """Open, or open again. Raises StateFileError or one of its kinds."""
         self.close()
-        self._traces = _traces(self.path)  # before the look, so that what changes meanwhile is looked at again
-        self._looked_at = time.monotonic()
+        self._watch = Watch(self.path)
         self._data_version = -1
         self._connection, self._still = look(self.path)
         self._connection.text_factory = _forgiving_text
@@ -83,7 +64,7 @@ class Reader(object):
 
         Raises SnapshotNeeded when another file is in its place, StateFileError when none is.
         """
-        if self._connection is None or self._is_another_look_due(_traces(self.path)):
+        if self._connection is None or self._watch.is_another_look_due(self._still):
             uuid = self.uuid
             self.open()
             if uuid and self.uuid != uuid:
@@ -94,21 +75,9 @@ class Reader(object):
         due, self._data_version = version != self._data_version, version
         return due
 
-    def _is_another_look_due(self, traces: _Traces) -> bool:
-        old = self._traces
-        if traces.file[:2] != old.file[:2]:
-            return True
-        if self._still and not old.shared:
-            return traces != old  # at rest until now: any writer leaves a trace
-        if self._still or traces.file != old.file:
-            # Live but closed to us; or a checkpoint of its executor, unless somebody wrote over it in place.
-            return time.monotonic() - self._looked_at > LOOK_AGAIN_SECONDS
-        return False
-
     def head(self) -> int:
         """The number of the latest event ever told."""
-        row = self.connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'event'").fetchone()
-        return int(row[0]) if row else 0
+        return head_of(self.connection)
 
     def events(self, since: int, limit: int) -> List[Tuple[Any, ...]]:
         """Rows of what came after ``since``, in order; ``data`` as the text that it is.

@@ -10,9 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 
 import aiosqlite
 
@@ -21,14 +19,14 @@ from ..errors import SnapshotNeeded
 from . import ladder
 from .database import translate
 from .runs import event_of, events_query
+from .traces import Watch
 
 POLL_SECONDS = 0.05
 BATCH_EVENTS = 500
-LOOK_AGAIN_SECONDS = 2.0  # at most so often is a live file opened anew, to see that it is the same one
 
 _WHOLE = "SELECT (SELECT value FROM meta WHERE key = 'uuid'), (SELECT seq FROM sqlite_sequence WHERE name = 'event')"
 
-Trace = tuple[int, ...]  # what ``stat`` says of a file; empty where there is none
+_ENDS = "SELECT (SELECT min(seq) FROM event), (SELECT seq FROM sqlite_sequence WHERE name = 'event')"
 
 
 async def follow(
@@ -55,15 +53,6 @@ async def follow(
         await view.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _Traces:
-    """The file and what SQLite keeps beside it, from outside."""
-
-    file: Trace
-    log: Trace
-    shared: Trace  # somebody has the file open, or crashed
-
-
 class _View:
     """One way of looking at the file, replaced by another when the file says so."""
 
@@ -72,8 +61,7 @@ class _View:
         self._database: aiosqlite.Connection | None = None
         self._still = False  # shows one moment: the file is at rest, or a copy is read
         self._uuid: str | None = None
-        self._traces = _Traces((), (), ())
-        self._looked_at = 0.0
+        self._watch = Watch(path)
         self._version: int | None = None
 
     async def close(self) -> None:
@@ -84,7 +72,7 @@ class _View:
     async def has_changed(self, since: int) -> bool:
         """True if something may have been committed since the last call."""
         database = self._database
-        if database is None or self._is_another_look_due(_traces(self.path)):
+        if database is None or self._watch.is_another_look_due(self._still):
             database = await self._look(since)
         if self._still:
             version = 0
@@ -96,23 +84,22 @@ class _View:
     async def events(self, since: int, run_id: str | None) -> list[Event]:
         assert self._database is not None
         sql, values = events_query(since, run_id, BATCH_EVENTS)
-        return [event_of(tuple(row)) for row in await self._database.execute_fetchall(sql, values)]
+        found = [event_of(tuple(row)) for row in await self._database.execute_fetchall(sql, values)]
+        if since and not (found and found[0].seq == since + 1):
+            await self._demand_kept(since)
+        return found
 
-    def _is_another_look_due(self, traces: _Traces) -> bool:
-        old = self._traces
-        if traces.file[:2] != old.file[:2]:
-            return True
-        if self._still and not old.shared:
-            return traces != old  # at rest until now: any writer leaves a trace
-        if self._still or traces.file != old.file:
-            # Live but closed to us; or a checkpoint of its executor, unless somebody wrote over it in place.
-            return time.monotonic() - self._looked_at > LOOK_AGAIN_SECONDS
-        return False
+    async def _demand_kept(self, since: int) -> None:
+        """Raises SnapshotNeeded where what followed ``since`` was pruned: the events would seem whole and are not."""
+        assert self._database is not None
+        ((oldest, head),) = await self._database.execute_fetchall(_ENDS)
+        if (head or 0) > since and (oldest is None or oldest > since + 1):
+            raise SnapshotNeeded(f"older events were removed from {self.path} meanwhile")
 
     async def _look(self, since: int) -> aiosqlite.Connection:
         """Open the file, or open it again, and hold it against what was followed."""
         await self.close()
-        self._traces, self._looked_at = _traces(self.path), time.monotonic()
+        self._watch = Watch(self.path)
         self._version = None
         # Not by aiosqlite itself: its thread outlives a refusal.
         look = await asyncio.to_thread(ladder.look, self.path)
@@ -127,15 +114,3 @@ class _View:
             raise SnapshotNeeded(f"{self.path} holds less than was read from it before")
         self._uuid = uuid
         return database
-
-
-def _traces(path: str) -> _Traces:
-    return _Traces(_trace(path), _trace(path + "-wal"), _trace(path + "-shm"))
-
-
-def _trace(path: str) -> Trace:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return ()
-    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)

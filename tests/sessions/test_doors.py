@@ -1,0 +1,421 @@
+"""What every door to a state file promises."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+from redrive.console.sessions.session import Command, Link
+from redrive.engine.core.events import Event
+from redrive.engine.core.states import TaskState
+from redrive.engine.errors import (
+    CorruptFileError,
+    ForeignFileError,
+    NewerFileError,
+    RedriveError,
+    RefusedError,
+    SnapshotNeeded,
+    StateFileError,
+)
+from redrive.engine.store import database, runs
+
+
+async def take(events: AsyncIterator[Sequence[Event]], until: int) -> list[Event]:
+    """What comes, up to and with the event ``until``."""
+    taken: list[Event] = []
+    async with asyncio.timeout(30):
+        while not taken or taken[-1].seq < until:
+            taken += await anext(events)
+    return taken
+
+
+async def seen(session: Any, what: Any) -> Any:
+    """Wait until the status is so; looked at by the clock, as a screen does."""
+    async with asyncio.timeout(30):
+        while not what(session.status):  # noqa: ASYNC110 (a status that ages has no event to wait for)
+            await asyncio.sleep(0.02)
+    return session.status
+
+
+def command(act: str, *targets: tuple[str, str, int], id: str = "c1", **more: Any) -> Command:
+    return Command(id, act, more.pop("run_id", "night-1"), targets, "ana@desk", "because", more)
+
+
+def without_tokens(fold: Any) -> Any:
+    """Tokens of claims stay where they are."""
+    for task in fold.tasks.values():
+        task.claim_token = None
+    return fold
+
+
+async def test_a_snapshot_is_what_the_file_holds(door: Any, night: Any) -> None:
+    session = await door(night.path)
+    fold = await session.snapshot()
+    assert without_tokens(fold) == without_tokens(runs.load_fold(night.connection, "night-1"))
+    assert fold.seq == night.head()
+    assert fold.tasks["task_00000"].attempts[1].duration_us == 1234
+    assert fold.children["task_00000"] == ("task_00001", "task_00002")
+    assert fold.tasks["task_00003"].spec.timeout == 30.0
+
+
+async def test_a_snapshot_of_many_tasks_is_whole(door: Any, make_night: Any) -> None:
+    night = make_night("many.db", tasks=1500)
+    for number in range(700):
+        night.finish(f"task_{number:05}")
+    fold = await (await door(night.path)).snapshot("night-1")
+    assert without_tokens(fold) == without_tokens(runs.load_fold(night.connection, "night-1"))
+
+
+async def test_a_run_that_is_not_there_is_named(door: Any, night: Any) -> None:
+    with pytest.raises(RefusedError, match="no-such"):
+        await (await door(night.path)).snapshot("no-such")
+
+
+async def test_the_latest_run_comes_first(door: Any, night: Any) -> None:
+    night.write(
+        lambda journal: runs.create_run(
+            journal,
+            run_id="night-2",
+            flow=runs.FlowSpec("nightly", ()),
+            max_parallel=1,
+            params={},
+            at=journal.at,
+            deadline_at=None,
+        )
+    )
+    session = await door(night.path)
+    latest, earlier = await session.runs()
+    assert (latest.run.run_id, earlier.run.run_id) == ("night-2", "night-1")
+    assert earlier.counts == {"SUCCESS": 1, "RUNNING": 1, "DEAD_LETTER": 1, "PENDING": 3}
+    assert earlier.dead_letters == 1
+    assert (await session.snapshot()).run.run_id == "night-2"
+
+
+async def test_events_come_in_order_and_none_twice(door: Any, night: Any) -> None:
+    session = await door(night.path)
+    events = session.events(0)
+    first = await take(events, night.head())
+    night.tell(300)
+    rest = await take(events, night.head())
+    assert [event.seq for event in first + rest] == list(range(1, night.head() + 1))
+    assert first == runs.events_since(night.connection, 0, limit=len(first))
+
+
+async def test_events_begin_after_the_one_named(door: Any, night: Any) -> None:
+    since = night.head()
+    night.tell(3)
+    session = await door(night.path)
+    assert [event.seq for event in await take(session.events(since), since + 3)] == [since + 1, since + 2, since + 3]
+
+
+async def test_folding_the_events_over_a_snapshot_gives_the_next_snapshot(door: Any, night: Any) -> None:
+    session = await door(night.path)
+    fold = await session.snapshot()
+    assert (await session.send(command("skip", ("task_00002", "DEAD_LETTER", 0)))).ok
+    night.finish("task_00005")
+    for event in await take(session.events(fold.seq), night.head()):
+        fold.apply(event)
+    assert fold.tasks["task_00002"].state is TaskState.SKIPPED
+    assert fold.tasks["task_00005"].attempts[1].outcome == "success"
+    assert without_tokens(fold) == without_tokens(await session.snapshot())
+
+
+async def test_an_empty_batch_says_that_all_was_given(door: Any, night: Any) -> None:
+    night.tell(2000)
+    session = await door(night.path)
+    last = 0
+    async with asyncio.timeout(30):
+        async for batch in session.events(0):
+            if not batch:
+                break
+            last = batch[-1].seq
+    assert last == night.head()
+
+
+async def test_an_event_is_seen_soon_after_its_commit(door: Any, night: Any) -> None:
+    session = await door(night.path)
+    events = session.events(night.head())
+    delays = []
+    for _ in range(20):
+        night.tell()
+        (event,) = await take(events, night.head())
+        delays.append(time.time() - event.at / 1e6)
+        await asyncio.sleep(0.03)
+    assert sorted(delays)[10] < 0.5
+
+
+# --- Acts ----------------------------------------------------------------------------------------------------------
+
+
+async def test_an_act_changes_the_file_when_no_executor_lives(door: Any, night: Any) -> None:
+    night.close()
+    session = await door(night.path)
+    answer = await session.send(command("requeue", ("task_00002", "DEAD_LETTER", 0)))
+    assert answer.ok and answer.results[0][:2] == ("task_00002", "done")
+    fold = await session.snapshot()
+    assert (fold.tasks["task_00002"].state, fold.tasks["task_00002"].generation) == (TaskState.PENDING, 1)
+
+
+async def test_an_act_that_comes_twice_is_done_once(door: Any, night: Any) -> None:
+    session = await door(night.path)
+    act = command("requeue", ("task_00002", "DEAD_LETTER", 0))
+    first, second = await session.send(act), await session.send(act)
+    assert first == second
+    assert (await session.snapshot()).tasks["task_00002"].generation == 1
+
+
+async def test_of_two_operators_the_second_is_told_who_came_first(door: Any, night: Any) -> None:
+    session = await door(night.path)
+    await session.send(command("requeue", ("task_00002", "DEAD_LETTER", 0), id="first"))
+    answer = await session.send(command("skip", ("task_00002", "DEAD_LETTER", 0), id="second"))
+    assert not answer.ok
+    assert answer.results[0][1] == "refused" and "ana@desk" in answer.results[0][2]
+
+
+async def test_an_act_reaches_the_living_executor(door: Any, night: Any, executor: Any) -> None:
+    session = await door(night.path)
+    answer = await session.send(command("pause"))
+    assert answer.ok
+    (event,) = [
+        event
+        for event in await take(session.events(0), night.head())
+        if event.command_id and event.new is None and event.kind == "run"
+    ]
+    assert event.actor == "ana@desk"
+
+
+async def test_a_door_opened_to_look_only_refuses_acts(door: Any, night: Any) -> None:
+    session = await door(night.path, read_only=True)
+    with pytest.raises(RedriveError, match="read-only"):
+        await session.send(command("pause"))
+
+
+async def test_a_hostile_name_is_only_a_name(door: Any, night: Any) -> None:
+    session = await door(night.path)
+    answer = await session.send(command("skip", ("x'; DROP TABLE task; --", "PENDING", 0)))
+    assert not answer.ok
+    assert len((await session.snapshot()).tasks) == 6
+
+
+# --- Who is there --------------------------------------------------------------------------------------------------
+
+
+async def test_those_who_are_attached_see_each_other(door: Any, night: Any, executor: Any) -> None:
+    ana = await door(night.path, actor="ana@desk")
+    ben = await door(night.path, actor="ben@sofa")
+    assert (await seen(ana, lambda status: status.others)).others == ("ben@sofa",)
+    assert (await seen(ben, lambda status: status.others)).others == ("ana@desk",)
+    await ben.close()
+    await seen(ana, lambda status: not status.others)
+
+
+async def test_the_life_and_death_of_the_executor_is_seen(door: Any, night: Any, executor: Any) -> None:
+    session = await door(night.path)
+    status = await seen(session, lambda status: status.executor_alive)
+    assert status.heartbeat_age_seconds is not None and status.heartbeat_age_seconds < 60
+    executor.die()
+    status = await seen(session, lambda status: not status.executor_alive)
+    assert abs(status.executor_gone_at / 1e6 - time.time()) < 60
+
+
+# --- On demand -----------------------------------------------------------------------------------------------------
+
+
+async def test_output_is_read_a_window_at_a_time(door: Any, make_night: Any) -> None:
+    night = make_night()
+    night.finish("task_00000", text="".join(f"line {number}\n" for number in range(20_000)))
+    session = await door(night.path)
+    first = await session.log("night-1", "task_00000", 1, limit=2)
+    rest = await session.log("night-1", "task_00000", 1, after=first[-1].id)
+    (last,) = await session.log("night-1", "task_00000", 1, after=-1, limit=1)
+    assert first[0].text.startswith("line 0\n")
+    assert last == rest[-1] and last.text.endswith("line 19999\n")
+    ids = [chunk.id for chunk in [*first, *rest]]
+    assert ids == sorted(set(ids))
+
+
+async def test_long_texts_are_read_on_demand(door: Any, night: Any) -> None:
+    session = await door(night.path)
+    assert (await session.attempt_text("night-1", "task_00002", 1)).traceback == "Traceback: of task_00002"
+    assert (await session.attempt_text("night-1", "task_00005", 1)).traceback == ""
+
+
+async def test_lists_beside_a_run_are_values(door: Any, night: Any) -> None:
+    session = await door(night.path)
+    night.write(lambda journal: journal.tell("operator", "night-1", data={"what": "ack"}), actor="ana@desk")
+    (act,) = await session.query("journal", acts=1)
+    assert (act["actor"], act["data"]) == ("ana@desk", {"what": "ack"})
+    assert [row["attempt"] for row in await session.query("history", task="task_00002")] == [1]
+    assert await session.query("breakers") == []
+    with pytest.raises(RedriveError, match="no-such"):
+        await session.query("no-such")
+    with pytest.raises(RedriveError, match="colour"):
+        await session.query("pages", colour="red")
+
+
+async def test_what_an_act_would_do_is_told_without_doing_it(door: Any, night: Any) -> None:
+    session = await door(night.path)
+    would = {"id": "c1", "act": "requeue", "run_id": "night-1", "targets": [["task_00002", "DEAD_LETTER", 0]]}
+    found = await session.query("preview", command={**would, "actor": "ana@desk", "reason": "", "options": {}})
+    assert found["ok"] and found["run_again"] == ["task_00002"]
+    assert (await session.snapshot()).tasks["task_00002"].state is TaskState.DEAD_LETTER
+
+
+# --- Files that are not what they were -----------------------------------------------------------------------------
+
+
+async def test_a_file_in_the_place_of_another_gives_a_new_picture(door: Any, night: Any, make_night: Any) -> None:
+    night.close()
+    session = await door(night.path)
+    events = session.events((await session.snapshot()).seq)
+    assert not await anext(events)
+    other = make_night("other.db", run_id="other-1")
+    other.close()
+    os.replace(other.path, night.path)
+    with pytest.raises(SnapshotNeeded):
+        async with asyncio.timeout(30):
+            while True:
+                await anext(events)
+    fold = await session.snapshot()
+    assert fold.run.run_id == "other-1"
+    with pytest.raises(StopAsyncIteration):
+        await anext(events)
+    assert not await anext(session.events(fold.seq))
+
+
+async def test_a_file_that_was_written_over_gives_a_new_picture(door: Any, night: Any, make_night: Any) -> None:
+    night.close()
+    session = await door(night.path)
+    events = session.events((await session.snapshot()).seq)
+    assert not await anext(events)
+    other = make_night("other.db", run_id="other-1")
+    other.close()
+    shutil.copyfile(other.path, night.path)
+    with pytest.raises(SnapshotNeeded):
+        async with asyncio.timeout(30):
+            while True:
+                await anext(events)
+    assert (await session.snapshot()).run.run_id == "other-1"
+
+
+async def test_events_that_were_removed_ask_for_a_new_picture(door: Any, night: Any) -> None:
+    night.tell(50)
+    session = await door(night.path)
+    night.write(lambda journal: journal.connection.execute("DELETE FROM event WHERE seq < 40"))
+    with pytest.raises(SnapshotNeeded):
+        await anext(session.events(10))
+    kept = await take(session.events(39), night.head())
+    assert kept[0].seq == 40
+
+
+async def test_a_file_with_less_than_was_read_asks_for_a_new_picture(door: Any, night: Any) -> None:
+    session = await door(night.path)
+    with pytest.raises(SnapshotNeeded):
+        await anext(session.events(night.head() + 1))
+
+
+async def test_a_file_that_is_gone_is_told_and_found_again(door: Any, night: Any) -> None:
+    night.close()
+    session = await door(night.path)
+    hidden = night.path.with_name("hidden.db")
+    os.rename(night.path, hidden)
+    status = await seen(session, lambda status: status.trouble)
+    assert "no state file" in status.trouble and status.link is Link.LIVE
+    os.rename(hidden, night.path)
+    await seen(session, lambda status: status.trouble is None)
+    assert (await session.snapshot()).run.run_id == "night-1"
+
+
+async def test_a_file_at_rest_is_followed_when_somebody_writes_again(door: Any, night: Any) -> None:
+    night.close()
+    session = await door(night.path)
+    events = session.events((await session.snapshot()).seq)
+    assert not await anext(events)
+    again = database.open_for_writing(night.path)
+    try:
+        again.execute("INSERT INTO event (at, kind) VALUES (1, 'storage')")
+        seq = again.execute("SELECT max(seq) FROM event").fetchone()[0]
+        (event,) = await take(events, seq)
+        assert event.kind == "storage"
+    finally:
+        again.close()
+
+
+async def test_looking_leaves_no_trace_beside_a_file_at_rest(door: Any, night: Any) -> None:
+    night.close()
+    before = sorted(os.listdir(night.path.parent))
+    bytes_before = night.path.read_bytes()
+    session = await door(night.path)
+    await session.snapshot()
+    assert await anext(session.events(0))
+    await session.close()
+    assert sorted(os.listdir(night.path.parent)) == before
+    assert night.path.read_bytes() == bytes_before
+
+
+async def test_a_reader_does_not_hold_the_log_back(door: Any, night: Any) -> None:
+    session = await door(night.path)
+    events = session.events(0)
+    await take(events, night.head())
+    night.tell(20)
+    await take(events, night.head())
+    busy, pages, moved = night.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    assert (busy, pages, moved) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        (None, StateFileError),
+        (b"", StateFileError),
+        (b"not a database at all" * 100, ForeignFileError),
+        (b"SQLite format 3\x00cut", CorruptFileError),
+    ],
+)
+async def test_what_is_no_state_file_is_refused(door: Any, tmp_path: Any, content: Any, error: Any) -> None:
+    path = tmp_path / "odd.db"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(error, match="odd"):
+        await door(path)
+    assert (path.read_bytes() if content is not None else None) == content
+
+
+async def test_somebody_elses_database_is_refused(door: Any, tmp_path: Any) -> None:
+    other = sqlite3.connect(tmp_path / "other.db")
+    other.execute("CREATE TABLE mine (x)")
+    other.commit()
+    other.close()
+    with pytest.raises(ForeignFileError):
+        await door(tmp_path / "other.db")
+
+
+async def test_a_file_of_a_later_version_is_refused(door: Any, night: Any) -> None:
+    night.connection.execute("PRAGMA user_version = 99")
+    night.close()
+    with pytest.raises(NewerFileError):
+        await door(night.path)
+
+
+@pytest.mark.parametrize(
+    "name", ["a b.db", "a?b#c.db", "100%.db", "a%20b.db", "naïve-日本.db", "'q\"$(id).db", "-x.db"]
+)
+async def test_a_path_may_hold_anything(door: Any, make_night: Any, name: str) -> None:
+    night = make_night(name)
+    fold = await (await door(night.path)).snapshot()
+    assert fold.run.run_id == "night-1"
+
+
+async def test_a_closed_door_stays_closed(door: Any, night: Any) -> None:
+    session = await door(night.path)
+    await session.close()
+    await session.close()
+    assert session.status.link is Link.CLOSED
+    with pytest.raises(RedriveError):
+        await session.snapshot()

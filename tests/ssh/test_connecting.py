@@ -1,0 +1,288 @@
+"""Getting in, and being told why not."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+import select
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redrive.console.sessions.address import parse
+from redrive.console.sessions.session import Link
+from redrive.console.sessions.ssh import SshSession, offers
+from redrive.console.sessions.ssh_options import SshOptions
+from redrive.console.sessions.troubles import explain, last_line
+from redrive.engine.errors import LinkError, StateFileError
+
+
+async def refusal(path: Path, **options: Any) -> LinkError:
+    with pytest.raises(LinkError) as caught:
+        await SshSession.open(f"ssh://far{path}", **options)
+    return caught.value
+
+
+@pytest.fixture
+def login_files(far: Any) -> Iterator[Path]:
+    """The home over there, where a test may put what a login reads."""
+    yield far.home
+    for path in (".bashrc", ".profile", ".bash_profile"):
+        (far.home / path).unlink(missing_ok=True)
+
+
+def remote_agents(far: Any) -> list[int]:
+    """Agents that run over there."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            environment = (folder / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"-ISuc" in words and b"HOME=" + os.fsencode(far.home) in environment:
+            found.append(int(folder.name))
+    return found
+
+
+async def test_a_key_that_is_not_accepted_wants_a_person(far: Any, night: Any) -> None:
+    error = await refusal(night.path, ssh_options=[far.config("stranger", user_key="stranger_key")])
+    assert error.locked and "does not let you in" in str(error)
+
+
+async def test_a_host_that_is_not_known_wants_a_person(far: Any, night: Any) -> None:
+    error = await refusal(night.path, ssh_options=[far.config("unknown", known_hosts="empty_hosts")])
+    assert error.locked and "not known" in str(error)
+
+
+async def test_a_host_with_another_key_than_before_is_not_trusted(far: Any, night: Any) -> None:
+    stranger = (far.folder / "stranger_key.pub").read_text().split()
+    (far.folder / "changed_hosts").write_text(f"[127.0.0.1]:{far.port} {stranger[0]} {stranger[1]}\n")
+    error = await refusal(night.path, ssh_options=[far.config("changed", known_hosts="changed_hosts")])
+    assert error.final and not error.locked and "before" in str(error)
+
+
+async def test_nobody_at_the_port_may_be_somebody_later(far: Any, night: Any) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: refused
+        error = await refusal(night.path, ssh_options=[f"Port={taken.getsockname()[1]}"])
+    assert not error.final and "no ssh server listens" in str(error)
+
+
+async def test_an_option_that_ssh_does_not_know_is_told(far: Any, night: Any) -> None:
+    error = await refusal(night.path, ssh_options=["NoSuchOption=yes"])
+    assert error.final and "NoSuchOption" in str(error).casefold().replace("nosuchoption", "NoSuchOption")
+
+
+async def test_without_an_ssh_program_the_sentence_says_so(monkeypatch: pytest.MonkeyPatch, night: Any) -> None:
+    monkeypatch.setenv("REDRIVE_SSH", "/no/such/ssh")
+    error = await refusal(night.path)
+    assert error.final and "/no/such/ssh" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("python", "sentence"),
+    [
+        ("/bin/true", "is not a Python"),
+        ("/no/such/python", "there is no /no/such/python"),
+        ("/etc/passwd", "there is no /etc/passwd"),
+        ("$(touch executed)", "there is no"),
+        ("nope; touch executed", "there is no"),
+        ("`touch executed`", "there is no"),
+    ],
+)
+async def test_what_is_no_python_is_named(far: Any, night: Any, python: str, sentence: str) -> None:
+    error = await refusal(night.path, python=python)
+    assert error.final and sentence in str(error)
+    assert not (far.home / "executed").exists()
+
+
+async def test_a_python_may_lie_anywhere_also_in_the_home_over_there(far: Any, night: Any) -> None:
+    odd = far.home / "a b'c$(x)"
+    odd.mkdir(exist_ok=True)
+    python = odd / "py thon"
+    python.unlink(missing_ok=True)
+    python.symlink_to(sys.executable)
+    for name in (str(python), f"~/{python.relative_to(far.home)}"):
+        session = await SshSession.open(f"ssh://far{night.path}", python=name)
+        await session.close()
+
+
+async def test_a_path_in_the_home_over_there_is_expanded_there(far: Any, night: Any) -> None:
+    night.close()
+    (far.home / "night.db").write_bytes(night.path.read_bytes())
+    session = await SshSession.open("ssh://far/~/night.db")
+    assert session.address == f"ssh://far{far.home}/night.db"
+    await session.close()
+
+
+async def test_a_host_alone_means_its_latest_state_file_and_offers_them_all(far: Any, make_night: Any) -> None:
+    folder = far.home / ".local/state/redrive"
+    folder.mkdir(parents=True, exist_ok=True)
+    for age, name in enumerate(("new.db", "old.db")):
+        night = make_night(name, run_id=f"run-of-{name}")
+        night.close()
+        (folder / name).write_bytes(night.path.read_bytes())
+        os.utime(folder / name, (1000 - age, 1000 - age))
+    (folder / "odd.db").write_text("not a database")
+    os.utime(folder / "odd.db", (1, 1))
+    try:
+        new, old, odd = await offers("ssh://far")
+        assert (new.address, new.run_id, new.state) == (f"ssh://far{folder}/new.db", "run-of-new.db", "RUNNING")
+        assert old.run_id == "run-of-old.db"
+        assert odd.trouble is not None and "not a redrive state file" in odd.trouble
+        session = await SshSession.open("ssh://far")
+        assert session.address == new.address
+        await session.close()
+    finally:
+        for name in ("new.db", "old.db", "odd.db"):
+            (folder / name).unlink()
+    with pytest.raises(StateFileError, match="no state file"):
+        await SshSession.open("ssh://far/")
+
+
+async def test_a_login_that_prints_is_not_listened_to(login_files: Path, night: Any) -> None:
+    (login_files / ".bashrc").write_text("echo 'Welcome to far'; printf 'no end of line'\n")
+    session = await SshSession.open(f"ssh://far{night.path}")
+    assert (await session.snapshot()).run.run_id == "night-1"
+    await session.close()
+
+
+async def test_a_login_that_prints_for_ever_is_given_up(login_files: Path, night: Any) -> None:
+    (login_files / ".bashrc").write_text("yes\n")
+    error = await refusal(night.path)
+    assert "prints without end" in str(error)
+
+
+async def test_nothing_is_left_over_there(far: Any, night: Any) -> None:
+    before = sorted(path for path in far.home.rglob("*"))
+    session = await SshSession.open(f"ssh://far{night.path}")
+    await session.snapshot()
+    assert remote_agents(far)
+    await session.close()
+    async with asyncio.timeout(10):
+        while remote_agents(far):  # noqa: ASYNC110 (it is sshd that lets them go, and tells nobody)
+            await asyncio.sleep(0.02)
+    assert sorted(path for path in far.home.rglob("*")) == before
+    assert session.status.link is Link.CLOSED and not far.connections()
+
+
+async def test_ctrl_c_in_the_terminal_is_not_for_ssh(far: Any, night: Any) -> None:
+    session = await SshSession.open(f"ssh://far{night.path}")
+    (client,) = far.connections()
+    assert os.getsid(client) != os.getsid(0)
+    await session.close()
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """For sockets, whose paths are short."""
+    with tempfile.TemporaryDirectory(prefix="rd-", dir="/tmp") as folder:
+        yield Path(folder)
+
+
+def test_ssh_asks_on_the_terminal_before_the_screen_starts(
+    far: Any, night: Any, tmp_path: Path, short_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key with a passphrase: refused without a question, then asked once, then used without one."""
+    locked = tmp_path / "locked_key"
+    locked.write_bytes((far.folder / "user_key").read_bytes())
+    locked.chmod(0o600)
+    subprocess.run(["ssh-keygen", "-q", "-p", "-P", "", "-N", "open sesame", "-f", locked], check=True)
+    option = far.config("locked", **{f"{far.folder}/user_key": str(locked), "IdentitiesOnly yes": "IdentityAgent none"})
+    program = tmp_path / "attach.py"
+    program.write_text(
+        "import asyncio, sys\n"
+        "from redrive.console.sessions.address import parse\n"
+        "from redrive.console.sessions.signing_in import sign_in\n"
+        "from redrive.console.sessions.ssh import SshSession\n"
+        "from redrive.console.sessions.ssh_options import SshOptions\n"
+        "from redrive.engine.errors import LinkError\n"
+        "target, option = sys.argv[1:]\n"
+        "async def look(options):\n"
+        "    session = await SshSession.open(target, ssh_options=options)\n"
+        "    print('SEEN', (await session.snapshot()).run.run_id)\n"
+        "    await session.close()\n"
+        "try:\n"
+        "    asyncio.run(look([option]))\n"
+        "except LinkError as error:\n"
+        "    print('LOCKED', error.locked)\n"
+        "options = sign_in(parse(target), SshOptions(options=(option,)))\n"
+        "asyncio.run(look(options.options))\n"
+    )
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_folder))
+    said = _typed([sys.executable, str(program), f"ssh://far{night.path}", option], b"passphrase", b"open sesame\n")
+    assert b"LOCKED True" in said and b"SEEN night-1" in said
+    assert said.index(b"LOCKED") < said.index(b"passphrase") < said.index(b"SEEN")
+    (control,) = short_folder.glob("redrive-*/ssh")
+    subprocess.run(["ssh", "-o", f"ControlPath={control}", "-O", "exit", "far"], capture_output=True, check=True)
+
+
+def _typed(argv: list[str], question: bytes, answer: bytes) -> bytes:
+    """Run on a terminal of its own and answer one question."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(argv[0], argv)
+    said = b""
+    answered = False
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if select.select([terminal], [], [], 1)[0]:
+            try:
+                said += os.read(terminal, 4096)
+            except OSError:
+                break  # its end
+        if question in said and not answered:
+            answered = True
+            os.write(terminal, answer)
+    os.waitpid(pid, 0)
+    os.close(terminal)
+    return said
+
+
+# --- Without a network ---------------------------------------------------------------------------------------------
+
+
+def test_the_operators_options_come_before_ours_and_the_host_after_a_double_dash() -> None:
+    options = SshOptions(options=("ServerAliveInterval=1", "-4"))
+    argv = options.argv(parse("ssh://ana@db1:2222/x.db"), "command")
+    assert argv[:5] == ["ssh", "-T", "-o", "ServerAliveInterval=1", "-4"]
+    assert argv.index("ServerAliveInterval=1") < argv.index("ServerAliveInterval=5")
+    assert argv[-5:] == ["-p", "2222", "--", "ana@db1", "command"]
+    assert "BatchMode=yes" in argv and "Compression=yes" in argv
+
+
+@pytest.mark.parametrize(
+    ("code", "stderr", "sentence", "final"),
+    [
+        (255, "ssh: Could not resolve hostname x: Name or service not known", "no host", False),
+        (255, "Timeout, server far not responding.", "does not answer", False),
+        (255, "ssh: connect to host far port 22: No route to host", "no way", False),
+        (255, "ana@far: Permission denied (publickey).", "does not let you in", True),
+        (255, "kex_exchange_identification: Connection closed by remote host", "ended", False),
+        (1, "AttributeError: 'file' object has no attribute 'buffer'", "not Python 3.6", True),
+        (2, "Unknown option: -I", "not Python 3.6", True),
+        (1, "ModuleNotFoundError: No module named '_sqlite3'", "without SQLite", True),
+        (1, "Traceback (most recent call last):\nFileNotFoundError: No such file or directory", "agent on far", False),
+        (127, "fish: Unknown command: python3", "there is no python3", True),
+        (0, "", "is not a Python", True),
+        (-9, "", "ended", False),
+    ],
+)
+def test_what_ssh_says_becomes_a_sentence(code: int, stderr: str, sentence: str, final: bool) -> None:
+    error = explain("far", "python3", code, stderr)
+    assert sentence in str(error)
+    assert error.final is final
+
+
+def test_what_the_far_side_says_cannot_drive_the_terminal() -> None:
+    error = explain("far", "python3", 255, "fine\n\x1b]0;owned\x07\x1b[2J\u202eevil\x9b31m" + "x" * 10_000)
+    assert str(error).isprintable() and len(str(error)) < 500
+    assert last_line("\x1b[2J") == "·[2J"
