@@ -17,6 +17,7 @@ from .core.events import EventKind
 from .core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from .core.spec import TaskSpec
 from .runner.attempt import AttemptOrder, RunningAttempt
+from .runner.endings import lost
 from .runner.zygote_client import Runner
 from .store import logs, quarantine
 from .store.claims import Claim
@@ -237,6 +238,9 @@ class AttemptDesk:
     async def _start(self, sitter: Sitter, order: AttemptOrder) -> None:
         try:
             sitter.attempt = await self._runner.start(order, sitter)
+        except ProcessLookupError as error:  # who would have forked it is gone: no fault of the task
+            sitter.ended(lost(str(error)))
+            return
         except OSError as error:  # no process, no memory, no descriptor: the machine's trouble, worth another try
             sitter.ended(_not_started(error))
             return
@@ -282,6 +286,7 @@ class AttemptDesk:
                 deadline_at=self._deadline_at,
                 is_probe=sitter.is_probe,
                 interrupted=sitter.interrupted,
+                cancelled=sitter.cancelled_by is not None,
             )
 
         # The desk forgets the sitter first: the events of the settlement may start the next attempt of the same task.

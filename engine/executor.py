@@ -250,10 +250,10 @@ class RunLoop:
                 if row.state is not old or event.kind == EventKind.TASK:
                     self.ledger.moved(row, old)
                 self._arm(row)
+        self._wake.set()  # first: a listener that raises must not put the run to sleep
         self._notifier.take(events)
         if self._on_events is not None:
             self._on_events(events)
-        self._wake.set()
 
     def _arm(self, row: TaskRow) -> None:
         """Arm the instant that a task waits for, if any."""
@@ -302,7 +302,7 @@ class RunLoop:
 
     def _dispatch(self) -> bool:
         """Promote all whose parents are satisfied, and claim as many as there is room for. False: nothing to do."""
-        if self._degraded or self._reopening is not None:
+        if self._degraded or not self._opened.runner.is_open:
             return False
         if self._turn_away():
             return True
@@ -338,7 +338,9 @@ class RunLoop:
         return spec_of(self.fold.tasks[name])
 
     def _free_slots(self) -> int:
-        return max(0, self.fold.run.max_parallel - self.ledger.running - self._opened.runner.leaked_slots)
+        runner = self._opened.runner
+        slots = min(self.fold.run.max_parallel, runner.attempts_max)
+        return max(0, slots - self.ledger.running - runner.leaked_slots)
 
     def _admits(self, row: TaskRow) -> bool:
         spec = spec_of(row)
@@ -446,6 +448,7 @@ class RunLoop:
         if rows := self.downstreams.take_dirty():
             self.desk.write(lambda journal: store(journal, rows))
         self._watch_clock()
+        self._wake.set()
         self._beat_handle = self._loop.call_later(HEARTBEAT_SECONDS, self._beat)
 
     def _watch_clock(self) -> None:

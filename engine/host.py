@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from .errors import ExecutorBusyError, FlowError, FlowImportError, RedriveError, StateFileError
+from .errors import ExecutorBusyError, FlowError, FlowImportError, RedriveError, StateFileError, StorageError
 from .executor import Executor, RunOptions
 
 STARTED, NOT_STARTED = 0, 1
@@ -32,10 +32,9 @@ def spawn(
     ``options`` are the fields of RunOptions. Raises what kept it from starting: FlowError, ExecutorBusyError, ...
     Its stderr goes to ``<state>.stderr``: empty unless something is wrong with the executor itself.
     """
+    log = _open_log(state)
     parent_end, child_end = os.pipe(), os.pipe()
     command = [sys.executable, "-P", "-m", "redrive.engine.host", str(child_end[0]), str(parent_end[1])]
-    os.makedirs(os.path.dirname(os.path.abspath(state)), exist_ok=True)
-    log = os.open(state + ".stderr", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         process = subprocess.Popen(
             command,
@@ -56,6 +55,15 @@ def spawn(
     if not line:
         raise RedriveError(f"the executor did not start; {state}.stderr says why")
     return _understand(json.loads(line), process.pid)
+
+
+def _open_log(state: str) -> int:
+    path = state + ".stderr"
+    try:
+        os.makedirs(os.path.dirname(os.path.abspath(state)), exist_ok=True)
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    except OSError as error:
+        raise StorageError(f"cannot open {path}: {error.strerror}") from None
 
 
 def _understand(answer: Mapping[str, Any], pid: int) -> int:

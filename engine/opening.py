@@ -24,7 +24,7 @@ from .core.events import Event, EventKind
 from .core.fold import RunFold
 from .core.spec import FlowSpec
 from .errors import FlowError, RedriveError, RefusedError
-from .flow import Flow, split_target
+from .flow import Flow, is_text, split_target
 from .runner.zygote_client import Runner
 from .store import database, history, lock, reconcile, recovery, runs
 from .store.claims import Claimant
@@ -129,6 +129,10 @@ def reserve(request: Request) -> Place:
     Raises ExecutorBusyError, StateFileError, FlowError.
     """
     options = request.options
+    if options.max_parallel is not None and options.max_parallel < 1:
+        raise RedriveError(f"max_parallel is a whole number of at least 1, not {options.max_parallel!r}")
+    if request.run_id is not None and not is_text(request.run_id):
+        raise RedriveError(f"the name of a run is a text: not {request.run_id!r}")
     if options.resume and not os.path.exists(request.state_path):
         raise RedriveError(f"there is no state file {request.state_path!r} to resume")
     if isinstance(request.flow, Flow):

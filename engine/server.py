@@ -12,7 +12,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from .core.events import EventKind
-from .errors import RefusedError
+from .errors import RefusedError, StorageError
 from .store import operator
 from .store.journal import Journal
 
@@ -56,6 +56,9 @@ class CommandServer:
             mask = os.umask(0o777 & ~SOCKET_MODE)
             try:
                 self._server = await asyncio.start_unix_server(self._converse, short, limit=LINE_BYTES_MAX)
+            except OSError as error:  # the name alone may be too long, or the file system knows no sockets
+                why = error.strerror or error
+                raise StorageError(f"the socket {self._path} cannot be made: {why}; choose another --state") from None
             finally:
                 os.umask(mask)
         finally:

@@ -62,6 +62,7 @@ def _import(request: protocol.Open, load: Loader) -> ImportedFlow:
     with _single_threaded_libraries():
         flow = load(request.target, request.params)
         spec = flow.spec()
+        _check_params(spec.params)
         plans = {name: plan_of(function) for name, function in flow.functions.items()}
         if any(plan.is_async for plan in plans.values()):
             importlib.import_module("asyncio")  # once here, not in each attempt
@@ -69,6 +70,15 @@ def _import(request: protocol.Open, load: Loader) -> ImportedFlow:
     warnings = [*_thread_warnings(), *_descriptor_warnings(_open_descriptors() - before)]
     facts = FlowFacts(plans, root, spec.code_hash, stack_fd=os.dup(2), termination=Termination())
     return ImportedFlow(facts, protocol.Opened(msgspec.json.encode(spec), root, warnings))
+
+
+def _check_params(params: Mapping[str, Any]) -> None:
+    """Each attempt gets them in its order. Raises FlowError for what cannot travel in one."""
+    for name, value in params.items():
+        try:
+            protocol.encode(protocol.Open("", {name: value}))
+        except (TypeError, ValueError, OverflowError) as error:
+            raise FlowError(f"parameter {name!r} cannot be handed to tasks: {error}") from None
 
 
 def _failure(error: BaseException) -> protocol.OpenFailed:

@@ -200,12 +200,15 @@ def bearers(executor_id: str) -> list[int]:
     return found
 
 
-def allow_many_descriptors() -> None:
-    """Raise our own soft limit to the hard one, within reason."""
+def allow_many_descriptors() -> int:
+    """Raise our own soft limit to the hard one, within reason. Answers with how many there may be then."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_WANTED)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
+    if soft == resource.RLIM_INFINITY:
+        return DESCRIPTORS_WANTED
+    if soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return max(soft, wanted)
 
 
 def signal_descriptor(number: int) -> int:

@@ -22,6 +22,8 @@ from .zygote_link import ZygoteLink
 
 IMPORT_SECONDS = 300.0
 SWEEP_SECONDS = 5.0
+DESCRIPTORS_PER_ATTEMPT = 4
+DESCRIPTORS_SPARED = 64  # for the state file, the socket, its visitors, pages on their way
 HOST_DIED = "the process in which the tasks with isolation='thread' run died"
 ZYGOTE_DIED = "the process that forks the attempts died"
 
@@ -38,6 +40,7 @@ class Runner:
         self.on_lost: Callable[[], None] = _ignore
         self.on_freed: Callable[[], None] = _ignore
         self.on_output: Callable[[bytes], None] = lambda data: None
+        self.attempts_max = 1  # at a time, by the descriptors that this process may have
         self.warnings: tuple[str, ...] = ()  # what is doubtful about forking after this flow's import
         self._launch = launch
         self._link: ZygoteLink | None = None
@@ -93,7 +96,9 @@ class Runner:
             on_gone=self._zygote_gone,
             on_output=lambda data: self.on_output(data),
         )
-        process.allow_many_descriptors()  # four for each attempt; after the launch, for attempts shall not inherit it
+        # After the launch, for attempts shall not inherit it.
+        descriptors = process.allow_many_descriptors()
+        self.attempts_max = max(1, (descriptors - DESCRIPTORS_SPARED) // DESCRIPTORS_PER_ATTEMPT)
         try:
             spec, opened = await link.open(target, params or {}, import_seconds)
         except BaseException:
@@ -129,6 +134,11 @@ class Runner:
 
         await self._link.start(protocol.Start(number, order, inputs), begin)
         return begun[0]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether attempts can be started: a flow is open, and its zygote lives."""
+        return self._link is not None and self._shared is not None
 
     @property
     def leaked_slots(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -70,7 +71,10 @@ class ZygoteLink:
 
     async def open(self, target: str, params: Mapping[str, Any], seconds: float) -> tuple[FlowSpec, protocol.Opened]:
         """Have the flow imported. Raises FlowError, also when it takes longer than ``seconds`` or kills the process."""
-        self._link.send(protocol.Open(target, dict(params)))
+        try:
+            self._link.send(protocol.Open(target, dict(params)))
+        except (TypeError, ValueError, OverflowError) as error:  # bytes that are no text, an object
+            raise errors.FlowError(f"the path of the flow or a parameter is no text: {error}") from None
         try:
             opened = await asyncio.wait_for(asyncio.shield(self._opened), seconds)
         except ConnectionResetError:
@@ -82,7 +86,7 @@ class ZygoteLink:
             await asyncio.sleep(STACK_WAIT_SECONDS)
             message = f"importing {target!r} did not end within {seconds:g} s"
             raise errors.FlowImportError(message, self._printed()) from None
-        return msgspec.json.decode(opened.spec, type=FlowSpec), opened
+        return _flow_spec(opened.spec), opened
 
     async def start(self, frame: protocol.Start | protocol.StartHost, on_started: OnStarted) -> None:
         """Have a process forked. Raises OSError when there can be none."""
@@ -175,6 +179,18 @@ class ZygoteLink:
 def _resolve(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
+
+
+def _flow_spec(text: bytes) -> FlowSpec:
+    """Raises FlowError where a flow gave a value of the wrong kind."""
+    try:
+        return msgspec.json.decode(text, type=FlowSpec)
+    except msgspec.ValidationError as error:
+        tasks = msgspec.json.decode(text)["tasks"]
+        why = re.sub(
+            r"`\$\.tasks\[(\d+)\]\.(.+)`", lambda at: f"{at[2]} of task {tasks[int(at[1])]['name']!r}", str(error)
+        )
+        raise errors.FlowError(f"the flow cannot be used: {why}") from None
 
 
 def _flow_error(failed: protocol.OpenFailed) -> errors.FlowError:

@@ -263,18 +263,30 @@ def hold_back(journal: Journal, run_id: str, names: Iterable[str]) -> List[str]:
     One that has meanwhile lost another parent for good is stopped instead.
     """
     held: List[str] = []
-    sql = (
-        "SELECT task.name, task.state, task.generation FROM edge AS link"
-        " JOIN task ON task.run_id = link.run_id AND task.name = link.child"
-        " WHERE link.run_id = ? AND link.parent = ? AND task.state IN ('READY', 'RETRYING', 'SENSING')"
-        " AND EXISTS (" + UNSATISFIED_PARENT + ")"
-    )
+    sql = "SELECT child FROM edge WHERE run_id = ? AND parent = ?"
     for name in names:
-        for child, state, generation in journal.connection.execute(sql, (run_id, name)).fetchall():
-            if journal.move(run_id, child, state, TaskState.PENDING, generation, data={"waits_for": name}):
-                reconsider(journal, run_id, child)
+        for (child,) in journal.connection.execute(sql, (run_id, name)).fetchall():
+            if wait_again(journal, run_id, child, {"waits_for": name}):
                 held.append(child)
     return held
+
+
+_ABOUT_TO_START = (
+    "SELECT state, generation FROM task WHERE run_id = ? AND name = ? AND state IN ('READY', 'RETRYING', 'SENSING')"
+    " AND EXISTS (" + UNSATISFIED_PARENT + ")"
+)
+
+
+def wait_again(journal: Journal, run_id: str, name: str, data: Optional[Dict[str, Any]] = None) -> bool:
+    """Make a task that is about to start wait for its parents, or stop with them. False: all of them allow it.
+
+    Without this a task that ran while its parent was requeued, and failed, would wait in RETRYING for ever.
+    """
+    row = journal.connection.execute(_ABOUT_TO_START, (run_id, name)).fetchone()
+    if row is None or not journal.move(run_id, name, row[0], TaskState.PENDING, row[1], data=data):
+        return False
+    reconsider(journal, run_id, name)
+    return True
 
 
 def mark_stale(journal: Journal, run_id: str, names: Iterable[str]) -> List[str]:

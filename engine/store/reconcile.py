@@ -6,6 +6,7 @@ timeout or a fixed command reaches a run that failed tonight.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -15,7 +16,9 @@ from ..core.fold import RunFold
 from ..core.spec import FlowSpec, TaskSpec
 from ..core.states import MOVING, TaskState
 from ..errors import FlowError
+from .act import open_run
 from .journal import Journal
+from .propagation import reconsider, unpropagate, wait_again
 
 NAMES_SHOWN = 3
 
@@ -81,6 +84,23 @@ def write(journal: Journal, run_id: str, flow: FlowSpec, difference: Difference)
             "INSERT INTO edge (run_id, child, parent) VALUES (?,?,?)",
             [(run_id, spec.name, parent) for parent in spec.parents],
         )
+    _settle_anew(journal, run_id, [spec.name for spec in flow.tasks if spec.name in touched])
     told = {"what": "flow-changed", "added": list(difference.added), "changed": list(difference.changed)}
     journal.connection.execute("UPDATE run SET code_hash = ? WHERE run_id = ?", (flow.code_hash, run_id))
     journal.tell(EventKind.RUN, run_id, data={**told, "set": {"code_hash": flow.code_hash}})
+
+
+def _settle_anew(journal: Journal, run_id: str, names: Sequence[str]) -> None:
+    """Give those whose parents may be others now the state that these leave them, and open the run for what will move.
+
+    A task that waits for nothing that can come would keep the run from ending, and a run that has ended would keep
+    its verdict whatever became of a new task.
+    """
+    for name in names:
+        wait_again(journal, run_id, name)
+        reconsider(journal, run_id, name)
+    unpropagate(journal, run_id, names)
+    moving = [str(state) for state in MOVING]
+    sql = f"SELECT 1 FROM task WHERE run_id = ? AND state IN ({','.join('?' * len(moving))}) LIMIT 1"
+    if journal.connection.execute(sql, (run_id, *moving)).fetchone() is not None:
+        open_run(journal, run_id)

@@ -24,6 +24,7 @@ from ..core.decide import (
     Succeed,
     Uniform,
     decide,
+    decide_loss,
 )
 from ..core.events import EventKind
 from ..core.outcome import Failure, FailureClass, FailureMode, Outcome, OutcomeKind
@@ -35,7 +36,7 @@ from .history import healed_count
 from .journal import Journal
 from .paged import resolve
 from .pages import Trouble, page
-from .propagation import cascade_skip, propagate_failure
+from .propagation import cascade_skip, propagate_failure, wait_again
 
 ERROR_SUMMARY_CHARACTERS = 200  # task.error, as document 003 has it; the whole story is in the attempt
 
@@ -58,14 +59,21 @@ def settle(
     deadline_at: int | None = None,
     is_probe: bool = False,
     interrupted: bool = False,
+    cancelled: bool = False,
 ) -> Settlement:
-    """Write the end of an attempt. ``interrupted``: the executor ended it because it stops itself."""
+    """Write the end of an attempt.
+
+    ``interrupted``: the executor ended it because it stops itself; ``cancelled``: an operator wanted its end.
+    """
     history = read_history(journal.connection, claim, spec, outcome.failure)
     history = replace(history, path_seconds=path_seconds, deadline_at=deadline_at, is_probe=is_probe)
-    if interrupted and outcome.kind is OutcomeKind.CANCELLED:
-        decision: Decision = Interrupt()
+    if interrupted and not cancelled and outcome.kind is OutcomeKind.CANCELLED:
+        # Stopped half-way: what may not happen twice is no better known than after a crash.
+        decision: Decision = Interrupt() if history.idempotent else decide_loss(history, spec.retry, uniform)
     else:
         decision = decide(history, outcome, spec.retry, journal.at, uniform)
+        if cancelled and isinstance(decision, Retry | Sense):
+            decision = Cancel()  # it ended by itself, or at its deadline, before it could be ended
     if not write_decision(journal, claim, spec, outcome, decision, history):
         _tell_late(journal, claim, outcome)
         return Settlement(None)
@@ -119,6 +127,8 @@ def _carry(journal: Journal, claim: Claim, spec: TaskSpec, decision: Decision, o
             resolve(journal, claim.run_id, claim.name)
         case DeadLetter():
             page(journal, _trouble(claim, spec, decision, outcome))
+        case Retry() | Sense() | Interrupt():
+            wait_again(journal, claim.run_id, claim.name)
 
 
 def _trouble(claim: Claim, spec: TaskSpec, decision: Fail | DeadLetter, outcome: Outcome) -> Trouble:
@@ -276,8 +286,7 @@ def _fail(journal: Journal, decision: Fail, outcome: Outcome, history: History) 
 
 def _dead_letter(journal: Journal, decision: DeadLetter, outcome: Outcome, history: History) -> Columns:
     columns = _failure_columns(outcome.failure, decision.mode)
-    lost = outcome.kind is OutcomeKind.LOST
-    counter = "losses" if lost else "failures"
+    counter = "losses" if decision.mode is FailureMode.LOST else "failures"
     columns.update({"ended_at": journal.at, "next_retry_at": None, "dead_letter_kind": str(decision.kind)})
     columns[counter] = getattr(history, counter) + 1
     return TaskState.DEAD_LETTER, columns, {"why": decision.why, "explain": _explain(outcome)}

@@ -1,0 +1,288 @@
+"""What happens when two things happen at once: each of these hung a run, or lost what somebody wanted, once."""
+
+import os
+import resource
+import signal
+import sqlite3
+import threading
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+from redrive.engine import Executor, Flow, PermanentError, RedriveError, RetryPolicy, RunOptions, client
+from redrive.engine.core.events import EventKind
+from redrive.engine.runner.zygote_client import Runner
+
+AGAIN = RetryPolicy(max_attempts=3, base=0.05, cap=0.05, jitter="none", poison_after=None)
+
+
+def executor(tmp_path: Path, flow: Flow | str, **more) -> Executor:
+    options = more.pop("options", {})
+    return Executor(run_id="r", flow=flow, state=tmp_path / "state.db", options=RunOptions(**options), **more)
+
+
+def table(tmp_path: Path, columns: str = "state") -> dict:
+    with sqlite3.connect(tmp_path / "state.db") as connection:
+        rows = connection.execute(f"SELECT name, {columns} FROM task ORDER BY position")
+        return {name: values[0] if len(values) == 1 else tuple(values) for name, *values in rows}
+
+
+def run_state(tmp_path: Path) -> str:
+    with sqlite3.connect(tmp_path / "state.db") as connection:
+        return connection.execute("SELECT state FROM run").fetchone()[0]
+
+
+def act(tmp_path: Path, act: str, *targets, **more):
+    command = {"id": uuid.uuid4().hex, "act": act, "run_id": "r", "targets": [list(target) for target in targets]}
+    return client.send_blocking(str(tmp_path / "state.db"), {**command, "actor": "ana@host", "reason": "why", **more})
+
+
+class When:
+    """A listener that does something beside the loop, once, when an event of this kind comes."""
+
+    def __init__(self, kind: str, new: str | None, task: str, do) -> None:
+        self._wanted = (kind, new, task)
+        self._thread: threading.Thread | None = None
+        self._do = do
+
+    def __call__(self, events) -> None:
+        found = any((event.kind, event.new, event.task) == self._wanted for event in events)
+        if found and self._thread is None:
+            self._thread = threading.Thread(target=self._do)
+            self._thread.start()
+
+
+def test_a_task_that_fails_while_its_parent_runs_again_waits_for_it_and_the_run_ends_blocked(tmp_path):
+    flow, go_on = Flow("f"), tmp_path / "go-on"
+
+    @flow.task
+    def parent(ctx):
+        if ctx.generation:
+            raise PermanentError("no longer")
+
+    @flow.task(after=parent, retry=AGAIN)
+    def child():
+        while not go_on.exists():
+            time.sleep(0.01)
+        raise OSError("without a good parent")
+
+    def requeue():
+        assert act(tmp_path, "requeue", ("parent", "SUCCESS", 0))["ok"]
+        go_on.touch()
+
+    result = executor(tmp_path, flow, on_events=When("task", "RUNNING", "child", requeue)).run_result()
+    assert result.blocked
+    assert {"parent": "DEAD_LETTER", "child": "PENDING"} == table(tmp_path)
+
+
+def test_a_task_that_fails_while_its_parent_runs_again_is_stopped_when_that_fails(tmp_path):
+    flow, go_on = Flow("f"), tmp_path / "go-on"
+
+    @flow.task(retry=RetryPolicy(max_attempts=1))
+    def parent(ctx):
+        if ctx.generation:
+            raise OSError("no longer")
+
+    @flow.task(after=parent, retry=AGAIN)
+    def child():
+        while not go_on.exists():
+            time.sleep(0.01)
+        raise OSError("without a good parent")
+
+    class Both:
+        requeued = When("task", "RUNNING", "child", lambda: act(tmp_path, "requeue", ("parent", "SUCCESS", 0)))
+        failed = When("task", "FAILED", "parent", go_on.touch)
+
+        def __call__(self, events):
+            self.requeued(events)
+            self.failed(events)
+
+    assert "FAILED" == executor(tmp_path, flow, on_events=Both()).run_result().state
+    assert {"parent": ("FAILED", None), "child": ("UPSTREAM_FAILED", "parent")} == table(tmp_path, "state, blocked_by")
+
+
+def test_a_cancel_during_the_grace_of_a_timeout_is_not_answered_by_a_retry(tmp_path):
+    flow = Flow("f")
+
+    @flow.task(timeout=0.2, grace_seconds=2, retry=AGAIN)
+    def hangs():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        while True:
+            time.sleep(1)
+
+    cancel = When(EventKind.ATTEMPT_SIGTERM, None, "hangs", lambda: act(tmp_path, "cancel", ("hangs", "RUNNING", 0)))
+    assert "FAILED" == executor(tmp_path, flow, on_events=cancel).run_result().state
+    assert {"hangs": ("CANCELLED", 1)} == table(tmp_path, "state, attempt")
+
+
+@pytest.mark.parametrize(("idempotent", "state"), [(True, "RETRYING"), (False, "DEAD_LETTER")])
+def test_an_executor_that_stops_half_way_through_what_may_not_happen_twice_asks_a_human(tmp_path, idempotent, state):
+    """003.32, and Ctrl-C is no better than a crash."""
+    flow = Flow("f")
+    flow.task(lambda: time.sleep(60), name="pay", idempotent=idempotent, timeout=100, grace_seconds=1)
+
+    def stop():
+        assert act(tmp_path, "stop", options={"how": "now"})["ok"]
+
+    result = executor(tmp_path, flow, on_events=When("task", "RUNNING", "pay", stop)).run_result()
+    assert result.interrupted
+    assert {"pay": state} == table(tmp_path)
+
+
+def test_an_attempt_that_nobody_is_left_to_fork_is_lost_and_spends_no_budget(tmp_path, monkeypatch):
+    start, refused = Runner.start, []
+
+    async def start_once_too_early(self, order, listener):
+        if not refused:
+            refused.append(order.task)
+            raise ProcessLookupError("the zygote is gone")
+        return await start(self, order, listener)
+
+    monkeypatch.setattr(Runner, "start", start_once_too_early)
+    flow = Flow("f")
+    flow.task(lambda: None, name="only", retry=RetryPolicy(max_attempts=1, base=0.05))
+    assert "SUCCESS" == executor(tmp_path, flow).run_result().state
+    assert {"only": (2, 0, 1)} == table(tmp_path, "attempt, failures, losses")
+
+
+def test_nothing_is_claimed_while_there_is_nobody_to_fork_it(tmp_path):
+    flow = tmp_path / "flow.py"
+    flow.write_text("""
+import os, signal, time
+from redrive.engine import Flow, RetryPolicy
+flow = Flow("f")
+def body(ctx):
+    if ctx.task == "t3" and ctx.attempt == 1:
+        os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(0.02)
+for number in range(12):
+    flow.task(body, name=f"t{number}", retry=RetryPolicy(max_attempts=1, base=0.05))
+""")
+    assert "SUCCESS" == executor(tmp_path, str(flow), options={"max_parallel": 3}).run_result().state
+    assert {0} == set(table(tmp_path, "failures").values())
+
+
+def test_a_listener_that_raises_does_not_put_the_run_to_sleep(tmp_path):
+    """As a printer does whose stdout is full, closed, or in ASCII."""
+    flow = Flow("f")
+    flow.task(lambda: None, name="a")
+    flow.task(lambda: None, name="b", after="a")
+
+    def listen(events):
+        raise OSError("no space left on device")
+
+    assert "SUCCESS" == executor(tmp_path, flow, on_events=listen).run_result().state
+
+
+def test_no_more_attempts_run_at_a_time_than_there_are_descriptors_for(tmp_path):
+    """Out of descriptors the link to the zygote is cut, and everything that runs is lost, again and again."""
+    flow = Flow("f")
+    for number in range(60):
+        flow.task(lambda: time.sleep(0.05), name=f"t{number}")
+    pid = os.fork()
+    if pid == 0:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (120, 120))
+        code = 1
+        try:
+            code = 0 if executor(tmp_path, flow, options={"max_parallel": 60}).run() == "SUCCESS" else 1
+        finally:
+            os._exit(code)
+    assert 0 == os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert {1} == set(table(tmp_path, "attempt").values())
+
+
+# --- A flow that has changed ---------------------------------------------------------------------------------------
+
+
+def test_a_new_task_opens_a_run_that_had_ended_and_decides_how_it_ends(tmp_path):
+    flow = Flow("f")
+    flow.task(lambda: None, name="a")
+    assert "SUCCESS" == executor(tmp_path, flow).run()
+
+    @flow.task(after="a", retry=RetryPolicy(max_attempts=1))
+    def b():
+        raise OSError("no")
+
+    assert "FAILED" == executor(tmp_path, flow).run()
+    assert "FAILED" == run_state(tmp_path)
+
+
+def test_tasks_with_other_parents_than_before_are_stopped_or_freed_by_these(tmp_path):
+    """One that would try again under a parent that has failed kept the run from ending."""
+
+    def make(parents_of_retried: list[str], parents_of_stopped: list[str]) -> Flow:
+        flow = Flow("f")
+
+        @flow.task(retry=RetryPolicy(max_attempts=1))
+        def bad():
+            raise OSError("no")
+
+        @flow.task(after=parents_of_retried, retry=RetryPolicy(base=600, cap=600, jitter="none"))
+        def retried():
+            raise OSError("not now")
+
+        flow.task(lambda: None, name="stopped", after=parents_of_stopped)
+        return flow
+
+    def stop():
+        assert act(tmp_path, "stop", options={"how": "now"})["ok"]
+
+    first = executor(tmp_path, make([], ["bad"]), on_events=When("task", "RETRYING", "retried", stop)).run_result()
+    assert first.interrupted
+    states = table(tmp_path)
+    assert ("RETRYING", "FAILED", "UPSTREAM_FAILED") == (states["retried"], states["bad"], states["stopped"])
+    assert "FAILED" == executor(tmp_path, make(["bad"], [])).run()
+    assert {"bad": "FAILED", "retried": "UPSTREAM_FAILED", "stopped": "SUCCESS"} == table(tmp_path)
+
+
+# --- One sentence each ---------------------------------------------------------------------------------------------
+
+BAD_FLOWS = {
+    "Flow('f', max_parallel=0)": "max_parallel",
+    "Flow('f', max_parallel='4')": "max_parallel",
+    "Flow('f', pools={'p': 'many'})": "pools",
+    "Flow('f', params={'big': 2**70})": "'big'",
+    "Flow('f', params={'thing': object()})": "'thing'",
+    "Flow('f', params={'half': '\\ud800'})": "'half'",
+    "Flow('half \\ud800')": "text",
+    "Flow(5)": "text",
+}
+BAD_TASKS = {"owner=5": "owner of task 'a'", "retry=3": "retry of task 'a'", "name='\\ud800'": "half"}
+
+
+@pytest.mark.parametrize(
+    ("flow", "options", "word"),
+    [(flow, "", word) for flow, word in BAD_FLOWS.items()]
+    + [("Flow('f')", options, word) for options, word in BAD_TASKS.items()],
+)
+def test_values_of_a_wrong_kind_are_refused_in_one_sentence(tmp_path, flow, options, word):
+    path = tmp_path / "flow.py"
+    path.write_text(f"from redrive.engine import Flow\nflow = {flow}\n@flow.task({options})\ndef a(): ...\n")
+    with pytest.raises(RedriveError, match=word) as caught:
+        executor(tmp_path, str(path)).run()
+    assert "\n" not in str(caught.value)
+    assert not getattr(caught.value, "traceback", "")
+
+
+def test_a_state_file_whose_socket_cannot_have_a_name_is_refused_in_one_sentence(tmp_path):
+    flow = Flow("f")
+    flow.task(lambda: None, name="a")
+    with pytest.raises(RedriveError, match=r"socket .* cannot be made"):
+        Executor(run_id="r", flow=flow, state=tmp_path / f"{'long' * 30}.db").run()
+
+
+@pytest.mark.parametrize("options", [{"max_parallel": 0}, {"max_parallel": -1}])
+def test_a_run_without_any_slot_is_refused(tmp_path, options):
+    flow = Flow("f")
+    flow.task(lambda: None, name="a")
+    with pytest.raises(RedriveError, match="max_parallel"):
+        executor(tmp_path, flow, options=options).run()
+
+
+def test_a_run_whose_name_is_no_text_is_refused(tmp_path):
+    flow = Flow("f")
+    flow.task(lambda: None, name="a")
+    with pytest.raises(RedriveError, match="text"):
+        Executor(run_id="r\udcff", flow=flow, state=tmp_path / "state.db").run()
+    assert not (tmp_path / "state.db").exists()
