@@ -49,7 +49,7 @@ def received(path: Path) -> list[dict[str, Any]]:
 
 def to_file(path: Path) -> dict[str, Any]:
     """A command that appends what it gets as one line."""
-    return {"line": f"cat >> '{path}'; echo >> '{path}'"}
+    return {"line": f"printf '%s\\n' \"$(cat)\" >> '{path}'"}  # in one write: others append to it too
 
 
 def test_a_command_gets_the_page_as_json_and_in_its_environment(tmp_path):
