@@ -128,6 +128,21 @@ def _leaked(event: Event) -> Iterator[str]:
     yield f"{event.task} ignores its cancel token: a slot is lost until its thread ends"
 
 
+def _silent(event: Event) -> Iterator[str]:
+    data = event.data
+    yield f"{event.task} silent for {data.get('silent_seconds')} s; its process {data.get('pid')} is {data.get('process')}"
+
+
+def _reclaimed(event: Event) -> Iterator[str]:
+    yield f"{event.task} attempt={event.attempt} reclaimed: its process {event.data.get('pid') or ''} is gone"
+
+
+def _quarantined(event: Event) -> Iterator[str]:
+    count = event.data.get("count") or 0
+    if event.data.get("what") == "held" and count:
+        yield f"{event.task} holds {count} row{'' if count == 1 else 's'} in quarantine (redrive quarantine)"
+
+
 def _late(event: Event) -> Iterator[str]:
     outcome = (event.data.get("attempt") or {}).get("outcome")
     yield f"{event.task} attempt={event.attempt} ended late ({outcome}): it changes nothing any more"
@@ -159,6 +174,9 @@ _TELLERS: dict[str, Callable[[Event], Iterator[str]]] = {
     EventKind.ATTEMPT_SWEPT: _swept,
     EventKind.ATTEMPT_LEAKED: _leaked,
     EventKind.ATTEMPT_LATE: _late,
+    EventKind.ATTEMPT_SILENT: _silent,
+    EventKind.ATTEMPT_RECLAIMED: _reclaimed,
+    EventKind.QUARANTINE: _quarantined,
     EventKind.PAGE: _page,
     EventKind.STORAGE: _storage,
     EventKind.CLOCK: _moved_clock,

@@ -14,9 +14,10 @@ from typing import Any
 
 from .clock import Clock
 from .core.events import EventKind
+from .core.liveness import HEARTBEAT_SECONDS
 from .core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from .core.spec import TaskSpec
-from .runner.attempt import AttemptOrder, RunningAttempt
+from .runner.attempt import AttemptOrder, ProcessAttempt, RunningAttempt
 from .runner.endings import lost
 from .runner.zygote_client import Runner
 from .store import logs, quarantine
@@ -42,6 +43,10 @@ class Sitter:
         self.attempt: RunningAttempt | None = None
         self.cancelled_by: tuple[str, str] | None = None
         self.interrupted = False
+        self.pid: int | None = None
+        self.start_ticks: int | None = None
+        self.heard_at = desk.loop.time()  # its last sign of life
+        self.promised = False  # it sends heartbeats or progress
         self._desk = desk
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._text: list[str] = []
@@ -50,6 +55,8 @@ class Sitter:
         self._started_timer: asyncio.TimerHandle | None = None
         self._progress: tuple[int, int | None] | None = None
         self._progress_timer: asyncio.TimerHandle | None = None
+        self._told: tuple[int, int | None] = (0, None)
+        self._beat_due = 0.0
         self._rows: list[Mapping[str, Any]] = []
         self._rows_timer: asyncio.TimerHandle | None = None
 
@@ -57,11 +64,13 @@ class Sitter:
 
     def started(self, pid: int, start_ticks: int | None) -> None:
         """The process exists."""
+        self.pid, self.start_ticks = pid, start_ticks
         loop = self._desk.loop
         self._started_timer = loop.call_later(STARTED_TOLD_AFTER_SECONDS, self._tell_started, pid, start_ticks)
 
     def output(self, data: bytes) -> None:
         """It wrote to stdout or stderr."""
+        self.heard_at = self._desk.loop.time()
         text = self._decoder.decode(data)
         self._text.append(text)
         self._characters += len(text)
@@ -71,7 +80,12 @@ class Sitter:
             self._flush_timer = self._desk.loop.call_later(OUTPUT_FLUSH_SECONDS, self._flush_output)
 
     def progress(self, done: int, total: int | None) -> None:
-        """It reported how far it is; told twice a second at most."""
+        """It reported how far it is, told twice a second at most; the same numbers again are a heartbeat."""
+        self.heard_at = now = self._desk.loop.time()
+        self.promised = True
+        if (done, total) == self._told and now < self._beat_due:
+            return
+        self._beat_due = now + HEARTBEAT_SECONDS
         self._progress = (done, total)
         if self._progress_timer is None:
             self._tell_progress()
@@ -93,6 +107,11 @@ class Sitter:
         """One rung of the ladder that ends an attempt: deadline, stack, SIGTERM, SIGKILL, sweep, leak."""
         attempt = {"where": data["where"]} if kind == EventKind.ATTEMPT_STACK and data.get("where") else None
         self._tell(kind, {**data, "attempt": attempt} if attempt else dict(data))
+
+    def lose(self, why: str) -> None:
+        """Its process is gone and nobody told: settle it as lost. A thread's end is its host's to tell."""
+        if isinstance(self.attempt, ProcessAttempt):
+            self.attempt.lost(why)
 
     def ended(self, outcome: Outcome) -> None:
         """It is over and none of its processes lives."""
@@ -133,13 +152,14 @@ class Sitter:
     def _tell_progress(self) -> None:
         if self._progress is None:
             return
-        (done, total), self._progress = self._progress, None
+        told, self._told, self._progress = self._told, self._progress, None
+        done, total = self._told
         claim = self.claim
-        columns = {"progress_done": done, "progress_total": total}
+        columns = {} if told == self._told else {"progress_done": done, "progress_total": total}
 
         def item(journal: Journal) -> None:
-            columns["last_heartbeat_at"] = journal.at
-            journal.change(claim.run_id, claim.name, columns, attempt=claim.attempt)
+            beat = {**columns, "last_heartbeat_at": journal.at}
+            journal.change(claim.run_id, claim.name, beat, attempt=claim.attempt)
 
         self._desk.write(item)
 

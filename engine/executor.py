@@ -35,6 +35,7 @@ from .store import claims
 from .store.claims import Claim
 from .store.journal import Journal
 from .timers import Timers
+from .watch import Watch
 
 __all__ = ["Executor", "RunOptions", "RunResult"]
 
@@ -167,6 +168,7 @@ class RunLoop:
         self._server = CommandServer(self, opened.state_path)
         origin = Origin(self.flow.name, self.fold.run.run_id, opened.state_path)
         self._notifier = Notifier(self.flow.pages, origin, self._writer.submit, clock)
+        self._watch = Watch(self.fold, self.desk, clock, self._remaining if opened.median_seconds else {})
         self._reopening: asyncio.Task[None] | None = None
         self._beat_handle: asyncio.TimerHandle | None = None
         self._beats = 0
@@ -448,6 +450,7 @@ class RunLoop:
         if rows := self.downstreams.take_dirty():
             self.desk.write(lambda journal: store(journal, rows))
         self._watch_clock()
+        self._watch.beat()
         self._wake.set()
         self._beat_handle = self._loop.call_later(HEARTBEAT_SECONDS, self._beat)
 

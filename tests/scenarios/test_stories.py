@@ -23,12 +23,12 @@ def ask(state: Path, sql: str) -> list[Any]:
 
 
 def pager(path: Path) -> dict[str, Any]:
-    """A sender whose every message is one line."""
-    return {"line": f"cat >> '{path}'; echo >> '{path}'"}
+    """A sender whose every message is one file."""
+    return {"line": f"cat > '{path}'.$$"}
 
 
 def heard(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return [json.loads(file.read_text()) for file in sorted(path.parent.glob(f"{path.name}.*"))]
 
 
 # --- fssai-503 (003.43, 003.44) -------------------------------------------------------------------------------------

@@ -1,0 +1,56 @@
+"""How much slack a run has: what is left until its deadline, minus what the longest way to its end still needs.
+
+Everything is expected from history, so that the miss is known when it becomes certain and not when it happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .fold import RunFold, TaskRow
+from .states import TaskState
+
+
+@dataclass(frozen=True, slots=True)
+class Slack:
+    """``seconds``: negative when the run can no longer make it; ``task`` is where the longest way begins."""
+
+    seconds: float
+    task: str
+    needs_seconds: float
+
+
+def slack_of(fold: RunFold, path_seconds: Mapping[str, float], now: int) -> Slack | None:
+    """Return the slack of a run, None without a deadline or when nothing is left to do.
+
+    ``path_seconds``: each task with the longest way behind it, by history; empty where there is none. ``now``:
+    microseconds UTC.
+    """
+    deadline = fold.run.deadline_at
+    if deadline is None:
+        return None
+    longest: tuple[float, str] | None = None
+    for row in fold.tasks.values():
+        needs = _needs(fold, row, path_seconds, now)
+        if needs is not None and (longest is None or needs > longest[0]):
+            longest = needs, row.name
+    if longest is None:
+        return None
+    return Slack((deadline - now) / 1e6 - longest[0], longest[1], longest[0])
+
+
+def _needs(fold: RunFold, row: TaskRow, path_seconds: Mapping[str, float], now: int) -> float | None:
+    """Seconds until the end of everything on the longest way from this task; None for one that is over."""
+    path = path_seconds.get(row.name, 0.0)
+    match row.state:
+        case TaskState.RUNNING:
+            behind = max((path_seconds.get(child, 0.0) for child in fold.children.get(row.name, ())), default=0.0)
+            elapsed = (now - (row.started_at or now)) / 1e6
+            return behind + max(path - behind - elapsed, 0.0)
+        case TaskState.RETRYING | TaskState.SENSING:
+            return max((row.next_retry_at or now) - now, 0) / 1e6 + path
+        case TaskState.PENDING | TaskState.READY | TaskState.DEAD_LETTER:
+            return path
+        case _:
+            return None

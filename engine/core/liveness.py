@@ -1,0 +1,29 @@
+"""Whether an attempt that is said to run still does: the process decides, and the clock only asks (003.40, 003.41).
+
+A heartbeat that is late proves nothing: a garbage collection, a suspended machine, a full disk. A process that is not
+there any more proves everything. So only the second takes an attempt away from its task; the first is told.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+HEARTBEAT_SECONDS = 10.0  # how often a task's sign of life is written
+SWEEP_SECONDS = 60.0
+SILENT_SECONDS = 90.0
+
+
+class Sight(StrEnum):
+    """What a look at one attempt says."""
+
+    FINE = "fine"
+    SILENT = "silent"  # it promised heartbeats, and none came for too long, but its process is there
+    SUSPECT = "suspect"  # its process is gone; the news of its end may still be on the way
+    LOST = "lost"  # its process is gone, was gone at the last look, and nobody has told
+
+
+def look(process_is_there: bool, was_suspect: bool, promised: bool, silent_seconds: float) -> Sight:
+    """Judge one attempt. ``promised``: it has sent a heartbeat or progress at least once."""
+    if not process_is_there:
+        return Sight.LOST if was_suspect else Sight.SUSPECT
+    return Sight.SILENT if promised and silent_seconds > SILENT_SECONDS else Sight.FINE

@@ -1,0 +1,187 @@
+"""Heartbeats, the sweep, and a deadline out of reach: with real attempts."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redrive.engine import Executor, Flow, RetryPolicy, RunOptions, TransientError
+from redrive.engine.core import liveness
+from redrive.engine.runner.zygote_client import Runner
+
+QUICK = RetryPolicy(max_attempts=3, base=0.01, cap=0.02)
+
+
+def run(tmp_path: Path, flow: Flow, run_id: str = "r", **options: Any) -> str:
+    executor = Executor(run_id=run_id, flow=flow, state=tmp_path / "state.db", options=RunOptions(**options))
+    return str(executor.run_result().state)
+
+
+def ask(tmp_path: Path, sql: str) -> list[Any]:
+    with sqlite3.connect(tmp_path / "state.db") as connection:
+        return connection.execute(sql).fetchall()
+
+
+def events(tmp_path: Path, kind: str) -> list[dict[str, Any]]:
+    return [json.loads(data) for (data,) in ask(tmp_path, f"SELECT data FROM event WHERE kind = '{kind}' ORDER BY seq")]
+
+
+# --- Heartbeats -----------------------------------------------------------------------------------------------------
+
+
+def test_a_heartbeat_is_written_beside_the_task_and_says_nothing_of_progress(tmp_path):
+    """003.40: the worker writes last_heartbeat_at."""
+    flow = Flow("f")
+
+    @flow.task(timeout=30)
+    def long(ctx: Any) -> None:
+        ctx.heartbeat()
+
+    run(tmp_path, flow)
+    ((beat, started, done),) = ask(tmp_path, "SELECT last_heartbeat_at, started_at, progress_done FROM task")
+    assert beat >= started and done is None
+
+
+def test_progress_is_a_heartbeat_too(tmp_path):
+    flow = Flow("f")
+
+    @flow.task(timeout=30)
+    def long(ctx: Any) -> None:
+        ctx.progress(3, 8)
+
+    run(tmp_path, flow)
+    ((beat, done, total),) = ask(tmp_path, "SELECT last_heartbeat_at, progress_done, progress_total FROM task")
+    assert beat is not None and (3, 8) == (done, total)
+
+
+def test_a_task_that_says_it_is_alive_all_the_time_costs_one_write_in_ten_seconds(tmp_path, monkeypatch):
+    from redrive.engine import context
+
+    monkeypatch.setattr(context, "BEAT_INTERVAL", 0.0)
+    flow = Flow("f")
+
+    @flow.task(timeout=30)
+    def talkative(ctx: Any) -> None:
+        for _ in range(1000):
+            ctx.heartbeat()
+
+    run(tmp_path, flow)
+    assert 1 == len([one for one in events(tmp_path, "task.changed") if "last_heartbeat_at" in one.get("set", {})])
+
+
+# --- The sweep ------------------------------------------------------------------------------------------------------
+
+
+def test_an_attempt_whose_process_has_vanished_is_taken_from_its_task_with_the_evidence(tmp_path, monkeypatch):
+    """003.40: RUNNING and nobody there -> RETRYING, by a look at the process and not by the clock."""
+    monkeypatch.setattr(liveness, "SWEEP_SECONDS", 0.0)
+    told = Runner._exited
+    lost: list[Any] = []
+
+    def swallow_the_first(self: Runner, exited: Any) -> None:
+        if lost:
+            told(self, exited)
+        lost.append(exited)
+
+    monkeypatch.setattr(Runner, "_exited", swallow_the_first)
+    flow = Flow("f")
+
+    @flow.task(timeout=60, retry=RetryPolicy(max_attempts=3, base=0.01, cap=0.01))
+    def vanishes(ctx: Any) -> None:
+        if ctx.attempt == 1:
+            import os
+
+            os._exit(0)
+
+    assert "SUCCESS" == run(tmp_path, flow)
+    (evidence,) = events(tmp_path, "attempt.reclaimed")
+    (pid,) = ask(tmp_path, "SELECT pid FROM attempt WHERE attempt = 1")
+    assert ("gone", pid[0]) == (evidence["process"], evidence["pid"]) and evidence["start_ticks"]
+    assert [("lost",), ("success",)] == ask(tmp_path, "SELECT outcome FROM attempt ORDER BY attempt")
+    assert [(0, 1)] == ask(tmp_path, "SELECT failures, losses FROM task"), "a loss spends no attempt of the budget"
+
+
+def test_a_task_that_has_gone_silent_is_told_once_and_goes_on(tmp_path, monkeypatch):
+    """003.41: five seconds of garbage collection must not kill it."""
+    monkeypatch.setattr(liveness, "SWEEP_SECONDS", 0.0)
+    monkeypatch.setattr(liveness, "SILENT_SECONDS", 0.5)
+    flow = Flow("f")
+
+    @flow.task(timeout=60)
+    def pauses(ctx: Any) -> str:
+        import time
+
+        ctx.heartbeat()
+        time.sleep(3.5)
+        return "done"
+
+    assert "SUCCESS" == run(tmp_path, flow)
+    (silence,) = events(tmp_path, "attempt.silent")
+    assert silence["silent_seconds"] >= 0.5 and silence["process"].startswith("S")
+    assert [] == events(tmp_path, "attempt.reclaimed")
+    assert [(1,)] == ask(tmp_path, "SELECT attempt FROM task")
+
+
+def test_a_silent_task_that_never_promised_anything_is_left_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(liveness, "SWEEP_SECONDS", 0.0)
+    monkeypatch.setattr(liveness, "SILENT_SECONDS", 0.1)
+    flow = Flow("f")
+    flow.command("quiet", "sleep 2.5", timeout=60)
+    assert "SUCCESS" == run(tmp_path, flow)
+    assert [] == events(tmp_path, "attempt.silent")
+
+
+# --- Deadlines ------------------------------------------------------------------------------------------------------
+
+
+def night(seconds: float, deadline: float | None) -> Flow:
+    flow = Flow("night", deadline=deadline)
+    flow.command("extract", f"sleep {seconds}", timeout=60)
+    flow.command("load", "sleep 1", after="extract", timeout=60)
+    return flow
+
+
+def test_a_run_that_can_no_longer_make_its_deadline_pages_before_the_deadline(tmp_path):
+    """SPEC part 4, 2: at 01:12 this run can no longer make 02:00, with the one task responsible."""
+    assert "SUCCESS" == run(tmp_path, night(1, None), run_id="yesterday")
+    run(tmp_path, night(5, 4), run_id="tonight")
+    ((title, severity, cause, body, at),) = ask(tmp_path, "SELECT title, severity, cause, body, created_at FROM page")
+    assert ("deadline at risk on extract", "critical", "deadline:tonight") == (title, severity, cause)
+    assert "can no longer make" in json.loads(body)["why"] and "extract is running" in json.loads(body)["why"]
+    assert at < ask(tmp_path, "SELECT deadline_at FROM run WHERE run_id = 'tonight'")[0][0]
+
+
+def test_a_run_that_makes_it_pages_nobody(tmp_path):
+    run(tmp_path, night(0.1, None), run_id="yesterday")
+    run(tmp_path, night(0.1, 600), run_id="tonight")
+    assert [] == ask(tmp_path, "SELECT title FROM page")
+
+
+def test_a_retry_that_could_not_finish_in_time_is_refused_at_once_and_pages(tmp_path):
+    """004.30, SPEC 4.14: dead-letter now rather than discover it at 02:00."""
+    flow = Flow("f", deadline=5)
+
+    @flow.task(timeout=30, retry=RetryPolicy(max_attempts=5, base=60, cap=60, jitter="none"))
+    def flaky() -> None:
+        raise TransientError("503")
+
+    run(tmp_path, flow)
+    assert [("DEAD_LETTER", "deadline", 1)] == ask(tmp_path, "SELECT state, dead_letter_kind, attempt FROM task")
+    assert [("critical", "deadline:r")] == ask(tmp_path, "SELECT severity, cause FROM page")
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_max_elapsed_bounds_all_attempts_together(tmp_path, fits):
+    """004.28: elapsed time is a dimension of its own."""
+    flow = Flow("f")
+    policy = RetryPolicy(max_attempts=10, base=0.2, cap=0.2, jitter="none", max_elapsed=60 if fits else 0.3)
+
+    @flow.task(timeout=30, retry=policy)
+    def flaky(ctx: Any) -> None:
+        if ctx.attempt < 4:
+            raise TransientError("503")
+
+    assert ("SUCCESS" if fits else "FAILED") == run(tmp_path, flow)
