@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
-import os
-import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
+from .sessions.people import me
 from .sessions.session import Session
 from .target import is_remote
 
@@ -17,11 +15,7 @@ Result = TypeVar("Result")
 
 def actor() -> str:
     """Who acts, for the journal: user@host."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}"
+    return me()
 
 
 async def open_session(
@@ -29,11 +23,15 @@ async def open_session(
 ) -> Session:
     """Open the door to a state file. Raises RedriveError with one sentence."""
     if is_remote(target):
+        from .sessions.address import parse
+        from .sessions.signing_in import with_answers
         from .sessions.ssh import SshSession
+        from .sessions.ssh_options import SshOptions
 
-        return await SshSession.open(
-            target, actor=actor(), read_only=read_only, python=python, ssh_options=tuple(ssh_option)
-        )
+        def connect(options: SshOptions) -> Awaitable[SshSession]:
+            return SshSession.open(target, actor=actor(), read_only=read_only, options=options)
+
+        return await with_answers(parse(target), SshOptions(python or "python3", tuple(ssh_option)), connect)
     from .sessions.file import FileSession
 
     return await FileSession.open(target, actor=actor(), read_only=read_only)

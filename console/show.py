@@ -52,6 +52,11 @@ def show_target(
         return _show_plain(target, run_id, terminal.plain_because, python, ssh_option)
     from .doors import open_session
 
+    if is_remote(target):
+        from .choosing import choose_file
+
+        target = choose_file(target, python, ssh_option)
+
     def door(look_only: bool = read_only) -> Awaitable[Session]:
         return open_session(target, read_only=look_only, python=python, ssh_option=ssh_option)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 import socket
 from collections.abc import Sequence
 
@@ -12,7 +13,7 @@ def me() -> str:
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a user id without a name, as in many containers
-        user = "somebody"
+        user = str(os.getuid())
     return f"{user}@{socket.gethostname()}"
 
 

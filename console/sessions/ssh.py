@@ -25,6 +25,7 @@ from .pipe import Message, Pipe
 from .session import Answer, AttemptText, Command, Link, LogChunk, RunSummary, SessionStatus
 from .ssh_options import SshOptions
 
+DEFAULT_OPTIONS = SshOptions()
 WINDOW_TASKS = 500  # of history, at first; more as the line allows
 WINDOW_SECONDS = 0.5
 
@@ -41,10 +42,9 @@ class Offer:
     trouble: str | None = None
 
 
-async def offers(target: str, *, python: str | None = None, ssh_options: Sequence[str] = ()) -> list[Offer]:
+async def offers(target: str, options: SshOptions = DEFAULT_OPTIONS) -> list[Offer]:
     """What ``ssh://host`` alone may mean, the file written last first. Raises AddressError, LinkError."""
     address = parse(target)
-    options = SshOptions(python or "python3", tuple(ssh_options))
     pipe = Pipe(address.destination, options.python, lambda message: None)
     hello = await pipe.open(options.argv(address, boot_command(options.python)), {"list": True})
     await pipe.close()
@@ -75,11 +75,9 @@ class SshSession:
         *,
         actor: str | None = None,
         read_only: bool = False,
-        python: str | None = None,
-        ssh_options: Sequence[str] = (),
+        options: SshOptions = DEFAULT_OPTIONS,
     ) -> SshSession:
         """Connect. Raises AddressError, LinkError, or what the agent found wrong with the file."""
-        options = SshOptions(python or "python3", tuple(ssh_options))
         session = cls(parse(target), options, actor or me(), read_only)
         await session._line.open()
         return session

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .address import SshAddress
 
@@ -28,6 +28,10 @@ class SshOptions:
 
     python: str = "python3"
     options: tuple[str, ...] = ()
+
+    def adding(self, *options: str) -> SshOptions:
+        """The same, and these behind the operator's."""
+        return replace(self, options=(*self.options, *options))
 
     def argv(self, address: SshAddress, *command: str, asking: bool = False) -> list[str]:
         """The command line. The operator's options come first, because ssh keeps the first that it meets.

@@ -26,7 +26,7 @@ from redrive.engine.errors import LinkError, StateFileError
 
 async def refusal(path: Path, **options: Any) -> LinkError:
     with pytest.raises(LinkError) as caught:
-        await SshSession.open(f"ssh://far{path}", **options)
+        await SshSession.open(f"ssh://far{path}", options=SshOptions(**options))
     return caught.value
 
 
@@ -53,31 +53,31 @@ def remote_agents(far: Any) -> list[int]:
 
 
 async def test_a_key_that_is_not_accepted_wants_a_person(far: Any, night: Any) -> None:
-    error = await refusal(night.path, ssh_options=[far.config("stranger", user_key="stranger_key")])
+    error = await refusal(night.path, options=(far.config("stranger", user_key="stranger_key"),))
     assert error.locked and "does not let you in" in str(error)
 
 
 async def test_a_host_that_is_not_known_wants_a_person(far: Any, night: Any) -> None:
-    error = await refusal(night.path, ssh_options=[far.config("unknown", known_hosts="empty_hosts")])
+    error = await refusal(night.path, options=(far.config("unknown", known_hosts="empty_hosts"),))
     assert error.locked and "not known" in str(error)
 
 
 async def test_a_host_with_another_key_than_before_is_not_trusted(far: Any, night: Any) -> None:
     stranger = (far.folder / "stranger_key.pub").read_text().split()
     (far.folder / "changed_hosts").write_text(f"[127.0.0.1]:{far.port} {stranger[0]} {stranger[1]}\n")
-    error = await refusal(night.path, ssh_options=[far.config("changed", known_hosts="changed_hosts")])
+    error = await refusal(night.path, options=(far.config("changed", known_hosts="changed_hosts"),))
     assert error.final and not error.locked and "before" in str(error)
 
 
 async def test_nobody_at_the_port_may_be_somebody_later(far: Any, night: Any) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: refused
-        error = await refusal(night.path, ssh_options=[f"Port={taken.getsockname()[1]}"])
+        error = await refusal(night.path, options=(f"Port={taken.getsockname()[1]}",))
     assert not error.final and "no ssh server listens" in str(error)
 
 
 async def test_an_option_that_ssh_does_not_know_is_told(far: Any, night: Any) -> None:
-    error = await refusal(night.path, ssh_options=["NoSuchOption=yes"])
+    error = await refusal(night.path, options=("NoSuchOption=yes",))
     assert error.final and "NoSuchOption" in str(error).casefold().replace("nosuchoption", "NoSuchOption")
 
 
@@ -111,7 +111,7 @@ async def test_a_python_may_lie_anywhere_also_in_the_home_over_there(far: Any, n
     python.unlink(missing_ok=True)
     python.symlink_to(sys.executable)
     for name in (str(python), f"~/{python.relative_to(far.home)}"):
-        session = await SshSession.open(f"ssh://far{night.path}", python=name)
+        session = await SshSession.open(f"ssh://far{night.path}", options=SshOptions(name))
         await session.close()
 
 
@@ -200,32 +200,40 @@ def test_ssh_asks_on_the_terminal_before_the_screen_starts(
     program = tmp_path / "attach.py"
     program.write_text(
         "import asyncio, sys\n"
-        "from redrive.console.sessions.address import parse\n"
-        "from redrive.console.sessions.signing_in import sign_in\n"
-        "from redrive.console.sessions.ssh import SshSession\n"
-        "from redrive.console.sessions.ssh_options import SshOptions\n"
-        "from redrive.engine.errors import LinkError\n"
-        "target, option = sys.argv[1:]\n"
-        "async def look(options):\n"
-        "    session = await SshSession.open(target, ssh_options=options)\n"
+        "from redrive.console.doors import open_session\n"
+        "async def look():\n"
+        "    session = await open_session(sys.argv[1], ssh_option=[sys.argv[2]])\n"
         "    print('SEEN', (await session.snapshot()).run.run_id)\n"
         "    await session.close()\n"
-        "try:\n"
-        "    asyncio.run(look([option]))\n"
-        "except LinkError as error:\n"
-        "    print('LOCKED', error.locked)\n"
-        "options = sign_in(parse(target), SshOptions(options=(option,)))\n"
-        "asyncio.run(look(options.options))\n"
+        "asyncio.run(look())\n"
     )
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_folder))
-    said = _typed([sys.executable, str(program), f"ssh://far{night.path}", option], b"passphrase", b"open sesame\n")
-    assert b"LOCKED True" in said and b"SEEN night-1" in said
-    assert said.index(b"LOCKED") < said.index(b"passphrase") < said.index(b"SEEN")
-    (control,) = short_folder.glob("redrive-*/ssh")
-    subprocess.run(["ssh", "-o", f"ControlPath={control}", "-O", "exit", "far"], capture_output=True, check=True)
+    said = typed([sys.executable, str(program), f"ssh://far{night.path}", option], b"passphrase", b"open sesame\n")
+    assert said.count(b"passphrase") == 1 and b"SEEN night-1" in said
+    assert not list(short_folder.iterdir())
 
 
-def _typed(argv: list[str], question: bytes, answer: bytes) -> bytes:
+def test_of_several_files_over_there_one_is_chosen(far: Any, make_night: Any) -> None:
+    folder = far.home / ".local/state/redrive"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("one.db", "two.db"):
+        night = make_night(name, run_id=f"run-of-{name}")
+        night.close()
+        (folder / name).write_bytes(night.path.read_bytes())
+    os.utime(folder / "one.db", (1, 1))
+    program = (
+        "import sys; from redrive.console.choosing import choose_file; print('=', choose_file(sys.argv[1], None, ()))"
+    )
+    try:
+        said = typed([sys.executable, "-c", program, "ssh://far"], b"Which one", b"7\n2\n")
+    finally:
+        for name in ("one.db", "two.db"):
+            (folder / name).unlink()
+    assert said.index(b"two.db") < said.index(b"one.db")
+    assert f"= ssh://far{folder}/one.db".encode() in said
+
+
+def typed(argv: list[str], question: bytes, answer: bytes) -> bytes:
     """Run on a terminal of its own and answer one question."""
     pid, terminal = pty.fork()
     if pid == 0:
