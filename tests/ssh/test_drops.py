@@ -1,0 +1,260 @@
+"""Lines that drop: found, shown, opened again, and nothing lost or told twice."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redrive.console.sessions import line
+from redrive.console.sessions.session import Command, Link
+from redrive.console.sessions.ssh import SshSession
+from redrive.console.sessions.ssh_options import SshOptions
+from redrive.engine.errors import LinkError, SnapshotNeeded
+
+EVENTS = 2000
+DROPS = 20
+
+
+@pytest.fixture
+async def session(far: Any, night: Any) -> AsyncIterator[SshSession]:
+    session = await SshSession.open(f"ssh://far{night.path}", actor="ana@desk")
+    yield session
+    await session.close()
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Less patience between tries."""
+    monkeypatch.setattr(line, "BACKOFF_SECONDS", (0.05, 0.1))
+
+
+async def until(session: SshSession, what: Any, seconds: float = 30) -> float:
+    """Wait until the status is so; answers with the seconds that it took."""
+    start = time.monotonic()
+    async with asyncio.timeout(seconds):
+        while not what(session.status):  # noqa: ASYNC110 (a status that ages has no event to wait for)
+            await asyncio.sleep(0.02)
+    return time.monotonic() - start
+
+
+def pause(id: str = "c1") -> Command:
+    return Command(id, "pause", "night-1", (), "ana@desk", "because")
+
+
+async def test_twenty_kills_lose_no_event_and_repeat_none(quick: None, far: Any, night: Any, session: Any) -> None:
+    since, last = night.head(), night.head() + EVENTS
+    dice = random.Random(5)
+    drops = 0
+
+    def write_slowly() -> None:
+        for _ in range(EVENTS // 10):
+            night.tell(10)
+            time.sleep(0.03)
+
+    async def cut() -> None:
+        nonlocal drops
+        while drops < DROPS:
+            await asyncio.sleep(dice.uniform(0.0, 0.5))
+            if far.connections():
+                far.cut()
+                drops += 1
+
+    writing = threading.Thread(target=write_slowly)
+    writing.start()
+    cutting = asyncio.create_task(cut())
+    seen: list[int] = []
+    async with asyncio.timeout(90):
+        async for batch in session.events(since):
+            seen += [event.seq for event in batch]
+            if seen and seen[-1] >= last and cutting.done():
+                break
+    writing.join()
+    assert seen == list(range(since + 1, last + 1))
+    assert drops == DROPS
+
+
+async def test_a_drop_is_shown_at_once_and_locks_the_acts(far: Any, night: Any, session: Any) -> None:
+    assert session.status.link is Link.LIVE
+    far.stop()
+    try:
+        far.cut()
+        assert await until(session, lambda status: status.link is Link.STALE) < 10
+        await until(session, lambda status: status.retry_in_seconds is not None)
+        assert session.status.trouble
+        with pytest.raises(LinkError, match="not sent"):
+            await session.send(pause())
+        await until(session, lambda status: "no ssh server listens" in (status.trouble or ""))
+        assert session.status.link is Link.STALE
+    finally:
+        far.start()
+    await until(session, lambda status: status.link is Link.LIVE)
+    assert session.status.trouble is None and session.status.retry_in_seconds is None
+    assert (await session.send(pause())).ok
+
+
+async def test_waits_between_tries_grow_and_differ(far: Any, night: Any, session: Any, monkeypatch: Any) -> None:
+    waits: list[float] = []
+    real_sleep = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        await real_sleep(0)
+
+    far.stop()
+    try:
+        monkeypatch.setattr(line.asyncio, "sleep", sleep)
+        far.cut()
+        async with asyncio.timeout(30):
+            while len(waits) < 8:
+                await real_sleep(0.01)
+        monkeypatch.undo()
+    finally:
+        far.start()
+    for wait, base in zip(waits, (1, 2, 5, 10, 30, 30, 30, 30), strict=False):
+        assert base * 0.75 <= wait <= base * 1.25
+    assert len(set(waits[4:8])) == 4
+
+
+async def test_silence_is_found_within_ten_seconds_and_gone_when_it_ends(far: Any, night: Any, session: Any) -> None:
+    """A suspended laptop, a black hole: nothing is closed, nothing comes."""
+    events = session.events(night.head())
+    assert not await anext(events)
+    (client,) = far.connections()
+    os.kill(client, signal.SIGSTOP)
+    try:
+        assert await until(session, lambda status: status.link is Link.STALE) < 10
+        assert session.status.picture_age_seconds > 5
+        night.tell(50)
+    finally:
+        os.kill(client, signal.SIGCONT)
+    seen: list[int] = []
+    async with asyncio.timeout(30):
+        while len(seen) < 50:
+            seen += [event.seq for event in await anext(events)]
+    assert seen == list(range(night.head() - 49, night.head() + 1))
+    assert session.status.link is Link.LIVE
+
+
+async def test_an_agent_that_hangs_is_left_for_a_new_one(
+    quick: None, far: Any, night: Any, session: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(line, "DEAD_SECONDS", 6.0)
+    monkeypatch.setattr(line, "STALE_SECONDS", 5.5)
+    (client,) = far.connections()
+    os.kill(client, signal.SIGSTOP)
+    await until(session, lambda status: status.link is Link.STALE)
+    await until(session, lambda status: status.link is Link.LIVE)
+    (other,) = far.connections()
+    assert other != client
+
+
+async def test_an_act_whose_answer_was_lost_is_asked_again_and_done_once(
+    quick: None, far: Any, night: Any, executor: Any, session: Any
+) -> None:
+    applied = threading.Event()
+    go_on = threading.Event()
+    real_write = executor.night.write
+
+    def slow_to_answer(item: Any, **signed: Any) -> Any:
+        answer = real_write(item, **signed)
+        applied.set()
+        go_on.wait(20)
+        return answer
+
+    executor.night.write = slow_to_answer
+    requeue = Command("c7", "requeue", "night-1", (("task_00002", "DEAD_LETTER", 0),), "ana@desk", "fixed")
+    sending = asyncio.create_task(session.send(requeue))
+    assert await asyncio.to_thread(applied.wait, 20)
+    far.cut()
+    go_on.set()
+    answer = await asyncio.wait_for(sending, 30)
+    assert answer.ok and answer.results[0][:2] == ("task_00002", "done")
+    acts = night.connection.execute("SELECT count(*) FROM event WHERE command_id = 'c7' AND kind = 'task'").fetchone()
+    assert acts == (1,)
+
+
+async def test_what_reads_waits_for_the_line(quick: None, far: Any, night: Any, session: Any) -> None:
+    far.stop()
+    try:
+        far.cut()
+        await until(session, lambda status: status.link is Link.STALE)
+        reading = asyncio.create_task(session.snapshot())
+        await asyncio.sleep(0.3)
+        assert not reading.done()
+    finally:
+        far.start()
+    assert (await asyncio.wait_for(reading, 30)).run.run_id == "night-1"
+
+
+async def test_a_file_replaced_while_the_line_was_down_gives_a_new_picture(
+    quick: None, far: Any, night: Any, make_night: Any, session: Any
+) -> None:
+    night.close()
+    events = session.events((await session.snapshot()).seq)
+    assert not await anext(events)
+    other = make_night("other.db", run_id="other-1")
+    other.close()
+    far.stop()
+    try:
+        far.cut()
+        await until(session, lambda status: status.link is Link.STALE)
+        shutil.copyfile(other.path, night.path)
+        for beside in ("-wal", "-shm"):
+            night.path.with_name(night.path.name + beside).unlink(missing_ok=True)
+    finally:
+        far.start()
+    with pytest.raises(SnapshotNeeded):
+        async with asyncio.timeout(30):
+            while True:
+                await anext(events)
+    assert (await session.snapshot()).run.run_id == "other-1"
+
+
+async def test_a_host_that_no_longer_lets_us_in_is_not_asked_for_ever(
+    quick: None, far: Any, night: Any, session: Any
+) -> None:
+    keys = far.folder / "authorized_keys"
+    kept = keys.read_text()
+    keys.write_text("")
+    try:
+        far.cut()
+        await until(session, lambda status: status.link is Link.CLOSED)
+    finally:
+        keys.write_text(kept)
+    assert "does not let you in" in session.status.trouble
+    with pytest.raises(LinkError):
+        await session.snapshot()
+
+
+async def test_leaving_while_the_line_is_down_is_quick(quick: None, far: Any, night: Any, session: Any) -> None:
+    far.stop()
+    try:
+        far.cut()
+        await until(session, lambda status: status.link is Link.STALE)
+        start = time.monotonic()
+        await session.close()
+        assert time.monotonic() - start < 5
+    finally:
+        far.start()
+    assert session.status.link is Link.CLOSED
+
+
+async def test_a_clock_that_is_wrong_over_there_is_measured(far: Any, night: Any, tmp_path: Path) -> None:
+    late = tmp_path / "python-an-hour-ahead"
+    ahead = "import time;now=time.time;time.time=lambda:now()+3600"
+    late.write_text(f'#!/bin/sh\nshift\nexec {sys.executable} -ISuc "{ahead};$1"\n')
+    late.chmod(0o700)
+    session = await SshSession.open(f"ssh://far{night.path}", options=SshOptions(str(late)))
+    await until(session, lambda status: status.clock_offset_seconds)
+    assert abs(session.status.clock_offset_seconds - 3600) < 5
+    await session.close()
