@@ -38,7 +38,9 @@ _ASK_SYNCHRONIZED = "\x1b[?2026$p"
 _PROBE = "●◆↻✓·"  # signs that some terminals for East Asian scripts draw two cells wide
 _READ_BYTES = 4096
 _RESIZE_SECONDS = 0.05  # a dragged window edge sends dozens of sizes a second
+_FIRST_ANSWER_SECONDS = 2.0
 _LAST_ANSWERS_SECONDS = 0.3
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGWINCH, signal.SIGTSTP, signal.SIGCONT)
 _STRING_INTRODUCERS = ("\x1b]", "\x1bP", "\x1b_", "\x1b^", "\x1bX")
 
 
@@ -59,7 +61,8 @@ class ConsoleDriver(Driver):
         self.output: TerminalOutput | None = None
         self._reading = False
         self._listening = False
-        self._probing = False
+        self._probe = _PROBE if self._hold.terminal.unicode else ""
+        self._asked_at: float | None = None  # when the first report was asked for, until it comes
         self._decode = getincrementaldecoder("utf-8")(errors="replace").decode
         self._sequences = SequenceReader(self._hold.terminal.escape_delay_seconds)
         self._parser = XTermParser(debug)
@@ -94,8 +97,8 @@ class ConsoleDriver(Driver):
         self.output.control(self._hold.enter_screen() + self._modes())
         if os.environ.get("TERM_PROGRAM") != "Apple_Terminal":  # which prints the question's last letter
             self.output.control(_ASK_SYNCHRONIZED)
-        self._probing = self._hold.terminal.unicode
-        self.output.control(f"\x1b[H{_PROBE if self._probing else ''}{ASK_POSITION}")
+        self._asked_at = self._loop.time()
+        self.output.control(f"\x1b[H{self._probe}{ASK_POSITION}")
         self._tell_size()
 
     def _modes(self) -> str:
@@ -114,8 +117,7 @@ class ConsoleDriver(Driver):
         """Give the terminal back, waiting a moment at most if it does not read."""
         self.disable_input()
         if self.output is not None:
-            if self.output.answers_due:
-                self._await_last_answers()
+            self._await_last_answers(self.output.answers_due)
             self.output.abandon()
         self._hold.release()
 
@@ -123,18 +125,18 @@ class ConsoleDriver(Driver):
         """Hear no more signals. Textual calls this when the App has shut down, and for a suspension."""
         if self._listening:
             self._listening = False
-            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGWINCH, signal.SIGTSTP, signal.SIGCONT):
+            for number in _SIGNALS:
                 self._loop.remove_signal_handler(number)
 
-    def _await_last_answers(self) -> None:
-        """Reports that we asked for must not be typed into the shell."""
-        poll = select.poll()
-        poll.register(self._hold.input_fd, select.POLLIN)
-        if poll.poll(_LAST_ANSWERS_SECONDS * 1000):
+    def _await_last_answers(self, count: int) -> None:
+        """Reports that we asked for must not be typed into the shell. A terminal that is asked at all answers soon."""
+        end = self._loop.time() + _LAST_ANSWERS_SECONDS
+        count += self._asked_at is not None and self._loop.time() < self._asked_at + _FIRST_ANSWER_SECONDS
+        while count > 0 and select.select([self._hold.input_fd], [], [], max(end - self._loop.time(), 0))[0]:
             try:
-                os.read(self._hold.input_fd, _READ_BYTES)
+                count -= max(os.read(self._hold.input_fd, _READ_BYTES).count(b"R"), 1)
             except OSError:
-                pass
+                return
 
     # --- out ------------------------------------------------------------------------------------------------------
 
@@ -239,9 +241,9 @@ class ConsoleDriver(Driver):
 
     def _position_reported(self, column: int) -> None:
         """The first report measures our signs, all others answer for frames."""
-        if self._probing:
-            self._probing = False
-            if column != len(_PROBE):
+        if self._asked_at is not None:
+            self._asked_at = None
+            if column != len(self._probe):
                 self.typesetter = Typesetter(self._hold.terminal.colours, unicode=False)
                 self._console.signs_unfit()
         if self.output is not None:
@@ -258,7 +260,8 @@ class ConsoleDriver(Driver):
             return
         self._listening = True
         add = self._loop.add_signal_handler
-        add(signal.SIGTERM, self._console.terminated)
+        add(signal.SIGTERM, self._console.terminated, signal.SIGTERM)
+        add(signal.SIGINT, self._console.terminated, signal.SIGINT)
         add(signal.SIGHUP, self._lost)
         add(signal.SIGWINCH, self._plan_resize)
         add(signal.SIGTSTP, self._suspend)
@@ -308,7 +311,7 @@ class ConsoleDriver(Driver):
 class ConsoleTerminal(App[Any]):
     """An App on ``ConsoleDriver``. Give it a ``Hold``, or it takes one of its own.
 
-    Overridables: ``terminated`` (SIGTERM), ``terminal_lost`` (hang-up), ``frame_shown`` (the terminal caught up),
+    Overridables: ``terminated`` (by a signal), ``terminal_lost`` (hang-up), ``frame_shown`` (the terminal caught up),
     ``signs_unfit`` (only ASCII keeps its width here), ``key_arrived`` (before the key is handled).
     """
 
@@ -353,9 +356,9 @@ class ConsoleTerminal(App[Any]):
             for widget in screen.walk_children(with_self=True):
                 widget.refresh()
 
-    def terminated(self) -> None:
-        """SIGTERM."""
-        self.exit(return_code=128 + signal.SIGTERM)
+    def terminated(self, number: int) -> None:
+        """SIGTERM or SIGINT was sent."""
+        self.exit(return_code=128 + number)
 
     def terminal_lost(self) -> None:
         """The terminal is gone. The run is not: it belongs to another process."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 from collections import deque
 from time import monotonic
+from typing import ClassVar
 
 from textual import events
+from textual.binding import Binding, BindingType
 
 from .driver import ConsoleDriver, ConsoleTerminal
 from .hold import Hold
@@ -25,6 +27,7 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
     """
 
     ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+z", "suspend_process", show=False)]
 
     DEFAULT_CSS = """
     Screen {
@@ -56,7 +59,8 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
 
     def on_ready(self) -> None:
         """Nothing that exists by now is garbage: without this, looking for garbage costs some frames 30 ms."""
-        gc.freeze()
+        if not self.is_headless:
+            gc.freeze()
 
     def key_acts(self, key: str) -> bool:
         """Whether a key, pressed now, would do more than look."""

@@ -243,9 +243,9 @@ class TerminalOutput:
         return bool(self._pending or self._controls or self.picture.changed)
 
     @property
-    def answers_due(self) -> bool:
-        """Whether the terminal still owes us a report that would otherwise reach the shell."""
-        return self._pacing is not None and self._pacing.due() is not None
+    def answers_due(self) -> int:
+        """How many reports the terminal still owes us, which would otherwise reach the shell."""
+        return self._pacing.answers_due if self._pacing is not None else 0
 
     def control(self, text: str) -> None:
         """Send modes, a bell or the like, in order and between frames. Dropped when far too much of it waits."""

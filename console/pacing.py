@@ -34,6 +34,11 @@ class Pacing:
         """What the far terminal may not have worked through yet."""
         return sum(size for size, _ in self._asked) + self._since_asked
 
+    @property
+    def answers_due(self) -> int:
+        """How many answers should still come, of a terminal that answers."""
+        return len(self._asked) if self._waits else 0
+
     def may_send(self, at: float) -> bool:
         """Whether the window has room at ``at``."""
         if not self._waits:

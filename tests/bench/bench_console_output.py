@@ -321,8 +321,8 @@ def big_canvas() -> tuple[Widget, Changes]:
     canvas.set_extent(2400, 100)
 
     def change(number: int) -> None:
-        states[505] = number % 5
-        canvas.cells_changed(5 * 24 % 120, 5, 1)
+        states[503] = number % 5
+        canvas.cells_changed(3 * 24, 5)
 
     return canvas, {
         "one task of 10,000": change,

@@ -165,6 +165,13 @@ class PtyTerminal:
         """Modes and line settings are as they were before the program."""
         return self.modes == {7, 25} and termios.tcgetattr(self._slave) == self.attributes
 
+    def unread_input(self) -> bytes:
+        """What was sent and nobody has read: a shell would take it for keys."""
+        settings = termios.tcgetattr(self._slave)
+        settings[3] &= ~termios.ICANON
+        termios.tcsetattr(self._slave, termios.TCSANOW, settings)
+        return os.read(self._slave, 4096) if select.select([self._slave], [], [], 0)[0] else b""
+
     def colour_codes(self) -> set[str]:
         """The SGR parameters sent so far that set a colour."""
         parameters = {number for match in _SGR.findall(bytes(self.raw)) for number in match.decode().split(";")}

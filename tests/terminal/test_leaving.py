@@ -16,7 +16,7 @@ def test_quitting_gives_the_terminal_back(demo) -> None:
     assert app.terminal.is_given_back()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_gives_the_terminal_back(demo, number: int) -> None:
     app = demo()
     app.terminal.signal(number)
@@ -68,6 +68,28 @@ def test_a_suspended_console_gives_the_terminal_back_and_draws_everything_when_i
     app.terminal.send("q")
     assert app.terminal.wait() == 0
     assert app.terminal.is_given_back()
+
+
+def test_ctrl_z_puts_the_console_aside(demo) -> None:
+    app = demo()
+    before = app.terminal.text
+    app.terminal.send("\x1a")
+    app.terminal.until(app.terminal.is_given_back)
+    app.terminal.screen.reset()
+    app.terminal.signal(signal.SIGCONT)
+    app.terminal.until(lambda: app.terminal.text == before)
+
+
+def test_an_answer_that_comes_after_the_last_frame_is_not_left_for_the_shell(demo) -> None:
+    """Over ssh the console asks for reports; one that is still under way when it ends must be waited for."""
+    app = demo("--tick", "0.02", "--full", ready="tick 3", environ={"SSH_TTY": "x"})
+    app.terminal.answers = False
+    app.terminal.until(lambda: app.terminal.raw.count(b"\x1b[6n") > 3)
+    app.terminal.send("q")
+    app.terminal.read_for(0.15)
+    app.terminal.send(b"\x1b[12;40R" * 4)
+    assert app.terminal.wait() == 0
+    assert app.terminal.unread_input() == b""
 
 
 def test_a_pager_gets_the_terminal_as_it_was_and_the_picture_comes_back(demo) -> None:
