@@ -16,6 +16,7 @@ from .keys import DEFAULT_KEYS, KeyGuard, KeyMap, Press, Refusal
 from .widgets.field import TextField
 from .widgets.palette import PLAIN, Palette
 
+_SUSPEND_KEY = "ctrl+z"
 _REFUSAL_SECONDS = 1.0  # one burst is refused once
 
 
@@ -27,7 +28,7 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
     """
 
     ENABLE_COMMAND_PALETTE = False
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+z", "suspend_process", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding(_SUSPEND_KEY, "suspend_process", show=False)]
 
     DEFAULT_CSS = """
     Screen {
@@ -40,7 +41,7 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
         super().__init__(hold)
         self.keymap = keymap
         self._palette = palette
-        self._acting_keys = keymap.guarded()
+        self._acting_keys = keymap.guarded() | {_SUSPEND_KEY}
         self._guard = KeyGuard(self.key_acts)
         self._vetted: deque[events.Key] = deque(maxlen=16)  # those that may act, on their way through the widgets
         self._waiting_for_keys = False
