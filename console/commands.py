@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..engine.errors import RedriveError
@@ -231,7 +232,7 @@ class Commands:
         def chosen(value: str | None) -> None:
             if value is not None:
                 self._history.append(value.replace(":", " ").replace("_", " "))
-                run_latest(self._console, lambda: self._run(value), "palette")
+                run_latest(self._console, partial(self._run, value), "palette")
 
         self._console.push_screen(CommandPalette(entries, self._history), chosen)
 

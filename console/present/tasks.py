@@ -85,10 +85,10 @@ def _running(row: TaskRow, scene: Scene) -> Line:
     attempt = attempt_of(row)
     started = row.started_at if row.started_at is not None else scene.now_us
     line = [Piece(_since(started, scene))]
-    if attempt is not None and attempt.timeout_us and not scene.absolute:
-        line.append(Piece(f" of {clock(attempt.timeout_us).strip()}", Role.DIM))
     if attempt is not None and (ending := _ending(attempt, scene)):
         return [*line, Piece("  "), *ending]
+    if attempt is not None and attempt.timeout_us and not scene.absolute:
+        line.append(Piece(f" of {clock(attempt.timeout_us).strip()}", Role.DIM))
     if row.progress_total:
         line += [Piece("  "), *progress(row, scene.glyphs)]
     return line

@@ -162,7 +162,15 @@ class GraphView(Canvas):
             self.lit.lines = graph.drawing.light([edge for edge in edges if edge[0] in drawn and edge[1] in drawn])
 
     def _move(self, dx: int, dy: int) -> None:
-        if self.graph is not None and self.graph.move(dx, dy):
+        graph = self.graph
+        if graph is None:
+            return
+        height = graph.height
+        moved = graph.move(dx, dy)
+        if graph.height != height:  # a group was opened or closed
+            self.step_changed()
+            moved = True
+        if moved:
             self._moved()
 
     def _move_rows(self, rows: int) -> None:

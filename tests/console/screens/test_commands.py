@@ -1,0 +1,191 @@
+"""Help, palette, themes, copying, the list of runs: what keys do that changes no run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from redrive.console import theme
+from redrive.console.actions import Place, actions_of
+from redrive.console.present.pieces import Role
+from redrive.console.screens.palette import CommandPalette, Entry, matching
+from redrive.console.sessions.session import RunSummary
+from redrive.engine.core.fold import RunRow
+from redrive.engine.core.states import RunState
+from redrive.engine.errors import StateFileError
+
+from ..conftest import FakeSession, StillClock, happen, press, rows_of, shown, text_of
+from ..model.runs import START, S
+
+
+@pytest.fixture(autouse=True)
+def own_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Themes are remembered in a folder of the test."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("REDRIVE_THEME", raising=False)
+    return tmp_path / "config" / "redrive"
+
+
+# --- Help and palette -----------------------------------------------------------------------------------------------
+
+
+async def test_help_lists_the_keys_of_this_screen_and_no_others(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock, (100, 100)) as (app, pilot):
+        await press(app, pilot, "question_mark")
+        text = text_of(app)
+        assert "Run again: one at once" in text
+        assert "One step more detail" in text
+        assert "Fold long lines" not in text
+        await press(app, pilot, "escape")
+        assert "clean_refunds" in text_of(app)
+
+
+async def test_every_key_that_help_shows_works_here(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, _):
+        possible = {action.name for action in app.commands._possible()}
+        expected = {action.name for action in actions_of(Place.GRAPH)} - {"step_back", "step_forward", "sort"}
+        assert expected <= possible
+
+
+async def test_help_can_be_searched(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "question_mark", "slash", *"undo take", "enter")
+        assert "Run again" not in text_of(app)
+
+
+async def test_the_palette_runs_a_command_by_its_name(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "n", "colon", *"requeue", "enter")
+        assert [command.act for command in revenue.commands] == ["requeue"]
+
+
+async def test_colon_q_leaves(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "colon", "q")
+        await pilot.press("enter")
+        await pilot.pause()
+        await pilot.pause()
+        assert app.return_code == 0
+
+
+async def test_a_palette_without_a_match_does_nothing(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "ctrl+p", *"xyzzy", "enter")
+        assert isinstance(app.screen, CommandPalette)
+        await press(app, pilot, "escape")
+        assert revenue.commands == []
+
+
+async def test_a_paste_into_the_palette_runs_nothing(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "n", "colon")
+        app.screen.prompt.insert("requeue\nskip\n")
+        await pilot.pause()
+        assert revenue.commands == []
+
+
+def test_the_exact_name_comes_before_what_only_mentions_it():
+    entries = [Entry("a", "stop run", "end it"), Entry("b", "stop", "stop it"), Entry("c", "undo", "the last stop")]
+    assert [entry.value for entry in matching(entries, "stop")] == ["b", "a", "c"]
+
+
+async def test_keys_are_listed_with_the_file_that_changes_them(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock, (120, 60)) as (app, pilot):
+        await press(app, pilot, "colon", *"keys", "enter")
+        assert "Changed by" in text_of(app)
+        assert "requeue" in text_of(app)
+
+
+# --- Themes ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_theme_is_used_at_once_and_remembered(revenue: FakeSession, clock: StillClock, own_config: Path):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "colon", *"theme high", "enter")
+        assert app.palette.style(Role.TEXT).bgcolor.name == "#000000"
+        assert "theme high-contrast" in rows_of(app)[-1]
+    assert theme.chosen_name() == "high-contrast"
+
+
+async def test_a_theme_of_ones_own_that_is_wrong_is_refused_in_one_sentence(
+    revenue: FakeSession, clock: StillClock, own_config: Path
+):
+    folder = own_config / "themes"
+    folder.mkdir(parents=True)
+    (folder / "mine.toml").write_text("[roles]\nhumann = 'red'\n")
+    async with shown(revenue, clock, (160, 40)) as (app, pilot):
+        app.commands.use_theme("mine")
+        await pilot.pause()
+        assert "unknown role 'humann'" in rows_of(app)[-1]
+
+
+# --- Copying --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("moves", "expected"),
+    [
+        (0, "clean_refunds"),
+        (1, "division by zero"),
+        (2, "redrive requeue --state local:revenue.db --run run-2026-04-25 --reason 'after a fix' -- clean_refunds"),
+        (3, "- 1 x `ZeroDivisionError settle.py:87 in settle`: `clean_refunds`; holds 3 tasks"),
+    ],
+)
+async def test_y_copies_a_name_an_error_a_command_line_or_a_summary(
+    revenue: FakeSession, clock: StillClock, monkeypatch: pytest.MonkeyPatch, moves: int, expected: str
+):
+    copied = []
+    async with shown(revenue, clock) as (app, pilot):
+        monkeypatch.setattr(app, "copy_to_clipboard", copied.append)
+        await press(app, pilot, "n", "y", *["j"] * moves, "enter")
+        assert expected in copied[0]
+        assert "clipboard" in rows_of(app)[-1]
+
+
+# --- Runs -----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_list_of_runs_tells_them_apart_and_opens_one(revenue: FakeSession, clock: StillClock):
+    old = RunRow("run-2026-04-24", "revenue", START - 86400 * S, START - 82800 * S, RunState.FAILED)
+    revenue.summaries = [
+        RunSummary(revenue.fold.run, {"SUCCESS": 2}, 1),
+        RunSummary(old, {"SUCCESS": 8, "FAILED": 2}, 0),
+    ]
+    async with shown(revenue, clock, (120, 40)) as (app, pilot):
+        await press(app, pilot, "1")
+        now, before = rows_of(app)[3:5]
+        assert "● running" in now
+        assert "2/10" in now
+        assert "◆1" in now
+        assert "✗ FAILED" in before
+        assert "8/10" in before
+        assert "1h00" in before
+        await press(app, pilot, "enter")
+        assert "extract_orders" in text_of(app)
+
+
+async def test_the_run_that_is_followed_is_counted_live(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock, (120, 40)) as (app, pilot):
+        await press(app, pilot, "1")
+        assert "2/10" in rows_of(app)[3]
+        await happen(app, pilot, revenue, revenue.story.succeed("clean_orders"))
+        assert "3/10" in rows_of(app)[3]
+
+
+async def test_runs_are_filtered_and_sorted(revenue: FakeSession, clock: StillClock):
+    runs = [RunRow(f"run-{n}", "etl", START - n * S, START, RunState.SUCCESS) for n in range(3)]
+    revenue.summaries = [RunSummary(run, {"SUCCESS": 1}, dead) for run, dead in zip(runs, (0, 5, 1), strict=True)]
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "1", "e")
+        assert [row.split()[-5] for row in rows_of(app)[3:6]] != []
+        assert "run-1" in rows_of(app)[3]
+        await press(app, pilot, "slash", *"run-2", "enter")
+        assert "run-2" in rows_of(app)[3]
+        assert "run-1" not in text_of(app)
+
+
+async def test_a_list_of_runs_that_cannot_be_read_says_why(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        revenue.error = StateFileError("revenue.db is damaged")
+        await press(app, pilot, "1")
+        assert "revenue.db is damaged" in rows_of(app)[-1]

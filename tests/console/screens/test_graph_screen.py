@@ -1,0 +1,323 @@
+"""The graph by key: moving, zooming, finding, marking, following; the details beside it and on a screen of their own."""
+
+from __future__ import annotations
+
+import pytest
+from redrive.console.model.graph import Form, Zoom
+from redrive.console.present.pieces import Role
+from redrive.console.screens.detail import DetailScreen
+from redrive.console.sessions.session import AttemptText, LogChunk
+
+from ..conftest import FakeSession, StillClock, happen, press, rows_of, settle, shown, text_of
+from ..model.runs import S, failed_task, fold_of
+
+
+def wide_run(count: int, levels: int = 3) -> FakeSession:
+    """Levels of equal families, one below the other."""
+    pairs = []
+    for level in range(levels):
+        parents = [f"part_{level - 1}_{number}" for number in range(3)] if level else []
+        pairs += [(f"part_{level}_{number}", parents) for number in range(count // levels)]
+    return FakeSession(fold_of(pairs))
+
+
+def row_with(app, words: str) -> str:
+    """The first row that says this."""
+    return next(row for row in rows_of(app) if words in row)
+
+
+# --- Rows -----------------------------------------------------------------------------------------------------------
+
+
+async def test_each_row_says_what_its_task_is_at(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, _):
+        assert "1/3  ok        00:12" in row_with(app, "✓ extract_orders")
+        assert "running   00:29 of 05:00" in row_with(app, "● clean_orders")
+        assert "41 %" in row_with(app, "● clean_orders")
+        assert "2/3  retry in 00:07" in row_with(app, "↻ extract_payments")
+        assert "9s of 16s" in row_with(app, "↻ extract_payments")
+        assert "pending   after extract_payments" in row_with(app, "· clean_payments")
+        assert "DEAD      ZeroDivisionError settle.py:87 ×2" in row_with(app, "◆ clean_refunds")
+        assert "after 3 tasks, held by clean_refunds" in row_with(app, "aggregate_revenue")
+        assert "sensing   next look in 00:34 · 3 looks" in row_with(app, "◷ partner_file")
+
+
+async def test_the_eye_begins_at_the_first_problem(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, _):
+        assert app.selected == "clean_refunds"
+
+
+async def test_a_change_shows_in_its_row_and_in_what_waits_for_it(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        await happen(app, pilot, revenue, revenue.story.move("clean_refunds", "SKIPPED", skip_cause="operator"))
+        assert "skipped   by operator" in row_with(app, "» clean_refunds")
+        assert "after 2 tasks" in row_with(app, "aggregate_revenue")
+
+
+async def test_a_second_repaints_countdowns_and_nothing_else(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        asked = []
+        view = app.screen.graph_view
+        refresh = view.refresh_cells
+        view.refresh_cells = lambda x, y, columns, rows=1: (asked.append(y), refresh(x, y, columns, rows))[1]
+        clock.now += S
+        app.tick(clock.now)
+        await settle(app, pilot)
+        ticking = [y for y, row in enumerate(rows_of(app)[3:13]) if any(sign in row for sign in "●↻◷")]
+        assert sorted(set(asked)) == ticking
+
+
+async def test_the_kill_of_a_hung_task_is_told_step_by_step(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        story = revenue.story
+        number = revenue.fold.tasks["clean_orders"].attempt
+        await happen(app, pilot, revenue, story.tell("attempt.deadline", "clean_orders", attempt=number))
+        assert "timeout reached" in row_with(app, "● clean_orders")
+        grace = {"attempt": {"grace_us": 5 * S}}
+        await happen(app, pilot, revenue, story.tell("attempt.sigterm", "clean_orders", attempt=number, data=grace))
+        assert "SIGTERM sent, SIGKILL in 00:05" in row_with(app, "● clean_orders")
+        await happen(app, pilot, revenue, story.tell("attempt.sigkill", "clean_orders", attempt=number))
+        assert "SIGKILL sent, not gone yet" in row_with(app, "● clean_orders")
+
+
+# --- Moving ---------------------------------------------------------------------------------------------------------
+
+
+async def test_the_cursor_moves_by_rows_and_along_edges(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "g")
+        assert app.selected == "extract_orders"
+        await press(app, pilot, "j")
+        assert app.selected == "clean_orders"
+        await press(app, pilot, "h")
+        assert app.selected == "extract_orders"
+        await press(app, pilot, "l", "l")
+        assert app.selected == "aggregate_revenue"
+        await press(app, pilot, "G", "k")
+        assert app.selected == "notify"
+
+
+async def test_moving_changes_nothing(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        keys = "j k h l g G n N pagedown pageup ctrl+d ctrl+u home end up down left right tab i d escape o 2".split()
+        await press(app, pilot, *keys)
+        assert revenue.commands == []
+
+
+async def test_n_goes_from_problem_to_problem_in_the_order_of_the_graph(revenue: FakeSession, clock: StillClock):
+    failed_task(revenue.fold, "extract_orders", at=clock.now)
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "g", "n")
+        assert app.selected == "clean_refunds"
+        await press(app, pilot, "n")
+        assert app.selected == "extract_orders"
+        await press(app, pilot, "N")
+        assert app.selected == "clean_refunds"
+
+
+async def test_a_filter_finds_and_n_goes_on_to_the_next_match(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "slash", *"clean !refunds")
+        assert app.selected == "clean_payments"
+        await press(app, pilot, "enter", "n")
+        assert app.selected == "clean_orders"
+        await press(app, pilot, "escape", "n")
+        assert app.selected == "clean_refunds"
+
+
+async def test_ancestors_and_descendants_of_the_selected_task_are_set_off(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        app.screen.graph_view.select("clean_orders")
+        await settle(app, pilot)
+        related = app.screen.graph_view.lit.related
+        assert {"extract_orders", "aggregate_revenue", "notify"} <= set(related)
+        assert "extract_refunds" not in related
+
+
+async def test_the_critical_path_can_be_shown(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "c")
+        assert app.screen.graph_view.shows_critical == app.live.forecast.path == ("partner_file",)
+        await press(app, pilot, "c")
+        assert app.screen.graph_view.shows_critical == ()
+
+
+async def test_following_keeps_the_cursor_where_the_run_is(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "f")
+        assert app.selected == "clean_orders"
+        story = revenue.story.after(1)
+        await happen(app, pilot, revenue, story.succeed("clean_orders"), story.start("extract_payments"))
+        assert app.selected == "extract_payments"
+
+
+# --- Zooming --------------------------------------------------------------------------------------------------------
+
+
+async def test_the_selection_survives_every_step_of_the_zoom(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        steps = []
+        await press(app, pilot, "equals_sign")
+        for _ in range(5):
+            graph = app.screen.graph_view.graph
+            steps.append((graph.zoom, graph.form))
+            assert app.selected == "clean_refunds"
+            await press(app, pilot, "minus")
+        assert steps[0] == (Zoom.GRAPH, Form.DRAWING)
+        assert steps[-1][0] is Zoom.BANDS
+
+
+async def test_large_graphs_begin_as_groups_and_a_problem_opens_its_group(clock: StillClock):
+    session = wide_run(300)
+    failed_task(session.fold, "part_1_42")
+    async with shown(session, clock) as (app, pilot):
+        assert app.screen.graph_view.graph.zoom is Zoom.GROUPS
+        assert "◆ part_1_42" in text_of(app)
+        assert "◆1" in row_with(app, "▾ part")
+        await press(app, pilot, "G", "enter")
+        assert "· part_2_1" in text_of(app)
+        await press(app, pilot, "h")
+        assert "· part_2_1" not in text_of(app)
+
+
+async def test_an_act_on_a_group_means_those_in_it_that_need_a_human(clock: StillClock):
+    session = wide_run(300)
+    for name in ("part_1_42", "part_1_50", "part_2_7"):
+        failed_task(session.fold, name)
+    async with shown(session, clock) as (app, pilot):
+        await press(app, pilot, "n", "h", "r", "a")
+        assert [target[0] for target in session.commands[0].targets] == ["part_1_42", "part_1_50"]
+
+
+async def test_the_matrix_has_one_sign_for_each_task(clock: StillClock):
+    session = wide_run(300)
+    failed_task(session.fold, "part_1_42")
+    async with shown(session, clock) as (app, pilot):
+        await press(app, pilot, "equals_sign")
+        text = "\n".join(rows_of(app)[3:-7])
+        assert text.count("·") + text.count("◆") >= 300
+        assert "L1" in text
+
+
+async def test_bands_show_the_whole_of_a_huge_graph(clock: StillClock):
+    session = wide_run(3000, levels=600)
+    async with shown(session, clock) as (app, pilot):
+        while app.screen.graph_view.graph.zoom is not Zoom.BANDS:
+            await press(app, pilot, "minus")
+        assert app.screen.graph_view.graph.height <= app.screen.graph_view.rows
+        assert "L0-" in text_of(app)
+
+
+async def test_with_room_for_both_the_drawing_stands_above_the_rows(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock, (200, 60)) as (app, pilot):
+        assert app.screen.map_view.display
+        assert "╶" in text_of(app)
+        await press(app, pilot, "g")
+        assert app.screen.map_view.graph.selected == "extract_orders"
+        await pilot.resize_terminal(120, 40)
+        await settle(app, pilot)
+        assert not app.screen.map_view.display
+
+
+# --- Marks ----------------------------------------------------------------------------------------------------------
+
+
+async def test_space_marks_and_goes_on_and_escape_forgets_all_marks(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "g", "space", "space")
+        assert app.screen.chosen() == ("extract_orders", "clean_orders")
+        assert rows_of(app)[3].startswith("▪")
+        await press(app, pilot, "escape")
+        assert app.screen.graph_view.marks == {}
+
+
+async def test_v_marks_a_range(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "g", "v", "j", "j", "v", "j")
+        assert len(app.screen.chosen()) == 3
+
+
+async def test_marks_outlive_changes_of_their_tasks(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "a")
+        await happen(app, pilot, revenue, revenue.story.move("clean_refunds", "PENDING", generation=1))
+        assert app.screen.chosen() == ("clean_refunds",)
+
+
+# --- Details --------------------------------------------------------------------------------------------------------
+
+
+async def test_the_strip_tells_of_the_selected_task(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, _):
+        strip = "\n".join(rows_of(app)[-5:-1])
+        assert "clean_refunds  ◆ DEAD for 00:25 · same failure twice; nothing changed between" in strip
+        assert "#1  ✗ 03:06:49 +00:03  ZeroDivisionError settle.py:87 in settle  fp 4a7c1d" in strip
+        assert "holds 3 tasks and the run's end" in strip
+
+
+@pytest.mark.parametrize("key", ["d", "enter"])
+async def test_details_are_a_screen_of_their_own_where_there_is_no_room(
+    revenue: FakeSession, clock: StillClock, key: str
+):
+    revenue.texts["clean_refunds", 2] = AttemptText(traceback="Traceback:\n  line 87\nZeroDivisionError: zero")
+    revenue.logs["clean_refunds", 2] = [LogChunk(1, 0, "settling\n")]
+    async with shown(revenue, clock, (100, 50)) as (app, pilot):
+        await press(app, pilot, "n", key)
+        assert isinstance(app.screen, DetailScreen)
+        text = text_of(app)
+        for words in ("needs a decision", "Attempts", "ZeroDivisionError: zero", "Changed between", "settling"):
+            assert words in text
+        await press(app, pilot, "escape")
+        assert not isinstance(app.screen, DetailScreen)
+
+
+async def test_details_stand_beside_the_graph_where_there_is_room(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock, (120, 40)) as (app, pilot):
+        assert "needs a decision" in text_of(app)
+        assert "┬" in rows_of(app)[2]
+        await press(app, pilot, "d")
+        assert app.focused is app.screen.detail
+        await press(app, pilot, "tab")
+        assert app.focused is app.screen.graph_view
+        await press(app, pilot, "g")
+        assert app.screen.detail.task_name == "extract_orders"
+
+
+async def test_an_update_of_the_details_keeps_the_reader_at_his_line(revenue: FakeSession, clock: StillClock):
+    revenue.texts["clean_refunds", 2] = AttemptText(traceback="\n".join(f"line {n}" for n in range(100)))
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "n", "d", "pagedown", "pagedown")
+        top = app.screen.page.span[0]
+        assert top > 0
+        clock.now += S
+        app.tick(clock.now)
+        await settle(app, pilot)
+        assert app.screen.page.span[0] == top
+
+
+async def test_i_says_in_one_sentence_why_a_task_does_not_run(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock, (120, 40)) as (app, pilot):
+        app.screen.graph_view.select("notify")
+        await press(app, pilot, "i")
+        assert "clean_refunds dead-lettered (poison)" in rows_of(app)[-1]
+
+
+async def test_requeue_works_from_the_details(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "n", "d", "r")
+        assert revenue.commands[0].targets[0][0] == "clean_refunds"
+
+
+async def test_t_switches_between_ages_and_clock_times(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "t")
+        assert "since 03:06:52" in row_with(app, "● clean_orders")
+        await press(app, pilot, "t")
+        assert "00:29" in row_with(app, "● clean_orders")
+
+
+async def test_the_one_accent_is_kept_for_what_needs_a_human(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, _):
+        view = app.screen.graph_view
+        accented = [y for y in range(view.graph.height) if any(role is Role.HUMAN for _, role in view.line(y))]
+        assert accented == [view.graph.rails.row_of("clean_refunds")]

@@ -1,0 +1,162 @@
+"""Leaving the console, ending the run, and coming back to one whose executor is gone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from redrive.console.goodbye import exit_code, last_words
+from redrive.console.screens.choice import Choice
+from redrive.engine.core.states import RunState
+from redrive.engine.errors import RedriveError
+
+from ..conftest import FakeSession, StillClock, press, rows_of, settle, shown, text_of
+from ..model.runs import S
+
+
+async def test_whoever_only_looks_leaves_without_a_question(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        await pilot.press("q")
+        assert app.return_code == 0
+        assert revenue.commands == []
+
+
+async def test_leaving_a_run_that_was_started_here_asks_and_leaving_it_running_is_the_default(
+    revenue: FakeSession, clock: StillClock
+):
+    async with shown(revenue, clock, started_here=True) as (app, pilot):
+        await press(app, pilot, "q")
+        assert isinstance(app.screen, Choice)
+        text = text_of(app)
+        assert text.index("Leave it running") < text.index("Stop after the running tasks") < text.index("Stop now")
+        await pilot.press("enter")
+        assert app.return_code == 0
+        assert revenue.commands == []
+
+
+async def test_escape_stays(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock, started_here=True) as (app, pilot):
+        await press(app, pilot, "q", "escape")
+        assert app.return_code is None
+        assert "clean_refunds" in text_of(app)
+
+
+@pytest.mark.parametrize(("moves", "how"), [(1, "drain"), (2, "now")])
+async def test_stopping_waits_until_the_executor_has_gone(
+    revenue: FakeSession, clock: StillClock, moves: int, how: str
+):
+    async with shown(revenue, clock, started_here=True) as (app, pilot):
+        await press(app, pilot, "q", *["j"] * moves, "enter")
+        (command,) = revenue.commands
+        assert (command.act, command.options) == ("stop", {"how": how})
+        assert app.return_code is None
+        revenue.become(executor_alive=False, heartbeat_age_seconds=None)
+        await pilot.pause()
+        await pilot.pause()
+        assert app.return_code == 0
+        assert exit_code(app) == 130
+
+
+async def test_a_second_q_does_not_wait_any_longer(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock, started_here=True) as (app, pilot):
+        await press(app, pilot, "q", "j", "enter")
+        await pilot.press("q")
+        assert app.return_code == 0
+
+
+async def test_ctrl_c_ends_nothing_and_says_what_does(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock, started_here=True) as (app, pilot):
+        await press(app, pilot, "ctrl+c")
+        assert app.return_code is None
+        assert "q leaves" in rows_of(app)[-1]
+
+
+@pytest.mark.parametrize(
+    ("state", "blocked", "code"),
+    [
+        (RunState.SUCCESS, None, 0),
+        (RunState.FAILED, None, 1),
+        (RunState.PARTIAL, None, 3),
+        (RunState.RUNNING, 1, 3),
+        (RunState.RUNNING, None, 0),
+    ],
+)
+async def test_the_exit_code_says_how_the_run_stands(
+    revenue: FakeSession, clock: StillClock, state: RunState, blocked: int | None, code: int
+):
+    revenue.fold.run.state = state
+    revenue.fold.run.blocked_since = blocked
+    revenue.fold.run.ended_at = None if state is RunState.RUNNING else clock.now
+    async with shown(revenue, clock, started_here=True) as (app, _):
+        assert exit_code(app) == code
+    async with shown(revenue, clock) as (app, _):
+        assert exit_code(app) == 0
+
+
+async def test_the_last_words_say_what_waits_and_how_to_come_back(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, _):
+        words = "\n".join(last_words(app.live.board, True, "redrive attach revenue.db"))
+        assert "revenue run-2026-04-25: running, 2 of 10 done" in words
+        assert "1 dead letter to decide: clean_refunds" in words
+        assert "the run goes on; come back with: redrive attach revenue.db" in words
+
+
+# --- Resuming -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """Executors that were started: (state file, run)."""
+    calls: list[tuple[str, str]] = []
+
+    async def resume(path: str, run_id: str, options: Any) -> None:
+        calls.append((path, run_id))
+
+    monkeypatch.setattr("redrive.console.sessions.embedded.resume", resume)
+    return calls
+
+
+def gone(session: FakeSession, clock: StillClock) -> None:
+    session.become(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=clock.now - 60 * S)
+
+
+async def test_r_capital_asks_before_it_starts_an_executor(
+    revenue: FakeSession, clock: StillClock, started: list[tuple[str, str]]
+):
+    gone(revenue, clock)
+    async with shown(revenue, clock, state_path="/tmp/revenue.db") as (app, pilot):
+        await press(app, pilot, "R")
+        assert "8 tasks of 10 are not done" in text_of(app)
+        await press(app, pilot, "R", "R", "enter")
+        assert started == []
+        await press(app, pilot, "R", "a")
+        assert started == [("/tmp/revenue.db", "run-2026-04-25")]
+
+
+async def test_nothing_is_resumed_while_an_executor_lives(
+    revenue: FakeSession, clock: StillClock, started: list[tuple[str, str]]
+):
+    async with shown(revenue, clock, state_path="/tmp/revenue.db") as (app, pilot):
+        await press(app, pilot, "R")
+        assert "its executor is alive" in rows_of(app)[-1]
+
+
+async def test_a_far_run_is_not_resumed_from_here(revenue: FakeSession, clock: StillClock):
+    gone(revenue, clock)
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "R")
+        assert "an executor runs beside its state file" in rows_of(app)[-1]
+
+
+async def test_what_keeps_an_executor_from_starting_is_said(
+    revenue: FakeSession, clock: StillClock, monkeypatch: pytest.MonkeyPatch
+):
+    async def resume(path: str, run_id: str, options: Any) -> None:
+        raise RedriveError("flow.py is gone")
+
+    monkeypatch.setattr("redrive.console.sessions.embedded.resume", resume)
+    gone(revenue, clock)
+    async with shown(revenue, clock, state_path="/tmp/revenue.db") as (app, pilot):
+        await press(app, pilot, "R", "a")
+        await settle(app, pilot)
+        assert "flow.py is gone" in rows_of(app)[-1]
