@@ -1,4 +1,4 @@
-"""The graph by key: moving, zooming, finding, marking, following; the details beside it and on a screen of their own."""
+"""The graph by key: moving, zooming, finding, marking, following; the details beside it and on their own screen."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ async def test_the_cursor_moves_by_rows_and_along_edges(revenue: FakeSession, cl
 
 async def test_moving_changes_nothing(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
-        keys = "j k h l g G n N pagedown pageup ctrl+d ctrl+u home end up down left right tab i d escape o 2".split()
-        await press(app, pilot, *keys)
+        await press(app, pilot, *"jkhlgGnN", "pagedown", "pageup", "ctrl+d", "ctrl+u", "home", "end", "up", "down")
+        await press(app, pilot, "left", "right", "tab", "i", "d", "escape", "2")
         assert revenue.commands == []
 
 
