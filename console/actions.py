@@ -30,7 +30,7 @@ class Effect(IntEnum):
     """What a press can do at worst."""
 
     LOOK = 0  # nothing changes but the view
-    ASK = 1  # opens a question, which the same key cannot answer
+    ASK = 1  # opens a question that the same key cannot answer, or hands the keys to another program
     CHANGE = 2  # the run changes
 
 
@@ -144,7 +144,7 @@ _VIEWS = (
     Action("back", ("escape",), "back", "Back; clear the filter; return to the present.", EVERYWHERE),
     Action("quit", ("q",), "quit", "Back; at the top level leave the console: the run goes on.", EVERYWHERE, _ASK),
     Action("details", ("d",), "details", "Attempts, errors and relatives of the selected task.", _RUN),
-    Action("output", ("o",), "log", "Output of the selected attempt; again: in $PAGER.", _RUN),
+    Action("output", ("o",), "log", "Output of the selected attempt; again: in $PAGER.", _RUN, _ASK),
     Action("why", ("i",), "why", "Why is it not running?", _TASKS),
     Action("next_pane", ("tab",), "pane", "Next pane.", EVERYWHERE),
     Action("previous_pane", ("shift+tab",), "", "Previous pane.", EVERYWHERE),
@@ -184,6 +184,9 @@ _SHOWING = (
     Action("step_forward", ("]",), "", "One event forward in time.", _RUN - _LOG),
     Action("wrap", ("w",), "wrap", "Fold long lines, or cut them.", _LOG),
     Action("first_error", ("e",), "first error", "Jump to the first line that tells of an error.", _LOG),
+    Action("only", ("&",), "only", "Show only the lines that match; !text shows the others.", _LOG),
+    Action("older_attempt", ("[",), "attempt", "The output of the attempt before.", _LOG),
+    Action("newer_attempt", ("]",), "", "The output of the attempt after it.", _LOG),
     Action("redraw", ("ctrl+l",), "redraw", "Draw the screen again and read everything again.", EVERYWHERE),
     Action("theme", (), "theme", "Change the colours.", EVERYWHERE),
     Action("mouse", (), "mouse", "Take the mouse, or leave it to the terminal, to select text.", EVERYWHERE),
@@ -211,7 +214,7 @@ _FOOTERS: Mapping[Place, tuple[str, ...]] = {
     Place.GRAPH: ("requeue", "skip", "details", "output", "why", "next", "filter", "help", "quit"),
     Place.TIMELINE: ("requeue", "skip", "details", "fold", "unfold", "follow", "sort", "help", "quit"),
     Place.INBOX: ("requeue", "skip", "mark", "open", "undo", "details", "help", "quit"),
-    Place.LOG: ("follow", "filter", "next", "first_error", "wrap", "output", "help", "quit"),
+    Place.LOG: ("filter", "next", "first_error", "older_attempt", "wrap", "follow", "only", "output", "help", "quit"),
     Place.JOURNAL: ("filter", "next", "times", "copy", "help", "quit"),
     Place.DETAIL: ("requeue", "skip", "output", "why", "copy", "help", "quit"),
 }
