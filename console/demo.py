@@ -1,7 +1,7 @@
 """``redrive demo`` without a terminal: the flow runs, the operator is played, and the end is checked.
 
-The poisoned task is requeued (its data is fixed by then), the refused one is skipped, exactly as a person would do it:
-as commands to the living executor.
+The poisoned task and the rows that were set aside are requeued (their data is fixed by then), the refused one is
+skipped, exactly as a person would do it: as commands to the living executor.
 """
 
 from __future__ import annotations
@@ -9,18 +9,22 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Sequence
+from contextlib import closing
 
 from ..engine import client
 from ..engine.core.events import Event, EventKind
 from ..engine.core.states import RunState
 from ..engine.executor import Executor
+from ..engine.store import database
+from ..engine.store.lists import query
 from .doors import actor
 from .running import Manner, Printer
 
-#: What the played operator does when the run is blocked: act, task, reason.
+#: What the played operator does when the run is blocked: act, task, the state that it was seen in, reason.
 SCRIPT = (
-    ("requeue", "settle", "exchange rate for INR loaded"),
-    ("skip", "fetch_invoices", "partner gives no access before Monday"),
+    ("requeue-rows", "import_customers", "SUCCESS", "the countries are filled in now"),
+    ("requeue", "settle", "DEAD_LETTER", "the payments of today are loaded"),
+    ("skip", "fetch_invoices", "DEAD_LETTER", "partner gives no access before Monday"),
 )
 
 
@@ -55,15 +59,22 @@ class PlayedOperator:
                 self._acting = asyncio.get_running_loop().create_task(self._act(str(event.run_id)))
 
     async def _act(self, run_id: str) -> None:
-        for act, task, reason in SCRIPT:
+        for act, task, state, reason in SCRIPT:
             command = {
                 "id": uuid.uuid4().hex,
                 "act": act,
                 "run_id": run_id,
-                "targets": [[task, "DEAD_LETTER", 0]],
+                "targets": [[task, state, 0]],
                 "actor": actor(),
                 "reason": reason,
+                "options": {"rows": self._held_rows(run_id)} if act == "requeue-rows" else {},
             }
             answer = await client.send(self._state, command)
             if not answer["ok"]:
                 self.refused.append(str(answer.get("message")))
+
+    def _held_rows(self, run_id: str) -> list[int]:
+        """As a person reads them: from the state file, beside the executor."""
+        with closing(database.open_for_reading(self._state)) as connection:
+            rows = query(connection, "quarantine", {"run_id": run_id})
+        return [row["id"] for row in rows if row["state"] == "held"]

@@ -128,9 +128,24 @@ def _leaked(event: Event) -> Iterator[str]:
     yield f"{event.task} ignores its cancel token: a slot is lost until its thread ends"
 
 
-def _silent(event: Event) -> Iterator[str]:
+def _retried(event: Event) -> Iterator[str]:
     data = event.data
-    yield f"{event.task} silent for {data.get('silent_seconds')} s; its process {data.get('pid')} is {data.get('process')}"
+    elapsed, delay = data.get("elapsed_seconds", 0), data.get("delay_seconds", 0)
+    tries = f"try {data.get('try')} after {elapsed:.1f} s, waits {delay:.2f} s"
+    said = f"{data.get('error_type')}: {data.get('message')}"
+    yield f"{event.task} retries {data.get('function')} inside ({tries}): {said}"
+
+
+def _breaker(event: Event) -> Iterator[str]:
+    data = event.data
+    until = f", held until {_clock(data['reopens_at'])}" if data.get("reopens_at") else ""
+    why = f": {data['why']}" if data.get("why") and data.get("state") != "HALF_OPEN" else ""
+    yield f"downstream {data.get('downstream')} {data.get('state')}{why}{until}"
+
+
+def _silent(event: Event) -> Iterator[str]:
+    seconds, pid, process = (event.data.get(field) for field in ("silent_seconds", "pid", "process"))
+    yield f"{event.task} silent for {seconds} s; its process {pid} is {process}"
 
 
 def _reclaimed(event: Event) -> Iterator[str]:
@@ -174,9 +189,11 @@ _TELLERS: dict[str, Callable[[Event], Iterator[str]]] = {
     EventKind.ATTEMPT_SWEPT: _swept,
     EventKind.ATTEMPT_LEAKED: _leaked,
     EventKind.ATTEMPT_LATE: _late,
+    EventKind.ATTEMPT_RETRY: _retried,
     EventKind.ATTEMPT_SILENT: _silent,
     EventKind.ATTEMPT_RECLAIMED: _reclaimed,
     EventKind.QUARANTINE: _quarantined,
+    EventKind.BREAKER: _breaker,
     EventKind.PAGE: _page,
     EventKind.STORAGE: _storage,
     EventKind.CLOCK: _moved_clock,

@@ -48,16 +48,18 @@ class Downstreams:
     def admit(self, task: str, downstream: str, is_retry: bool) -> Admission:
         """Ask for one start of ``task``; a granted permission is kept until ``record`` or ``withdraw``."""
         spec, now = self.specs[downstream], self._now_us()
-        if is_retry:
-            bucket, admission = rules.take(self._buckets[downstream], spec, now)
-            self._buckets[downstream] = bucket
-            self._dirty.add(downstream)
-            if admission.call is None:
-                return admission
         changed, admission = rules.admit(self._breakers[downstream], spec, now)
         self._replace(downstream, changed)
-        if admission.call is not None:
-            self._calls[task] = (downstream, admission.call)
+        if admission.call is None:
+            return admission
+        # A retry that the breaker holds costs no token, and a probe is the breaker's own question.
+        if is_retry and not admission.call.probe:
+            bucket, afforded = rules.take(self._buckets[downstream], spec, now)
+            self._buckets[downstream] = bucket
+            self._dirty.add(downstream)
+            if afforded.call is None:
+                return afforded
+        self._calls[task] = (downstream, admission.call)
         return admission
 
     def withdraw(self, tasks: Iterable[str]) -> None:

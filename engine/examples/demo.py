@@ -1,24 +1,43 @@
-"""One flow with every failure mode in it, short enough to watch: ``redrive demo``.
+"""One flow with every failure system in it, short enough to watch: ``redrive demo``.
 
 A flaky API heals on the third try, a hang ignores SIGTERM and is killed, a poisoned task fails the same way twice, a
-partner refuses for good, a sensor waits without a slot, a fan-out loads parts side by side. Requeue ``settle`` (the data
-is fixed then) and skip ``fetch_invoices``, and the run comes to its end.
+partner refuses for good, and both page; a sensor waits without a slot; a downstream is down for some seconds, and its
+breaker holds the tasks that would call it; three bad rows are set aside while their task goes on; a call inside a task
+is tried again without a word to the engine but an event; a fan-out loads parts side by side through a pool.
+
+Requeue ``settle`` and the rows of ``import_customers`` (the data is fixed then), skip ``fetch_invoices``, and the run
+comes to its end.
 """
 
 import signal
 import time
 
-from redrive.engine import Flow, NotReady, PermanentError, RetryPolicy
+from redrive.engine import Flow, NotReady, PermanentError, RetryPolicy, TransientError, retry
 
-flow = Flow("demo", deadline="10m", pools={"warehouse": 2})
+flow = Flow("demo", deadline="10m", max_parallel=6, pools={"warehouse": 2})
+flow.page("bell")
+flow.downstream("rates-api", minimum_calls=3, open_seconds=2, release_per_second=4)
+
 QUICK = RetryPolicy(max_attempts=5, base=1.5, cap=6, jitter="equal")
+RATES_API_BACK_AT = time.monotonic() + 5  # of this process, which forks all attempts
+RATES = {"USD": 1.08, "GBP": 0.85, "JPY": 158.2, "CHF": 0.97, "INR": 90.6}
 
 
-@flow.task
+@flow.task(timeout=30)
 def fetch_orders(ctx):
-    for done in range(1, 9):
+    """Reports its progress; one page fails once, and only the retry inside knows."""
+    failing = {5}
+
+    @retry(retries=2, base=0.2, exceptions=(TimeoutError,), jitter=lambda delay: delay, deadline=10)
+    def fetch(page):
+        if page in failing:
+            failing.remove(page)
+            raise TimeoutError(f"page {page}: no answer")
+
+    for page in range(1, 9):
         time.sleep(0.15)
-        ctx.progress(done, 8)
+        fetch(page)
+        ctx.progress(page, 8)
     print("fetched 1,204 orders")
     return {"orders": 1204}
 
@@ -33,16 +52,16 @@ def fetch_payments(ctx):
 
 
 @flow.task(retry=QUICK, timeout=3, grace_seconds=2)
-def fetch_rates(ctx):
+def fetch_calendar(ctx):
     """Hangs the first time, deaf to SIGTERM."""
     if ctx.attempt == 1:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        print("waiting for the rates feed ...", flush=True)
+        print("waiting for the bank holidays ...", flush=True)
         time.sleep(3600)
     time.sleep(0.5)
 
 
-@flow.task
+@flow.task(timeout=30)
 def fetch_invoices(ctx):
     """Refused for good."""
     time.sleep(0.6)
@@ -50,12 +69,40 @@ def fetch_invoices(ctx):
         raise PermanentError("invoices-api: 403 forbidden", diagnostic="scope 'invoices:read' is missing")
 
 
-@flow.sensor(every=2)
+@flow.sensor(every=2, retry=RetryPolicy(max_elapsed=600))
 def partner_file(ctx):
     """Is there at the third look."""
     if ctx.attempt < 3:
         raise NotReady(f"look {ctx.attempt}: nothing yet")
     return True
+
+
+@flow.task(timeout=30, max_bad_ratio=0.2)
+def import_customers(ctx):
+    """Three of forty rows are broken, until somebody repairs them at the source."""
+    customers = [{"id": f"c-{number:02}", "country": "DE"} for number in range(40)]
+    if ctx.generation == 0:
+        for broken in (7, 19, 33):
+            customers[broken]["country"] = None
+    for scope in ctx.rows(customers, key="id"):
+        with scope as customer:
+            time.sleep(0.01)
+            customer["country"].lower()
+
+
+def quote(currency):
+    def fetch():
+        time.sleep(0.2)
+        if time.monotonic() < RATES_API_BACK_AT:
+            raise TransientError("rates-api: 503 service unavailable")
+        return RATES[currency]
+
+    return fetch
+
+
+QUOTES = [f"quote_{currency}" for currency in RATES]
+for currency, name in zip(RATES, QUOTES, strict=True):
+    flow.task(quote(currency), name=name, retry=QUICK, timeout=20, downstream="rates-api")
 
 
 @flow.task(after=[fetch_orders, fetch_payments], timeout=60)
@@ -64,7 +111,7 @@ def clean_orders(fetch_orders):
     print(f"cleaned {fetch_orders['orders']} orders")
 
 
-def load_part(number: int):
+def load_part(number):
     def load():
         time.sleep(0.5 + 0.2 * number)
         print(f"part {number}: 300 rows")
@@ -77,16 +124,16 @@ for number, name in enumerate(PARTS, start=1):
     flow.task(load_part(number), name=name, after=[clean_orders], pool="warehouse", timeout=60)
 
 
-@flow.task(after=[fetch_payments, fetch_rates], retry=QUICK)
-def settle(ctx):
+@flow.task(after=[fetch_payments, fetch_calendar, *QUOTES], retry=QUICK, timeout=60)
+def settle(ctx, quote_INR):
     """Poisoned: the same line divides by the same zero, until the data is fixed and the task requeued."""
     time.sleep(0.4)
-    rates = {"EUR": 1.0, "INR": 0.0 if ctx.generation == 0 else 0.011}
-    print("settling 1,187 payments")
-    return round(1187 / rates["INR"])
+    payments = 0 if ctx.generation == 0 else 1187
+    print(f"settling {payments} payments")
+    return round(quote_INR * 100_000 / payments)
 
 
-@flow.task(after=[*PARTS, settle, fetch_invoices], timeout=120)
+@flow.task(after=[*PARTS, settle, fetch_invoices, import_customers], timeout=120)
 def revenue_report():
     time.sleep(0.8)
 

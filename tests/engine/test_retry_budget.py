@@ -1,0 +1,62 @@
+"""The retry bucket of a downstream: what costs a token, and what must not (SPEC 4.12)."""
+
+from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
+from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec
+from redrive.engine.downstreams import Downstreams
+
+SECOND = 1_000_000
+BLIP = Outcome(OutcomeKind.ERROR, Failure("E", "503", FailureClass.TRANSIENT, Fingerprint("s", "l")))
+SUCCESS = Outcome(OutcomeKind.SUCCESS)
+
+
+class Api:
+    """One downstream with four tokens; its clock is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        spec = DownstreamSpec("api", minimum_calls=3, open_seconds=30, bucket_capacity=4, release_per_second=0)
+        flow = FlowSpec("f", tuple(TaskSpec(name, downstream="api") for name in "abcdef"), downstreams=(spec,))
+        self.downstreams = Downstreams(flow, lambda: self.now, lambda name: None)
+
+    @property
+    def tokens(self) -> float:
+        return float(self.downstreams.told("api")["tokens"])
+
+    def admits(self, task: str, is_retry: bool = False) -> bool:
+        return self.downstreams.admit(task, "api", is_retry).call is not None
+
+    def fail(self, *tasks: str) -> None:
+        for task in tasks:
+            assert self.admits(task)
+            self.downstreams.record(task, BLIP, 0)
+
+
+def test_a_retry_costs_a_token_and_a_first_try_none():
+    api = Api()
+    assert api.admits("a") and 4 == api.tokens
+    assert api.admits("b", is_retry=True) and 3 == api.tokens
+
+
+def test_a_retry_that_the_breaker_holds_costs_no_token_however_often_it_asks():
+    api = Api()
+    api.fail("a", "b", "c")
+    assert not any(api.admits("a", is_retry=True) for _ in range(100))
+    assert 4 == api.tokens
+
+
+def test_a_probe_is_the_breakers_question_and_costs_none():
+    api = Api()
+    api.fail("a", "b", "c")
+    api.now = 31 * SECOND
+    assert api.admits("a", is_retry=True) and api.downstreams.is_probe("a")
+    assert 4 == api.tokens
+
+
+def test_an_empty_bucket_holds_retries_and_never_first_tries():
+    api = Api()
+    for task in "abcd":
+        assert api.admits(task, is_retry=True)
+    assert not api.admits("e", is_retry=True)
+    assert api.admits("f")
+    api.downstreams.record("f", SUCCESS, 0)
+    assert 0 < api.tokens < 1
