@@ -112,7 +112,7 @@ class InboxTable(VirtualTable[InboxRow]):
         if place >= len(self.order):
             return self._source.nothing() if y == 1 and not self.order else []
         key = self.order[place]
-        sign, role = " ", Role.MARK
+        sign, role = " ", Role.TEXT
         if self._marked:
             names = self._source.tasks_of(key)
             if not self._marked.isdisjoint(names):

@@ -1,0 +1,346 @@
+"""A task's attempts as a bar on an axis of time, and the same in words.
+
+A cell may hold more than one thing: what is later in ``_Rank`` wins, so that a failure is never painted over by the
+bar of the next attempt, however far the view is zoomed out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from enum import IntEnum
+from itertools import groupby
+from typing import Protocol
+
+from ...engine.core.fold import AttemptRow, TaskRow
+from ...engine.core.states import TaskState
+from .durations import MINUTE, SECOND, countdown, spoken, wall, wall_day
+from .evidence import folded
+from .glyphs import Glyphs
+from .pieces import Line, Piece, Role, fit
+from .states import LOOKS, sign
+from .tasks import Scene, facts, tries
+from .text import cells, one_line, pad, shorten_middle
+
+#: Round distances between labels of the axis.
+_SECONDS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30)
+_MINUTES = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 10080)
+_TICKS = (*(round(seconds * SECOND) for seconds in _SECONDS), *(minutes * MINUTE for minutes in _MINUTES))
+_LABEL_GAP = 5
+_WORDS_INDENT = 7
+_MARKS_ROOM = 2  # cells that deadline, SIGTERM and SIGKILL need to be told apart
+
+
+class Axis(Protocol):
+    """The part of time that is shown: ``cells`` cells of ``per_cell`` microseconds from ``start`` on."""
+
+    @property
+    def start(self) -> int:
+        """Microseconds UTC."""
+
+    @property
+    def per_cell(self) -> int:
+        """Microseconds."""
+
+    @property
+    def cells(self) -> int:
+        """How many."""
+
+    def cell(self, at: int) -> int:
+        """The cell that holds an instant; outside of 0 to ``cells`` if it is not shown."""
+
+
+# --- The axis ------------------------------------------------------------------------------------------------------
+
+
+def axis_line(axis: Axis, now_us: int | None, glyphs: Glyphs) -> Line:
+    """Clock times at round instants, each beginning at its cell, and where now is."""
+    step = next((tick for tick in _TICKS if tick // axis.per_cell >= _label_cells(tick) + _LABEL_GAP), _TICKS[-1])
+    now_cell = axis.cell(now_us) if now_us is not None else -1
+    text = [" "] * axis.cells
+    first = axis.start + (-(axis.start + _offset_us(axis.start))) % step
+    for at in range(first, axis.start + axis.cells * axis.per_cell, step):
+        label, cell = _label(at, step), axis.cell(at)
+        clear = not cell - _LABEL_GAP < now_cell < cell + len(label) + 1
+        if cell + len(label) <= axis.cells and clear:
+            text[cell : cell + len(label)] = label
+    line = [Piece("".join(text), Role.DIM)]
+    if not 0 <= now_cell < axis.cells:
+        return line
+    word = "now" if now_cell + 3 <= axis.cells else glyphs.down
+    return [
+        Piece("".join(text[:now_cell]), Role.DIM),
+        Piece(word, Role.NOW),
+        Piece("".join(text[now_cell + len(word) :]), Role.DIM),
+    ]
+
+
+def _offset_us(at: int) -> int:
+    """How far the clock on the wall is ahead of UTC: round hours are round here."""
+    local = datetime.fromtimestamp(at / SECOND, UTC).astimezone()
+    offset = local.utcoffset()
+    return round(offset.total_seconds()) * SECOND if offset is not None else 0
+
+
+def _label_cells(tick: int) -> int:
+    return len(_label(0, tick))
+
+
+def _label(at: int, tick: int) -> str:
+    text = wall(at, None)
+    if tick < SECOND:
+        return f"{text}.{at % SECOND * 10 // SECOND}"
+    if tick < MINUTE:
+        return text
+    return wall_day(at, None)[:5] if text == "00:00:00" else text[:5]
+
+
+# --- Bars ----------------------------------------------------------------------------------------------------------
+
+
+class _Rank(IntEnum):
+    """What wins a cell."""
+
+    NOTHING = 0
+    NOW = 1
+    GAP = 2
+    BAR = 3
+    AHEAD = 4  # a deadline that has not come
+    MARK = 5
+    HEAD = 6
+    WORDS = 7
+
+
+class _Canvas:
+    """One row of cells."""
+
+    def __init__(self, axis: Axis) -> None:
+        self.axis = axis
+        self._cells: list[tuple[_Rank, str, Role]] = [(_Rank.NOTHING, " ", Role.TEXT)] * axis.cells
+
+    def put(self, cell: int, character: str, role: Role, rank: _Rank) -> None:
+        """One cell, if it is shown and nothing of a higher rank is in it."""
+        if 0 <= cell < len(self._cells) and self._cells[cell][0] <= rank:
+            self._cells[cell] = (rank, character, role)
+
+    def fill(self, first: int, last: int, character: str, role: Role, rank: _Rank) -> None:
+        """From ``first`` to ``last``, both included."""
+        for cell in range(max(first, 0), min(last + 1, len(self._cells))):
+            self.put(cell, character, role, rank)
+
+    def write(self, cell: int, text: str, role: Role) -> None:
+        """A text, from this cell on."""
+        for place, character in enumerate(text):
+            self.put(cell + place, character, role, _Rank.WORDS)
+
+    def line(self) -> Line:
+        """The cells as few pieces."""
+        return [
+            Piece("".join(character for _, character, _ in group), role)
+            for role, group in groupby(self._cells, key=lambda cell: cell[2])
+        ]
+
+
+def bar_line(row: TaskRow, axis: Axis, now_us: int | None, glyphs: Glyphs) -> Line:
+    """What happened to a task, and what will. ``now_us`` None: the run is over, nothing goes on."""
+    canvas = _Canvas(axis)
+    if now_us is not None:
+        canvas.put(axis.cell(now_us), glyphs.now, Role.NOW, _Rank.NOW)
+    until = now_us if now_us is not None else axis.start + axis.per_cell * axis.cells
+    resumes, generation = until if row.state in _WAITING else None, row.generation
+    for attempt in _attempts_in(row, axis):
+        end = attempt.ended_at if attempt.ended_at is not None else until
+        if resumes is not None and attempt.ended_at is not None and attempt.generation == generation:
+            canvas.fill(axis.cell(end), axis.cell(resumes), glyphs.backoff, Role.WAITING, _Rank.GAP)
+        _paint_attempt(canvas, row, attempt, end, now_us, glyphs)
+        resumes, generation = attempt.started_at, attempt.generation
+    _paint_decision(canvas, row, glyphs)
+    if now_us is not None:
+        _paint_ahead(canvas, row, now_us, glyphs)
+    return canvas.line()
+
+
+def _attempts_in(row: TaskRow, axis: Axis) -> Iterator[AttemptRow]:
+    """Those that can be seen, and the one before them, the latest first."""
+    for attempt in reversed(row.attempts.values()):
+        yield attempt
+        if attempt.ended_at is not None and attempt.ended_at < axis.start:
+            return
+
+
+_WAITING = frozenset([TaskState.RETRYING, TaskState.SENSING])
+
+
+#: outcome -> how the bar looks
+_BAR_ROLES = {"running": Role.RUNNING, "success": Role.DONE}
+
+#: outcome -> (field of Glyphs, role) of the mark at its end; the others have none
+_ENDS = {
+    "error": ("run_fail", Role.FAILED),
+    "timed_out": ("run_fail", Role.FAILED),
+    "lost": ("lost", Role.WAITING),
+    "cancelled": ("cancelled", Role.SKIPPED),
+    "skipped": ("skipped", Role.SKIPPED),
+    "deferred": ("sensing", Role.WAITING),
+}
+
+
+def _paint_attempt(
+    canvas: _Canvas, row: TaskRow, attempt: AttemptRow, end: int, now_us: int | None, glyphs: Glyphs
+) -> None:
+    axis, first, last = canvas.axis, canvas.axis.cell(attempt.started_at), canvas.axis.cell(end)
+    role = _BAR_ROLES.get(attempt.outcome, Role.DIM)
+    canvas.fill(first, last, glyphs.run, role, _Rank.BAR)
+    if attempt.sigterm_at is not None or attempt.sigkill_at is not None:
+        _paint_ladder(canvas, attempt, last, glyphs)
+    elif attempt.ended_at is not None and attempt.outcome in _ENDS:
+        name, end_role = _ENDS[attempt.outcome]
+        is_last = attempt.attempt == row.attempt
+        if is_last and row.state is TaskState.DEAD_LETTER:
+            name, end_role = "dead", Role.HUMAN
+        canvas.put(last, getattr(glyphs, name), end_role, _Rank.MARK)
+    if attempt.ended_at is None and now_us is not None:
+        canvas.put(axis.cell(now_us), glyphs.running, Role.RUNNING, _Rank.HEAD)
+
+
+def _paint_ladder(canvas: _Canvas, attempt: AttemptRow, last: int, glyphs: Glyphs) -> None:
+    """Deadline, SIGTERM, grace, SIGKILL: side by side where the zoom allows it, else the gravest alone."""
+    axis = canvas.axis
+    instants = (
+        (attempt.deadline_at, glyphs.deadline, Role.WARNING),
+        (attempt.sigterm_at, glyphs.sigterm, Role.WARNING),
+        (attempt.sigkill_at, glyphs.sigkill, Role.FAILED),
+    )
+    marks = [(axis.cell(at), character, role) for at, character, role in instants if at is not None]
+    if last - marks[0][0] < _MARKS_ROOM and attempt.ended_at is not None:
+        marks = [(last, *marks[-1][1:])]
+    before: int | None = None
+    for cell, character, role in marks:
+        cell = cell if before is None else max(cell, before + 1)
+        if before is not None and character == glyphs.sigkill:
+            canvas.fill(before + 1, cell - 1, glyphs.grace, Role.DIM, _Rank.MARK)
+        canvas.put(cell, character, role, _Rank.MARK)
+        before = cell
+    if attempt.sigkill_at is None and before is not None:
+        canvas.fill(before + 1, last, glyphs.grace, Role.DIM, _Rank.BAR)
+
+
+def _paint_decision(canvas: _Canvas, row: TaskRow, glyphs: Glyphs) -> None:
+    """Ends that no attempt brought about: an operator's skip or cancel."""
+    if row.state in (TaskState.SKIPPED, TaskState.CANCELLED) and row.ended_at is not None:
+        canvas.put(canvas.axis.cell(row.ended_at), sign(row.state, glyphs), LOOKS[row.state].role, _Rank.MARK)
+
+
+def _paint_ahead(canvas: _Canvas, row: TaskRow, now_us: int, glyphs: Glyphs) -> None:
+    """To the right of now: when it goes on, or when its time is up."""
+    axis, attempt = canvas.axis, row.attempts.get(row.attempt)
+    now_cell = axis.cell(now_us)
+    if row.state is TaskState.RUNNING and attempt is not None and attempt.timeout_us:
+        deadline = axis.cell(attempt.started_at + attempt.timeout_us)
+        if deadline > now_cell:
+            canvas.put(deadline, glyphs.deadline, Role.DIM, _Rank.AHEAD)
+        return
+    place = due_cell(row, axis, now_us, glyphs)
+    if place is not None:
+        canvas.fill(now_cell + 1, place - 1, glyphs.backoff, Role.WAITING, _Rank.GAP)
+        canvas.write(place, _due_text(row, now_us, glyphs), Role.WAITING)
+
+
+def due_cell(row: TaskRow, axis: Axis, now_us: int, glyphs: Glyphs) -> int | None:
+    """Where the countdown of a waiting task stands; None if there is none in view."""
+    waits = row.state in _WAITING or (row.state is TaskState.PENDING and row.next_retry_at is not None)
+    now_cell = axis.cell(now_us)
+    if not waits or row.next_retry_at is None or not 0 <= now_cell < axis.cells:
+        return None
+    room = axis.cells - len(_due_text(row, now_us, glyphs))
+    return max(min(axis.cell(row.next_retry_at), room), now_cell + 1)
+
+
+def _due_text(row: TaskRow, now_us: int, glyphs: Glyphs) -> str:
+    assert row.next_retry_at is not None
+    return f"{glyphs.due} {countdown(row.next_retry_at, now_us).removeprefix('in ')}"
+
+
+# --- Labels --------------------------------------------------------------------------------------------------------
+
+
+def label_line(row: TaskRow, columns: int, glyphs: Glyphs, role: Role = Role.TEXT) -> Line:
+    """The sign of a task's state and its name, in a role over the whole of its width."""
+    look = LOOKS[row.state]
+    name = shorten_middle(one_line(row.name), columns - 3, glyphs.more)
+    return [Piece(" "), Piece(getattr(glyphs, look.glyph), look.role), Piece(f" {pad(name, columns - 3)}", role)]
+
+
+def label_columns(names: Sequence[str], columns: int) -> int:
+    """How wide the part left of the bars is: as the names want it, a third of the screen at most."""
+    wanted = max((cells(one_line(name)) for name in names), default=0) + 4
+    return max(min(wanted, columns // 3, 40), 12)
+
+
+# --- Words ---------------------------------------------------------------------------------------------------------
+
+
+def words(row: TaskRow, scene: Scene, columns: int, rows: int) -> list[Line]:
+    """The selected row in sentences: how it stands, then its attempts, the latest first."""
+    head = [Piece(" "), Piece(one_line(row.name), Role.TITLE), Piece("  ")]
+    head.append(Piece(f"{sign(row.state, scene.glyphs)} ", LOOKS[row.state].role))
+    tried = tries(row)
+    head += [*facts(row, scene), Piece(f"   {tried}" if tried else "", Role.DIM)]
+    lines = [fit(head, columns, scene.glyphs.more)]
+    for attempt in list(reversed(row.attempts.values()))[: rows - 1]:
+        folds = folded(one_line(attempt_words(attempt, scene.now_us)), columns, indent=_WORDS_INDENT)
+        lines += [_numbered(line, attempt.attempt if not place else None) for place, line in enumerate(folds)]
+    return lines[:rows]
+
+
+def _numbered(line: Line, number: int | None) -> Line:
+    """The number of an attempt in front of the first line of what is said of it."""
+    text = line[0].text[_WORDS_INDENT:]
+    return [Piece(pad(f"   #{number}" if number is not None else "", _WORDS_INDENT), Role.DIM), Piece(text)]
+
+
+def attempt_words(attempt: AttemptRow, now_us: int) -> str:
+    """One attempt as a sentence."""
+    end = attempt.ended_at if attempt.ended_at is not None else now_us
+    took = attempt.duration_us if attempt.duration_us is not None else end - attempt.started_at
+    begun = f"{wall(attempt.started_at, None)}, "
+    if attempt.deadline_at is not None or attempt.sigterm_at is not None:
+        return begun + "; ".join(_ladder_words(attempt))
+    if attempt.ended_at is None:
+        limit = f" of {spoken(attempt.timeout_us)}" if attempt.timeout_us else ""
+        return f"{begun}runs for {spoken(took)}{limit}"
+    why = attempt.explain or attempt.error or ""
+    said = _OUTCOME_WORDS.get(attempt.outcome, attempt.outcome)
+    text = f"{begun}{said} after {spoken(took)}" + (f": {why}" if why else "")
+    if attempt.delay_us is not None:
+        ceiling = f" of up to {spoken(attempt.ceiling_us)}" if attempt.ceiling_us else ""
+        text += f"; then waited {spoken(attempt.delay_us)}{ceiling}"
+    return text
+
+
+_OUTCOME_WORDS: Mapping[str, str] = {
+    "success": "ended well",
+    "error": "failed",
+    "timed_out": "timed out",
+    "lost": "lost with its executor",
+    "cancelled": "stopped",
+    "deferred": "looked, not there yet,",
+    "skipped": "skipped itself",
+}
+
+
+def _ladder_words(attempt: AttemptRow) -> Iterator[str]:
+    """``deadline 3 s passed at 02:29:27; SIGTERM; ignored for 2 s; SIGKILL at 02:29:29; it was in demo.py:41``."""
+    if attempt.deadline_at is not None:
+        timeout = f"{spoken(attempt.timeout_us)} " if attempt.timeout_us else ""
+        yield f"deadline {timeout}passed at {wall(attempt.deadline_at, None)}"
+    if attempt.sigterm_at is not None:
+        yield "SIGTERM" if attempt.deadline_at is not None else f"SIGTERM at {wall(attempt.sigterm_at, None)}"
+    if attempt.sigkill_at is not None:
+        if attempt.sigterm_at is not None:
+            yield f"ignored for {spoken(attempt.sigkill_at - attempt.sigterm_at)}"
+        yield f"SIGKILL at {wall(attempt.sigkill_at, None)}"
+    elif attempt.sigterm_at is not None and attempt.ended_at is not None:
+        yield f"gone after {spoken(attempt.ended_at - attempt.sigterm_at)}"
+    if attempt.where:
+        yield f"it was in {attempt.where}"

@@ -1,0 +1,328 @@
+"""The run along the clock: a row a task, attempts as bars, kills and backoffs as marks, countdowns right of now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import ClassVar
+
+from textual import events
+from textual.binding import BindingType
+from textual.widget import Widget
+
+from ...engine.core.states import TaskState
+from ..actions import Place
+from ..live import News
+from ..model.board import Board
+from ..model.filters import parse_filter
+from ..present.pieces import Line, Piece, Role
+from ..present.tasks import Scene
+from ..present.text import one_line
+from ..present.timeline import axis_line, bar_line, due_cell, label_columns, label_line, words
+from ..widgets.bars import Bar
+from ..widgets.bindings import bindings_of
+from ..widgets.table import VirtualTable
+from ..widgets.timeline import SECOND, Span, TimelineView
+from .base import ConsoleScreen
+from .graph import STRIP_ROWS, STRIP_SCREEN_ROWS
+
+AHEAD_CELLS = 9  # room for a countdown right of now
+
+
+class Sort(StrEnum):
+    """What comes first."""
+
+    START = "start"  # as they began; those that have not, in the order of the flow
+    PATH = "path"  # parents before children
+
+
+class TaskTimeline(TimelineView[str]):
+    """Bars of tasks. Shows the whole run, and goes on doing so, until somebody zooms or pans."""
+
+    def __init__(self, screen: TimelineScreen) -> None:
+        super().__init__(screen.label, screen.bar, id="timeline")
+        self._of = screen
+        self.shows_all = True
+        self._run = (0, SECOND, 0)  # from when to when, and how many cells must be free behind it
+
+    def set_label_columns(self, columns: int) -> None:
+        """Give names more or less room."""
+        if columns != self._label_columns:
+            self._label_columns = columns
+            self._fit_run()
+            self.refresh()
+
+    def keep_up(self, start: int, now: int) -> None:
+        """Time went on: have now in view, with room for what is to come, if it is followed."""
+        self._run = (start, now, AHEAD_CELLS)
+        ahead = now + AHEAD_CELLS * self.span.per_cell
+        if self.following and not self.shows_all:
+            self.set_now(ahead)
+        elif self.following and not self.span.start <= start < ahead < self.span.end:
+            self._fit_run()
+
+    def show_all(self, start: int, end: int, *, live: bool) -> None:
+        """The whole of a run: one that is over, or that goes on."""
+        self.shows_all = True
+        self.following = live
+        self._run = (start, end, AHEAD_CELLS if live else 0)
+        self._fit_run()
+
+    def _fit_run(self) -> None:
+        start, end, ahead = self._run
+        cells = self._bar_cells()
+        self.set_extent(start, start + (end - start) * cells // max(cells - ahead, 1))
+        if self.columns:
+            self.fit()
+
+    def over(self, y: int) -> str | None:
+        """The cursor is on the name alone: bars keep their colours."""
+        return None
+
+    def on_resize(self) -> None:
+        """All of it, if all of it was shown."""
+        if self.shows_all:
+            self._fit_run()
+        super().on_resize()
+
+    def action_follow(self) -> None:
+        """The screen knows what now is."""
+        self._of.action_follow()
+
+    def _zoom(self, steps: int) -> None:
+        self.shows_all = False
+        super()._zoom(steps)
+
+    def _pan(self, cells: int) -> None:
+        self.shows_all = False
+        super()._pan(cells)
+
+
+class TimelineScreen(ConsoleScreen):
+    """See the module."""
+
+    PLACE = Place.TIMELINE
+    BINDINGS: ClassVar[list[BindingType]] = bindings_of(Place.TIMELINE)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.axis = Bar(id="axis")
+        self.timeline = TaskTimeline(self)
+        self.words = Bar(STRIP_ROWS, id="words")
+        self._sort = Sort.START
+        self._started: list[str] = []
+        self._waiting: list[str] = []
+        self._critical: frozenset[str] = frozenset()
+        self._now_us = 0
+
+    # --- The frame ------------------------------------------------------------------------------------------------
+
+    def content(self) -> Iterable[Widget]:
+        """Axis and bars."""
+        yield self.axis
+        yield self.timeline
+
+    def below(self) -> Iterable[Widget]:
+        """The selected row in words."""
+        yield self.words
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Names and words take as much as there is."""
+        self.words.display = event.size.height >= STRIP_SCREEN_ROWS
+        self.timeline.set_label_columns(label_columns(list(self.board.fold.tasks), event.size.width))
+        super().on_resize(event)
+
+    # --- The run --------------------------------------------------------------------------------------------------
+
+    def _scene(self) -> Scene:
+        console = self.console
+        return Scene(self.board, self._now_us, console.glyphs, console.absolute_times, 24, self.board.pools())
+
+    @property
+    def now(self) -> int | None:
+        """Now; None if the run is over and nothing goes on."""
+        return self._now_us if self.board.fold.run.ended_at is None else None
+
+    def board_replaced(self, board: Board) -> None:
+        """All of the run."""
+        self._now_us = self.console.live.now_us
+        self._critical = frozenset()
+        self._sort_all()
+        self._show_all()
+        self._show_order()
+
+    def shown(self) -> None:
+        """As of now, with the selection of the other screens."""
+        self.timeline.focus()
+        self._now_us = self.console.live.now_us
+        self._keep_up()
+        if self.console.selected is not None:
+            self.timeline.move_to_key(self.console.selected)
+        self.timeline.refresh()
+        self._show_axis()
+        self._show_words()
+
+    def take(self, news: News) -> None:
+        """Bars grow, end and begin."""
+        began = [name for name, _, new in news.delta.moves if new is TaskState.RUNNING]
+        if self._begin(began):
+            self._show_order()
+        if self not in self.app.screen_stack:
+            return
+        self._now_us = max(self._now_us, self.console.live.now_us)
+        self.timeline.rows_changed(news.delta.tasks)
+        if news.delta.run:
+            self._keep_up()
+            self.timeline.refresh()
+            self._show_axis()
+        self._show_words()
+
+    def tick(self, now_us: int) -> None:
+        """Now walks on; countdowns count."""
+        before, self._now_us = self._now_us, now_us
+        if self.now is None:
+            return
+        self._keep_up()
+        span = self.timeline.span
+        if span.cell(before) != span.cell(now_us):
+            first = max(span.cell(before), 0)
+            width = span.cell(now_us) - first + 1
+            self.timeline.refresh_cells(self.timeline.label_columns + first, 0, width, self.timeline.rows)
+            self._show_axis()
+        self._tick_countdowns(span)
+        self._show_words()
+
+    def _tick_countdowns(self, span: Span) -> None:
+        """Paint the cells right of now of the rows that wait."""
+        for y, name in enumerate(self.timeline.in_view()):
+            row = self.board.row(name)
+            place = due_cell(row, span, self._now_us, self.console.glyphs)
+            if place is not None:
+                self.timeline.refresh_cells(self.timeline.label_columns + place - 1, y, span.cells - place + 1)
+
+    def _keep_up(self) -> None:
+        run = self.board.fold.run
+        if run.ended_at is None:
+            self.timeline.keep_up(run.started_at, self._now_us)
+        elif self.timeline.shows_all:
+            self.timeline.show_all(run.started_at, run.ended_at, live=False)
+
+    def _show_all(self) -> None:
+        run = self.board.fold.run
+        end = run.ended_at if run.ended_at is not None else self._now_us
+        self.timeline.show_all(run.started_at, end, live=run.ended_at is None)
+
+    # --- Rows -----------------------------------------------------------------------------------------------------
+
+    def _sort_all(self) -> None:
+        tasks = self.board.fold.tasks
+        first = {name: next(iter(row.attempts.values())).started_at for name, row in tasks.items() if row.attempts}
+        self._started = sorted(first, key=lambda name: (first[name], tasks[name].position))
+        self._waiting = [name for name in self.board.dag.order if name not in first]
+
+    def _begin(self, names: Sequence[str]) -> bool:
+        """Tasks that run for the first time follow those that ran before. False if there are none."""
+        first = set(names).intersection(self._waiting) if names else set()
+        if first:
+            self._started += [name for name in dict.fromkeys(names) if name in first]
+            self._waiting = [name for name in self._waiting if name not in first]
+        return bool(first)
+
+    def _show_order(self) -> None:
+        order = [*self._started, *self._waiting] if self._sort is Sort.START else list(self.board.dag.order)
+        wanted = parse_filter(self.filter_text)
+        if wanted:
+            order = [name for name in order if wanted.keeps(f"{name} {self.board.row(name).state}".casefold())]
+        self.timeline.set_order(order)
+
+    def label(self, name: str, columns: int) -> Line:
+        """The left part of a row."""
+        role = Role.CRITICAL if name in self._critical else Role.TEXT
+        role = Role.CURSOR if name == self.timeline.cursor_key else role
+        return label_line(self.board.row(name), columns, self.console.glyphs, role)
+
+    def bar(self, name: str, span: Span) -> Line:
+        """The right part of a row."""
+        return bar_line(self.board.row(name), span, self.now, self.console.glyphs)
+
+    def _show_axis(self) -> None:
+        columns = self.timeline.label_columns
+        title = f" by {self._sort}" + (f" /{one_line(self.filter_text)}" if self.filter_text else "")
+        name = [Piece(title[: columns - 1].ljust(columns), Role.MATCH if self.filter_text else Role.DIM)]
+        self.axis.show([*name, *axis_line(self.timeline.span, self.now, self.console.glyphs)])
+
+    def _show_words(self) -> None:
+        name = self.timeline.cursor_key
+        scene, columns = self._scene(), self.app.size.width
+        lines = words(self.board.row(name), scene, columns, STRIP_ROWS) if name is not None else []
+        for place in range(STRIP_ROWS):
+            self.words.show(lines[place] if place < len(lines) else [], row=place)
+
+    # --- Keys -----------------------------------------------------------------------------------------------------
+
+    def on_timeline_view_spanned(self, message: TimelineView.Spanned) -> None:
+        """Another part of time."""
+        self._show_axis()
+
+    def on_virtual_table_moved(self, message: VirtualTable.Moved) -> None:
+        """Another task."""
+        self.console.selected = self.timeline.cursor_key
+        self._show_words()
+
+    def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
+        """Everything about it."""
+        self.action_details()
+
+    def action_sort(self) -> None:
+        """By start, or by path."""
+        self._sort = Sort.PATH if self._sort is Sort.START else Sort.START
+        self._show_order()
+        self._show_axis()
+
+    def action_follow(self) -> None:
+        """Keep up with now, or stand still."""
+        if self.now is None:
+            self._show_all()
+            return
+        self.timeline.following = not self.timeline.following
+        if self.timeline.following:
+            self._keep_up()
+        said = "keeps up with now" if self.timeline.following else "stands still"
+        self.console.say([Piece(said, Role.DIM)], 2)
+
+    def action_critical_path(self) -> None:
+        """Set off what decides when the run ends, or stop doing so."""
+        forecast = self.console.live.forecast
+        path = frozenset() if self._critical or forecast is None else frozenset(forecast.path)
+        if not path and not self._critical:
+            self.console.say([Piece("no duration is known yet, so no path either", Role.DIM)], 3)
+        self._critical = path
+        self.timeline.refresh()
+
+    def action_back(self) -> None:
+        """All of the run again; then the filter."""
+        if self.timeline.shows_all:
+            super().action_back()
+        else:
+            self._show_all()
+
+    def filter_changed(self, text: str) -> None:
+        """Only tasks whose name or state match."""
+        self._show_order()
+        self._show_axis()
+
+    def action_next(self) -> None:
+        """The next problem, or match."""
+        self._go_on(1)
+
+    def action_previous(self) -> None:
+        """The one before."""
+        self._go_on(-1)
+
+    def _go_on(self, step: int) -> None:
+        if self.filter_text:
+            self.timeline.move_to(self.timeline.cursor + step)
+            return
+        name = self.board.next_problem(self.console.selected, step)
+        if name is None or not self.timeline.move_to_key(name):
+            self.console.say([Piece("nothing needs a human", Role.DIM)], 3)
