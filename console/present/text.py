@@ -31,7 +31,10 @@ def sanitize(text: str, limit: int = 4096) -> str:
     text = text[:limit]
     if text.isascii() and text.isprintable():
         return text
-    return _without_towers(_UNFIT.sub(_visible, text))
+    text = _UNFIT.sub(_visible, text)
+    if not text.isprintable():
+        text = "".join(character if character.isprintable() else _stand_in(character) for character in text)
+    return _without_towers(text)
 
 
 def _visible(match: re.Match[str]) -> str:
@@ -39,6 +42,11 @@ def _visible(match: re.Match[str]) -> str:
     if code < 0x20:
         return chr(0x2400 + code)
     return "\u2421" if code == 0x7F else _REPLACEMENT
+
+
+def _stand_in(character: str) -> str:
+    """Spaces of any width are one; what is for private use, or unknown, has no width that two terminals agree on."""
+    return " " if character.isspace() else _REPLACEMENT
 
 
 def _without_towers(text: str) -> str:
@@ -71,7 +79,7 @@ def cells(text: str) -> int:
 
 def cut(text: str, start: int, end: int) -> str:
     """The cells from ``start`` to before ``end``, exactly that many; half of a wide character becomes a space."""
-    if text.isascii():
+    if start >= end or text.isascii():
         return text[start:end]
     taken: list[str] = []
     at = 0
