@@ -153,7 +153,7 @@ class FileSession:
     async def log(self, run_id: str, task: str, attempt: int, after: int = 0, limit: int = 500) -> Sequence[LogChunk]:
         """A window of its output; see ``Session``."""
         pieces = await self._read(lambda connection: logs.read(connection, run_id, task, attempt, after, limit))
-        return [LogChunk(piece.id, piece.at, piece.text) for piece in pieces]
+        return [LogChunk(piece.id, piece.at, piece.text, piece.tail) for piece in pieces]
 
     async def query(self, what: str, **options: Any) -> Any:
         """Lists beside a run; see ``Session``."""

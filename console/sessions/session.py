@@ -82,11 +82,13 @@ class AttemptText:
 
 @dataclass(frozen=True, slots=True)
 class LogChunk:
-    """A piece of an attempt's output, in order of ``id``."""
+    """A piece of an attempt's output, in order of ``id``. ``tail``: before the first such piece lies what was dropped,
+    if anything was."""
 
     id: int
     at: int
     text: str
+    tail: bool = False
 
 
 class Session(Protocol):
@@ -128,7 +130,8 @@ class Session(Protocol):
         """A window of its output: the chunks after ``after``; with ``after`` < 0, the last ``limit`` ones."""
 
     async def query(self, what: str, **options: Any) -> Any:
-        """Lists beside a run, as JSON values: "breakers", "pages", "quarantine", "journal", "executors", "history"."""
+        """Lists beside a run, as JSON values: "breakers", "pages", "quarantine", "journal", "executors", "history",
+        "output"."""
 
     async def close(self) -> None:
         """Leave. The run goes on."""

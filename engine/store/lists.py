@@ -67,6 +67,11 @@ _QUERIES: Dict[str, Tuple[str, Dict[str, Any]]] = {
         " fingerprint, fingerprint_loose FROM attempt WHERE name = :task ORDER BY started_at DESC LIMIT :limit",
         {"task": None, "limit": ROWS_MAX},
     ),
+    "output": (
+        "SELECT output_bytes, output_dropped_bytes FROM attempt"
+        " WHERE run_id = :run_id AND name = :task AND attempt = :attempt",
+        {"run_id": None, "task": None, "attempt": None},
+    ),
 }
 
 _JSON_COLUMNS = frozenset(["data", "body", "window", "detail"])

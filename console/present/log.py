@@ -1,0 +1,147 @@
+"""The log in rows: which attempt, how much of it, and its lines with what went wrong set off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import overload
+
+from ...engine.core.fold import AttemptRow, TaskRow
+from ..model.log import GAP, Selection, tells_of_error
+from .durations import clock, number, size
+from .glyphs import Glyphs
+from .pieces import Line, Piece, Role, width
+from .text import one_line, shorten_middle
+
+_NAME_CELLS_MIN = 12
+
+#: outcome -> (field of Glyphs, word, role)
+_OUTCOMES = {
+    "running": ("running", "running", Role.RUNNING),
+    "success": ("done", "ok", Role.DONE),
+    "error": ("failed", "failed", Role.FAILED),
+    "timed_out": ("sigkill", "timed out", Role.FAILED),
+    "lost": ("lost", "lost", Role.WAITING),
+    "cancelled": ("cancelled", "stopped", Role.SKIPPED),
+    "not_ready": ("sensing", "not ready", Role.WAITING),
+    "skipped": ("skipped", "skipped", Role.SKIPPED),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """What the line above the log says.
+
+    Attributes:
+        count: attempts of the task.
+        written: bytes that the attempt wrote; None if that is not known.
+        lines: how many are shown, and the last of them in view.
+        searched, only: what is looked for, and what is shown alone.
+        found: whether the search stands at something.
+        whole: whether everything has been read that is kept.
+    """
+
+    count: int
+    written: int | None
+    lines: int
+    last: int
+    following: bool
+    whole: bool
+    searched: str = ""
+    only: str = ""
+    found: bool = True
+
+
+def heading_line(
+    row: TaskRow, attempt: AttemptRow | None, heading: Heading, now_us: int, columns: int, glyphs: Glyphs
+) -> tuple[Line, Line]:
+    """Left and right side; where there is less room, less is said."""
+    name = one_line(row.name)
+    facts = _facts(attempt, heading, now_us, glyphs)
+    rights = _rights(heading, attempt is not None and attempt.outcome == "running")
+    while rights and width(facts) + width(rights[0]) + min(len(name), _NAME_CELLS_MIN) + 4 > columns:
+        rights.pop(0)
+    right = rights[0] if rights else []
+    room = max(columns - width(facts) - width(right) - 4, _NAME_CELLS_MIN)
+    left = [Piece(" "), Piece(shorten_middle(name, room, glyphs.more), Role.TITLE), *facts]
+    return left, right
+
+
+def _facts(attempt: AttemptRow | None, heading: Heading, now_us: int, glyphs: Glyphs) -> Line:
+    if attempt is None:
+        return []
+    field, word, role = _OUTCOMES.get(attempt.outcome, ("lost", attempt.outcome, Role.WAITING))
+    took = attempt.duration_us
+    if took is None:
+        took = (attempt.ended_at if attempt.ended_at is not None else now_us) - attempt.started_at
+    facts = [
+        Piece(f"  #{attempt.attempt}", Role.STRONG),
+        Piece(f" of {heading.count}" if heading.count > 1 else "", Role.DIM),
+        Piece(f"  {getattr(glyphs, field)} {one_line(word)}", role),
+        Piece(f" {clock(took).strip()}"),
+    ]
+    if heading.written is not None:
+        facts.append(Piece(f"  {size(heading.written)}", Role.DIM))
+    return facts
+
+
+def _rights(heading: Heading, running: bool) -> list[Line]:
+    """What the right side may say, the longest first."""
+    where: Line = []
+    if running and heading.following and not heading.only:
+        where = [Piece("following ", Role.DIM)]
+    elif heading.lines:
+        of = f"{number(heading.lines)}{'' if heading.whole else '+'}"
+        where = [Piece(f"{number(heading.last)} of {of} ", Role.DIM)]
+    sought: Line = []
+    if heading.searched:
+        none = "" if heading.found else ": nowhere"
+        sought.append(Piece(f"/{one_line(heading.searched)}{none} ", Role.MATCH if heading.found else Role.WARNING))
+    if heading.only:
+        sought.append(Piece(f"&{one_line(heading.only)} ", Role.MATCH))
+    return [line for line in ([*sought, *where], sought) if line]
+
+
+class LogLines(Sequence[Line]):
+    """The lines of a ``Selection``, made when they are looked at.
+
+    ``dropped_bytes``: how much the engine has dropped; None if that is not known.
+    """
+
+    def __init__(self, selection: Selection, glyphs: Glyphs) -> None:
+        self._selection = selection
+        self._glyphs = glyphs
+        self.dropped_bytes: int | None = None
+
+    def __len__(self) -> int:
+        return len(self._selection)
+
+    @overload
+    def __getitem__(self, place: int) -> Line: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Line]: ...
+    def __getitem__(self, place: int | slice) -> Line | Sequence[Line]:
+        if isinstance(place, slice):
+            return [self[one] for one in range(*place.indices(len(self)))]
+        text = self._selection[place]
+        if text == GAP:
+            return [Piece(gap_words(self.dropped_bytes, self._glyphs), Role.WARNING)]
+        return [Piece(text, Role.FAILED if tells_of_error(text) else Role.TEXT)]
+
+
+def gap_words(dropped_bytes: int | None, glyphs: Glyphs) -> str:
+    """What stands where output was dropped."""
+    amount = f"{size(dropped_bytes)}" if dropped_bytes else "output was"
+    return f"{glyphs.more} {amount} dropped here {glyphs.more}"
+
+
+def nothing_line(attempt: AttemptRow | None, why: str, only: str, whole: bool, glyphs: Glyphs) -> Line:
+    """In place of lines that are not there."""
+    if attempt is None:
+        return [Piece(f" {glyphs.dot} no attempt yet: {one_line(why)}", Role.DIM)]
+    if only:
+        return [Piece(f" nothing matches &{one_line(only)}; Esc shows all", Role.DIM)]
+    if not whole:
+        return [Piece(" reading ...", Role.DIM)]
+    said = "nothing written yet" if attempt.outcome == "running" else "this attempt wrote nothing"
+    return [Piece(f" {glyphs.dot} {said}", Role.DIM)]
