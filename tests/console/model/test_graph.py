@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from redrive.console.model.board import Board
-from redrive.console.model.graph import Form, Graph, Zoom, around
+from redrive.console.model.graph import DRAWN_MAX, Form, Graph, Zoom, around
 from redrive.console.model.groups import PROBLEMS_SHOWN, GroupRow
 from redrive.console.model.matrix import Matrix, minimap, strip_cell
 from redrive.engine.core.dag import Dag
@@ -258,6 +258,27 @@ def test_of_a_very_large_graph_the_neighbourhood_is_drawn():
     assert "t1500" in part
     assert edges(part) <= edges(dag)
     assert set(part.parents("t1500")) == set(dag.parents("t1500"))
+
+
+def test_in_the_drawing_of_a_part_one_can_walk_to_everything():
+    """Whoever reaches the rim of what is drawn gets the neighbourhood of where he stands."""
+    chain = [(f"n{n}x", [f"n{n - 1}x"] if n else []) for n in range(3 * DRAWN_MAX)]
+    graph = graph_of(chain)
+    graph.zoom, graph.form = Zoom.GRAPH, Form.DRAWING
+    graph.select("n0x")
+    drawn = graph.drawing
+    assert len(drawn.dag) == DRAWN_MAX
+    for _ in range(len(chain) - 1):
+        assert graph.move(1, 0)
+    assert graph.selected == chain[-1][0]
+    assert graph.drawing is not drawn
+
+
+def test_a_task_with_more_neighbours_than_can_be_drawn_is_drawn_once():
+    graph = graph_of([("hub", []), *((f"leaf{n}x", ["hub"]) for n in range(2 * DRAWN_MAX))])
+    graph.zoom, graph.form = Zoom.GRAPH, Form.DRAWING
+    graph.select("hub")
+    assert graph.drawing is graph.drawing
 
 
 def test_a_change_among_ten_thousand_tasks_costs_next_to_nothing():
