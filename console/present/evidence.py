@@ -17,7 +17,7 @@ from ...engine.core.why import short_error
 from ..model.evidence import Comparison, compare, failures_of, verdict
 from ..model.inbox import Cause
 from .detail import FINGERPRINT_DIGITS
-from .durations import brief, clock, number, offset, wall, wall_day
+from .durations import brief, number, offset, wall, wall_day
 from .durations import size as size_of
 from .inbox import age, tasks, verdict_of
 from .pieces import Line, Piece, Role, two_sided
@@ -82,8 +82,8 @@ def evidence_page(row: TaskRow, scene: Scene, found: Found, columns: int) -> lis
         ],
         *_history(row, scene, found.history),
         [],
+        *_said(failures, found.texts, columns),
         *side_by_side(row, comparison, scene, columns),
-        *_messages(failures, columns),
         *_quarantined(found.rows),
         *_texts(found.texts),
         *_below((row.name,), scene),
@@ -172,7 +172,7 @@ def _took(attempt: AttemptRow, scene: Scene) -> str:
     end = attempt.ended_at if attempt.ended_at is not None else scene.now_us
     took = attempt.duration_us if attempt.duration_us is not None else end - attempt.started_at
     timeout = f" of {brief(attempt.timeout_us)}" if attempt.timeout_us and attempt.outcome == "timed_out" else ""
-    return f"{clock(took).strip()}{timeout}"
+    return f"{brief(took)}{timeout}"
 
 
 def _place(attempt: AttemptRow, scene: Scene) -> str:
@@ -195,12 +195,12 @@ def _waited(attempt: AttemptRow, scene: Scene) -> str:
     return brief(attempt.delay_us) + (f" of {brief(attempt.ceiling_us)}" if attempt.ceiling_us else "")
 
 
-def _said(value: object) -> str:
+def _text_of(value: object) -> str:
     return "" if value is None else one_line(str(value))
 
 
 def _hash(value: str | None) -> str:
-    return _said(value)[:_HASH_DIGITS]
+    return _text_of(value)[:_HASH_DIGITS]
 
 
 #: Row by row: label and value.
@@ -210,15 +210,15 @@ _FACTS: Sequence[tuple[str, Callable[[AttemptRow, Scene], str]]] = (
     ("ended", _ended),
     ("error", lambda attempt, scene: one_line(short_error(attempt.error_type or ""))),
     ("place", _place),
-    ("fingerprint", lambda attempt, scene: _said(attempt.fingerprint)[:FINGERPRINT_DIGITS]),
-    ("class", lambda attempt, scene: _said(attempt.failure_class).lower()),
-    ("mode", lambda attempt, scene: _said(attempt.failure_mode)),
-    ("exit code", lambda attempt, scene: _said(attempt.exit_code)),
-    ("signal", lambda attempt, scene: _said(attempt.signal)),
+    ("fingerprint", lambda attempt, scene: _text_of(attempt.fingerprint)[:FINGERPRINT_DIGITS]),
+    ("class", lambda attempt, scene: _text_of(attempt.failure_class).lower()),
+    ("mode", lambda attempt, scene: _text_of(attempt.failure_mode)),
+    ("exit code", lambda attempt, scene: _text_of(attempt.exit_code)),
+    ("signal", lambda attempt, scene: _text_of(attempt.signal)),
     ("killed", _killed),
     ("code", lambda attempt, scene: _hash(attempt.code_hash)),
     ("input", lambda attempt, scene: _hash(attempt.input_hash)),
-    ("host", lambda attempt, scene: _said(attempt.host)),
+    ("host", lambda attempt, scene: _text_of(attempt.host)),
     ("peak memory", lambda attempt, scene: size_of(attempt.max_rss_kb * 1024) if attempt.max_rss_kb else ""),
     ("output", lambda attempt, scene: size_of(attempt.output_bytes) if attempt.output_bytes else ""),
     ("then waited", _waited),
@@ -228,17 +228,36 @@ _FACTS: Sequence[tuple[str, Callable[[AttemptRow, Scene], str]]] = (
 _CHANGES = {"place": "place of the failure", "fingerprint": "place of the failure"}
 
 
-def _messages(failures: Sequence[AttemptRow], columns: int) -> Iterator[Line]:
-    """What the failures said; once if they all said the same."""
-    said = {one.attempt: one_line(one.error or "") for one in failures}
-    if not any(said.values()):
-        return
-    yield []
-    same = len(said) > 1 and len(set(said.values())) == 1
-    heads = {next(iter(said)): "each time"} if same else {attempt: f"#{attempt}" for attempt in said}
-    for attempt, head in heads.items():
-        yield [Piece(f" Said {head} ", Role.STRONG)]
-        yield from folded(said[attempt], columns, indent=2)
+def _said(failures: Sequence[AttemptRow], texts: Sequence[LongTexts], columns: int) -> Iterator[Line]:
+    """What the failures said, and what the other side said about them; once if it was the same each time."""
+    messages = {one.attempt: one.error or "" for one in failures}
+    diagnostics = {one.attempt: one.diagnostic for one in texts}
+    for label, said in (("said", messages), ("diagnostic", diagnostics)):
+        for text, attempts in _shared(said).items():
+            whose = label if len(attempts) == len(failures) else f"{label} {_numbers(attempts)}"
+            yield from labelled(whose, one_line(text), columns)
+    if any(messages.values()) or any(diagnostics.values()):
+        yield []
+
+
+def _shared(texts: Mapping[int, str]) -> dict[str, list[int]]:
+    """Text -> the attempts that left it behind; those that left none are not in it."""
+    found: dict[str, list[int]] = {}
+    for attempt, text in sorted(texts.items()):
+        if text.strip():
+            found.setdefault(text.strip(), []).append(attempt)
+    return found
+
+
+def _numbers(attempts: Sequence[int]) -> str:
+    return " ".join(f"#{attempt}" for attempt in attempts)
+
+
+def labelled(label: str, text: str, columns: int) -> Iterator[Line]:
+    """A text of any length behind its label, folded beside it."""
+    label = f" {label} ".ljust(_LABEL_CELLS)
+    for place, line in enumerate(folded(text, columns, indent=len(label))):
+        yield [Piece(" " * len(label) if place else label, Role.DIM), Piece(line[0].text[len(label) :])]
 
 
 def folded(text: str, columns: int, role: Role = Role.TEXT, indent: int = 1) -> Iterator[Line]:
@@ -268,18 +287,14 @@ def _quarantined(rows: Sequence[Mapping[str, Any]]) -> Iterator[Line]:
 
 
 def _texts(texts: Sequence[LongTexts]) -> Iterator[Line]:
-    """Texts of the latest attempts; what two of them share is shown once."""
-    for heading, part in (("Diagnostic", "diagnostic"), ("Stack at the timeout", "stack"), ("Traceback", "traceback")):
-        given: dict[str, list[int]] = {}
-        for one in texts:
-            text = getattr(one, part).strip()
-            if text:
-                given.setdefault(text, []).append(one.attempt)
-        for text, attempts in given.items():
-            whose = " and ".join(f"#{attempt}" for attempt in sorted(attempts))
+    """Long texts of the latest attempts; what two of them share is shown once."""
+    stacks = {one.attempt: one.stack for one in texts}
+    tracebacks = {one.attempt: one.traceback for one in texts}
+    for heading, written in (("Stack at the timeout", stacks), ("Traceback", tracebacks)):
+        for text, attempts in _shared(written).items():
             same = ", the same" if len(attempts) > 1 else ""
             yield []
-            yield [Piece(f" {heading} ", Role.STRONG), Piece(f" {whose}{same}", Role.DIM)]
+            yield [Piece(f" {heading} ", Role.STRONG), Piece(f" {_numbers(attempts)}{same}", Role.DIM)]
             for line in text.splitlines():
                 yield [Piece(f"  {sanitize(line.expandtabs(4))}")]
 

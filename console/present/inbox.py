@@ -65,7 +65,9 @@ class Heading:
 
 
 def heading_line(heading: Heading, now_us: int, columns: int, glyphs: Glyphs) -> tuple[Line, Line]:
-    """Left and right side; where there is less room, less is said."""
+    """Left and right side; where there is less room, less is said; of an empty inbox nothing."""
+    if not heading.dead and not heading.failed:
+        return [], []
     right = [Piece("sort: ", Role.DIM), Piece(f"{heading.sort} {glyphs.open} ")]
     dot: Line = [Piece(f" {glyphs.dot} ", Role.DIM)]
     marked: Line = [*dot, Piece(f"{number(heading.marked)} marked", Role.MARK)] if heading.marked else []

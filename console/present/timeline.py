@@ -14,7 +14,7 @@ from typing import Protocol
 
 from ...engine.core.fold import AttemptRow, TaskRow
 from ...engine.core.states import TaskState
-from .durations import MINUTE, SECOND, countdown, spoken, wall, wall_day
+from .durations import MINUTE, SECOND, brief, clock, spoken, wall, wall_day
 from .evidence import folded
 from .glyphs import Glyphs
 from .pieces import Line, Piece, Role, fit
@@ -257,8 +257,11 @@ def due_cell(row: TaskRow, axis: Axis, now_us: int, glyphs: Glyphs) -> int | Non
 
 
 def _due_text(row: TaskRow, now_us: int, glyphs: Glyphs) -> str:
+    """Never wider than what is kept free behind now; the words below say it in full."""
     assert row.next_retry_at is not None
-    return f"{glyphs.due} {countdown(row.next_retry_at, now_us).removeprefix('in ')}"
+    left = row.next_retry_at - now_us
+    when = clock(left + SECOND - 1).strip() if left > 0 else f"due {brief(-left // SECOND * SECOND)}"
+    return f"{glyphs.due} {when}"
 
 
 # --- Labels --------------------------------------------------------------------------------------------------------
