@@ -231,7 +231,7 @@ class Far:
         for key in ("host_key", "user_key", "stranger_key"):
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key], check=True)
         shutil.copy(folder / "user_key.pub", folder / "authorized_keys")
-        self.port = _free_port()
+        self.port = free_port()
         self.client_config = folder / "ssh_config"
         self._write_configs()
         self._server: subprocess.Popen[bytes] | None = None
@@ -259,7 +259,7 @@ class Far:
         command = [SSHD, "-D", "-f", self.folder / "sshd_config", "-E", self.folder / "sshd.log"]
         self._server = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
         deadline = time.monotonic() + 20
-        while not _listens(self.port):
+        while not listens(self.port):
             assert self._server.poll() is None and time.monotonic() < deadline, (self.folder / "sshd.log").read_text()
             time.sleep(0.02)  # it says nothing when it is ready
 
@@ -316,13 +316,13 @@ class NearBy:
         return shlex.quote(str(self._script))
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
 
 
-def _listens(port: int) -> bool:
+def listens(port: int) -> bool:
     with socket.socket() as connection:
         return connection.connect_ex(("127.0.0.1", port)) == 0
 
