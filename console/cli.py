@@ -264,6 +264,15 @@ def replay(
 
 @cli.command()
 @reading_options
+def costs(target: str | None, state: str | None, run_id: str | None, as_json: bool, **door: Any) -> int:
+    """What the attempts of a run cost, and what its retries were worth."""
+    from . import costs as ledger
+
+    return ledger.show_costs(_target(target, state), run_id, as_json, **door)
+
+
+@cli.command()
+@reading_options
 @click.option("--task", metavar="TASK", help="Only rows of this task.")
 @click.option("--all", "everything", is_flag=True, help="Also those that are dealt with.")
 @click.option("--requeue", multiple=True, metavar="ROW_KEY", help="Run its task again over this row; 'all' for all.")
