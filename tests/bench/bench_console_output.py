@@ -322,7 +322,7 @@ def big_canvas() -> tuple[Widget, Changes]:
 
     def change(number: int) -> None:
         states[503] = number % 5
-        canvas.cells_changed(3 * 24, 5)
+        canvas.cells_changed(3 * 24, 5, 1)
 
     return canvas, {
         "one task of 10,000": change,
