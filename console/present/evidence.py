@@ -76,10 +76,7 @@ def evidence_page(row: TaskRow, scene: Scene, found: Found, columns: int) -> lis
     comparison = compare(failures)
     return [
         title_line(row, scene, columns),
-        [
-            Piece(" "),
-            Piece(f"{_sentence(verdict(comparison))}", Role.STRONG if comparison.deterministic else Role.TEXT),
-        ],
+        *folded(_sentence(verdict(comparison)), columns, Role.STRONG if comparison.deterministic else Role.TEXT),
         *_history(row, scene, found.history),
         [],
         *_said(failures, found.texts, columns),

@@ -104,6 +104,7 @@ class InboxScreen(ConsoleScreen):
         self.who.display = not self.is_wide and height >= STRIP_SCREEN_ROWS
         self.consequences.display = height >= STRIP_SCREEN_ROWS
         super().on_resize(event)
+        self.call_after_refresh(self.show_frame)  # the rule below meets the divider where that stands then
         self._rest()
 
     def rule_marks(self, upper: bool) -> dict[int, str]:
