@@ -39,6 +39,7 @@ from .flow import Flow, TaskDef
 if TYPE_CHECKING:
     from .buffer import SendBuffer
     from .core.classify import classify_http
+    from .credentials import Credential
     from .executor import Executor, RunOptions, RunResult
     from .retrying import backoff_delay, full_jitter, retry, retry_transient
 
@@ -46,6 +47,7 @@ __all__ = [
     "AmbiguousError",
     "AuthError",
     "Context",
+    "Credential",
     "CycleError",
     "Executor",
     "ExecutorBusyError",
@@ -75,6 +77,7 @@ __all__ = [
 
 #: Imported where they are asked for: the process that forks attempts stays small without them.
 _LATER = {
+    "Credential": "credentials",
     "Executor": "executor",
     "RunOptions": "opening",
     "RunResult": "executor",
