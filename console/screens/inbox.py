@@ -271,6 +271,7 @@ class InboxScreen(ConsoleScreen):
     def acted(self, name: str) -> None:
         """Done: no longer marked."""
         self.table.unmark_task(name)
+        self._rest()
 
     def _go_to_task(self, name: str) -> None:
         for cause in self._causes.values():
@@ -303,8 +304,8 @@ class InboxScreen(ConsoleScreen):
 
     def _rested(self) -> None:
         self._resting = None
-        names = [name for name in self.chosen() if name in self.board.fold.tasks]
-        self._show_consequences(names)
+        self._show_heading()
+        self._show_consequences([name for name in self.chosen() if name in self.board.fold.tasks])
         if self.evidence.display:
             self.evidence.show_subject(self._subject())
             if self.evidence.wanted() is not None:
