@@ -1,17 +1,66 @@
-"""Everything that happened, and who did what: the newest at the end, earlier on demand."""
+"""Everything that happened, and who did what: the newest at the end, where it is followed; earlier on demand."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import ClassVar
 
+from textual import events
 from textual.binding import BindingType
 from textual.widget import Widget
 
+from ...engine.core.events import Event
+from ...engine.errors import RedriveError
 from ..actions import Place
-from ..widgets.bindings import bindings_of
-from ..widgets.lines import LinesView
-from .base import ConsoleScreen
+from ..live import News
+from ..model.board import Board
+from ..model.filters import parse_filter
+from ..model.journal import KEPT_MAX, Journal, command_line, event_of
+from ..model.sentences import sentence
+from ..present.journal import Heading, event_lines, event_row, heading_line, nothing_line
+from ..present.pieces import Line, Piece, Role
+from ..present.text import one_line
+from ..widgets.bars import Bar
+from ..widgets.bindings import bindings, bindings_of
+from ..widgets.table import VirtualTable
+from .base import ConsoleScreen, run_latest
+from .reading import Reading
+
+WINDOW_ROWS = 200  # what is read at a time
+SEARCHED_ROWS = 1000  # what is read at a time while a filter leaves little of it
+SAID_SECONDS = 5.0
+
+
+class JournalTable(VirtualTable[int]):
+    """Events by number, and what is said when there are none."""
+
+    def __init__(self, row: Callable[[int, int], Line], nothing: Callable[[], Line]) -> None:
+        super().__init__(row, id="journal")
+        self._nothing = nothing
+
+    @property
+    def at_the_end(self) -> bool:
+        """Whether what comes next is followed."""
+        return self.cursor >= len(self.order) - 1
+
+    def line(self, y: int) -> Line:
+        """An event."""
+        return super().line(y) if self.order or y != 1 else self._nothing()
+
+
+class EventDetails(Reading):
+    """Everything about one event; its command line can be copied."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("copy")
+
+    def __init__(self, title: Line, lines: list[Line], copy: Callable[[], None]) -> None:
+        super().__init__(title, lines)
+        self.view.wrapping = True
+        self._copy = copy
+
+    def action_copy(self) -> None:
+        """The command line, or the sentence."""
+        self._copy()
 
 
 class JournalScreen(ConsoleScreen):
@@ -22,12 +71,199 @@ class JournalScreen(ConsoleScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self.text = LinesView(follow=True)
+        self.heading = Bar(id="heading")
+        self.table = JournalTable(self._row, self._nothing)
+        self.journal = Journal(self.board.fold.run.run_id)
+        self._begun = False  # the end has been read
+        self._reading = False
 
     def content(self) -> Iterable[Widget]:
-        """The lines."""
-        yield self.text
+        """One line, the list."""
+        yield self.heading
+        yield self.table
+
+    # --- The run --------------------------------------------------------------------------------------------------
+
+    def board_replaced(self, board: Board) -> None:
+        """Events may be missing between the old picture and the new one: begin again at the end."""
+        self._begin_again()
 
     def shown(self) -> None:
-        """Keys scroll."""
-        self.text.focus()
+        """Read the end, if that was not done."""
+        self.table.focus()
+        self._show_order()
+        self._read()
+
+    def take(self, news: News) -> None:
+        """More has happened."""
+        if self.journal.append(news.events) and self.is_current:
+            self._show_order()
+        elif self.is_current:
+            self._show_heading()
+
+    def _begin_again(self) -> None:
+        self.journal = Journal(self.board.fold.run.run_id)
+        self.journal.show_only(parse_filter(self.filter_text))
+        self._begun = False
+        self._show_order()
+        if self.is_current:
+            self._read()
+
+    # --- Reading --------------------------------------------------------------------------------------------------
+
+    @property
+    def _lacks(self) -> bool:
+        """Whether somebody looks where events have not been read yet."""
+        if self.journal.whole:
+            return False
+        room = len(self.journal) < KEPT_MAX or not self.filter_text
+        return not self._begun or (room and self.table.first_visible < self.table.rows)
+
+    def _read(self) -> None:
+        """One reader at a time: a slow line is not asked twice for the same."""
+        if not self._reading and self._lacks:
+            self._reading = True
+            run_latest(self, self._read_earlier, "journal")
+
+    async def _read_earlier(self) -> None:
+        try:
+            while self._lacks:
+                await self._read_window(self.journal)
+        except RedriveError as error:
+            self._say(str(error), Role.WARNING)
+        finally:
+            self._reading = False
+
+    async def _read_window(self, journal: Journal) -> None:
+        limit = SEARCHED_ROWS if self.filter_text and self._begun else WINDOW_ROWS
+        session = self.console.live.session
+        rows = await session.query("journal", run_id=journal.run_id, before=journal.first, limit=limit)
+        if journal is not self.journal:
+            return
+        first = journal.first
+        journal.prepend([event_of(row) for row in rows])
+        journal.whole = len(rows) < limit or journal.first == first
+        begun, self._begun = self._begun, True
+        self._show_order(to_the_end=not begun)
+
+    # --- The list -------------------------------------------------------------------------------------------------
+
+    def _show_order(self, to_the_end: bool = False) -> None:
+        """The reader stays at his row; at the end he stays there."""
+        follow = to_the_end or (self.table.at_the_end and not self.journal.newer)
+        self.table.set_order(list(self.journal.order))
+        if follow:
+            self.table.move_to(len(self.table.order) - 1)
+        self._show_heading()
+
+    def _row(self, number: int, columns: int) -> Line:
+        started_at = self.board.fold.run.started_at
+        return event_row(self.journal[number], started_at, self.console.absolute_times, columns, self.console.glyphs)
+
+    def _nothing(self) -> Line:
+        return nothing_line(self.filter_text, self._begun)
+
+    def _show_heading(self) -> None:
+        journal, console = self.journal, self.console
+        heading = Heading(
+            known=len(journal),
+            shown=len(journal.order),
+            acts=journal.acts,
+            whole=journal.whole,
+            newer=journal.newer,
+            filter_text=self.filter_text,
+            started_at=self.board.fold.run.started_at,
+            absolute=console.absolute_times,
+            following=self.table.at_the_end and bool(journal.order),
+        )
+        self.heading.show(*heading_line(heading, self.app.size.width, console.glyphs))
+
+    def tick(self, now_us: int) -> None:
+        """Times do not tick here; they may be of the other kind now."""
+        self._show_heading()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """The line above is made for a width."""
+        super().on_resize(event)
+        if self.is_mounted:
+            self._show_heading()
+            self._read()
+
+    # --- Keys -----------------------------------------------------------------------------------------------------
+
+    def _at_cursor(self) -> Event | None:
+        number = self.table.cursor_key
+        return self.journal[number] if number is not None else None
+
+    def on_virtual_table_moved(self, message: VirtualTable.Moved) -> None:
+        """Towards the beginning: read on. At the end: what was let go comes back. Between: its task is selected."""
+        if self.table.at_the_end:
+            if self.journal.newer:
+                self._begin_again()
+        else:
+            self._select()
+        self._read()
+        self._show_heading()
+
+    def _select(self) -> None:
+        event = self._at_cursor()
+        if event is not None and event.run_id == self.journal.run_id and event.task in self.board.fold.tasks:
+            self.console.selected = event.task
+
+    def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
+        """Everything about the event."""
+        event = self._at_cursor()
+        if event is not None:
+            keymap, glyphs = self.console.keymap, self.console.glyphs
+            lines = event_lines(event, self._command(event), keymap.label("copy"), glyphs)
+            title: Line = [Piece(f"Event {event.seq}", Role.TITLE)]
+            self.console.push_screen(EventDetails(title, lines, self.action_copy))
+
+    def _command(self, event: Event) -> str | None:
+        return command_line(event, self.console.way.state_path or self.console.address)
+
+    def action_copy(self) -> None:
+        """The command line that does the same; of what is no act, the sentence."""
+        event = self._at_cursor()
+        if event is None:
+            return
+        command = self._command(event)
+        text = command or one_line(f"{event.task or ''} {sentence(event)}")
+        self.console.copy_to_clipboard(text)
+        what = "command line" if command else "sentence"
+        self._say(f"{what} sent to the terminal's clipboard: {text}")
+
+    def action_next(self) -> None:
+        """The next act, or the next task that needs a human."""
+        self._go_on(1)
+
+    def action_previous(self) -> None:
+        """The one before."""
+        self._go_on(-1)
+
+    def _go_on(self, step: int) -> None:
+        here = self.table.cursor_key
+        found = self.journal.next_notable(here, step) if here is not None else None
+        if found is None:
+            self._say("nobody acted, and nothing needs a human, as far as was read")
+        else:
+            self.table.move_to_key(found)
+
+    def filter_changed(self, text: str) -> None:
+        """Only what matches."""
+        self.journal.show_only(parse_filter(text))
+        self._show_order(to_the_end=not text)
+        self._read()
+
+    def action_details(self) -> None:
+        """Everything about the task of the event."""
+        self._select()
+        super().action_details()
+
+    def action_output(self) -> None:
+        """The log of the task of the event."""
+        self._select()
+        super().action_output()
+
+    def _say(self, sentence: str, role: Role = Role.TEXT) -> None:
+        self.console.say([Piece(one_line(sentence), role)], SAID_SECONDS)

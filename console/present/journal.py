@@ -1,0 +1,199 @@
+"""The journal in rows, what there is in one line, and everything about one event."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from ...engine.core.events import Event, EventKind
+from ...engine.core.states import TaskState
+from ..model.sentences import is_act, sentence, subject
+from .durations import number, offset, wall, wall_day
+from .glyphs import Glyphs
+from .pieces import Line, Piece, Role, width
+from .states import LOOKS
+from .text import one_line, pad, pad_left, sanitize, shorten_middle
+
+_WIDE = 60
+_NARROW_NAME_CELLS = 11
+_NAME_CELLS = (16, 32)
+_CLOCK_CELLS = 8
+_OFFSET_CELLS = 6
+_DATA_LINES_MAX = 400
+_LABEL_CELLS = 12
+
+#: Moves that only lead to others.
+_FAINT_STATES = frozenset([TaskState.READY, TaskState.PENDING])
+_FAINT_KINDS = frozenset([EventKind.TASK_CHANGED, EventKind.ATTEMPT_STARTED, EventKind.PROGRESS])
+
+#: kind -> (field of Glyphs, role)
+_SIGNS = {
+    EventKind.ATTEMPT_DEADLINE: ("deadline", Role.WARNING),
+    EventKind.ATTEMPT_SIGTERM: ("sigterm", Role.WARNING),
+    EventKind.ATTEMPT_SIGKILL: ("sigkill", Role.FAILED),
+    EventKind.ATTEMPT_RECLAIMED: ("lost", Role.WAITING),
+    EventKind.ATTEMPT_SILENT: ("lost", Role.WAITING),
+    EventKind.STORAGE: ("failed", Role.WARNING),
+}
+
+
+def is_faint(event: Event) -> bool:
+    """Whether it says little beside the events around it."""
+    return event.kind in _FAINT_KINDS or (event.kind == EventKind.TASK and event.new in _FAINT_STATES)
+
+
+def event_row(event: Event, started_at: int, absolute: bool, columns: int, glyphs: Glyphs) -> Line:
+    """When, what about, what happened, and who wanted it. ``started_at``: of the run, where offsets begin."""
+    faint = is_faint(event) and event.actor is None
+    low, high = _NAME_CELLS
+    cells = _NARROW_NAME_CELLS if columns < _WIDE else max(min(columns // 4, high), low)
+    name = pad(shorten_middle(one_line(subject(event)), cells, glyphs.more), cells)
+    named = event.task is not None or event.kind == EventKind.OPERATOR
+    text = Role.DIM if faint else Role.TEXT
+    return [
+        Piece(f" {_when(event.at, started_at, absolute, glyphs)} ", Role.DIM),
+        _sign(event, glyphs),
+        Piece(f" {name} ", text if named else Role.DIM),
+        Piece(one_line(sentence(event)), text),
+        *_by(event, glyphs),
+    ]
+
+
+def _when(at: int, started_at: int, absolute: bool, glyphs: Glyphs) -> str:
+    if absolute:
+        return pad(wall(at, None), _CLOCK_CELLS)
+    return pad_left(offset(at - started_at), _OFFSET_CELLS, glyphs.more)
+
+
+def _sign(event: Event, glyphs: Glyphs) -> Piece:
+    if is_act(event):
+        return Piece(glyphs.closed, Role.STRONG)
+    if event.kind == EventKind.TASK and event.new in LOOKS:
+        look = LOOKS[TaskState(event.new)]
+        return Piece(str(getattr(glyphs, look.glyph)), look.role)
+    field, role = _SIGNS.get(event.kind, ("dot", Role.DIM))
+    return Piece(str(getattr(glyphs, field)), role)
+
+
+def _by(event: Event, glyphs: Glyphs) -> Line:
+    if not event.actor:
+        return []
+    line = [Piece(f" {glyphs.dot} ", Role.DIM), Piece(one_line(event.actor), Role.STRONG)]
+    if event.reason:
+        line.append(Piece(f": {one_line(event.reason)}", Role.TEXT))
+    return line
+
+
+# --- The line above the list -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """What the line above the list says. ``shown``: events that the filter leaves, of ``known``."""
+
+    known: int
+    shown: int
+    acts: int
+    whole: bool
+    newer: int
+    filter_text: str
+    started_at: int
+    absolute: bool
+    following: bool
+
+
+def heading_line(heading: Heading, columns: int, glyphs: Glyphs) -> tuple[Line, Line]:
+    """Left and right side; where there is less room, less is said."""
+    known = f"{number(heading.known)}{'' if heading.whole else '+'} events"
+    parts: list[Line] = [[Piece(known, Role.STRONG)]]
+    if heading.filter_text:
+        parts.append([Piece(f"/{one_line(heading.filter_text)}: {number(heading.shown)}", Role.MATCH)])
+    else:
+        parts.append([Piece(f"{number(heading.acts)} act{'' if heading.acts == 1 else 's'}")])
+    if not heading.absolute:
+        parts.append([Piece(f"times since {wall(heading.started_at, None)}", Role.DIM)])
+    right: Line = [Piece("following " if heading.following else "", Role.DIM)]
+    if heading.newer:
+        right = [Piece(f"{number(heading.newer)} newer {glyphs.down} ", Role.WARNING)]
+    while True:
+        dot = Piece(f" {glyphs.dot} ", Role.DIM)
+        left = [Piece(" "), *parts[0], *(piece for part in parts[1:] for piece in (dot, *part))]
+        if width(left) + width(right) < columns or len(parts) == 1:
+            return left, right
+        parts.pop()
+
+
+def nothing_line(filter_text: str, read: bool) -> Line:
+    """In place of an empty list."""
+    if not read:
+        return [Piece("   reading ...", Role.DIM)]
+    if filter_text:
+        return [Piece(f"   nothing matches /{one_line(filter_text)}; Esc shows all", Role.DIM)]
+    return [Piece("   nothing has happened yet", Role.DIM)]
+
+
+# --- One event --------------------------------------------------------------------------------------------------------
+
+
+def event_lines(event: Event, command: str | None, copy_key: str, glyphs: Glyphs) -> list[Line]:
+    """Everything that is known of one event; of an act first the command line that does the same."""
+    lines: list[Line] = [[Piece(one_line(sentence(event)), Role.STRONG)], []]
+    if command is not None:
+        lines += [[Piece("The same from a shell", Role.DIM), *_hint(copy_key)], [Piece(f"  {command}")], []]
+    elif is_act(event):
+        lines += [[Piece("The shell has no command that does the same.", Role.DIM)], []]
+    for label, value in _facts(event, glyphs):
+        lines.append([Piece(pad(label, _LABEL_CELLS), Role.DIM), Piece(one_line(value))])
+    lines += _result_lines(event, glyphs)
+    lines += _data_lines(event)
+    return lines
+
+
+def _hint(key: str) -> Line:
+    return [Piece("  "), Piece(key, Role.KEY), Piece(" copies it", Role.DIM)] if key else []
+
+
+def _facts(event: Event, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
+    fraction = f"{event.at % 1_000_000:06}"
+    zone = datetime.fromtimestamp(event.at / 1e6).astimezone().strftime("%Z")
+    yield "when", f"{wall_day(event.at, None)}.{fraction} {zone}"
+    yield "kind", f"{event.kind}, event {event.seq}"
+    if event.task is not None:
+        tried = f", attempt {event.attempt}" if event.attempt is not None else ""
+        again = f", generation {event.generation}" if event.generation else ""
+        yield "task", f"{event.task}{tried}{again}"
+    if event.old or event.new:
+        yield "state", f"{event.old or 'none'} {glyphs.arrow} {event.new}" if event.new else str(event.old)
+    yield "run", event.run_id or "all runs of the file"
+    if event.actor:
+        yield "by", event.actor
+    if event.reason:
+        yield "reason", event.reason
+    if event.command_id:
+        yield "command", event.command_id
+
+
+def _result_lines(event: Event, glyphs: Glyphs) -> Iterator[Line]:
+    results = (event.data.get("answer") or {}).get("results") or ()
+    if results:
+        yield []
+        yield [Piece("What became of each task", Role.DIM)]
+    for task, word, said in results:
+        done = word != "refused"
+        sign = Piece(f"  {glyphs.done if done else glyphs.failed} ", Role.DONE if done else Role.WARNING)
+        yield [sign, Piece(pad(one_line(str(task)), 28)), Piece(f" {one_line(str(said)) or word}", Role.DIM)]
+
+
+def _data_lines(event: Event) -> Iterator[Line]:
+    data = {key: value for key, value in event.data.items() if key != "answer"}
+    if not data:
+        return
+    yield []
+    yield [Piece("What was recorded", Role.DIM)]
+    written = json.dumps(data, indent=2, ensure_ascii=False, default=str).splitlines()
+    for text in written[:_DATA_LINES_MAX]:
+        yield [Piece(f"  {sanitize(text)}")]
+    if len(written) > _DATA_LINES_MAX:
+        yield [Piece(f"  {number(len(written) - _DATA_LINES_MAX)} more lines: redrive events --json", Role.DIM)]
