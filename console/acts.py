@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..engine.core.states import TaskState
@@ -21,6 +21,7 @@ from .model.inbox import targets_of
 from .model.preview import PREVIEWS, Preview
 from .present.answers import answer_line, lines_of_results, refusals
 from .present.durations import clock
+from .present.folding import folded
 from .present.header import since
 from .present.pieces import Line, Piece, Role
 from .present.text import one_line
@@ -40,6 +41,8 @@ ANSWER_SECONDS = 8.0
 SNOOZE_SECONDS = 3600
 BY_KEY = "by key, without a note"
 SECOND_US = 1_000_000
+DIALOG_COLUMNS = 76
+_DIALOG_FRAME_COLUMNS = 5
 _JOURNAL_ROWS = 100
 
 #: One of these is requeued without a question: nothing runs, nothing below it has run.
@@ -221,7 +224,9 @@ class Acts:
             if reply is not None and reply.accepted:
                 act(reply)
 
-        self._console.push_screen(Dialog(question), replied)
+        room = min(self._console.size.width, DIALOG_COLUMNS) - _DIALOG_FRAME_COLUMNS
+        facts = [line for fact in question.facts for line in folded(fact, room)]
+        self._console.push_screen(Dialog(replace(question, facts=facts)), replied)
 
     def choose(self, title: str, options: Sequence[Option], act: Callable[[str], None]) -> None:
         """Let the operator pick one of a few; the first is the default."""

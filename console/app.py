@@ -81,6 +81,7 @@ def _screen_maker(view: Place) -> Callable[[], Screen[Any]]:
 class ConsoleApp(ConsoleBase):
     """The console on one session. ``run_id`` None: the latest run of the file."""
 
+    TITLE = "redrive"
     CSS = """
     ConsoleScreen, LineView { background: $ground; color: $ink; }
     Dialog > Vertical, Choice > Vertical, Reading > Vertical { background: $ground; border: round $ink; }

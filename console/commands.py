@@ -13,6 +13,7 @@ from .actions import ACTIONS, BY_NAME, MOVES, Action, Effect, actions_of, shell_
 from .keys import key_file, key_label
 from .model.board import Board
 from .present.durations import wall
+from .present.folding import folded
 from .present.pieces import Line, Piece, Role
 from .present.summary import incident
 from .present.text import one_line, pad
@@ -25,13 +26,15 @@ if TYPE_CHECKING:
     from .app import ConsoleApp
 
 ARMED_SECONDS = 600
+READING_COLUMNS = 92
+_KEYS_CELLS = 9
 SAID_SECONDS = 5.0
 CLIPBOARD_BYTES_MAX = 74_994  # what terminals take by OSC 52
 
 _QUITTING = (
-    Option("leave", "Leave it running", "the run goes on; redrive attach comes back"),
-    Option("drain", "Stop after the running tasks", "start nothing more, then end the executor"),
-    Option("now", "Stop now", "end running attempts: SIGTERM, grace, SIGKILL; they run again on resume"),
+    Option("leave", "Leave it running", "redrive attach comes back to it"),
+    Option("drain", "Stop after the running tasks", "resume goes on from there"),
+    Option("now", "Stop now", "what runs is ended, and runs again later"),
 )
 _STOPPING = _QUITTING[1:]
 _BREAKER_ACTS = (
@@ -193,7 +196,7 @@ class Commands:
 
     def help(self) -> None:
         """The keys that work here."""
-        lines = list(self._help_lines())
+        lines: list[Line] = [[], *self._help_lines()]
         self._console.push_screen(Reading([Piece("Keys that work here", Role.TITLE)], lines))
 
     def _help_lines(self) -> Iterator[Line]:
@@ -204,8 +207,11 @@ class Commands:
                 yield [Piece(heading, Role.STRONG)]
                 for action in actions:
                     keys = " ".join(key_label(key) for key in keymap.of(action.name))
-                    yield [Piece(f"  {pad(keys, 12)} ", Role.KEY), Piece(action.help)]
+                    yield from self._folded([Piece(f"  {pad(keys, _KEYS_CELLS)} ", Role.KEY), Piece(action.help)])
                 yield []
+
+    def _folded(self, line: Line) -> list[Line]:
+        return folded(line, min(self._console.size.width, READING_COLUMNS) - 5, _KEYS_CELLS + 3)
 
     def list_keys(self) -> None:
         """Every key, and the file that changes them."""

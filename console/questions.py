@@ -8,7 +8,7 @@ from .model.board import Board
 from .model.preview import Preview
 from .present.glyphs import Glyphs
 from .present.pieces import Line, Piece, Role
-from .present.states import LOOKS
+from .present.states import LOOKS, sign
 from .present.text import one_line, pad
 from .widgets.dialog import Question
 
@@ -88,10 +88,10 @@ def _task_line(name: str, board: Board, glyphs: Glyphs) -> Line:
     row = board.row(name)
     look = LOOKS[row.state]
     return [
-        Piece(f"{getattr(glyphs, look.glyph)} ", look.role),
-        Piece(pad(one_line(name), 30)),
-        Piece(f" {look.word} ", look.role),
-        Piece(one_line(row.error or ""), Role.DIM),
+        Piece(sign(row.state, glyphs), look.role),
+        Piece(f" {pad(one_line(name), 30)} "),
+        Piece(look.word, look.role),
+        Piece(f"  {one_line(row.error or '')}", Role.DIM),
     ]
 
 

@@ -58,7 +58,7 @@ class Theme:
 
     def palette(self) -> Palette:
         """For a picture that is true."""
-        return Palette(self._on_ground(self.styles))
+        return _AccentedPalette(self._on_ground(self.styles))
 
     def stale_palette(self) -> Palette:
         """For a picture that is old: everything greyed, but what says so."""
@@ -72,6 +72,16 @@ class Theme:
             bgcolor=None if self.background == ANSI_DEFAULT else self.background,
         )
         return {role: ground + styles.get(role, Style.null()) for role in Role}
+
+
+class _AccentedPalette(Palette):
+    """What needs a human keeps a ground of its own also under the cursor."""
+
+    def style(self, role: str, over: str | None = None) -> Style:
+        accent = super().style(role)
+        if role == Role.HUMAN and over is not None and accent.bgcolor is not None and not accent.reverse:
+            return accent
+        return super().style(role, over)
 
 
 def user_folder() -> Path:

@@ -184,11 +184,13 @@ def health_lines(board: Board | None, health: Health, armed_seconds: int, size: 
         parts.append([Piece(f"ARMED {_age(armed_seconds)}", Role.WARNING)])
     if abs(health.clock_offset) >= CLOCK_OFFSET_SECONDS:
         parts.append([Piece(f"clock {health.clock_offset:+.0f} s", Role.WARNING)])
-    parts.append(executor)
-    if not health.others:
-        return [join(parts)]
-    more = f" +{len(health.others) - 1}" if len(health.others) > 1 else ""
-    return [join([[Piece(f"with {one_line(health.others[0])}{more}", Role.DIM)], *parts]), join(parts)]
+    found = [join([*parts, executor])]
+    if health.others:
+        more = f" +{len(health.others) - 1}" if len(health.others) > 1 else ""
+        found.insert(0, join([[Piece(f"with {one_line(health.others[0])}{more}", Role.DIM)], *parts, executor]))
+    if health.gone_at is not None:
+        found.append([executor[0]])
+    return found
 
 
 def _executor(board: Board | None, health: Health) -> Line:
@@ -201,7 +203,7 @@ def _executor(board: Board | None, health: Health) -> Line:
     if board is not None and board.fold.run.ended_at is not None:
         return [Piece("ended", Role.DIM)]
     if health.gone_at is not None:
-        return [Piece(f"executor gone {wall(health.gone_at, None)}", Role.WARNING)]
+        return [Piece("executor gone", Role.WARNING), Piece(f" {wall(health.gone_at, None)}", Role.WARNING)]
     return [Piece("no executor", Role.WARNING)]
 
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...engine.core.fold import RunRow
-from ...engine.core.states import RunState, TaskState
+from ...engine.core.states import NEEDS_HUMAN, RunState, TaskState
 from . import counts
 from .durations import clock, wall_day
 from .glyphs import Glyphs
-from .pieces import Line, Piece, Role, fit
+from .pieces import Line, Piece, Role, fit, width
 from .states import BLOCKED, PAUSED, RUN_LOOKS, Look
 from .text import one_line, pad, shorten_middle
 
 _WORD_CELLS = 8
 _BAR_CELLS = 8
 _NAME_CELLS = (12, 40)
-_WIDE = 112
+_WIDE, _NARROW = 112, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,19 @@ def look_of(run: RunRow) -> Look:
     return PAUSED if run.paused_since is not None else RUN_LOOKS[run.state]
 
 
-def run_row(view: RunView, now_us: int, columns: int, glyphs: Glyphs) -> Line:
-    """State, name, progress, how long, and the counts that matter."""
+def run_name(run: RunRow, glyphs: Glyphs) -> str:
+    """Flow and run."""
+    return f"{one_line(run.dag_name)} {glyphs.dot} {one_line(run.run_id)}"
+
+
+def run_row(view: RunView, now_us: int, columns: int, glyphs: Glyphs, longest_name: int = 0) -> Line:
+    """State, name, progress, how long, and the counts that matter. ``longest_name``: cells, of all rows."""
     run, look = view.run, look_of(view.run)
     total = sum(view.counts.values())
     done = view.counts.get(TaskState.SUCCESS, 0) + view.counts.get(TaskState.SKIPPED, 0)
     took = clock((run.ended_at if run.ended_at is not None else now_us) - run.started_at)
+    if columns < _NARROW:
+        return _narrow_row(view, f"{done}/{total}", columns, glyphs)
     fixed: Line = [
         *counts.bar(view.counts, glyphs, _BAR_CELLS),
         Piece(f" {f'{done}/{total}':>9}  {took}  "),
@@ -51,13 +58,33 @@ def run_row(view: RunView, now_us: int, columns: int, glyphs: Glyphs) -> Line:
     if view.beside:
         fixed += [Piece("  "), Piece(view.beside, Role.WARNING)]
     low, high = _NAME_CELLS
-    cells = max(min(columns - 56, high), low)
-    name = shorten_middle(f"{one_line(run.dag_name)} {glyphs.dot} {one_line(run.run_id)}", cells, glyphs.more)
+    cells = max(min(columns - 56, high, longest_name or high), low)
+    name = shorten_middle(run_name(run, glyphs), cells, glyphs.more)
     line = [
-        Piece(f" {getattr(glyphs, look.glyph)} {pad(look.word, _WORD_CELLS)}", look.role),
-        Piece(f" {pad(name, cells)} "),
+        Piece(" "),
+        Piece(f"{getattr(glyphs, look.glyph)} {look.word}", look.role),
+        Piece(" " * (_WORD_CELLS - len(look.word) + 1)),
+        Piece(f"{pad(name, cells)} "),
         *fixed,
     ]
     if columns < _WIDE:
         return line
     return [*fit(line, columns - 16, glyphs.more), Piece(f" {wall_day(run.started_at, None)}", Role.DIM)]
+
+
+def _narrow_row(view: RunView, progress: str, columns: int, glyphs: Glyphs) -> Line:
+    """Where a bar would leave no room for what it means."""
+    look = look_of(view.run)
+    right: Line = [Piece(f" {progress} "), *counts.in_signs(_problems(view.counts), glyphs, 10)]
+    room = columns - _WORD_CELLS - 4 - width(right)
+    return [
+        Piece(" "),
+        Piece(f"{getattr(glyphs, look.glyph)} {look.word}", look.role),
+        Piece(" " * (_WORD_CELLS - len(look.word) + 1)),
+        Piece(pad(shorten_middle(run_name(view.run, glyphs), room, glyphs.more), room)),
+        *right,
+    ]
+
+
+def _problems(found: counts.Counts) -> counts.Counts:
+    return {state: count for state, count in found.items() if state in NEEDS_HUMAN}

@@ -72,7 +72,8 @@ class CommandPalette(ModalScreen[str | None]):
 
     def _row(self, value: str, columns: int) -> Line:
         entry = self._entries[value]
-        left: Line = [Piece(f" {pad(entry.word, _WORD_CELLS)} "), Piece(entry.help, Role.DIM)]
+        word_cells = min(_WORD_CELLS, columns // 2)
+        left: Line = [Piece(f" {pad(entry.word, word_cells)} "), Piece(entry.help, Role.DIM)]
         return [*fit(left, columns - 7), Piece(f"{entry.key:>6} ", Role.KEY)]
 
     def _match(self, text: str) -> None:
@@ -116,4 +117,4 @@ def matching(entries: Sequence[Entry], text: str) -> list[Entry]:
     words = text.casefold().replace("_", " ").split()
     whole = " ".join(words)
     found = [entry for entry in entries if all(word in f"{entry.word} {entry.help}".casefold() for word in words)]
-    return sorted(found, key=lambda entry: (entry.word != whole, not entry.word.startswith(whole), entry.word))
+    return sorted(found, key=lambda entry: (entry.word != whole, not entry.word.startswith(whole)))

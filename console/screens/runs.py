@@ -16,8 +16,8 @@ from ..live import News
 from ..model.board import Board
 from ..model.filters import parse_filter
 from ..present.pieces import Line, Piece, Role
-from ..present.runs import RunView, run_row
-from ..present.text import one_line
+from ..present.runs import RunView, run_name, run_row
+from ..present.text import cells, one_line
 from ..sessions.session import RunSummary
 from ..widgets.bindings import bindings_of
 from ..widgets.table import VirtualTable
@@ -36,6 +36,7 @@ class RunsScreen(ConsoleScreen):
     def __init__(self) -> None:
         super().__init__()
         self._summaries: dict[str, RunSummary] = {}
+        self._name_cells = 0
         self._sort = 0
         self._age = 0  # seconds since the list was read
         self.table: VirtualTable[str] = VirtualTable(self._row, id="runs")
@@ -82,7 +83,9 @@ class RunsScreen(ConsoleScreen):
             return
         self._age = 0
         self._summaries = {one.run.run_id: one for one in summaries}
+        self._name_cells = max((cells(run_name(one.run, self.console.glyphs)) for one in summaries), default=0)
         self._show_order()
+        self.table.refresh()
 
     def _show_order(self) -> None:
         wanted = parse_filter(self.filter_text)
@@ -96,7 +99,7 @@ class RunsScreen(ConsoleScreen):
         self.table.set_order([one.run.run_id for one in found])
 
     def _row(self, run_id: str, columns: int) -> Line:
-        return run_row(self._view_of(run_id), self.console.live.now_us, columns, self.console.glyphs)
+        return run_row(self._view_of(run_id), self.console.live.now_us, columns, self.console.glyphs, self._name_cells)
 
     def _view_of(self, run_id: str) -> RunView:
         board, health = self.console.live.board, self.console.health

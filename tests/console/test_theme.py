@@ -69,6 +69,13 @@ def test_the_one_accent_is_the_only_role_but_the_cursor_with_a_ground_of_its_own
     assert {role for role, style in styles.items() if style.bgcolor is not None} == {"human", "cursor"}
 
 
+@pytest.mark.parametrize("name", FULL)
+def test_what_needs_a_human_stands_out_under_the_cursor_too(name: str, folder: Path):
+    palette = theme.load_theme(name, folder).palette()
+    assert palette.style(Role.HUMAN, Role.CURSOR) == palette.style(Role.HUMAN)
+    assert contrast(palette.style(Role.RUNNING, Role.CURSOR)) >= LEAST_CONTRAST
+
+
 def test_a_stale_palette_greys_all_but_what_says_so(folder: Path):
     found = theme.load_theme("dark", folder)
     stale = found.stale_palette()

@@ -72,7 +72,8 @@ async def test_an_old_picture_has_a_dashed_frame_and_no_colours(revenue: FakeSes
 async def test_an_executor_that_has_gone_is_told_with_what_can_be_done(revenue: FakeSession, clock: StillClock):
     revenue.become(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=START)
     async with shown(revenue, clock) as (app, _):
-        assert "executor gone 03:06:40" in rows_of(app)[1]
+        assert "6 Journal" in rows_of(app)[1]
+        assert "executor gone" in rows_of(app)[1]
         assert "executor gone since 03:06:40 · 1 task was running · R to resume here" in rows_of(app)[-1]
 
 

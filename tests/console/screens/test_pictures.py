@@ -1,0 +1,197 @@
+"""Pictures of the runs, the graph, the details and what lies over them: at a small, the usual and a large terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redrive.console.app import ConsoleApp, Way
+from redrive.console.hold import Hold
+from redrive.console.sessions.session import AttemptText, Link, LogChunk, RunSummary
+from redrive.console.terminal import Terminal
+from redrive.console.theme import load_theme
+from redrive.engine.core.fold import RunRow
+from redrive.engine.core.states import RunState
+
+from ..conftest import FakeSession, make_app, press, settle
+from ..model.runs import START, S, failed_task, fold_of
+
+SIZES = [(80, 24), (120, 40), (40, 15)]
+TRACEBACK = """Traceback (most recent call last):
+  File "/srv/revenue/settle.py", line 87, in settle
+    return amount / rates[currency]
+ZeroDivisionError: division by zero
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No theme and no keys of the person who runs this."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("REDRIVE_THEME", raising=False)
+
+
+def size_id(size: tuple[int, int]) -> str:
+    return f"{size[0]}x{size[1]}"
+
+
+def keys(app: ConsoleApp, *pressed: str):
+    """What is done before the picture is taken."""
+
+    async def look(pilot: Any) -> None:
+        await settle(app, pilot)
+        await press(app, pilot, *pressed)
+
+    return look
+
+
+@pytest.fixture
+def night(revenue: FakeSession) -> FakeSession:
+    """The run of the pictures, with texts to read."""
+    for attempt in (1, 2):
+        revenue.texts["clean_refunds", attempt] = AttemptText(traceback=TRACEBACK)
+        revenue.logs["clean_refunds", attempt] = [LogChunk(1, 0, "settling 1,187 refunds\nrate of INR is 0\n")]
+    return revenue
+
+
+@pytest.mark.parametrize("size", [*SIZES, (200, 60)], ids=size_id)
+def test_picture_of_the_graph(size, night, clock, snap_compare):
+    app = make_app(night, clock)
+    assert snap_compare(app, terminal_size=size, run_before=keys(app, "n"))
+
+
+@pytest.mark.parametrize("size", SIZES, ids=size_id)
+def test_picture_of_the_drawing(size, night, clock, snap_compare):
+    app = make_app(night, clock)
+    assert snap_compare(app, terminal_size=size, run_before=keys(app, "n", "equals_sign"))
+
+
+@pytest.mark.parametrize("size", SIZES, ids=size_id)
+def test_picture_of_groups(size, clock, snap_compare):
+    app = make_app(large_run(), clock)
+    assert snap_compare(app, terminal_size=size, run_before=keys(app, "n"))
+
+
+@pytest.mark.parametrize("size", SIZES, ids=size_id)
+def test_picture_of_signs(size, clock, snap_compare):
+    app = make_app(large_run(), clock)
+    assert snap_compare(app, terminal_size=size, run_before=keys(app, "n", "equals_sign"))
+
+
+@pytest.mark.parametrize("size", SIZES, ids=size_id)
+def test_picture_of_details(size, night, clock, snap_compare):
+    app = make_app(night, clock)
+    assert snap_compare(app, terminal_size=size, run_before=keys(app, "n", "d"))
+
+
+@pytest.mark.parametrize("size", SIZES, ids=size_id)
+def test_picture_of_runs(size, night, clock, snap_compare):
+    night.summaries = [RunSummary(night.fold.run, {"SUCCESS": 2, "DEAD_LETTER": 1, "PENDING": 7}, 1), *past_runs()]
+    app = make_app(night, clock)
+    assert snap_compare(app, terminal_size=size, run_before=keys(app, "1"))
+
+
+@pytest.mark.parametrize("size", SIZES, ids=size_id)
+def test_picture_of_help(size, night, clock, snap_compare):
+    app = make_app(night, clock)
+    assert snap_compare(app, terminal_size=size, run_before=keys(app, "question_mark"))
+
+
+@pytest.mark.parametrize("size", SIZES, ids=size_id)
+def test_picture_of_a_question(size, clock, snap_compare):
+    app = make_app(large_run(), clock)
+    assert snap_compare(app, terminal_size=size, run_before=keys(app, "a", "r"))
+
+
+@pytest.mark.parametrize("size", SIZES, ids=size_id)
+def test_picture_of_the_palette(size, night, clock, snap_compare):
+    app = make_app(night, clock)
+    assert snap_compare(app, terminal_size=size, run_before=keys(app, "colon", "r", "e"))
+
+
+def test_picture_of_leaving(night, clock, snap_compare):
+    app = ConsoleApp(night, clock=clock, hold=Hold(Terminal()), way=Way(started_here=True))
+    assert snap_compare(app, run_before=keys(app, "q"))
+
+
+def test_picture_of_the_grace(night, clock, snap_compare):
+    app = make_app(night, clock)
+    assert snap_compare(app, run_before=keys(app, "n", "r"))
+
+
+def test_picture_of_an_old_picture(night, clock, snap_compare):
+    night.become(link=Link.STALE, trouble="far does not answer", picture_age_seconds=14.0, retry_in_seconds=3.0)
+    app = make_app(night, clock)
+    assert snap_compare(app, run_before=keys(app))
+
+
+def test_picture_of_an_executor_that_has_gone(night, clock, snap_compare):
+    night.become(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=clock.now - 60 * S)
+    app = make_app(night, clock)
+    assert snap_compare(app, run_before=keys(app))
+
+
+def test_picture_without_a_run(clock, snap_compare):
+    app = make_app(FakeSession(None), clock)
+    assert snap_compare(app, run_before=keys(app))
+
+
+def test_picture_in_ascii(night, clock, snap_compare):
+    app = make_app(night, clock, Terminal(unicode=False))
+    assert snap_compare(app, run_before=keys(app, "n"))
+
+
+def test_picture_of_a_screen_that_is_too_small(night, clock, snap_compare):
+    app = make_app(night, clock)
+    assert snap_compare(app, terminal_size=(38, 8), run_before=keys(app))
+
+
+@pytest.mark.parametrize("name", ["dark", "light", "high-contrast", "colour-blind"])
+def test_picture_of_a_theme(name, night, clock, snap_compare):
+    app = ConsoleApp(night, clock=clock, hold=Hold(Terminal()), look=load_theme(name))
+    assert snap_compare(app, terminal_size=(120, 30), run_before=keys(app, "n"))
+
+
+# --- Runs to look at ------------------------------------------------------------------------------------------------
+
+
+def large_run() -> FakeSession:
+    """A wide flow of the kind that people really run: few levels, large families, some trouble."""
+    pairs: list[tuple[str, list[str]]] = [("split", [])]
+    align = [f"align_{number:03}" for number in range(180)]
+    pairs += [(name, ["split"]) for name in align]
+    call = [f"call_{number:03}" for number in range(180)]
+    pairs += [(name, [align[number]]) for number, name in enumerate(call)]
+    pairs += [("merge", call), ("annotate", ["merge"]), ("report", ["annotate"])]
+    fold = fold_of(pairs)
+    fold.run.run_id, fold.run.dag_name = "night-117", "variants"
+    for name in ("align_017", "align_044", "call_090"):
+        failed_task(fold, name, at=START)
+    states = {"split": "SUCCESS", **dict.fromkeys(set(align[:120]) - {"align_017", "align_044"}, "SUCCESS")}
+    states.update(dict.fromkeys(align[120:132], "RUNNING"))
+    states.update(dict.fromkeys(align[132:135], "RETRYING"))
+    states.update(dict.fromkeys(call[:90], "SUCCESS"))
+    for name, state in states.items():
+        row = fold.tasks[name]
+        row.state = type(row.state)(state)
+        row.started_at, row.ended_at = START - 60 * S, START if state == "SUCCESS" else None
+        row.attempt = 1
+    return FakeSession(fold, "ssh://ops@build-7/var/lib/redrive/variants.db")
+
+
+def past_runs() -> list[RunSummary]:
+    day = 86400 * S
+    states = [
+        (RunState.SUCCESS, {"SUCCESS": 10}, 0),
+        (RunState.PARTIAL, {"SUCCESS": 9, "SKIPPED": 1}, 0),
+        (RunState.FAILED, {"SUCCESS": 5, "FAILED": 1, "UPSTREAM_FAILED": 4}, 0),
+        (RunState.SUCCESS, {"SUCCESS": 10}, 0),
+    ]
+    found = []
+    for number, (state, counts, dead) in enumerate(states, start=1):
+        at = START - number * day
+        run = RunRow(f"run-2026-04-{25 - number}", "revenue", at, at + (2000 + 300 * number) * S, state)
+        found.append(RunSummary(run, counts, dead))
+    blocked = RunRow("run-2026-04-20", "revenue", START - 5 * day, None, RunState.RUNNING, START - 4 * day)
+    return [*found, RunSummary(blocked, {"SUCCESS": 8, "DEAD_LETTER": 1, "PENDING": 1}, 1)]
