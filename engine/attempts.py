@@ -20,7 +20,7 @@ from .core.spec import TaskSpec
 from .runner.attempt import AttemptOrder, ProcessAttempt, RunningAttempt
 from .runner.endings import lost
 from .runner.zygote_client import Runner
-from .store import logs, quarantine
+from .store import claims, logs, quarantine
 from .store.claims import Claim
 from .store.journal import Journal
 from .store.settle import Settlement, settle
@@ -57,6 +57,8 @@ class Sitter:
         self._progress_timer: asyncio.TimerHandle | None = None
         self._told: tuple[int, int | None] = (0, None)
         self._beat_due = 0.0
+        self._checkpoint: str | None = None
+        self._checkpoint_timer: asyncio.TimerHandle | None = None
         self._rows: list[Mapping[str, Any]] = []
         self._rows_timer: asyncio.TimerHandle | None = None
 
@@ -103,6 +105,12 @@ class Sitter:
         elif self._rows_timer is None:
             self._rows_timer = self._desk.loop.call_later(OUTPUT_FLUSH_SECONDS, self._flush_rows)
 
+    def checkpointed(self, value: str) -> None:
+        """It left JSON for its next attempt; of several in one moment the last is written."""
+        self._checkpoint = value
+        if self._checkpoint_timer is None:
+            self._checkpoint_timer = self._desk.loop.call_later(OUTPUT_FLUSH_SECONDS, self._flush_checkpoint)
+
     def step(self, kind: str, data: Mapping[str, Any]) -> None:
         """One rung of the ladder that ends an attempt: deadline, stack, SIGTERM, SIGKILL, sweep, leak."""
         attempt = {"where": data["where"]} if kind == EventKind.ATTEMPT_STACK and data.get("where") else None
@@ -115,10 +123,12 @@ class Sitter:
 
     def ended(self, outcome: Outcome) -> None:
         """It is over and none of its processes lives."""
-        for timer in (self._flush_timer, self._started_timer, self._progress_timer, self._rows_timer):
+        timers = (self._flush_timer, self._started_timer, self._progress_timer)
+        for timer in (*timers, self._rows_timer, self._checkpoint_timer):
             if timer is not None:
                 timer.cancel()
         self._flush_rows()
+        self._flush_checkpoint()
         self._text.append(self._decoder.decode(b"", True))
         self._desk.settle(self, outcome, self._take_text())
 
@@ -167,6 +177,12 @@ class Sitter:
         self._progress_timer = None
         if self._progress is not None:
             self.progress(*self._progress)
+
+    def _flush_checkpoint(self) -> None:
+        self._checkpoint_timer = None
+        value, self._checkpoint = self._checkpoint, None
+        if value is not None:
+            self._desk.write(lambda journal: claims.checkpoint(journal, self.claim, value))
 
     def _flush_rows(self) -> None:
         self._rows_timer = None
@@ -251,6 +267,7 @@ class AttemptDesk:
             inputs={name: None if text is None else json.loads(text) for name, text in results.items()},
             rules=rules,
             only_rows=claim.only_rows,
+            checkpoint=claim.checkpoint,
             idempotency_key=f"{claim.run_id}/{claim.name}/{claim.generation}",
         )
         self._keep(self._start(sitter, order))

@@ -34,7 +34,8 @@ class Context:
     ``inputs`` maps the names of parents to their results; ``idempotency_key`` stays the same for all attempts of one
     generation of the task (document 000, idempotency). ``only_rows`` is None, or maps the keys of quarantined rows
     that an operator sent back to what they held: the attempt is about these alone, and ``rows`` gives out no others.
-    What the task returns then replaces its earlier result.
+    What the task returns then replaces its earlier result. ``checkpointed`` is what an earlier attempt of this
+    generation gave to ``checkpoint`` last, or None.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Context:
         self._progress: protocol.Progressed | None = None
         self._progress_due = 0.0
         self._beat_due = 0.0
+        self.checkpointed: Any = _payload(order.checkpoint)
         self.only_rows: Mapping[str, Any] | None = _sent_back(order.only_rows)
         self._rows = 0
         self._bad_rows = 0
@@ -95,6 +97,21 @@ class Context:
         if now >= self._beat_due:
             self._beat_due = now + BEAT_INTERVAL
             self._send(protocol.Beat())
+
+    def checkpoint(self, value: Any) -> None:
+        """Leave something small for the next attempt, should there be one: how far this one came (document 003).
+
+        ``value`` becomes JSON. Each call replaces the one before; a requeue by an operator begins without. Raises
+        ValueError for what is no JSON or more than 64 KiB of it.
+        """
+        try:
+            text = json.dumps(value, allow_nan=False)
+        except (TypeError, RecursionError) as error:
+            raise ValueError(f"a checkpoint is JSON: {error}") from None
+        if len(text) > protocol.RESULT_LIMIT:
+            limit = protocol.RESULT_LIMIT
+            raise ValueError(f"a checkpoint of {len(text)} bytes is over {limit}: keep the data elsewhere")
+        self._send(protocol.Checkpointed(text))
 
     def finish(self) -> None:
         """To be called after the task: send the progress that was held back, and look at the limits once more.

@@ -114,6 +114,8 @@ class Attempt(ABC):
             case protocol.Quarantined(row_key, payload, error, fingerprint):
                 row = {"row_key": row_key, "payload": payload, "error": error, "fingerprint": fingerprint}
                 self._listener.quarantined(row)
+            case protocol.Checkpointed(value):
+                self._listener.checkpointed(value)
             case protocol.Began(ident):
                 self._began(ident)
             case _:

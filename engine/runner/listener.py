@@ -26,6 +26,9 @@ class AttemptListener(Protocol):
     def quarantined(self, row: Mapping[str, Any]) -> None:
         """It set a row aside: row_key, payload, error, fingerprint. Provisional until it succeeds."""
 
+    def checkpointed(self, value: str) -> None:
+        """It left JSON for the next attempt."""
+
     def step(self, kind: str, data: Mapping[str, Any]) -> None:
         """One rung of the ladder; ``kind`` is one of EventKind.ATTEMPT_*."""
 
@@ -45,6 +48,8 @@ class SilentListener:
     def retried(self, data: Mapping[str, Any]) -> None: ...
 
     def quarantined(self, row: Mapping[str, Any]) -> None: ...
+
+    def checkpointed(self, value: str) -> None: ...
 
     def step(self, kind: str, data: Mapping[str, Any]) -> None: ...
 

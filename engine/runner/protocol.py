@@ -32,6 +32,7 @@ class AttemptOrder:
     """Everything that one attempt needs to know. ``inputs``: the results of its parents, by name.
 
     ``only_rows``: (key, payload) of the quarantined rows that it is about; empty: it is about all of its rows.
+    ``checkpoint``: the JSON that an earlier attempt of the generation left for it.
     """
 
     run_id: str
@@ -45,6 +46,7 @@ class AttemptOrder:
     idempotency_key: str = ""
     rules: tuple[Mapping[str, Any], ...] = ()
     only_rows: tuple[tuple[str, str | None], ...] = ()
+    checkpoint: str | None = None
 
 
 class Frame(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -175,6 +177,12 @@ class Quarantined(Frame, frozen=True):
     fingerprint: str | None
 
 
+class Checkpointed(Frame, frozen=True):
+    """What the next attempt shall go on from, as JSON."""
+
+    value: str
+
+
 class Succeeded(Frame, frozen=True):
     result: str | None  # JSON
 
@@ -198,7 +206,7 @@ class Terminated(Frame, frozen=True):
 
 
 Ending = Succeeded | Failed | Deferred | Skipped | Terminated
-AttemptFrame = Began | Progressed | Beat | Retried | Quarantined | Ending
+AttemptFrame = Began | Progressed | Beat | Retried | Quarantined | Checkpointed | Ending
 ExecutorFrame = Open | Start | StartHost
 ZygoteFrame = Opened | OpenFailed | Started | Refused | Exited
 HostFrame = StartThread | CancelThread

@@ -27,6 +27,7 @@ class Claim:
     generation: int
     token: str
     only_rows: tuple[quarantine.KeyAndPayload, ...] = ()  # the generation is about these quarantined rows alone
+    checkpoint: str | None = None  # JSON that an earlier attempt of the generation left
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,22 @@ def _claim(journal: Journal, run_id: str, order: ClaimOrder, claimant: Claimant)
     if not attempt:
         return None
     only_rows = quarantine.sent_back(journal.connection, run_id, order.name, order.generation)
-    return Claim(run_id, order.name, attempt, order.generation, token, only_rows)
+    return Claim(run_id, order.name, attempt, order.generation, token, only_rows, _checkpoint(journal, run_id, order))
+
+
+def _checkpoint(journal: Journal, run_id: str, order: ClaimOrder) -> str | None:
+    row = journal.connection.execute(
+        "SELECT checkpoint FROM task WHERE run_id = ? AND name = ?", (run_id, order.name)
+    ).fetchone()
+    return None if row is None else row[0]
+
+
+def checkpoint(journal: Journal, claim: Claim, value: str) -> None:
+    """Keep what a running attempt leaves for the next one; tells no event, and nothing of an attempt that is late."""
+    journal.connection.execute(
+        "UPDATE task SET checkpoint = ? WHERE run_id = ? AND name = ? AND claim_token = ?",
+        (value, claim.run_id, claim.name, claim.token),
+    )
 
 
 def turn_away(journal: Journal, run_id: str, order: ClaimOrder, how: str) -> None:

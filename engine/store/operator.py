@@ -135,6 +135,7 @@ _FORGOTTEN: Dict[str, Any] = {
     "skip_cause": None,
     "claim_token": None,
     "result": None,
+    "checkpoint": None,
     "progress_done": None,
     "progress_total": None,
     "stale": 0,

@@ -54,6 +54,7 @@ CREATE TABLE task (
     progress_total INTEGER,
     last_heartbeat_at INTEGER,
     stale         INTEGER NOT NULL DEFAULT 0,   -- 1: ran before a parent was run again
+    checkpoint    TEXT,                         -- JSON that an attempt left for the next one of its generation
     bad_rows      INTEGER NOT NULL DEFAULT 0,   -- held in quarantine
     owner_note    TEXT,
     position      INTEGER NOT NULL DEFAULT 0,   -- order in the flow
