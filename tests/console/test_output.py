@@ -43,7 +43,7 @@ class Shown:
 
     def __init__(self, width: int = WIDTH, height: int = HEIGHT) -> None:
         self.screen = pyte.Screen(width, height)
-        self.screen.reset_mode(7)  # no automatic wrap, as the driver sets it
+        self.screen.reset_mode(7, private=True)  # no automatic wrap, as the driver sets it
         self._stream = pyte.Stream(self.screen)
 
     def feed(self, text: str) -> None:
