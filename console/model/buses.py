@@ -45,33 +45,43 @@ class TrackOrder:
     rows_in_rings: frozenset[int]
 
 
-def buses_between(rank: Sequence[int], above: Sequence[tuple[int, ...]], row: Sequence[int]) -> list[Bus]:
+Family = tuple[Sequence[int], Sequence[int]]  # whom they wait for, and who waits
+
+
+def families(rank: Sequence[int], above: Sequence[tuple[int, ...]]) -> list[Family]:
     """Group the vertices of one level by whom they wait for."""
     targets: dict[tuple[int, ...], list[int]] = {}
     for vertex in rank:
         if above[vertex]:
-            targets.setdefault(above[vertex], []).append(row[vertex])
+            targets.setdefault(above[vertex], []).append(vertex)
+    return list(targets.items())
+
+
+def buses_of(found: Sequence[Family], row: Sequence[int]) -> list[Bus]:
+    """One bus per family, for vertices that stand in these rows."""
     buses: list[Bus] = []
-    for sources, feeds in targets.items():
-        taps = frozenset([row[source] for source in sources])
-        rows = taps.union(feeds)
-        buses.append(Bus(len(buses), taps, frozenset(feeds), min(rows), max(rows)))
+    for sources, targets in found:
+        taps = [row[source] for source in sources]
+        feeds = [row[target] for target in targets]
+        top, bottom = min(min(taps), min(feeds)), max(max(taps), max(feeds))
+        buses.append(Bus(len(buses), frozenset(taps), frozenset(feeds), top, bottom))
     return buses
 
 
 def order_of_tracks(buses: Sequence[Bus]) -> TrackOrder:
     """Who must stand left of whom, and on which rows this cannot be."""
-    entering = {row: bus.number for bus in buses for row in bus.feeds}
+    entering = {row: bus.number for bus in buses if not bus.straight for row in bus.feeds}
     before: dict[int, list[int]] = {}
     after: dict[int, list[int]] = {}
     rows: dict[tuple[int, int], int] = {}
     for bus in buses:
+        number = bus.number
         for row in bus.taps:
-            other = entering.get(row)
-            if other is not None and other != bus.number and not buses[other].straight and not bus.straight:
-                before.setdefault(other, []).append(bus.number)
-                after.setdefault(bus.number, []).append(other)
-                rows[bus.number, other] = row
+            other = entering.get(row, number)
+            if other != number:
+                before.setdefault(other, []).append(number)
+                after.setdefault(number, []).append(other)
+                rows[number, other] = row
     stuck = _stuck(before, after)
     return TrackOrder(before, frozenset(row for (left, right), row in rows.items() if left in stuck and right in stuck))
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...engine.core.dag import Dag
-from .buses import Bus, assign_columns, buses_between
+from .buses import Bus, assign_columns, buses_of, families
 from .layers import Layers, lay_out
 from .strokes import ACROSS, DOWN, LEFT, RIGHT, UP
 
@@ -52,11 +52,29 @@ class Channel:
         """Cells from the end of one level to the start of the next."""
         return STUB + self.columns + TAIL
 
-    def crossing(self, column: int, row: int) -> Bus | None:
-        """The bus whose vertical part covers this row in this column."""
-        tops, buses = self.tracks[column]
-        index = bisect_right(tops, row) - 1
-        return buses[index] if index >= 0 and buses[index].bottom >= row else None
+    def crossings(self, first: int, last: int, row: int) -> Iterator[tuple[int, Bus]]:
+        """The columns from ``first`` to before ``last`` whose vertical parts cover this row, and the buses."""
+        for column in range(first, last):
+            tops, buses = self.tracks[column]
+            index = bisect_right(tops, row) - 1
+            if index >= 0 and buses[index].bottom >= row:
+                yield column, buses[index]
+
+
+class _Across(NamedTuple):
+    """Where lines run across a channel in one row: up to before ``reach``, and behind ``begin``; lit likewise."""
+
+    reach: int
+    begin: int
+    lit_reach: int
+    lit_begin: int
+
+    def runs(self, first: int, last: int, left: int) -> Iterator[Run]:
+        """The lines in the columns from ``first`` to before ``last``, none of which holds a vertical part."""
+        if first < self.reach:
+            yield from _split(first, min(last, self.reach), self.lit_reach, left, lit_first=True)
+        if last > self.begin + 1:
+            yield from _split(max(first, self.begin + 1), last, self.lit_begin + 1, left, lit_first=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +151,7 @@ class Drawing:
         while level < len(self._lefts) and self._lefts[level] < x1:
             found.extend(self._level_runs(level, y, x0, x1, lit))
             if level < len(self._channels):
-                found.extend(_merged(self._channel_cells(level, y, x0, x1, lit)))
+                found.extend(self._channel_runs(level, y, x0, x1, lit))
             level += 1
         return found
 
@@ -150,23 +168,34 @@ class Drawing:
         if max(left, x0) < min(end, x1):
             yield Run(max(left, x0), min(end, x1) - max(left, x0), arms=ACROSS, lit=vertex in lit.passing)
 
-    def _channel_cells(self, level: int, y: int, x0: int, x1: int, lit: Lit) -> Iterator[Run]:
+    def _channel_runs(self, level: int, y: int, x0: int, x1: int, lit: Lit) -> Iterator[Run]:
+        channel = self._channels[level]
+        first = max(x0 - channel.left, 0) - STUB
+        last = min(x1 - channel.left, channel.width) - STUB
+        across = self._across(level, y, lit)
+        left = channel.left + STUB
+        at = first
+        if at < 0 <= last and across.reach >= 0 and not self._passes(level, y):
+            yield Run(left - STUB, STUB, arms=ACROSS, lit=across.lit_reach >= 0, stub=True)
+            at = 0
+        for column, bus in channel.crossings(max(first, 0), min(last, channel.columns), y):
+            if at < column:
+                yield from across.runs(at, column, left)
+            is_lit = bool(lit.spans) and _bus_is_lit(level, bus, y, lit)
+            yield Run(left + column, 1, -1, _arms(bus, y, column < across.reach), is_lit)
+            at = column + 1
+        yield from across.runs(at, last, left)
+
+    def _across(self, level: int, y: int, lit: Lit) -> _Across:
         channel = self._channels[level]
         entering = channel.entering.get(y)
-        leaving = channel.leaving.get(y, ())
-        reach = max([_turn(bus, channel) for bus in leaving], default=-1)
         begin = channel.width if entering is None else _begin(entering, channel)
-        lit_reach = lit.leaving.get((level, y), -1)
-        lit_begin = begin if (level, y) in lit.entering else channel.width
-        for x in range(max(channel.left, x0), min(channel.left + channel.width, x1)):
-            column = x - channel.left - STUB
-            across = column < reach or column > begin
-            lit_across = column < lit_reach or column > lit_begin
-            bus = channel.crossing(column, y) if 0 <= column < channel.columns else None
-            if bus is not None:
-                yield Run(x, 1, arms=_arms(bus, y, column < reach), lit=_bus_is_lit(level, bus, y, lit))
-            elif across:
-                yield Run(x, 1, arms=ACROSS, lit=lit_across, stub=column < 0 and not self._passes(level, y))
+        return _Across(
+            reach=max([_turn(bus, channel) for bus in channel.leaving.get(y, ())], default=-1),
+            begin=begin,
+            lit_reach=lit.leaving.get((level, y), -1),
+            lit_begin=begin if (level, y) in lit.entering else channel.width,
+        )
 
     def _passes(self, level: int, y: int) -> bool:
         vertex = self._rows[level].get(y)
@@ -210,6 +239,14 @@ def _turn(bus: Bus, channel: Channel) -> int:
     return channel.columns if bus.straight else bus.column
 
 
+def _split(first: int, last: int, border: int, left: int, lit_first: bool) -> Iterator[Run]:
+    """One line in two pieces, if the border of what is lit lies within."""
+    border = min(max(border, first), last)
+    for low, high, lit in ((first, border, lit_first), (border, last, not lit_first)):
+        if low < high:
+            yield Run(left + low, high - low, arms=ACROSS, lit=lit)
+
+
 def _begin(bus: Bus, channel: Channel) -> int:
     """The column behind which the line to a target runs."""
     return channel.columns - 1 if bus.straight else bus.column
@@ -235,7 +272,7 @@ def _bus_is_lit(level: int, bus: Bus, y: int, lit: Lit) -> bool:
 
 
 def _channel(layers: Layers, level: int) -> Channel:
-    channel = Channel(buses_between(layers.ranks[level], layers.above, layers.row))
+    channel = Channel(buses_of(families(layers.ranks[level], layers.above), layers.row))
     channel.columns = assign_columns(channel.buses)
     channel.tracks = [([], []) for _ in range(channel.columns)]
     for bus in sorted(channel.buses, key=lambda bus: bus.top):
@@ -248,18 +285,3 @@ def _channel(layers: Layers, level: int) -> Channel:
         for row in bus.feeds:
             channel.entering[row] = bus
     return channel
-
-
-def _merged(cells: Iterable[Run]) -> Iterator[Run]:
-    """Neighbouring cells of one plain line as one run."""
-    held: Run | None = None
-    for cell in cells:
-        same = held is not None and cell.x == held.x + held.width and cell[2:] == held[2:] and cell.arms == ACROSS
-        if held is not None and same:
-            held = held._replace(width=held.width + cell.width)
-        else:
-            if held is not None:
-                yield held
-            held = cell
-    if held is not None:
-        yield held

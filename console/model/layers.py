@@ -12,14 +12,15 @@ moved to rows where nothing leaves.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from ...engine.core.dag import Dag
-from .buses import buses_between, order_of_tracks
+from .buses import buses_of, families, order_of_tracks
 
 SWEEPS = 4
+_APART = 1e7  # farther than any two places of one level: parts never mix
 _STRAIGHT = 8.0  # how much more a line that passes a level wants to stay in its row than a task does
 
 
@@ -125,8 +126,13 @@ def _sort_by_neighbours(
     keys = {}
     for vertex in rank:
         others = neighbours[vertex]
-        centre = sum([position[other] for other in others]) / len(others) if others else position[vertex]
-        keys[vertex] = (part[vertex], centre)
+        if len(others) == 1:
+            centre = position[others[0]]
+        elif others:
+            centre = sum([position[other] for other in others]) / len(others)
+        else:
+            centre = position[vertex]
+        keys[vertex] = part[vertex] * _APART + centre
     rank.sort(key=keys.__getitem__)
     _number(rank, position)
 
@@ -210,20 +216,18 @@ def _place(rank: Sequence[int], wishes: Sequence[float], weights: Sequence[float
 
 
 def _make_drawable(layers: Layers, before: Sequence[int], rank: Sequence[int]) -> None:
-    """Move vertices off the rows that take part in a ring of demands; at the last, off all rows where lines leave."""
+    """Move vertices off the rows in a ring of demands; if that makes another ring, off all rows where lines leave."""
     row = layers.row
-    avoided: set[int] = set()
-    for attempt in range(3):
-        buses = buses_between(rank, layers.above, row)
-        rings = order_of_tracks(buses).rows_in_rings
-        if not rings:
-            return
-        leaving = {row[vertex] for vertex in before if layers.below[vertex]}
-        avoided |= leaving if attempt else rings
+    found = families(rank, layers.above)
+    leaving = {row[vertex] for vertex in before if layers.below[vertex]}
+    avoided = order_of_tracks(buses_of(found, row)).rows_in_rings
+    if avoided:
         _avoid(rank, avoided, row)
+        if order_of_tracks(buses_of(found, row)).rows_in_rings:
+            _avoid(rank, leaving, row)
 
 
-def _avoid(rank: Sequence[int], avoided: set[int], row: list[int]) -> None:
+def _avoid(rank: Sequence[int], avoided: Container[int], row: list[int]) -> None:
     free = row[rank[0]]
     for vertex in rank:
         free = max(free, row[vertex])
