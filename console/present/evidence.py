@@ -19,11 +19,12 @@ from ..model.inbox import Cause
 from .detail import FINGERPRINT_DIGITS
 from .durations import brief, number, offset, wall, wall_day
 from .durations import size as size_of
+from .folding import folded
 from .inbox import age, tasks, verdict_of
 from .pieces import Line, Piece, Role, two_sided
 from .states import LOOKS, sign
 from .tasks import Scene
-from .text import cells, cut, one_line, pad, sanitize, shorten
+from .text import one_line, pad, sanitize, shorten
 
 _LABEL_CELLS = 14
 _COLUMN_CELLS_MIN = 16
@@ -76,7 +77,7 @@ def evidence_page(row: TaskRow, scene: Scene, found: Found, columns: int) -> lis
     comparison = compare(failures)
     return [
         title_line(row, scene, columns),
-        *folded(_sentence(verdict(comparison)), columns, Role.STRONG if comparison.deterministic else Role.TEXT),
+        *_indented(_sentence(verdict(comparison)), columns, Role.STRONG if comparison.deterministic else Role.TEXT),
         *_history(row, scene, found.history),
         [],
         *_said(failures, found.texts, columns),
@@ -250,22 +251,14 @@ def _numbers(attempts: Sequence[int]) -> str:
     return " ".join(f"#{attempt}" for attempt in attempts)
 
 
-def labelled(label: str, text: str, columns: int) -> Iterator[Line]:
+def labelled(label: str, text: str, columns: int) -> list[Line]:
     """A text of any length behind its label, folded beside it."""
     label = f" {label} ".ljust(_LABEL_CELLS)
-    for place, line in enumerate(folded(text, columns, indent=len(label))):
-        yield [Piece(" " * len(label) if place else label, Role.DIM), Piece(line[0].text[len(label) :])]
+    return folded([Piece(label, Role.DIM), Piece(text)], columns - 1, len(label))
 
 
-def folded(text: str, columns: int, role: Role = Role.TEXT, indent: int = 1) -> Iterator[Line]:
-    """A sentence over as many lines as it takes, broken at spaces where there are any."""
-    room = max(columns - indent - 1, 8)
-    while text:
-        part = cut(text, 0, room).rstrip() if cells(text) > room else text
-        if len(part) < len(text) and text[len(part)] != " " and " " in part:
-            part = part[: part.rindex(" ")]
-        yield [Piece(f"{' ' * indent}{part}", role)]
-        text = text[len(part) :].lstrip()
+def _indented(text: str, columns: int, role: Role = Role.TEXT) -> list[Line]:
+    return folded([Piece(" "), Piece(text, role)], columns - 1, 1)
 
 
 def _quarantined(rows: Sequence[Mapping[str, Any]]) -> Iterator[Line]:
@@ -329,8 +322,8 @@ def cause_page(cause: Cause, scene: Scene, found: Found, columns: int) -> list[L
     )
     return [
         head,
-        *folded(_sentence(verdict_of(cause.tasks, scene.board)), columns, Role.STRONG),
-        *folded(one_line(cause.message), columns),
+        *_indented(_sentence(verdict_of(cause.tasks, scene.board)), columns, Role.STRONG),
+        *_indented(one_line(cause.message), columns),
         [],
         *_counted(cause, scene),
         *_when(cause, scene, columns),

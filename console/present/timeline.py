@@ -15,7 +15,7 @@ from typing import Protocol
 from ...engine.core.fold import AttemptRow, TaskRow
 from ...engine.core.states import TaskState
 from .durations import MINUTE, SECOND, brief, clock, spoken, wall, wall_day
-from .evidence import folded
+from .folding import folded
 from .glyphs import Glyphs
 from .pieces import Line, Piece, Role, fit
 from .states import LOOKS, sign
@@ -291,15 +291,10 @@ def words(row: TaskRow, scene: Scene, columns: int, rows: int) -> list[Line]:
     head += [*facts(row, scene), Piece(f"   {tried}" if tried else "", Role.DIM)]
     lines = [fit(head, columns, scene.glyphs.more)]
     for attempt in list(reversed(row.attempts.values()))[: rows - 1]:
-        folds = folded(one_line(attempt_words(attempt, scene.now_us)), columns, indent=_WORDS_INDENT)
-        lines += [_numbered(line, attempt.attempt if not place else None) for place, line in enumerate(folds)]
-    return lines[:rows]
-
-
-def _numbered(line: Line, number: int | None) -> Line:
-    """The number of an attempt in front of the first line of what is said of it."""
-    text = line[0].text[_WORDS_INDENT:]
-    return [Piece(pad(f"   #{number}" if number is not None else "", _WORDS_INDENT), Role.DIM), Piece(text)]
+        number = Piece(pad(f"   #{attempt.attempt}", _WORDS_INDENT), Role.DIM)
+        said = Piece(one_line(attempt_words(attempt, scene.now_us)))
+        lines += folded([number, said], columns - 1, _WORDS_INDENT)
+    return [fit(line, columns, scene.glyphs.more) for line in lines[:rows]]
 
 
 def attempt_words(attempt: AttemptRow, now_us: int) -> str:
