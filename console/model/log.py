@@ -151,14 +151,14 @@ def _stretches(chunks: Iterable[LogChunk]) -> Iterator[tuple[bool, str]]:
 
 
 def _last_state(line: str) -> str:
-    """What is left of a line that was drawn over and over."""
-    return line[line.rstrip("\r").rfind("\r") + 1 :]
+    """What is left of a line that was drawn over and over, with the return that says so: its start may come later."""
+    return line[max(line.rstrip("\r").rfind("\r"), 0) :]
 
 
 def _clean(line: str) -> Iterator[str]:
     """The line as it was seen last, in parts that are not too long."""
     if not (line.isascii() and line.isprintable()):
-        line = _without_sequences(_last_state(line).rstrip("\r"))
+        line = _without_sequences(_last_state(line).strip("\r"))
         line = sanitize(line.expandtabs(), limit=max(len(line) * 8, 1))
     if len(line) <= LINE_CHARACTERS_MAX:
         yield line

@@ -1,0 +1,168 @@
+"""What happened, in sentences; what is kept of it; and the command lines that do acts again."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from redrive.console.model import journal as module
+from redrive.console.model.filters import parse_filter
+from redrive.console.model.journal import Journal, command_line, event_of
+from redrive.console.model.sentences import sentence, subject
+from redrive.engine.core.events import Event, EventKind
+from redrive.engine.core.states import TaskState
+
+from .runs import S, Story, fold_of
+
+KINDS = sorted(value for name, value in vars(EventKind).items() if not name.startswith("_"))
+
+
+@pytest.fixture
+def story() -> Story:
+    return Story(fold_of([("a", []), ("b", ["a"])]))
+
+
+def act(story: Story, what: str = "requeue", names: tuple[str, ...] = ("a",), **options: object) -> Event:
+    results = [[name, "done", "runs again"] for name in names]
+    answer = {"ok": True, "message": f"{len(names)} {what}d", "results": results}
+    data = {"act": what, "options": options, "answer": answer}
+    return story.tell(EventKind.OPERATOR, actor="ana@ops-1", reason="it's mended", command_id="c1", data=data)
+
+
+def numbered(story: Story, count: int) -> list[Event]:
+    return [story.tell(EventKind.CLOCK, data={"moved_us": number * S}) for number in range(count)]
+
+
+# --- Sentences -------------------------------------------------------------------------------------------------------
+
+
+def test_a_failure_says_what_comes_next_before_it_says_why(story: Story) -> None:
+    story.start("a")
+    (event,) = story.fail("a", delay_us=9 * S, ceiling_us=16 * S, next_retry_at=story.at + 9 * S)
+    assert sentence(event) == "attempt 1 failed, again in 9s of 16s: ValueError settle.py:87 in settle"
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "said"),
+    [
+        (EventKind.RUN, {"what": "created", "tasks": 12}, "run began: 12 tasks"),
+        (EventKind.RUN, {"what": "paused"}, "paused: nothing new starts"),
+        (EventKind.ATTEMPT_DEADLINE, {"timeout": 10.0}, "timeout of 10s passed"),
+        (EventKind.ATTEMPT_SIGTERM, {"grace_seconds": 5.0}, "SIGTERM sent; 5 s to end"),
+        (EventKind.ATTEMPT_SIGKILL, {"pids": [1, 2, 3]}, "SIGKILL sent to 3 processes"),
+        (EventKind.ATTEMPT_SWEPT, {"pids": [7]}, "1 process left behind, killed"),
+        (EventKind.ATTEMPT_STACK, {"where": "match re.py:1"}, "it was in match re.py:1"),
+        (EventKind.EXECUTOR, {"what": "started", "host": "ops-1", "pid": 9}, "started on ops-1, process 9"),
+        (EventKind.BREAKER, {"downstream": "api", "state": "OPEN", "why": "6 of 8"}, "breaker open: 6 of 8"),
+        (EventKind.PAGE, {"what": "opened", "title": "poison on a"}, "page opened: poison on a"),
+        (EventKind.QUARANTINE, {"what": "held", "count": 3}, "3 rows held in quarantine"),
+        (EventKind.CLOCK, {"moved_us": -3_600_000_000}, "the clock moved by -3600.0 s"),
+        (EventKind.OPERATOR, {"what": "attach", "present": []}, "opened a console"),
+        (EventKind.OPERATOR, {"what": "breaker", "downstream": "api", "how": "close"}, "breaker api: close"),
+        ("a.kind.of.tomorrow", {"what": "new"}, "a.kind.of.tomorrow: new"),
+    ],
+)
+def test_each_kind_has_its_words(story: Story, kind: str, data: dict[str, object], said: str) -> None:
+    assert sentence(story.tell(kind, data=data)) == said
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_event_without_any_facts_still_has_a_sentence(story: Story, kind: str) -> None:
+    assert sentence(story.tell(kind)).strip()
+    assert subject(story.tell(kind)).strip()
+
+
+@pytest.mark.parametrize("state", TaskState)
+def test_every_move_has_a_sentence(story: Story, state: TaskState) -> None:
+    assert sentence(story.move("a", str(state))).strip()
+
+
+def test_an_act_on_many_is_about_their_number(story: Story) -> None:
+    assert [subject(act(story)), subject(act(story, names=("a", "b")))] == ["a", "2 tasks"]
+    assert subject(act(story, "pause", ())) == "run"
+
+
+# --- Command lines ---------------------------------------------------------------------------------------------------
+
+
+def test_an_act_has_the_command_line_that_does_the_same(story: Story) -> None:
+    line = command_line(act(story, names=("a", "b c"), rate_per_second=5), "/x/y z.db")
+    assert line is not None
+    words = "redrive|requeue|--state|/x/y z.db|--run|run-1|--rate|5/s|--reason|it's mended|--|a|b c"
+    assert shlex.split(line) == words.split("|")
+
+
+def test_what_is_no_act_or_has_no_command_has_no_line(story: Story) -> None:
+    assert command_line(story.move("a", "READY"), "x.db") is None
+    assert command_line(act(story, "hurry"), "x.db") is None
+    assert command_line(story.tell(EventKind.OPERATOR, data={"what": "attach"}), "x.db") is None
+
+
+# --- What is kept ----------------------------------------------------------------------------------------------------
+
+
+def test_events_come_once_and_in_order_whichever_way_they_come(story: Story) -> None:
+    events = numbered(story, 6)
+    journal = Journal("run-1")
+    journal.append(events[3:4])
+    journal.prepend(events[:5])
+    journal.append(events[2:])
+    assert journal.order == [event.seq for event in events]
+
+
+def test_other_runs_are_left_out_and_what_belongs_to_none_is_not(story: Story) -> None:
+    journal = Journal("run-1")
+    own, other, none = numbered(story, 3)
+    assert journal.append([own, other._replace(run_id="run-2"), none._replace(run_id=None)])
+    assert journal.order == [own.seq, none.seq]
+
+
+def test_a_filter_keeps_what_is_told_later_as_well(story: Story) -> None:
+    journal = Journal("run-1")
+    journal.show_only(parse_filter("ana"))
+    journal.append([*numbered(story, 3), first := act(story)])
+    assert not journal.append(numbered(story, 2))
+    journal.append([second := act(story)])
+    assert journal.order == [first.seq, second.seq]
+    assert journal.acts == 2
+    journal.show_only(parse_filter(""))
+    assert len(journal.order) == len(journal) == 7
+
+
+def test_what_is_notable_is_found_round_and_round(story: Story) -> None:
+    first, between = act(story), numbered(story, 2)
+    dead = story.move("a", "DEAD_LETTER")
+    journal = Journal("run-1")
+    journal.append([first, *between, dead])
+    assert journal.next_notable(first.seq) == dead.seq
+    assert journal.next_notable(dead.seq) == first.seq
+    assert journal.next_notable(first.seq, -1) == dead.seq
+
+
+def test_rows_of_the_file_are_events(story: Story) -> None:
+    event = act(story)
+    assert event_of(event._asdict()) == event
+    assert event_of({**event._asdict(), "data": "not JSON"}).data == {}
+
+
+def test_it_is_bounded_at_the_old_end_while_it_is_followed(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "KEPT_MAX", 100)
+    monkeypatch.setattr(module, "_FORGOTTEN_AT_ONCE", 10)
+    journal = Journal("run-1")
+    journal.whole = True
+    events = numbered(story, 101)
+    for event in events:
+        journal.append([event])
+    assert journal.order == [event.seq for event in events[11:]]
+    assert not journal.whole
+
+
+def test_it_is_bounded_at_the_new_end_while_somebody_looks_back(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "KEPT_MAX", 100)
+    journal = Journal("run-1")
+    events = numbered(story, 130)
+    journal.append(events[60:120])
+    journal.prepend(events[:60])
+    assert journal.order == [event.seq for event in events[:100]]
+    assert not journal.append(events[120:])
+    assert journal.newer == 30

@@ -1,0 +1,209 @@
+"""Lines from pieces that end anywhere: in the middle of a word, of a sequence, of a progress bar."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from redrive.console.model.filters import parse_filter
+from redrive.console.model.log import GAP, LINE_CHARACTERS_MAX, LogText, Selection, tells_of_error
+from redrive.console.sessions.session import LogChunk
+
+
+def chunks(*texts: str, start: int = 1, tail: bool = False) -> list[LogChunk]:
+    return [LogChunk(start + number, 0, text, tail) for number, text in enumerate(texts)]
+
+
+def lines_of(*texts: str) -> list[str]:
+    text = LogText()
+    text.append(chunks(*texts))
+    return text.lines
+
+
+@pytest.mark.parametrize(
+    ("written", "seen"),
+    [
+        ("one\ntwo\n", ["one", "two"]),
+        ("one\n\ntwo", ["one", "", "two"]),
+        ("windows\r\nlines\r\n", ["windows", "lines"]),
+        ("10 %\r20 %\r30 %\n", ["30 %"]),
+        ("10 %\r20 %\r", ["20 %"]),
+        ("\x1b[1;31mred\x1b[0m and \x1b[38;5;9mmore\x1b[m", ["red and more"]),
+        ("\x1b]0;title\x07text \x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", ["text link"]),
+        ("50 %\x1b[K\r\x1b[2K100 %\n", ["100 %"]),
+        ("|\b/\b-\bdone", ["done"]),
+        ("b\bbo\bol\bld\bd", ["bold"]),
+        ("a\tb", ["a       b"]),
+        ("\x1b]0;never ended", ["␛]0;never ended"]),
+        ("[bold]no markup[/bold]", ["[bold]no markup[/bold]"]),
+        ("\x00\x9b\u202e", ["␀��"]),
+        ("", []),
+    ],
+)
+def test_a_person_reads_what_was_seen_last(written: str, seen: list[str]) -> None:
+    assert lines_of(written) == seen
+
+
+def test_pieces_may_end_in_the_middle_of_anything() -> None:
+    assert lines_of("fir", "st\nsec", "ond\n10 %", "\r20 ", "%\n\x1b[3", "1mred") == ["first", "second", "20 %", "red"]
+
+
+def test_an_open_line_is_shown_and_grows() -> None:
+    text = LogText()
+    assert text.append(chunks("whole\nhal")) == 0
+    assert text.lines == ["whole", "hal"]
+    assert text.append(chunks("f\nnext", start=2)) == 1
+    assert text.lines == ["whole", "half", "next"]
+
+
+def test_chunks_that_were_read_before_change_nothing() -> None:
+    text = LogText()
+    text.append(chunks("one\n", "two\n"))
+    text.append(chunks("one\n", "two\n", "three\n"))
+    text.prepend(chunks("one\n"))
+    assert text.lines == ["one", "two", "three"]
+
+
+_PIECES = st.lists(st.text("ab\r\n \t", min_size=1, max_size=6), min_size=1, max_size=12)
+
+
+@given(pieces=_PIECES, cut=st.integers(0, 12), again=st.integers(0, 12))
+def test_it_does_not_matter_from_where_one_began_to_read(pieces: list[str], cut: int, again: int) -> None:
+    """Any window of the pieces, grown at either end, gives the lines of the whole."""
+    every = chunks(*pieces)
+    low, high = sorted((min(cut, len(every)), min(again, len(every))))
+    text = LogText()
+    text.append(every[low:high] or every)
+    text.append(every[high:])
+    text.prepend(every)
+    assert text.lines == lines_of("".join(pieces))
+    assert text.characters == len("".join(pieces))
+
+
+@given(pieces=_PIECES)
+def test_what_is_told_to_have_changed_covers_all_that_did(pieces: list[str]) -> None:
+    text = LogText()
+    for chunk in chunks(*pieces):
+        before = list(text.lines)
+        first = text.append([chunk])
+        assert text.lines[:first] == before[:first]
+
+
+def test_a_line_without_an_end_is_told_in_parts_and_costs_no_more_than_it_is_long() -> None:
+    text = LogText()
+    began = time.thread_time()
+    for number in range(20_000):
+        text.append([LogChunk(number + 1, 0, "." * 25)])
+    assert time.thread_time() - began < 5
+    assert "".join(text.lines) == "." * 500_000
+    assert max(map(len, text.lines)) == LINE_CHARACTERS_MAX
+
+
+# --- Gaps ------------------------------------------------------------------------------------------------------------
+
+
+def head_and_tail() -> tuple[list[LogChunk], list[LogChunk]]:
+    return chunks("first\nbroken o"), chunks("ff\nlast\n", start=9, tail=True)
+
+
+def test_where_output_was_dropped_stands_a_gap_and_nothing_is_joined() -> None:
+    head, tail = head_and_tail()
+    text = LogText(dropped=True)
+    text.append(head + tail)
+    assert text.lines == ["first", "broken o", GAP, "ff", "last"]
+
+
+def test_the_gap_is_found_when_the_head_is_read_after_the_tail() -> None:
+    head, tail = head_and_tail()
+    text = LogText(dropped=True)
+    text.append(tail)
+    assert text.lines == ["ff", "last"]
+    assert text.prepend(head + tail) == 3
+    assert text.lines == ["first", "broken o", GAP, "ff", "last"]
+
+
+def test_there_is_no_gap_where_nothing_was_dropped() -> None:
+    head, tail = head_and_tail()
+    text = LogText()
+    text.append(head + tail)
+    assert text.lines == ["first", "broken off", "last"]
+
+
+def test_more_than_the_engine_keeps_at_once_leaves_a_gap_in_what_is_followed() -> None:
+    text = LogText(dropped=True)
+    text.append(chunks("old", tail=True))
+    text.append(chunks("new\n", start=2, tail=True), burst=True)
+    assert text.lines == ["old", GAP, "new"]
+
+
+# --- Finding ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Traceback (most recent call last):",
+        "ZeroDivisionError: division by zero",
+        "[error] cannot connect",
+        "2026-04-25 FATAL: password authentication failed",
+        "Killed",
+        "java.lang.NullPointerException at x",
+    ],
+)
+def test_these_tell_of_an_error(line: str) -> None:
+    assert tells_of_error(line)
+
+
+@pytest.mark.parametrize(
+    "line", ["0 errors", "12 passed, 0 failed", "no error so far", "mirror set up", "finished without error"]
+)
+def test_these_do_not(line: str) -> None:
+    assert not tells_of_error(line)
+
+
+def selection(*lines: str, only: str = "") -> Selection:
+    text = LogText()
+    chosen = Selection(text)
+    chosen.show_only(parse_filter(only))
+    chosen.changed(text.append(chunks("".join(f"{line}\n" for line in lines))))
+    return chosen
+
+
+def test_the_next_error_is_looked_for_round_and_round() -> None:
+    chosen = selection("ok", "error one", "ok", "error two")
+    assert [chosen.next_error(-1), chosen.next_error(1), chosen.next_error(3), chosen.next_error(3, -1)] == [1, 3, 1, 1]
+    assert selection("ok").next_error(-1) is None
+
+
+def test_a_filter_keeps_lines_also_of_what_comes_later() -> None:
+    chosen = selection("GET /a", "PUT /b", "get /c", only="get")
+    assert list(chosen) == ["GET /a", "get /c"]
+    chosen.changed(chosen.text.append(chunks("more\nGE", start=2)))
+    assert list(chosen) == ["GET /a", "get /c"]
+    chosen.changed(chosen.text.append(chunks("T /d\n", start=3)))
+    assert list(chosen) == ["GET /a", "get /c", "GET /d"]
+    assert chosen.number(2) == 4
+    chosen.show_only(parse_filter("!get"))
+    assert list(chosen) == ["PUT /b", "more"]
+
+
+def test_gaps_are_shown_whatever_the_filter() -> None:
+    head, tail = head_and_tail()
+    text = LogText(dropped=True)
+    text.append(head + tail)
+    chosen = Selection(text)
+    chosen.show_only(parse_filter("last"))
+    assert list(chosen) == [GAP, "last"]
+
+
+def test_a_hundred_thousand_lines_are_read_and_filtered_without_a_wait() -> None:
+    text = LogText()
+    began = time.thread_time()
+    text.append(chunks("".join(f"row {number:06} settled\n" for number in range(100_000))))
+    chosen = Selection(text)
+    chosen.show_only(parse_filter("099 !1"))
+    chosen.next_error(-1)
+    assert time.thread_time() - began < 2
+    assert 0 < len(chosen) < 100_000
