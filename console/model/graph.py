@@ -373,7 +373,10 @@ def _cursor_in_groups(graph: Graph, name: str) -> int:
 
 
 def around(dag: Dag, name: str | None, limit: int) -> Dag:
-    """The whole graph, or of a larger one the ``limit`` tasks nearest to ``name`` along edges up and down."""
+    """The whole graph, or of a larger one the ``limit`` tasks nearest to ``name`` along edges up and down.
+
+    Where fewer hang together with ``name``, whole other parts fill the room.
+    """
     if len(dag) <= limit:
         return dag
     kept: set[int] = set()
@@ -384,6 +387,10 @@ def around(dag: Dag, name: str | None, limit: int) -> Dag:
             kept.add(number)
             queue.extend(dag.parent_numbers[number])
             queue.extend(dag.child_numbers[number])
+    for part in dag.components if len(kept) < limit else ():
+        numbers = {dag.number[other] for other in part}
+        if len(kept) + len(numbers) <= limit and not numbers & kept:
+            kept |= numbers
     return _induced(dag, kept)
 
 

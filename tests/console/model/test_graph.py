@@ -260,6 +260,17 @@ def test_of_a_very_large_graph_the_neighbourhood_is_drawn():
     assert set(part.parents("t1500")) == set(dag.parents("t1500"))
 
 
+def test_a_task_that_stands_alone_is_drawn_among_other_whole_parts():
+    pairs = [("alone", [])]
+    for number in range(60):
+        pairs += [(f"a{number}x", []), (f"b{number}x", [f"a{number}x"]), (f"c{number}x", [f"b{number}x"])]
+    dag = Dag(pairs)
+    part = around(dag, "alone", 100)
+    assert "alone" in part
+    assert len(part) == 100
+    assert all(set(part.parents(name)) == set(dag.parents(name)) for name in part.names)
+
+
 def test_in_the_drawing_of_a_part_one_can_walk_to_everything():
     """Whoever reaches the rim of what is drawn gets the neighbourhood of where he stands."""
     chain = [(f"n{n}x", [f"n{n - 1}x"] if n else []) for n in range(3 * DRAWN_MAX)]
