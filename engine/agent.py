@@ -315,6 +315,7 @@ _ANSWERS: Dict[str, Callable[[Agent, Dict[str, Any]], Any]] = {
 
 _READS = {
     "board": ("snapshot", "board"),
+    "links": ("snapshot", "links"),
     "history": ("snapshot", "history"),
     "runs": ("lists", "runs"),
     "query": ("lists", "query"),

@@ -44,11 +44,13 @@ def run_of(row: Columns) -> RunRow:
 
 
 def fold_of(board: Columns) -> RunFold:
-    """The picture without the history of what is done."""
+    """The picture without the history of what is done, and without the links where they are too many."""
     said = [to_instants(row) for row in _rows(board["tasks"])]
     tasks = [_task_of(row) for row in said]
     names = [task.name for task in tasks]
-    parents = _parents_of(board["parents"], names)
+    parents: dict[str, tuple[str, ...]] = dict.fromkeys(names, ())
+    if board["parents"] is not None:
+        parents = _parents_of(board["parents"], names, names)
     for task, spec in zip(tasks, _specs_of(board["specs"], names, parents), strict=True):
         task.spec = spec
     _add_attempts(board, dict(enumerate(tasks)), dict(enumerate(said)))
@@ -61,8 +63,35 @@ def fold_of(board: Columns) -> RunFold:
     )
 
 
+class Links:
+    """Who waits for whom, as it comes in windows; shown when it is whole."""
+
+    def __init__(self, fold: RunFold) -> None:
+        self._fold = fold
+        self._names = sorted(fold.tasks)
+        self._parents: dict[str, tuple[str, ...]] = {}
+
+    def merge(self, window: Columns) -> bool:
+        """Take in the next window. False: the run has other tasks by now, and the picture must be read again."""
+        if window["names"] != len(self._names):
+            return False
+        some = self._names[len(self._parents) : window["next"]]
+        self._parents.update(_parents_of(window, some, self._names))
+        if window["next"] is None:
+            self._show()
+        return True
+
+    def _show(self) -> None:
+        fold = self._fold
+        fold.parents = {name: self._parents[name] for name in fold.tasks}
+        fold.children = _children_of(fold.parents)
+        for name, task in fold.tasks.items():
+            if task.spec is not None:
+                task.spec = replace(task.spec, parents=fold.parents[name])
+
+
 def merge_history(fold: RunFold, window: Columns) -> bool:
-    """Fill in what the board left out. False: the run has other tasks by now, and the picture must be read again.
+    """Fill in what the board left out of what is done. False: the run has other tasks by now.
 
     A task that has moved since keeps what its events said.
     """
@@ -114,11 +143,12 @@ def _add_attempts(said: Columns, tasks: Mapping[int, TaskRow], rows: Mapping[int
             setattr(tasks[place].attempts[number], _LADDER_FIELDS[kind], value)
 
 
-def _parents_of(said: Columns, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def _parents_of(said: Columns, some: Sequence[str], names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Of ``some`` tasks; their parents are said as places among all ``names``."""
     places = iter(unpack(said["places"], said["edges"]))
-    counts = unpack(said["counts"], len(names))
+    counts = unpack(said["counts"], len(some))
     return {
-        name: tuple(names[place] for place in islice(places, count)) for name, count in zip(names, counts, strict=True)
+        name: tuple(names[place] for place in islice(places, count)) for name, count in zip(some, counts, strict=True)
     }
 
 

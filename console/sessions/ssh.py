@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -63,7 +63,8 @@ class SshSession:
         self._beat: Message = {}
         self._feed: Feed | None = None
         self._reset: SnapshotNeeded | None = None  # told while nobody followed
-        self._filled: RunFold | None = None  # its history has come since it was handed out
+        self._handed_out: RunFold | None = None  # before it was whole
+        self._filled: RunFold | None = None  # more of it has come since
         self._filling: asyncio.Task[None] | None = None
         settings = {"path": address.path, "actor": actor}
         self._line = Line(address, options, settings, self._greet, self._take, self._tick)
@@ -122,9 +123,9 @@ class SshSession:
     async def snapshot(self, run_id: str | None = None, patience_seconds: float | None = None) -> RunFold:
         """A run, by default the latest, as of ``fold.seq``.
 
-        On a slow line when and how long tasks ran comes later than the rest. With ``patience_seconds`` the picture is
-        handed out without waiting longer than that for it; ``events`` then raises SnapshotNeeded when it has come,
-        and the next snapshot is the same picture, whole.
+        On a slow line when and how long tasks ran comes later than the rest, and so do very many edges. With
+        ``patience_seconds`` the picture is handed out without waiting longer than that; ``events`` raises
+        SnapshotNeeded when more of it has come, and the next snapshot is the same picture with it.
         """
         filled, self._filled = self._filled, None
         if filled is not None and run_id in (None, filled.run.run_id):
@@ -132,8 +133,8 @@ class SshSession:
         board = await self._read("board", run_id=run_id)
         self._reset = None
         fold = picture.fold_of(board)
-        if board["done"]:
-            await self._fill(fold, patience_seconds)
+        if board["done"] or board["parents"] is None:
+            await self._fill(fold, board["parents"] is None, patience_seconds)
         return fold
 
     async def events(self, since: int) -> AsyncIterator[Sequence[Event]]:
@@ -174,7 +175,7 @@ class SshSession:
         """A window of its output; see ``Session``."""
         where = {"run_id": run_id, "name": task, "attempt": attempt}
         said = await self._read("log", teach=True, **where, after=after, limit=limit)
-        return [LogChunk(identity, at, text) for identity, at, text, *_ in said]
+        return [LogChunk(identity, at, text, tail) for identity, at, text, tail in said]
 
     async def query(self, what: str, **options: Any) -> Any:
         """Lists beside a run; see ``Session``."""
@@ -185,35 +186,45 @@ class SshSession:
     async def _read(self, what: str, /, *, teach: bool = False, **options: Any) -> Any:
         return await self._line.ask("read", teach=teach, what=what, options=options)
 
-    async def _fill(self, fold: RunFold, patience_seconds: float | None) -> None:
+    # --- What comes after the board ---------------------------------------------------------------------------------
+
+    async def _fill(self, fold: RunFold, has_links: bool, patience_seconds: float | None) -> None:
         if self._filling is not None:
             self._filling.cancel()
-        self._filling = asyncio.create_task(self._read_history(fold))
+        self._handed_out = None
+        self._filling = asyncio.create_task(self._read_the_rest(fold, has_links))
         done, _ = await asyncio.wait({self._filling}, timeout=patience_seconds)
         if done:
             self._filling.result()
         else:
-            self._filling.add_done_callback(lambda filling: self._hand_out_again(fold, filling))
+            self._handed_out = fold
+            self._filling.add_done_callback(_look_at_result)
 
-    async def _read_history(self, fold: RunFold) -> None:
+    async def _read_the_rest(self, fold: RunFold, has_links: bool) -> None:
+        if has_links:
+            await self._read_windows("links", fold, picture.Links(fold).merge)
+            self._hand_out_again(fold)
+        await self._read_windows("history", fold, lambda window: picture.merge_history(fold, window))
+        self._hand_out_again(fold)
+
+    async def _read_windows(self, what: str, fold: RunFold, merge: Callable[[Message], bool]) -> None:
         """One window after the other, so that events and answers need not wait behind all of it."""
         start: int | None = 0
         count = WINDOW_TASKS
         while start is not None:
             began = time.monotonic()
-            window = await self._read("history", run_id=fold.run.run_id, start=start, count=count)
-            if not picture.merge_history(fold, window):
+            window = await self._read(what, run_id=fold.run.run_id, start=start, count=count)
+            if not merge(window):
                 return  # the run has other tasks by now
             if time.monotonic() - began < WINDOW_SECONDS:
                 count *= 2
             start = window["next"]
 
-    def _hand_out_again(self, fold: RunFold, filling: asyncio.Task[None]) -> None:
-        if filling.cancelled() or filling.exception() is not None:
-            return
-        self._filled = fold
-        if self._feed is not None:
-            self._feed.fail(SnapshotNeeded("the history of what is done has been read"))
+    def _hand_out_again(self, fold: RunFold) -> None:
+        if self._handed_out is fold:
+            self._filled = fold
+            if self._feed is not None:
+                self._feed.fail(SnapshotNeeded("more of the picture has been read"))
 
     # --- What the agent says ----------------------------------------------------------------------------------------
 
@@ -250,3 +261,9 @@ class SshSession:
     def _tick(self) -> None:
         if self._feed is not None:
             self._feed.tick()
+
+
+def _look_at_result(filling: asyncio.Task[None]) -> None:
+    """A line that is down for good says so in the status."""
+    if not filling.cancelled():
+        filling.exception()

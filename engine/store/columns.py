@@ -13,6 +13,10 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence
 
 Table = Dict[str, Any]
 
+_KEPT_ZERO = ord("0")  # printable from here on, and no quote or backslash among the small counts
+_KEPT_MAX = 40
+_END = "\n"
+
 
 def pack_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
     """``rows`` of equal length, one value for each of ``names``."""
@@ -62,9 +66,10 @@ def _pack_words(values: Sequence[Optional[str]]) -> Any:
         places.setdefault(value, len(places))
     if len(places) * 4 < len(values):
         return {"of": list(places), "at": [places[value] for value in values]}
-    if None in places:
+    words = [value for value in values if value is not None]
+    if len(words) < len(values) or any(_END in word for word in words):
         return list(values)
-    return _split_fronts([str(value) for value in values])
+    return _split_fronts(words)
 
 
 def _differences(values: Iterable[Optional[int]]) -> List[Optional[int]]:
@@ -91,27 +96,27 @@ def _sums(steps: Iterable[Optional[int]]) -> List[Optional[int]]:
     return values
 
 
-def _split_fronts(words: Sequence[str]) -> Dict[str, Any]:
-    """How many characters each word keeps of the one before, and its own rest."""
-    kept: List[int] = []
+def _split_fronts(words: Sequence[str]) -> Dict[str, str]:
+    """How many characters each word keeps of the one before, each count as one character, and its own rest."""
+    kept: List[str] = []
     rest: List[str] = []
     last = ""
     for word in words:
         same = 0
-        for one, other in zip(word, last):
+        for one, other in zip(word[:_KEPT_MAX], last):
             if one != other:
                 break
             same += 1
-        kept.append(same)
+        kept.append(chr(_KEPT_ZERO + same))
         rest.append(word[same:])
         last = word
-    return {"kept": kept, "rest": rest}
+    return {"kept": "".join(kept), "rest": _END.join(rest)}
 
 
-def _join_fronts(kept: Sequence[int], rest: Sequence[str]) -> List[Any]:
+def _join_fronts(kept: str, rest: str) -> List[Any]:
     words: List[Any] = []
     last = ""
-    for same, end in zip(kept, rest):
-        last = last[:same] + end
+    for count, end in zip(kept, rest.split(_END)):
+        last = last[: ord(count) - _KEPT_ZERO] + end
         words.append(last)
     return words

@@ -1,22 +1,34 @@
-"""A run as columns, in two helpings: the board that is needed at once, and the history of what is done.
+"""A run as columns, in helpings: the board that is needed at once, then the history of what is done.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
 ``console/sessions/picture.py`` makes a RunFold of it, equal to what ``store/runs.py`` reads from a local file. Of a
 task that is done the board says no more than that; when and how long costs more bytes than all the rest together, so
-it follows window by window, as fast as the line allows.
+it follows window by window, as fast as the line allows. So do the edges where there are very many.
 """
 
 import json
 import sqlite3
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence
 
 from ..errors import RefusedError
 from .columns import Table, pack, pack_table
 
+EDGES_AT_ONCE = 12000  # more of them, as links, follow the board
+
 #: Columns that stay where they are: long texts are read on demand, tokens are nobody's business.
 _KEPT_BACK = frozenset(
-    ["run_id", "token", "claim_token", "executor_id", "pid_start_ticks", "traceback", "stack", "fingerprint_detail"]
+    [
+        "run_id",
+        "token",
+        "claim_token",
+        "executor_id",
+        "pid_start_ticks",
+        "traceback",
+        "stack",
+        "fingerprint_detail",
+        "checkpoint",
+    ]
 )
 _DONE = "SUCCESS"
 #: Of a task that is done, the board tells these.
@@ -43,10 +55,10 @@ def board(connection: sqlite3.Connection, run_id: Optional[str]) -> Dict[str, An
         run = _run(connection, run_id)
         (seq,) = connection.execute("SELECT coalesce(max(seq), 0) FROM event").fetchone()
         tasks = _rows(connection, "task", run["run_id"], "ORDER BY position, name")
-        edges = connection.execute("SELECT child, parent FROM edge WHERE run_id = ?", (run["run_id"],)).fetchall()
         unfinished = "AND name IN (SELECT name FROM task WHERE run_id = :run_id AND state <> '" + _DONE + "')"
         attempts = _rows(connection, "attempt", run["run_id"], unfinished + " ORDER BY name, attempt")
         places = {row["name"]: place for place, row in enumerate(tasks)}
+        parents = _parents(connection, run["run_id"], list(places))
         unfinished_places = {row["name"]: places[row["name"]] for row in tasks if row["state"] != _DONE}
         ladder = _ladder(connection, run["run_id"], unfinished_places)
         _add_changed(connection, run["run_id"], tasks)
@@ -56,13 +68,31 @@ def board(connection: sqlite3.Connection, run_id: Optional[str]) -> Dict[str, An
     return {
         "seq": seq,
         "run": run,
-        "parents": _pack_parents(edges, places, specs),
+        "parents": _pack_parents(parents, specs, places) if sum(map(len, parents)) <= EDGES_AT_ONCE else None,
         "specs": _pack_specs(specs),
         "attempts": _pack_attempts(attempts, tasks, places),
         "tasks": _pack_tasks([_at_once(row) for row in tasks]),
         "ladder": ladder,
         "done": len(tasks) - len(unfinished_places),
     }
+
+
+def links(connection: sqlite3.Connection, run_id: str, start: int, count: int) -> Dict[str, Any]:
+    """The parents of ``count`` tasks from the ``start``-th, by name, where the board has left them out.
+
+    ``next`` is where to go on, None at the end.
+    """
+    connection.execute("BEGIN")
+    try:
+        names = _names(connection, run_id)
+        window = names[start : start + count]
+        sql = "SELECT spec FROM task WHERE run_id = ? AND name BETWEEN ? AND ? ORDER BY name"
+        specs = [json.loads(spec) for (spec,) in connection.execute(sql, (run_id, window[0], window[-1]))]
+        parents = _parents(connection, run_id, window)
+    finally:
+        connection.execute("COMMIT")
+    places = {name: place for place, name in enumerate(names)}
+    return dict(_pack_parents(parents, specs, places), names=len(names), next=_next(start, count, names))
 
 
 def history(connection: sqlite3.Connection, run_id: str, start: int, count: int) -> Dict[str, Any]:
@@ -72,10 +102,9 @@ def history(connection: sqlite3.Connection, run_id: str, start: int, count: int)
     """
     connection.execute("BEGIN")
     try:
-        sql = "SELECT name FROM task WHERE run_id = ? ORDER BY name"
-        names = [name for (name,) in connection.execute(sql, (run_id,))]
+        names = _names(connection, run_id)
         window = names[start : start + count]
-        bounds = {"first": window[0], "last": window[-1]} if window else {"first": "", "last": ""}
+        bounds = {"first": window[0], "last": window[-1]}
         within = "AND name BETWEEN :first AND :last "
         tasks = _rows(connection, "task", run_id, within + "AND state = '" + _DONE + "' ORDER BY name", bounds)
         attempts = _rows(connection, "attempt", run_id, within + "ORDER BY name, attempt", bounds)
@@ -87,7 +116,7 @@ def history(connection: sqlite3.Connection, run_id: str, start: int, count: int)
         connection.execute("COMMIT")
     return {
         "names": len(names),
-        "next": start + count if start + count < len(names) else None,
+        "next": _next(start, count, names),
         "places": pack([places[row["name"]] for row in tasks]),
         "attempts": _pack_attempts([row for row in attempts if row["name"] in done], tasks, places),
         "tasks": _pack_tasks([_without(row, "name", "spec") for row in tasks]),
@@ -96,8 +125,9 @@ def history(connection: sqlite3.Connection, run_id: str, start: int, count: int)
 
 
 def _run(connection: sqlite3.Connection, run_id: Optional[str]) -> Row:
-    where, values = ("WHERE run_id = ?", (run_id,)) if run_id is not None else ("", ())  # type: Tuple[str, Any]
-    cursor = connection.execute("SELECT * FROM run " + where + " ORDER BY started_at DESC, rowid DESC LIMIT 1", values)
+    cursor = connection.execute(
+        "SELECT * FROM run WHERE run_id = coalesce(?, run_id) ORDER BY started_at DESC, rowid DESC LIMIT 1", (run_id,)
+    )
     row = cursor.fetchone()
     if row is None:
         if run_id is None:
@@ -112,6 +142,23 @@ def _rows(
     names = [row[1] for row in connection.execute("PRAGMA table_info(" + table + ")") if row[1] not in _KEPT_BACK]
     sql = "SELECT {} FROM {} WHERE run_id = :run_id {}".format(", ".join(names), table, rest)
     return [dict(zip(names, row)) for row in connection.execute(sql, dict(values or {}, run_id=run_id))]
+
+
+def _names(connection: sqlite3.Connection, run_id: str) -> List[str]:
+    return [name for (name,) in connection.execute("SELECT name FROM task WHERE run_id = ? ORDER BY name", (run_id,))]
+
+
+def _next(start: int, count: int, names: Sequence[str]) -> Optional[int]:
+    return start + count if start + count < len(names) else None
+
+
+def _parents(connection: sqlite3.Connection, run_id: str, names: Sequence[str]) -> List[List[str]]:
+    """Of each of ``names``, in no order of meaning."""
+    parents: Dict[str, List[str]] = {name: [] for name in names}
+    sql = "SELECT child, parent FROM edge WHERE run_id = ? AND child BETWEEN ? AND ?"
+    for child, parent in connection.execute(sql, (run_id, min(names, default=""), max(names, default=""))):
+        parents[child].append(parent)
+    return list(parents.values())
 
 
 def _add_changed(connection: sqlite3.Connection, run_id: str, tasks: List[Row]) -> None:
@@ -203,19 +250,16 @@ def _pack_attempts(attempts: Sequence[Row], tasks: Sequence[Row], places: Dict[s
     )
 
 
-def _pack_parents(edges: Iterable[Tuple[str, str]], places: Dict[str, int], specs: Sequence[Row]) -> Row:
-    """Who waits for whom, as places; in the order in which the flow names them where it does."""
-    parents: List[List[int]] = [[] for _ in specs]
-    for child, parent in edges:
-        parents[places[child]].append(places[parent])
+def _pack_parents(parents: Sequence[List[str]], specs: Sequence[Row], places: Dict[str, int]) -> Row:
+    """As places; in the order in which the flow names them where it does."""
     for found, spec in zip(parents, specs):
-        named = [places.get(name, -1) for name in spec.get("parents", ())]
+        named = spec.get("parents", ())
         if len(found) > 1 and set(found) <= set(named):
             found.sort(key=named.index)
     return {
         "edges": sum(len(found) for found in parents),
         "counts": pack([len(found) for found in parents]),
-        "places": pack([place for found in parents for place in found]),
+        "places": pack([places[parent] for found in parents for parent in found]),
     }
 
 

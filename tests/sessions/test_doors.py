@@ -24,6 +24,7 @@ from redrive.engine.errors import (
     StateFileError,
 )
 from redrive.engine.store import database, runs
+from redrive.engine.store.snapshot import EDGES_AT_ONCE
 
 
 async def take(events: AsyncIterator[Sequence[Event]], until: int) -> list[Event]:
@@ -70,6 +71,52 @@ async def test_a_snapshot_of_many_tasks_is_whole(door: Any, make_night: Any) -> 
         night.finish(f"task_{number:05}")
     fold = await (await door(night.path)).snapshot("night-1")
     assert without_tokens(fold) == without_tokens(runs.load_fold(night.connection, "night-1"))
+
+
+@pytest.fixture
+def dense(night: Any) -> Any:
+    """A night in which each task waits for very many, and half of them are done."""
+    names = [f"task_{number:05}" for number in range(200)]
+    specs = tuple(runs.TaskSpec(name, parents=tuple(reversed(names[:number]))) for number, name in enumerate(names))
+    night.run_id = "dense"
+    night.write(
+        lambda journal: runs.create_run(
+            journal,
+            run_id="dense",
+            flow=runs.FlowSpec("dense", specs),
+            max_parallel=1,
+            params={},
+            at=journal.at,
+            deadline_at=None,
+        )
+    )
+    for name in names[:100]:
+        night.finish(name)
+    assert 200 * 199 / 2 > EDGES_AT_ONCE
+    return night
+
+
+async def test_a_snapshot_of_very_many_edges_is_whole(door: Any, dense: Any) -> None:
+    fold = await (await door(dense.path)).snapshot("dense")
+    assert without_tokens(fold) == without_tokens(runs.load_fold(dense.connection, "dense"))
+
+
+async def test_who_does_not_wait_gets_the_rest_later(door: Any, dense: Any) -> None:
+    """At once there are the names and states of all; what follows is the same picture, and in the end whole."""
+    whole = without_tokens(runs.load_fold(dense.connection, "dense"))
+    session = await door(dense.path)
+    fold = await session.snapshot("dense", patience_seconds=0)
+    assert {name: task.state for name, task in fold.tasks.items()} == {
+        name: task.state for name, task in whole.tasks.items()
+    }
+    async with asyncio.timeout(30):
+        while without_tokens(fold) != whole:
+            with pytest.raises(SnapshotNeeded):
+                async for _ in session.events(fold.seq):
+                    pass
+            again = await session.snapshot("dense", patience_seconds=0)
+            assert again.seq >= fold.seq
+            fold = again
 
 
 async def test_a_run_that_is_not_there_is_named(door: Any, night: Any) -> None:
