@@ -46,6 +46,7 @@ class TrackOrder:
 
 
 Family = tuple[Sequence[int], Sequence[int]]  # whom they wait for, and who waits
+Rows = tuple[list[int], list[int]]  # the same, as rows
 
 
 def families(rank: Sequence[int], above: Sequence[tuple[int, ...]]) -> list[Family]:
@@ -57,26 +58,31 @@ def families(rank: Sequence[int], above: Sequence[tuple[int, ...]]) -> list[Fami
     return list(targets.items())
 
 
-def buses_of(found: Sequence[Family], row: Sequence[int]) -> list[Bus]:
-    """One bus per family, for vertices that stand in these rows."""
+def rows_of(found: Sequence[Family], row: Sequence[int]) -> list[Rows]:
+    """Where the members of families stand, if vertices stand in these rows."""
+    return [([row[source] for source in sources], [row[target] for target in targets]) for sources, targets in found]
+
+
+def buses_of(wired: Sequence[Rows]) -> list[Bus]:
+    """One bus per family."""
     buses: list[Bus] = []
-    for sources, targets in found:
-        taps = [row[source] for source in sources]
-        feeds = [row[target] for target in targets]
+    for taps, feeds in wired:
         top, bottom = min(min(taps), min(feeds)), max(max(taps), max(feeds))
         buses.append(Bus(len(buses), frozenset(taps), frozenset(feeds), top, bottom))
     return buses
 
 
-def order_of_tracks(buses: Sequence[Bus]) -> TrackOrder:
-    """Who must stand left of whom, and on which rows this cannot be."""
-    entering = {row: bus.number for bus in buses if not bus.straight for row in bus.feeds}
+def order_of_tracks(wired: Sequence[Rows]) -> TrackOrder:
+    """Who must stand left of whom, and on which rows this cannot be. A line that does not turn stands in no way."""
+    entering: dict[int, int] = {}
+    for number, (taps, feeds) in enumerate(wired):
+        if len(taps) > 1 or len(feeds) > 1 or taps[0] != feeds[0]:
+            entering.update(dict.fromkeys(feeds, number))
     before: dict[int, list[int]] = {}
     after: dict[int, list[int]] = {}
     rows: dict[tuple[int, int], int] = {}
-    for bus in buses:
-        number = bus.number
-        for row in bus.taps:
+    for number, (taps, _) in enumerate(wired):
+        for row in taps:
             other = entering.get(row, number)
             if other != number:
                 before.setdefault(other, []).append(number)
@@ -98,13 +104,12 @@ def _stuck(before: Mapping[int, Sequence[int]], after: Mapping[int, Sequence[int
     return {number for number, count in waiting.items() if count}
 
 
-def assign_columns(buses: Sequence[Bus]) -> int:
+def assign_columns(buses: Sequence[Bus], order: TrackOrder) -> int:
     """Give each bus that turns a column, left of those that must stand right of it; answers with how many there are.
 
     Column by column from the left, each filled from top to bottom with what may stand there and does not overlap.
     """
     turning = [bus for bus in buses if not bus.straight]
-    order = order_of_tracks(buses)
     waiting = {bus.number: len(order.before.get(bus.number, ())) for bus in turning}
     after: dict[int, list[int]] = {}
     for number, others in order.before.items():

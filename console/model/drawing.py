@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...engine.core.dag import Dag
-from .buses import Bus, assign_columns, buses_of, families
+from .buses import Bus, assign_columns, buses_of, families, order_of_tracks, rows_of
 from .layers import Layers, lay_out
 from .strokes import ACROSS, DOWN, LEFT, RIGHT, UP
 
@@ -272,8 +272,9 @@ def _bus_is_lit(level: int, bus: Bus, y: int, lit: Lit) -> bool:
 
 
 def _channel(layers: Layers, level: int) -> Channel:
-    channel = Channel(buses_of(families(layers.ranks[level], layers.above), layers.row))
-    channel.columns = assign_columns(channel.buses)
+    wired = rows_of(families(layers.ranks[level], layers.above), layers.row)
+    channel = Channel(buses_of(wired))
+    channel.columns = assign_columns(channel.buses, order_of_tracks(wired))
     channel.tracks = [([], []) for _ in range(channel.columns)]
     for bus in sorted(channel.buses, key=lambda bus: bus.top):
         if not bus.straight:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from ...engine.core.dag import Dag
-from .buses import buses_of, families, order_of_tracks
+from .buses import families, order_of_tracks, rows_of
 
 SWEEPS = 4
 _APART = 1e7  # farther than any two places of one level: parts never mix
@@ -220,10 +220,10 @@ def _make_drawable(layers: Layers, before: Sequence[int], rank: Sequence[int]) -
     row = layers.row
     found = families(rank, layers.above)
     leaving = {row[vertex] for vertex in before if layers.below[vertex]}
-    avoided = order_of_tracks(buses_of(found, row)).rows_in_rings
+    avoided = order_of_tracks(rows_of(found, row)).rows_in_rings
     if avoided:
         _avoid(rank, avoided, row)
-        if order_of_tracks(buses_of(found, row)).rows_in_rings:
+        if order_of_tracks(rows_of(found, row)).rows_in_rings:
             _avoid(rank, leaving, row)
 
 
