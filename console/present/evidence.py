@@ -83,7 +83,7 @@ def evidence_page(row: TaskRow, scene: Scene, found: Found, columns: int) -> lis
         *_said(failures, found.texts, columns),
         *side_by_side(row, comparison, scene, columns),
         *_quarantined(found.rows),
-        *_texts(found.texts),
+        *_texts(found.texts, columns),
         *_below((row.name,), scene),
     ]
 
@@ -276,7 +276,7 @@ def _quarantined(rows: Sequence[Mapping[str, Any]]) -> Iterator[Line]:
         yield [Piece(f"   and {number(len(held) - _ROWS_SHOWN)} more", Role.DIM)]
 
 
-def _texts(texts: Sequence[LongTexts]) -> Iterator[Line]:
+def _texts(texts: Sequence[LongTexts], columns: int) -> Iterator[Line]:
     """Long texts of the latest attempts; what two of them share is shown once."""
     stacks = {one.attempt: one.stack for one in texts}
     tracebacks = {one.attempt: one.traceback for one in texts}
@@ -286,7 +286,13 @@ def _texts(texts: Sequence[LongTexts]) -> Iterator[Line]:
             yield []
             yield [Piece(f" {heading} ", Role.STRONG), Piece(f" {_numbers(attempts)}{same}", Role.DIM)]
             for line in text.splitlines():
-                yield [Piece(f"  {sanitize(line.expandtabs(4))}")]
+                yield from _code_line(sanitize(line.expandtabs(4)), columns)
+
+
+def _code_line(text: str, columns: int) -> list[Line]:
+    """A line of a traceback; what does not fit goes on under it, a little further in."""
+    depth = len(text) - len(text.lstrip()) + 2
+    return folded([Piece(" " * depth), Piece(text.lstrip())], columns - 1, min(depth + 2, columns // 2))
 
 
 def _below(names: Sequence[str], scene: Scene) -> Iterator[Line]:
@@ -328,7 +334,7 @@ def cause_page(cause: Cause, scene: Scene, found: Found, columns: int) -> list[L
         *_counted(cause, scene),
         *_when(cause, scene, columns),
         *_below(cause.tasks, scene),
-        *_texts(found.texts),
+        *_texts(found.texts, columns),
     ]
 
 

@@ -156,19 +156,22 @@ def more_row(hidden: int, key: str, glyphs: Glyphs) -> Line:
 
 
 def who_lines(names: Sequence[str], scene: Scene) -> list[Line]:
-    """Who, the error, and what may be concluded: two rows."""
-    row = scene.board.row(names[0])
-    look = LOOKS[row.state]
-    who = one_line(row.name) if len(names) == 1 else tasks(len(names))
-    head: Line = [
-        Piece(" "),
-        Piece(who, Role.TITLE),
-        Piece(" "),
-        Piece(f"{sign(row.state, scene.glyphs)} {look.word}", look.role),
-        Piece(f" {one_line(row.dead_letter_kind or '')}"),
-        Piece(f" {scene.glyphs.dot} ", Role.DIM),
-        Piece(one_line(row.error or "")),
-    ]
+    """Who, since when, the error, and what may be concluded: two rows."""
+    rows = [scene.board.row(name) for name in names]
+    state = next((row.state for row in rows if row.state is TaskState.DEAD_LETTER), rows[0].state)
+    look = LOOKS[state]
+    who = one_line(rows[0].name) if len(names) == 1 else tasks(len(names))
+    kinds, errors = {row.dead_letter_kind or "" for row in rows}, {row.error or "" for row in rows}
+    parts = [one_line(kinds.pop()) if len(kinds) == 1 else "", "", one_line(errors.pop())]
+    ends = [row.ended_at for row in rows if row.ended_at is not None]
+    if len(names) > 1 and ends:
+        parts[1] = f"from {wall(min(ends), None)} to {wall(max(ends), None)}"
+        parts[2] = f"{number(len(errors) + 1)} different errors" if errors else parts[2]
+    head: Line = [Piece(" "), Piece(who, Role.TITLE), Piece(" ")]
+    head.append(Piece(f"{sign(state, scene.glyphs)} {look.word}", look.role))
+    head.append(Piece(f" {parts[0]}"))
+    for part in filter(None, parts[1:]):
+        head += [Piece(f" {scene.glyphs.dot} ", Role.DIM), Piece(part)]
     said = verdict_of(names, scene.board)
     return [head, [Piece(f"   {said[:1].upper()}{said[1:]}.", Role.STRONG)]]
 

@@ -36,6 +36,14 @@ async def test_the_strip_says_what_happened_and_what_each_key_would_do(night, cl
         assert " s skip: 3 go on without it" in hand.text
 
 
+async def test_of_many_the_strip_says_from_when_to_when_and_whether_they_are_one_failure(night, clock):
+    async with at_the_console(night, clock, "4") as hand:
+        assert "30 tasks ◆ DEAD poison · from 03:06:50 to 03:06:50 · 'utf-8' codec can't de" in hand.text
+        assert "Same failure every time; nothing changed between attempts." in hand.text
+        await hand.press("a")
+        assert "32 tasks ◆ DEAD · from 03:06:50 to 03:18:30 · 3 different errors" in " ".join(hand.text.split())
+
+
 async def test_enter_opens_a_cause_to_its_tasks_and_more_to_all_of_them(night, clock):
     async with at_the_console(night, clock, "4", "enter") as hand:
         assert "◆ load_part_0001" in hand.text
