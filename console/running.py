@@ -7,15 +7,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..engine import examples
-from ..engine.core.events import Event
 from ..engine.core.states import RunState
-from ..engine.executor import Executor, RunOptions, RunResult
 from ..engine.flow import split_target
-from . import plain
 from .target import default_folder, state_for_flow
+
+if TYPE_CHECKING:  # the executor and all below it take longer to import than a first screen may take to come
+    from ..engine.core.events import Event
+    from ..engine.executor import RunOptions, RunResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,8 @@ class Manner:
 
     def options(self, params: Mapping[str, Any], **more: Any) -> RunOptions:
         """As the executor wants them."""
+        from ..engine.executor import RunOptions
+
         return RunOptions(
             max_parallel=self.max_parallel,
             durability=self.durability,
@@ -56,6 +58,8 @@ def resume_run(state: str, run_id: str | None, manner: Manner) -> int:
 
 def run_demo(manner: Manner) -> int:
     """The built-in flow; without a terminal the operator is played as well, and the exit code says if it worked."""
+    from ..engine import examples
+
     flow = str(Path(examples.__file__).with_name("demo.py"))
     state = manner.state or str(default_folder() / "demo.db")
     if manner.plain or not _has_terminal():
@@ -79,9 +83,10 @@ def _start(
         return _detach(flow, state, run_id, params, manner, resume=resume)
     if manner.plain or not _has_terminal():
         return run_plain(flow, state, run_id, manner.options(params, resume=resume))
-    from .show import show_run
+    from .show import first_cells, show_run
 
-    return show_run(flow, state, run_id, manner.options(params, resume=resume, stay=True))
+    with first_cells(f"{Path(state).name} - starting ...") as hold:
+        return show_run(flow, state, run_id, manner.options(params, resume=resume, stay=True), hold)
 
 
 def _has_terminal() -> bool:
@@ -107,6 +112,8 @@ def _detach(
 
 def run_plain(flow: str | None, state: str, run_id: str | None, options: RunOptions) -> int:
     """Be the executor, and print one line per event."""
+    from ..engine.executor import Executor
+
     executor = Executor(
         run_id=run_id, flow=flow, state=state, options=options, on_events=Printer().take, handle_signals=True
     )
@@ -121,6 +128,8 @@ class Printer:
 
     def take(self, events: Sequence[Event]) -> None:
         """Print a batch at once."""
+        from . import plain
+
         if self._gone:
             return
         text = "".join(f"{line}\n" for event in events for line in plain.lines(event))

@@ -1,0 +1,247 @@
+"""What the console costs on a real terminal: start, bytes at rest and at work, and from a key to the changed cell.
+
+    python tests/bench/bench_console.py [--size 120x40] [--seconds 5] [--only NAME ...]
+
+A state file is written by this process as an executor would write it; ``redrive attach`` looks at it through a PTY.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "terminal"))
+
+from pty_harness import PtyTerminal
+from redrive.engine.core.spec import FlowSpec, TaskSpec
+from redrive.engine.store import database, runs
+from redrive.engine.store.journal import Journal
+from redrive.engine.store.lock import acquire
+
+REDRIVE = [str(Path(sys.executable).with_name("redrive"))]
+KEYS = 60
+RUN = "bench"
+
+
+class Writer:
+    """A state file with one run, written by this process; it holds the lock, so an executor seems to live."""
+
+    def __init__(self, folder: Path, tasks: int) -> None:
+        self.path = folder / "bench.db"
+        self.connection = database.open_for_writing(str(self.path))
+        self.names = [f"task_{number:05}" for number in range(tasks)]
+        specs = tuple(TaskSpec(name, timeout=300.0) for name in self.names)
+        flow = FlowSpec("bench", specs)
+        self.write(
+            lambda journal: runs.create_run(
+                journal, run_id=RUN, flow=flow, max_parallel=4, params={}, at=journal.at, deadline_at=None
+            )
+        )
+        self.lock = acquire(str(self.path), "bench")
+        self.stopping = threading.Event()
+
+    def write(self, item: Callable[[Journal], Any]) -> Any:
+        self.connection.execute("BEGIN IMMEDIATE")
+        result = item(Journal(self.connection, time.time_ns() // 1000))
+        self.connection.execute("COMMIT")
+        return result
+
+    def wait_for_retries(self, count: int) -> None:
+        """So many tasks count down for an hour."""
+
+        def item(journal: Journal) -> None:
+            for name in self.names[:count]:
+                runs.promote(journal, RUN, [name])
+                runs.claim(journal, RUN, name, 0, f"token-{name}", {"pid": 1, "host": "here"})
+                due = journal.at + 3_600_000_000
+                journal.move(RUN, name, "RUNNING", "RETRYING", 0, set={"next_retry_at": due, "failures": 1})
+
+        self.write(item)
+
+    @contextmanager
+    def beating(self) -> Iterator[None]:
+        """The lock is touched each second, as an executor does."""
+        self._thread(self._beat)
+        try:
+            yield
+        finally:
+            self.stopping.set()
+            for thread in threading.enumerate():
+                if thread.name == "bench":
+                    thread.join()
+            self.stopping.clear()
+
+    def _thread(self, target: Callable[[], None]) -> None:
+        threading.Thread(target=target, name="bench", daemon=True).start()
+
+    def _beat(self) -> None:
+        while not self.stopping.wait(0.5):
+            self.lock.touch()
+
+    def change(self, rate: int, names: list[str]) -> None:
+        """Until the end: so many changes a second, of these tasks, ten transactions a second."""
+
+        def work() -> None:
+            connection = database.open_for_writing(str(self.path))
+            number = 0
+            due = time.monotonic()
+            while not self.stopping.is_set():
+                connection.execute("BEGIN IMMEDIATE")
+                journal = Journal(connection, time.time_ns() // 1000)
+                for _ in range(rate // 10):
+                    number += 1
+                    done = {"progress_done": number % 100, "progress_total": 100}
+                    journal.change(RUN, names[number % len(names)], done)
+                connection.execute("COMMIT")
+                due += 0.1
+                self.stopping.wait(max(due - time.monotonic(), 0))
+
+        self._thread(work)
+
+    def close(self) -> None:
+        self.lock.release()
+        self.connection.close()
+
+
+@contextmanager
+def console(writer: Writer, size: tuple[int, int]) -> Iterator[PtyTerminal]:
+    """``redrive attach`` on a terminal, settled."""
+    environ = {"XDG_CONFIG_HOME": str(writer.path.parent), "HOME": str(writer.path.parent)}
+    terminal = PtyTerminal(
+        [*REDRIVE, "attach", str(writer.path)], columns=size[0], rows=size[1], environ={**os.environ, **environ}
+    )
+    try:
+        terminal.until("executor alive", 30)
+        terminal.read_for(2.5)  # what comes late: who else is here, the texts of the selected task
+        yield terminal
+    finally:
+        terminal.close()
+
+
+# --- Measurements ---------------------------------------------------------------------------------------------------
+
+
+def start(folder: Path, options: argparse.Namespace) -> Iterator[str]:
+    writer = Writer(folder, 13)
+    first, usable = [], []
+    with writer.beating():
+        for _ in range(7):
+            began = time.perf_counter()
+            terminal = PtyTerminal(
+                [*REDRIVE, "attach", str(writer.path)], columns=80, rows=24, environ=dict(os.environ)
+            )
+            while not terminal.read(0.001):
+                pass
+            first.append(time.perf_counter() - began)
+            terminal.until("task_00012", 30)
+            usable.append(time.perf_counter() - began)
+            terminal.close()
+    writer.close()
+    yield f"first cells after {_ms(first)} (best {min(first) * 1000:.0f}), the run after {_ms(usable)} ({min(usable) * 1000:.0f})"
+
+
+def idle(folder: Path, options: argparse.Namespace) -> Iterator[str]:
+    writer = Writer(folder, 40)
+    writer.write(lambda journal: journal.change_run(RUN, "ended", {"state": "SUCCESS", "ended_at": journal.at}))
+    with writer.beating(), console(writer, options.size) as terminal:
+        cpu = terminal.cpu_seconds()
+        count = terminal.read_for(options.seconds)
+        used = (terminal.cpu_seconds() - cpu) / options.seconds
+        yield f"a run that is over: {count / options.seconds:.0f} B/s, {used:.1%} of a core"
+    writer.close()
+
+
+def countdowns(folder: Path, options: argparse.Namespace) -> Iterator[str]:
+    for count in (5, 20):
+        place = folder / str(count)
+        place.mkdir()
+        writer = Writer(place, 40)
+        writer.wait_for_retries(count)
+        with writer.beating(), console(writer, options.size) as terminal:
+            cpu = terminal.cpu_seconds()
+            got = terminal.read_for(options.seconds)
+            used = (terminal.cpu_seconds() - cpu) / options.seconds
+            yield f"{count} countdowns and the elapsed time: {got / options.seconds:.0f} B/s, {used:.1%} of a core"
+        writer.close()
+
+
+def changes(folder: Path, options: argparse.Namespace) -> Iterator[str]:
+    writer = Writer(folder, 30)
+    writer.wait_for_retries(30)
+    with writer.beating(), console(writer, options.size) as terminal:
+        writer.change(200, writer.names[:20])
+        terminal.read_for(1)
+        cpu = terminal.cpu_seconds()
+        count = terminal.read_for(options.seconds)
+        used = (terminal.cpu_seconds() - cpu) / options.seconds
+        yield f"200 visible changes a second: {count / options.seconds / 1000:.1f} kB/s, {used:.1%} of a core"
+    writer.close()
+
+
+def keys(folder: Path, options: argparse.Namespace) -> Iterator[str]:
+    for rate in (0, 500, 2000):
+        place = folder / str(rate)
+        place.mkdir()
+        writer = Writer(place, options.tasks)
+        with writer.beating(), console(writer, options.size) as terminal:
+            if rate:
+                writer.change(rate, writer.names)
+                terminal.read_for(1)
+            terminal.send("=")
+            terminal.read_for(0.5)
+            found = sorted(_key_to_paint(terminal) for _ in range(KEYS))
+            p50, p95 = statistics.median(found) * 1000, found[int(len(found) * 0.95)] * 1000
+            yield f"a key under {rate} events/s, {options.tasks} tasks: p50 {p50:.1f} ms, p95 {p95:.1f} ms"
+        writer.close()
+
+
+def _key_to_paint(terminal: PtyTerminal) -> float:
+    """The cursor moves a row: until its name is in the strip below, or the row has changed."""
+    terminal.read_for(0.05)
+    before = terminal.text
+    began = time.perf_counter()
+    terminal.send("j")
+    while terminal.text == before or terminal.text.splitlines()[-5:-4] == before.splitlines()[-5:-4]:
+        terminal.read(0.0005)
+        if time.perf_counter() - began > 2:
+            break
+    return time.perf_counter() - began
+
+
+def _ms(seconds: list[float]) -> str:
+    return f"{statistics.median(seconds) * 1000:.0f} ms"
+
+
+MEASUREMENTS: dict[str, Callable[[Path, argparse.Namespace], Iterator[str]]] = {
+    "start": start,
+    "idle": idle,
+    "countdowns": countdowns,
+    "changes": changes,
+    "keys": keys,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", default="80x24", type=lambda text: tuple(map(int, text.split("x"))))
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--tasks", type=int, default=50)
+    parser.add_argument("--only", nargs="*", choices=MEASUREMENTS, default=list(MEASUREMENTS))
+    options = parser.parse_args()
+    for name in options.only:
+        with tempfile.TemporaryDirectory() as folder:
+            for line in MEASUREMENTS[name](Path(folder), options):
+                print(f"{name:<11} {line}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
