@@ -99,6 +99,8 @@ class TextField(LineView, can_focus=True):
         self._left = min(self._left, self._at)
         while cells(self._text[self._left : self._at]) >= room:
             self._left += 1
+        while self._left and cells(self._text[self._left - 1 :]) < room:
+            self._left -= 1  # it was scrolled for a narrower field, or for one not laid out yet
         if self.has_focus:
             x = cells(self._label) + cells(self._text[self._left : self._at])
             self.app.cursor_position = self.content_region.offset + Offset(x, 0)

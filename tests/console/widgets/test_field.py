@@ -75,6 +75,16 @@ async def test_the_cursor_of_a_long_text_stays_in_view(stage) -> None:
         assert app.lines[0].startswith(": 0123456")
 
 
+async def test_a_field_that_becomes_wider_shows_more_of_its_start(stage) -> None:
+    field = TextField(": ")
+    async with stage(field, size=(6, 1)) as app:
+        await app.press(*"abcdef")
+        assert app.lines[0] == ": ef"
+        await app.pilot.resize_terminal(20, 1)
+        await app.pilot.pause()
+        assert app.lines[0] == ": abcdef"
+
+
 async def test_wide_characters_are_counted_as_they_are_wide(stage) -> None:
     field = TextField(": ")
     async with stage(field, size=(12, 1)) as app:
