@@ -11,7 +11,7 @@ from ..model.log import GAP, Selection, tells_of_error
 from .durations import clock, number, size
 from .glyphs import Glyphs
 from .pieces import Line, Piece, Role, width
-from .text import one_line, shorten_middle
+from .text import cells, one_line, shorten_middle
 
 _NAME_CELLS_MIN = 12
 
@@ -57,49 +57,56 @@ def heading_line(
 ) -> tuple[Line, Line]:
     """Left and right side; where there is less room, less is said."""
     name = one_line(row.name)
-    facts = _facts(attempt, heading, now_us, glyphs)
+    parts = _facts(attempt, heading, now_us, glyphs)
     rights = _rights(heading, attempt is not None and attempt.outcome == "running")
-    while rights and width(facts) + width(rights[0]) + min(len(name), _NAME_CELLS_MIN) + 4 > columns:
-        rights.pop(0)
-    right = rights[0] if rights else []
-    room = max(columns - width(facts) - width(right) - 4, _NAME_CELLS_MIN)
-    left = [Piece(" "), Piece(shorten_middle(name, room, glyphs.more), Role.TITLE), *facts]
-    return left, right
+    least = min(cells(name), _NAME_CELLS_MIN) + 3
+    for word in _LEAST_WANTED:
+        if least + sum(map(width, (*parts.values(), *rights.values()))) <= columns:
+            break
+        parts.pop(word, None)
+        rights.pop(word, None)
+    right = [piece for part in rights.values() for piece in (*part, Piece(" "))]
+    facts = [piece for part in parts.values() for piece in part]
+    room = max(columns - width(facts) - width(right) - 2, _NAME_CELLS_MIN)
+    return [Piece(" "), Piece(shorten_middle(name, room, glyphs.more), Role.TITLE), *facts], right
 
 
-def _facts(attempt: AttemptRow | None, heading: Heading, now_us: int, glyphs: Glyphs) -> Line:
+#: What gives way first where there is no room.
+_LEAST_WANTED = ("where", "written", "of", "took", "only", "searched")
+
+
+def _facts(attempt: AttemptRow | None, heading: Heading, now_us: int, glyphs: Glyphs) -> dict[str, Line]:
+    """Parts of the left side, in order."""
     if attempt is None:
-        return []
+        return {}
     field, word, role = _OUTCOMES.get(attempt.outcome, ("lost", attempt.outcome, Role.WAITING))
     took = attempt.duration_us
     if took is None:
         took = (attempt.ended_at if attempt.ended_at is not None else now_us) - attempt.started_at
-    facts = [
-        Piece(f"  #{attempt.attempt}", Role.STRONG),
-        Piece(f" of {heading.count}" if heading.count > 1 else "", Role.DIM),
-        Piece(f"  {getattr(glyphs, field)} {one_line(word)}", role),
-        Piece(f" {clock(took).strip()}"),
-    ]
-    if heading.written is not None:
-        facts.append(Piece(f"  {size(heading.written)}", Role.DIM))
-    return facts
+    return {
+        "number": [Piece(f"  #{attempt.attempt}", Role.STRONG)],
+        "of": [Piece(f" of {heading.count}" if heading.count > 1 else "", Role.DIM)],
+        "outcome": [Piece(f"  {getattr(glyphs, field)} {one_line(word)}", role)],
+        "took": [Piece(f" {clock(took).strip()}")],
+        "written": [Piece(f"  {size(heading.written)}" if heading.written is not None else "", Role.DIM)],
+    }
 
 
-def _rights(heading: Heading, running: bool) -> list[Line]:
-    """What the right side may say, the longest first."""
-    where: Line = []
+def _rights(heading: Heading, running: bool) -> dict[str, Line]:
+    """Parts of the right side, in order."""
+    rights: dict[str, Line] = {}
+    if heading.searched:
+        nowhere = "" if heading.found else ": nowhere"
+        role = Role.MATCH if heading.found else Role.WARNING
+        rights["searched"] = [Piece(f"/{one_line(heading.searched)}{nowhere}", role)]
+    if heading.only:
+        rights["only"] = [Piece(f"&{one_line(heading.only)}", Role.MATCH)]
     if running and heading.following and not heading.only:
-        where = [Piece("following ", Role.DIM)]
+        rights["where"] = [Piece("following", Role.DIM)]
     elif heading.lines:
         of = f"{number(heading.lines)}{'' if heading.whole else '+'}"
-        where = [Piece(f"{number(heading.last)} of {of} ", Role.DIM)]
-    sought: Line = []
-    if heading.searched:
-        none = "" if heading.found else ": nowhere"
-        sought.append(Piece(f"/{one_line(heading.searched)}{none} ", Role.MATCH if heading.found else Role.WARNING))
-    if heading.only:
-        sought.append(Piece(f"&{one_line(heading.only)} ", Role.MATCH))
-    return [line for line in ([*sought, *where], sought) if line]
+        rights["where"] = [Piece(f"{number(heading.last)} of {of}", Role.DIM)]
+    return rights
 
 
 class LogLines(Sequence[Line]):

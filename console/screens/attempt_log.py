@@ -16,6 +16,7 @@ class AttemptLog:
     Attributes:
         text: what has been read.
         whole: whether everything from the beginning on has been read.
+        over: whether its end was read after the attempt had ended: there will be no more of it.
         written, dropped: bytes, as the engine counts them; None as long as it was not asked.
     """
 
@@ -25,6 +26,7 @@ class AttemptLog:
         self.text = LogText()
         self.begun = False
         self.whole = False
+        self.over = False
         self.written: int | None = None
         self.dropped: int | None = None
         self._session = session

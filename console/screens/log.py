@@ -127,6 +127,8 @@ class LogScreen(ConsoleScreen):
         """The same of a new picture, or another run."""
         if self._attempt_log is not None and self._attempt_log.run_id != board.fold.run.run_id:
             self._attempt_log = self._subject = self._pinned = None
+        elif self._attempt_log is not None:
+            self._attempt_log.over = False
         self._seen()
 
     def take(self, news: News) -> None:
@@ -155,7 +157,9 @@ class LogScreen(ConsoleScreen):
 
     def _attempt(self) -> AttemptRow | None:
         row = self._row()
-        return row.attempts.get(self._attempt_log.attempt) if row is not None and self._attempt_log is not None else None
+        return (
+            row.attempts.get(self._attempt_log.attempt) if row is not None and self._attempt_log is not None else None
+        )
 
     def _choose(self) -> None:
         """The task that is selected; its attempt that was asked for, or the latest."""
@@ -228,11 +232,12 @@ class LogScreen(ConsoleScreen):
 
     def _wish(self, wish: int) -> None:
         """Have something read; one reader at a time, so that a slow line is not asked twice."""
-        if self._attempt_log is None:
+        log = self._attempt_log
+        if log is None or (wish == _NEWS and (log.over or (log is self._serving and not log.begun))):
             return
         self._wishes.add(wish)
-        if self._serving is not self._attempt_log:
-            self._serving = self._attempt_log
+        if self._serving is not log:
+            self._serving = log
             run_latest(self, self._serve, "log")
 
     async def _serve(self) -> None:
@@ -250,8 +255,11 @@ class LogScreen(ConsoleScreen):
                 self._serving = None
 
     async def _read(self, log: AttemptLog, wish: int) -> None:
+        attempt = self._attempt()
+        over = attempt is not None and attempt.outcome != "running"
         if wish == _NEWS or not log.begun:
             first, added = await log.go_on(), 0
+            log.over = over
         else:
             first, added = 0, await (log.earlier() if wish == _EARLIER else log.rest())
         if log is not self._attempt_log or self._selection is None or self._lines is None:
@@ -276,7 +284,8 @@ class LogScreen(ConsoleScreen):
     def on_lines_view_moved(self, message: LinesView.Moved) -> None:
         """Towards the beginning of what has been read: read on."""
         log = self._attempt_log
-        if log is not None and log.begun and not log.whole and self.text.span[0] < self.text.rows:
+        first, last = self.text.span
+        if log is not None and log.begun and not log.whole and first < self.text.rows and last:
             self._wish(_EARLIER)
         self._show_heading()
 

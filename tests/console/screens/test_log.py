@@ -1,0 +1,412 @@
+"""The log of an attempt: its end first, the rest on demand, and everything that keys do with it."""
+
+from __future__ import annotations
+
+import time
+from contextlib import asynccontextmanager, nullcontext
+
+import pytest
+from redrive.console.sessions.session import LogChunk
+from redrive.engine.errors import LinkError
+
+from ..conftest import FakeSession, make_app
+from ..model.runs import S
+from .nights import Hand, at_the_console
+
+DEAD = "clean_refunds"
+WORDS = [
+    "settle: reading 4,812 refunds of 2026-04-24",
+    "\x1b[32mINFO\x1b[0m connected to \x1b]8;;http://x\x07ledger\x1b]8;;\x07",
+    "0 %\r40 %\r100 %",
+    "[bold]4,811 rows[/bold] settled, 0 errors so far",
+    "row 4,812: amount 0.00",
+    "Traceback (most recent call last):",
+    '  File "/srv/flows/settle.py", line 87, in settle',
+    "    share = refund / order.amount",
+    "ZeroDivisionError: division by zero",
+]
+BESIDE_THE_GRAPH = 20  # chunks that the details show there
+
+
+def chunks_of(text: str, size: int = 40, start: int = 1) -> list[LogChunk]:
+    """A text in pieces that end anywhere."""
+    pieces = [text[at : at + size] for at in range(0, len(text), size)]
+    return [LogChunk(start + number, 0, piece) for number, piece in enumerate(pieces)]
+
+
+class Door(FakeSession):
+    """Remembers in ``asked`` what was read: task, attempt, after which chunk, how many."""
+
+    async def log(self, run_id, task, attempt, after=0, limit=500):
+        if limit != BESIDE_THE_GRAPH:
+            self.asked.append((task, attempt, after, limit))
+        self._raise()
+        return await super().log(run_id, task, attempt, after, limit)
+
+
+@pytest.fixture
+def night(revenue):
+    revenue.__class__ = Door
+    revenue.asked = []
+    revenue.logs = {
+        (DEAD, 1): chunks_of("the first attempt\n"),
+        (DEAD, 2): chunks_of("\n".join(WORDS) + "\n"),
+        ("clean_orders", 1): chunks_of("".join(f"order {n:05} cleaned\n" for n in range(30))),
+    }
+    return revenue
+
+
+@asynccontextmanager
+async def at_the_log(session, clock, *keys, name=DEAD, size=(80, 24)):
+    """The log of a task, after some keys."""
+    async with at_the_console(session, clock, size=size) as hand:
+        hand.app.selected = name
+        session.asked.clear()
+        await hand.press("5", *keys)
+        yield hand
+
+
+def shown(hand):
+    """The rows of the log itself."""
+    return hand.lines[4:-2]
+
+
+def long_log(count: int) -> list[LogChunk]:
+    """Lines with numbers, ten of them in a chunk."""
+    lines = [f"row {number:06} settled\n" for number in range(count)]
+    return [LogChunk(at + 1, 0, "".join(lines[at : at + 10])) for at in range(0, count, 10)]
+
+
+async def test_the_log_of_the_selected_task_is_shown_as_a_person_reads_it(night, clock):
+    async with at_the_log(night, clock) as hand:
+        assert hand.lines[3].startswith(" clean_refunds  #2 of 2  ✗ failed 00:03")
+        assert shown(hand)[:9] == [
+            "settle: reading 4,812 refunds of 2026-04-24",
+            "INFO connected to ledger",
+            "100 %",
+            *WORDS[3:],
+        ]
+
+
+async def test_without_a_selection_it_is_the_log_of_what_needs_a_human(night, clock):
+    async with at_the_console(night, clock, "5") as hand:
+        assert hand.app.selected == DEAD
+        assert "ZeroDivisionError: division by zero" in hand.text
+
+
+async def test_brackets_change_the_attempt_and_say_where_they_end(night, clock):
+    async with at_the_log(night, clock, "left_square_bracket") as hand:
+        assert "#1 of 2" in hand.lines[3]
+        assert shown(hand)[0] == "the first attempt"
+        await hand.press("left_square_bracket")
+        assert "this is the first attempt" in hand.lines[-1]
+        await hand.press("right_square_bracket")
+        assert "#2 of 2" in hand.lines[3]
+        await hand.press("right_square_bracket")
+        assert "this is the latest attempt" in hand.lines[-1]
+
+
+async def test_a_task_that_has_not_begun_says_why(night, clock):
+    async with at_the_log(night, clock, name="aggregate_revenue") as hand:
+        assert shown(hand)[0].startswith(" · no attempt yet: ")
+        assert "clean_" in shown(hand)[0]
+
+
+async def test_an_attempt_that_wrote_nothing_says_so(night, clock):
+    async with at_the_log(night, clock, name="extract_refunds") as hand:
+        assert shown(hand)[0] == " · this attempt wrote nothing"
+
+
+# --- Reading ---------------------------------------------------------------------------------------------------------
+
+
+async def test_the_end_comes_first_and_nothing_else_unasked(night, clock):
+    night.logs[DEAD, 2] = long_log(10_000)
+    async with at_the_log(night, clock) as hand:
+        assert shown(hand)[-1] == "row 009999 settled"
+        assert night.asked == [(DEAD, 2, -1, 64)]
+
+
+async def test_scrolling_up_reads_on_and_keeps_the_place(night, clock):
+    night.logs[DEAD, 2] = long_log(10_000)
+    async with at_the_log(night, clock, *["pageup"] * 40) as hand:
+        first = shown(hand)[0]
+        number = int(first.split()[1])
+        assert number < 9_360
+        await hand.press("k")
+        assert shown(hand)[0] == f"row {number - 1:06} settled"
+        assert len(night.asked) == 2 and night.asked[1][2:] == (-1, 128)
+
+
+async def test_g_goes_to_the_very_beginning(night, clock):
+    night.logs[DEAD, 2] = long_log(10_000)
+    async with at_the_log(night, clock, "g") as hand:
+        assert shown(hand)[0] == "row 000000 settled"
+        assert "17 of 10,000" in hand.lines[3] or "18 of 10,000" in hand.lines[3]
+        await hand.press("G")
+        assert shown(hand)[-1] == "row 009999 settled"
+
+
+async def test_what_was_dropped_is_one_line(night, clock):
+    head = chunks_of("first\nbroken o", size=100)
+    tail = [LogChunk(7, 0, "ff\nlast\n", tail=True)]
+    night.logs[DEAD, 2] = [*head, *tail]
+    night.lists["output"] = [{"output_bytes": 1_700_000, "output_dropped_bytes": 1_187_000}]
+    async with at_the_log(night, clock) as hand:
+        assert shown(hand)[:5] == ["first", "broken o", "… 1.2 MB dropped here …", "ff", "last"]
+        assert "1.7 MB" in hand.lines[3]
+
+
+async def test_while_it_runs_the_end_is_followed(night, clock):
+    async with at_the_log(night, clock, name="clean_orders") as hand:
+        assert "● running" in hand.lines[3] and "following" in hand.lines[3]
+        assert shown(hand)[-1] == "order 00029 cleaned"
+        night.logs["clean_orders", 1] += chunks_of("order 00030 half", start=500)
+        await until(hand, lambda: shown(hand)[-1] == "order 00030 half")
+        night.logs["clean_orders", 1] += chunks_of(" and whole\n", start=600)
+        await until(hand, lambda: shown(hand)[-1] == "order 00030 half and whole")
+
+
+async def until(hand, true):
+    """Wait until something is on the screen, for longer than it can take."""
+    deadline = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < deadline, hand.text
+        await hand.pilot.pause(0.05)
+
+
+async def test_who_reads_further_up_is_left_in_peace(night, clock):
+    async with at_the_log(night, clock, "k", "k", name="clean_orders") as hand:
+        first = shown(hand)[0]
+        night.logs["clean_orders", 1] += chunks_of("order 00030 cleaned\n", start=500)
+        await until(hand, lambda: "of 31" in hand.lines[3])
+        assert shown(hand)[0] == first
+        await hand.press("f")
+        assert shown(hand)[-1] == "order 00030 cleaned"
+
+
+async def test_nothing_is_asked_while_nobody_looks_or_nothing_runs(night, clock):
+    async with at_the_log(night, clock) as hand:
+        await hand.pilot.pause(1.2)
+        assert len(night.asked) == 1
+        hand.app.selected = "clean_orders"
+        await hand.press("6", "5")
+        await until(hand, lambda: len(night.asked) > 3)
+        await hand.press("6")
+        seen = len(night.asked)
+        await hand.pilot.pause(1.2)
+        assert len(night.asked) == seen
+
+
+async def test_what_came_with_the_end_is_read_and_the_heading_says_how_it_ended(night, clock):
+    async with at_the_log(night, clock, name="clean_orders") as hand:
+        night.logs["clean_orders", 1] += chunks_of("all done\n", start=500)
+        await hand.tell(night, night.story.succeed("clean_orders", duration_us=50 * S))
+        assert shown(hand)[-1] == "all done"
+        assert "✓ ok 00:50" in hand.lines[3]
+
+
+async def test_the_next_attempt_takes_the_place_of_one_whose_end_is_followed(night, clock):
+    night.logs["extract_payments", 1] = chunks_of("no answer\n")
+    night.logs["extract_payments", 2] = chunks_of("trying again\n")
+    async with at_the_log(night, clock, name="extract_payments") as hand:
+        assert shown(hand)[0] == "no answer"
+        await hand.tell(night, night.story.start("extract_payments"))
+        assert shown(hand)[0] == "trying again"
+        assert "#2 of 2  ● running" in hand.lines[3]
+
+
+async def test_the_next_attempt_does_not_take_away_what_is_being_read(night, clock):
+    night.logs["extract_payments", 1] = long_log(100)
+    async with at_the_log(night, clock, "g", name="extract_payments") as hand:
+        await hand.tell(night, night.story.start("extract_payments"))
+        assert shown(hand)[0] == "row 000000 settled"
+        assert "#1 of 2" in hand.lines[3]
+
+
+async def test_a_door_that_fails_says_so_and_is_asked_again(night, clock):
+    async with at_the_log(night, clock, name="clean_orders") as hand:
+        night.error = LinkError("the line is down")
+        await until(hand, lambda: "the line is down" in hand.lines[-1])
+        night.logs["clean_orders", 1] += chunks_of("it came back\n", start=500)
+        await until(hand, lambda: shown(hand)[-1] == "it came back")
+
+
+# --- Finding ---------------------------------------------------------------------------------------------------------
+
+
+async def test_e_jumps_to_the_first_line_of_an_error(night, clock):
+    night.logs[DEAD, 2] = long_log(2_000)
+    night.logs[DEAD, 2][50] = LogChunk(51, 0, "Traceback (most recent call last):\n")
+    async with at_the_log(night, clock, "e") as hand:
+        assert "Traceback (most recent call last):" in shown(hand)
+        await hand.press("k", "k")
+        assert hand.app.screen.text.stands_at == 500
+
+
+async def test_n_goes_from_error_to_error_without_a_search(night, clock):
+    async with at_the_log(night, clock, "e") as hand:
+        stand = [hand.app.screen.text.stands_at]
+        for key in ("n", "n", "N"):
+            await hand.press(key)
+            stand.append(hand.app.screen.text.stands_at)
+        assert stand == [5, 8, 5, 8]
+
+
+async def test_no_error_is_said(night, clock):
+    async with at_the_log(night, clock, "e", name="clean_orders") as hand:
+        assert "no line tells of an error" in hand.lines[-1]
+
+
+async def test_a_search_finds_also_what_was_not_read_yet(night, clock):
+    night.logs[DEAD, 2] = long_log(10_000)
+    async with at_the_log(night, clock, "slash") as hand:
+        await hand.type("000123")
+        await hand.press("enter")
+        assert "row 000123 settled" in shown(hand)
+        assert "/000123" in hand.lines[3]
+        await hand.press("escape", "slash")
+        await hand.type("nonsense")
+        assert "/nonsense: nowhere" in hand.lines[3]
+
+
+async def test_n_and_its_capital_go_from_match_to_match(night, clock):
+    async with at_the_log(night, clock, "slash") as hand:
+        await hand.type("rows")
+        await hand.press("enter")
+        assert hand.app.screen.text.stands_at == 3
+        await hand.press("escape", "slash")
+        await hand.type("settle")
+        await hand.press("enter")
+        stand = [hand.app.screen.text.stands_at]
+        for key in ("n", "n", "n", "N"):
+            await hand.press(key)
+            stand.append(hand.app.screen.text.stands_at)
+        assert stand == [0, 3, 6, 0, 6]
+
+
+async def test_only_lines_that_match_are_shown_until_esc(night, clock):
+    async with at_the_log(night, clock, "ampersand") as hand:
+        await hand.type("settle")
+        await hand.press("enter")
+        assert [line for line in shown(hand) if line] == [WORDS[0], WORDS[3], WORDS[6]]
+        assert "&settle" in hand.lines[3]
+        await hand.press("ampersand", *["backspace"] * 6)
+        await hand.type("!settle")
+        await hand.press("enter")
+        assert WORDS[4] in shown(hand) and WORDS[0] not in shown(hand)
+        await hand.press("escape")
+        assert WORDS[0] in shown(hand)
+
+
+async def test_a_search_works_within_what_is_shown_alone(night, clock):
+    async with at_the_log(night, clock, "ampersand") as hand:
+        await hand.type("settle")
+        await hand.press("enter", "slash")
+        await hand.type("line 87")
+        await hand.press("enter")
+        assert "&settle" in hand.lines[3] and "/line 87" in hand.lines[3]
+        assert hand.app.screen.text.stands_at == 2
+        await hand.press("escape")
+        assert "&settle" not in hand.lines[3]
+        await hand.press("escape")
+        assert "/line 87" not in hand.lines[3]
+
+
+async def test_w_folds_long_lines(night, clock):
+    night.logs[DEAD, 2] = chunks_of("x" * 100 + "\n")
+    async with at_the_log(night, clock) as hand:
+        assert shown(hand)[1] == ""
+        await hand.press("w")
+        assert shown(hand)[1] == "x" * 20
+
+
+async def test_left_and_right_move_along_cut_lines(night, clock):
+    night.logs[DEAD, 2] = chunks_of("a" * 80 + "b" * 40 + "\n")
+    async with at_the_log(night, clock, "right") as hand:
+        assert shown(hand)[0] == "a" * 40 + "b" * 40
+        await hand.press("left")
+        assert shown(hand)[0].startswith("a" * 79)
+
+
+# --- Elsewhere -------------------------------------------------------------------------------------------------------
+
+
+async def test_o_and_again_o_opens_all_of_it_in_the_pager(night, clock, monkeypatch):
+    night.logs[DEAD, 2] = long_log(10_000)
+    paged = []
+    monkeypatch.setattr("redrive.console.screens.log.page", lambda lines, name: paged.append((list(lines), name)))
+    async with at_the_console(night, clock) as hand:
+        hand.app.selected = DEAD
+        monkeypatch.setattr(type(hand.app), "suspend", lambda app: nullcontext())
+        await hand.press("o")
+        assert paged == []
+        await hand.press("o")
+        ((lines, name),) = paged
+        assert (lines[0], lines[-1], len(lines)) == ("row 000000 settled", "row 009999 settled", 10_000)
+        assert name == "clean_refunds-2"
+
+
+async def test_without_a_terminal_there_is_no_pager(night, clock):
+    async with at_the_log(night, clock, "o") as hand:
+        assert "there is no terminal for a pager" in hand.lines[-1]
+
+
+async def test_another_run_has_other_logs(night, clock):
+    async with at_the_log(night, clock) as hand:
+        night.fold.run.run_id = "run-2"
+        night.logs = {}
+        hand.app.live.follow("run-2")
+        await hand.settle()
+        await hand.press("5")
+        assert "ZeroDivisionError" not in "\n".join(shown(hand))
+
+
+async def test_output_cannot_do_anything(night, clock):
+    night.logs[DEAD, 2] = chunks_of("\x1b[2J\x1b]0;pwned\x07[red]x[/red]\x9b2J\u202ey\n", size=5)
+    async with at_the_log(night, clock) as hand:
+        assert "[red]x[/red]" in hand.text
+        assert not any(unfit in hand.text for unfit in "\x1b\x07\x9b\u202e")
+
+
+async def test_a_hundred_thousand_lines_are_moved_in_and_searched_without_a_wait(night, clock):
+    night.logs[DEAD, 2] = long_log(100_000)
+    async with at_the_log(night, clock, "g", size=(120, 40)) as hand:
+        view = hand.app.screen.text
+        assert len(view.lines) == 100_000
+        began = time.thread_time()
+        for _ in range(50):
+            view.action_page_down()
+            view.line(0)
+        view.action_bottom()
+        assert time.thread_time() - began < 0.5
+        began = time.thread_time()
+        hand.app.screen.filter_changed("nowhere to be found")
+        assert time.thread_time() - began < 2
+
+
+# --- Pictures --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 15)], ids=lambda size: "x".join(map(str, size)))
+def test_picture(size, night, clock, snap_compare):
+    night.logs[DEAD, 2] = settling()
+    night.lists["output"] = [{"output_bytes": 1_739_000, "output_dropped_bytes": 1_214_000}]
+    app = make_app(night, clock)
+
+    async def look(pilot):
+        hand = Hand(app, pilot)
+        app.selected = DEAD
+        await hand.press("5", "slash")
+        await hand.type("refund")
+        await hand.press("enter", "N", "G")
+
+    assert snap_compare(app, terminal_size=size, run_before=look)
+
+
+def settling() -> list[LogChunk]:
+    """A head, a gap, and a tail that ends in a traceback."""
+    head = "".join(f"03:10:5{n} settle  INFO  batch {n:02} of 96: 50 refunds settled\n" for n in range(4))
+    tail = "".join(f"03:11:0{n} settle  INFO  batch {n + 90} of 96: 50 refunds settled\n" for n in range(4))
+    tail += "03:11:04 settle  WARN  refund 4812: the order has no amount\n" + "\n".join(WORDS[5:]) + "\n"
+    return [LogChunk(1, 0, head), LogChunk(2, 0, tail, tail=True)]
