@@ -221,7 +221,7 @@ def _ready(row: TaskRow, scene: Scene) -> Line:
 
 
 def _skipped(row: TaskRow, scene: Scene) -> Line:
-    return [Piece(f"by {row.skip_cause}", Role.DIM)] if row.skip_cause else []
+    return [Piece(f"by {one_line(row.skip_cause)}", Role.DIM)] if row.skip_cause else []
 
 
 _FACTS: dict[TaskState, Callable[[TaskRow, Scene], Line]] = {

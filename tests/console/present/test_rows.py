@@ -1,0 +1,213 @@
+"""Every row that shows a task: fits its place, keeps its columns, and lets nothing through that a task has written."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from redrive.console.model.board import Board
+from redrive.console.model.evidence import failures_of
+from redrive.console.model.graph import Form, Graph, Zoom
+from redrive.console.model.inbox import Inbox
+from redrive.console.present import counts, detail, evidence, inbox, timeline
+from redrive.console.present.glyphs import ASCII, UTF8
+from redrive.console.present.graph import Highlight, drawing_row, graph_row, label_width
+from redrive.console.present.header import run_line
+from redrive.console.present.pieces import plain, width
+from redrive.console.present.summary import incident
+from redrive.console.present.tasks import Scene, facts, tries
+from redrive.console.widgets.timeline import Span
+from redrive.engine.core.fold import AttemptRow
+from redrive.engine.core.states import NEEDS_HUMAN, TaskState
+
+from ..model.runs import START, S, failed_task, fold_of
+
+EVIL = "a\x1b[31m\x9b2J\u202eb\u200b\x07\r\n[bold]x[/] 日本\ud800"
+NOW = START + 100 * S
+
+
+def board_of_everything(text="name"):
+    """One task in each state, with attempts, errors and relatives that hold ``text``."""
+    names = {state: f"{text} {number}" for number, state in enumerate(TaskState)}
+    parents = {state: [names[TaskState.DEAD_LETTER]] for state in (TaskState.PENDING, TaskState.UPSTREAM_FAILED)}
+    pairs = [(names[state], parents.get(state, [])) for state in sorted(TaskState, key=lambda state: state in parents)]
+    fold = fold_of(pairs, run_columns(text))
+    fold.run.dag_name = fold.run.run_id = fold.run.paused_by = text
+    for state, name in names.items():
+        row = fold.tasks[name]
+        if state in NEEDS_HUMAN:
+            failed_task(fold, name, str(state), error=text, at=NOW - 9 * S)
+            row.attempts[2] = AttemptRow(2, started_at=NOW - 5 * S, ended_at=NOW - S, outcome="error", error=text)
+            row.attempt = 2
+        row.state, row.blocked_by, row.skip_cause = state, text, text
+        row.dead_letter_kind = text if state is TaskState.DEAD_LETTER else None
+        row.started_at, row.next_retry_at, row.deferrals = NOW - 41 * S, NOW + 7 * S, 3
+        row.delay_us, row.ceiling_us = 7 * S, 16 * S
+    running = fold.tasks[names[TaskState.RUNNING]]
+    running.attempt = 1
+    running.attempts[1] = AttemptRow(
+        1,
+        started_at=NOW - 41 * S,
+        timeout_us=300 * S,
+        deadline_at=NOW - 2 * S,
+        sigterm_at=NOW - S,
+        where=text,
+        host=text,
+    )
+    return Board(fold)
+
+
+def run_columns(text):
+    return {f"{text} 1": {"downstream": text, "pool": text}}
+
+
+def every_line(board, columns, glyphs):
+    """(what, line) for each presenter of tasks."""
+    scene = Scene(board, NOW, glyphs)
+    graph = Graph(board, label_width)
+    graph.resize(columns, 24)
+    for zoom in Zoom:
+        graph.zoom = zoom
+        for y in range(graph.height):
+            yield f"{zoom.name} row", graph_row(graph, y, columns, scene, Highlight())
+    graph.form = Form.DRAWING
+    for y in range(graph.height):
+        yield "drawing", drawing_row(graph, y, 0, columns, scene, Highlight())
+    yield "header", run_line(board, "ssh://host/path/file.db", None, NOW, columns, glyphs)
+    box, span = Inbox(board), Span(START, S, columns)
+    for cause in box.groups():
+        yield "cause", inbox.cause_row(cause, True, scene, columns)
+        for name in cause.tasks:
+            yield "inbox task", inbox.task_row(box.entry(name), board.row(name), scene, columns)
+        for line in evidence.cause_page(cause, scene, evidence.Found(), columns):
+            yield "cause page", line
+    for row in board.fold.tasks.values():
+        yield "bar", timeline.bar_line(row, span, NOW, glyphs)
+        yield "label", timeline.label_line(row, columns, glyphs)
+        for line in timeline.words(row, scene, columns, 6):
+            yield "words", line
+        for line in detail.strip(row, scene, columns, 4):
+            yield "strip", line
+        for line in detail.page(row, scene, None, None, columns):
+            yield "page", line
+        for line in evidence.evidence_page(row, scene, evidence.Found(), columns):
+            yield "evidence", line
+
+
+#: These say themselves how wide they are; the others are cut by whoever paints them.
+FITTED = {"GRAPH row", "drawing", "header", "cause", "inbox task", "bar", "words", "strip"}
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120, 200])
+def test_no_row_takes_more_than_its_place(columns):
+    for text in ("name", "日本語の名前がとても長い" * 3, "x" * 200):
+        for what, line in every_line(board_of_everything(text), columns, UTF8):
+            if what in FITTED:
+                assert width(line) <= columns, (what, plain(line))
+
+
+@pytest.mark.parametrize("glyphs", [UTF8, ASCII], ids=["UTF-8", "ASCII"])
+def test_nothing_that_a_task_wrote_steers_the_terminal(glyphs):
+    for what, line in every_line(board_of_everything(EVIL), 100, glyphs):
+        assert all(piece.text.isprintable() for piece in line), (what, line)
+    assert not set(incident(board_of_everything(EVIL), EVIL, NOW)) & set("\x1b\x9b\u202e\u200b\x07\r")
+
+
+def test_every_state_says_its_word_or_when_it_goes_on():
+    board = board_of_everything()
+    scene = Scene(board, NOW, UTF8)
+    said = {row.state: plain(facts(row, scene)) for row in board.fold.tasks.values()}
+    assert said[TaskState.RETRYING].startswith("retry in 00:07 ")
+    assert said[TaskState.SENSING].startswith("sensing   next look in 00:07")
+    assert said[TaskState.RUNNING].startswith("running   00:41")
+    assert said[TaskState.DEAD_LETTER].startswith("DEAD")
+    assert len(set(said.values())) == len(said)
+
+
+def test_a_time_that_has_passed_is_told_as_passed():
+    board = board_of_everything()
+    late = Scene(board, NOW + 11 * S, UTF8)
+    row = next(row for row in board.fold.tasks.values() if row.state is TaskState.RETRYING)
+    assert plain(facts(row, late)).startswith("retry due 4 s ago")
+
+
+def test_attempts_are_counted_as_the_budget_counts_them():
+    fold = fold_of([("a", [])])
+    row = fold.tasks["a"]
+    assert tries(row) == ""
+    row.state, row.attempt, row.failures, row.max_attempts = TaskState.RUNNING, 3, 1, 5
+    assert tries(row) == "2/5", "a lost attempt was started and costs nothing"
+
+
+# --- Counts --------------------------------------------------------------------------------------------------------
+
+found = st.dictionaries(st.sampled_from(list(TaskState)), st.integers(1, 5000), min_size=1)
+
+
+@given(found, st.integers(4, 60))
+def test_a_bar_has_its_length_and_rounds_no_problem_away(states, size):
+    line = counts.bar(states, UTF8, size)
+    assert width(line) == size + 2
+    text = plain(line)
+    assert (UTF8.dead in text) == (TaskState.DEAD_LETTER in states)
+    failed = {TaskState.FAILED, TaskState.UPSTREAM_FAILED} & states.keys()
+    assert (UTF8.failed in text) == bool(failed)
+
+
+@given(found, st.integers(4, 60))
+def test_a_bar_is_full_only_when_all_is_done(states, size):
+    unfinished = set(states) - set(counts.DONE)
+    assert (plain(counts.bar(states, UTF8, size)).count(UTF8.bar_done) == size) == (not unfinished)
+
+
+# --- The bar on the timeline ---------------------------------------------------------------------------------------
+
+
+def bar(row, now=NOW, start=NOW - 20 * S, cells=40):
+    return plain(timeline.bar_line(row, Span(start, S, cells), now, UTF8))
+
+
+def test_a_retry_shows_its_failures_its_backoff_and_counts_down_behind_now():
+    fold = fold_of([("a", [])])
+    row = fold.tasks["a"]
+    row.state, row.attempt, row.next_retry_at = TaskState.RETRYING, 2, NOW + 7 * S
+    row.attempts[1] = AttemptRow(1, started_at=NOW - 18 * S, ended_at=NOW - 15 * S, outcome="error")
+    row.attempts[2] = AttemptRow(2, started_at=NOW - 10 * S, ended_at=NOW - 8 * S, outcome="error")
+    text = bar(row)
+    assert text[:2] == "  "
+    assert text[2:6] == "███✗"
+    assert set(text[6:10]) == {"┄"}
+    assert text[10:13] == "██✗"
+    assert "▸ 00:07" in text[20:]
+
+
+def test_a_kill_shows_deadline_sigterm_grace_and_sigkill_in_this_order():
+    fold = fold_of([("a", [])])
+    row = fold.tasks["a"]
+    row.state, row.attempt = TaskState.DEAD_LETTER, 1
+    row.attempts[1] = AttemptRow(
+        1,
+        started_at=NOW - 18 * S,
+        ended_at=NOW - 4 * S,
+        outcome="timed_out",
+        deadline_at=NOW - 10 * S,
+        sigterm_at=NOW - 9 * S,
+        sigkill_at=NOW - 4 * S,
+    )
+    text = bar(row)
+    marks = [text.index(sign) for sign in (UTF8.deadline, UTF8.sigterm, UTF8.grace, UTF8.sigkill)]
+    assert marks == sorted(marks)
+    assert text.index(UTF8.deadline) == 10
+    assert text.index(UTF8.sigkill) == 16
+
+
+@given(st.integers(-50, 150), st.integers(1, 100), st.integers(1, 60))
+def test_a_bar_has_exactly_the_cells_of_its_axis(start, seconds, cells):
+    for row in board_of_everything().fold.tasks.values():
+        span = Span(START + start * S, seconds * S, cells)
+        assert width(timeline.bar_line(row, span, NOW, UTF8)) == cells
+        assert width(timeline.bar_line(row, span, None, UTF8)) == cells
+
+
+def test_what_failed_is_counted_as_failed_wherever_it_is_shown():
+    board = board_of_everything()
+    dead = next(row for row in board.fold.tasks.values() if row.state is TaskState.DEAD_LETTER)
+    assert len(failures_of(dead)) == 2
