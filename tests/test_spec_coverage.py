@@ -1,0 +1,134 @@
+"""Every numbered statement of the five documents is kept by a test that can be named, or has a reason why not.
+
+Most tests say in their docstring which numbers they keep. Those that keep one without saying so are listed here, and so
+is what is advice to people or decided otherwise.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+DOCUMENTS = {"000": 55, "001": 21, "002": 26, "003": 46, "004": 44}
+
+EXECUTOR = "engine/test_executor.py::"
+DECIDE = "engine/core/test_decide.py::"
+LADDER = "engine/runner/test_ladder.py::"
+THREADS = "engine/runner/test_threads.py::"
+LAB = "console/test_lab.py::"
+
+KEPT_BY = {
+    "000.05": DECIDE + "test_the_poison_check_comes_before_the_attempts_check",
+    "000.15": EXECUTOR + "test_only_retries_pending_is_no_reason_to_sleep_for_ever",
+    "000.17": LADDER + "test_every_way_to_hang_is_ended_in_time_and_shows_its_line",
+    "000.18": THREADS + "test_a_task_that_ignores_its_token_is_a_leaked_slot_until_it_ends",
+    "000.19": LADDER + "test_nothing_that_an_attempt_left_behind_outlives_it",
+    "000.20": THREADS + "test_a_task_that_looks_at_its_token_ends_in_time",
+    "000.21": "engine/runner/test_once.py::test_a_task_that_hangs_is_a_timeout",
+    "000.32": EXECUTOR + "test_the_same_failure_twice_is_dead_lettered_and_holds_its_children",
+    "000.39": "engine/store/test_operator.py::test_a_skip_permits_the_failure_and_children_start",
+    "000.46": EXECUTOR + "test_pools_and_max_parallel_bound_what_runs_at_a_time",
+    "000.50": DECIDE + "test_a_task_that_is_not_idempotent_is_never_run_again_unasked",
+    "002.26": "engine/test_operating.py::test_a_command_that_arrives_twice_is_done_once",
+    "003.01": EXECUTOR + "test_folding_the_events_gives_the_task_table_again",
+    "003.02": EXECUTOR + "test_a_transient_failure_heals_and_every_delay_is_stored_beside_its_ceiling",
+    "003.03": "engine/store/test_writer.py::test_a_future_resolves_when_its_item_is_in_the_file_for_others_to_see",
+    "003.04": "engine/store/test_database.py::test_the_writer_uses_the_log_and_the_durability_asked_for",
+    "003.30": "crash/test_kill_executor.py::test_a_killed_run_is_taken_up_and_ends",
+    "003.31": "engine/store/test_recovery.py::test_a_kill_in_any_transaction_leaves_a_file_that_recovers",
+    "003.46": "engine/store/test_runs.py::test_two_executors_that_claim_one_task_start_it_once",
+    "004.05": DECIDE + "test_what_will_not_work_is_dead_lettered_at_once",
+    "004.16": DECIDE + "test_the_first_ceiling_is_the_base",
+    "004.20": LAB + "test_the_outage_model_is_reproduced",
+    "004.44": LAB + "test_the_table_of_document_004_and_its_183_seconds",
+}
+
+NOT_BY_A_TEST = {
+    "000.27": "which other systems isolate by processes: background",
+    "000.38": "what other trackers are said to do; SPEC part 5 corrects it",
+    "000.40": "the next chapter is the console, all of it",
+    "000.55": "left for later by the document itself; of it, deadlines are here (003.35)",
+    "001.02": "a diagram of what 001.05 to 001.07 say in numbers",
+    "001.12": "reasons for and against; what they cost is in redrive costs (004.17)",
+    "001.14": "adapting the objects of other retry libraries: optional, not done",
+    "003.34": "distribution is the Dask runner's, an extra that is not part of this yet",
+    "003.35": "schedules: cron starts `redrive run`; a missed deadline pages (engine/test_watch.py)",
+    "003.38": "a remark on the design: the dispatch is still one guarded UPDATE",
+    "003.39": "another database: the state file is SQLite, so that it can be copied whole",
+    "003.42": "defaults of other systems, quoted wrongly; SPEC part 5 corrects them",
+    "003.45": "what synchronous costs is measured in bench/bench_store.py",
+    "004.22": "queueing theory behind 004.19; the simulations are the model",
+    "004.42": "five takeaways: the rest of the document in short",
+}
+
+_NUMBER = re.compile(r"\b(00[0-4])\.(\d\d)(?:\s*(?:-|to)\s*(?:00[0-4]\.)?(\d\d))?\b")
+_MORE = re.compile(r"\b(00[0-4])\.\d\d((?:,? (?:and )?\.\d\d\b)+)")
+
+
+def numbers_in(text: str) -> Iterator[str]:
+    """``000.35``, ``003.14-28``, ``003.40 to 003.42``, ``003.06, .08``."""
+    for document, first, last in _NUMBER.findall(text):
+        yield from (f"{document}.{number:02}" for number in range(int(first), int(last or first) + 1))
+    for document, rest in _MORE.findall(text):
+        yield from (f"{document}.{number}" for number in re.findall(r"\.(\d\d)", rest))
+
+
+@cache
+def named() -> dict[str, list[str]]:
+    """Number -> the tests that name it, in their own text or for all of their module."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(TESTS.rglob("test_*.py")):
+        if path == Path(__file__):
+            continue
+        source, place = path.read_text(), str(path.relative_to(TESTS))
+        lines = source.splitlines()
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+                start = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+                for number in numbers_in("\n".join(lines[start - 1 : node.end_lineno])):
+                    found.setdefault(number, []).append(f"{place}::{node.name}")
+        heads = [line for line in lines if line.lstrip().startswith("#")] + [ast.get_docstring(ast.parse(source)) or ""]
+        for number in numbers_in("\n".join(heads)):
+            found.setdefault(number, []).append(place)
+    return found
+
+
+def every_number() -> list[str]:
+    return [f"{document}.{number:02}" for document, last in DOCUMENTS.items() for number in range(1, last + 1)]
+
+
+def test_every_number_is_kept_by_a_test_or_has_a_reason() -> None:
+    known = named().keys() | KEPT_BY.keys() | NOT_BY_A_TEST.keys()
+    assert [number for number in every_number() if number not in known] == []
+
+
+def test_what_is_listed_here_needs_it() -> None:
+    assert KEPT_BY.keys() & NOT_BY_A_TEST.keys() == set()
+    assert [number for number in NOT_BY_A_TEST if number in named()] == []
+    assert set(KEPT_BY) | set(NOT_BY_A_TEST) <= set(every_number())
+
+
+@pytest.mark.parametrize("number", KEPT_BY)
+def test_the_tests_that_are_named_here_exist(number: str) -> None:
+    place, _, name = KEPT_BY[number].partition("::")
+    tree = ast.parse((TESTS / place).read_text())
+    assert name in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
+def test_numbers_are_read_as_people_write_them() -> None:
+    assert ["000.35"] == list(numbers_in("000.35: the order"))
+    assert ["003.14", "003.15", "003.16"] == list(numbers_in("003.14-16"))
+    assert ["004.31", "004.32"] == list(numbers_in("004.31 to 004.32"))
+    assert {"003.06", "003.08"} == set(numbers_in("003.06, .08"))
+
+
+if __name__ == "__main__":
+    for statement in every_number():
+        tests = named().get(statement) or [KEPT_BY.get(statement) or f"- ({NOT_BY_A_TEST.get(statement)})"]
+        print(f"| {statement} | {tests[0]}{f' and {len(tests) - 1} more' if len(tests) > 1 else ''} |")
