@@ -102,12 +102,6 @@ class Groups:
             self._shut.discard(index)
         self._rows = None
 
-    def open_all(self, opened: bool) -> None:
-        """Open or close every group."""
-        self._open = {group.index for group in self.groups if not group.single} if opened else set()
-        self._shut = set()
-        self._rows = None
-
     # --- Rows ------------------------------------------------------------------------------------------------------
 
     @property

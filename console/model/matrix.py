@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -106,18 +105,6 @@ class Bands:
         """The task that a band stands for: the first one wanted, or the first one."""
         names = [self.dag.names[task] for task in self.bands[row].tasks]
         return next((name for name in names if is_wanted(name)), names[0])
-
-
-def minimap(count: int, height: int, row: int) -> tuple[int, int]:
-    """Which of ``count`` rows one cell of a strip of ``height`` cells stands for: from, to before."""
-    edges = [count * cell // height for cell in range(height + 1)]
-    return edges[row], max(edges[row + 1], edges[row] + 1)
-
-
-def strip_cell(count: int, height: int, index: int) -> int:
-    """The cell of a strip of ``height`` cells in which row ``index`` of ``count`` lies."""
-    edges = [count * cell // height for cell in range(height)]
-    return max(bisect_right(edges, index) - 1, 0)
 
 
 def _by_level(dag: Dag) -> list[list[int]]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from redrive.console.model.board import Board
 from redrive.console.model.graph import DRAWN_MAX, Form, Graph, Zoom, around
 from redrive.console.model.groups import PROBLEMS_SHOWN, GroupRow
-from redrive.console.model.matrix import Matrix, minimap, strip_cell
+from redrive.console.model.matrix import Matrix
 from redrive.engine.core.dag import Dag
 from redrive.engine.core.states import TaskState
 
@@ -220,7 +220,7 @@ def test_enter_on_a_band_goes_nearer():
     assert graph.zoom is Zoom.GROUPS
 
 
-# --- Matrix, bands, strips -----------------------------------------------------------------------------------------
+# --- Matrix and bands ---------------------------------------------------------------------------------------------
 
 
 @given(dags(most=40), st.integers(1, 12))
@@ -239,13 +239,6 @@ def test_bands_fit_the_height_and_hold_every_task_once(dag, height):
     assert len(bands) <= height
     assert sorted(task for band in bands for task in band.tasks) == list(range(len(dag)))
     assert sum(sum(band.counts.values()) for band in bands) == len(dag)
-
-
-@given(st.integers(1, 500), st.integers(1, 60), st.data())
-def test_a_strip_shows_every_row_in_exactly_the_cell_that_it_is_looked_up_in(count, height, data):
-    index = data.draw(st.integers(0, count - 1))
-    start, end = minimap(count, height, strip_cell(count, height, index))
-    assert start <= index < end
 
 
 # --- Large graphs --------------------------------------------------------------------------------------------------
