@@ -91,6 +91,7 @@ class TaskTimeline(TimelineView[str]):
 
     def _zoom(self, steps: int) -> None:
         self.shows_all = False
+        self._now = self._run[1]  # stays where it is on the screen
         super()._zoom(steps)
 
     def _pan(self, cells: int) -> None:

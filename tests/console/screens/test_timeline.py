@@ -251,6 +251,14 @@ async def test_zoom_and_pan_leave_the_whole_and_esc_returns(night, clock):
         assert hand.app.screen.timeline.span == whole
 
 
+async def test_zoom_keeps_now_where_it_is(night, clock):
+    async with at_the_console(night, clock, "3") as hand:
+        before = hand.app.screen.timeline.span.cell(clock.now)
+        await hand.press("equals_sign")
+        assert abs(hand.app.screen.timeline.span.cell(clock.now) - before) <= 1
+        assert hand.lines[3].index("now") == hand.app.screen.timeline.label_columns + before
+
+
 async def test_the_view_stands_still_on_f_and_follows_again(night, clock):
     async with at_the_console(night, clock, "3", "f") as hand:
         before = hand.app.screen.timeline.span
