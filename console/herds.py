@@ -16,7 +16,6 @@ from ..engine.core.simulate import (
     CONTENTION_POLICIES,
     SCENARIOS,
     Contention,
-    Herd,
     Scenario,
     contend,
     outage,
@@ -114,16 +113,12 @@ def try_policy(story: Scenario, policy: RetryPolicy, attempts: int, runs: int, s
     return Outcome(
         calls=mean(herd.calls for herd in herds),
         last_done_seconds=mean(herd.last_done_seconds for herd in herds),
-        peak_per_second=mean(_peak(herd, story) for herd in herds),
+        peak_per_second=mean(herd.peak_per_second for herd in herds),
         attempts_mean=mean(herd.attempts_mean for herd in herds),
         attempts_max=mean(herd.attempts_max for herd in herds),
         lost=budgeted.failed / story.clients,
         load=herds[0].calls_per_second,
     )
-
-
-def _peak(herd: Herd, story: Scenario) -> int:
-    return max(herd.calls_per_second[_recovered_at(story) :], default=0)
 
 
 def _recovered_at(story: Scenario) -> int:
