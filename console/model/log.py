@@ -219,6 +219,14 @@ class Selection:
             number for number in range(first, len(lines)) if lines[number] == GAP or keeps(lines[number].casefold())
         ]
 
+    def grown_in_front(self, added: int) -> int:
+        """So many lines were put in front. Answers with how many of them are shown."""
+        if not self.wanted:
+            return added
+        before = len(self)
+        self.changed(0)
+        return len(self) - before
+
     def next_error(self, after: int, step: int = 1) -> int | None:
         """The place of the next line that tells of an error, round and round; None if there is none."""
         count = len(self)

@@ -257,17 +257,20 @@ class LogScreen(ConsoleScreen):
     async def _read(self, log: AttemptLog, wish: int) -> None:
         attempt = self._attempt()
         over = attempt is not None and attempt.outcome != "running"
+        first = added = 0
         if wish == _NEWS or not log.begun:
-            first, added = await log.go_on(), 0
+            first = await log.go_on()
             log.over = over
         else:
-            first, added = 0, await (log.earlier() if wish == _EARLIER else log.rest())
+            added = await (log.earlier() if wish == _EARLIER else log.rest())
         if log is not self._attempt_log or self._selection is None or self._lines is None:
             return
         self._lines.dropped_bytes = log.dropped
-        before = len(self._selection)
-        self._selection.changed(first)
-        self.text.lines_changed(dropped=before - len(self._selection) if added else 0)
+        if added:
+            self.text.lines_changed(dropped=-self._selection.grown_in_front(added))
+        else:
+            self._selection.changed(first)
+            self.text.lines_changed()
         if log.whole and self._then is not None:
             step, self._then = self._then, None
             step()

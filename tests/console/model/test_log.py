@@ -189,6 +189,20 @@ def test_a_filter_keeps_lines_also_of_what_comes_later() -> None:
     assert list(chosen) == ["PUT /b", "more"]
 
 
+def test_of_what_is_put_in_front_it_is_told_how_much_is_shown() -> None:
+    every = chunks("GET /a\n", "PUT /b\n", "GET /c\n")
+    text = LogText()
+    text.append(every[2:])
+    chosen = Selection(text)
+    assert chosen.grown_in_front(text.prepend(every)) == 2
+    text = LogText()
+    text.append(every[2:])
+    chosen = Selection(text)
+    chosen.show_only(parse_filter("get"))
+    assert chosen.grown_in_front(text.prepend(every)) == 1
+    assert list(chosen) == ["GET /a", "GET /c"]
+
+
 def test_gaps_are_shown_whatever_the_filter() -> None:
     head, tail = head_and_tail()
     text = LogText(dropped=True)
