@@ -41,10 +41,7 @@ def send_blocking(state_path: str, command: Dict[str, Any]) -> Answer:
         if answer is not None:
             return answer
         if time.monotonic() > deadline:
-            raise ExecutorBusyError(
-                "{} is locked by a process that does not answer: its executor is starting, ending or hung; "
-                "see redrive doctor".format(state_path)
-            )
+            raise _busy(state_path)
         time.sleep(LOOK_AGAIN_SECONDS)  # whoever holds the lock tells nobody when it begins to listen or leaves
 
 
@@ -191,6 +188,24 @@ def _converse(connection: socket.socket, command: Dict[str, Any]) -> Optional[An
         return None
     answer: Answer = json.loads(line.decode())
     return answer
+
+
+def _busy(state_path: str) -> ExecutorBusyError:
+    holder = _holder(state_path)
+    pid, host = holder.get("pid"), holder.get("host")
+    who = "pid {} on {}".format(pid, host) if pid else "a process"
+    sentence = "{} is locked by {}, which does not answer: it is starting, ending or hung; see redrive doctor"
+    return ExecutorBusyError(sentence.format(state_path, who), pid=pid, host=host)
+
+
+def _holder(state_path: str) -> Dict[str, Any]:
+    """What the owner wrote into its lock (``store/lock.py``)."""
+    try:
+        with open(state_path + ".lock", encoding="utf-8") as lock:
+            holder = json.load(lock)
+    except (OSError, ValueError):
+        return {}
+    return holder if isinstance(holder, dict) else {}
 
 
 # --- Under the lock ------------------------------------------------------------------------------------------------
