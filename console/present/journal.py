@@ -106,7 +106,7 @@ class Heading:
 
 def heading_line(heading: Heading, columns: int, glyphs: Glyphs) -> tuple[Line, Line]:
     """Left and right side; where there is less room, less is said."""
-    known = f"{number(heading.known)}{'' if heading.whole else '+'} events"
+    known = f"{number(heading.known)}{'' if heading.whole else '+'} event{'' if heading.known == 1 else 's'}"
     parts: list[Line] = [[Piece(known, Role.STRONG)]]
     if heading.filter_text:
         parts.append([Piece(f"/{one_line(heading.filter_text)}: {number(heading.shown)}", Role.MATCH)])
