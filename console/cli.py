@@ -15,6 +15,18 @@ import click
 
 from ..engine.core.durations import parse_duration
 from ..engine.errors import ExecutorBusyError, FlowError, FlowImportError, RedriveError, RefusedError, StateFileError
+from .options import (
+    acting_options,
+    json_option,
+    reading_options,
+    reason_option,
+    run_option,
+    running_options,
+    simulating_options,
+    ssh_options,
+    state_option,
+    target_argument,
+)
 
 
 class ExitCode(IntEnum):
@@ -76,39 +88,7 @@ def cli(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-# --- Options that several commands share ---------------------------------------------------------------------------
-
-Command = Callable[..., Any]
-
-
-def _options(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    def decorate(function: Command) -> Command:
-        for decorator in reversed(decorators):
-            function = decorator(function)
-        return function
-
-    return decorate
-
-
-state_option = click.option("--state", "state", metavar="TARGET", help="State file, or ssh://[user@]host[:port]/path.")
-target_argument = click.argument("target", required=False)
-run_option = click.option("--run", "run_id", metavar="RUN", help="Which run; the latest if left out.")
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON value a line.")
-reason_option = click.option("--reason", metavar="TEXT", default="", help="Why; it goes into the journal.")
-ssh_options = _options(
-    click.option("--python", "python", metavar="PATH", help="The Python over there (>= 3.6); default python3."),
-    click.option("--ssh-option", "ssh_option", multiple=True, metavar="OPTION", help="Passed on to ssh as -o OPTION."),
-)
-reading_options = _options(target_argument, state_option, run_option, json_option, ssh_options)
-running_options = _options(
-    click.option("--state", "state", metavar="PATH", help="State file; default: <flow>.db in the default place."),
-    click.option("--max-parallel", type=click.IntRange(1, 10_000), metavar="N", help="Attempts at a time."),
-    click.option("--plain", is_flag=True, help="One line per event instead of the console."),
-    click.option("--detach", is_flag=True, help="Start the executor and return at once."),
-    click.option("--stay", is_flag=True, help="When blocked, wait for an operator instead of ending."),
-    click.option("--wait", is_flag=True, help="Wait for another executor to leave the state file."),
-    click.option("--durability", type=click.Choice(["full", "normal"]), default="full", show_default=True),
-)
+# --- What the words mean --------------------------------------------------------------------------------------------
 
 
 def _target(target: str | None, state: str | None) -> str:
@@ -289,16 +269,6 @@ def quarantine(target: str | None, state: str | None, run_id: str | None, as_jso
 
 # --- Acting --------------------------------------------------------------------------------------------------------
 
-acting_options = _options(
-    click.argument("names", nargs=-1, metavar="TASK..."),
-    state_option,
-    run_option,
-    click.option("--fingerprint", metavar="FP", help="All tasks that failed this way."),
-    reason_option,
-    json_option,
-    ssh_options,
-)
-
 
 @cli.command()
 @acting_options
@@ -428,13 +398,6 @@ def backoff(base: str, cap: str, factor: float, attempts: int, jitter: str, **op
 @cli.group()
 def simulate() -> None:
     """What a retry policy does to others: a herd before a server, or clients that contend for a row."""
-
-
-simulating_options = _options(
-    click.option("--policy", "policies", multiple=True, metavar="POLICY", help="Which to compare; all if left out."),
-    click.option("--seed", type=int, default=0, show_default=True, help="For dice that fall the same way again."),
-    json_option,
-)
 
 
 @simulate.command()
