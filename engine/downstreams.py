@@ -101,6 +101,10 @@ class Downstreams:
         """Whether nobody gets through until an operator says so."""
         return self.is_open(downstream) and self._breakers[downstream].reopens_at is None
 
+    def is_down(self, downstream: str) -> bool:
+        """Whether its breaker holds calls because they failed, also while it is asking; not by an operator's will."""
+        return self._breakers[downstream].state in (BreakerState.OPEN, BreakerState.HALF_OPEN)
+
     def _replace(self, downstream: str, changed: Breaker) -> None:
         before = self._breakers[downstream]
         if changed is before:

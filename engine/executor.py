@@ -168,7 +168,8 @@ class RunLoop:
         self._server = CommandServer(self, opened.state_path)
         origin = Origin(self.flow.name, self.fold.run.run_id, opened.state_path)
         self._notifier = Notifier(self.flow.pages, origin, self._writer.submit, clock)
-        self._watch = Watch(self.fold, self.desk, clock, self._remaining if opened.median_seconds else {})
+        path_seconds = self._remaining if opened.median_seconds else {}
+        self._watch = Watch(self.fold, self.desk, self.downstreams, self.ledger.startable, clock, path_seconds)
         self._reopening: asyncio.Task[None] | None = None
         self._beat_handle: asyncio.TimerHandle | None = None
         self._beats = 0

@@ -1,22 +1,23 @@
-"""Looks after what runs: attempts whose process has vanished, tasks that have gone silent, a deadline out of reach.
+"""Looks after what runs: attempts whose process has vanished, silent tasks, a deadline out of reach, a long outage.
 
 Called once a second by the executor's heartbeat. It decides nothing: ``core/liveness.py`` and ``core/deadline.py`` do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from .attempts import AttemptDesk, Sitter
 from .clock import Clock
-from .core import liveness
+from .core import liveness, paging
 from .core.deadline import Slack, slack_of
 from .core.durations import spoken
 from .core.events import EventKind
 from .core.fold import RunFold
 from .core.liveness import Sight
 from .core.states import DeadLetterKind, TaskState
+from .downstreams import Downstreams
 from .runner import process
 from .store.journal import Journal
 from .store.lock import process_identity
@@ -26,17 +27,24 @@ TASKS_PER_LOOK = 2000  # in a larger run the deadline is looked at less often
 
 
 class Watch:
-    """``path_seconds``: each task with the longest way behind it, by history; empty where there is none."""
+    """``path_seconds``: each task with the longest way behind it, by history; empty where there is none.
+
+    ``waiting(downstream)``: the tasks that would call it now if they could.
+    """
 
     def __init__(
         self,
         fold: RunFold,
         desk: AttemptDesk,
+        downstreams: Downstreams,
+        waiting: Callable[[str], Sequence[str]],
         clock: Clock,
         path_seconds: Mapping[str, float],
     ) -> None:
         self._fold = fold
         self._desk = desk
+        self._downstreams = downstreams
+        self._waiting = waiting
         self._clock = clock
         self._path_seconds = path_seconds
         self._swept_at = clock.monotonic()
@@ -44,6 +52,8 @@ class Watch:
         self._silent: set[str] = set()  # tokens of those whose silence was told
         self._looks = 0
         self._is_late = False
+        self._down_since: dict[str, float] = {}
+        self._told_down: set[str] = set()
 
     def beat(self) -> None:
         """One second has passed."""
@@ -51,6 +61,7 @@ class Watch:
         if self._looks % (1 + len(self._fold.tasks) // TASKS_PER_LOOK) == 0:
             self._look_at_the_deadline()
         now = self._clock.monotonic()
+        self._look_at_downstreams(now)
         if now - self._swept_at >= liveness.SWEEP_SECONDS:
             self._swept_at = now
             self.sweep()
@@ -95,14 +106,41 @@ class Watch:
 
         self._desk.write(item)
 
+    def _page(self, trouble: Trouble) -> None:
+        self._desk.write(lambda journal: page(journal, trouble))
+
+    # --- Downstreams ------------------------------------------------------------------------------------------------
+
+    def _look_at_downstreams(self, now: float) -> None:
+        """A breaker holds tasks without a word, which is right for minutes and wrong for hours."""
+        down = {name for name in self._downstreams.specs if self._downstreams.is_down(name)}
+        self._down_since = {name: self._down_since.get(name, now) for name in down}
+        self._told_down &= down
+        for name in down - self._told_down:
+            if now - self._down_since[name] >= paging.HELD_SECONDS and (held := self._waiting(name)):
+                self._told_down.add(name)
+                self._page(self._outage(name, held, now - self._down_since[name]))
+
+    def _outage(self, downstream: str, held: Sequence[str], seconds: float) -> Trouble:
+        tasks = "1 task" if len(held) == 1 else f"{len(held)} tasks"
+        spec = self._fold.tasks[held[0]].spec
+        return Trouble(
+            run_id=self._fold.run.run_id,
+            task=held[0],
+            title=f"{downstream} is down",
+            why=f"{downstream} has failed for {spoken(round(seconds * 1e6))}, and its breaker holds {tasks}",
+            kind=DeadLetterKind.BREAKER,
+            downstream=downstream,
+            owner=None if spec is None else spec.owner,
+        )
+
     # --- The deadline -----------------------------------------------------------------------------------------------
 
     def _look_at_the_deadline(self) -> None:
         slack = slack_of(self._fold, self._path_seconds, self._clock.now_us())
         is_late = slack is not None and slack.seconds < 0
         if is_late and not self._is_late and slack is not None:
-            trouble = self._lateness(slack)
-            self._desk.write(lambda journal: page(journal, trouble))
+            self._page(self._lateness(slack))
         self._is_late = is_late
 
     def _lateness(self, slack: Slack) -> Trouble:

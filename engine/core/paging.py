@@ -16,6 +16,7 @@ from .states import DeadLetterKind
 
 STORM_PAGES = 10  # messages of their own within one window; what comes beyond waits for the digest
 STORM_WINDOW_US = 600_000_000
+HELD_SECONDS = 600.0  # by then the failure is no longer transient, and somebody should know (document 004)
 EPISODE_SILENCE_US = 6 * 3600 * 1_000_000  # nightly runs: each night is an episode of its own
 
 #: The most urgent first.

@@ -134,6 +134,42 @@ def test_a_silent_task_that_never_promised_anything_is_left_alone(tmp_path, monk
     assert [] == events(tmp_path, "attempt.silent")
 
 
+# --- Outages --------------------------------------------------------------------------------------------------------
+
+
+def outage(tmp_path: Path, seconds: float) -> Flow:
+    """Six tasks against an API that is down for a while."""
+    import time
+
+    back_at = time.monotonic() + seconds
+    flow = Flow("f", max_parallel=2)
+    flow.downstream("api", minimum_calls=2, open_seconds=0.5, release_per_second=50)
+
+    def call() -> None:
+        if time.monotonic() < back_at:
+            raise TransientError("503")
+
+    for number in range(6):
+        flow.task(call, name=f"t{number}", downstream="api", retry=QUICK, timeout=30)
+    return flow
+
+
+def test_a_long_outage_pages_once_although_no_task_has_failed(tmp_path, monkeypatch):
+    """004.26: by the time the wait is that long, the pipeline should be telling someone."""
+    from redrive.engine.core import paging
+
+    monkeypatch.setattr(paging, "HELD_SECONDS", 1.5)
+    assert "SUCCESS" == run(tmp_path, outage(tmp_path, 5))
+    ((title, cause, count, state, body),) = ask(tmp_path, "SELECT title, cause, count, state, body FROM page")
+    assert title.startswith("api is down on t") and ("downstream:api", 1, "resolved") == (cause, count, state)
+    assert "its breaker holds" in json.loads(body)["why"]
+
+
+def test_a_short_outage_pages_nobody(tmp_path):
+    assert "SUCCESS" == run(tmp_path, outage(tmp_path, 1))
+    assert [] == ask(tmp_path, "SELECT title FROM page")
+
+
 # --- Deadlines ------------------------------------------------------------------------------------------------------
 
 
