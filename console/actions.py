@@ -215,7 +215,7 @@ _FOOTERS: Mapping[Place, tuple[str, ...]] = {
     Place.TIMELINE: ("requeue", "skip", "details", "fold", "unfold", "follow", "sort", "help", "quit"),
     Place.INBOX: ("requeue", "skip", "mark", "open", "undo", "details", "help", "quit"),
     Place.LOG: ("filter", "next", "first_error", "older_attempt", "wrap", "follow", "only", "output", "help", "quit"),
-    Place.JOURNAL: ("filter", "next", "times", "copy", "help", "quit"),
+    Place.JOURNAL: ("open", "filter", "next", "times", "copy", "help", "quit"),
     Place.DETAIL: ("requeue", "skip", "output", "why", "copy", "help", "quit"),
 }
 

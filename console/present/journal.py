@@ -18,7 +18,7 @@ from .text import one_line, pad, pad_left, sanitize, shorten_middle
 
 _WIDE = 60
 _NARROW_NAME_CELLS = 11
-_NAME_CELLS = (16, 32)
+_NAME_CELLS = (12, 32)
 _CLOCK_CELLS = 8
 _OFFSET_CELLS = 6
 _DATA_LINES_MAX = 400
@@ -44,17 +44,24 @@ def is_faint(event: Event) -> bool:
     return event.kind in _FAINT_KINDS or (event.kind == EventKind.TASK and event.new in _FAINT_STATES)
 
 
-def event_row(event: Event, started_at: int, absolute: bool, columns: int, glyphs: Glyphs) -> Line:
-    """When, what about, what happened, and who wanted it. ``started_at``: of the run, where offsets begin."""
-    faint = is_faint(event) and event.actor is None
+def name_cells(longest: int, columns: int) -> int:
+    """How much room names get, where the longest is so long."""
     low, high = _NAME_CELLS
-    cells = _NARROW_NAME_CELLS if columns < _WIDE else max(min(columns // 4, high), low)
+    return _NARROW_NAME_CELLS if columns < _WIDE else max(min(longest, columns // 4, high), low)
+
+
+def event_row(event: Event, started_at: int, absolute: bool, cells: int, glyphs: Glyphs) -> Line:
+    """When, what about, what happened, and who wanted it.
+
+    ``started_at``: of the run, where offsets begin. ``cells``: for the name.
+    """
+    faint = is_faint(event) and event.actor is None
     name = pad(shorten_middle(one_line(subject(event)), cells, glyphs.more), cells)
     named = event.task is not None or event.kind == EventKind.OPERATOR
     text = Role.DIM if faint else Role.TEXT
     return [
         Piece(f" {_when(event.at, started_at, absolute, glyphs)} ", Role.DIM),
-        _sign(event, glyphs),
+        Piece(glyphs.dot, Role.DIM) if faint else _sign(event, glyphs),
         Piece(f" {name} ", text if named else Role.DIM),
         Piece(one_line(sentence(event)), text),
         *_by(event, glyphs),

@@ -17,9 +17,9 @@ from ..model.board import Board
 from ..model.filters import parse_filter
 from ..model.journal import KEPT_MAX, Journal, command_line, event_of
 from ..model.sentences import sentence
-from ..present.journal import Heading, event_lines, event_row, heading_line, nothing_line
+from ..present.journal import Heading, event_lines, event_row, heading_line, name_cells, nothing_line
 from ..present.pieces import Line, Piece, Role
-from ..present.text import one_line
+from ..present.text import cells, one_line
 from ..widgets.bars import Bar
 from ..widgets.bindings import bindings, bindings_of
 from ..widgets.table import VirtualTable
@@ -74,6 +74,7 @@ class JournalScreen(ConsoleScreen):
         self.heading = Bar(id="heading")
         self.table = JournalTable(self._row, self._nothing)
         self.journal = Journal(self.board.fold.run.run_id)
+        self._longest_name = 0
         self._begun = False  # the end has been read
         self._reading = False
 
@@ -104,6 +105,7 @@ class JournalScreen(ConsoleScreen):
     def _begin_again(self) -> None:
         self.journal = Journal(self.board.fold.run.run_id)
         self.journal.show_only(parse_filter(self.filter_text))
+        self._longest_name = max((cells(one_line(name)) for name in self.board.fold.tasks), default=0)
         self._begun = False
         self._show_order()
         if self.is_current:
@@ -157,8 +159,9 @@ class JournalScreen(ConsoleScreen):
         self._show_heading()
 
     def _row(self, number: int, columns: int) -> Line:
-        started_at = self.board.fold.run.started_at
-        return event_row(self.journal[number], started_at, self.console.absolute_times, columns, self.console.glyphs)
+        console, started_at = self.console, self.board.fold.run.started_at
+        room = name_cells(self._longest_name, columns)
+        return event_row(self.journal[number], started_at, console.absolute_times, room, console.glyphs)
 
     def _nothing(self) -> Line:
         return nothing_line(self.filter_text, self._begun)

@@ -412,6 +412,19 @@ async def test_looking_leaves_no_trace_beside_a_file_at_rest(door: Any, night: A
     assert night.path.read_bytes() == bytes_before
 
 
+async def test_a_log_says_where_output_was_dropped_and_how_much(door: Any, make_night: Any) -> None:
+    """More than is kept: a head, a tail, and the engine's own count of what lay between."""
+    night = make_night()
+    night.finish("task_00000", text="a line of twenty bytes\n" * 50_000)
+    session = await door(night.path)
+    chunks = await session.log("night-1", "task_00000", 1)
+    (counted,) = await session.query("output", run_id="night-1", task="task_00000", attempt=1)
+    kept = {tail: sum(len(chunk.text) for chunk in chunks if bool(chunk.tail) is tail) for tail in (False, True)}
+    assert kept[False] > 0 and kept[True] > 0
+    assert [bool(chunk.tail) for chunk in chunks] == sorted(bool(chunk.tail) for chunk in chunks)
+    assert counted["output_dropped_bytes"] == 23 * 50_000 - kept[False] - kept[True] > 0
+
+
 async def test_a_reader_does_not_hold_the_log_back(door: Any, night: Any) -> None:
     session = await door(night.path)
     events = session.events(0)
