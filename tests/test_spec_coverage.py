@@ -40,6 +40,17 @@ KEPT_BY = {
     "003.02": EXECUTOR + "test_a_transient_failure_heals_and_every_delay_is_stored_beside_its_ceiling",
     "003.03": "engine/store/test_writer.py::test_a_future_resolves_when_its_item_is_in_the_file_for_others_to_see",
     "003.04": "engine/store/test_database.py::test_the_writer_uses_the_log_and_the_durability_asked_for",
+    "003.16": EXECUTOR + "test_the_documents_own_form_works_with_closures",
+    "003.17": "engine/store/test_recovery.py::test_what_ran_is_lost_and_runs_again_after_a_wait",
+    "003.18": "engine/store/test_runs.py::test_a_claim_of_another_generation_is_refused",
+    "003.19": "engine/store/test_runs.py::test_two_executors_that_claim_one_task_start_it_once",
+    "003.20": "engine/store/test_runs.py::test_a_join_waits_for_all_of_its_parents",
+    "003.21": "engine/core/test_ledger.py::test_a_retry_is_startable_only_when_it_is_due",
+    "003.22": "engine/store/test_propagation.py::test_everything_below_a_failure_is_stopped_and_knows_by_whom",
+    "003.23": "engine/store/test_runs.py::test_attempts_are_counted_by_the_claim_and_only_there",
+    "003.24": EXECUTOR + "test_a_transient_failure_heals_and_every_delay_is_stored_beside_its_ceiling",
+    "003.25": EXECUTOR + "test_pools_and_max_parallel_bound_what_runs_at_a_time",
+    "003.27": EXECUTOR + "test_a_diamond_fails_only_below_the_failure",
     "003.30": "crash/test_kill_executor.py::test_a_killed_run_is_taken_up_and_ends",
     "003.31": "engine/store/test_recovery.py::test_a_kill_in_any_transaction_leaves_a_file_that_recovers",
     "003.46": "engine/store/test_runs.py::test_two_executors_that_claim_one_task_start_it_once",
@@ -130,5 +141,6 @@ def test_numbers_are_read_as_people_write_them() -> None:
 
 if __name__ == "__main__":
     for statement in every_number():
-        tests = named().get(statement) or [KEPT_BY.get(statement) or f"- ({NOT_BY_A_TEST.get(statement)})"]
+        listed = [KEPT_BY[statement]] if statement in KEPT_BY else []
+        tests = [*listed, *named().get(statement, ())] or [f"- ({NOT_BY_A_TEST.get(statement)})"]
         print(f"| {statement} | {tests[0]}{f' and {len(tests) - 1} more' if len(tests) > 1 else ''} |")
