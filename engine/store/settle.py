@@ -87,7 +87,8 @@ def write_decision(
     attempt = attempt_columns(journal.at, outcome, decision)
     state, columns, data = _COLUMNS[type(decision)](journal, decision, outcome, history)
     columns["claim_token"] = None
-    data["attempt"] = {column: value for column, value in attempt.items() if column not in LONG_TEXTS}
+    shown = {column: value for column, value in attempt.items() if column not in LONG_TEXTS}
+    data["attempt"] = {**shown, **_output_columns(journal.connection, claim)}
     moved = journal.move(
         claim.run_id,
         claim.name,
@@ -104,6 +105,17 @@ def write_decision(
     journal.change_attempt(claim.run_id, claim.name, claim.attempt, attempt)
     _carry(journal, claim, spec, decision, outcome)
     return True
+
+
+def _output_columns(connection: sqlite3.Connection, claim: Claim) -> dict[str, int]:
+    """How much it wrote: counted silently while it ran, told with its end."""
+    row = connection.execute(
+        "SELECT output_bytes, output_dropped_bytes FROM attempt WHERE run_id = ? AND name = ? AND attempt = ?",
+        (claim.run_id, claim.name, claim.attempt),
+    ).fetchone()
+    if row is None or not row[0]:
+        return {}
+    return {"output_bytes": row[0], "output_dropped_bytes": row[1]}
 
 
 def _carry(journal: Journal, claim: Claim, spec: TaskSpec, decision: Decision, outcome: Outcome) -> None:
