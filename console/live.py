@@ -23,6 +23,7 @@ SECOND_US = 1_000_000
 PAINT_SECONDS = 0.1  # between two paints of what events changed; a key is answered at once
 WAITING_EVENTS_MAX = 5_000  # then they are applied before their time
 RETRY_SECONDS = 1.0  # after a door failed to give a picture
+PAGES_MAX = 100  # of the latest, for sentences that name who looks after a failure
 PATIENCE_SECONDS = 2.0  # for the history of what is done, on a slow line
 
 
@@ -138,7 +139,9 @@ class LiveRun:
             self._fail(error)
             await self._wait_for_a_run()
             return
-        self._replace(Board(fold, self.board))
+        board = Board(fold, self.board)
+        board.learn(await self.session.query("breakers"), await self.session.query("pages", limit=PAGES_MAX))
+        self._replace(board)
         async for batch in self.session.events(fold.seq):
             self._take(batch)
 

@@ -7,8 +7,9 @@ with what changed, so that a widget repaints a cell and not a screen. Nothing he
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ...engine.core.dag import Dag
 from ...engine.core.events import Event, EventKind
@@ -46,8 +47,8 @@ class Board:
         self.fold = fold
         same = before is not None and _same_graph(before.fold, fold)
         self.dag: Dag = before.dag if before is not None and same else _dag_of(fold)
-        self.breakers: dict[str, BreakerView] = {}
-        self.page_notes: dict[str, str] = {}
+        self.breakers: dict[str, BreakerView] = dict(before.breakers) if before is not None else {}
+        self.page_notes: dict[str, str] = dict(before.page_notes) if before is not None else {}
         self.counts: Counter[TaskState] = Counter()
         self.ticking: set[str] = set()
         self._problems: set[int] = set()
@@ -64,6 +65,13 @@ class Board:
             if event.seq > self.fold.seq:
                 self._apply(event, delta)
         return delta
+
+    def learn(self, breakers: Iterable[Mapping[str, Any]] = (), pages: Iterable[Mapping[str, Any]] = ()) -> None:
+        """Take what stands beside the run as rows of the tables: events told it before the snapshot was made."""
+        for row in breakers:
+            self.breakers[row["downstream"]] = BreakerView(row["state"], row["reopens_at"])
+        for row in pages:
+            self.page_notes.setdefault(row["cause"], _page_note(row["state"], row["acked_by"]))
 
     def _apply(self, event: Event, delta: Delta) -> None:
         row = self.fold.tasks.get(event.task) if event.task is not None else None
@@ -103,7 +111,7 @@ class Board:
         if event.kind == EventKind.BREAKER and data.get("downstream") and data.get("state"):
             self.breakers[data["downstream"]] = BreakerView(data["state"], data.get("reopens_at"))
         elif event.kind == EventKind.PAGE and data.get("cause"):
-            self.page_notes[data["cause"]] = _page_note(event)
+            self.page_notes[data["cause"]] = _page_note(str(data.get("what")), event.actor)
 
     # --- Asked by the screen ---------------------------------------------------------------------------------------
 
@@ -239,12 +247,9 @@ _BESIDE = frozenset(
 )
 
 
-def _page_note(event: Event) -> str:
-    what = str(event.data.get("what", ""))
-    return {
-        "opened": "page sent",
-        "folded": "page sent",
-        "acked": f"page acked by {event.actor}",
-        "snoozed": f"page snoozed by {event.actor}",
-        "resolved": "",
-    }.get(what, "")
+def _page_note(state: str, who: str | None) -> str:
+    """What of a page belongs into a sentence; ``state`` as in the table, or what an event says happened to it."""
+    if state in ("open", "opened", "folded"):
+        return "page sent"
+    by = f" by {who}" if who else ""
+    return f"page {state}{by}" if state in ("acked", "snoozed") else ""

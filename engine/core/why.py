@@ -200,8 +200,10 @@ def _breaker(case: _Case) -> str:
         return ""
     if breaker.state == "HALF_OPEN":
         return f"breaker {downstream} is letting probes through; this task waits for their answer"
-    if breaker.state == "FORCED_OPEN" or breaker.reopens_at is None:
+    if breaker.state == "FORCED_OPEN":
         return f"breaker {downstream} is held open by an operator"
+    if breaker.reopens_at is None:
+        return f"breaker {downstream} is open until an operator closes it: a credential was refused"
     left = breaker.reopens_at - case.now
     when = f"lets a probe through in {spoken(left)}" if left > 0 else "is about to let a probe through"
     return f"breaker {downstream} is open and {when}"

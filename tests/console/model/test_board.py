@@ -101,6 +101,21 @@ def test_breakers_and_pages_beside_the_run_reach_the_sentence():
     assert board.why("b", START) == "breaker api is open and lets a probe through in 30 s"
 
 
+def test_what_was_told_before_the_snapshot_is_learned_from_the_tables():
+    fold = fold_of(DIAMOND, {"b": {"downstream": "api"}})
+    failed_task(fold, "a")
+    fold.tasks["b"].state = TaskState.READY
+    board = Board(fold)
+    board.learn(
+        breakers=[{"downstream": "api", "state": "FORCED_OPEN", "reopens_at": None}],
+        pages=[{"cause": "loose-ValueError", "state": "acked", "acked_by": "ana"}],
+    )
+    assert board.why("b", START) == "breaker api is held open by an operator"
+    assert board.why("c", START + S) == "waits for a, dead-lettered for 1 s, page acked by ana"
+    again = Board(fold, board)
+    assert again.why("b", START) == "breaker api is held open by an operator"
+
+
 def test_a_new_snapshot_of_the_same_graph_keeps_what_was_laid_out():
     before = Board(fold_of(DIAMOND))
     assert Board(fold_of(DIAMOND), before).dag is before.dag

@@ -116,6 +116,7 @@ def test_without_a_free_slot_the_longest_runner_is_named():
         (BreakerView("OPEN", NOW - S), "breaker api is open and is about to let a probe through"),
         (BreakerView("HALF_OPEN"), "breaker api is letting probes through; this task waits for their answer"),
         (BreakerView("FORCED_OPEN"), "breaker api is held open by an operator"),
+        (BreakerView("OPEN"), "breaker api is open until an operator closes it: a credential was refused"),
         (BreakerView("CLOSED"), "ready; the executor takes it next"),
         (BreakerView("METRICS_ONLY"), "ready; the executor takes it next"),
     ],
