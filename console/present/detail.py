@@ -29,7 +29,7 @@ _OUTCOMES = {
     "timed_out": ("sigkill", Role.FAILED),
     "lost": ("lost", Role.WAITING),
     "cancelled": ("cancelled", Role.SKIPPED),
-    "not_ready": ("sensing", Role.WAITING),
+    "deferred": ("sensing", Role.WAITING),
     "skipped": ("skipped", Role.SKIPPED),
 }
 

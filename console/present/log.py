@@ -23,7 +23,7 @@ _OUTCOMES = {
     "timed_out": ("sigkill", "timed out", Role.FAILED),
     "lost": ("lost", "lost", Role.WAITING),
     "cancelled": ("cancelled", "stopped", Role.SKIPPED),
-    "not_ready": ("sensing", "not ready", Role.WAITING),
+    "deferred": ("sensing", "not ready", Role.WAITING),
     "skipped": ("skipped", "skipped", Role.SKIPPED),
 }
 
