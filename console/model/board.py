@@ -250,6 +250,6 @@ _BESIDE = frozenset(
 def _page_note(state: str, who: str | None) -> str:
     """What of a page belongs into a sentence; ``state`` as in the table, or what an event says happened to it."""
     if state in ("open", "opened", "folded"):
-        return "page sent"
+        return "page open"
     by = f" by {who}" if who else ""
     return f"page {state}{by}" if state in ("acked", "snoozed") else ""
