@@ -250,7 +250,7 @@ async def test_twenty_thousand_events_are_filtered_without_a_wait(night, clock):
         began = time.thread_time()
         screen.filter_changed("clean !ready")
         screen.filter_changed("")
-        assert time.thread_time() - began < 2
+        assert time.thread_time() - began < 10
 
 
 # --- Pictures --------------------------------------------------------------------------------------------------------
