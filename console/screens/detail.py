@@ -51,10 +51,15 @@ class DetailView(LinesView):
         scene = self._scene()
         row = scene.board.fold.tasks.get(self.task_name) if self.task_name is not None else None
         lines = page(row, scene, self._texts, None, self.columns) if row is not None and self.columns else []
-        if lines != self._written:
-            self._written[:] = lines
-            self.lines_changed()
-            self.refresh()
+        if lines == self._written:
+            return
+        before = [self.line(y) for y in range(self.rows)]
+        self._written[:] = lines
+        self._rows_in_view = None
+        self._top = max(min(self._top, self._last_page()), (0, 0))
+        for y, row in enumerate(before):
+            if self.line(y) != row:
+                self.refresh_rows(y)
 
     def wanted(self) -> Key | None:
         """The attempt whose texts are still to be read; None if there is nothing to read."""

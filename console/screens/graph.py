@@ -110,10 +110,10 @@ class GraphScreen(ConsoleScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self.map_view = GraphView(self.scene, id="map")
+        self.map_view = GraphView(self.scene, self._on_selected, id="map")
         self.map_view.can_focus = False
         self.map_rule = Rule(self.console.glyphs.rule, id="map-rule")
-        self.graph_view = GraphView(self.scene, id="graph")
+        self.graph_view = GraphView(self.scene, self._on_selected, id="graph")
         glyphs = self.console.glyphs
         self.divider = Divider(glyphs.divider, glyphs.lines[UP | DOWN | LEFT])
         self.detail = DetailView(self.scene, id="beside")
@@ -164,6 +164,8 @@ class GraphScreen(ConsoleScreen):
         fits = fits and drawn.drawing.width <= width and drawn.drawing.height + graph.height + _MAP_SPARE_ROWS <= spare
         self.map_view.display = self.map_rule.display = fits
         self.map_view.styles.height = drawn.drawing.height
+        if fits and graph.selected is not None:
+            self.map_view.select(graph.selected)
         self.divider.meet(drawn.drawing.height if fits else None)
 
     def rule_marks(self, upper: bool) -> dict[int, str]:
@@ -241,7 +243,8 @@ class GraphScreen(ConsoleScreen):
             self.graph_view.tasks_changed(delta.tasks | children)
         if self._follows:
             self._go_to_front()
-        self._update_details()
+        if self._concerns_details(news):
+            self._update_details()
 
     def tick(self, now_us: int) -> None:
         """Countdowns, elapsed times, ages."""
@@ -250,6 +253,13 @@ class GraphScreen(ConsoleScreen):
             self.graph_view.tick()
             self.map_view.tick()
             self._update_details()
+
+    def _concerns_details(self, news: News) -> bool:
+        """Whether the selected task, what it waits for or what waits for it was touched."""
+        name, delta = self.console.selected, news.delta
+        if name is None or delta.run or delta.problems or delta.beside:
+            return True
+        return not delta.tasks.isdisjoint((name, *self.board.dag.parents(name), *self.board.dag.children(name)))
 
     def _update_details(self) -> None:
         name = self.console.selected
@@ -271,12 +281,14 @@ class GraphScreen(ConsoleScreen):
         self.console.selected = name
         self._update_details()
 
-    def on_graph_view_selected(self, message: GraphView.Selected) -> None:
-        """The cursor moved, here or on the map."""
-        if message.name is not None:
-            self.graph_view.select(message.name)
-            self.map_view.select(message.name)
-        self._selection_changed(message.name)
+    def _on_selected(self, name: str | None) -> None:
+        """The cursor moved, here or on the map; the other one follows."""
+        if name is None or name == self.console.selected:
+            return
+        self._selection_changed(name)
+        self.graph_view.select(name)
+        if self.map_view.display:
+            self.map_view.select(name)
 
     def on_graph_view_opened(self, message: GraphView.Opened) -> None:
         """Enter on a task."""

@@ -18,31 +18,39 @@ from ..present.tasks import Scene
 from ..widgets.bindings import PAGING, bindings
 from ..widgets.canvas import Canvas
 
-_LIT_MAX = 2_000  # tasks: of larger graphs only the selected task is set off
+_LIT_MAX = 600  # tasks: of larger graphs only the selected task is set off
 _TICKS = TICKING | {TaskState.READY}
 
 
 class GraphView(Canvas):
-    """A window on a ``Graph``. ``scene`` gives what rows need to know, as of now."""
+    """A window on a ``Graph``.
+
+    ``scene`` gives what rows need to know, as of now. ``selected`` is called when another task is selected, at once:
+    what tells of it elsewhere is painted in the same frame as the cursor.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(*PAGING, "left", "right", "open", "mark", "mark_range", "mark_all")
 
-    class Selected(Message):
-        """Another task is selected."""
+    class Opened(Message):
+        """Enter on a task."""
 
-        def __init__(self, name: str | None) -> None:
+        def __init__(self, name: str) -> None:
             super().__init__()
             self.name = name
 
-    def __init__(self, scene: Callable[[], Scene], *, id: str | None = None) -> None:
+    def __init__(
+        self, scene: Callable[[], Scene], selected: Callable[[str | None], None], *, id: str | None = None
+    ) -> None:
         super().__init__(self._cells, id=id)
         self._scene = scene
+        self._tell_selected = selected
         self.graph: Graph | None = None
         self.marks: dict[str, None] = {}
         self.lit = Highlight()
         self.shows_critical: tuple[str, ...] = ()
         self.matches: dict[str, None] = {}
         self._anchor: str | None = None
+        self._cursor_row = 0  # as it was painted
 
     # --- Told -----------------------------------------------------------------------------------------------------
 
@@ -62,6 +70,7 @@ class GraphView(Canvas):
         drawing = is_drawing(self.graph)
         self.set_extent(self.graph.drawing.width if drawing else self.columns, self.graph.height)
         self.show_cursor()
+        self._cursor_row = self.graph.cursor_row
 
     def tasks_changed(self, names: Iterable[str]) -> None:
         """Paint what shows these, as far as it is in view."""
@@ -136,13 +145,28 @@ class GraphView(Canvas):
         return True
 
     def _moved(self) -> None:
-        assert self.graph is not None
+        """Paint what the move of the cursor changes: two rows, if nothing else is set off and the view stays."""
+        graph, lit, origin, row = self.graph, self.lit, self.origin, self._cursor_row
+        assert graph is not None
         if self._anchor is not None:
-            self._mark_to(self.graph.selected)
+            self._mark_to(graph.selected)
         self._relight()
         self.show_cursor()
-        self.refresh()
-        self.post_message(self.Selected(self.graph.selected))
+        self._cursor_row = graph.cursor_row
+        if self._is_list and self.lit == lit and self.origin == origin and self._anchor is None:
+            self.refresh_rows(row - origin[1])
+            self.refresh_rows(self._cursor_row - origin[1])
+        elif self._is_list:
+            self.refresh_rows(0, min(graph.height - self.origin[1], self.rows))
+        else:
+            self.refresh()
+        self._tell_selected(graph.selected)
+
+    @property
+    def _is_list(self) -> bool:
+        """Whether each row of the step stands for itself, and the cursor is a row."""
+        graph = self.graph
+        return graph is not None and graph.zoom is not Zoom.MATRIX and not is_drawing(graph)
 
     def _relight(self) -> None:
         """Which tasks and lines are set off."""
@@ -293,7 +317,7 @@ class GraphView(Canvas):
     def over(self, y: int) -> str | None:
         """The cursor's row, where rows are tasks."""
         graph = self.graph
-        if graph is None or graph.zoom is Zoom.MATRIX or is_drawing(graph):
+        if graph is None or not self._is_list:
             return None
         is_cursor = self.origin[1] + y == graph.cursor_row and graph.height > 0
         return (Role.CURSOR if self.has_focus else Role.STRONG) if is_cursor else None
@@ -315,13 +339,6 @@ class GraphView(Canvas):
             self._moved()
             if message.chain > 1:
                 self.action_open()
-
-    class Opened(Message):
-        """Enter on a task."""
-
-        def __init__(self, name: str) -> None:
-            super().__init__()
-            self.name = name
 
     def action_open(self) -> None:
         """Open what is folded; a task shows its details."""
