@@ -57,8 +57,8 @@ class DetailView(LinesView):
         self._written[:] = lines
         self._rows_in_view = None
         self._top = max(min(self._top, self._last_page()), (0, 0))
-        for y, row in enumerate(before):
-            if self.line(y) != row:
+        for y, line in enumerate(before):
+            if self.line(y) != line:
                 self.refresh_rows(y)
 
     def wanted(self) -> Key | None:
