@@ -125,9 +125,14 @@ class Line:
         argv = self._options.argv(self._address, boot_command(self._options.python))
         pipe = Pipe(self._address.destination, self._options.python, self._on_message)
         hello = await pipe.open(argv, self._settings)
-        self._pipe, self.trouble, self._retry_at = pipe, None, None
+        try:
+            self._pipe, self.trouble, self._retry_at = pipe, None, None
+            self._on_hello(hello)
+        except (KeyError, TypeError) as error:
+            self._pipe = None
+            await pipe.close()
+            raise LinkError(f"what answers on {self._address.host} is not the agent", final=True) from error
         self._open.set()
-        self._on_hello(hello)
         return pipe
 
     async def _keep(self, pipe: Pipe) -> None:

@@ -6,10 +6,11 @@ neither paths nor settings ever meet a shell.
 
 from __future__ import annotations
 
-import ast
+import io
 import json
 import re
 import shlex
+import tokenize
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -51,6 +52,7 @@ ACTING = (
     "store/undo",
 )
 
+_STATEMENT_ENDS = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 _BOOT = "import sys,zlib;r=sys.stdin.buffer;exec(zlib.decompress(r.read(int(r.readline()))))"
 _HOME = re.compile(r"(~[A-Za-z0-9_.-]*)(/.*)?")
 
@@ -85,12 +87,16 @@ def sources(names: Iterable[str]) -> dict[str, str]:
 
 def _lean(text: str) -> str:
     """Empty docstrings and comment lines: a third of the bytes. Lines keep their numbers, for tracebacks."""
-    lines = ["" if line.lstrip().startswith("#") else line for line in text.splitlines()]
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-            first = node.body[0]
-            start, end = first.lineno - 1, first.end_lineno or first.lineno
-            lines[start:end] = [" " * first.col_offset + '""'] + [""] * (end - start - 1)
+    lines = text.splitlines()
+    before = tokenize.NEWLINE
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        (first, column), (last, _) = token.start, token.end
+        if token.type == tokenize.COMMENT and not token.line[:column].strip():
+            lines[first - 1] = ""
+        elif token.type == tokenize.STRING and before in _STATEMENT_ENDS and token.string.startswith('"""'):
+            lines[first - 1 : last] = [" " * column + '""'] + [""] * (last - first)
+        if token.type not in (tokenize.COMMENT, tokenize.NL):
+            before = token.type
     return "\n".join(lines) + "\n"
 
 

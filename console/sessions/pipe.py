@@ -16,7 +16,7 @@ from typing import Any
 from ...engine import errors
 from ...engine.errors import LinkError, RedriveError, StorageError
 from .parcel import ACTING, first_parcel, sources
-from .troubles import explain, last_line
+from .troubles import explain, last_line, printable
 
 HELLO_SECONDS = 60.0  # slow lines and slow shells; a host that does not answer at all is ssh's to give up
 NOISE_BYTES_MAX = 1024 * 1024  # what a login may print before the agent's marker
@@ -89,11 +89,13 @@ class Pipe:
         self._process: asyncio.subprocess.Process
         self._reading: asyncio.Task[None]
 
-    async def open(self, argv: Sequence[str], settings: Message) -> Any:
+    async def open(self, argv: Sequence[str], settings: Message) -> Message:
         """Start ``argv``, send the agent down its input and return the facts of its hello.
 
         Raises LinkError when there is no way, another RedriveError when the agent found something wrong.
         """
+        marker = secrets.token_hex(16)
+        parcel = first_parcel({**settings, "marker": marker})
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *argv,
@@ -104,17 +106,16 @@ class Pipe:
             )
         except OSError as error:
             raise LinkError(f"cannot start {argv[0]}: {error.strerror}", final=True) from error
-        marker = secrets.token_hex(16)
         self._reading = asyncio.create_task(self._read(Unpacker(marker)))
-        self._write(first_parcel({**settings, "marker": marker}))
+        self._write(parcel)
         try:
             async with asyncio.timeout(HELLO_SECONDS):
-                return _opened(await asyncio.shield(self._hello))
-        except TimeoutError:
-            raise LinkError(f"{self._where} took the connection but started no agent") from None
-        finally:
-            if not self._hello.done() or self._hello.exception() or "hello" not in self._hello.result():
-                await self.close()
+                return _opened(await asyncio.shield(self._hello), self._where)
+        except BaseException as error:
+            await self.close()
+            if isinstance(error, TimeoutError):
+                raise LinkError(f"{self._where} took the connection but started no agent") from None
+            raise
 
     async def ask(self, ask: str, **fields: Any) -> Any:
         """Put a question and wait for its answer. Raises LinkError if the agent goes before it has answered."""
@@ -147,11 +148,14 @@ class Pipe:
 
     async def close(self) -> None:
         """End the agent's input, which it obeys; kill the connection if it does not end."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+        self._hang_up()
         await asyncio.wait({self._reading}, timeout=LEAVE_SECONDS)
         self.kill()
         await asyncio.wait({self._reading})
+
+    def _hang_up(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
 
     def _write(self, data: bytes) -> None:
         """What is asked is little; what cannot be written any more shows in ``ended``."""
@@ -171,8 +175,12 @@ class Pipe:
         except LinkError as error:
             trouble = error
             self.kill()
+        except Exception as error:  # whatever it says is data, and this is what it did to who took it
+            trouble = LinkError(f"{self._where} says what nobody here understands: {error!r}", final=True)
+            self.kill()
         await collecting
         code = await self._process.wait()
+        self._hang_up()
         stderr = self._stderr.decode("utf-8", "replace") or last_line(unpacker.noise)
         self._end(trouble or explain(self._where, self._python, code, stderr))
 
@@ -196,12 +204,18 @@ class Pipe:
         for answer in [self._hello, *self._answers.values()]:
             if not answer.done():
                 answer.set_exception(error)
+                answer.exception()  # seen: whoever asked may have left
 
 
-def _opened(first: Message) -> Any:
-    if "refused" in first:
-        raise error_of(*first["refused"])
-    return first["hello"]
+def _opened(first: Any, where: str) -> Message:
+    """The facts of a hello. Raises what was refused instead."""
+    said = first if isinstance(first, dict) else {}
+    match said:
+        case {"hello": dict(facts)}:
+            return facts
+        case {"refused": [str(kind), str(sentence)]}:
+            raise error_of(kind, sentence)
+    raise LinkError(f"what answers on {where} is not the agent", final=True)
 
 
 def _settle(answer: asyncio.Future[Any], message: Message) -> None:
@@ -215,5 +229,5 @@ def error_of(kind: str, sentence: str) -> RedriveError:
     """The error of ours that the agent named; anything else is something that the storage over there said."""
     known = getattr(errors, kind, None)
     if isinstance(known, type) and issubclass(known, RedriveError):
-        return known(sentence)
-    return StorageError(f"the agent could not do that: {kind}: {last_line(sentence)}")
+        return known(printable(sentence))
+    return StorageError(f"the agent could not do that: {printable(f'{kind}: {sentence}')}")

@@ -8,7 +8,7 @@ from typing import Literal
 
 from ...engine.errors import LinkError
 
-_LINE_CHARACTERS = 300
+_CHARACTERS = 500
 
 #: "again": time may help. "answer": a person at ssh's questions does. "mend": something has to be changed first.
 Help = Literal["again", "answer", "mend"]
@@ -68,5 +68,9 @@ def explain(host: str, python: str, code: int | None, stderr: str) -> LinkError:
 def last_line(text: str) -> str:
     """The last line with something in it, fit for a terminal."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    line = lines[-1] if lines else ""
-    return "".join(character if character.isprintable() else "·" for character in line)[:_LINE_CHARACTERS]
+    return printable(lines[-1] if lines else "")
+
+
+def printable(text: str) -> str:
+    """A text of the far side as data: no control sequence reaches the terminal, and not more than a few lines."""
+    return "".join(character if character.isprintable() else "·" for character in text[:_CHARACTERS])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import fcntl
 import glob
@@ -17,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.console.sessions.parcel import boot_command, first_parcel
+from redrive import engine
+from redrive.console.sessions.parcel import ACTING, LOOKING, boot_command, first_parcel, sources
 from redrive.console.sessions.picture import fold_of, merge_history
 from redrive.console.sessions.pipe import Pipe
 from redrive.engine.agent import BATCH_EVENTS, UNTAKEN_EVENTS
@@ -113,6 +115,26 @@ async def test_the_oldest_python_that_is_promised_is_refused_below(connect: Conn
 async def test_the_sources_go_over_in_few_bytes() -> None:
     """At 56 kbit/s a kilobyte is a seventh of a second before the first picture."""
     assert len(first_parcel({"path": "/var/lib/redrive/night.db", "actor": "ana@desk"})) < 20_000
+
+
+@pytest.mark.parametrize("name", [*LOOKING, *ACTING])
+def test_what_goes_over_is_the_same_program(name: str) -> None:
+    """But for what only people read, and line by line in its place."""
+    ((full_name, lean),) = sources([name]).items()
+    text = (Path(str(engine.__file__)).parent / f"{name}.py").read_text()
+    assert full_name == "redrive.engine." + name.replace("/", ".")
+
+    def code(source: str) -> str:
+        tree = ast.parse(source)
+        for node in ast.walk(tree):
+            documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            if documented and ast.get_docstring(node) is not None:
+                node.body[0] = ast.Expr(ast.Constant(""))
+        return ast.dump(tree)
+
+    assert code(lean) == code(text)
+    assert len(lean.splitlines()) == len(text.splitlines())
+    assert len(lean) < len(text)
 
 
 async def test_it_leaves_when_its_input_ends(connect: Connect, night: Any) -> None:

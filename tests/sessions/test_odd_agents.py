@@ -1,0 +1,113 @@
+"""What the far side prints is data: whatever it is, the answer here is a sentence."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+import sys
+import textwrap
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redrive.console.sessions.pipe import Unpacker
+from redrive.console.sessions.session import Link
+from redrive.console.sessions.ssh import SshSession
+from redrive.engine.errors import LinkError, RedriveError
+
+ODD = """
+    import json, sys, time, zlib
+    pipe = sys.stdin.buffer
+    pipe.read(int(pipe.readline()))
+    settings = json.loads(zlib.decompress(pipe.read(int(pipe.readline()))))["settings"]
+    packer = zlib.compressobj()
+    def out(data):
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    def say(*messages):
+        lines = b"".join((m if isinstance(m, bytes) else json.dumps(m).encode()) + b"\\n" for m in messages)
+        out(packer.compress(lines) + packer.flush(zlib.Z_SYNC_FLUSH))
+    hello = {"hello": {"path": "/x.db", "uuid": "u"}}
+    out(settings["marker"].encode() + b"\\n")
+"""
+
+
+@pytest.fixture
+def far_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Puts a program in the place of ssh and all that is behind it."""
+
+    def put(program: str) -> None:
+        script = tmp_path / "odd.py"
+        script.write_text(textwrap.dedent(ODD) + textwrap.dedent(program))
+        monkeypatch.setenv("REDRIVE_SSH", shlex.join([sys.executable, str(script)]))
+
+    return put
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "out(b'plain words')",
+        "say(b'no json')",
+        "say([1, 2, 3])",
+        "say({'hello': 5})",
+        "say({'hello': {}})",
+        "say({'refused': 'because'})",
+        "say({'refused': ['NoSuchError', '\\x1b[2Jgone']})",
+        "say({'refused': ['__loader__', 'x']})",
+        "pass",
+        "out(b'')",
+    ],
+)
+async def test_no_hello_but_something_else_is_a_sentence(far_side: Any, program: str) -> None:
+    far_side(program)
+    with pytest.raises(RedriveError) as caught:
+        async with asyncio.timeout(20):
+            await SshSession.open("ssh://odd/x.db")
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("nonsense", ["{'events': 5}", "{'events': [[1]]}", "{'reset': 1}", "{'id': 'x'}", "7", "b'{'"])
+async def test_nonsense_in_the_middle_closes_the_door_with_a_sentence(far_side: Any, nonsense: str) -> None:
+    far_side(f"say(hello); time.sleep(0.2); say({nonsense}); time.sleep(1)")
+    session = await SshSession.open("ssh://odd/x.db")
+    events = session.events(0)
+    waiting = asyncio.ensure_future(anext(events))
+    async with asyncio.timeout(20):
+        while session.status.link is Link.LIVE:  # noqa: ASYNC110 (a status has no event to wait for)
+            await asyncio.sleep(0.02)
+    assert session.status.trouble and session.status.trouble.isprintable()
+    waiting.cancel()
+    await session.close()
+
+
+async def test_answers_to_nobody_and_words_of_later_versions_do_no_harm(far_side: Any) -> None:
+    far_side("say(hello, {'id': 999, 'ok': 1}, {'fashion': 'new'}, {'beat': {'new': 1}}); time.sleep(5)")
+    session = await SshSession.open("ssh://odd/x.db")
+    await asyncio.sleep(0.3)
+    assert session.status.link is Link.LIVE
+    await session.close()
+
+
+def test_messages_come_out_whole_however_the_bytes_are_cut() -> None:
+    packer = zlib.compressobj()
+    messages = [{"n": number, "text": "x" * number} for number in range(300)]
+    stream = b"Welcome\r\nto far" + b"marker\n"
+    for message in messages:
+        stream += packer.compress(json.dumps(message).encode() + b"\n") + packer.flush(zlib.Z_SYNC_FLUSH)
+    for size in (1, 7, 4096, len(stream)):
+        unpacker = Unpacker("marker")
+        found = [
+            message for start in range(0, len(stream), size) for message in unpacker.feed(stream[start : start + size])
+        ]
+        assert found == messages
+
+
+def test_a_stream_that_unpacks_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("redrive.console.sessions.pipe.LINE_BYTES_MAX", 1_000_000)
+    unpacker = Unpacker("marker")
+    bomb = zlib.compress(b"x" * 100_000_000)
+    with pytest.raises(LinkError, match="no end"):
+        list(unpacker.feed(b"marker\n" + bomb))
