@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...engine.core.ledger import RULE_BITS, satisfied_bits, spec_of
-from ...engine.core.states import SkipCause, TaskState
+from ...engine.core.states import REQUEUE_FROM, SKIP_FROM, SkipCause, TaskState
 from .board import WAITS, Board
 
 
@@ -38,30 +38,6 @@ class Preview:
     still_held: tuple[tuple[str, str], ...] = ()
 
 
-_REQUEUE_FROM = frozenset(
-    [
-        TaskState.READY,
-        TaskState.RETRYING,
-        TaskState.SENSING,
-        TaskState.SUCCESS,
-        TaskState.FAILED,
-        TaskState.DEAD_LETTER,
-        TaskState.SKIPPED,
-        TaskState.CANCELLED,
-    ]
-)
-_SKIP_FROM = frozenset(
-    [
-        TaskState.PENDING,
-        TaskState.READY,
-        TaskState.RETRYING,
-        TaskState.SENSING,
-        TaskState.FAILED,
-        TaskState.DEAD_LETTER,
-        TaskState.UPSTREAM_FAILED,
-        TaskState.CANCELLED,
-    ]
-)
 _FAILED = frozenset([TaskState.FAILED, TaskState.CANCELLED])
 _ABOUT_TO_START = frozenset([TaskState.READY, TaskState.RETRYING, TaskState.SENSING])
 _RAN = frozenset([TaskState.SUCCESS, TaskState.RUNNING])
@@ -107,7 +83,7 @@ def preview_requeue(board: Board, names: Iterable[str], cascade: bool = False) -
         state = trial.at(name).state
         if state is TaskState.UPSTREAM_FAILED:
             blocked.append(name)
-        elif state in _REQUEUE_FROM:
+        elif state in REQUEUE_FROM:
             trial.put(name, _Fate(TaskState.PENDING))
             again.append(name)
         else:
@@ -132,7 +108,7 @@ def preview_skip(board: Board, names: Iterable[str]) -> Preview:
     skipped = []
     for name in dict.fromkeys(names):
         state = trial.at(name).state
-        if state in _SKIP_FROM:
+        if state in SKIP_FROM:
             trial.put(name, _Fate(TaskState.SKIPPED, SkipCause.OPERATOR))
             skipped.append(name)
         else:

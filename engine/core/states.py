@@ -126,3 +126,31 @@ PROPAGATING = frozenset([_S.FAILED, _S.CANCELLED])
 
 #: What the inbox shows.
 NEEDS_HUMAN = frozenset([_S.DEAD_LETTER, _S.FAILED])
+
+#: What an operator may run again; an UPSTREAM_FAILED task comes back with its cause instead.
+REQUEUE_FROM = frozenset(
+    [
+        _S.READY,
+        _S.RETRYING,
+        _S.SENSING,
+        _S.SUCCESS,
+        _S.FAILED,
+        _S.DEAD_LETTER,
+        _S.SKIPPED,
+        _S.CANCELLED,
+    ]
+)
+
+#: What an operator may permit to be missing.
+SKIP_FROM = frozenset(
+    [
+        _S.PENDING,
+        _S.READY,
+        _S.RETRYING,
+        _S.SENSING,
+        _S.FAILED,
+        _S.DEAD_LETTER,
+        _S.UPSTREAM_FAILED,
+        _S.CANCELLED,
+    ]
+)

@@ -14,7 +14,7 @@ import sqlite3
 from typing import Any, Callable, Dict, List, Optional
 
 from ..core.events import EventKind
-from ..core.states import RunState, SkipCause, TaskState
+from ..core.states import REQUEUE_FROM, SKIP_FROM, RunState, SkipCause, TaskState
 from . import rows
 from .act import (
     DONE,
@@ -89,36 +89,12 @@ def select(
 
 # --- Acts on tasks -------------------------------------------------------------------------------------------------
 
-_REQUEUE_FROM = frozenset(
-    [
-        TaskState.READY,
-        TaskState.RETRYING,
-        TaskState.SENSING,
-        TaskState.SUCCESS,
-        TaskState.FAILED,
-        TaskState.DEAD_LETTER,
-        TaskState.SKIPPED,
-        TaskState.CANCELLED,
-    ]
-)
-_SKIP_FROM = frozenset(
-    [
-        TaskState.PENDING,
-        TaskState.READY,
-        TaskState.RETRYING,
-        TaskState.SENSING,
-        TaskState.FAILED,
-        TaskState.DEAD_LETTER,
-        TaskState.UPSTREAM_FAILED,
-        TaskState.CANCELLED,
-    ]
-)
 _CANCEL_FROM = frozenset(
     [TaskState.PENDING, TaskState.READY, TaskState.RETRYING, TaskState.SENSING, TaskState.DEAD_LETTER]
 )
 
 #: Rows can only be sent back through a task that is at rest.
-_ROWS_FROM = _REQUEUE_FROM - frozenset([TaskState.READY, TaskState.RETRYING, TaskState.SENSING])
+_ROWS_FROM = REQUEUE_FROM - frozenset([TaskState.READY, TaskState.RETRYING, TaskState.SENSING])
 
 #: What a new generation forgets. Attempts stay: their numbers go on for ever.
 _FORGOTTEN: Dict[str, Any] = {
@@ -154,7 +130,7 @@ def _requeue(work: Work) -> Dict[str, Any]:
             continue
         if row.state == TaskState.UPSTREAM_FAILED:
             blocked.append(row)
-        elif row.state in _REQUEUE_FROM:
+        elif row.state in REQUEUE_FROM:
             _new_generation(work, row)
             work.say(row.name, DONE, "runs again after attempt {}".format(row.attempt) if row.attempt else "runs again")
         else:
@@ -254,7 +230,7 @@ def _skip(work: Work) -> Dict[str, Any]:
         columns["result"] = json.dumps(work.options["substitute"])
     for target in work.targets:
         row = still_as_seen(work, target)
-        if row is not None and row.state not in _SKIP_FROM:
+        if row is not None and row.state not in SKIP_FROM:
             work.say(row.name, REFUSED, _cannot("skip", row.state))
         elif row is not None:
             work.journal.move(work.run_id, row.name, row.state, TaskState.SKIPPED, row.generation, set=dict(columns))

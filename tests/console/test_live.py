@@ -46,7 +46,7 @@ class Watcher:
 async def until(met: Callable[[], object]) -> None:
     """Let the loop turn until a condition holds."""
     async with asyncio.timeout(20):
-        while not met():
+        while not met():  # noqa: ASYNC110 - what is waited for tells nobody
             await asyncio.sleep(0.005)
 
 
@@ -113,9 +113,7 @@ async def test_a_new_picture_is_of_the_same_run(revenue: FakeSession, clock: Sti
     live.close()
 
 
-async def test_a_door_that_fails_is_tried_again_and_says_why(
-    revenue: FakeSession, clock: StillClock, watcher: Watcher
-):
+async def test_a_door_that_fails_is_tried_again_and_says_why(revenue: FakeSession, clock: StillClock, watcher: Watcher):
     revenue.error = StateFileError("the disk does not answer")
     live = following(revenue, clock, watcher)
     await until(lambda: live.trouble)
@@ -125,9 +123,7 @@ async def test_a_door_that_fails_is_tried_again_and_says_why(
     live.close()
 
 
-async def test_a_door_that_is_closed_for_good_is_left_alone(
-    revenue: FakeSession, clock: StillClock, watcher: Watcher
-):
+async def test_a_door_that_is_closed_for_good_is_left_alone(revenue: FakeSession, clock: StillClock, watcher: Watcher):
     revenue.error = LinkError("not let in", final=True)
     live = following(revenue, clock, watcher)
     await until(lambda: live._following.done())
