@@ -36,7 +36,9 @@ def test_an_open_breaker_holds_without_spending_attempts_and_lets_all_through_wh
     flow.downstream("api", minimum_calls=3, open_seconds=0.3, release_per_second=200, bucket_capacity=100)
     outage(tmp_path, flow, calls=5)
     assert "SUCCESS" == run(tmp_path, flow).state
-    states = [state for (state,) in ask(tmp_path, "SELECT json_extract(data, '$.state') FROM event WHERE kind = 'breaker'")]
+    states = [
+        state for (state,) in ask(tmp_path, "SELECT json_extract(data, '$.state') FROM event WHERE kind = 'breaker'")
+    ]
     assert ["OPEN", "HALF_OPEN"] == states[:2]
     assert "CLOSED" == states[-1]
     assert [("CLOSED",)] == ask(tmp_path, "SELECT state FROM breaker")
@@ -90,4 +92,6 @@ def test_a_run_held_by_a_refused_credential_is_blocked_and_does_not_wait_for_eve
     for number in range(3):
         flow.task(refused, name=f"t{number}", downstream="bank")
     assert run(tmp_path, flow).blocked
-    assert [("DEAD_LETTER", 1), ("READY", 0), ("READY", 0)] == ask(tmp_path, "SELECT state, attempt FROM task ORDER BY name")
+    assert [("DEAD_LETTER", 1), ("READY", 0), ("READY", 0)] == ask(
+        tmp_path, "SELECT state, attempt FROM task ORDER BY name"
+    )
