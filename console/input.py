@@ -43,6 +43,7 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
         self._palette = palette
         self._acting_keys = keymap.guarded() | {_SUSPEND_KEY}
         self._guard = KeyGuard(self.key_acts)
+        self._arrived: deque[events.Key] = deque()  # those that are still to come through the queue of the app
         self._vetted: deque[events.Key] = deque(maxlen=16)  # those that may act, on their way through the widgets
         self._waiting_for_keys = False
         self._refused_at = float("-inf")
@@ -76,7 +77,10 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
 
     def key_arrived(self, key: events.Key) -> bool:
         """The guard must know of a key when it comes, not when those before it have been handled."""
-        return self._guard.press(key.key, key.time, key)
+        let_in = self._guard.press(key.key, key.time, key)
+        if let_in:
+            self._arrived.append(key)
+        return let_in
 
     def simulate_key(self, key: str) -> None:
         """As if it had been pressed."""
@@ -86,7 +90,8 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
 
     async def on_event(self, event: events.Event) -> None:
         """A key is the sign that those which may go on should; which one it is, the guard knows."""
-        if isinstance(event, events.Key) and not event.is_forwarded and not self.is_headless:
+        if self._arrived and event is self._arrived[0]:  # it comes again, later, if no widget has used it
+            self._arrived.popleft()
             await self._pass_keys()
         else:
             await super().on_event(event)

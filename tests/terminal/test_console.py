@@ -1,0 +1,331 @@
+"""The console as people start it: a real terminal, a real executor in its own process, and what survives which end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REDRIVE = str(Path(sys.executable).with_name("redrive"))
+FLOW = """
+import time
+from redrive.engine import Flow, PermanentError
+
+flow = Flow("night")
+
+@flow.task
+def load():
+    print("loaded")
+
+@flow.task(after=[load])
+def settle(ctx):
+    if ctx.generation == 0:
+        raise PermanentError("the rates are missing")
+
+@flow.task(after=[settle])
+def report():
+    pass
+
+@flow.task(after=[load])
+def slow():
+    time.sleep({seconds})
+"""
+
+
+class Place:
+    """A flow, its state file, and consoles on them."""
+
+    def __init__(self, folder: Path, on_terminal: Callable[..., Any], seconds: float) -> None:
+        self.folder = folder
+        self.state = folder / "night.db"
+        self.flow = folder / "night.py"
+        self.flow.write_text(FLOW.replace("{seconds}", str(seconds)))
+        self.environ = {
+            "XDG_STATE_HOME": str(folder / "state"),
+            "XDG_CONFIG_HOME": str(folder / "config"),
+            "HOME": str(folder),
+        }
+        self._on_terminal = on_terminal
+
+    def redrive(self, *words: str, **options: Any) -> Any:
+        """A command on a terminal of its own."""
+        environ = {**self.environ, **options.pop("environ", {})}
+        return self._on_terminal([REDRIVE, *words], environ=environ, **options)
+
+    def run(self, *words: str, **options: Any) -> Any:
+        """``redrive run`` of the flow, until it is on the screen."""
+        terminal = self.redrive("run", str(self.flow), "--state", str(self.state), *words, **options)
+        terminal.until("settle")
+        return terminal
+
+    def attach(self, *words: str, **options: Any) -> Any:
+        """``redrive attach``, until the run is on the screen."""
+        terminal = self.redrive("attach", str(self.state), *words, **options)
+        terminal.until("settle")
+        return terminal
+
+    def task(self, name: str) -> str:
+        """The state of a task, from the file."""
+        with sqlite3.connect(f"file:{self.state}?mode=ro", uri=True) as connection:
+            return str(connection.execute("SELECT state FROM task WHERE name = ?", (name,)).fetchone()[0])
+
+    def until(self, met: Callable[[], Any], seconds: float = 30.0) -> None:
+        """Wait for something outside of any terminal."""
+        end = time.monotonic() + seconds
+        while not met():
+            assert time.monotonic() < end
+            time.sleep(0.02)
+
+    def executors(self) -> list[int]:
+        """Pids of executors of this state file's folder."""
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (folder / "cmdline").read_bytes()
+                here = os.readlink(folder / "fd/2")
+            except OSError:
+                continue
+            if b"redrive.engine.host" in words and here.startswith(str(self.state)):
+                found.append(int(folder.name))
+        return found
+
+
+@pytest.fixture
+def make_place(tmp_path: Path, on_terminal: Callable[..., Any]) -> Iterator[Callable[..., Place]]:
+    """``make_place(seconds=0)``: how long the slow task takes. No executor is left behind."""
+    made: list[Place] = []
+
+    def make(seconds: float = 0) -> Place:
+        made.append(Place(tmp_path, on_terminal, seconds))
+        return made[-1]
+
+    yield make
+    for place in made:
+        for pid in place.executors():
+            os.kill(pid, signal.SIGKILL)
+
+
+def last_words(terminal: Any) -> str:
+    """What was printed after the terminal was given back."""
+    return bytes(terminal.raw).rpartition(b"\x1b[?25h")[2].decode().replace("\r\n", "\n")
+
+
+# --- One night, by key ----------------------------------------------------------------------------------------------
+
+
+def test_a_night_from_the_start_over_a_requeue_to_its_end(make_place):
+    place = make_place()
+    terminal = place.run()
+    terminal.until("BLOCKED")
+    terminal.until("DEAD      PermanentError")
+    terminal.send("n")
+    terminal.until("the rates are missing")
+    terminal.send("r")
+    terminal.until("takes it back")
+    terminal.until("success 4/4", 40)
+    terminal.send("q")
+    assert terminal.wait() == 0
+    assert terminal.is_given_back()
+    assert "success, 4 of 4 done" in last_words(terminal)
+
+
+def test_undo_takes_a_requeue_back_before_it_starts(make_place):
+    place = make_place()
+    terminal = place.run()
+    terminal.until("BLOCKED")
+    terminal.send("n")
+    terminal.until("the rates are missing")
+    terminal.send("r")
+    terminal.until("takes it back")
+    terminal.send("z")
+    terminal.until("1 changed back")
+    assert place.task("settle") == "DEAD_LETTER"
+    terminal.send("q")
+    terminal.until("The run is not over")
+    terminal.read_for(0.4)
+    terminal.send("\r")
+    assert terminal.wait() == 3
+
+
+def test_stopping_now_ends_the_executor_and_capital_r_takes_the_run_up_again(make_place):
+    place = make_place(seconds=600)
+    terminal = place.run()
+    terminal.until("BLOCKED" if not place.executors() else "running")
+    place.until(lambda: place.task("slow") == "RUNNING")
+    terminal.send("q")
+    terminal.until("Stop now")
+    terminal.read_for(0.4)
+    terminal.send("jj\r")
+    assert terminal.wait(40) == 130
+    place.until(lambda: not place.executors())
+    place.flow.write_text(FLOW.replace("{seconds}", "0"))
+    terminal = place.attach()
+    terminal.until("R to resume here")
+    terminal.send("R")
+    terminal.until("Start an executor here")
+    terminal.read_for(0.4)
+    terminal.send("a")
+    place.until(lambda: place.task("slow") == "SUCCESS")
+    terminal.until("executor alive")
+
+
+def test_an_act_on_a_run_that_had_ended_starts_an_executor_again(make_place):
+    place = make_place()
+    terminal = place.run()
+    terminal.until("BLOCKED")
+    terminal.send("n")
+    terminal.until("the rates are missing")
+    terminal.send("s")
+    terminal.until("Reason:")
+    terminal.read_for(0.4)
+    terminal.send("no rates today, ask ana")
+    terminal.until("Reason: no rates today, ask ana")
+    terminal.read_for(0.4)
+    terminal.send("\r")
+    terminal.until("partial 4/4", 40)
+    place.until(lambda: not place.executors())
+    terminal.until("ended")
+    terminal.send("r")
+    terminal.until("Requeue settle")
+    terminal.read_for(0.4)
+    terminal.send("a")
+    terminal.until("success 4/4", 40)
+
+
+# --- Ends of the console that are none of the run -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["kill -9", "hang up", "SIGTERM"])
+def test_whatever_ends_the_console_the_run_goes_on_and_attach_comes_back(make_place, how: str):
+    place = make_place(seconds=3)
+    terminal = place.run()
+    place.until(lambda: place.task("slow") == "RUNNING")
+    (executor,) = place.executors()
+    if how == "hang up":
+        terminal.hang_up()
+    else:
+        terminal.signal(signal.SIGKILL if how == "kill -9" else signal.SIGTERM)
+    place.until(lambda: terminal.process.poll() is not None)
+    assert place.executors() == [executor]
+    again = place.attach()
+    assert time.monotonic() - again.started_at < 20
+    place.until(lambda: place.task("slow") == "SUCCESS")
+    again.until("✓ slow")
+    again.until("DEAD")
+
+
+def test_a_console_that_only_looks_leaves_at_once_and_the_run_goes_on(make_place):
+    place = make_place(seconds=600)
+    place.run().signal(signal.SIGKILL)
+    terminal = place.attach()
+    terminal.send("q")
+    assert terminal.wait() == 0
+    assert "the run goes on; come back with: redrive attach" in last_words(terminal)
+    assert place.executors()
+
+
+def test_a_read_only_console_sends_nothing_until_it_is_armed(make_place):
+    place = make_place()
+    place.run().until("BLOCKED")
+    terminal = place.attach("--read-only")
+    terminal.until("BLOCKED")
+    terminal.send("n")
+    terminal.until("the rates are missing")
+    terminal.send("r")
+    terminal.until("read-only")
+    assert place.task("settle") == "DEAD_LETTER"
+    terminal.send("W")
+    terminal.until("Allow changes")
+    terminal.read_for(0.4)
+    terminal.send("a")
+    terminal.until("ARMED")
+    terminal.send("r")
+    place.until(lambda: place.task("settle") == "SUCCESS")
+
+
+# --- Terminals of every kind ----------------------------------------------------------------------------------------
+
+
+def test_without_colours_not_one_colour_code_is_sent(make_place):
+    terminal = make_place().run(environ={"NO_COLOR": "1"})
+    terminal.until("BLOCKED")
+    for key in "13456n2?":
+        terminal.send(key)
+        terminal.read_for(0.3)
+    assert terminal.colour_codes() == set()
+
+
+def test_in_a_locale_without_utf8_only_ascii_is_sent(make_place):
+    terminal = make_place().run(environ={"LC_ALL": "C", "LANG": "C"})
+    terminal.until("BLOCKED")
+    for key in "13456n2=?":
+        terminal.send(key)
+        terminal.read_for(0.3)
+    assert terminal.raw.isascii()
+
+
+def test_a_dumb_terminal_gets_lines_and_the_command_is_the_executor(make_place):
+    place = make_place()
+    terminal = place.redrive("run", str(place.flow), "--state", str(place.state), environ={"TERM": "dumb"})
+    assert terminal.wait(60) == 3
+    assert "settle DEAD_LETTER" in terminal.text
+    assert b"\x1b[" not in terminal.raw
+    looking = place.redrive("attach", str(place.state), environ={"TERM": "dumb"})
+    assert looking.wait() == 0
+    assert "DEAD_LETTER" in looking.text
+
+
+@pytest.mark.parametrize("size", [(40, 15), (200, 60)])
+def test_it_works_at_other_sizes(make_place, size: tuple[int, int]):
+    place = make_place()
+    terminal = place.run(columns=size[0], rows=size[1])
+    terminal.until("BLOCKED")
+    terminal.send("n")
+    terminal.send("r")
+    terminal.until(lambda: place.task("settle") != "DEAD_LETTER")
+
+
+# --- What keeps it from starting ------------------------------------------------------------------------------------
+
+
+def test_a_flow_that_cannot_be_imported_says_so_on_a_terminal_that_is_given_back(make_place):
+    place = make_place()
+    place.flow.write_text("import nothing_of_that_name\n")
+    terminal = place.redrive("run", str(place.flow), "--state", str(place.state))
+    assert terminal.wait(40) == 2
+    assert "nothing_of_that_name" in terminal.text
+    assert terminal.is_given_back()
+
+
+def test_a_second_executor_is_refused_with_75_and_the_name_of_the_first(make_place):
+    place = make_place(seconds=600)
+    place.run()
+    (executor,) = place.executors()
+    second = place.redrive("run", str(place.flow), "--state", str(place.state))
+    assert second.wait(40) == 75
+    assert str(executor) in second.text
+    assert second.is_given_back()
+
+
+def test_a_key_file_that_is_wrong_is_said_before_anything_is_drawn_over(make_place):
+    place = make_place()
+    (place.folder / "config/redrive").mkdir(parents=True)
+    (place.folder / "config/redrive/keys.toml").write_text('requeue = "D"\n')
+    subprocess.run(
+        [REDRIVE, "run", str(place.flow), "--state", str(place.state), "--plain"],
+        env={**os.environ, **place.environ},
+        capture_output=True,
+        check=False,
+    )
+    terminal = place.redrive("attach", str(place.state))
+    assert terminal.wait() == 2
+    assert "requeue changes state and must not be on D" in terminal.text.replace("\n", " ")
+    assert terminal.is_given_back()
