@@ -70,6 +70,7 @@ def _show_plain(target: str, run_id: str | None, because: str, python: str | Non
     """One picture as text."""
     from .listing import show_tasks
 
-    print(f"redrive: {because}: the tasks as they are now; `redrive events --follow` goes on", file=sys.stderr)
     options: dict[str, Any] = {"python": python, "ssh_option": ssh_option}
-    return show_tasks(target, run_id, False, **options)
+    code = show_tasks(target, run_id, False, **options)
+    print(f"redrive: {because}: the tasks as they are now; `redrive events --follow` goes on", file=sys.stderr)
+    return code
