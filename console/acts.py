@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..engine.core.states import TaskState
+from ..engine.core.states import MOVING, TaskState
 from ..engine.errors import RedriveError
 from . import questions
 from .doors import actor
@@ -47,6 +47,9 @@ _JOURNAL_ROWS = 100
 
 #: One of these is requeued without a question: nothing runs, nothing below it has run.
 _AT_ONCE = frozenset([TaskState.DEAD_LETTER, TaskState.FAILED, TaskState.CANCELLED])
+
+#: One of these can be ended, or kept from starting.
+_STOPPABLE = MOVING | {TaskState.DEAD_LETTER}
 
 Targets = tuple[tuple[str, str, int], ...]
 
@@ -103,7 +106,11 @@ class Acts:
     def stop(self, names: Sequence[str]) -> None:
         """End running attempts, or cancel what waits."""
         board = self._ready_for(names)
-        if board is not None:
+        if board is None:
+            return
+        if not any(board.row(name).state in _STOPPABLE for name in names):
+            self._complain("there is nothing to stop: it has ended")
+        else:
             targets = targets_of(board, names)
             question = questions.of_stop(names, board, self._key("stop_task"), self._console.glyphs)
             self._ask(question, lambda reply: self._send("cancel", targets, reply.reason))

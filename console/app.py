@@ -30,6 +30,7 @@ from .present.pieces import Line, Piece, Role
 from .screens.base import ConsoleScreen
 from .screens.opening import OpeningScreen
 from .sessions.session import Link, Session, SessionStatus
+from .terminal import Colours, Terminal, survey
 from .theme import DEFAULT, Theme, load_theme
 from .widgets.bindings import bindings
 
@@ -108,7 +109,8 @@ class ConsoleApp(ConsoleBase):
         clock: Clock | None = None,
         way: Way | None = None,
     ) -> None:
-        self._look = look or load_theme(DEFAULT)
+        hold = hold or Hold(survey())
+        self._look = self._allowed(look or load_theme(DEFAULT), hold.terminal)
         super().__init__(hold, keymap, self._look.palette())
         self.way = way or Way()
         self.glyphs = UTF8 if self.terminal.unicode else ASCII
@@ -177,11 +179,16 @@ class ConsoleApp(ConsoleBase):
 
     def use_theme(self, look: Theme) -> None:
         """Other colours from now on."""
-        self._look = look
+        self._look = look = self._allowed(look, self.terminal)
         self.palette = look.stale_palette() if self._greyed else look.palette()
         self.refresh_css(animate=False)
         for screen in self._console_screens():
             screen.refresh()
+
+    @staticmethod
+    def _allowed(look: Theme, terminal: Terminal) -> Theme:
+        """Without colours only the default tells by reverse video what others tell by a colour of the ground."""
+        return look if terminal.colours is not Colours.NONE else load_theme(DEFAULT)
 
     def get_css_variables(self) -> dict[str, str]:
         """The ground of everything that is not made of pieces."""

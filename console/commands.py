@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..engine.errors import RedriveError
 from . import questions, theme
 from .actions import ACTIONS, BY_NAME, MOVES, Action, Effect, actions_of, shell_line
+from .clipboard import copied_part
 from .keys import key_file, key_label
 from .model.board import Board
 from .present.durations import wall
@@ -29,7 +30,6 @@ ARMED_SECONDS = 600
 READING_COLUMNS = 92
 _KEYS_CELLS = 9
 SAID_SECONDS = 5.0
-CLIPBOARD_BYTES_MAX = 74_994  # what terminals take by OSC 52
 
 _QUITTING = (
     Option("leave", "Leave it running", "redrive attach comes back to it"),
@@ -297,12 +297,12 @@ class Commands:
         yield "summary", incident(board, console.address, console.live.now_us)
 
     def _copy(self, word: str, text: str) -> None:
-        size = len(text.encode("utf-8", "replace"))
-        if size > CLIPBOARD_BYTES_MAX:
-            self._say(f"{size:,} bytes are more than terminals take; nothing was copied", Role.WARNING)
-            return
         self._console.copy_to_clipboard(text)
-        self._say(f"{word} sent to the terminal's clipboard ({size:,} bytes, by OSC 52)")
+        whole, part = len(text.encode("utf-8", "replace")), len(copied_part(text).encode())
+        if part < whole:
+            self._say(f"{word}: the first {part:,} of {whole:,} bytes, as much as terminals take", Role.WARNING)
+        else:
+            self._say(f"{word} sent to the terminal's clipboard ({whole:,} bytes, by OSC 52)")
 
     # --- Looks ----------------------------------------------------------------------------------------------------
 

@@ -208,13 +208,17 @@ def _executor(board: Board | None, health: Health) -> Line:
 
 
 def gone_line(board: Board, health: Health, resume_key: str) -> Line:
-    """What the operator may do when the executor has left an unfinished run; nothing if it has not."""
+    """What the operator may do when the executor has left an unfinished run; nothing if it has not.
+
+    ``resume_key``: "" where no executor can be started from here.
+    """
     if health.executor_alive or board.fold.run.ended_at is not None or health.stale:
         return []
     running = board.counts[TaskState.RUNNING]
     since = f" since {wall(health.gone_at, None)}" if health.gone_at is not None else ""
     were = f" · {running} task{'s were' if running != 1 else ' was'} running" if running else ""
-    return [Piece(f"executor gone{since}{were} · {resume_key} to resume here", Role.WARNING)]
+    how = f"{resume_key} to resume here" if resume_key else "redrive resume over there"
+    return [Piece(f"executor gone{since}{were} · {how}", Role.WARNING)]
 
 
 def since(at_us: int, now_us: int) -> str:

@@ -222,7 +222,8 @@ class ConsoleScreen(Screen[None]):
         locked = console.locked
         board = console.live.board
         if locked is None and board is not None:
-            locked = plain(gone_line(board, console.health, console.keymap.label("resume_here"))) or None
+            key = console.keymap.label("resume_here") if console.way.state_path is not None else ""
+            locked = plain(gone_line(board, console.health, key)) or None
         self.keys.show(self.hints(), locked)
 
     def hints(self) -> list[KeyHint]:

@@ -156,11 +156,13 @@ class GraphScreen(ConsoleScreen):
     def _show_map(self) -> None:
         """The drawing above the rows, where both fit as a whole."""
         graph, drawn = self.graph, self.map_view.graph
-        if graph is None or drawn is None:
+        if graph is None or drawn is None or drawn.board is not graph.board:
+            self.map_view.display = self.map_rule.display = False
+            self.divider.meet(None)
             return
         width = self.graph_view.region.width - 1
         spare = self.graph_view.region.height + (self.map_view.region.height + 1 if self.map_view.display else 0)
-        fits = graph.zoom is Zoom.GRAPH and graph.form is Form.RAILS and len(graph.dag) <= GRAPH_MAX
+        fits = graph.zoom is Zoom.GRAPH and graph.form is Form.RAILS
         fits = fits and drawn.drawing.width <= width and drawn.drawing.height + graph.height + _MAP_SPARE_ROWS <= spare
         self.map_view.display = self.map_rule.display = fits
         self.map_view.styles.height = drawn.drawing.height
@@ -207,11 +209,10 @@ class GraphScreen(ConsoleScreen):
             graph.zoom, graph.form = before.zoom, before.form
         if self.console.selected is not None:
             graph.select(self.console.selected)
-        drawn = Graph(board, label_width)
-        drawn.zoom, drawn.form = Zoom.GRAPH, Form.DRAWING
-        if graph.selected is not None:
-            drawn.select(graph.selected)
-        self.map_view.set_graph(drawn)
+        if len(graph.dag) <= GRAPH_MAX:
+            drawn = Graph(board, label_width)
+            drawn.zoom, drawn.form = Zoom.GRAPH, Form.DRAWING
+            self.map_view.set_graph(drawn)
         self.graph_view.set_graph(graph)
         self._selection_changed(graph.selected)
         self._show_map()
@@ -233,7 +234,8 @@ class GraphScreen(ConsoleScreen):
         if graph is None:
             return
         self._renew_scene()
-        self.map_view.tasks_changed(delta.tasks)
+        if self.map_view.display:
+            self.map_view.tasks_changed(delta.tasks)
         if graph.apply(delta):
             self.graph_view.step_changed()
         elif delta.problems or delta.run or delta.beside:
@@ -251,7 +253,8 @@ class GraphScreen(ConsoleScreen):
         if self.graph is not None:
             self._renew_scene()
             self.graph_view.tick()
-            self.map_view.tick()
+            if self.map_view.display:
+                self.map_view.tick()
             self._update_details()
 
     def _concerns_details(self, news: News) -> bool:

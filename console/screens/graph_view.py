@@ -153,10 +153,11 @@ class GraphView(Canvas):
         self._relight()
         self.show_cursor()
         self._cursor_row = graph.cursor_row
-        if self._is_list and self.lit == lit and self.origin == origin and self._anchor is None:
+        drawing = is_drawing(graph)
+        if not drawing and self.lit == lit and self.origin == origin and self._anchor is None:
             self.refresh_rows(row - origin[1])
             self.refresh_rows(self._cursor_row - origin[1])
-        elif self._is_list:
+        elif not drawing:
             self.refresh_rows(0, min(graph.height - self.origin[1], self.rows))
         else:
             self.refresh()

@@ -152,6 +152,13 @@ async def test_stopping_a_task_needs_a_reason_and_another_key(revenue: FakeSessi
         assert command.targets == (("clean_orders", "RUNNING", 0),)
 
 
+async def test_what_has_ended_cannot_be_stopped_and_nothing_is_asked(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "g", "x")
+        assert not isinstance(app.screen, Dialog)
+        assert "it has ended" in rows_of(app)[-1]
+
+
 async def test_a_retry_is_brought_forward_at_once(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
         app.screen.graph_view.select("extract_payments")

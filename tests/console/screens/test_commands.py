@@ -10,11 +10,12 @@ from redrive.console.actions import Place, actions_of
 from redrive.console.present.pieces import Role
 from redrive.console.screens.palette import CommandPalette, Entry, matching
 from redrive.console.sessions.session import RunSummary
+from redrive.console.terminal import Colours, Terminal
 from redrive.engine.core.fold import RunRow
 from redrive.engine.core.states import RunState
 from redrive.engine.errors import StateFileError
 
-from ..conftest import FakeSession, StillClock, happen, press, rows_of, shown, text_of
+from ..conftest import FakeSession, StillClock, happen, make_app, press, rows_of, shown, text_of
 from ..model.runs import START, S
 
 
@@ -117,6 +118,14 @@ async def test_a_theme_of_ones_own_that_is_wrong_is_refused_in_one_sentence(
         app.commands.use_theme("mine")
         await pilot.pause()
         assert "unknown role 'humann'" in rows_of(app)[-1]
+
+
+async def test_without_colours_every_theme_tells_by_reverse_video(revenue: FakeSession, clock: StillClock):
+    app = make_app(revenue, clock, Terminal(colours=Colours.NONE))
+    async with app.run_test() as pilot:
+        app.use_theme(theme.load_theme("dark"))
+        await pilot.pause()
+        assert app.palette.style(Role.HUMAN).reverse
 
 
 # --- Copying --------------------------------------------------------------------------------------------------------

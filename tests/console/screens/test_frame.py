@@ -74,7 +74,9 @@ async def test_an_executor_that_has_gone_is_told_with_what_can_be_done(revenue: 
     async with shown(revenue, clock) as (app, _):
         assert "6 Journal" in rows_of(app)[1]
         assert "executor gone" in rows_of(app)[1]
-        assert "executor gone since 03:06:40 · 1 task was running · R to resume here" in rows_of(app)[-1]
+        assert "executor gone since 03:06:40 · 1 task was running · redrive resume over there" in rows_of(app)[-1]
+    async with shown(revenue, clock, state_path="/tmp/revenue.db") as (app, _):
+        assert "R to resume here" in rows_of(app)[-1]
 
 
 async def test_others_who_look_are_named_where_there_is_room(revenue: FakeSession, clock: StillClock):
@@ -164,3 +166,11 @@ async def test_names_and_errors_of_tasks_reach_the_screen_as_text_only(clock: St
         text = text_of(app)
         assert not set(text) & {"\x1b", "\x07", "\x9b", "\u202e"}
         assert "[bold]" in text
+
+
+async def test_a_fault_of_the_console_itself_ends_it(revenue: FakeSession, clock: StillClock):
+    with pytest.raises(ZeroDivisionError):
+        async with shown(revenue, clock) as (app, pilot):
+            app.failed(ZeroDivisionError("a fault"))
+            await pilot.pause()
+    assert app.failure is not None

@@ -128,7 +128,7 @@ def test_picture_of_an_old_picture(night, clock, snap_compare):
 
 def test_picture_of_an_executor_that_has_gone(night, clock, snap_compare):
     night.become(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=clock.now - 60 * S)
-    app = make_app(night, clock)
+    app = ConsoleApp(night, clock=clock, hold=Hold(Terminal()), way=Way(state_path="/srv/revenue.db"))
     assert snap_compare(app, run_before=keys(app))
 
 
