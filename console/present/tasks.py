@@ -97,10 +97,10 @@ def _running(row: TaskRow, scene: Scene) -> Line:
 def _ending(attempt: AttemptRow, scene: Scene) -> Line:
     """The ladder of a kill, while it is climbed."""
     if attempt.sigkill_at is not None:
-        return [Piece("SIGKILL sent, not gone yet", Role.WARNING)]
+        return [Piece("SIGKILL, not gone yet", Role.WARNING)]
     if attempt.sigterm_at is not None:
         left = attempt.sigterm_at + (attempt.grace_us or 0) - scene.now_us
-        return [Piece(f"SIGTERM sent, SIGKILL {countdown(scene.now_us + left, scene.now_us)}", Role.WARNING)]
+        return [Piece(f"SIGTERM, SIGKILL {countdown(scene.now_us + left, scene.now_us)}", Role.WARNING)]
     if attempt.deadline_at is not None:
         return [Piece("timeout reached", Role.WARNING)]
     return []
@@ -128,6 +128,8 @@ def _retrying(row: TaskRow, scene: Scene) -> Line:
     line: Line = [Piece("retry ", Role.WAITING)]
     if row.next_retry_at is not None:
         line.append(Piece(_due(row.next_retry_at, scene), Role.WAITING))
+        if row.next_retry_at <= scene.now_us and (reason := _ready(row, scene)):
+            return [*line, Piece("  "), *reason]
     if row.delay_us is not None and row.ceiling_us:
         line += [Piece(" "), *bar(row.delay_us / row.ceiling_us, scene.glyphs, Role.WAITING, 6)]
         line.append(Piece(f" {brief(row.delay_us)} of {brief(row.ceiling_us)}", Role.DIM))

@@ -75,9 +75,23 @@ async def test_the_kill_of_a_hung_task_is_told_step_by_step(revenue: FakeSession
         assert "timeout reached" in row_with(app, "● clean_orders")
         grace = {"attempt": {"grace_us": 5 * S}}
         await happen(app, pilot, revenue, story.tell("attempt.sigterm", "clean_orders", attempt=number, data=grace))
-        assert "SIGTERM sent, SIGKILL in 00:05" in row_with(app, "● clean_orders")
+        assert "SIGTERM, SIGKILL in 00:05" in row_with(app, "● clean_orders")
         await happen(app, pilot, revenue, story.tell("attempt.sigkill", "clean_orders", attempt=number))
-        assert "SIGKILL sent, not gone yet" in row_with(app, "● clean_orders")
+        assert "SIGKILL, not gone yet" in row_with(app, "● clean_orders")
+
+
+async def test_a_retry_that_is_due_says_what_keeps_it(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        await happen(
+            app,
+            pilot,
+            revenue,
+            revenue.story.tell("run", data={"what": "paused", "set": {"paused_since": clock.now}}),
+        )
+        clock.now += 12 * S
+        app.tick(clock.now)
+        await settle(app, pilot)
+        assert "retry due 5 s ago  the run is paused" in row_with(app, "↻ extract_payments")
 
 
 # --- Moving ---------------------------------------------------------------------------------------------------------
