@@ -17,6 +17,7 @@ from .core.events import EventKind
 from .core.liveness import HEARTBEAT_SECONDS
 from .core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from .core.spec import TaskSpec
+from .printed import Printed, Unwritten
 from .runner.attempt import AttemptOrder, ProcessAttempt, RunningAttempt
 from .runner.endings import lost
 from .runner.zygote_client import Runner
@@ -49,8 +50,8 @@ class Sitter:
         self.promised = False  # it sends heartbeats or progress
         self._desk = desk
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._text: list[str] = []
-        self._characters = 0
+        self._unwritten = Unwritten()
+        self._is_writing = False  # one piece of output at a time: a slow disk must not pile them up
         self._flush_timer: asyncio.TimerHandle | None = None
         self._started_timer: asyncio.TimerHandle | None = None
         self._progress: tuple[int, int | None] | None = None
@@ -73,13 +74,8 @@ class Sitter:
     def output(self, data: bytes) -> None:
         """It wrote to stdout or stderr."""
         self.heard_at = self._desk.loop.time()
-        text = self._decoder.decode(data)
-        self._text.append(text)
-        self._characters += len(text)
-        if self._characters >= OUTPUT_FLUSH_CHARACTERS:
-            self._flush_output()
-        elif self._flush_timer is None:
-            self._flush_timer = self._desk.loop.call_later(OUTPUT_FLUSH_SECONDS, self._flush_output)
+        self._unwritten.add(self._decoder.decode(data))
+        self._flush_soon()
 
     def progress(self, done: int, total: int | None) -> None:
         """It reported how far it is, told twice a second at most; the same numbers again are a heartbeat."""
@@ -129,8 +125,8 @@ class Sitter:
                 timer.cancel()
         self._flush_rows()
         self._flush_checkpoint()
-        self._text.append(self._decoder.decode(b"", True))
-        self._desk.settle(self, outcome, self._take_text())
+        self._unwritten.add(self._decoder.decode(b"", True))
+        self._desk.settle(self, outcome, self._unwritten.take())
 
     # --- Into the store --------------------------------------------------------------------------------------------
 
@@ -195,20 +191,29 @@ class Sitter:
                 )
             )
 
-    def _take_text(self) -> str:
-        text = "".join(self._text)
-        self._text.clear()
-        self._characters = 0
-        return text
+    def _flush_soon(self) -> None:
+        if self._unwritten.characters >= OUTPUT_FLUSH_CHARACTERS:
+            self._flush_output()
+        elif self._flush_timer is None:
+            self._flush_timer = self._desk.loop.call_later(OUTPUT_FLUSH_SECONDS, self._flush_output)
 
     def _flush_output(self) -> None:
         if self._flush_timer is not None:
             self._flush_timer.cancel()
             self._flush_timer = None
-        text = self._take_text()
-        if text:
+        if self._is_writing:
+            return
+        printed = self._unwritten.take()
+        if printed:
             claim = self.claim
-            self._desk.write(lambda journal: logs.append(journal, claim.run_id, claim.name, claim.attempt, text))
+            self._is_writing = True
+            written = self._desk.write(lambda journal: _append(journal, claim, printed))
+            written.add_done_callback(self._output_written)
+
+    def _output_written(self, written: asyncio.Future[None]) -> None:
+        self._is_writing = False
+        if self._unwritten.characters:
+            self._flush_soon()
 
 
 class AttemptDesk:
@@ -301,18 +306,18 @@ class AttemptDesk:
             if sitter.attempt is not None:
                 sitter.attempt.cancel("the executor stops")
 
-    def settle(self, sitter: Sitter, outcome: Outcome, text: str) -> None:
+    def settle(self, sitter: Sitter, outcome: Outcome, printed: Printed) -> None:
         """Write the end of an attempt, with the rest of its output."""
         self._on_ended(sitter.claim, outcome)
-        self._keep(self._settle(sitter, outcome, text))
+        self._keep(self._settle(sitter, outcome, printed))
 
-    async def _settle(self, sitter: Sitter, outcome: Outcome, text: str) -> None:
+    async def _settle(self, sitter: Sitter, outcome: Outcome, printed: Printed) -> None:
         claim, spec = sitter.claim, sitter.spec
         actor, reason = sitter.cancelled_by or (None, None)
 
         def item(journal: Journal) -> Settlement:
-            if text:
-                logs.append(journal, claim.run_id, claim.name, claim.attempt, text)
+            if printed:
+                _append(journal, claim, printed)
             return settle(
                 journal,
                 claim,
@@ -331,9 +336,11 @@ class AttemptDesk:
             del self.sitters[claim.name]
         await self._writer.submit(item, actor=actor, reason=reason)
 
-    def write(self, item: Callable[[Journal], None]) -> None:
+    def write(self, item: Callable[[Journal], None]) -> asyncio.Future[None]:
         """Write something that nobody waits for."""
-        self._writer.submit(item).add_done_callback(self._check)
+        written = self._writer.submit(item)
+        written.add_done_callback(self._check)
+        return written
 
     def _keep(self, coroutine: Any) -> None:
         task = self.loop.create_task(coroutine)
@@ -354,6 +361,14 @@ class AttemptDesk:
     async def drain(self) -> None:
         """Wait until every attempt is settled."""
         await self._idle.wait()
+
+
+def _append(journal: Journal, claim: Claim, printed: Printed) -> None:
+    key = (claim.run_id, claim.name, claim.attempt)
+    logs.append(journal, *key, printed.text)
+    if printed.rest:
+        logs.skip(journal, *key, printed.dropped)
+        logs.append(journal, *key, printed.rest)
 
 
 def _not_started(error: OSError) -> Outcome:

@@ -26,7 +26,7 @@ from .core.run_state import RunVerdict, judge_run
 from .core.spec import FlowSpec, TaskSpec
 from .core.states import RunState, TaskState
 from .downstreams import Downstreams, store, tell_change
-from .errors import RedriveError
+from .errors import RedriveError, StorageError
 from .flow import Flow, TaskDef
 from .notify import CLOSE_SECONDS, Notifier, Origin
 from .opening import OpenRun, Place, Request, RunOptions, beat, open_run, reserve, state_path_of
@@ -152,7 +152,7 @@ class RunLoop:
         self._trouble: BaseException | None = None
         self._committing: asyncio.Task[None] | None = None  # a dispatch, or a verdict: one at a time
         self._ended: RunResult | None = None
-        self._degraded = False
+        self.storage_trouble: str | None = None  # why the state file cannot be written at the moment
         self.downstreams = Downstreams(opened.flow, clock.now_us, self._breaker_changed)
         self.downstreams.load(opened.breaker_rows)
         self.desk = AttemptDesk(
@@ -285,6 +285,10 @@ class RunLoop:
     # --- One turn --------------------------------------------------------------------------------------------------
 
     def _turn(self) -> None:
+        if self._stopping is not None and self.storage_trouble is not None and not self.desk.sitters:
+            why = "stopped while the state file could not be written: what ended meanwhile runs again on resume"
+            self._fail(StorageError(why))
+            return
         if self._committing is not None:
             return
         if self._stopping is not None:
@@ -305,7 +309,7 @@ class RunLoop:
 
     def _dispatch(self) -> bool:
         """Promote all whose parents are satisfied, and claim as many as there is room for. False: nothing to do."""
-        if self._degraded or not self._opened.runner.is_open:
+        if self.storage_trouble is not None or not self._opened.runner.is_open:
             return False
         if self._turn_away():
             return True
@@ -416,11 +420,19 @@ class RunLoop:
 
     def _storage_trouble(self, what: str, sentence: str) -> None:
         """The disk refuses: start nothing more, let run what runs, and say so once it can be written again."""
-        self._degraded = what == "degraded"
-        if not self._degraded:
-            data = {"what": what, "sentence": sentence}
-            self.desk.write(lambda journal: _tell_storage(journal, data))
+        data = {"what": what, "sentence": sentence}
         self._wake.set()
+        if what == "degraded":
+            self.storage_trouble = sentence
+            self._tell_listener(Event._make((0, self._clock.now_us(), EventKind.STORAGE, *[None] * 9, data)))
+        else:
+            self.storage_trouble = None
+            self.desk.write(lambda journal: _tell_storage(journal, data))
+
+    def _tell_listener(self, unwritten: Event) -> None:
+        """What no file can hold now: an event without a number, for whoever shows or prints the run."""
+        if self._on_events is not None:
+            self._on_events([unwritten])
 
     def _runner_lost(self) -> None:
         """The zygote died, and all attempts with it: they are settled as lost; a new zygote takes over."""
@@ -443,6 +455,7 @@ class RunLoop:
 
     def _beat(self) -> None:
         """Show that the loop turns; once in ten beats in the file as well. Also the safety net of the dispatch."""
+        self._beat_handle = self._loop.call_later(HEARTBEAT_SECONDS, self._beat)  # first: the disk may refuse the rest
         self._opened.touch()
         if self._beats % HEARTBEATS_PER_ROW == HEARTBEATS_PER_ROW - 1:
             executor_id = self.executor_id
@@ -453,7 +466,6 @@ class RunLoop:
         self._watch_clock()
         self._watch.beat()
         self._wake.set()
-        self._beat_handle = self._loop.call_later(HEARTBEAT_SECONDS, self._beat)
 
     def _watch_clock(self) -> None:
         """Wall and monotonic time must advance together; armed timers are safe either way, stored instants are not."""

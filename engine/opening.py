@@ -7,6 +7,7 @@ be imported leaves no trace. Orphans of a dead executor are gone before any of i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
@@ -96,8 +97,10 @@ class OpenRun:
         """Stop what runs, write what is left, say goodbye in the file."""
         await self.runner.close()
         executor_id = self.claimant.executor_id
-        self.writer.submit(lambda journal: _say_goodbye(journal, executor_id))
+        goodbye = self.writer.submit(lambda journal: _say_goodbye(journal, executor_id))
         await self.writer.close()
+        with contextlib.suppress(RedriveError):  # the storage refuses; the next executor finds that this one is gone
+            await goodbye
 
 
 @dataclass(slots=True)

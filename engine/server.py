@@ -104,6 +104,8 @@ class CommandServer:
 
     async def _apply(self, command: dict[str, Any]) -> Answer:
         run_loop = self._run_loop
+        if run_loop.storage_trouble is not None:  # better a refusal than an answer when the disk has room again
+            return {"ok": False, "message": f"nothing is changed: {run_loop.storage_trouble}"}
         answer: Answer = await run_loop.submit(
             lambda journal: operator.apply(journal, command),
             actor=command.get("actor"),

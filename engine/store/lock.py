@@ -6,6 +6,7 @@ their executor in their environment, and are swept before anything of theirs is 
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -71,7 +72,8 @@ class StateLock:
     def release(self) -> None:
         """Let go. No LOCK_UN: that would free the lock for children as well, who may still be dying."""
         if self._descriptor >= 0:
-            _write_holder(self._descriptor, {**asdict(self.holder), "released_at": _now_us()})
+            with contextlib.suppress(OSError):  # on a full disk; that its process is gone says the same
+                _write_holder(self._descriptor, {**asdict(self.holder), "released_at": _now_us()})
             os.close(self._descriptor)
             self._descriptor = -1
 
@@ -92,6 +94,9 @@ def acquire(state_path: str, executor_id: str, run_id: str | None = None, *, wai
         start_ticks, boot_id = process_identity(os.getpid())
         holder = LockHolder(executor_id, os.getpid(), start_ticks, boot_id, socket.gethostname(), _now_us(), run_id)
         _write_holder(descriptor, asdict(holder))
+    except OSError as error:
+        os.close(descriptor)
+        raise StorageError(f"cannot write {lock_path(state_path)}: {error.strerror}") from error
     except BaseException:
         os.close(descriptor)
         raise

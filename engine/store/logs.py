@@ -57,6 +57,15 @@ def append(journal: Journal, run_id: str, name: str, attempt: int, text: str) ->
     )
 
 
+def skip(journal: Journal, run_id: str, name: str, attempt: int, size: int) -> None:
+    """Count bytes of the output that nobody kept, between what is there and what comes next."""
+    journal.connection.execute(
+        "UPDATE attempt SET output_bytes = output_bytes + ?, output_dropped_bytes = output_dropped_bytes + ?"
+        " WHERE run_id = ? AND name = ? AND attempt = ?",
+        (size, size, run_id, name, attempt),
+    )
+
+
 def _boundary(data: bytes, at: int) -> int:
     """The last cut at or before ``at`` that splits no character."""
     if at >= len(data):

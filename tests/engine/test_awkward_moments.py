@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from redrive.engine import Executor, Flow, PermanentError, RedriveError, RetryPolicy, RunOptions, client
 from redrive.engine.core.events import EventKind
+from redrive.engine.errors import StorageError
 from redrive.engine.runner.zygote_client import Runner
 
 AGAIN = RetryPolicy(max_attempts=3, base=0.05, cap=0.05, jitter="none", poison_after=None)
@@ -41,7 +42,7 @@ def act(tmp_path: Path, act: str, *targets, **more):
 class When:
     """A listener that does something beside the loop, once, when an event of this kind comes."""
 
-    def __init__(self, kind: str, new: str | None, task: str, do) -> None:
+    def __init__(self, kind: str, new: str | None, task: str | None, do) -> None:
         self._wanted = (kind, new, task)
         self._thread: threading.Thread | None = None
         self._do = do
@@ -190,6 +191,83 @@ def test_no_more_attempts_run_at_a_time_than_there_are_descriptors_for(tmp_path)
             os._exit(code)
     assert 0 == os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     assert {1} == set(table(tmp_path, "attempt").values())
+
+
+# --- A disk that refuses ------------------------------------------------------------------------------------------
+
+
+def in_a_child(work) -> int:
+    """The exit code of a process that does this; 99 if it raises."""
+    pid = os.fork()
+    if pid == 0:
+        code = 99
+        try:
+            code = work()
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_a_run_whose_file_cannot_be_written_says_so_at_once_and_can_be_stopped(tmp_path):
+    """It used to say nothing and to ignore SIGTERM until the disk had room again."""
+    flow = Flow("f")
+    for number in range(8):
+        flow.task(lambda: print("x" * 200_000), name=f"t{number}")
+
+    def stop(events):
+        sentences = [event.data["sentence"] for event in events if event.kind == EventKind.STORAGE]
+        if sentences:
+            (tmp_path / "said").write_text(sentences[0])
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def run_on_a_small_disk() -> int:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, resource.RLIM_INFINITY))
+        try:
+            executor(tmp_path, flow, on_events=stop, handle_signals=True).run()
+        except StorageError:
+            return 0
+        return 1
+
+    assert 0 == in_a_child(run_on_a_small_disk)
+    assert "state.db" in (tmp_path / "said").read_text()
+    assert "SUCCESS" == executor(tmp_path, flow).run()
+
+
+def test_commands_are_refused_and_not_kept_waiting_while_the_file_cannot_be_written(tmp_path):
+    flow, answers = Flow("f"), []
+    for number in range(8):
+        flow.task(lambda: print("x" * 200_000), name=f"t{number}")
+
+    def pause_and_stop():
+        answers.append(act(tmp_path, "pause"))
+        act(tmp_path, "stop", options={"how": "now"})
+
+    def run_on_a_small_disk() -> int:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, resource.RLIM_INFINITY))
+        refuse = When(EventKind.STORAGE, None, None, pause_and_stop)
+        try:
+            executor(tmp_path, flow, on_events=refuse).run()
+        except StorageError:
+            refused = [answer for answer in answers if not answer["ok"] and "nothing is changed" in answer["message"]]
+            return 0 if refused else 2
+        return 1
+
+    assert 0 == in_a_child(run_on_a_small_disk)
+
+
+def test_a_lock_that_cannot_be_written_is_one_sentence(tmp_path):
+    flow = Flow("f")
+    flow.task(lambda: None, name="a")
+
+    def run_on_a_full_disk() -> int:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+        try:
+            executor(tmp_path, flow).run()
+        except StorageError:
+            return 0
+        return 1
+
+    assert 0 == in_a_child(run_on_a_full_disk)
 
 
 # --- A flow that has changed ---------------------------------------------------------------------------------------
