@@ -144,6 +144,10 @@ class CancelThread(Frame, frozen=True):
     number: int
 
 
+class DumpThreads(Frame, frozen=True):
+    """Write where all threads stand to the stack pipe."""
+
+
 # --- Attempt to executor ----------------------------------------------------------------------------------------------
 
 
@@ -209,7 +213,7 @@ Ending = Succeeded | Failed | Deferred | Skipped | Terminated
 AttemptFrame = Began | Progressed | Beat | Retried | Quarantined | Checkpointed | Ending
 ExecutorFrame = Open | Start | StartHost
 ZygoteFrame = Opened | OpenFailed | Started | Refused | Exited
-HostFrame = StartThread | CancelThread
+HostFrame = StartThread | CancelThread | DumpThreads
 
 _encoder = msgspec.msgpack.Encoder()
 decode_attempt_frame = msgspec.msgpack.Decoder(AttemptFrame).decode

@@ -6,6 +6,7 @@ its environment, its working folder and its fate with its neighbours.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import socket
@@ -191,6 +192,9 @@ class _Host:
                         self._start(start)
                     case protocol.CancelThread(number):
                         self._cancel(number)
+                    case protocol.DumpThreads():
+                        # Here the main thread holds the GIL, so no other moves while its frames are read.
+                        faulthandler.dump_traceback(self._facts.stack_fd, all_threads=True)
 
     def _start(self, start: protocol.StartThread) -> None:
         fds = self._fds.pop(0), self._fds.pop(0)

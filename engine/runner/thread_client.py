@@ -61,7 +61,18 @@ class ThreadHost:
         return attempt
 
     async def _dump_stacks(self) -> str:
+        """The host's main thread is asked first: a signal that reads the frames of threads that run can crash them.
+
+        It does not answer while C code holds the GIL; then nothing moves, and the signal is safe.
+        """
+        told = await self._stack.collect(self._ask_for_stacks)
+        if told:
+            return told
         return await self._stack.collect(lambda: process.signal_process(self._pidfd, process.STACK_SIGNAL))
+
+    def _ask_for_stacks(self) -> bool:
+        self._link.send(protocol.DumpThreads())
+        return True
 
     def _forget(self, number: int) -> None:
         """A thread has ended. If it had leaked, its slot is free again."""
