@@ -121,17 +121,18 @@ def _decode(name: str, text: str) -> TaskSpec:
 def clamp_instants(journal: Journal) -> Iterator[tuple[str, str]]:
     """Pull in due times that a clock which was ahead has put beyond what their policy could have asked for."""
     rows = journal.connection.execute(
-        "SELECT run_id, name, state, next_retry_at, delay_us, spec FROM task"
+        "SELECT run_id, name, state, next_retry_at, next_retry_at - ended_at, delay_us, spec FROM task"
         " WHERE state IN ('RETRYING', 'SENSING') AND next_retry_at IS NOT NULL ORDER BY run_id, position"
     ).fetchall()
-    for run_id, name, state, due_at, delay_us, text in rows:
-        latest = journal.at + _longest_wait_us(_decode(name, text), state, delay_us)
+    for run_id, name, state, due_at, asked_us, delay_us, text in rows:
+        wait_us = delay_us if state == TaskState.RETRYING else asked_us
+        latest = journal.at + _longest_wait_us(_decode(name, text), state, wait_us)
         if due_at > latest:
             journal.change(run_id, name, {"next_retry_at": latest})
             yield run_id, name
 
 
-def _longest_wait_us(spec: TaskSpec, state: str, delay_us: int | None) -> int:
-    """A wait that the other side asked for (Retry-After) may be longer than the cap; it is in ``delay_us``."""
+def _longest_wait_us(spec: TaskSpec, state: str, wait_us: int | None) -> int:
+    """``wait_us``: what was drawn or asked for (Retry-After, a sensor's own recheck), which may be longer."""
     seconds = spec.retry.cap if state == TaskState.RETRYING else 2 * spec.recheck_seconds
-    return max(round(seconds * 1e6), delay_us or 0)
+    return max(round(seconds * 1e6), wait_us or 0)

@@ -173,6 +173,16 @@ def test_a_clock_that_was_ahead_parks_no_task_for_years(
     assert state_file.told[-1].kind == EventKind.TASK_CHANGED
 
 
+@pytest.mark.parametrize("ahead_seconds", [0, 365 * 24 * 3600])
+def test_a_sensor_keeps_the_wait_that_it_asked_for_itself(state_file: StateFile, ahead_seconds: int) -> None:
+    """``NotReady(recheck_seconds=...)`` may be longer than the sensor's own rhythm; a clock that was ahead is not."""
+    state_file.create({"a": ""}, a={"kind": "sensor", "recheck_seconds": 1.0})
+    looked_at = state_file.now + ahead_seconds * SECOND
+    state_file.put("a", "SENSING", ended_at=looked_at, next_retry_at=looked_at + 3600 * SECOND)
+    recover(state_file)
+    assert state_file.column("a", "next_retry_at") == state_file.now + 3600 * SECOND
+
+
 def test_a_kill_in_any_transaction_leaves_a_file_that_recovers(state_file: StateFile) -> None:
     """A writer is killed -9 at random while it works; what is left is whole, and one recovery makes it sane."""
     state_file.create({f"t{number}": "" for number in range(20)})
