@@ -96,7 +96,7 @@ class ConsoleScreen(Screen[None]):
 
     def content(self) -> Iterable[Widget]:
         """The widgets between the rules, from top to bottom."""
-        raise NotImplementedError
+        raise NotImplementedError  # every screen says what it shows
 
     def below(self) -> Iterable[Widget]:
         """What stands between the lower rule and the keys."""

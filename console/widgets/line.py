@@ -31,7 +31,7 @@ class LineView(Widget):
 
     def line(self, y: int) -> Line:
         """The pieces of row ``y`` of the viewport. Too long is cut, too short is padded."""
-        raise NotImplementedError
+        raise NotImplementedError  # every view draws its own rows
 
     def over(self, y: int) -> str | None:
         """The role that lies over the whole of row ``y``, if one does."""

@@ -159,7 +159,7 @@ def _take(descriptor: int, state_path: str, wait: bool) -> None:
             continue
         elif time.monotonic() > deadline:
             raise ExecutorBusyError(f"{state_path} is locked by a process that does not say who it is; try again")
-        time.sleep(LOOK_AGAIN_SECONDS)
+        time.sleep(LOOK_AGAIN_SECONDS)  # a flock that is given back tells nobody
 
 
 def _busy(state_path: str, holder: LockHolder) -> ExecutorBusyError:
