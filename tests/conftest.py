@@ -158,10 +158,11 @@ class StandInExecutor(socketserver.ThreadingMixIn, socketserver.UnixStreamServer
         self.executor_id = f"executor-{time.time_ns()}"
         self._state = str(night.path)
         self._lock = lock.acquire(self._state, self.executor_id)
+        self._connections: list[socket.socket] = []
+        self._dead = False
         night.write(self._sign_in)
         super().__init__(self._state + ".sock", _Conversation)
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
-        self._connections: list[socket.socket] = []
 
     def _sign_in(self, journal: Journal) -> None:
         journal.connection.execute(
@@ -174,7 +175,10 @@ class StandInExecutor(socketserver.ThreadingMixIn, socketserver.UnixStreamServer
         super().process_request(request, client_address)
 
     def die(self) -> None:
-        """As by SIGKILL: the socket stays behind, nobody listens."""
+        """As by SIGKILL: the socket stays behind, nobody listens. Once: its lock may be another's descriptor by then."""
+        if self._dead:
+            return
+        self._dead = True
         self.shutdown()
         self.server_close()
         for connection in self._connections:
@@ -211,8 +215,7 @@ def executor(night: Night) -> Iterator[StandInExecutor]:
     """Somebody who owns ``night`` and listens."""
     executor = StandInExecutor(night)
     yield executor
-    if executor.present or executor.fileno() != -1:
-        executor.die()
+    executor.die()
 
 
 # --- A host behind ssh ---------------------------------------------------------------------------------------------
