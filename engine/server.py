@@ -12,7 +12,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from .core.events import EventKind
-from .errors import RefusedError, StorageError
+from .errors import RedriveError, RefusedError, StorageError
 from .store import operator
 from .store.journal import Journal
 
@@ -81,8 +81,8 @@ class CommandServer:
         self._conversations.add(task)
         try:
             while line := await reader.readline():
-                answer = await self._answer(line, writer)
-                writer.write(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
+                answer = await self._answer_whatever_comes(line, writer)
+                writer.write(json.dumps(answer).encode() + b"\n")
                 await writer.drain()
         except (ConnectionError, asyncio.CancelledError, ValueError):
             pass  # hung up, or a line over the limit: nothing was applied that was not answered
@@ -91,13 +91,24 @@ class CommandServer:
             self._leave(writer)
             writer.close()
 
+    async def _answer_whatever_comes(self, line: bytes, writer: asyncio.StreamWriter) -> Answer:
+        """A command that we fail at must cost neither the operator the answer nor the run its executor."""
+        try:
+            return await self._answer(line, writer)
+        except RedriveError as error:
+            return {"ok": False, "message": str(error)}
+        except Exception as error:
+            asyncio.get_running_loop().call_exception_handler({"message": "a command failed", "exception": error})
+            fault = " ".join(f"{type(error).__name__}: {error}".split())
+            return {"ok": False, "message": f"nothing is changed, by a fault of redrive itself: {fault}"}
+
     async def _answer(self, line: bytes, writer: asyncio.StreamWriter) -> Answer:
         try:
             command = json.loads(line)
             act = command["act"]
         except (ValueError, KeyError, TypeError):
             return {"ok": False, "message": "that is not a command: one JSON object a line with an 'act'"}
-        special = _SPECIAL.get(act)
+        special = _SPECIAL.get(str(act))
         if special is not None:
             return await special(self, command, writer)
         return await self._apply(command)

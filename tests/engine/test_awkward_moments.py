@@ -1,8 +1,10 @@
 """What happens when two things happen at once: each of these hung a run, or lost what somebody wanted, once."""
 
+import json
 import os
 import resource
 import signal
+import socket
 import sqlite3
 import threading
 import time
@@ -14,6 +16,7 @@ from redrive.engine import Executor, Flow, PermanentError, RedriveError, RetryPo
 from redrive.engine.core.events import EventKind
 from redrive.engine.errors import StorageError
 from redrive.engine.runner.zygote_client import Runner
+from redrive.engine.store import operator
 
 AGAIN = RetryPolicy(max_attempts=3, base=0.05, cap=0.05, jitter="none", poison_after=None)
 
@@ -191,6 +194,52 @@ def test_no_more_attempts_run_at_a_time_than_there_are_descriptors_for(tmp_path)
             os._exit(code)
     assert 0 == os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     assert {1} == set(table(tmp_path, "attempt").values())
+
+
+@pytest.mark.parametrize("bad", [{"act": ["pause"]}, {"options": ["not", "a", "mapping"]}, {"targets": 5}])
+def test_a_command_that_makes_no_sense_is_answered_and_the_line_stays_open(tmp_path, bad):
+    flow, answers = Flow("f"), []
+    flow.task(lambda: time.sleep(60), name="long", timeout=100)
+
+    def converse():
+        with socket.socket(socket.AF_UNIX) as line, line.makefile("rwb") as stream:
+            line.connect(str(tmp_path / "state.db.sock"))
+            command = {"id": "1", "act": "requeue", "run_id": "r", "actor": "ana@host", "reason": "why", **bad}
+            for said in (command, {"act": "ping"}):
+                stream.write(json.dumps(said).encode() + b"\n")
+                stream.flush()
+                answers.append(json.loads(stream.readline()))
+        act(tmp_path, "stop", options={"how": "now"})
+
+    executor(tmp_path, flow, on_events=When("task", "RUNNING", "long", converse)).run()
+    assert [False, True] == [answer["ok"] for answer in answers]
+
+
+def test_a_fault_in_an_act_is_one_sentence_for_the_operator_and_a_traceback_in_the_log(tmp_path, monkeypatch, caplog):
+    """The connection used to be dropped: the console waited half a minute and never learned why."""
+
+    def fail(journal, command):
+        journal.tell(EventKind.OPERATOR, "r", data={"half": "done"})
+        raise KeyError("what nobody thought of")
+
+    monkeypatch.setattr(operator, "apply", fail)
+    flow, answers, go_on = Flow("f"), [], tmp_path / "go-on"
+
+    @flow.task
+    def waits():
+        while not go_on.exists():
+            time.sleep(0.01)
+
+    def pause():
+        answers.append(act(tmp_path, "pause"))
+        go_on.touch()
+
+    assert "SUCCESS" == executor(tmp_path, flow, on_events=When("task", "RUNNING", "waits", pause)).run()
+    assert not answers[0]["ok"]
+    assert "what nobody thought of" in answers[0]["message"] and "nothing is changed" in answers[0]["message"]
+    assert "KeyError" in caplog.text
+    with sqlite3.connect(tmp_path / "state.db") as connection:
+        assert [] == connection.execute("SELECT 1 FROM event WHERE kind = 'operator' AND data LIKE '%half%'").fetchall()
 
 
 # --- A disk that refuses ------------------------------------------------------------------------------------------
