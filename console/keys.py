@@ -129,8 +129,10 @@ class KeyMap:
         return frozenset(key for action in ACTIONS if action.effect > Effect.LOOK for key in self.of(action.name))
 
     def for_textual(self) -> dict[str, str]:
-        """For ``App.set_keymap``: the ids of bindings are the names of actions."""
-        return {name: ",".join(keys) for name, keys in self.keys.items()}
+        """For ``App.set_keymap``: the ids of bindings are the names of actions. Those that were moved alone: Textual
+        applies the whole map to every binding in reach, twice for each key that is pressed."""
+        moved = (name for name, keys in self.keys.items() if keys != DEFAULT_KEYS.of(name))
+        return {name: ",".join(self.keys[name]) for name in moved}
 
 
 DEFAULT_KEYS = KeyMap({action.name: tuple(map(key_name, action.keys)) for action in ACTIONS})

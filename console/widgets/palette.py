@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
 
 from rich.style import Style
 
@@ -62,15 +61,7 @@ PLAIN = Palette(
 )
 
 
-@runtime_checkable
-class HasPalette(Protocol):
-    """An App that says what roles look like."""
-
-    @property
-    def palette(self) -> Palette:
-        """The theme of the moment."""
-
-
 def palette_of(app: object) -> Palette:
-    """The palette of an App; plain if it has none."""
-    return app.palette if isinstance(app, HasPalette) else PLAIN
+    """The ``palette`` of an App; plain if it has none. Asked for every row that is painted."""
+    palette: Palette = getattr(app, "palette", PLAIN)
+    return palette
