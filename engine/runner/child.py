@@ -171,15 +171,18 @@ def observe_retries(observer: Callable[[Mapping[str, Any]], None]) -> None:
 
 
 def set_environment(order: AttemptOrder) -> None:
-    """Tell the task and the programs that it starts who they are."""
-    environment = os.environ
-    environment["REDRIVE_RUN_ID"] = order.run_id
-    environment["REDRIVE_TASK"] = order.task
-    environment["REDRIVE_ATTEMPT"] = str(order.attempt)
-    environment["REDRIVE_IDEMPOTENCY_KEY"] = order.idempotency_key
+    """Tell the task and the programs that it starts who they are. UTF-8 in every locale: cron often has none."""
+    said = {
+        "RUN_ID": order.run_id,
+        "TASK": order.task,
+        "ATTEMPT": str(order.attempt),
+        "IDEMPOTENCY_KEY": order.idempotency_key,
+    }
     for params in (order.params, order.spec.params):
-        for name, value in params.items():
-            environment["REDRIVE_PARAM_" + re.sub(r"[^A-Z0-9]", "_", name.upper())] = str(value)
+        said |= {"PARAM_" + re.sub(r"[^A-Z0-9]", "_", name.upper()): str(value) for name, value in params.items()}
+    os.environb.update(
+        {f"REDRIVE_{name}".encode(): value.encode("utf-8", "surrogateescape") for name, value in said.items()}
+    )
 
 
 def run_attempt(start: protocol.Start, facts: FlowFacts, channels: Channels, zygote_pid: int) -> NoReturn:
