@@ -7,6 +7,7 @@ skipped, exactly as a person would do it: as commands to the living executor.
 from __future__ import annotations
 
 import asyncio
+import sys
 import uuid
 from collections.abc import Sequence
 from contextlib import closing
@@ -18,7 +19,8 @@ from ..engine.executor import Executor
 from ..engine.store import database
 from ..engine.store.lists import query
 from .doors import actor
-from .running import Manner, Printer
+from .printer import Printer
+from .running import Manner
 
 #: What the played operator does when the run is blocked: act, task, the state that it was seen in, reason.
 SCRIPT = (
@@ -48,7 +50,7 @@ class PlayedOperator:
     def __init__(self, state: str) -> None:
         self.refused: list[str] = []
         self._state = state
-        self._printer = Printer()
+        self._printer = Printer(sys.stdout)
         self._acting: asyncio.Task[None] | None = None
 
     def take(self, events: Sequence[Event]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ from ..engine.flow import split_target
 from .target import default_folder, state_for_flow
 
 if TYPE_CHECKING:  # the executor and all below it take longer to import than a first screen may take to come
-    from ..engine.core.events import Event
     from ..engine.executor import RunOptions, RunResult
 
 
@@ -113,32 +113,31 @@ def _detach(
 def run_plain(flow: str | None, state: str, run_id: str | None, options: RunOptions) -> int:
     """Be the executor, and print one line per event."""
     from ..engine.executor import Executor
+    from .printer import Printer
 
+    printer = Printer(sys.stdout)
     executor = Executor(
-        run_id=run_id, flow=flow, state=state, options=options, on_events=Printer().take, handle_signals=True
+        run_id=run_id, flow=flow, state=state, options=options, on_events=printer.take, handle_signals=True
     )
-    return exit_code(executor.run_result())
+    result = executor.run_result()
+    if not printer.told_the_end:
+        printer.write(f"{standing(result, state)}\n")
+    return exit_code(result)
 
 
-class Printer:
-    """Prints events as they are committed; a reader that went away does not stop the run."""
+def standing(result: RunResult, state: str) -> str:
+    """How a run stands of which no event told it: it had ended or was blocked before, or was interrupted."""
+    if result.interrupted:
+        return f"run {result.run_id} interrupted; go on with: {_command('resume', state, result.run_id)}"
+    if result.blocked:
+        return (
+            f"run {result.run_id} is BLOCKED: dead letters wait for a human: {_command('inbox', state, result.run_id)}"
+        )
+    return f"run {result.run_id} has ended already: {result.state}; requeue a task to go on with it"
 
-    def __init__(self) -> None:
-        self._gone = False
 
-    def take(self, events: Sequence[Event]) -> None:
-        """Print a batch at once."""
-        from . import plain
-
-        if self._gone:
-            return
-        text = "".join(f"{line}\n" for event in events for line in plain.lines(event))
-        try:
-            sys.stdout.write(text)
-            sys.stdout.flush()
-        except BrokenPipeError:
-            self._gone = True
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _command(name: str, state: str, run_id: str) -> str:
+    return shlex.join(("redrive", name, state, "--run", run_id))
 
 
 def exit_code(result: RunResult) -> int:

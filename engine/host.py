@@ -61,7 +61,7 @@ def _open_log(state: str) -> int:
     path = state + ".stderr"
     try:
         os.makedirs(os.path.dirname(os.path.abspath(state)), exist_ok=True)
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     except OSError as error:
         raise StorageError(f"cannot open {path}: {error.strerror}") from None
 
@@ -107,6 +107,8 @@ class _Answer:
         self._descriptor: int | None = descriptor
 
     def started(self, run_id: str) -> None:
+        """The state file is ours, and so is the log beside it: what earlier executors left in it goes."""
+        os.ftruncate(sys.stderr.fileno(), 0)
         self._send({"ok": True, "run_id": run_id})
 
     def failed(self, error: RedriveError) -> None:
