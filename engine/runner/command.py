@@ -18,4 +18,5 @@ def become(line: str, folder: str | None) -> NoReturn:
         os.chdir(folder)
     for number in _IGNORED_BY_PYTHON:
         signal.signal(number, signal.SIG_DFL)
-    os.execve(SHELL, [SHELL, "-c", line], dict(os.environ))
+    words: list[str | bytes] = [SHELL, "-c", line.encode("utf-8", "surrogateescape")]  # UTF-8 in every locale
+    os.execve(SHELL, words, os.environb)
