@@ -125,7 +125,7 @@ def _swept(event: Event) -> Iterator[str]:
 
 
 def _leaked(event: Event) -> Iterator[str]:
-    yield f"{event.task} ignores its cancel token: a slot is lost until its thread ends"
+    yield f"{event.task} ignores its cancel token: its slot is taken until its thread ends"
 
 
 def _retried(event: Event) -> Iterator[str]:
@@ -175,6 +175,15 @@ def _storage(event: Event) -> Iterator[str]:
     yield f"storage {event.data.get('what')}: {event.data.get('sentence', '')}"
 
 
+def _executor(event: Event) -> Iterator[str]:
+    """What happens to the processes under the executor; it starts and stops without a line."""
+    data = event.data
+    if data.get("what") == "threads-killed":
+        leaked, lost = data.get("leaked") or (), data.get("lost") or ()
+        also = f"; with it goes {', '.join(lost)}, to run again" if lost else ""
+        yield f"process {data.get('pid')} of threads killed: {', '.join(leaked)} ignored the cancel token{also}"
+
+
 def _moved_clock(event: Event) -> Iterator[str]:
     yield f"the clock moved by {event.data.get('moved_us', 0) / 1e6:+.1f} s"
 
@@ -197,6 +206,7 @@ _TELLERS: dict[str, Callable[[Event], Iterator[str]]] = {
     EventKind.PAGE: _page,
     EventKind.STORAGE: _storage,
     EventKind.CLOCK: _moved_clock,
+    EventKind.EXECUTOR: _executor,
 }
 
 

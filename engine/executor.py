@@ -11,7 +11,7 @@ import asyncio
 import os
 import signal
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -184,6 +184,7 @@ class RunLoop:
         hooks.on_events, hooks.on_trouble = self._take_events, self._storage_trouble
         self._opened.runner.on_lost = self._runner_lost
         self._opened.runner.on_freed = self._wake.set
+        self._opened.runner.on_news = self._tell_news
         await self._server.start()
         self._notifier.start()
         for row in self.fold.tasks.values():
@@ -313,7 +314,9 @@ class RunLoop:
             return False
         if self._turn_away():
             return True
-        picked = [] if self.fold.run.paused_since is not None else self.ledger.pick(self._free_slots(), self._admits)
+        free = 0 if self.fold.run.paused_since is not None else self._free_slots()
+        picked = self.ledger.pick(free, self._admits)
+        self._want_leaked_slots(len(picked) == free)
         promote = list(self.ledger.promotable)
         if not picked and not promote:
             return False
@@ -348,6 +351,12 @@ class RunLoop:
         runner = self._opened.runner
         slots = min(self.fold.run.max_parallel, runner.attempts_max)
         return max(0, slots - self.ledger.running - runner.leaked_slots)
+
+    def _want_leaked_slots(self, are_all_used: bool) -> None:
+        runner = self._opened.runner
+        if runner.leaked_slots:
+            is_paused = self.fold.run.paused_since is not None
+            runner.want_slots(are_all_used and not is_paused and self.ledger.has_startable)
 
     def _admits(self, row: TaskRow) -> bool:
         spec = spec_of(row)
@@ -434,6 +443,11 @@ class RunLoop:
         if self._on_events is not None:
             self._on_events([unwritten])
 
+    def _tell_news(self, what: str, data: Mapping[str, Any]) -> None:
+        """Something about the processes under the executor that no attempt of its own tells."""
+        run_id, told = self.fold.run.run_id, {"what": what, **data}
+        self.desk.write(lambda journal: _tell_news(journal, run_id, told))
+
     def _runner_lost(self) -> None:
         """The zygote died, and all attempts with it: they are settled as lost; a new zygote takes over."""
         self._reopening = self._loop.create_task(self._reopen_runner())
@@ -489,6 +503,10 @@ def _remaining_seconds(opened: OpenRun) -> dict[str, float]:
 def _downstream_key(downstream: str) -> str:
     """Of the timer of a breaker; no task has a name with this character (``flow.py``)."""
     return f"\0{downstream}"
+
+
+def _tell_news(journal: Journal, run_id: str, data: dict[str, Any]) -> None:
+    journal.tell(EventKind.EXECUTOR, run_id, data=data)
 
 
 def _tell_storage(journal: Journal, data: dict[str, Any]) -> None:

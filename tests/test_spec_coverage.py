@@ -27,7 +27,7 @@ KEPT_BY = {
     "000.05": DECIDE + "test_the_poison_check_comes_before_the_attempts_check",
     "000.15": EXECUTOR + "test_only_retries_pending_is_no_reason_to_sleep_for_ever",
     "000.17": LADDER + "test_every_way_to_hang_is_ended_in_time_and_shows_its_line",
-    "000.18": THREADS + "test_a_task_that_ignores_its_token_is_a_leaked_slot_until_it_ends",
+    "000.18": THREADS + "test_a_leaked_thread_holds_its_slot_while_a_neighbour_runs_and_newcomers_go_elsewhere",
     "000.19": LADDER + "test_nothing_that_an_attempt_left_behind_outlives_it",
     "000.20": THREADS + "test_a_task_that_looks_at_its_token_ends_in_time",
     "000.21": "engine/runner/test_once.py::test_a_task_that_hangs_is_a_timeout",

@@ -208,7 +208,14 @@ def _executor(event: Event) -> str:
         "started": f"started{where}",
         "stopped": "stopped",
         "lost": "is gone: what it ran counts as lost",
+        "threads-killed": _threads_killed(event),
     }.get(str(what), "")
+
+
+def _threads_killed(event: Event) -> str:
+    leaked, lost = event.data.get("leaked") or (), event.data.get("lost") or ()
+    said = f"process {event.data.get('pid')} killed: {', '.join(leaked)} ignored the cancel token"
+    return said + (f"; {', '.join(lost)} ran in it too and will run again" if lost else "")
 
 
 def _breaker(event: Event) -> str:
@@ -275,7 +282,7 @@ _TELLERS: dict[str, Callable[[Event], str]] = {
     EventKind.ATTEMPT_SIGKILL: _sigkill,
     EventKind.ATTEMPT_SWEPT: _swept,
     EventKind.ATTEMPT_LATE: lambda event: f"attempt {event.attempt} ended late: it changes nothing",
-    EventKind.ATTEMPT_LEAKED: lambda event: "ignores its cancel token: its slot is gone until its thread ends",
+    EventKind.ATTEMPT_LEAKED: lambda event: "ignores its cancel token: its slot is taken until its thread ends",
     EventKind.ATTEMPT_SILENT: _silent,
     EventKind.ATTEMPT_RECLAIMED: lambda event: f"attempt {event.attempt} is lost: nothing of it runs any more",
     EventKind.ATTEMPT_RETRY: lambda event: "retried something inside the attempt",

@@ -89,7 +89,9 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Interrupt:
-    """The executor stops in order: the attempt was ended for that, and costs the task nothing."""
+    """The attempt was ended for something that is not the task's, and costs it nothing: it runs again at once."""
+
+    why: str = "the executor stopped"
 
 
 Decision = Succeed | Retry | Fail | DeadLetter | Sense | Skip | Cancel | Interrupt
@@ -119,6 +121,8 @@ def decide(history: History, outcome: Outcome, policy: RetryPolicy, now: int, un
             return Skip()
         case OutcomeKind.CANCELLED:
             return Cancel()
+        case OutcomeKind.LOST if outcome.is_blameless and history.idempotent:
+            return Interrupt(outcome.failure.message if outcome.failure is not None else "lost by no fault of its own")
         case OutcomeKind.LOST:
             return decide_loss(history, policy, uniform)
         case OutcomeKind.DEFERRED:

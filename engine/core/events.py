@@ -42,12 +42,12 @@ class EventKind(object):
     ATTEMPT_SIGKILL = "attempt.sigkill"
     ATTEMPT_SWEPT = "attempt.swept"  # processes that had left its group were killed: ``data["pids"]``
     ATTEMPT_LATE = "attempt.late"  # an outcome came after the task had moved on; it changed nothing
-    ATTEMPT_LEAKED = "attempt.leaked"  # a thread ignored its cancel token: its slot is gone
+    ATTEMPT_LEAKED = "attempt.leaked"  # a thread ignored its cancel token: its slot is taken
     ATTEMPT_SILENT = "attempt.silent"  # its heartbeats stopped, its process is there: ``data["process"]`` says how
     ATTEMPT_RECLAIMED = "attempt.reclaimed"  # taken from its task, because nothing of it runs: data is the evidence
     ATTEMPT_RETRY = "attempt.retry"  # the task's own code retried inside the attempt
     PROGRESS = "attempt.progress"
-    EXECUTOR = "executor"  # started, stopped, lost: ``data["what"]``
+    EXECUTOR = "executor"  # started, stopped, lost, threads-killed: ``data["what"]``
     BREAKER = "breaker"
     BUCKET = "bucket"
     PAGE = "page"

@@ -147,6 +147,11 @@ class Ledger:
         return [name for name in names if self._is_startable(self._fold.tasks[name])]
 
     @property
+    def has_startable(self) -> bool:
+        """Somebody waits for a slot; perhaps for a pool or a breaker besides."""
+        return self._best_lane(set(self._lanes)) is not None
+
+    @property
     def running(self) -> int:
         """Attempts that run, and those about to."""
         return self.counts[TaskState.RUNNING] + len(self.claiming)

@@ -78,3 +78,4 @@ class Outcome:
     usage: Mapping[str, Any] = field(
         default_factory=dict
     )  # attempt columns: exit_code, signal, max_rss_kb, cpu_*, stack
+    is_blameless: bool = False  # LOST, and by somebody else's doing: costs the task nothing

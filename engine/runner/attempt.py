@@ -97,13 +97,16 @@ class Attempt(ABC):
     def _take_results(self, data: bytes) -> None:
         try:
             for payload in self._reader.feed(data):
-                if not self._over.done():
-                    self._take_frame(protocol.decode_attempt_frame(payload))
+                self._take_frame(protocol.decode_attempt_frame(payload))
         except (protocol.ProtocolError, msgspec.DecodeError):
             self._results.close()  # the task wrote into our pipe: nothing more can be read from it
 
     def _take_frame(self, frame: protocol.AttemptFrame) -> None:
         match frame:
+            case protocol.Began() | protocol.Exiting():
+                self._take_word_of_thread(frame)
+            case _ if self._over.done():
+                return  # a thread that leaked goes on talking
             case protocol.Progressed(done, total):
                 self._progress = (done, total)
                 self._listener.progress(done, total)
@@ -116,26 +119,25 @@ class Attempt(ABC):
                 self._listener.quarantined(row)
             case protocol.Checkpointed(value):
                 self._listener.checkpointed(value)
-            case protocol.Began(ident):
-                self._began(ident)
             case _:
                 self._take_ending(frame)
 
     def _take_ending(self, ending: protocol.Ending) -> None:
-        if self._forced is Force.NONE and self._ending is None:
+        in_time = self._forced is Force.NONE and self._ending is None
+        if in_time:
             self._ending = ending
             self._disarm()
-            self._ending_came()
+        self._ending_came(in_time)
 
     def _take_output(self, data: bytes) -> None:
         self._tail = (self._tail + data)[-TAIL_BYTES:]
         self._listener.output(data)
 
     @abstractmethod
-    def _ending_came(self) -> None: ...
+    def _ending_came(self, in_time: bool) -> None: ...
 
     @abstractmethod
-    def _began(self, ident: int) -> None: ...
+    def _take_word_of_thread(self, frame: protocol.Began | protocol.Exiting) -> None: ...
 
     @abstractmethod
     def _results_end(self) -> None: ...
@@ -284,14 +286,15 @@ class ProcessAttempt(Attempt):
 
     # --- Its end ------------------------------------------------------------------------------------------------------
 
-    def _began(self, ident: int) -> None:
-        """Only threads say so."""
+    def _take_word_of_thread(self, frame: protocol.Began | protocol.Exiting) -> None:
+        """No process says this."""
 
     def _results_end(self) -> None:
         """This proves nothing, the task may have closed it: the exit does."""
 
-    def _ending_came(self) -> None:
-        self._timer = self._loop.call_later(self.order.spec.grace_seconds, self._exit_is_late)
+    def _ending_came(self, in_time: bool) -> None:
+        if in_time:
+            self._timer = self._loop.call_later(self.order.spec.grace_seconds, self._exit_is_late)
 
     def _exit_is_late(self) -> None:
         """Its result stands, but the process does not end: a thread that is no daemon, an exit function that hangs."""

@@ -122,6 +122,8 @@ class ResultPipe:
 
     def send(self, frame: protocol.Frame) -> None:
         """Write one frame. Raises OSError when the task closed the descriptor."""
+        if os.getpid() != self._pid:
+            return  # and the lock may have been taken when it was forked
         data = protocol.encode(frame)
         if _thread.get_ident() != self._main:
             self._write(data)
@@ -134,8 +136,7 @@ class ResultPipe:
 
     def _write(self, data: bytes) -> None:
         with self._lock:
-            if os.getpid() == self._pid:
-                protocol.write_all(self._fd, data)
+            protocol.write_all(self._fd, data)
 
 
 def detach(channels: Channels, stack_fd: int, zygote_pid: int) -> None:

@@ -60,11 +60,14 @@ def outcome_of(evidence: Evidence) -> Outcome:
     return Outcome(OutcomeKind.ERROR, _death(evidence), usage=evidence.usage)
 
 
-def lost(why: str, usage: Mapping[str, Any] | None = None) -> Outcome:
-    """The process that ran it, or that knew of it, is gone: nobody knows how far it came."""
+def lost(why: str, usage: Mapping[str, Any] | None = None, *, is_blameless: bool = False) -> Outcome:
+    """The process that ran it, or that knew of it, is gone: nobody knows how far it came.
+
+    ``is_blameless``: it is known who ended that process, and it was not this task.
+    """
     fingerprint = Fingerprint(strict="", loose="lost", explain=why)
     failure = Failure("lost", why, FailureClass.UNCLASSIFIED, fingerprint)
-    return Outcome(OutcomeKind.LOST, failure, usage=usage or {})
+    return Outcome(OutcomeKind.LOST, failure, usage=usage or {}, is_blameless=is_blameless)
 
 
 def _told(ending: protocol.Ending, evidence: Evidence) -> Outcome:

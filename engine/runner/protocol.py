@@ -157,6 +157,12 @@ class Began(Frame, frozen=True):
     ident: int
 
 
+class Exiting(Frame, frozen=True):
+    """The task calls ``os._exit`` in a thread: the host ends with this code, and everything in it."""
+
+    code: int
+
+
 class Progressed(Frame, frozen=True):
     done: int
     total: int | None
@@ -210,7 +216,7 @@ class Terminated(Frame, frozen=True):
 
 
 Ending = Succeeded | Failed | Deferred | Skipped | Terminated
-AttemptFrame = Began | Progressed | Beat | Retried | Quarantined | Checkpointed | Ending
+AttemptFrame = Began | Exiting | Progressed | Beat | Retried | Quarantined | Checkpointed | Ending
 ExecutorFrame = Open | Start | StartHost
 ZygoteFrame = Opened | OpenFailed | Started | Refused | Exited
 HostFrame = StartThread | CancelThread | DumpThreads

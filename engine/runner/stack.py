@@ -8,6 +8,7 @@ import re
 from ..core.fingerprint import innermost_of_stack, is_engine_path
 
 _HEAD = re.compile(r"^(?:Current thread|Thread) 0x(?P<ident>[0-9a-fA-F]+)", re.MULTILINE)
+_CRASH = re.compile(r"^Fatal Python error: .*?^Current thread 0x(?P<ident>[0-9a-fA-F]+)", re.MULTILINE | re.DOTALL)
 _FRAME = re.compile(r'^\s+File "(?P<path>.*)", line \d+ in ')
 
 
@@ -41,3 +42,9 @@ def of_thread(dump: str, ident: int) -> str:
         if int(head["ident"], 16) == ident:
             return dump[head.start() : following.start() if following else len(dump)].rstrip() + "\n"
     return dump
+
+
+def crashed_thread(dump: str) -> int | None:
+    """Which thread was running when the process crashed; None when the dump tells of no crash."""
+    crash = _CRASH.search(dump)
+    return None if crash is None else int(crash["ident"], 16)

@@ -24,6 +24,12 @@ from .child import Channels, FlowFacts, detach, observe_retries, refresh
 RECEIVE_BYTES = 64 * 1024
 MAX_DESCRIPTORS = 16
 
+#: Sent to everybody by a terminal or a service manager. The host lives as long as the executor wants it to; a handler
+#: and not "ignored", because the programs that its tasks start would inherit that.
+_UNHEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+_exit = os._exit
+
 
 class _Token:
     """Asks one thread to end."""
@@ -96,6 +102,7 @@ class _Attempt:
         self._results, self.output = fds
         self._threads = threads
         self._lock = threading.Lock()
+        self._pid = os.getpid()
 
     def start(self, when_over: Callable[[], object]) -> None:
         """Begin. A thread that cannot be made ends the attempt as a failure."""
@@ -112,7 +119,10 @@ class _Attempt:
         self._threads[ident] = self
         try:
             self.send(protocol.Began(ident))
-            self.send(self._ending())
+            ending = self._ending()
+            if os.getpid() != self._pid:  # a process that the task forked came back out of the function
+                os._exit(0)
+            self.send(ending)
         except OSError:
             return  # the executor does not listen any more
         finally:
@@ -125,7 +135,12 @@ class _Attempt:
         os.close(self.output)
 
     def send(self, frame: protocol.Frame) -> None:
-        """Tell the executor. Raises OSError when it does not listen any more."""
+        """Tell the executor; a process that the task forked cannot speak in its name.
+
+        Raises OSError when the executor does not listen any more.
+        """
+        if os.getpid() != self._pid:
+            return  # and the lock may have been taken when it was forked
         data = protocol.encode(frame)
         with self._lock:
             protocol.write_all(self._results, data)
@@ -178,6 +193,7 @@ class _Host:
         sys.stdout = _ThreadOutput(sys.stdout, self._threads)
         sys.stderr = _ThreadOutput(sys.stderr, self._threads)
         observe_retries(self._retried)
+        os._exit = self._exit
 
     def run(self) -> None:
         """Serve until the executor closes its end."""
@@ -207,6 +223,15 @@ class _Host:
         if attempt is not None:
             attempt.send(protocol.Retried(dict(data)))
 
+    def _exit(self, status: int) -> NoReturn:
+        """``os._exit`` as tasks see it: first say who ends the process of all."""
+        attempt = self._threads.get(threading.get_ident())
+        try:
+            if attempt is not None:
+                attempt.send(protocol.Exiting(int(status)))
+        finally:
+            _exit(status)
+
     def _cancel(self, number: int) -> None:
         attempt = self._attempts.get(number)
         if attempt is not None:
@@ -218,9 +243,11 @@ def run_host(facts: FlowFacts, channels: Channels, zygote_pid: int) -> NoReturn:
     try:
         detach(channels, facts.stack_fd, zygote_pid)
         refresh()
+        for number in _UNHEARD:
+            signal.signal(number, lambda number, frame: None)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         _Host(socket.socket(fileno=channels.results), facts).run()
     except BaseException:  # it must not climb into the zygote's loop
         traceback.print_exc()
     finally:
-        os._exit(0)
+        _exit(0)

@@ -1,16 +1,20 @@
-"""The executor's side of an attempt that runs in a thread: it can be asked to end, not made to."""
+"""The executor's side of an attempt that runs in a thread: it can be asked to end, and made to only with its host."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 from ..core.events import EventKind
 from ..core.outcome import Outcome
-from . import stack
+from . import protocol, stack
 from .attempt import Attempt, AttemptListener, Surroundings
 from .endings import Force, lost, outcome_of
 from .protocol import AttemptOrder
+
+HOST_EXIT_SECONDS = 5.0  # how long a pipe that ended without a result may wait for the end of the host to explain it
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,7 @@ class ThreadAttempt(Attempt):
     """An attempt in a thread of the host.
 
     At its deadline its token is set. If it has not ended after the grace it is reported as leaked and the attempt
-    ends, while its slot stays taken until the thread really ends.
+    ends, while its slot stays taken until the thread really ends, or its host is killed (``thread_hosts.py``).
     """
 
     def __init__(
@@ -44,19 +48,27 @@ class ThreadAttempt(Attempt):
     ) -> None:
         super().__init__(number, order, listener, shared, started_at)
         self.pid = host.pid
+        self.ident: int | None = None  # finds the thread in a dump of all stacks
+        self.exit_code: int | None = None  # with which it is about to end the host
         self._host = host
-        self._ident: int | None = None
         self._leaked = False
+        self._unexplained: asyncio.TimerHandle | None = None
         self._open(*fds)
         listener.started(host.pid, host.start_ticks)
 
-    def _began(self, ident: int) -> None:
-        self._ident = ident
+    def _take_word_of_thread(self, frame: protocol.Began | protocol.Exiting) -> None:
+        match frame:
+            case protocol.Began(ident):
+                self.ident = ident
+            case protocol.Exiting(code):
+                self.exit_code = code
 
     async def dump_stack(self) -> str:
         """Where its thread stands."""
         dump = await self._host.dump_stacks()
-        return stack.without_engine(dump if self._ident is None else stack.of_thread(dump, self._ident))
+        return stack.without_engine(dump if self.ident is None else stack.of_thread(dump, self.ident))
+
+    # --- The ladder ---------------------------------------------------------------------------------------------------
 
     async def _climb(self, reason: str) -> None:
         dump = await self.dump_stack()
@@ -73,34 +85,66 @@ class ThreadAttempt(Attempt):
         """Give up on it. The pipe of its results stays open: its end tells when the thread is gone."""
         self._leaked = True
         self._listener.step(EventKind.ATTEMPT_LEAKED, {"reason": reason})
+        self._finish(self._judge())
         self._host.on_leak(self.number)
-        self._finish(self._outcome())
 
-    def _ending_came(self) -> None:
-        """The end of its pipe follows at once."""
+    # --- Its end ------------------------------------------------------------------------------------------------------
+
+    def _ending_came(self, in_time: bool) -> None:
+        """All but over. The end of its pipe may never come: a process that a neighbour forked holds a copy of it."""
+        self._output.drain()
+        self._finish(self._judge())
+        self._release()
 
     def _results_end(self) -> None:
-        if not self._leaked:
-            self._output.drain()
-            self._finish(self._outcome())
+        """Without an ending either the host is dying, and its exit tells more, or the task closed the descriptor."""
+        if self._over.done():
+            self._release()
+        elif self._unexplained is None:
+            self._unexplained = self._loop.call_later(HOST_EXIT_SECONDS, self._end_alone)
+
+    def _end_alone(self) -> None:
+        self._output.drain()
+        self._finish(self._judge())
         self._release()
 
-    def _outcome(self) -> Outcome:
-        usage = {"duration_us": self._duration_us()}
-        if self._ending is None and self._forced is Force.NONE:
-            return lost("its thread ended without sending a result", usage)
-        return outcome_of(self._evidence(usage))
-
-    def host_died(self, why: str) -> None:
-        """The host is gone, and every thread with it. A result that was sent stands."""
-        self._results.drain()  # mostly finds the end of the pipe, and then all is done
+    def drain(self) -> None:
+        """Read all that was written before the host died: a result that was sent stands."""
+        self._results.drain()
         if not self._over.done():
-            self._finish(lost(why, {"duration_us": self._duration_us()}))
+            self._output.drain()
+
+    def ended_host(self, exited: protocol.Exited, dump: str, out_of_memory: bool) -> None:
+        """The host is dead, and this one's thread ended it."""
+        if dump and not self._stack:
+            self._stack = stack.without_engine(dump if self.ident is None else stack.of_thread(dump, self.ident))
+        seen: dict[str, Any] = {"exit_code": exited.exit_code, "signal": exited.signal}
+        usage = {**self._usage(), **seen, "max_rss_kb": exited.max_rss_kb}
+        self._end_with_host(outcome_of(self._evidence(usage, **seen, out_of_memory=out_of_memory)))
+
+    def lost_host(self, why: str, *, is_blameless: bool) -> None:
+        """The host is dead, and this one's thread with it."""
+        judged = self._forced is not Force.NONE
+        self._end_with_host(self._judge() if judged else lost(why, self._usage(), is_blameless=is_blameless))
+
+    def _end_with_host(self, outcome: Outcome) -> None:
+        if not self._over.done():
+            self._finish(outcome)
         self._release()
+
+    def _judge(self) -> Outcome:
+        if self._ending is None and self._forced is Force.NONE:
+            return lost("its thread ended without sending a result", self._usage())
+        return outcome_of(self._evidence(self._usage()))
+
+    def _finish(self, outcome: Outcome) -> None:
+        if self._unexplained is not None:
+            self._unexplained.cancel()
+        super()._finish(outcome)
 
     def _release(self) -> None:
         self._results.close()
         self._host.on_gone(self.number)
 
-    def _duration_us(self) -> int:
-        return round((self._loop.time() - self._started_at) * 1e6)
+    def _usage(self) -> dict[str, Any]:
+        return {"duration_us": round((self._loop.time() - self._started_at) * 1e6)}

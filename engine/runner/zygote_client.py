@@ -17,14 +17,13 @@ from .importing import Loaded
 from .launch import ZygoteProcess, fork_zygote, spawn_zygote
 from .oom import OutOfMemoryWatch
 from .protocol import AttemptOrder
-from .thread_client import ThreadHost
+from .thread_hosts import PATIENCE_SECONDS, OnStarted, ThreadHosts
 from .zygote_link import ZygoteLink
 
 IMPORT_SECONDS = 300.0
 SWEEP_SECONDS = 5.0
 DESCRIPTORS_PER_ATTEMPT = 4
 DESCRIPTORS_SPARED = 64  # for the state file, the socket, its visitors, pages on their way
-HOST_DIED = "the process in which the tasks with isolation='thread' run died"
 ZYGOTE_DIED = "the process that forks the attempts died"
 
 
@@ -32,13 +31,17 @@ class Runner:
     """Runs attempts of one flow. Made by ``spawn`` or ``fork``; all callbacks are called in the event loop.
 
     ``on_lost()``: the zygote died, its attempts have ended as LOST, and ``open`` may be called again.
-    ``on_freed()``: a leaked thread has ended after all. ``on_output(bytes)``: what the import of the flow prints.
+    ``on_freed()``: a slot that a leaked thread held may be free. ``on_news(what, data)``: something to be known about
+    the processes themselves. ``on_output(bytes)``: what the import of the flow prints.
     """
+
+    patience_seconds = PATIENCE_SECONDS  # how long tasks wait for slots that leaked threads hold (thread_hosts.py)
 
     def __init__(self, launch: Callable[[], ZygoteProcess], executor_id: str) -> None:
         self.executor_id = executor_id
         self.on_lost: Callable[[], None] = _ignore
         self.on_freed: Callable[[], None] = _ignore
+        self.on_news: Callable[[str, Mapping[str, Any]], None] = lambda what, data: None
         self.on_output: Callable[[bytes], None] = lambda data: None
         self.attempts_max = 1  # at a time, by the descriptors that this process may have
         self.warnings: tuple[str, ...] = ()  # what is doubtful about forking after this flow's import
@@ -47,7 +50,7 @@ class Runner:
         self._shared: Surroundings | None = None
         self._numbers = 0
         self._attempts: dict[int, ProcessAttempt] = {}
-        self._host: asyncio.Future[ThreadHost] | None = None
+        self._hosts: ThreadHosts | None = None
         self._losing: asyncio.Task[None] | None = None
 
     @classmethod
@@ -109,6 +112,14 @@ class Runner:
             raise FlowImportError(f"{ZYGOTE_DIED} as soon as it had imported {target!r}", "")
         self.warnings = tuple(opened.warnings)
         self._shared = Surroundings(opened.project_root, OutOfMemoryWatch(), self._forget)
+        self._hosts = ThreadHosts(
+            self._shared,
+            self._fork_host,
+            on_freed=lambda: self.on_freed(),
+            on_killed=lambda data: self.on_news("threads-killed", data),
+            on_output=lambda data: self.on_output(data),
+            patience_seconds=self.patience_seconds,
+        )
         self._link = link
         return spec
 
@@ -116,14 +127,14 @@ class Runner:
 
     async def start(self, order: AttemptOrder, listener: AttemptListener) -> RunningAttempt:
         """Start an attempt; ``listener`` hears of it from now on. Raises OSError when no process can be started."""
-        if self._link is None or self._shared is None:
+        if self._link is None or self._shared is None or self._hosts is None:
             raise ProcessLookupError("there is no zygote: open a flow first")
         self._numbers += 1
         number = self._numbers
         # JSON has integers of any size, and the parents' results came as JSON.
         inputs, order = json.dumps(order.inputs), replace(order, inputs={})
         if order.spec.isolation == "thread":
-            return await (await self._thread_host()).start(number, order, inputs, listener)
+            return await self._hosts.start(number, order, inputs, listener)
         shared = self._shared
         begun: list[ProcessAttempt] = []
 
@@ -143,8 +154,18 @@ class Runner:
     @property
     def leaked_slots(self) -> int:
         """Threads that ignored their cancel token and still run."""
-        host = self._living_host()
-        return 0 if host is None else len(host.leaked)
+        return 0 if self._hosts is None else self._hosts.leaked_slots
+
+    def want_slots(self, are_wanted: bool) -> None:
+        """Say whether tasks wait for slots that leaked threads hold (the rule: ``thread_hosts.py``)."""
+        if self._hosts is not None:
+            self._hosts.want_slots(are_wanted)
+
+    async def _fork_host(self, on_started: OnStarted) -> None:
+        if self._link is None:
+            raise ProcessLookupError(ZYGOTE_DIED)
+        self._numbers += 1
+        await self._link.start(protocol.StartHost(self._numbers), on_started)
 
     def _forget(self, number: int) -> None:
         self._attempts.pop(number, None)
@@ -153,47 +174,13 @@ class Runner:
         attempt = self._attempts.get(exited.number)
         if attempt is not None:
             attempt.exited(exited)
+        elif self._hosts is not None:
+            self._hosts.exited(exited)
 
     @property
     def zygote_pid(self) -> int | None:
         """The pid of the zygote; None while there is none."""
         return None if self._link is None else self._link.pid
-
-    # --- Threads ------------------------------------------------------------------------------------------------------
-
-    async def _thread_host(self) -> ThreadHost:
-        """The host; forked with the first task that wants a thread, and again after it died."""
-        if self._host is None:
-            self._host = asyncio.ensure_future(self._start_host())
-        return await asyncio.shield(self._host)
-
-    async def _start_host(self) -> ThreadHost:
-        assert self._link is not None and self._shared is not None
-        self._numbers += 1
-        number, shared = self._numbers, self._shared
-        begun: list[ThreadHost] = []
-
-        def begin(started: protocol.Started, fds: list[int]) -> None:
-            gone = partial(self._host_died, HOST_DIED)
-            host = ThreadHost(started, fds, shared, on_freed=self.on_freed, on_gone=gone, on_output=self.on_output)
-            begun.append(host)
-
-        try:
-            await self._link.start(protocol.StartHost(number), begin)
-        except BaseException:
-            self._host = None
-            raise
-        return begun[0]
-
-    def _living_host(self) -> ThreadHost | None:
-        if self._host is None or not self._host.done() or self._host.cancelled() or self._host.exception() is not None:
-            return None
-        return self._host.result()
-
-    def _host_died(self, why: str) -> None:
-        host, self._host = self._living_host(), None
-        if host is not None:
-            host.died(why)
 
     # --- The end ------------------------------------------------------------------------------------------------------
 
@@ -222,7 +209,8 @@ class Runner:
         self.on_lost()
 
     def _lose_attempts(self, why: str) -> None:
-        self._host_died(why)
+        if self._hosts is not None:
+            self._hosts.lose(why)
         for attempt in list(self._attempts.values()):
             attempt.lost(why)
 

@@ -72,7 +72,7 @@ def settle(
         decision: Decision = Interrupt() if history.idempotent else decide_loss(history, spec.retry, uniform)
     else:
         decision = decide(history, outcome, spec.retry, journal.at, uniform)
-        if cancelled and isinstance(decision, Retry | Sense):
+        if cancelled and isinstance(decision, Retry | Sense | Interrupt):
             decision = Cancel()  # it ended by itself, or at its deadline, before it could be ended
     if not write_decision(journal, claim, spec, outcome, decision, history):
         _tell_late(journal, claim, outcome)
@@ -320,7 +320,7 @@ def _cancel(journal: Journal, decision: Cancel, outcome: Outcome, history: Histo
 
 
 def _interrupt(journal: Journal, decision: Interrupt, outcome: Outcome, history: History) -> Columns:
-    return TaskState.RETRYING, {"ended_at": journal.at, "next_retry_at": journal.at}, {"why": "the executor stopped"}
+    return TaskState.RETRYING, {"ended_at": journal.at, "next_retry_at": journal.at}, {"why": decision.why}
 
 
 def _explain(outcome: Outcome) -> str | None:

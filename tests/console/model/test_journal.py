@@ -53,6 +53,11 @@ def test_a_failure_says_what_comes_next_before_it_says_why(story: Story) -> None
         (EventKind.ATTEMPT_SWEPT, {"pids": [7]}, "1 process left behind, killed"),
         (EventKind.ATTEMPT_STACK, {"where": "match re.py:1"}, "it was in match re.py:1"),
         (EventKind.EXECUTOR, {"what": "started", "host": "ops-1", "pid": 9}, "started on ops-1, process 9"),
+        (
+            EventKind.EXECUTOR,
+            {"what": "threads-killed", "pid": 9, "leaked": ["a"], "lost": ["b"]},
+            "process 9 killed: a ignored the cancel token; b ran in it too and will run again",
+        ),
         (EventKind.BREAKER, {"downstream": "api", "state": "OPEN", "why": "6 of 8"}, "breaker open: 6 of 8"),
         (EventKind.PAGE, {"what": "opened", "title": "poison on a"}, "page opened: poison on a"),
         (EventKind.QUARANTINE, {"what": "held", "count": 3}, "3 rows held in quarantine"),

@@ -6,6 +6,7 @@ from redrive.engine.core.decide import (
     DeadLetter,
     Fail,
     History,
+    Interrupt,
     Retry,
     Sense,
     Skip,
@@ -15,6 +16,7 @@ from redrive.engine.core.decide import (
 from redrive.engine.core.outcome import Failure, FailureClass, FailureMode, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.states import DeadLetterKind
+from redrive.engine.runner.endings import lost
 
 NOW = 1_777_000_000_000_000
 
@@ -157,9 +159,15 @@ def test_losses_have_their_own_bound():
     assert DeadLetterKind.CRASH_LOOP == judge(Outcome(OutcomeKind.LOST), History(losses=2)).kind
 
 
+def test_a_loss_by_somebody_elses_doing_costs_nothing():
+    decision = judge(lost("task 'b' ended the process", is_blameless=True), History(losses=2))
+    assert Interrupt("task 'b' ended the process") == decision
+
+
 def test_a_task_that_is_not_idempotent_is_never_run_again_unasked():
     """003.32, 001.01."""
     history = History(idempotent=False)
+    assert DeadLetterKind.INDETERMINATE == judge(lost("", is_blameless=True), history).kind
     assert DeadLetterKind.INDETERMINATE == judge(Outcome(OutcomeKind.LOST), history).kind
     assert DeadLetterKind.INDETERMINATE == judge(failed(FailureClass.TRANSIENT), history).kind
 

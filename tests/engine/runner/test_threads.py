@@ -1,14 +1,17 @@
-"""Tasks in threads: no fork, and no force. What ignores its token is shown as a leaked slot."""
+"""Tasks in threads: no fork, and no force but on their whole process, by a rule; and who is to blame for its end."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from redrive.engine.core.outcome import OutcomeKind
+import pytest
+from redrive.engine.core.outcome import Outcome, OutcomeKind
+from redrive.engine.runner.zygote_client import Runner
 
 
 async def test_threads_share_one_process_and_keep_their_output_apart(bench: Any) -> None:
@@ -98,32 +101,6 @@ async def test_a_coroutine_in_a_thread_is_cancelled(bench: Any) -> None:
     assert recorder.text == b"ready\nclosed\n"
 
 
-async def test_a_task_that_ignores_its_token_is_a_leaked_slot_until_it_ends(bench: Any, tmp_path: Path) -> None:
-    freed = asyncio.Event()
-    bench.runner.on_freed = freed.set
-    await bench.open("""
-        @flow.task(isolation="thread", timeout=0.3, grace_seconds=0.3)
-        def stubborn(stop):
-            while not os.path.exists(stop):  # here
-                time.sleep(0.01)
-            print("nobody listens")
-
-        @flow.task(isolation="thread")
-        def other():
-            return 1
-    """)
-    outcome, recorder = await bench.run("stubborn", params={"stop": str(tmp_path / "stop")})
-    assert outcome.kind is OutcomeKind.TIMED_OUT
-    assert recorder.kinds == ["deadline", "stack", "leaked"]
-    assert "in stubborn" in outcome.usage["stack"]
-    assert bench.runner.leaked_slots == 1
-    assert (await bench.run("other"))[0].result == "1"
-    assert not freed.is_set()
-    (tmp_path / "stop").touch()
-    await asyncio.wait_for(freed.wait(), 30)
-    assert bench.runner.leaked_slots == 0
-
-
 async def test_the_stack_of_a_thread_is_its_own(bench: Any) -> None:
     await bench.open("""
         @flow.task(isolation="thread")
@@ -148,24 +125,6 @@ async def test_the_stack_of_a_thread_is_its_own(bench: Any) -> None:
         assert (await recorder.outcome()).kind is OutcomeKind.SUCCESS
 
 
-async def test_a_host_that_dies_loses_its_attempts_and_is_replaced(bench: Any) -> None:
-    await bench.open("""
-        @flow.task(isolation="thread")
-        def waits():
-            print("ready")
-            time.sleep(600)
-
-        @flow.task(isolation="thread")
-        def answers():
-            return 1
-    """)
-    recorder = await bench.start("waits")
-    await recorder.heard(b"ready")
-    os.kill(recorder.pid, signal.SIGKILL)
-    assert (await recorder.outcome()).kind is OutcomeKind.LOST
-    assert (await bench.run("answers"))[0].result == "1"
-
-
 async def test_retries_are_told_by_the_thread_that_made_them(bench: Any) -> None:
     await bench.open("""
         from redrive.engine.retrying import retry
@@ -184,3 +143,250 @@ async def test_retries_are_told_by_the_thread_that_made_them(bench: Any) -> None
     """)
     runs = await asyncio.gather(*(bench.run("task", attempt=number) for number in (1, 3)))
     assert [len(recorder.retries) for _, recorder in runs] == [1, 3]
+
+
+# --- Threads that ignore their token ------------------------------------------------------------------------------
+
+STUBBORN = """
+    @flow.task(isolation="thread", timeout=0.3, grace_seconds=0.3)
+    def stubborn(stop):
+        while not os.path.exists(stop):  # here
+            time.sleep(0.01)
+
+    @flow.task(isolation="thread")
+    def neighbour(leave):
+        print("ready")
+        while not os.path.exists(leave):
+            time.sleep(0.01)
+        return os.getpid()
+
+    @flow.task(isolation="thread")
+    def quick():
+        return os.getpid()
+"""
+
+
+class News:
+    """What the runner told of its processes, and when a slot may have become free."""
+
+    def __init__(self, runner: Runner) -> None:
+        self.told: list[tuple[str, Mapping[str, Any]]] = []
+        self._runner = runner
+        self._freed = asyncio.Event()
+        runner.on_news = lambda what, data: self.told.append((what, data))
+        runner.on_freed = self._freed.set
+
+    async def all_slots_are_free(self) -> None:
+        async with asyncio.timeout(30):
+            while self._runner.leaked_slots:
+                self._freed.clear()
+                await self._freed.wait()
+
+
+async def leak(bench: Any, tmp_path: Path) -> tuple[Any, Any, News]:
+    """A neighbour that runs, and beside it a thread that ignored its token."""
+    news = News(bench.runner)
+    await bench.open(STUBBORN, params={"stop": "", "leave": ""}, declared={"stop": "", "leave": ""})
+    params = {"stop": str(tmp_path / "stop"), "leave": str(tmp_path / "leave")}
+    neighbour = await bench.start("neighbour", params=params)
+    await neighbour.heard(b"ready")
+    outcome, stubborn = await bench.run("stubborn", params=params)
+    assert outcome.kind is OutcomeKind.TIMED_OUT
+    assert stubborn.kinds == ["deadline", "stack", "leaked"]
+    assert "in stubborn" in outcome.usage["stack"]
+    assert bench.runner.leaked_slots == 1
+    assert stubborn.pid == neighbour.pid
+    return neighbour, stubborn, news
+
+
+async def test_a_thread_that_ignores_its_token_is_killed_with_its_process_when_it_is_alone_there(
+    bench: Any, tmp_path: Path, survivors: Any
+) -> None:
+    news = News(bench.runner)
+    await bench.open(STUBBORN)
+    outcome, stubborn = await bench.run("stubborn", params={"stop": str(tmp_path / "stop")})
+    assert outcome.kind is OutcomeKind.TIMED_OUT
+    await news.all_slots_are_free()
+    assert survivors([stubborn.pid]) == []
+    assert news.told == [("threads-killed", {"pid": stubborn.pid, "leaked": ["stubborn"], "lost": []})]
+    assert (await bench.run("quick"))[0].result not in (None, str(stubborn.pid))
+
+
+async def test_a_leaked_thread_holds_its_slot_while_a_neighbour_runs_and_newcomers_go_elsewhere(
+    bench: Any, tmp_path: Path, survivors: Any
+) -> None:
+    neighbour, stubborn, news = await leak(bench, tmp_path)
+    assert (await bench.run("quick"))[0].result != str(stubborn.pid)
+    assert bench.runner.leaked_slots == 1
+    (tmp_path / "leave").touch()
+    assert (await neighbour.outcome()).result == str(stubborn.pid)
+    await news.all_slots_are_free()
+    assert survivors([stubborn.pid]) == []
+    assert news.told == [("threads-killed", {"pid": stubborn.pid, "leaked": ["stubborn"], "lost": []})]
+
+
+async def test_a_leaked_thread_that_ends_after_all_frees_its_slot_and_harms_nobody(bench: Any, tmp_path: Path) -> None:
+    neighbour, stubborn, news = await leak(bench, tmp_path)
+    (tmp_path / "stop").touch()
+    await news.all_slots_are_free()
+    assert not neighbour.is_over
+    (tmp_path / "leave").touch()
+    assert (await neighbour.outcome()).result == str(stubborn.pid)
+    assert news.told == []
+
+
+async def test_when_others_want_its_slot_for_too_long_the_process_is_killed_and_the_neighbour_lost_without_blame(
+    bench: Any, tmp_path: Path
+) -> None:
+    bench.runner.patience_seconds = 0.2
+    neighbour, stubborn, news = await leak(bench, tmp_path)
+    bench.runner.want_slots(True)
+    outcome = await neighbour.outcome()
+    assert outcome.kind is OutcomeKind.LOST
+    assert outcome.is_blameless
+    assert "'stubborn' ignored its cancel token" in outcome.failure.message
+    await news.all_slots_are_free()
+    assert news.told == [("threads-killed", {"pid": stubborn.pid, "leaked": ["stubborn"], "lost": ["neighbour"]})]
+
+
+async def test_when_others_want_its_slot_for_a_moment_only_the_neighbour_goes_on(bench: Any, tmp_path: Path) -> None:
+    bench.runner.patience_seconds = 0.2
+    neighbour, *_ = await leak(bench, tmp_path)
+    bench.runner.want_slots(True)
+    bench.runner.want_slots(False)
+    await asyncio.sleep(0.4)  # twice as long as patience would have lasted
+    (tmp_path / "leave").touch()
+    assert (await neighbour.outcome()).kind is OutcomeKind.SUCCESS
+
+
+# --- Threads that end their process -------------------------------------------------------------------------------
+
+ENDS = """
+    import ctypes
+
+    @flow.task(isolation="thread")
+    def waits(ctx):
+        print("ready")
+        time.sleep(600)
+
+    @flow.task(isolation="thread")
+    def leaves():
+        print("bye")
+        os._exit(3)
+
+    @flow.task(isolation="thread")
+    def crashes():
+        ctypes.string_at(0)  # here
+
+    @flow.task(isolation="thread")
+    def leaves_unseen():
+        ctypes.CDLL(None)._exit(3)
+
+    @flow.task(isolation="thread")
+    def answers():
+        print("result follows")
+        return 1
+
+    @flow.task(isolation="thread")
+    def forks(leave):
+        if os.fork() == 0:
+            while not os.path.exists(leave):
+                time.sleep(0.01)
+            os._exit(0)
+
+    @flow.task(isolation="thread")
+    def forks_and_returns():
+        print("twice", flush=True)
+        os.fork()
+        return os.getpid()
+"""
+
+
+async def beside_a_neighbour(bench: Any, name: str) -> tuple[Outcome, Outcome]:
+    """What came of a task, and of another that waited in the same process."""
+    await bench.open(ENDS)
+    neighbour = await bench.start("waits")
+    await neighbour.heard(b"ready")
+    recorder = await bench.start(name)
+    return await recorder.outcome(), await neighbour.outcome()
+
+
+async def test_a_task_that_leaves_by_os_exit_fails_and_its_neighbour_is_lost_without_blame(bench: Any) -> None:
+    outcome, neighbour = await beside_a_neighbour(bench, "leaves")
+    assert outcome.kind is OutcomeKind.ERROR
+    assert outcome.failure.error_type == "exit:3"
+    assert outcome.failure.message == "child died without sending result (exit code 3)"
+    assert neighbour.kind is OutcomeKind.LOST
+    assert neighbour.is_blameless
+    assert neighbour.failure.message == "task 'leaves' ended the process that they shared (exit code 3)"
+    assert (await bench.run("answers"))[0].result == "1"  # in a new process
+
+
+async def test_a_task_that_crashes_fails_with_its_place_and_its_neighbour_is_lost_without_blame(bench: Any) -> None:
+    outcome, neighbour = await beside_a_neighbour(bench, "crashes")
+    assert outcome.kind is OutcomeKind.ERROR
+    assert outcome.usage["signal"] == signal.SIGSEGV
+    assert f"line {bench.line_of('here')} in crashes" in outcome.usage["stack"]
+    assert "in waits" not in outcome.usage["stack"]
+    assert (neighbour.kind, neighbour.is_blameless) == (OutcomeKind.LOST, True)
+
+
+async def test_where_nobody_can_know_who_ended_the_process_all_are_lost_and_it_counts(bench: Any) -> None:
+    for outcome in await beside_a_neighbour(bench, "leaves_unseen"):
+        assert (outcome.kind, outcome.is_blameless) == (OutcomeKind.LOST, False)
+        assert outcome.failure.message.endswith("died (exit code 3)")
+
+
+async def test_a_task_that_was_alone_in_the_process_that_ended_is_the_one_that_ended_it(bench: Any) -> None:
+    await bench.open(ENDS)
+    outcome, _ = await bench.run("leaves_unseen")
+    assert (outcome.kind, outcome.failure.error_type) == (OutcomeKind.ERROR, "exit:3")
+
+
+async def test_a_process_that_is_killed_from_outside_loses_its_attempts_and_is_replaced(bench: Any) -> None:
+    await bench.open(ENDS)
+    recorder = await bench.start("waits")
+    await recorder.heard(b"ready")
+    os.kill(recorder.pid, signal.SIGKILL)
+    outcome = await recorder.outcome()
+    assert (outcome.kind, outcome.is_blameless) == (OutcomeKind.LOST, False)
+    assert (await bench.run("answers"))[0].result == "1"
+
+
+async def test_a_result_that_was_written_stands_though_a_neighbour_ends_the_process_before_it_is_read(
+    bench: Any,
+) -> None:
+    await bench.open(ENDS)
+    await bench.run("answers")  # the process is there
+    recorder = await bench.start("answers")
+    recorder.attempt.pause_output()
+    outcome, _ = await bench.run("leaves")
+    assert outcome.failure.error_type == "exit:3"
+    written = await recorder.outcome()
+    assert (written.kind, written.result, recorder.text) == (OutcomeKind.SUCCESS, "1", b"result follows\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+async def test_a_signal_to_everybody_does_not_end_the_process_of_threads(bench: Any, number: signal.Signals) -> None:
+    await bench.open(STUBBORN)
+    neighbour = await bench.start("neighbour", params={"leave": str(bench.folder / "leave")})
+    await neighbour.heard(b"ready")
+    os.kill(neighbour.pid, number)
+    (bench.folder / "leave").touch()
+    assert (await neighbour.outcome()).result == str(neighbour.pid)
+
+
+async def test_an_attempt_ends_with_its_result_though_a_forked_process_holds_its_pipes(bench: Any) -> None:
+    await bench.open(ENDS)
+    answers = await bench.start("answers")
+    outcome, _ = await bench.run("forks", params={"leave": str(bench.folder / "leave")})
+    assert outcome.kind is OutcomeKind.SUCCESS
+    assert (await answers.outcome()).kind is OutcomeKind.SUCCESS
+    (bench.folder / "leave").touch()
+
+
+async def test_a_forked_process_that_comes_back_out_of_the_function_says_nothing(bench: Any) -> None:
+    await bench.open(ENDS)
+    outcome, recorder = await bench.run("forks_and_returns")
+    assert outcome.result == str(recorder.pid)
+    assert (await bench.run("answers"))[0].result == "1"
