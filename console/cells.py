@@ -25,6 +25,7 @@ BLANK: Cell = (" ", "")
 
 _CACHED_STYLES_MAX = 4096
 _KNOWN_CHARACTERS_MAX = 8192
+_KNOWN_SEGMENTS_MAX = 2048
 _MARKS_MAX = 2
 
 _COLOUR_SYSTEMS = {
@@ -88,19 +89,27 @@ class Typesetter:
         self._unicode = unicode
         self._parameters: dict[Style, tuple[str, str]] = {}
         self._plain = set(map(chr, range(0x20, 0x7F)))  # characters known to be one cell and harmless
+        self._set: dict[tuple[str, Style | None], list[Cell]] = {}  # words, signs and gaps come again and again
 
     def cells(self, segments: Iterable[Segment]) -> list[Cell]:
         """One cell for each cell that Textual counted in ``segments``."""
         row: list[Cell] = []
+        known = self._set.get
         for text, style, control in segments:
-            if control:
-                continue
-            sgr, blank_sgr = self._sgr(style)
-            if self._plain.issuperset(text):
-                row.extend(zip(text, repeat(blank_sgr if text.isspace() else sgr)))
-            else:
-                row.extend(self._unusual(text, sgr))
+            if not control:
+                row += known((text, style)) or self._set_segment(text, style)
         return row
+
+    def _set_segment(self, text: str, style: Style | None) -> list[Cell]:
+        sgr, blank_sgr = self._sgr(style)
+        if self._plain.issuperset(text):
+            cells = list(zip(text, repeat(blank_sgr if text.isspace() else sgr)))
+        else:
+            cells = self._unusual(text, sgr)
+        if len(self._set) >= _KNOWN_SEGMENTS_MAX:
+            self._set.clear()
+        self._set[text, style] = cells
+        return cells
 
     def _unusual(self, text: str, sgr: str) -> list[Cell]:
         """Text with characters not met before, wide ones, marks, or what must not pass."""

@@ -77,11 +77,11 @@ class Theme:
 class _AccentedPalette(Palette):
     """What needs a human keeps a ground of its own also under the cursor."""
 
-    def style(self, role: str, over: str | None = None) -> Style:
-        accent = super().style(role)
+    def mixed(self, role: str, over: str | None) -> Style:
+        accent = super().mixed(role, None)
         if role == Role.HUMAN and over is not None and accent.bgcolor is not None and not accent.reverse:
             return accent
-        return super().style(role, over)
+        return super().mixed(role, over)
 
 
 def user_folder() -> Path:

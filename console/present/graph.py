@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from ...engine.core.states import TaskState
 from ..model.drawing import Lit
 from ..model.graph import MATRIX_MARGIN, Form, Graph, Zoom
-from ..model.rails import LitRails
+from ..model.rails import LitRails, RailRow
 from . import counts
 from .durations import clock, number
 from .pieces import Line, Piece, Role, crop, fit, width
@@ -57,20 +58,25 @@ def _rails_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) ->
     name = rails.name_at(y)
     limit = min(max((size - _FACTS_CELLS_MIN - _NAME_CELLS[1]) // 2, 2), _RAILS_MAX)
     row = rails.line(y, limit, lit.rails)
-    line: Line = [_mark(name, scene, lit)]
-    for x, arms in enumerate(row.cells):
-        if x == row.at:
-            line.append(_sign(name, scene))
-        else:
-            line.append(Piece(scene.glyphs.lines[arms], lit.line_role if x in row.lit else Role.RULE))
-    if row.at >= len(row.cells):
-        line += [Piece(" " * (row.at - len(row.cells))), _sign(name, scene)]
+    size_of_rails = len(row.cells)
+    line: Line = [_mark(name, scene, lit), *_strokes(row, 0, min(row.at, size_of_rails), scene, lit)]
+    line += [Piece(" " * (row.at - size_of_rails)), _sign(name, scene)]
+    line += _strokes(row, row.at + 1, size_of_rails, scene, lit)
     if row.elided:
         line.append(Piece(scene.glyphs.elided, Role.DIM))
     return [
         *line,
         Piece(" "),
         *_task_facts(name, size, width(line) + 1, _left_cells(graph, size, limit, scene), scene, lit),
+    ]
+
+
+def _strokes(row: RailRow, first: int, end: int, scene: Scene, lit: Highlight) -> Line:
+    """The rails in these cells; neighbours that look alike are one piece."""
+    signs = scene.glyphs.lines
+    return [
+        Piece("".join([signs[row.cells[x]] for x in cells]), lit.line_role if is_lit else Role.RULE)
+        for is_lit, cells in groupby(range(first, end), row.lit.__contains__)
     ]
 
 

@@ -7,6 +7,7 @@ for when it is painted and never kept, so that a change costs what is seen of it
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Self
 
 from rich.segment import Segment
 from textual.geometry import Region
@@ -29,6 +30,11 @@ class LineView(Widget):
     }
     """
 
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        self._painted: dict[int, Strip] = {}  # rows in view that have not changed since
+        self._painted_columns = 0
+        super().__init__(id=id, classes=classes)
+
     def line(self, y: int) -> Line:
         """The pieces of row ``y`` of the viewport. Too long is cut, too short is padded."""
         raise NotImplementedError  # every view draws its own rows
@@ -41,15 +47,40 @@ class LineView(Widget):
         """For Textual."""
         return strip_of(self.line(y), self.columns, palette_of(self.app), self.over(y))
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """For Textual, whose own looks at borders, padding, opacity and tints of every row: a view has none."""
+        if self._painted_columns != self.columns:
+            self._painted.clear()
+            self._painted_columns = self.columns
+        strips = []
+        for y in crop.line_range:
+            strip = self._painted.get(y)
+            if strip is None:
+                strip = self._painted[y] = self.render_line(y)
+            strips.append(strip)
+        if crop.column_span == (0, self.columns):
+            return strips
+        return [strip.crop(*crop.column_span) for strip in strips]
+
+    def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
+        """Paint these regions of the viewport again, or all of it."""
+        if not regions:
+            self._painted.clear()
+        for region in regions:
+            for y in region.line_range:
+                self._painted.pop(y, None)
+        return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
+
     @property
     def columns(self) -> int:
-        """Cells of a row."""
-        return self.content_size.width
+        """Cells of a row. Asked for several times a row, so it must not look the widget up in the layout as
+        ``content_size`` does; a view has neither border nor padding, so both are the same."""
+        return self.outer_size.width
 
     @property
     def rows(self) -> int:
         """Rows of the viewport."""
-        return self.content_size.height
+        return self.outer_size.height
 
     def refresh_rows(self, first: int, count: int = 1) -> None:
         """Paint these rows of the viewport again, as far as they are in it."""
@@ -70,8 +101,8 @@ def strip_of(line: Iterable[Piece], columns: int, palette: Palette, over: str | 
         pieces = fit(pieces, columns)
     elif taken < columns:
         pieces.append(Piece(" " * (columns - taken)))
-    style = palette.style
-    return Strip([Segment(text, style(role, over)) for text, role in pieces if text], columns)
+    looks = palette.looks(over)
+    return Strip([Segment(text, looks[role]) for text, role in pieces if text], columns)
 
 
 def shifted(line: Line, columns: int, shift: int) -> Line:

@@ -9,7 +9,6 @@ from rich.style import Style
 from ..present.pieces import Role
 
 _NOTHING = Style.null()
-_MIXED_MAX = 1024
 
 
 class Palette:
@@ -21,18 +20,36 @@ class Palette:
 
     def __init__(self, styles: Mapping[str, Style]) -> None:
         self._styles = dict(styles)
-        self._mixed: dict[tuple[str, str], Style] = {}
+        self._looks: dict[str | None, Looks] = {}
+
+    def looks(self, over: str | None = None) -> Looks:
+        """Every role's style, with that of another role laid over it."""
+        found = self._looks.get(over)
+        if found is None:
+            found = self._looks[over] = Looks(self, over)
+        return found
 
     def style(self, role: str, over: str | None = None) -> Style:
-        """The style of a role, with that of another role laid over it."""
-        if over is None:
-            return self._styles.get(role, _NOTHING)
-        mixed = self._mixed.get((role, over))
-        if mixed is None:
-            if len(self._mixed) >= _MIXED_MAX:
-                self._mixed.clear()
-            mixed = self._mixed[role, over] = _mix(self.style(role), self.style(over))
-        return mixed
+        """The style of one role."""
+        return self.looks(over)[role]
+
+    def mixed(self, role: str, over: str | None) -> Style:
+        """Make the style of a role under another one. Subclasses say what differs."""
+        under = self._styles.get(role, _NOTHING)
+        return under if over is None else _mix(under, self._styles.get(over, _NOTHING))
+
+
+class Looks(dict[str, Style]):
+    """Role -> style under one row's role; made when it is first asked for, since every piece on the screen asks."""
+
+    def __init__(self, palette: Palette, over: str | None) -> None:
+        super().__init__()
+        self._palette = palette
+        self._over = over
+
+    def __missing__(self, role: str) -> Style:
+        style = self[role] = self._palette.mixed(role, self._over)
+        return style
 
 
 def _mix(under: Style, over: Style) -> Style:

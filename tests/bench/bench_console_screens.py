@@ -1,6 +1,6 @@
-"""What a key costs on the real screens: processor time of the loop's thread, from the key to the end of its frames.
+"""What a key costs on the real screens: processor time of the loop's thread until the last frame that it leads to.
 
-    python tests/bench/bench_console_screens.py [--size 120x40] [--tasks 10000] [--keys 60] [--only NAME ...] [--profile]
+    python tests/bench/bench_console_screens.py [--size 120x40] [--tasks N] [--keys N] [--only NAME ...] [--profile]
 
 The whole console runs in this process on a pseudo-terminal that reads everything, over a run that stands still. "CPU"
 is everything that the thread does until it has been quiet for a moment; the bars are 10 ms for a page of the graph and
@@ -17,12 +17,11 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).resolve().parent)]
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from bench_console_model import fold_of, layered
 from bench_console_output import terminal_that_reads
