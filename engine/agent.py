@@ -319,6 +319,8 @@ _READS = {
     "history": ("snapshot", "history"),
     "runs": ("lists", "runs"),
     "query": ("lists", "query"),
+    "past": ("lists", "past"),
+    "usual": ("usual", "of_run"),
     "log": ("logs", "read"),
     "attempt_text": ("logs", "attempt_text"),
     "preview": ("preview", "preview"),

@@ -6,7 +6,7 @@ import asyncio
 import os
 import sqlite3
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict
 from typing import Any, TypeVar, cast
@@ -15,7 +15,7 @@ from ...engine import client
 from ...engine.core.events import Event
 from ...engine.core.fold import RunFold
 from ...engine.errors import LinkError, RefusedError, SnapshotNeeded, StateFileError
-from ...engine.store import database, lists, lock, logs, preview, runs, tail
+from ...engine.store import database, lists, lock, logs, preview, runs, tail, usual
 from ...engine.store.reader import head_of
 from .people import me, others
 from .session import Answer, AttemptText, Command, Link, LogChunk, RunSummary, SessionStatus
@@ -136,6 +136,16 @@ class FileSession:
                 pending.cancel()
                 await asyncio.wait({pending})
             await cast("AsyncGenerator[list[Event]]", batches).aclose()
+
+    async def past(self, run_id: str, after: int, limit: int) -> Sequence[Event]:
+        """A window of what happened; see ``Session``."""
+        return await self._read(
+            lambda connection: [runs.event_of(row) for row in lists.past(connection, run_id, after, limit)]
+        )
+
+    async def usual(self, run_id: str) -> Mapping[str, usual.Usual]:
+        """How long its tasks took before; see ``Session``."""
+        return await self._read(lambda connection: usual.read(usual.of_run(connection, run_id)))
 
     async def send(self, command: Command) -> Answer:
         """Ask for an act: of the executor, or with none alive by the same rules under its lock."""

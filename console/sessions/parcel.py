@@ -36,6 +36,7 @@ LOOKING = (
     "store/reader",
     "store/snapshot",
     "store/traces",
+    "store/usual",
 )
 #: What acts, and reads texts: goes over when the first act or text is wanted.
 ACTING = (
@@ -50,6 +51,7 @@ ACTING = (
     "store/propagation",
     "store/rows",
     "store/undo",
+    "store/upgrades",
 )
 
 _STATEMENT_ENDS = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)

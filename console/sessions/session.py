@@ -5,13 +5,14 @@ The console learns of everything by ``events``; nothing on the screen changes be
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
 from ...engine.core.events import Event
 from ...engine.core.fold import RunFold, RunRow
+from ...engine.store.usual import Usual
 
 
 class Link(StrEnum):
@@ -119,6 +120,13 @@ class Session(Protocol):
         been given. Raises SnapshotNeeded when events no longer lead to the true picture: the file was replaced, cut
         back or pruned. One at a time: a new call ends an earlier one.
         """
+
+    async def past(self, run_id: str, after: int, limit: int) -> Sequence[Event]:
+        """The first ``limit`` events of a run after ``after``, in order; beside ``events``, which goes on."""
+
+    async def usual(self, run_id: str) -> Mapping[str, Usual]:
+        """How long the tasks of a run took in the runs of its flow before it; tasks that nothing is known of are left
+        out. May take the far side a fifth of a second: ask once."""
 
     async def send(self, command: Command) -> Answer:
         """Ask for an act. May be repeated with the same id: the second time changes nothing."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ...engine.core.events import Event
 from ...engine.core.fold import RunFold
 from ...engine.errors import LinkError, SnapshotNeeded, StateFileError
+from ...engine.store import usual
 from . import picture
 from .address import SshAddress, parse
 from .feed import Feed
@@ -152,6 +153,15 @@ class SshSession:
             if self._feed is feed:
                 self._feed = None
                 self._line.tell("follow", since=None)
+
+    async def past(self, run_id: str, after: int, limit: int) -> Sequence[Event]:
+        """A window of what happened; see ``Session``."""
+        rows = await self._read("past", run_id=run_id, after=after, limit=limit)
+        return [picture.event_of(row) for row in rows]
+
+    async def usual(self, run_id: str) -> Mapping[str, usual.Usual]:
+        """How long its tasks took before; see ``Session``."""
+        return usual.read(await self._read("usual", run_id=run_id))
 
     async def send(self, command: Command) -> Answer:
         """Ask for an act. Asked again by itself, with the same id, when the line drops before the answer.

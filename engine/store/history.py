@@ -6,20 +6,12 @@ import sqlite3
 from dataclasses import dataclass
 from statistics import median
 
-RUNS_LOOKED_AT = 30
+from . import usual
 
 
 def durations(connection: sqlite3.Connection, dag_name: str) -> dict[str, float]:
     """Return the median seconds of the successful attempts of each task of a flow, over its latest runs."""
-    rows = connection.execute(
-        "SELECT name, duration_us FROM attempt WHERE outcome = 'success' AND duration_us IS NOT NULL AND run_id IN"
-        " (SELECT run_id FROM run WHERE dag_name = ? ORDER BY started_at DESC LIMIT ?)",
-        (dag_name, RUNS_LOOKED_AT),
-    )
-    found: dict[str, list[int]] = {}
-    for name, duration_us in rows:
-        found.setdefault(name, []).append(duration_us)
-    return {name: median(values) / 1e6 for name, values in found.items()}
+    return {name: median(values) / 1e6 for name, values in usual.durations_us(connection, dag_name).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +26,11 @@ class Observed:
 
 def observed(connection: sqlite3.Connection, dag_name: str) -> dict[str, Observed]:
     """Return what the latest runs of a flow say of each of its tasks that ever succeeded."""
-    rows = connection.execute(
-        "SELECT name, duration_us FROM attempt WHERE outcome = 'success' AND duration_us IS NOT NULL AND run_id IN"
-        " (SELECT run_id FROM run WHERE dag_name = ? ORDER BY started_at DESC LIMIT ?) ORDER BY name, duration_us",
-        (dag_name, RUNS_LOOKED_AT),
-    )
-    found: dict[str, list[int]] = {}
-    for name, duration_us in rows:
-        found.setdefault(name, []).append(duration_us)
-    return {name: _observed(durations_us) for name, durations_us in found.items()}
+    return {name: _observed(values) for name, values in usual.durations_us(connection, dag_name).items()}
 
 
 def _observed(durations_us: list[int]) -> Observed:
-    p50, p95, p99 = (durations_us[round(share * (len(durations_us) - 1))] / 1e6 for share in (0.5, 0.95, 0.99))
+    p50, p95, p99 = (usual.quantile(durations_us, share) / 1e6 for share in (0.5, 0.95, 0.99))
     return Observed(p50, p95, p99, len(durations_us))
 
 

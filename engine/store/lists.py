@@ -8,6 +8,7 @@ import sqlite3
 from typing import Any, Dict, List, Optional, Tuple
 
 from ..errors import RedriveError
+from .reader import EVENT_COLUMNS
 
 ROWS_MAX = 1000
 FRESH_US = 5000000  # an executor touches its lock each second; so old, and it is not turning
@@ -73,6 +74,14 @@ _QUERIES: Dict[str, Tuple[str, Dict[str, Any]]] = {
         {"run_id": None, "task": None, "attempt": None},
     ),
 }
+
+_PAST = "SELECT " + EVENT_COLUMNS + " FROM event WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?"
+
+
+def past(connection: sqlite3.Connection, run_id: str, after: int, limit: int) -> List[Tuple[Any, ...]]:
+    """The first ``limit`` events of a run after ``after``, in order; ``data`` as the text that it is."""
+    return connection.execute(_PAST, (run_id, after, limit)).fetchall()
+
 
 _JSON_COLUMNS = frozenset(["data", "body", "window", "detail"])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -25,6 +25,7 @@ from redrive.console.terminal import Terminal
 from redrive.engine.core.events import Event, EventKind
 from redrive.engine.core.fold import RunFold
 from redrive.engine.errors import RedriveError, RefusedError
+from redrive.engine.store.usual import Usual
 from textual.pilot import Pilot
 
 from .model.runs import START, S, Story, fold_of
@@ -65,6 +66,7 @@ class FakeSession:
         self.texts: dict[tuple[str, int], AttemptText] = {}
         self.logs: dict[tuple[str, int], Sequence[LogChunk]] = {}
         self.lists: dict[str, Any] = {}
+        self.durations: dict[str, Usual] = {}  # what the runs before say
         self.summaries: Sequence[RunSummary] | None = None
         self.closed = False
         self._told: list[Event] = []
@@ -117,6 +119,13 @@ class FakeSession:
             batch = [event for event in self._told if event.seq > given]
             given = batch[-1].seq if batch else given
             yield batch
+
+    async def past(self, run_id: str, after: int, limit: int) -> Sequence[Event]:
+        self._raise()
+        return [event for event in self._told if event.run_id == run_id and event.seq > after][:limit]
+
+    async def usual(self, run_id: str) -> Mapping[str, Usual]:
+        return self.durations
 
     async def send(self, command: Command) -> Answer:
         self._raise()

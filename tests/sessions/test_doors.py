@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from redrive.console.sessions.session import Command, Link
 from redrive.engine.core.events import Event
+from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.core.states import TaskState
 from redrive.engine.errors import (
     CorruptFileError,
@@ -25,6 +26,7 @@ from redrive.engine.errors import (
 )
 from redrive.engine.store import database, runs
 from redrive.engine.store.snapshot import EDGES_AT_ONCE
+from redrive.engine.store.usual import Usual
 
 
 async def take(events: AsyncIterator[Sequence[Event]], until: int) -> list[Event]:
@@ -310,6 +312,36 @@ async def test_lists_beside_a_run_are_values(door: Any, night: Any) -> None:
         await session.query("no-such")
     with pytest.raises(RedriveError, match="colour"):
         await session.query("pages", colour="red")
+
+
+async def test_the_past_of_a_run_is_read_a_window_at_a_time(door: Any, night: Any) -> None:
+    """Also while events are followed, and without the other runs of the file."""
+    session = await door(night.path)
+    following = session.events(0)
+    told = await take(following, night.head())
+    night.write(lambda journal: journal.tell("executor", data={"what": "stopped"}))
+    night.write(lambda journal: journal.tell("task", "night-2", "task_00000"))
+    night.tell(3)
+    found: list[Any] = []
+    while window := await session.past("night-1", found[-1].seq if found else 0, 4):
+        assert len(window) <= 4
+        found += window
+    later = await take(following, night.head())
+    assert found == [event for event in [*told, *later] if event.run_id == "night-1"]
+
+
+async def test_how_long_tasks_took_before_is_told_of_runs_before(door: Any, night: Any) -> None:
+    session = await door(night.path)
+    assert await session.usual("night-1") == {}
+    flow = FlowSpec("nightly", (TaskSpec("task_00000"), TaskSpec("new")))
+    night.write(
+        lambda journal: runs.create_run(
+            journal, run_id="night-2", flow=flow, max_parallel=4, params={}, at=journal.at, deadline_at=None
+        )
+    )
+    assert await session.usual("night-2") == {"task_00000": Usual(p50_us=1000, p95_us=1000, attempts=1)}
+    with pytest.raises(RefusedError, match="no run 'night-3'"):
+        await session.usual("night-3")
 
 
 async def test_what_an_act_would_do_is_told_without_doing_it(door: Any, night: Any) -> None:
