@@ -5,7 +5,7 @@ Called once a second by the executor's heartbeat. It decides nothing: ``core/liv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 from .attempts import AttemptDesk, Sitter
@@ -14,11 +14,11 @@ from .core import liveness, paging
 from .core.deadline import Slack, slack_of
 from .core.durations import spoken
 from .core.events import EventKind
-from .core.fold import RunFold
 from .core.liveness import Sight
 from .core.states import DeadLetterKind, TaskState
 from .downstreams import Downstreams
 from .runner import process
+from .standing import Standing
 from .store.journal import Journal
 from .store.lock import process_identity
 from .store.pages import Trouble, page
@@ -27,26 +27,14 @@ TASKS_PER_LOOK = 2000  # in a larger run the deadline is looked at less often
 
 
 class Watch:
-    """``path_seconds``: each task with the longest way behind it, by history; empty where there is none.
+    """Told of every beat; what it finds, it writes."""
 
-    ``waiting(downstream)``: the tasks that would call it now if they could.
-    """
-
-    def __init__(
-        self,
-        fold: RunFold,
-        desk: AttemptDesk,
-        downstreams: Downstreams,
-        waiting: Callable[[str], Sequence[str]],
-        clock: Clock,
-        path_seconds: Mapping[str, float],
-    ) -> None:
-        self._fold = fold
+    def __init__(self, standing: Standing, desk: AttemptDesk, downstreams: Downstreams, clock: Clock) -> None:
+        self._standing = standing
+        self._fold = standing.fold
         self._desk = desk
         self._downstreams = downstreams
-        self._waiting = waiting
         self._clock = clock
-        self._path_seconds = path_seconds
         self._swept_at = clock.monotonic()
         self._suspects: set[str] = set()  # tokens of attempts whose process was gone at the last look
         self._silent: set[str] = set()  # tokens of those whose silence was told
@@ -117,7 +105,7 @@ class Watch:
         self._down_since = {name: self._down_since.get(name, now) for name in down}
         self._told_down &= down
         for name in down - self._told_down:
-            if now - self._down_since[name] >= paging.HELD_SECONDS and (held := self._waiting(name)):
+            if now - self._down_since[name] >= paging.HELD_SECONDS and (held := self._standing.ledger.startable(name)):
                 self._told_down.add(name)
                 self._page(self._outage(name, held, now - self._down_since[name]))
 
@@ -137,7 +125,7 @@ class Watch:
     # --- The deadline -----------------------------------------------------------------------------------------------
 
     def _look_at_the_deadline(self) -> None:
-        slack = slack_of(self._fold, self._path_seconds, self._clock.now_us())
+        slack = slack_of(self._fold, self._standing.path_seconds, self._clock.now_us())
         is_late = slack is not None and slack.seconds < 0
         if is_late and not self._is_late and slack is not None:
             self._page(self._lateness(slack))
