@@ -15,11 +15,11 @@ from typing import Any
 from .clock import Clock
 from .core.events import EventKind
 from .core.liveness import HEARTBEAT_SECONDS
-from .core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
+from .core.outcome import Outcome
 from .core.spec import TaskSpec
 from .printed import Printed, Unwritten
 from .runner.attempt import AttemptOrder, ProcessAttempt, RunningAttempt
-from .runner.endings import lost
+from .runner.endings import lost, not_started
 from .runner.zygote_client import Runner
 from .store import claims, logs, quarantine
 from .store.claims import Claim
@@ -42,7 +42,7 @@ class Sitter:
         self.spec = spec
         self.is_probe = is_probe
         self.attempt: RunningAttempt | None = None
-        self.cancelled_by: tuple[str, str] | None = None
+        self.cancelled = False
         self.interrupted = False
         self.pid: int | None = None
         self.start_ticks: int | None = None
@@ -70,6 +70,10 @@ class Sitter:
         self.pid, self.start_ticks = pid, start_ticks
         loop = self._desk.loop
         self._started_timer = loop.call_later(STARTED_TOLD_AFTER_SECONDS, self._tell_started, pid, start_ticks)
+
+    def started_elsewhere(self, host: str, pid: int, start_ticks: int | None) -> None:
+        """The process exists on another host, where nobody but its worker can look at it."""
+        self._write_started({"host": host, "pid": pid, "pid_start_ticks": start_ticks})
 
     def output(self, data: bytes) -> None:
         """It wrote to stdout or stderr."""
@@ -139,8 +143,11 @@ class Sitter:
         self._desk.write(item)
 
     def _tell_started(self, pid: int, start_ticks: int | None) -> None:
+        self._write_started({"pid": pid, "pid_start_ticks": start_ticks})
+
+    def _write_started(self, columns: Mapping[str, Any]) -> None:
         claim = self.claim
-        columns = {"pid": pid, "pid_start_ticks": start_ticks}
+        told = {name: value for name, value in columns.items() if name != "pid_start_ticks"}
 
         def item(journal: Journal) -> None:
             journal.change_attempt(claim.run_id, claim.name, claim.attempt, columns)
@@ -150,7 +157,7 @@ class Sitter:
                 claim.name,
                 attempt=claim.attempt,
                 generation=claim.generation,
-                data={"attempt": {"pid": pid}},
+                data={"attempt": told},
             )
 
         self._desk.write(item)
@@ -284,20 +291,18 @@ class AttemptDesk:
             sitter.ended(lost(str(error)))
             return
         except OSError as error:  # no process, no memory, no descriptor: the machine's trouble, worth another try
-            sitter.ended(_not_started(error))
+            sitter.ended(not_started(error))
             return
-        if sitter.cancelled_by is not None or sitter.interrupted:
+        if sitter.cancelled or sitter.interrupted:
             sitter.attempt.cancel("cancelled before it started")
 
-    def cancel(self, name: str, actor: str, reason: str) -> bool:
-        """End a running attempt by the same ladder as a timeout. False: it does not run."""
+    def cancel(self, name: str, reason: str) -> None:
+        """End an attempt by the same ladder as a timeout, if there is one. That it is wanted is in the file already."""
         sitter = self.sitters.get(name)
-        if sitter is None:
-            return False
-        sitter.cancelled_by = (actor, reason)
-        if sitter.attempt is not None:
-            sitter.attempt.cancel(f"cancelled by {actor}: {reason}")
-        return True
+        if sitter is not None:
+            sitter.cancelled = True
+            if sitter.attempt is not None:
+                sitter.attempt.cancel(reason)
 
     def interrupt_all(self) -> None:
         """End every attempt because the executor stops; their tasks will run again."""
@@ -313,7 +318,6 @@ class AttemptDesk:
 
     async def _settle(self, sitter: Sitter, outcome: Outcome, printed: Printed) -> None:
         claim, spec = sitter.claim, sitter.spec
-        actor, reason = sitter.cancelled_by or (None, None)
 
         def item(journal: Journal) -> Settlement:
             if printed:
@@ -328,13 +332,12 @@ class AttemptDesk:
                 deadline_at=self._deadline_at,
                 is_probe=sitter.is_probe,
                 interrupted=sitter.interrupted,
-                cancelled=sitter.cancelled_by is not None,
             )
 
         # The desk forgets the sitter first: the events of the settlement may start the next attempt of the same task.
         if self.sitters.get(claim.name) is sitter:
             del self.sitters[claim.name]
-        await self._writer.submit(item, actor=actor, reason=reason)
+        await self._writer.submit(item)
 
     def write(self, item: Callable[[Journal], None]) -> asyncio.Future[None]:
         """Write something that nobody waits for."""
@@ -369,14 +372,3 @@ def _append(journal: Journal, claim: Claim, printed: Printed) -> None:
     if printed.rest:
         logs.skip(journal, *key, printed.dropped)
         logs.append(journal, *key, printed.rest)
-
-
-def _not_started(error: OSError) -> Outcome:
-    name = type(error).__name__
-    failure = Failure(
-        error_type=name,
-        message=f"its process could not be started: {error}",
-        failure_class=FailureClass.TRANSIENT,
-        fingerprint=Fingerprint(strict=f"start:{error.errno}", loose="start", explain=f"{name} before it started"),
-    )
-    return Outcome(OutcomeKind.ERROR, failure)

@@ -251,7 +251,7 @@ def _open_to_write(state_path: str) -> sqlite3.Connection:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if application != APPLICATION_ID:
             raise StateFileError("{} is not a redrive state file".format(state_path))
-        if version != SCHEMA_VERSION:
+        if version > SCHEMA_VERSION:
             raise NewerFileError("{} has format {}, this redrive knows {}".format(state_path, version, SCHEMA_VERSION))
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA wal_autocheckpoint=0")
@@ -264,9 +264,11 @@ def _open_to_write(state_path: str) -> sqlite3.Connection:
 def _apply(connection: sqlite3.Connection, command: Dict[str, Any]) -> Answer:
     from .store.journal import Journal  # the agent gets these when the first command comes, not before
     from .store.operator import apply
+    from .store.upgrades import upgrade
 
     connection.execute("BEGIN IMMEDIATE")
     try:
+        upgrade(connection, connection.execute("PRAGMA user_version").fetchone()[0])
         journal = Journal(
             connection,
             int(time.time() * 1000000),
@@ -276,8 +278,16 @@ def _apply(connection: sqlite3.Connection, command: Dict[str, Any]) -> Answer:
         )
         answer: Answer = apply(journal, command)
         connection.execute("COMMIT")
+        _explain_running(answer)
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
     return answer
+
+
+def _explain_running(answer: Answer) -> None:
+    """With the lock in our hands nothing of these runs any more, whatever the file still says."""
+    for result in answer["results"]:
+        if result[1] == "running":
+            result[1:] = ["done", "its executor is gone: it counts as cancelled as soon as the run is taken up"]

@@ -12,6 +12,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from .core.events import EventKind
+from .core.states import TaskState
 from .errors import RedriveError, RefusedError, StorageError
 from .store import operator
 from .store.journal import Journal
@@ -124,18 +125,16 @@ class CommandServer:
             command_id=command.get("id"),
         )
         if command["act"] == "cancel":
-            self._end_running(command, answer)
+            self._tell_what_ends(answer)
         return answer
 
-    def _end_running(self, command: dict[str, Any], answer: Answer) -> None:
-        """What ``operator`` answers with "running" is ours to end; its CANCELLED comes when its process is gone."""
+    def _tell_what_ends(self, answer: Answer) -> None:
+        """Its CANCELLED comes when its process is gone; the loop began to end it when it saw the event."""
         for result in answer.get("results", ()):
             if result[1] == "running":
-                cancelled = self._run_loop.desk.cancel(
-                    result[0], str(command.get("actor") or ""), str(command.get("reason") or "")
-                )
-                result[1] = "done" if cancelled else "refused"
-                result[2] = "ending it: SIGTERM, grace, SIGKILL" if cancelled else "it has just ended"
+                row = self._run_loop.fold.tasks[result[0]]
+                ending = row.state is TaskState.CANCELLED or row.cancel_requested_at is not None
+                result[1:] = ["done", result[2]] if ending else ["refused", f"it ended before: now {row.state}"]
         answer["ok"] = any(result[1] == "done" for result in answer.get("results", ()))
 
     # --- What only a living executor can do ------------------------------------------------------------------------

@@ -36,6 +36,7 @@ class History:
     recheck_seconds: float = 30.0
     path_seconds: float = 0.0  # this task and the longest path behind it, by history
     deadline_at: int | None = None  # of the run, microseconds UTC
+    cancel_requested: bool = False  # an operator wants the end of this attempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,14 @@ class _Case:
 
 def decide(history: History, outcome: Outcome, policy: RetryPolicy, now: int, uniform: Uniform) -> Decision:
     """Judge one ended attempt. ``now`` in microseconds UTC; ``uniform(low, high)`` are the dice."""
+    decision = _judge(history, outcome, policy, now, uniform)
+    goes_on = isinstance(decision, Retry | Sense | Interrupt)
+    if history.cancel_requested and (goes_on or outcome.kind is OutcomeKind.LOST):
+        return Cancel()  # it ended by itself, at its deadline or with its executor, before it could be ended
+    return decision
+
+
+def _judge(history: History, outcome: Outcome, policy: RetryPolicy, now: int, uniform: Uniform) -> Decision:
     match outcome.kind:
         case OutcomeKind.SUCCESS:
             return Succeed()

@@ -47,6 +47,7 @@ class AttemptRow:
     host: str | None = None
     code_hash: str | None = None
     input_hash: str | None = None
+    params_hash: str | None = None
     late: int = 0
     where: str | None = None  # where the captured stack says that it hung
     deadline_at: int | None = None  # the instants of the kill, as the events told them
@@ -88,6 +89,11 @@ class TaskRow:
     stale: int = 0
     bad_rows: int = 0  # held in quarantine
     owner_note: str | None = None
+    cancel_requested_at: int | None = None  # RUNNING: an operator wants its end
+    expires_at: int | None = None  # DEAD_LETTER: when it becomes FAILED by itself
+    overrides: str | None = None  # JSON: what a requeue changed for this generation (``core/overrides.py``)
+    key_generation: int = 0  # the generation that its idempotency key was made in
+    canary: str | None = None  # the task of the same cause that runs first; this one follows it
     position: int = 0
     changed_seq: int = 0  # seq of the latest event that touched the row
     changed_at: int = 0

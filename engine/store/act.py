@@ -71,6 +71,10 @@ class RememberingJournal(Journal):
         self._remember(run_id, name, set)
         Journal.change(self, run_id, name, set, attempt, dict(data or {}, act=self.act))
 
+    def ask(self, run_id: str, name: str, set: Dict[str, Any], attempt: Optional[int] = None) -> None:
+        """Change what the executor acts on at once: it cannot be taken back."""
+        Journal.change(self, run_id, name, set, attempt, {"act": self.act})
+
     def change_run(
         self,
         run_id: str,
@@ -108,6 +112,16 @@ class Seen(NamedTuple):
     next_retry_at: Optional[int]
     blocked_by: Optional[str]
     failures: int
+    cancel_requested_at: Optional[int]
+
+
+class Asked(NamedTuple):
+    """Who wanted something, and when."""
+
+    at: int
+    actor: Optional[str]
+    reason: Optional[str]
+    command_id: Optional[str]
 
 
 class Work(object):
@@ -136,7 +150,7 @@ class Work(object):
 def look(connection: sqlite3.Connection, run_id: str, name: str) -> Optional[Seen]:
     """The task as it is now."""
     row = connection.execute(
-        "SELECT name, state, generation, attempt, next_retry_at, blocked_by, failures FROM task"
+        "SELECT name, state, generation, attempt, next_retry_at, blocked_by, failures, cancel_requested_at FROM task"
         " WHERE run_id = ? AND name = ?",
         (run_id, name),
     ).fetchone()
@@ -154,6 +168,18 @@ def still_as_seen(work: Work, target: List[Any]) -> Optional[Seen]:
     else:
         return row
     return None
+
+
+def who_asked(connection: sqlite3.Connection, run_id: str, name: str) -> Optional[Asked]:
+    """Who wants the end of a running task; None where nobody does."""
+    row = connection.execute(
+        "SELECT event.at, event.actor, event.reason, event.command_id FROM task"
+        " CROSS JOIN event INDEXED BY idx_event_command ON event.command_id IS NOT NULL"
+        " AND event.run_id = task.run_id AND event.task = task.name AND event.at = task.cancel_requested_at"
+        " WHERE task.run_id = ? AND task.name = ? ORDER BY event.seq DESC LIMIT 1",
+        (run_id, name),
+    ).fetchone()
+    return None if row is None else Asked(*row)
 
 
 def _who_came_first(work: Work, row: Seen, state: str, generation: int) -> str:
@@ -189,8 +215,8 @@ def conclude(work: Work) -> Dict[str, Any]:
         open_run(work.journal, work.run_id)
     refused = sum(1 for result in results if result[1] == REFUSED)
     running = sum(1 for result in results if result[1] == RUNNING)
-    parts = ["{} {}".format(done, VERBS[work.act])]
-    parts += ["{} running".format(running)] if running else []
+    parts = ["{} {}".format(done, VERBS[work.act])] if done or not running else []
+    parts += ["{} to be ended".format(running)] if running else []
     parts += ["{} refused".format(refused)] if refused else []
     message = ", ".join(parts)
     if len(results) == 1 and refused:

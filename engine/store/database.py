@@ -11,7 +11,6 @@ import os
 import sqlite3
 import time
 import uuid
-from collections.abc import Callable
 from importlib import resources
 from typing import Literal
 
@@ -19,6 +18,7 @@ from ..errors import CorruptFileError, ForeignFileError, StateFileError, Storage
 from .header import APPLICATION_ID, SCHEMA_VERSION, Header, has_content, inspect, newer
 from .ladder import file_uri, look
 from .mounts import network_trouble
+from .upgrades import upgrade
 
 Durability = Literal["full", "normal"]
 
@@ -227,27 +227,23 @@ def _set_modes(connection: sqlite3.Connection, path: str, durability: Durability
 
 
 def _bring_up_to_date(connection: sqlite3.Connection, path: str) -> None:
-    """Apply the migrations that the file does not have yet, each in a transaction of its own.
+    """Make the tables of a new file, or add to an earlier one what it does not have yet, in one transaction.
 
-    A new file gets its first one in SQLite's rollback mode, so that its header names us from the first byte on.
+    A new file gets them in SQLite's rollback mode, so that its header names us from the first byte on.
     """
-    while True:
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-            if version > SCHEMA_VERSION:  # said by the log only: the header of the file is older
-                raise newer(path, version)
-            if version == SCHEMA_VERSION:
-                connection.execute("COMMIT")
-                return
-            MIGRATIONS[version + 1](connection)
-            connection.execute(f"PRAGMA user_version = {version + 1}")
-            connection.execute("UPDATE meta SET value = ? WHERE key = 'schema_version'", (str(version + 1),))
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version > SCHEMA_VERSION:  # said by the log only: the header of the file is older
+            raise newer(path, version)
+        if version == 0:
+            _create(connection)
+        upgrade(connection, version)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
 
 
 def _create(connection: sqlite3.Connection) -> None:
@@ -265,7 +261,3 @@ def _run_script(connection: sqlite3.Connection, script: str) -> None:
         if sqlite3.complete_statement(statement):
             connection.execute(statement)
             statement = ""
-
-
-#: Version of the schema -> what brings a file of the version before to it.
-MIGRATIONS: dict[int, Callable[[sqlite3.Connection], None]] = {1: _create}

@@ -29,6 +29,7 @@ from .act import (
     conclude,
     look,
     still_as_seen,
+    who_asked,
 )
 from .journal import Journal
 from .paged import rearm, resolve
@@ -246,14 +247,15 @@ def _skip(work: Work) -> Dict[str, Any]:
 
 
 def _cancel(work: Work) -> Dict[str, Any]:
-    """Stop what does not run yet. For one that runs the answer is "running": its executor must end the attempt."""
+    """Stop what does not run yet. Of one that runs the end is asked for and the answer is "running": its executor ends
+    the attempt, or the next executor finds what this one was asked for."""
     stopped: List[str] = []
     for target in work.targets:
         row = still_as_seen(work, target)
         if row is None:
             continue
         if row.state == TaskState.RUNNING:
-            work.say(row.name, RUNNING, "it runs: its executor ends the attempt")
+            _ask_for_its_end(work, row)
         elif row.state not in _CANCEL_FROM:
             work.say(row.name, REFUSED, _cannot("cancel", row.state))
         else:
@@ -264,6 +266,16 @@ def _cancel(work: Work) -> Dict[str, Any]:
             work.say(row.name, DONE, "cancelled")
     work.note(stopped, "below stopped with it")
     return conclude(work)
+
+
+def _ask_for_its_end(work: Work, row: Seen) -> None:
+    asked = who_asked(work.journal.connection, work.run_id, row.name)
+    if asked is None:
+        work.journal.ask(work.run_id, row.name, {"cancel_requested_at": work.journal.at}, row.attempt)
+        work.say(row.name, RUNNING, "ending it: SIGTERM, grace, SIGKILL")
+    else:
+        since = ago(work.journal.at - asked.at)
+        work.say(row.name, RUNNING, "it is being ended: {} asked for it {}".format(asked.actor, since))
 
 
 def _hurry(work: Work) -> Dict[str, Any]:

@@ -14,6 +14,7 @@ from .journal import Journal
 from .operator import apply
 from .propagation import descendants_of, parents_of
 from .undo import find_act
+from .upgrades import add_columns
 
 _TABLES = ("run", "task", "edge", "event", "page", "page_task", "quarantine")
 _INDEXES = ("idx_edge_parent", "idx_event_command")
@@ -66,6 +67,7 @@ def _copy(
         _pour(copy, "event", source.execute(later, (run_id, since)))
     for name in wanted:
         _pour(copy, "task", source.execute("SELECT * FROM task WHERE run_id = ? AND name = ?", (run_id, name)))
+    add_columns(copy)
     for name in names:
         _pour(
             copy, "quarantine", source.execute("SELECT * FROM quarantine WHERE run_id = ? AND name = ?", (run_id, name))

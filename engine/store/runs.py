@@ -196,9 +196,9 @@ def ready_audit(connection: sqlite3.Connection, run_id: str, at: int = 0) -> lis
 
 _RUN_COLUMNS = tuple(field.name for field in fields(RunRow))
 _NOT_IN_TASK = ("changed_seq", "changed_at", "spec", "attempts")
-_TASK_COLUMNS = tuple(field.name for field in fields(TaskRow) if field.name not in _NOT_IN_TASK)
+_TASK_COLUMNS = {field.name: field.default for field in fields(TaskRow) if field.name not in _NOT_IN_TASK}
 _FROM_EVENTS = ("where", "deadline_at", "sigterm_at", "sigkill_at")
-_ATTEMPT_COLUMNS = tuple(field.name for field in fields(AttemptRow) if field.name not in _FROM_EVENTS)
+_ATTEMPT_COLUMNS = {field.name: field.default for field in fields(AttemptRow) if field.name not in _FROM_EVENTS}
 _STATES = {str(state): state for state in TaskState}
 
 
@@ -247,15 +247,23 @@ def _run_row(values: Sequence[Any]) -> RunRow:
 def _read_tasks(connection: sqlite3.Connection, run_id: str) -> dict[str, TaskRow]:
     decode = msgspec.json.Decoder(TaskSpec).decode
     tasks: dict[str, TaskRow] = {}
-    rows = connection.execute(
-        f"SELECT spec, {', '.join(_TASK_COLUMNS)} FROM task WHERE run_id = ? ORDER BY position, name", (run_id,)
-    )
+    columns = _as_told(connection, "task", _TASK_COLUMNS)
+    rows = connection.execute(f"SELECT spec, {columns} FROM task WHERE run_id = ? ORDER BY position, name", (run_id,))
     for spec, *values in rows:
         row = TaskRow(*values)
         row.state = _STATES[row.state]
         row.spec = decode(spec) if spec != "{}" else None
         tasks[row.name] = row
     return tasks
+
+
+def _as_told(connection: sqlite3.Connection, table: str, columns: Mapping[str, Any]) -> str:
+    """What to select: a file of an earlier version has not all of these columns, and then says their defaults."""
+    there = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+    return ", ".join(
+        name if name in there else f"{'NULL' if default is None else default} AS {name}"
+        for name, default in columns.items()
+    )
 
 
 Names = dict[str, tuple[str, ...]]
@@ -281,9 +289,8 @@ def _frozen(lists: Mapping[str, list[str]]) -> Names:
 
 
 def _read_attempts(connection: sqlite3.Connection, run_id: str, tasks: Mapping[str, TaskRow]) -> None:
-    rows = connection.execute(
-        f"SELECT name, {', '.join(_ATTEMPT_COLUMNS)} FROM attempt WHERE run_id = ? ORDER BY name, attempt", (run_id,)
-    )
+    columns = _as_told(connection, "attempt", _ATTEMPT_COLUMNS)
+    rows = connection.execute(f"SELECT name, {columns} FROM attempt WHERE run_id = ? ORDER BY name, attempt", (run_id,))
     for name, *values in rows:
         tasks[name].attempts[values[0]] = AttemptRow(*values)
 

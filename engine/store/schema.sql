@@ -57,6 +57,11 @@ CREATE TABLE task (
     checkpoint    TEXT,                         -- JSON that an attempt left for the next one of its generation
     bad_rows      INTEGER NOT NULL DEFAULT 0,   -- held in quarantine
     owner_note    TEXT,
+    cancel_requested_at INTEGER,                -- RUNNING: an operator wants its end; who and why: the event then
+    expires_at    INTEGER,                      -- DEAD_LETTER: when it becomes FAILED by itself (dead_letter_ttl)
+    overrides     TEXT,                         -- JSON: what a requeue changed for this generation alone
+    key_generation INTEGER NOT NULL DEFAULT 0,  -- the generation that the idempotency key was made in
+    canary        TEXT,                         -- the task of the same cause that runs first; this one follows it
     position      INTEGER NOT NULL DEFAULT 0,   -- order in the flow
     rule          TEXT NOT NULL DEFAULT 'all_success', -- when its parents let it start: as in spec, for SQL to read
     spec          TEXT NOT NULL DEFAULT '{}',   -- TaskSpec as JSON
@@ -111,7 +116,8 @@ CREATE TABLE attempt (
     output_bytes  INTEGER NOT NULL DEFAULT 0,
     output_dropped_bytes INTEGER NOT NULL DEFAULT 0,
     code_hash     TEXT,
-    input_hash    TEXT,
+    input_hash    TEXT,                   -- of what its parents handed on
+    params_hash   TEXT,
     late          INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (run_id, name, attempt)
 ) WITHOUT ROWID;

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,6 +32,7 @@ from ..core.outcome import Failure, FailureClass, FailureMode, Outcome, OutcomeK
 from ..core.spec import TaskSpec
 from ..core.states import DeadLetterKind, SkipCause, TaskState
 from . import quarantine
+from .act import who_asked
 from .claims import Claim
 from .history import healed_count
 from .journal import Journal
@@ -59,25 +61,34 @@ def settle(
     deadline_at: int | None = None,
     is_probe: bool = False,
     interrupted: bool = False,
-    cancelled: bool = False,
 ) -> Settlement:
-    """Write the end of an attempt.
-
-    ``interrupted``: the executor ended it because it stops itself; ``cancelled``: an operator wanted its end.
-    """
+    """Write the end of an attempt. ``interrupted``: the executor ended it because it stops itself."""
     history = read_history(journal.connection, claim, spec, outcome.failure)
     history = replace(history, path_seconds=path_seconds, deadline_at=deadline_at, is_probe=is_probe)
-    if interrupted and not cancelled and outcome.kind is OutcomeKind.CANCELLED:
+    if interrupted and not history.cancel_requested and outcome.kind is OutcomeKind.CANCELLED:
         # Stopped half-way: what may not happen twice is no better known than after a crash.
         decision: Decision = Interrupt() if history.idempotent else decide_loss(history, spec.retry, uniform)
     else:
         decision = decide(history, outcome, spec.retry, journal.at, uniform)
-        if cancelled and isinstance(decision, Retry | Sense | Interrupt):
-            decision = Cancel()  # it ended by itself, or at its deadline, before it could be ended
-    if not write_decision(journal, claim, spec, outcome, decision, history):
+    with _signed_by_who_asked(journal, claim, decision):
+        written = write_decision(journal, claim, spec, outcome, decision, history)
+    if not written:
         _tell_late(journal, claim, outcome)
         return Settlement(None)
     return Settlement(decision)
+
+
+@contextmanager
+def _signed_by_who_asked(journal: Journal, claim: Claim, decision: Decision) -> Iterator[None]:
+    """What follows from a cancel is told in the name of who wanted it."""
+    asked = who_asked(journal.connection, claim.run_id, claim.name) if isinstance(decision, Cancel) else None
+    before = journal.actor, journal.reason, journal.command_id
+    if asked is not None:
+        journal.actor, journal.reason, journal.command_id = asked.actor, asked.reason, asked.command_id
+    try:
+        yield
+    finally:
+        journal.actor, journal.reason, journal.command_id = before
 
 
 def write_decision(
@@ -87,6 +98,8 @@ def write_decision(
     attempt = attempt_columns(journal.at, outcome, decision)
     state, columns, data = _COLUMNS[type(decision)](journal, decision, outcome, history)
     columns["claim_token"] = None
+    if history.cancel_requested:
+        columns["cancel_requested_at"] = None
     shown = {column: value for column, value in attempt.items() if column not in LONG_TEXTS}
     data["attempt"] = {**shown, **_output_columns(journal.connection, claim)}
     moved = journal.move(
@@ -164,11 +177,11 @@ def _trouble(claim: Claim, spec: TaskSpec, decision: Fail | DeadLetter, outcome:
 def read_history(connection: sqlite3.Connection, claim: Claim, spec: TaskSpec, failure: Failure | None) -> History:
     """The task's past as ``decide`` needs it: counters of the generation, fingerprints in order, what healed before."""
     row = connection.execute(
-        "SELECT failures, losses, deferrals, refusals, delay_us, first_started_at FROM task"
+        "SELECT failures, losses, deferrals, refusals, delay_us, first_started_at, cancel_requested_at FROM task"
         " WHERE run_id = ? AND name = ?",
         (claim.run_id, claim.name),
     ).fetchone()
-    failures, losses, deferrals, refusals, delay_us, first_started_at = row or (0, 0, 0, 0, None, None)
+    failures, losses, deferrals, refusals, delay_us, first_started_at, cancel_at = row or (0, 0, 0, 0, None, None, None)
     past = connection.execute(
         "SELECT fingerprint, failure_class FROM attempt WHERE run_id = ? AND name = ? AND generation = ?"
         " AND attempt < ? AND fingerprint IS NOT NULL AND outcome IN ('error', 'timed_out') ORDER BY attempt",
@@ -189,6 +202,7 @@ def read_history(connection: sqlite3.Connection, claim: Claim, spec: TaskSpec, f
         idempotent=spec.idempotent,
         max_losses=spec.max_losses,
         recheck_seconds=spec.recheck_seconds,
+        cancel_requested=cancel_at is not None,
     )
 
 

@@ -16,7 +16,7 @@ from redrive.engine import Executor, Flow, PermanentError, RedriveError, RetryPo
 from redrive.engine.core.events import EventKind
 from redrive.engine.errors import StorageError
 from redrive.engine.runner.zygote_client import Runner
-from redrive.engine.store import operator
+from redrive.engine.store import claims, operator
 
 AGAIN = RetryPolicy(max_attempts=3, base=0.05, cap=0.05, jitter="none", poison_after=None)
 
@@ -37,9 +37,14 @@ def run_state(tmp_path: Path) -> str:
         return connection.execute("SELECT state FROM run").fetchone()[0]
 
 
+def command(act: str, *targets, **more) -> dict:
+    targets = [list(target) for target in targets]
+    who = {"id": uuid.uuid4().hex, "actor": "ana@host", "reason": "why"}
+    return {**who, "act": act, "run_id": "r", "targets": targets, **more}
+
+
 def act(tmp_path: Path, act: str, *targets, **more):
-    command = {"id": uuid.uuid4().hex, "act": act, "run_id": "r", "targets": [list(target) for target in targets]}
-    return client.send_blocking(str(tmp_path / "state.db"), {**command, "actor": "ana@host", "reason": "why", **more})
+    return client.send_blocking(str(tmp_path / "state.db"), command(act, *targets, **more))
 
 
 class When:
@@ -118,6 +123,23 @@ def test_a_cancel_during_the_grace_of_a_timeout_is_not_answered_by_a_retry(tmp_p
     cancel = When(EventKind.ATTEMPT_SIGTERM, None, "hangs", lambda: act(tmp_path, "cancel", ("hangs", "RUNNING", 0)))
     assert "FAILED" == executor(tmp_path, flow, on_events=cancel).run_result().state
     assert {"hangs": ("CANCELLED", 1)} == table(tmp_path, "state, attempt")
+
+
+def test_a_cancel_that_is_committed_together_with_the_claim_is_not_lost(tmp_path, monkeypatch):
+    """The task counts as running, and there is no process to end yet."""
+    dispatch = claims.dispatch
+
+    def dispatch_and_cancel(journal, *arguments):
+        taken = dispatch(journal, *arguments)
+        for claim in taken:
+            operator.apply(journal, command("cancel", (claim.name, "RUNNING", 0)))
+        return taken
+
+    monkeypatch.setattr(claims, "dispatch", dispatch_and_cancel)
+    flow = Flow("f")
+    flow.task(lambda: time.sleep(60), name="long", timeout=100)
+    assert "FAILED" == executor(tmp_path, flow).run_result().state
+    assert {"long": ("CANCELLED", 1)} == table(tmp_path, "state, attempt")
 
 
 @pytest.mark.parametrize(("idempotent", "state"), [(True, "RETRYING"), (False, "DEAD_LETTER")])

@@ -64,6 +64,14 @@ def wait_for(path: str, task: str, state: str, seconds: float = 30.0) -> None:
         time.sleep(0.02)  # another process's file: there is no event to wait for
 
 
+def wait_until(path: str, question: str, seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    with sqlite3.connect(path) as connection:
+        while connection.execute(question).fetchone() is None:
+            assert time.monotonic() < deadline, question
+            time.sleep(0.02)  # another process's file: there is no event to wait for
+
+
 def act(path: str, act: str, *targets, **more):
     command = {"id": uuid.uuid4().hex, "act": act, "run_id": "r", "targets": [list(target) for target in targets]}
     return client.send_blocking(path, {**command, "actor": "ana@host", "reason": "because", **more})
@@ -103,6 +111,58 @@ def test_a_running_task_can_be_cancelled(state):
     with sqlite3.connect(state) as connection:
         event = "SELECT actor, reason FROM event WHERE task = 'long' AND new = 'CANCELLED'"
         assert [("ana@host", "because")] == connection.execute(event).fetchall()
+
+
+STUBBORN = """
+import signal, time
+from redrive.engine import Flow
+
+flow = Flow("stubborn")
+
+@flow.task(timeout=600, grace_seconds=300)
+def deaf():
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print("deaf now", flush=True)
+    time.sleep(600)
+
+@flow.task(after=deaf)
+def below(): ...
+"""
+
+
+def test_a_cancel_outlives_the_executor_that_took_it(tmp_path):
+    """kill -9 within the grace: the next executor finds what this one was asked for, and does not run it again."""
+    flow, path = tmp_path / "flow.py", str(tmp_path / "state.db")
+    flow.write_text(STUBBORN)
+    settings = {"flow": str(flow), "state": path, "params": {}, "options": {"stay": True}}
+    pid = host.spawn(run_id="r", **settings)
+    wait_for(path, "deaf", "RUNNING")
+    wait_until(path, "SELECT 1 FROM log WHERE text LIKE '%deaf now%'")
+    assert act(path, "cancel", ("deaf", "RUNNING", 0))["ok"]
+    wait_until(path, "SELECT 1 FROM event WHERE kind = 'attempt.sigterm'")
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    assert ("RUNNING",) == row(path, "deaf")
+    os.waitpid(host.spawn(run_id="r", **settings), 0)
+    assert ("CANCELLED", 1, 0, None) == row(path, "deaf", "state, attempt, losses, cancel_requested_at")
+    assert ("UPSTREAM_FAILED", "deaf") == row(path, "below", "state, blocked_by")
+    with sqlite3.connect(path) as connection:
+        event = "SELECT actor, reason FROM event WHERE task = 'deaf' AND new = 'CANCELLED'"
+        assert [("ana@host", "because")] == connection.execute(event).fetchall()
+
+
+def test_a_cancel_without_any_executor_is_kept_for_the_next_one(tmp_path):
+    flow, path = tmp_path / "flow.py", str(tmp_path / "state.db")
+    flow.write_text(STUBBORN)
+    settings = {"flow": str(flow), "state": path, "params": {}, "options": {"stay": True}}
+    pid = host.spawn(run_id="r", **settings)
+    wait_for(path, "deaf", "RUNNING")
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    answer = act(path, "cancel", ("deaf", "RUNNING", 0))
+    assert answer["ok"] and "its executor is gone" in answer["results"][0][2]
+    os.waitpid(host.spawn(run_id="r", **settings), 0)
+    assert ("CANCELLED", 1) == row(path, "deaf", "state, attempt")
 
 
 def test_a_paused_run_starts_nothing_until_it_is_unpaused(state):

@@ -246,6 +246,39 @@ def test_a_running_task_is_left_to_its_executor(state_file: StateFile) -> None:
     assert state_file.states()["a"] == "RUNNING" and state_file.states()["b"] == "PENDING"
 
 
+def test_that_somebody_wants_the_end_of_a_running_task_is_in_the_file(state_file: StateFile) -> None:
+    state_file.create(CHAIN)
+    state_file.move("a", "READY")
+    state_file.claim("a")
+    assert state_file.act("cancel", "a")["message"] == "1 to be ended"
+    assert state_file.fold().tasks["a"].cancel_requested_at == START
+    event = next(event for event in state_file.told if event.data.get("set") == {"cancel_requested_at": START})
+    assert (event.actor, event.reason, event.attempt) == ("ana@ops", "the vendor has fixed it", 1)
+
+
+def test_who_cancels_a_running_task_again_learns_who_came_first(state_file: StateFile) -> None:
+    state_file.create({"a": ""})
+    state_file.move("a", "READY")
+    state_file.claim("a")
+    state_file.act("cancel", "a")
+    state_file.now += 3 * SECOND
+    again = state_file.act("cancel", "a", actor="bob@ops")
+    assert results(again) == {"a": "running"} and "ana@ops asked for it 3 s ago" in sentence(again, "a")
+    assert state_file.column("a", "cancel_requested_at") == START
+
+
+def test_the_end_of_a_running_task_cannot_be_taken_back(state_file: StateFile) -> None:
+    """Its processes have their SIGTERM already."""
+    state_file.create({"a": ""})
+    state_file.move("a", "READY")
+    state_file.claim("a")
+    command = state_file.command("cancel", "a")
+    state_file.send(command)
+    undone = state_file.act("undo", command=command["id"])
+    assert not undone["ok"] and "nothing to undo" in undone["message"]
+    assert state_file.column("a", "cancel_requested_at") == START
+
+
 @pytest.mark.parametrize("state", ["RETRYING", "SENSING"])
 def test_hurry_does_not_wait_for_the_instant(state_file: StateFile, state: str) -> None:
     state_file.create({"a": ""})

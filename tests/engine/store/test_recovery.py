@@ -89,6 +89,22 @@ def test_what_must_not_run_twice_waits_for_a_human(state_file: StateFile) -> Non
     assert (state_file.states()["a"], state_file.column("a", "dead_letter_kind")) == ("DEAD_LETTER", "indeterminate")
 
 
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_what_an_operator_wanted_to_end_is_cancelled_in_his_name(state_file: StateFile, idempotent: bool) -> None:
+    """It used to be tried again: that somebody had cancelled it was known to the dead executor alone."""
+    state_file.create({"a": "", "b": "a", "c": ""}, a={"idempotent": idempotent})
+    crash_while_running(state_file)
+    crash_while_running(state_file, "c")
+    assert state_file.act("cancel", "a")["ok"]
+    recover(state_file)
+    assert state_file.states() == {"a": "CANCELLED", "b": "UPSTREAM_FAILED", "c": "RETRYING"}
+    assert (attempt(state_file).outcome, state_file.column("a", "cancel_requested_at")) == ("lost", None)
+    signed = {
+        (event.task, event.actor, event.reason) for event in state_file.told if event.kind == "task" and event.actor
+    }
+    assert signed == {(name, "ana@ops", "the vendor has fixed it") for name in ("a", "b")}
+
+
 def test_what_had_succeeded_is_kept(state_file: StateFile) -> None:
     state_file.create({"a": "", "b": ""})
     crash_while_running(state_file)

@@ -1,0 +1,38 @@
+"""What versions of the schema after the first have added, and how a file made by an earlier one gets it.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+
+Only columns came, each with a default that says what there was before. So a file is brought up to date in place by
+whoever may write it, and one that is only looked at is read as if it had them (``runs.py``).
+"""
+
+import sqlite3
+
+from .header import SCHEMA_VERSION
+
+#: Table, column, declaration; in the order in which they came.
+ADDED_COLUMNS = (
+    ("task", "cancel_requested_at", "INTEGER"),
+    ("task", "expires_at", "INTEGER"),
+    ("task", "overrides", "TEXT"),
+    ("task", "key_generation", "INTEGER NOT NULL DEFAULT 0"),
+    ("task", "canary", "TEXT"),
+    ("attempt", "params_hash", "TEXT"),
+)
+
+
+def upgrade(connection: sqlite3.Connection, version: int) -> None:
+    """Bring a file of an earlier ``version`` up to date, in the transaction of the caller."""
+    if version == SCHEMA_VERSION:
+        return
+    add_columns(connection)
+    connection.execute("PRAGMA user_version = {}".format(SCHEMA_VERSION))
+    connection.execute("UPDATE meta SET value = ? WHERE key = 'schema_version'", (str(SCHEMA_VERSION),))
+
+
+def add_columns(connection: sqlite3.Connection) -> None:
+    """Add what is missing to those of the tables that are there."""
+    for table, column, declaration in ADDED_COLUMNS:
+        names = [row[1] for row in connection.execute("PRAGMA table_info({})".format(table))]
+        if names and column not in names:
+            connection.execute("ALTER TABLE {} ADD COLUMN {} {}".format(table, column, declaration))

@@ -1,0 +1,235 @@
+-- One file remembers everything. Read by the SQLite of old servers (3.24), so: no STRICT, no generated columns,
+-- no ->>, no RETURNING. Instants are INTEGER microseconds UTC; durations come from the monotonic clock.
+
+CREATE TABLE meta (                       -- one row per fact about the file itself
+    key   TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+);
+
+CREATE TABLE run (
+    run_id        TEXT PRIMARY KEY,
+    dag_name      TEXT NOT NULL,
+    started_at    INTEGER NOT NULL,
+    ended_at      INTEGER,
+    state         TEXT NOT NULL CHECK (state IN ('RUNNING','SUCCESS','FAILED','PARTIAL')),
+    blocked_since INTEGER,                -- nothing can move and a dead letter waits
+    paused_since  INTEGER,
+    paused_by     TEXT,
+    deadline_at   INTEGER,
+    max_parallel  INTEGER NOT NULL DEFAULT 4,
+    flow_path     TEXT,                   -- what `resume` starts again; NULL for a flow built in a program
+    params        TEXT NOT NULL DEFAULT '{}',
+    options       TEXT NOT NULL DEFAULT '{}', -- pools, downstreams, ... as the flow declares them (JSON)
+    code_hash     TEXT
+);
+
+CREATE TABLE task (
+    run_id        TEXT NOT NULL REFERENCES run(run_id),
+    name          TEXT NOT NULL,
+    state         TEXT NOT NULL CHECK (state IN ('PENDING','READY','RUNNING','SUCCESS','RETRYING','SENSING','FAILED',
+                                                 'DEAD_LETTER','UPSTREAM_FAILED','SKIPPED','CANCELLED')),
+    attempt       INTEGER NOT NULL DEFAULT 0,   -- attempts ever started; counted in the claim
+    max_attempts  INTEGER NOT NULL DEFAULT 3,   -- starts that failures may use up in one generation
+    started_at    INTEGER,                      -- of the latest attempt
+    ended_at      INTEGER,
+    next_retry_at INTEGER,                      -- RETRYING: due; SENSING: next look; PENDING: not before
+    error         TEXT,                         -- one line; the whole story is in the attempt
+    failure_fingerprint TEXT,
+    generation    INTEGER NOT NULL DEFAULT 0,   -- +1 with each requeue
+    failures      INTEGER NOT NULL DEFAULT 0,   -- these four belong to the generation
+    losses        INTEGER NOT NULL DEFAULT 0,
+    deferrals     INTEGER NOT NULL DEFAULT 0,
+    refusals      INTEGER NOT NULL DEFAULT 0,
+    failure_class TEXT,
+    failure_mode  TEXT,                         -- transient, hang, poisoned: what the on-call must tell apart
+    dead_letter_kind TEXT,
+    delay_us      INTEGER,                      -- the delay drawn for next_retry_at, and the ceiling it was drawn under
+    ceiling_us    INTEGER,
+    first_started_at INTEGER,                   -- of this generation: max_elapsed counts from here
+    blocked_by    TEXT,                         -- UPSTREAM_FAILED: the ancestor that failed
+    skip_cause    TEXT,
+    claim_token   TEXT,                         -- of the running attempt; a result with another token is late
+    result        TEXT,                         -- small JSON handed to children
+    progress_done INTEGER,
+    progress_total INTEGER,
+    last_heartbeat_at INTEGER,
+    stale         INTEGER NOT NULL DEFAULT 0,   -- 1: ran before a parent was run again
+    checkpoint    TEXT,                         -- JSON that an attempt left for the next one of its generation
+    bad_rows      INTEGER NOT NULL DEFAULT 0,   -- held in quarantine
+    owner_note    TEXT,
+    position      INTEGER NOT NULL DEFAULT 0,   -- order in the flow
+    rule          TEXT NOT NULL DEFAULT 'all_success', -- when its parents let it start: as in spec, for SQL to read
+    spec          TEXT NOT NULL DEFAULT '{}',   -- TaskSpec as JSON
+    PRIMARY KEY (run_id, name)
+) WITHOUT ROWID;
+
+CREATE INDEX idx_task_state ON task(run_id, state);
+
+CREATE TABLE edge (                       -- child first: the other order makes the readiness query quadratic
+    run_id  TEXT NOT NULL,
+    child   TEXT NOT NULL,
+    parent  TEXT NOT NULL,
+    PRIMARY KEY (run_id, child, parent)
+) WITHOUT ROWID;
+
+CREATE INDEX idx_edge_parent ON edge(run_id, parent);
+
+CREATE TABLE attempt (
+    run_id        TEXT NOT NULL,
+    name          TEXT NOT NULL,
+    attempt       INTEGER NOT NULL,
+    generation    INTEGER NOT NULL,
+    token         TEXT NOT NULL,
+    executor_id   TEXT,
+    host          TEXT,
+    pid           INTEGER,
+    pid_start_ticks INTEGER,
+    started_at    INTEGER NOT NULL,
+    ended_at      INTEGER,
+    duration_us   INTEGER,                -- monotonic
+    timeout_us    INTEGER,
+    grace_us      INTEGER,
+    outcome       TEXT NOT NULL DEFAULT 'running', -- running success error timed_out lost cancelled deferred skipped
+    error_type    TEXT,
+    error         TEXT,
+    diagnostic    TEXT,                   -- what the other side said about it: first thing to read
+    traceback     TEXT,
+    stack         TEXT,                   -- captured at the deadline, before SIGTERM
+    failure_class TEXT,
+    failure_mode  TEXT,
+    fingerprint   TEXT,                   -- strict: same code, same place
+    fingerprint_loose TEXT,               -- the cause: for clusters, pages and history
+    fingerprint_detail TEXT,              -- JSON
+    explain       TEXT,                   -- the failure in a few words: "ZeroDivisionError settle.py:87 in settle"
+    exit_code     INTEGER,
+    signal        INTEGER,
+    delay_us      INTEGER,
+    ceiling_us    INTEGER,
+    max_rss_kb    INTEGER,
+    cpu_user_us   INTEGER,
+    cpu_system_us INTEGER,
+    output_bytes  INTEGER NOT NULL DEFAULT 0,
+    output_dropped_bytes INTEGER NOT NULL DEFAULT 0,
+    code_hash     TEXT,
+    input_hash    TEXT,
+    late          INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (run_id, name, attempt)
+) WITHOUT ROWID;
+
+CREATE INDEX idx_attempt_running ON attempt(outcome) WHERE outcome = 'running';
+CREATE INDEX idx_attempt_name ON attempt(name, started_at); -- history across runs: durations, healed fingerprints
+
+CREATE TABLE event (                      -- append-only; told in the transaction of the change
+    seq        INTEGER PRIMARY KEY AUTOINCREMENT,
+    at         INTEGER NOT NULL,
+    kind       TEXT NOT NULL,
+    run_id     TEXT,
+    task       TEXT,
+    old        TEXT,
+    new        TEXT,
+    attempt    INTEGER,
+    generation INTEGER,
+    actor      TEXT,
+    reason     TEXT,
+    command_id TEXT,
+    data       TEXT NOT NULL DEFAULT '{}'
+);
+
+CREATE INDEX idx_event_run ON event(run_id, seq);
+CREATE INDEX idx_event_command ON event(command_id) WHERE command_id IS NOT NULL;
+CREATE INDEX idx_event_ladder ON event(run_id, seq) -- the instants of every kill, for those who open a run late
+    WHERE kind IN ('attempt.deadline', 'attempt.stack', 'attempt.sigterm', 'attempt.sigkill');
+
+CREATE TABLE log (                        -- output of attempts: chunks as they came, in order of id
+                                          -- the head is kept, the tail moves on; attempt.output_dropped_bytes between
+    id      INTEGER PRIMARY KEY,
+    run_id  TEXT NOT NULL,
+    name    TEXT NOT NULL,
+    attempt INTEGER NOT NULL,
+    at      INTEGER NOT NULL,
+    bytes   INTEGER NOT NULL,             -- of the text in UTF-8
+    tail    INTEGER NOT NULL DEFAULT 0,   -- 1: belongs to the tail
+    text    TEXT NOT NULL
+);
+
+CREATE INDEX idx_log_attempt ON log(run_id, name, attempt, id);
+
+CREATE TABLE quarantine (
+    id          INTEGER PRIMARY KEY,
+    run_id      TEXT NOT NULL,
+    name        TEXT NOT NULL,
+    attempt     INTEGER NOT NULL,
+    generation  INTEGER NOT NULL DEFAULT 0, -- in which it was set aside; once requeued: in which it runs again
+    row_key     TEXT NOT NULL,
+    payload     TEXT,
+    error       TEXT,
+    fingerprint TEXT,
+    state       TEXT NOT NULL DEFAULT 'provisional', -- provisional held requeued resolved discarded
+    at          INTEGER NOT NULL
+);
+
+CREATE INDEX idx_quarantine_task ON quarantine(run_id, name, state);
+
+CREATE TABLE breaker (
+    downstream   TEXT PRIMARY KEY,
+    state        TEXT NOT NULL,           -- CLOSED OPEN HALF_OPEN FORCED_OPEN DISABLED METRICS_ONLY
+    reopens_at   INTEGER,
+    window       TEXT NOT NULL DEFAULT '[]',
+    tokens       REAL,
+    detail       TEXT NOT NULL DEFAULT '{}',
+    changed_at   INTEGER NOT NULL
+);
+
+CREATE TABLE page (                       -- outbox: written with the change that causes it, sent apart
+    id         INTEGER PRIMARY KEY,
+    cause      TEXT NOT NULL,             -- downstream, loose fingerprint, or run
+    episode    INTEGER NOT NULL,
+    run_id     TEXT,
+    task       TEXT,
+    severity   TEXT NOT NULL,
+    title      TEXT NOT NULL,
+    body       TEXT NOT NULL DEFAULT '{}',
+    count      INTEGER NOT NULL DEFAULT 1,
+    told_count INTEGER NOT NULL DEFAULT 0, -- the count that the latest message told
+    state      TEXT NOT NULL DEFAULT 'open', -- open acked snoozed resolved
+    rearmed    INTEGER NOT NULL DEFAULT 0, -- 1: one of its tasks was requeued, so the next failure is a new episode
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    sent_at    INTEGER,
+    send_error TEXT,
+    snoozed_until INTEGER,
+    acked_by   TEXT,
+    UNIQUE (cause, episode)
+);
+
+CREATE TABLE page_task (                  -- whose failures a page has counted
+    run_id  TEXT NOT NULL,
+    task    TEXT NOT NULL,
+    page_id INTEGER NOT NULL,
+    done    INTEGER NOT NULL DEFAULT 0,   -- 1: it succeeded, or somebody decided; a page is resolved when all are
+    PRIMARY KEY (run_id, task, page_id)
+) WITHOUT ROWID;
+
+CREATE INDEX idx_page_task ON page_task(page_id, done);
+
+CREATE TABLE executor (
+    executor_id  TEXT PRIMARY KEY,
+    pid          INTEGER NOT NULL,
+    start_ticks  INTEGER,
+    boot_id      TEXT,
+    host         TEXT NOT NULL,
+    version      TEXT NOT NULL,
+    started_at   INTEGER NOT NULL,
+    heartbeat_at INTEGER NOT NULL,
+    stopped_at   INTEGER,
+    run_id       TEXT
+);
+
+-- The documents' own columns, with instants as text, for people at a sqlite3 prompt.
+CREATE VIEW task_view AS
+SELECT run_id, name, state, attempt, max_attempts,
+       strftime('%Y-%m-%dT%H:%M:%fZ', started_at / 1000000.0, 'unixepoch')    AS started_at,
+       strftime('%Y-%m-%dT%H:%M:%fZ', ended_at / 1000000.0, 'unixepoch')      AS ended_at,
+       strftime('%Y-%m-%dT%H:%M:%fZ', next_retry_at / 1000000.0, 'unixepoch') AS next_retry_at,
+       error, failure_fingerprint, dead_letter_kind, blocked_by
+FROM task;
