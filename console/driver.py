@@ -15,6 +15,7 @@ from codecs import getincrementaldecoder
 from typing import TYPE_CHECKING, Any
 
 from textual import events, messages
+from textual import screen as textual_screen
 from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual._xterm_parser import XTermParser
 from textual.app import App
@@ -42,6 +43,10 @@ _FIRST_ANSWER_SECONDS = 2.0
 _LAST_ANSWERS_SECONDS = 0.3
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGWINCH, signal.SIGTSTP, signal.SIGCONT)
 _STRING_INTRODUCERS = ("\x1b]", "\x1bP", "\x1b_", "\x1b^", "\x1bX")
+
+# Textual paints on a grid of 60 frames a second and may leave one out after a pause, so that a key pressed right after
+# a frame of news was seen up to 33 ms later. News is gathered before it gets there (``live``), keys are not many.
+textual_screen.UPDATE_PERIOD = 1 / 250  # type: ignore[misc]
 
 
 class ConsoleDriver(Driver):

@@ -61,7 +61,7 @@ class Writer:
 
         def item(journal: Journal) -> None:
             for name in self.names[:count]:
-                runs.promote(journal, RUN, [name])
+                runs.promote(journal, RUN, {name: 0})
                 runs.claim(journal, RUN, name, 0, f"token-{name}", {"pid": 1, "host": "here"})
                 journal.change(RUN, name, {"progress_done": 0, "progress_total": 1000})
 
@@ -72,7 +72,7 @@ class Writer:
 
         def item(journal: Journal) -> None:
             for name in self.names[:count]:
-                runs.promote(journal, RUN, [name])
+                runs.promote(journal, RUN, {name: 0})
                 runs.claim(journal, RUN, name, 0, f"token-{name}", {"pid": 1, "host": "here"})
                 due = journal.at + 3_600_000_000
                 journal.move(RUN, name, "RUNNING", "RETRYING", 0, set={"next_retry_at": due, "failures": 1})
@@ -231,9 +231,12 @@ def _key_to_paint(terminal: PtyTerminal, number: int) -> float:
 
 
 def _details(terminal: PtyTerminal) -> str:
-    """The row that names the selected task: of the strip, or of the pane beside the graph."""
-    lines = terminal.screen.display
-    return lines[3][terminal.screen.columns * 3 // 5 :] if terminal.screen.columns >= 118 else lines[-5]
+    """The row that names the selected task: of the strip, or of the pane beside the graph. Cell by cell: ``display``
+    joins the whole screen, which takes longer than what is measured."""
+    columns, rows = terminal.screen.columns, terminal.screen.lines
+    y, x = (3, columns * 3 // 5) if columns >= 118 else (rows - 5, 0)
+    row = terminal.screen.buffer[y]
+    return "".join(row[column].data for column in range(x, columns))
 
 
 def _ms(seconds: list[float]) -> str:
