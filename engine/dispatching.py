@@ -6,7 +6,7 @@ its breaker's (``downstreams.py``).
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from .attempts import AttemptDesk
@@ -39,12 +39,12 @@ class Dispatcher:
         ledger, free = self._standing.ledger, self._free_slots()
         picked = ledger.pick(free, self._admits)
         self._want_leaked_slots(len(picked) == free)
-        promote = list(ledger.promotable)
+        promote = {name: self._standing.fold.tasks[name].generation for name in ledger.promotable}
         return self._start(promote, picked) if picked or promote else None
 
     # --- Starting --------------------------------------------------------------------------------------------------
 
-    async def _start(self, promote: Sequence[str], picked: Sequence[str]) -> None:
+    async def _start(self, promote: Mapping[str, int], picked: Sequence[str]) -> None:
         """Make READY all whose parents are satisfied, claim those that there is room for, and launch these."""
         run_id, claimant, orders = self._standing.fold.run.run_id, self._claimant, self._orders(picked)
 

@@ -82,7 +82,7 @@ class Night:
         """Claim a task; answers with the number of the attempt."""
 
         def item(journal: Journal) -> int:
-            runs.promote(journal, self.run_id, [name])
+            runs.promote(journal, self.run_id, {name: 0})
             return runs.claim(journal, self.run_id, name, 0, f"token-{name}", {"pid": 4711, "host": "far"})
 
         attempt: int = self.write(item)
@@ -175,7 +175,7 @@ class StandInExecutor(socketserver.ThreadingMixIn, socketserver.UnixStreamServer
         super().process_request(request, client_address)
 
     def die(self) -> None:
-        """As by SIGKILL: the socket stays behind, nobody listens. Once: its lock may be another's descriptor by then."""
+        """As by SIGKILL: the socket stays behind. Once only: its lock may be another's descriptor by then."""
         if self._dead:
             return
         self._dead = True

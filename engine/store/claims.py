@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,12 +49,15 @@ class Claimant:
 
 
 def dispatch(
-    journal: Journal, run_id: str, promote: Iterable[str], orders: Sequence[ClaimOrder], claimant: Claimant
+    journal: Journal, run_id: str, promote: Mapping[str, int], orders: Sequence[ClaimOrder], claimant: Claimant
 ) -> list[Claim]:
-    """Make READY all whose parents allow it, and start those of ``orders`` that are READY then, in one transaction."""
-    names = [order.name for order in orders]
-    runs.promote(journal, run_id, dict.fromkeys([*promote, *names]))
-    runs.wake(journal, run_id, names)
+    """Make READY all whose parents allow it, and start those of ``orders`` that are READY then, in one transaction.
+
+    ``promote``: names, and the generation in which each was seen.
+    """
+    ordered = {order.name: order.generation for order in orders}
+    runs.promote(journal, run_id, {**promote, **ordered})
+    runs.wake(journal, run_id, ordered)
     claims = (_claim(journal, run_id, order, claimant) for order in orders)
     return [claim for claim in claims if claim is not None]
 
@@ -93,9 +96,9 @@ def checkpoint(journal: Journal, claim: Claim, value: str) -> None:
 
 def turn_away(journal: Journal, run_id: str, order: ClaimOrder, how: str) -> None:
     """End a task that would call an open downstream, as its flow wants it: ``fail`` or ``dead_letter``."""
-    names = [order.name]
-    runs.promote(journal, run_id, names)
-    runs.wake(journal, run_id, names)
+    seen = {order.name: order.generation}
+    runs.promote(journal, run_id, seen)
+    runs.wake(journal, run_id, seen)
     columns: dict[str, Any] = {"ended_at": journal.at, "error": f"{order.spec.downstream} is open", "refusals": 1}
     state = TaskState.FAILED
     if how == "dead_letter":

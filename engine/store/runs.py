@@ -94,37 +94,38 @@ def _task_rows(run_id: str, tasks: Sequence[TaskSpec]) -> Iterator[tuple[Any, ..
 # --- Promoted and claimed ------------------------------------------------------------------------------------------
 
 _PROMOTABLE = (
-    "SELECT name, generation, next_retry_at FROM task WHERE run_id = ? AND name IN ({marks}) AND state = 'PENDING'"
+    "SELECT name, next_retry_at FROM task WHERE run_id = ? AND name IN ({marks}) AND state = 'PENDING'"
     " AND NOT EXISTS (" + UNSATISFIED_PARENT + ") ORDER BY position"
 )
 
 
-def promote(journal: Journal, run_id: str, names: Iterable[str]) -> list[str]:
-    """Make READY those of ``names`` that are PENDING and whose parents, by their rule, all allow it; answer with them.
+def promote(journal: Journal, run_id: str, seen: Mapping[str, int]) -> list[str]:
+    """Make READY those that are PENDING and whose parents, by their rule, all allow it; answer with their names.
 
-    The proof and the move share a transaction. That a not-before has come is the caller's word: it has the timer.
+    ``seen``: names, and the generation in which the caller saw each. The proof and the move share a transaction. That a
+    not-before has come is the caller's word, because it has the timer, and holds for that generation alone.
     """
     promoted = []
-    for chunk in _chunks(names):
+    for chunk in _chunks(seen):
         sql = _PROMOTABLE.format(marks=_marks(chunk))
-        for name, generation, due in journal.connection.execute(sql, (run_id, *chunk)).fetchall():
+        for name, due in journal.connection.execute(sql, (run_id, *chunk)).fetchall():
             columns = None if due is None else {"next_retry_at": None}
-            if journal.move(run_id, name, TaskState.PENDING, TaskState.READY, generation, set=columns):
+            if journal.move(run_id, name, TaskState.PENDING, TaskState.READY, seen[name], set=columns):
                 promoted.append(name)
     return promoted
 
 
-def wake(journal: Journal, run_id: str, names: Iterable[str]) -> list[str]:
-    """Make READY those of ``names`` that are RETRYING or SENSING: their instant has come. Answers with them."""
+def wake(journal: Journal, run_id: str, seen: Mapping[str, int]) -> list[str]:
+    """Make READY those that are RETRYING or SENSING, as ``promote`` does: their instant has come."""
     woken = []
-    for chunk in _chunks(names):
+    for chunk in _chunks(seen):
         rows = journal.connection.execute(
-            f"SELECT name, state, generation FROM task WHERE run_id = ? AND name IN ({_marks(chunk)})"
+            f"SELECT name, state FROM task WHERE run_id = ? AND name IN ({_marks(chunk)})"
             " AND state IN ('RETRYING', 'SENSING') ORDER BY position",
             (run_id, *chunk),
         ).fetchall()
-        for name, state, generation in rows:
-            if journal.move(run_id, name, state, TaskState.READY, generation, set={"next_retry_at": None}):
+        for name, state in rows:
+            if journal.move(run_id, name, state, TaskState.READY, seen[name], set={"next_retry_at": None}):
                 woken.append(name)
     return woken
 

@@ -47,7 +47,7 @@ def fill(night: Night, tasks: int, done: float) -> None:
         for number in range(int(tasks * done)):
             name = f"task_{number:05}"
             journal.at += dice.randrange(500, 3000)
-            runs.promote(journal, night.run_id, [name])
+            runs.promote(journal, night.run_id, {name: 0})
             host = {"pid": 4000 + number, "host": "far"}
             attempt = runs.claim(journal, night.run_id, name, 0, f"{dice.getrandbits(128):032x}", host)
             ended = {

@@ -58,8 +58,9 @@ class Night:
     def dispatch(self) -> None:
         names = list(self.fold.tasks)
         some = self.dice.sample(names, self.dice.randint(1, len(names)))
-        self.file.write(lambda journal: runs.promote(journal, RUN, some))
-        self.file.write(lambda journal: runs.wake(journal, RUN, some[:2]))
+        seen = {name: self.file.column(name, "generation") for name in some}
+        self.file.write(lambda journal: runs.promote(journal, RUN, seen))
+        self.file.write(lambda journal: runs.wake(journal, RUN, {name: seen[name] for name in some[:2]}))
         for name in some[:3]:
             token, generation = f"token-{self.dice.random()}", self.file.column(name, "generation")
             if number := self.file.claim(name, token):

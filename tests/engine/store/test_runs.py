@@ -14,7 +14,8 @@ from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec
 from redrive.engine.core.states import RunState, TaskState
 from redrive.engine.errors import RefusedError
-from redrive.engine.store import database, history, propagation, runs
+from redrive.engine.store import claims, database, history, operator, propagation, runs
+from redrive.engine.store.claims import Claim, Claimant, ClaimOrder
 from redrive.engine.store.journal import Journal
 
 from .conftest import RUN, SECOND, START, StateFile
@@ -87,7 +88,7 @@ def test_names_are_data(state_file: StateFile) -> None:
     hostile = ["'); DROP TABLE task; --", "[red]x[/]", "\x1b[2J", "a b", "ß☃", "%s{}"]
     create(state_file, FlowSpec("'; --", tuple(TaskSpec(name) for name in hostile)))
     assert list(state_file.fold().tasks) == hostile
-    assert state_file.write(lambda journal: runs.promote(journal, RUN, hostile)) == hostile
+    assert state_file.write(lambda journal: runs.promote(journal, RUN, dict.fromkeys(hostile, 0))) == hostile
 
 
 def test_an_unknown_run_is_refused_by_name(state_file: StateFile) -> None:
@@ -191,7 +192,7 @@ def test_the_instants_of_kills_are_found_without_reading_the_night(state_file: S
 
 
 def promote_all(state_file: StateFile) -> list[str]:
-    return state_file.write(lambda journal: runs.promote(journal, RUN, list(state_file.states())))
+    return state_file.write(lambda journal: runs.promote(journal, RUN, dict.fromkeys(state_file.states(), 0)))
 
 
 def test_only_roots_can_start_a_run(state_file: StateFile) -> None:
@@ -238,7 +239,7 @@ def test_each_rule_says_which_ends_of_a_parent_it_accepts(
     state_file.put("p", parent[0], skip_cause=parent[1])
     expected = [name for name, yes in zip(names, allowed, strict=True) if yes]
     assert [name for name in runs.ready_audit(state_file.connection, RUN) if name != "p"] == expected
-    assert state_file.write(lambda journal: runs.promote(journal, RUN, names)) == expected
+    assert state_file.write(lambda journal: runs.promote(journal, RUN, dict.fromkeys(names, 0))) == expected
 
 
 def test_a_not_before_is_told_by_the_audit_and_cleared_by_the_promotion(state_file: StateFile) -> None:
@@ -253,7 +254,26 @@ def test_a_not_before_is_told_by_the_audit_and_cleared_by_the_promotion(state_fi
 def test_more_names_than_a_query_may_have(state_file: StateFile) -> None:
     names = [f"t{number}" for number in range(1_300)]
     state_file.create(dict.fromkeys(names, ""))
-    assert state_file.write(lambda journal: runs.promote(journal, RUN, names)) == names
+    assert state_file.write(lambda journal: runs.promote(journal, RUN, dict.fromkeys(names, 0))) == names
+
+
+@pytest.mark.parametrize("state", ["READY", "RETRYING", "DEAD_LETTER"])
+def test_a_requeue_that_shares_a_commit_with_the_dispatch_keeps_its_not_before(
+    state_file: StateFile, state: str
+) -> None:
+    """The executor saw the task in its earlier generation, whose instant had come."""
+    state_file.create({"a": ""})
+    state_file.put("a", state)
+    order = ClaimOrder("a", 0, TaskSpec("a"))
+    command = state_file.command("requeue", "a", not_before=600)
+
+    def batch(journal: Journal) -> list[Claim]:
+        operator.apply(journal, command)
+        return claims.dispatch(journal, RUN, {"a": 0}, [order], Claimant("executor-1", "here", None))
+
+    assert state_file.write(batch) == []
+    row = state_file.fold().tasks["a"]
+    assert (row.state, row.generation, row.next_retry_at) == ("PENDING", 1, START + 600 * SECOND)
 
 
 # --- Waking and claiming -------------------------------------------------------------------------------------------
@@ -265,7 +285,7 @@ def test_a_retry_that_is_due_becomes_ready_and_runs(state_file: StateFile) -> No
     state_file.move("a", "READY")
     assert state_file.claim("a") == 1
     state_file.move("a", "RETRYING", next_retry_at=START + SECOND)
-    assert state_file.write(lambda journal: runs.wake(journal, RUN, ["a"])) == ["a"]
+    assert state_file.write(lambda journal: runs.wake(journal, RUN, {"a": 0})) == ["a"]
     assert state_file.states() == {"a": "READY"} and state_file.column("a", "next_retry_at") is None
     assert state_file.claim("a") == 2
     assert state_file.states() == {"a": "RUNNING"}
