@@ -227,6 +227,7 @@ class ConsoleApp(ConsoleBase):
             self._is_new_run = False
             self._view(Place.GRAPH)
         self.show_frames()
+        self.keep()
 
     def take(self, news: News) -> None:
         """Models on every screen, the frame on the one that is seen."""
