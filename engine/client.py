@@ -8,6 +8,7 @@ Sending a command again with the same id is safe: the second time changes nothin
 
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import socket
@@ -21,12 +22,25 @@ from .errors import ExecutorBusyError, LinkError, NewerFileError, StateFileError
 from .store.header import APPLICATION_ID, SCHEMA_VERSION
 
 ANSWER_SECONDS = 30.0  # an executor that took the command but does not answer in this time is not well
+PING_SECONDS = 5.0
 PATIENCE_SECONDS = 10.0  # for an executor that starts or leaves: it holds the lock and does not listen
 LOOK_AGAIN_SECONDS = 0.05
 BUSY_SECONDS = 2.0
 SOCKET_PATH_BYTES = 100  # the kernel takes 107; beyond this the folder's descriptor shortens the path
+SOCKET_NAME_BYTES = 80  # what is left of these behind /proc/self/fd/1234567/
+SOCKET_NAME_KEPT = 40  # of a longer name, for people; a hash of the whole name follows
 
 Answer = Dict[str, Any]
+
+
+def socket_path(state_path: str) -> str:
+    """Where the executor of a state file listens: beside it, under its name, or what a socket can have of that."""
+    folder, name = os.path.split(state_path)
+    encoded = os.fsencode(name + ".sock")
+    if len(encoded) > SOCKET_NAME_BYTES:
+        kept = encoded[:SOCKET_NAME_KEPT].decode("utf-8", "ignore")
+        name = "{}-{}".format(kept, hashlib.sha256(os.fsencode(name)).hexdigest()[:16])
+    return os.path.join(folder, name + ".sock")
 
 
 def send_blocking(state_path: str, command: Dict[str, Any]) -> Answer:
@@ -52,6 +66,11 @@ async def send(state_path: str, command: Dict[str, Any]) -> Answer:
     return await asyncio.get_event_loop().run_in_executor(None, send_blocking, state_path, command)
 
 
+def ping(state_path: str) -> Optional[Answer]:
+    """What the executor says of itself, None when nobody listens. Raises LinkError, StateFileError (not this user)."""
+    return _ask_executor(state_path, {"act": "ping"}, PING_SECONDS)
+
+
 class Attendance(object):
     """An open line to the executor: it shows everybody who is attached, and who hangs up is gone. Never waits."""
 
@@ -61,6 +80,7 @@ class Attendance(object):
         self._line: Optional[socket.socket] = None
         self._heard = b""
         self.names: List[str] = []
+        self.storage_trouble: Optional[str] = None  # why the executor cannot write the state file
 
     @property
     def descriptor(self) -> Optional[int]:
@@ -82,7 +102,7 @@ class Attendance(object):
             self.leave()
 
     def hear(self) -> None:
-        """Take in what came. Changes ``names``, and ``descriptor`` when the executor has hung up."""
+        """Take in what came. Changes ``names`` and ``storage_trouble``; ``descriptor`` when the executor hung up."""
         try:
             heard = self._line.recv(65536) if self._line is not None else b""
         except BlockingIOError:
@@ -95,13 +115,15 @@ class Attendance(object):
         lines = (self._heard + heard).split(b"\n")
         self._heard = lines.pop()
         for line in lines:
-            self.names = [str(name) for name in json.loads(line.decode()).get("present", ())]
+            answer = json.loads(line.decode())
+            self.names = [str(name) for name in answer.get("present", ())]
+            self.storage_trouble = answer.get("storage_trouble")
 
     def leave(self) -> None:
         """Hang up."""
         if self._line is not None:
             self._line.close()
-        self._line, self._heard, self.names = None, b"", []
+        self._line, self._heard, self.names, self.storage_trouble = None, b"", [], None
 
 
 def heartbeat_at(state_path: str) -> Optional[int]:
@@ -114,7 +136,7 @@ def heartbeat_at(state_path: str) -> Optional[int]:
 
 def why_read_only(state_path: str) -> Optional[str]:
     """One sentence that says why this user can change nothing, None if it can."""
-    if os.access(state_path + ".sock", os.W_OK):
+    if os.access(socket_path(state_path), os.W_OK):
         return None
     if not os.access(state_path, os.W_OK):
         return "{} is not writable for {}".format(state_path, _user())
@@ -134,17 +156,19 @@ def _user() -> str:
 # --- Through the socket --------------------------------------------------------------------------------------------
 
 
-def _ask_executor(state_path: str, command: Dict[str, Any]) -> Optional[Answer]:
+def _ask_executor(
+    state_path: str, command: Dict[str, Any], patience_seconds: float = ANSWER_SECONDS
+) -> Optional[Answer]:
     """None when nobody listens, or when who listened has gone without an answer."""
     connection = _connect(state_path)
     if connection is None:
         return None
     with closing(connection):
-        return _converse(connection, command)
+        return _converse(connection, command, patience_seconds)
 
 
 def _connect(state_path: str) -> Optional[socket.socket]:
-    folder, name = os.path.split(os.path.abspath(state_path) + ".sock")
+    folder, name = os.path.split(socket_path(os.path.abspath(state_path)))
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(ANSWER_SECONDS)
     try:
@@ -171,7 +195,8 @@ def _connect_within(connection: socket.socket, folder: str, name: str) -> None:
         os.close(descriptor)
 
 
-def _converse(connection: socket.socket, command: Dict[str, Any]) -> Optional[Answer]:
+def _converse(connection: socket.socket, command: Dict[str, Any], patience_seconds: float) -> Optional[Answer]:
+    connection.settimeout(patience_seconds)
     try:
         connection.sendall(json.dumps(command).encode() + b"\n")
         line = b""
@@ -182,7 +207,7 @@ def _converse(connection: socket.socket, command: Dict[str, Any]) -> Optional[An
             line += piece
     except socket.timeout:
         raise LinkError(
-            "the executor took the command but has not answered for {:g} s".format(ANSWER_SECONDS)
+            "the executor took the command but has not answered for {:g} s".format(patience_seconds)
         ) from None
     except OSError:
         return None

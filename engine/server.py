@@ -11,6 +11,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
+from .client import socket_path
 from .core.events import EventKind
 from .core.states import TaskState
 from .errors import RedriveError, RefusedError, StorageError
@@ -24,11 +25,6 @@ LINE_BYTES_MAX = 16 * 1024 * 1024  # a frozen list of 10,000 targets is well bel
 SOCKET_MODE = 0o600
 
 Answer = dict[str, Any]
-
-
-def socket_path(state_path: str) -> str:
-    """Where the executor of a state file listens."""
-    return state_path + ".sock"
 
 
 class CommandServer:
@@ -57,7 +53,7 @@ class CommandServer:
             mask = os.umask(0o777 & ~SOCKET_MODE)
             try:
                 self._server = await asyncio.start_unix_server(self._converse, short, limit=LINE_BYTES_MAX)
-            except OSError as error:  # the name alone may be too long, or the file system knows no sockets
+            except OSError as error:  # the file system knows no sockets
                 why = error.strerror or error
                 raise StorageError(f"the socket {self._path} cannot be made: {why}; choose another --state") from None
             finally:
@@ -110,15 +106,16 @@ class CommandServer:
         except (ValueError, KeyError, TypeError):
             return {"ok": False, "message": "that is not a command: one JSON object a line with an 'act'"}
         special = _SPECIAL.get(str(act))
+        trouble = self._run_loop.storage_trouble
+        if trouble is not None and str(act) not in _WRITES_NOTHING:
+            # Better a refusal now than an answer when the disk has room again.
+            return {"ok": False, "message": f"nothing is changed: {trouble}"}
         if special is not None:
             return await special(self, command, writer)
         return await self._apply(command)
 
     async def _apply(self, command: dict[str, Any]) -> Answer:
-        run_loop = self._run_loop
-        if run_loop.storage_trouble is not None:  # better a refusal than an answer when the disk has room again
-            return {"ok": False, "message": f"nothing is changed: {run_loop.storage_trouble}"}
-        answer: Answer = await run_loop.submit(
+        answer: Answer = await self._run_loop.submit(
             lambda journal: operator.apply(journal, command),
             actor=command.get("actor"),
             reason=command.get("reason"),
@@ -144,7 +141,7 @@ class CommandServer:
         if writer not in self._present:
             self._present[writer] = actor
             self._tell_presence("attach", actor)
-        return {"ok": True, "message": "hello", "executor_id": self._run_loop.executor_id, "present": self.present}
+        return {**self._self_portrait("hello"), "present": self.present}
 
     def _leave(self, writer: asyncio.StreamWriter) -> None:
         actor = self._present.pop(writer, None)
@@ -163,7 +160,12 @@ class CommandServer:
         self._run_loop.desk.write(item)
 
     async def _ping(self, command: dict[str, Any], writer: asyncio.StreamWriter) -> Answer:
-        return {"ok": True, "message": "pong", "executor_id": self._run_loop.executor_id, "pid": os.getpid()}
+        return {**self._self_portrait("pong"), "pid": os.getpid()}
+
+    def _self_portrait(self, message: str) -> Answer:
+        run_loop = self._run_loop
+        trouble = run_loop.storage_trouble
+        return {"ok": True, "message": message, "executor_id": run_loop.executor_id, "storage_trouble": trouble}
 
     async def _stop(self, command: dict[str, Any], writer: asyncio.StreamWriter) -> Answer:
         how = str((command.get("options") or {}).get("how") or "drain")
@@ -176,8 +178,9 @@ class CommandServer:
 
     async def _breaker(self, command: dict[str, Any], writer: asyncio.StreamWriter) -> Answer:
         options = command.get("options") or {}
+        downstream, how, by = options.get("downstream"), options.get("how"), command.get("actor")
         try:
-            message = self._run_loop.downstreams.act(str(options.get("downstream")), str(options.get("how")))
+            message = self._run_loop.downstreams.act(str(downstream), str(how), str(by or "an operator"))
         except RefusedError as error:
             return {"ok": False, "message": str(error)}
         run_id, told = self._run_loop.fold.run.run_id, {"what": "breaker", **options}
@@ -197,3 +200,5 @@ _SPECIAL = {
     "stop": CommandServer._stop,
     "breaker": CommandServer._breaker,
 }
+
+_WRITES_NOTHING = frozenset(["hello", "ping", "stop"])

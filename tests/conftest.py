@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redrive.engine import client
 from redrive.engine.core.events import EventKind
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.store import database, lock, logs, operator, runs
@@ -161,7 +162,7 @@ class StandInExecutor(socketserver.ThreadingMixIn, socketserver.UnixStreamServer
         self._connections: list[socket.socket] = []
         self._dead = False
         night.write(self._sign_in)
-        super().__init__(self._state + ".sock", _Conversation)
+        super().__init__(client.socket_path(self._state), _Conversation)
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
 
     def _sign_in(self, journal: Journal) -> None:

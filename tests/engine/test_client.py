@@ -77,6 +77,14 @@ def test_a_path_longer_than_sockets_may_have_is_reached(make_night: Any, tmp_pat
     os.close(descriptor)
 
 
+def test_names_that_are_cut_for_their_socket_stay_different() -> None:
+    names = [f"{'x' * 100}{number}.db" for number in range(50)] + ["ü" * 60 + ".db", "short.db"]
+    paths = {client.socket_path(f"/var/lib/{name}") for name in names}
+    assert len(paths) == len(names)
+    assert all(len(os.fsencode(os.path.basename(path))) <= client.SOCKET_NAME_BYTES for path in paths)
+    assert "/var/lib/short.db.sock" in paths and client.socket_path("short.db") == "short.db.sock"
+
+
 def test_an_executor_that_dies_before_it_answers_is_replaced_by_the_lock(night: Any) -> None:
     """It took the command and is gone: asked again with the same id, where it may be asked safely."""
     owner = lock.acquire(str(night.path), "dying")
