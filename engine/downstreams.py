@@ -18,12 +18,12 @@ from .core.spec import DownstreamSpec, FlowSpec
 from .errors import RefusedError
 from .store.journal import Journal
 
-#: What an operator may ask of a breaker.
-ACTS: dict[str, Callable[[Breaker, DownstreamSpec, int], Breaker]] = {
-    "open": lambda breaker, spec, now: rules.force_open(breaker),
-    "close": rules.reset,
-    "probe": lambda breaker, spec, now: rules.probe_now(breaker, spec),
-    "disable": lambda breaker, spec, now: rules.disable(breaker),
+#: What an operator, whose name comes last, may ask of a breaker.
+ACTS: dict[str, Callable[[Breaker, DownstreamSpec, int, str], Breaker]] = {
+    "open": lambda breaker, spec, now, by: rules.force_open(breaker, f"held by {by}"),
+    "close": lambda breaker, spec, now, by: rules.reset(breaker, spec, now),
+    "probe": lambda breaker, spec, now, by: rules.probe_now(breaker, spec),
+    "disable": lambda breaker, spec, now, by: rules.disable(breaker, f"disabled by {by}"),
 }
 
 _SAYS_NOTHING = frozenset([OutcomeKind.CANCELLED, OutcomeKind.LOST, OutcomeKind.DEFERRED, OutcomeKind.SKIPPED])
@@ -41,6 +41,7 @@ class Downstreams:
         self._breakers = {name: rules.new_breaker(spec) for name, spec in self.specs.items()}
         self._buckets = {name: rules.new_bucket(spec) for name, spec in self.specs.items()}
         self._calls: dict[str, tuple[str, Call]] = {}  # task -> (downstream, permission)
+        self._changed_at = dict.fromkeys(self.specs, now_us())  # when the episode of each breaker began
         self._dirty: set[str] = set()
 
     # --- Asking ----------------------------------------------------------------------------------------------------
@@ -112,18 +113,19 @@ class Downstreams:
         self._breakers[downstream] = changed
         self._dirty.add(downstream)
         if changed.episode != before.episode:
+            self._changed_at[downstream] = self._now_us()
             self._on_change(downstream)
 
     # --- Acting ----------------------------------------------------------------------------------------------------
 
-    def act(self, downstream: str, how: str) -> str:
-        """Do what an operator asks. Raises RefusedError for what there is not."""
+    def act(self, downstream: str, how: str, by: str = "an operator") -> str:
+        """Do what an operator asks; ``by`` is kept with it. Raises RefusedError for what there is not."""
         if downstream not in self.specs:
             known = ", ".join(sorted(self.specs)) or "none"
             raise RefusedError(f"this flow has no downstream {downstream!r}; it has: {known}")
         if how not in ACTS:
             raise RefusedError(f"a breaker can be told {', '.join(ACTS)}, not {how!r}")
-        self._replace(downstream, ACTS[how](self._breakers[downstream], self.specs[downstream], self._now_us()))
+        self._replace(downstream, ACTS[how](self._breakers[downstream], self.specs[downstream], self._now_us(), by))
         return f"{downstream} is {self._breakers[downstream].state} now"
 
     # --- Storing ---------------------------------------------------------------------------------------------------
@@ -134,11 +136,15 @@ class Downstreams:
             spec = self.specs.get(row["downstream"])
             if spec is not None:
                 self._breakers[spec.name], self._buckets[spec.name] = rules.from_row(row, spec)
+                self._changed_at[spec.name] = row["changed_at"]
 
     def take_dirty(self) -> dict[str, dict[str, Any]]:
         """Rows to be stored, by name; asked once, they count as stored."""
         dirty, self._dirty = self._dirty, set()
-        return {name: rules.to_row(self._breakers[name], self._buckets[name]) for name in sorted(dirty)}
+        return {name: self._row(name) for name in sorted(dirty)}
+
+    def _row(self, name: str) -> dict[str, Any]:
+        return {**rules.to_row(self._breakers[name], self._buckets[name]), "changed_at": self._changed_at[name]}
 
     def told(self, name: str) -> dict[str, Any]:
         """What the event of a change says."""
@@ -147,6 +153,7 @@ class Downstreams:
         return {
             "downstream": name,
             "state": str(breaker.state),
+            "since": self._changed_at[name],
             "reopens_at": breaker.reopens_at,
             "why": breaker.why,
             "calls": calls,
@@ -157,15 +164,14 @@ class Downstreams:
 
 def read_rows(connection: sqlite3.Connection) -> list[dict[str, Any]]:
     """What the file remembers of all breakers."""
-    cursor = connection.execute("SELECT downstream, state, reopens_at, window, tokens, detail FROM breaker")
+    cursor = connection.execute("SELECT downstream, state, reopens_at, window, tokens, detail, changed_at FROM breaker")
     names = [column[0] for column in cursor.description]
     return [dict(zip(names, values, strict=True)) for values in cursor.fetchall()]
 
 
 def store(journal: Journal, rows: Mapping[str, Mapping[str, Any]]) -> None:
     """Write breaker rows; tells no event."""
-    for name, row in rows.items():
-        columns = {**row, "changed_at": journal.at}
+    for name, columns in rows.items():
         journal.connection.execute(
             f"INSERT OR REPLACE INTO breaker (downstream, {', '.join(columns)}) VALUES (?{',?' * len(columns)})",
             (name, *columns.values()),

@@ -149,9 +149,9 @@ def force_open(breaker: Breaker, why: str = "held by an operator") -> Breaker:
     return replace(_opened(breaker, None, why), state=BreakerState.FORCED_OPEN)
 
 
-def disable(breaker: Breaker) -> Breaker:
+def disable(breaker: Breaker, why: str = "") -> Breaker:
     """Let everybody through and count nothing."""
-    return Breaker(BreakerState.DISABLED, episode=breaker.episode + 1)
+    return Breaker(BreakerState.DISABLED, episode=breaker.episode + 1, why=why)
 
 
 def reset(breaker: Breaker, spec: DownstreamSpec, now: int) -> Breaker:

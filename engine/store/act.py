@@ -33,7 +33,7 @@ class RememberingJournal(Journal):
     Writes through to the events of ``journal``, and marks every move as a part of ``act``.
 
     ``tasks``: name -> state, generation and the changed columns as they were. ``runs``: (what, columns as they were).
-    ``rows``: id of a quarantined row -> its task, state and generation as they were.
+    ``rows``: quarantined rows as they were: [task, state, generation, [[first id, last id], ...]].
     """
 
     def __init__(self, journal: Journal, act: str) -> None:
@@ -42,7 +42,7 @@ class RememberingJournal(Journal):
         self.act = act
         self.tasks: Dict[str, Dict[str, Any]] = {}
         self.runs: List[Tuple[str, Dict[str, Any]]] = []
-        self.rows: Dict[str, List[Any]] = {}
+        self.rows: List[List[Any]] = []
 
     def move(
         self,

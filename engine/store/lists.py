@@ -11,6 +11,7 @@ from ..errors import RedriveError
 from .reader import EVENT_COLUMNS
 
 ROWS_MAX = 1000
+TEXT_CHARACTERS = 300  # of a payload or an error, in lists of many
 FRESH_US = 5000000  # an executor touches its lock each second; so old, and it is not turning
 
 Rows = List[Dict[str, Any]]
@@ -50,11 +51,36 @@ def executor(connection: sqlite3.Connection, seen_at: Optional[int], attended: b
 #: What can be asked for -> the query, and the options that fill its marks, with their defaults.
 _QUERIES: Dict[str, Tuple[str, Dict[str, Any]]] = {
     "breakers": ("SELECT * FROM breaker ORDER BY downstream", {}),
-    "pages": ("SELECT * FROM page ORDER BY updated_at DESC LIMIT :limit", {"limit": ROWS_MAX}),
+    "pages": (
+        "SELECT * FROM page WHERE (:id IS NULL OR id = :id) ORDER BY updated_at DESC LIMIT :limit",
+        {"id": None, "limit": ROWS_MAX},
+    ),
+    # Without their bodies, those that still concern somebody first.
+    "page_heads": (
+        "SELECT id, cause, episode, run_id, task, severity, title, count, told_count, state, created_at, updated_at,"
+        " sent_at, send_error, snoozed_until, acked_by FROM page"
+        " ORDER BY state = 'resolved', updated_at DESC LIMIT :limit",
+        {"limit": ROWS_MAX},
+    ),
     "quarantine": (
         "SELECT * FROM quarantine WHERE (:run_id IS NULL OR run_id = :run_id) AND (:task IS NULL OR name = :task)"
         " AND id > :after ORDER BY id LIMIT :limit",
         {"run_id": None, "task": None, "after": 0, "limit": ROWS_MAX},
+    ),
+    # How many rows of each task failed alike, by what became of them; ``last_id`` is the latest of them.
+    "quarantine_groups": (
+        "SELECT name, fingerprint, state, count(*) AS count, min(at) AS first_at, max(at) AS last_at,"
+        " max(id) AS last_id, substr(max(error), 1, :characters) AS error FROM quarantine WHERE run_id = :run_id"
+        " GROUP BY name, fingerprint, state ORDER BY min(id) LIMIT :limit",
+        {"run_id": None, "characters": TEXT_CHARACTERS, "limit": ROWS_MAX},
+    ),
+    # A window of the rows of one group, with the beginnings of their texts; an index would be sorted first.
+    "quarantine_rows": (
+        "SELECT id, name, attempt, generation, row_key, substr(payload, 1, :characters) AS payload,"
+        " substr(error, 1, :characters) AS error, fingerprint, state, at FROM quarantine NOT INDEXED"
+        " WHERE run_id = :run_id AND name = :task AND fingerprint IS :fingerprint"
+        " ORDER BY id LIMIT :limit OFFSET :skip",
+        {"run_id": None, "task": None, "fingerprint": None, "characters": TEXT_CHARACTERS, "skip": 0, "limit": 100},
     ),
     "journal": (
         "SELECT * FROM (SELECT * FROM event WHERE (:run_id IS NULL OR run_id = :run_id OR run_id IS NULL)"

@@ -146,8 +146,8 @@ def _requeue(work: Work) -> Dict[str, Any]:
 
 
 def _requeue_rows(work: Work) -> Dict[str, Any]:
-    """A new generation of each target over rows of its own that were set aside. ``rows``: ids in the quarantine;
-    ``cascade`` and ``not_before`` as for ``requeue``."""
+    """A new generation of each target over rows of its own that were set aside: ``rows`` or ``groups`` of them, as for
+    ``rows.chosen``; ``cascade`` and ``not_before`` as for ``requeue``."""
     found = rows.chosen(work)
     for target in work.targets:
         row = still_as_seen(work, target) if target[0] in found else None

@@ -275,9 +275,12 @@ def write_send_error(journal: Journal, ids: Iterable[int], sender: str, error: s
 
 
 def ring(journal: Journal, ids: Iterable[int]) -> None:
-    """The sender ``bell``: the event is the message; whoever shows the run rings."""
+    """The sender ``bell``: the event is the message; whoever shows the run rings. What a page that was heard has
+    counted since then, as a digest says it, is no reason to ring again."""
     for page_id in ids:
-        _tell_sending(journal, page_id, {"what": "bell"})
+        (sent_at,) = journal.connection.execute("SELECT sent_at FROM page WHERE id = ?", (page_id,)).fetchone()
+        if sent_at is None:
+            _tell_sending(journal, page_id, {"what": "bell"})
 
 
 def _tell_sending(journal: Journal, page_id: int, data: dict[str, Any]) -> None:

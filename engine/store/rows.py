@@ -3,7 +3,8 @@
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
 
-from typing import Any, Dict, Iterable, List
+from itertools import groupby
+from typing import Any, Dict, Iterable, Iterator, List
 
 from ..core.events import EventKind
 from .act import DONE, REFUSED, Work, answer
@@ -14,15 +15,35 @@ REQUEUED = "requeued"
 DISCARDED = "discarded"
 
 
+#: Rows of one statement: SQLite of old servers takes 999 values.
+_CHUNK = 500
+
+_OF_GROUP = (
+    "SELECT id FROM quarantine WHERE run_id = ? AND name = ? AND state = ? AND fingerprint IS ? AND id <= ? ORDER BY id"
+)
+
+
 def chosen(work: Work) -> Dict[str, List[int]]:
-    """The rows that ``options["rows"]`` (ids) names, as far as they are held in this run: task -> ids."""
+    """The rows that the options name, as far as they are held in this run: task -> ids.
+
+    ``rows``: their ids. ``groups`` [[task, loose fingerprint, id], ...]: all that failed alike up to that row, which is
+    the last one that the operator saw.
+    """
     found: Dict[str, List[int]] = {}
-    for row in sorted(set(work.options.get("rows") or ())):
+    for chunk in _chunks(sorted({int(row) for row in work.options.get("rows") or ()})):
         held = work.journal.connection.execute(
-            "SELECT name FROM quarantine WHERE id = ? AND run_id = ? AND state = ?", (int(row), work.run_id, HELD)
-        ).fetchone()
-        if held is not None:
-            found.setdefault(held[0], []).append(int(row))
+            "SELECT name, id FROM quarantine WHERE id IN ({}) AND run_id = ? AND state = ? ORDER BY id".format(
+                _marks(chunk)
+            ),
+            chunk + [work.run_id, HELD],
+        )
+        for name, row in held:
+            found.setdefault(name, []).append(row)
+    for task, fingerprint, last in work.options.get("groups") or ():
+        values = (work.run_id, str(task), HELD, fingerprint, int(last))
+        ids = [row for (row,) in work.journal.connection.execute(_OF_GROUP, values)]
+        if ids:
+            found[str(task)] = sorted(set(found.get(str(task), [])).union(ids))
     return found
 
 
@@ -43,14 +64,15 @@ def release(journal: Journal, run_id: str, names: Iterable[str]) -> None:
 
 
 def discard_rows(work: Work) -> Dict[str, Any]:
-    """Drop held rows: nobody wants them any more. ``rows``: ids in the quarantine."""
+    """Drop held rows: nobody wants them any more. ``rows`` or ``groups``, as for ``chosen``."""
     found = chosen(work)
     for name, ids in found.items():
         _mark(work, name, ids, DISCARDED)
         work.say(name, DONE, "{} discarded".format(_rows(len(ids))))
-    left_out = len(set(work.options.get("rows") or ())) - sum(map(len, found.values()))
-    message = "{} discarded".format(_rows(sum(map(len, found.values()))))
-    if left_out:
+    count = sum(map(len, found.values()))
+    left_out = len(set(work.options.get("rows") or ())) - count
+    message = "{} discarded".format(_rows(count))
+    if left_out > 0:
         message += ", {} no longer held".format(_rows(left_out))
     return answer(bool(found), message, list(work.results.values()))
 
@@ -62,26 +84,55 @@ def refuse_unheld(work: Work, found: Dict[str, List[int]]) -> None:
             work.say(target[0], REFUSED, "none of these rows is held in it any more")
 
 
-def put_back(journal: Journal, run_id: str, rows: Dict[str, List[Any]]) -> None:
-    """Undo: give rows the state and generation that they had. ``rows``: id -> [task, state, generation]."""
-    for row, (_, state, generation) in rows.items():
-        journal.connection.execute(
-            "UPDATE quarantine SET state = ?, generation = ? WHERE id = ?", (state, generation, int(row))
-        )
-    for name in sorted({before[0] for before in rows.values()}):
+def put_back(journal: Journal, run_id: str, was: Any) -> None:
+    """Undo: give rows the state and generation that they had; ``was`` is what ``_mark`` remembered."""
+    if isinstance(was, dict):  # by id, as the first version of the file had it
+        was = [[task, state, generation, [[int(row), int(row)]]] for row, (task, state, generation) in was.items()]
+    for _, state, generation, spans in was:
+        for first, last in spans:
+            journal.connection.execute(
+                "UPDATE quarantine SET state = ?, generation = ? WHERE id BETWEEN ? AND ?",
+                (state, generation, first, last),
+            )
+    for name in sorted({before[0] for before in was}):
         journal.tell(EventKind.QUARANTINE, run_id, name, data={"what": "put back"})
 
 
 def _mark(work: Work, name: str, ids: List[int], state: str, generation: Any = None) -> None:
+    """Give held rows a state, and a generation where one is named; remember what they were."""
     connection = work.journal.connection
-    for row in ids:
-        before = connection.execute("SELECT state, generation FROM quarantine WHERE id = ?", (row,)).fetchone()
-        work.journal.rows[str(row)] = [name, before[0], before[1]]
-        connection.execute(
-            "UPDATE quarantine SET state = ?, generation = ? WHERE id = ?",
-            (state, before[1] if generation is None else generation, row),
-        )
+    for chunk in _chunks(ids):
+        marks = _marks(chunk)
+        were = connection.execute(
+            "SELECT generation, id FROM quarantine WHERE id IN ({}) ORDER BY generation, id".format(marks), chunk
+        ).fetchall()
+        for before, rows in groupby(were, key=lambda row: row[0]):
+            work.journal.rows.append([name, HELD, before, list(_spans(row for _, row in rows))])
+        sql = "UPDATE quarantine SET state = ?, generation = coalesce(?, generation) WHERE id IN ({})".format(marks)
+        connection.execute(sql, [state, generation] + chunk)
     _tell(work.journal, work.run_id, name, {"what": state, "count": len(ids)})
+
+
+def _spans(ids: Iterable[int]) -> Iterator[List[int]]:
+    """Ids in order as [first, last] of each stretch without a gap: a hundred thousand rows make a short event."""
+    span: List[int] = []
+    for row in ids:
+        if span and row == span[1] + 1:
+            span[1] = row
+        else:
+            if span:
+                yield span
+            span = [row, row]
+    if span:
+        yield span
+
+
+def _chunks(ids: List[int]) -> Iterator[List[int]]:
+    return (ids[start : start + _CHUNK] for start in range(0, len(ids), _CHUNK))
+
+
+def _marks(values: List[int]) -> str:
+    return ",".join("?" * len(values))
 
 
 def _tell(journal: Journal, run_id: str, name: str, data: Dict[str, Any]) -> None:

@@ -183,7 +183,7 @@ CREATE TABLE breaker (
     window       TEXT NOT NULL DEFAULT '[]',
     tokens       REAL,
     detail       TEXT NOT NULL DEFAULT '{}',
-    changed_at   INTEGER NOT NULL
+    changed_at   INTEGER NOT NULL         -- when this state began
 );
 
 CREATE TABLE page (                       -- outbox: written with the change that causes it, sent apart

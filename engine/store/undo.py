@@ -46,7 +46,7 @@ def undo(work: Work) -> Dict[str, Any]:
     if obstacle:
         return answer(False, "too late: {}".format(obstacle))
     _restore(work, tasks)
-    rows.put_back(work.journal, work.run_id, act["data"].get("was_rows") or {})
+    rows.put_back(work.journal, work.run_id, act["data"].get("was_rows") or [])
     for what, before in reversed(runs):
         work.journal.change_run(work.run_id, _RUN_WORDS[what], before, *_run_move(work, before))
     for name in tasks:

@@ -1,8 +1,11 @@
 """Breakers and retry buckets inside a run: tasks are held, none of them spends an attempt, and all end well."""
 
+import json
 import sqlite3
 
 from redrive.engine import AuthError, Executor, Flow, RetryPolicy, RunOptions, TransientError
+from redrive.engine.core.spec import FlowSpec, TaskSpec
+from redrive.engine.downstreams import Downstreams
 
 QUICK = RetryPolicy(max_attempts=3, base=0.05, cap=0.1)
 
@@ -95,3 +98,25 @@ def test_a_run_held_by_a_refused_credential_is_blocked_and_does_not_wait_for_eve
     assert [("DEAD_LETTER", 1), ("READY", 0), ("READY", 0)] == ask(
         tmp_path, "SELECT state, attempt FROM task ORDER BY name"
     )
+
+
+def test_a_breaker_tells_since_when_and_by_whom_it_is_held():
+    """What it only counts meanwhile is no new beginning."""
+    now = [1_000_000]
+    tasks = (TaskSpec("t", downstream="api"), TaskSpec("u", downstream="mail"))
+    downstreams = Downstreams(FlowSpec("f", tasks), lambda: now[0], lambda name: None)
+    downstreams.act("api", "open", "ana@ops-1")
+    now[0] = 9_000_000
+    downstreams.act("mail", "disable", "bob@ops-2")
+    rows = downstreams.take_dirty()
+    assert [("FORCED_OPEN", 1_000_000), ("DISABLED", 9_000_000)] == [
+        (rows[name]["state"], rows[name]["changed_at"]) for name in ("api", "mail")
+    ]
+    assert ["held by ana@ops-1", "disabled by bob@ops-2"] == [
+        json.loads(rows[name]["detail"])["why"] for name in ("api", "mail")
+    ]
+    again = Downstreams(FlowSpec("f", tasks), lambda: now[0], lambda name: None)
+    again.load([{"downstream": "api", **rows["api"]}])
+    again.admit("t", "api", is_retry=True)
+    again.act("mail", "open")
+    assert 1_000_000 == again.told("api")["since"]

@@ -239,6 +239,25 @@ def test_a_snooze_that_is_over_pages_once_more(siblings):
     assert ("open", None) == (found.state, found.sent_at)
 
 
+def test_the_bell_rings_for_a_page_and_not_for_what_is_folded_into_it(siblings):
+    """A digest says how many there are by now: no news of its own. After a snooze it is, because somebody asked."""
+
+    def ring() -> int:
+        told = len(siblings.told)
+        siblings.write(lambda j: pages.ring(j, [1]))
+        return len(siblings.told) - told
+
+    end(siblings, "a", blip())
+    assert 1 == ring()
+    siblings.write(lambda j: pages.write_sent(j, {1: 1}, "page"))
+    end(siblings, "b", blip())
+    assert 0 == ring()
+    siblings.act("snooze", "a", seconds=60)
+    siblings.now += 61 * SECOND
+    siblings.write(lambda j: pages.read_outbox(j, RUN))
+    assert 1 == ring()
+
+
 def test_what_another_run_left_unsent_goes_out_for_a_day_and_not_later(siblings):
     end(siblings, "a", blip())
     assert 1 == len(siblings.write(lambda j: pages.read_outbox(j, "another-run")))
