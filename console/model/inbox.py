@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import attrgetter
+from typing import NamedTuple
 
 from ...engine.core.fold import AttemptRow, RunFold, TaskRow
 from ...engine.core.states import NEEDS_HUMAN, TaskState
@@ -65,8 +67,7 @@ class Cause:
         return len(self.tasks)
 
 
-@dataclass(frozen=True, slots=True)
-class InboxRow:
+class InboxRow(NamedTuple):
     """One row of the list: a cause (``task`` None, ``hidden`` 0), a task of it, or how many more there are."""
 
     fingerprint: str
@@ -87,6 +88,8 @@ class Inbox:
         self.filter = Filter()
         self._entries: dict[str, Entry] = {}
         self._open: dict[str, int] = {}  # fingerprint -> how many tasks are shown
+        self._families: dict[str, list[Entry]] | None = None  # by cause, each in the order of the flow
+        self._whole: dict[str, Cause] = {}  # causes of which the filter keeps every task
         self._causes: list[Cause] | None = None
         for name in self.board.problems:
             self._entries[name] = _entry(self.board.row(name))
@@ -107,11 +110,13 @@ class Inbox:
                 del self._entries[name]
                 changed = True
         if changed:
-            self._causes = None
+            self._families = None
+            self.recount()
         return changed
 
     def recount(self) -> None:
         """Count again what is held, and order by it: other tasks have moved. Once a second is often enough."""
+        self._whole.clear()
         self._causes = None
 
     def order_by(self, sort: Sort) -> None:
@@ -134,7 +139,7 @@ class Inbox:
     @property
     def dead_letters(self) -> int:
         """How many of them are dead letters."""
-        return sum(1 for entry in self._entries.values() if entry.state == TaskState.DEAD_LETTER)
+        return self.board.dead_letters
 
     def entry(self, name: str) -> Entry:
         """One task. Raises KeyError if it does not need a human (any more)."""
@@ -155,29 +160,34 @@ class Inbox:
         return tuple(name for cause in self.groups() for name in cause.tasks)
 
     def _grouped(self) -> list[Cause]:
-        found: dict[str, list[Entry]] = {}
+        if self._families is None:
+            self._families = _families(self._entries.values())
+        causes = [self._kept(fingerprint, entries) for fingerprint, entries in self._families.items()]
+        return sorted((cause for cause in causes if cause is not None), key=_ORDERS[self.sort])
+
+    def _kept(self, fingerprint: str, entries: list[Entry]) -> Cause | None:
+        """What the filter leaves of a cause; most often all of it or nothing."""
         keeps = self.filter.keeps
-        for entry in self._entries.values():
-            if not self.filter or keeps(entry.haystack):
-                found.setdefault(entry.fingerprint, []).append(entry)
-        causes = [self._cause(fingerprint, entries) for fingerprint, entries in found.items()]
-        causes.sort(key=_ORDERS[self.sort])
-        return causes
+        kept = [entry for entry in entries if keeps(entry.haystack)] if self.filter else entries
+        if len(kept) < len(entries):
+            return self._cause(fingerprint, kept) if kept else None
+        if fingerprint not in self._whole:
+            self._whole[fingerprint] = self._cause(fingerprint, kept)
+        return self._whole[fingerprint]
 
     def _cause(self, fingerprint: str, entries: list[Entry]) -> Cause:
-        entries.sort(key=lambda entry: entry.position)
-        title = Counter(entry.title for entry in entries).most_common(1)[0][0]
-        tasks = tuple(entry.name for entry in entries)
+        tasks = tuple([entry.name for entry in entries])
+        since = [entry.since for entry in entries]
         return Cause(
             fingerprint=fingerprint,
-            title=title,
+            title=_commonest([entry.title for entry in entries]),
             message=entries[0].message,
             tasks=tasks,
-            dead=sum(1 for entry in entries if entry.state == TaskState.DEAD_LETTER),
+            dead=[entry.state for entry in entries].count(TaskState.DEAD_LETTER),
             held=self.board.held_by(*tasks),
-            first_seen=min(entry.first_seen for entry in entries),
-            last_seen=max(entry.since for entry in entries),
-            oldest=min(entry.since for entry in entries),
+            first_seen=min([entry.first_seen for entry in entries]),
+            last_seen=max(since),
+            oldest=min(since),
         )
 
     # --- Folding ---------------------------------------------------------------------------------------------------
@@ -214,6 +224,20 @@ _ORDERS: dict[Sort, Callable[[Cause], tuple[int, ...]]] = {
     Sort.LATEST: lambda cause: (-cause.last_seen, -cause.held),
     Sort.OLDEST: lambda cause: (cause.oldest, -cause.held),
 }
+
+
+def _families(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
+    """By cause, in the order in which causes came; the tasks of each in the order of the flow."""
+    found: dict[str, list[Entry]] = {}
+    for entry in entries:
+        found.setdefault(entry.fingerprint, []).append(entry)
+    for family in found.values():
+        family.sort(key=attrgetter("position"))
+    return found
+
+
+def _commonest(titles: list[str]) -> str:
+    return titles[0] if len(set(titles)) == 1 else Counter(titles).most_common(1)[0][0]
 
 
 def _entry(row: TaskRow) -> Entry:

@@ -200,7 +200,8 @@ class InboxScreen(ConsoleScreen):
             self.table.set_order(rows)
             if not by_hand and before is not None and self.table.cursor_key != before:
                 self._jumped_at = asyncio.get_running_loop().time()
-        self.table.forget_marks_but(self.inbox.matching())
+        if self.table.marked_count:
+            self.table.forget_marks_but(self.inbox.matching())
         self._show_heading()
 
     def _show_heading(self) -> None:

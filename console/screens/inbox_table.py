@@ -62,11 +62,10 @@ class InboxTable(VirtualTable[InboxRow]):
 
     def forget_marks_but(self, names: Iterable[str]) -> None:
         """Nobody acts on what is not listed any more."""
-        if self._marked:
-            kept = self._marked.intersection(names)
-            if len(kept) != len(self._marked):
-                self._marked = kept
-                self._marks_changed()
+        kept = self._marked.intersection(names)
+        if len(kept) != len(self._marked):
+            self._marked = kept
+            self._marks_changed()
 
     def action_mark(self) -> None:
         """Mark or unmark the task, or all tasks of the cause, and go on to the next row."""
