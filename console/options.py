@@ -38,6 +38,7 @@ running_options = options(
     click.option("--detach", is_flag=True, help="Start the executor and return at once."),
     click.option("--stay", is_flag=True, help="When blocked, wait for an operator instead of ending."),
     click.option("--wait", is_flag=True, help="Wait for another executor to leave the state file."),
+    click.option("--dask", metavar="ADDRESS", envvar="REDRIVE_DASK", help="Dask scheduler for isolation='dask'."),
     click.option("--durability", type=click.Choice(["full", "normal"]), default="full", show_default=True),
 )
 acting_options = options(

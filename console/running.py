@@ -29,6 +29,7 @@ class Manner:
     stay: bool = False
     wait: bool = False
     durability: str = "full"
+    dask: str | None = None
 
     def options(self, params: Mapping[str, Any], **more: Any) -> RunOptions:
         """As the executor wants them."""
@@ -40,6 +41,7 @@ class Manner:
             params=params,
             stay=more.pop("stay", self.stay),
             wait=self.wait,
+            dask=self.dask,
             **more,
         )
 
@@ -103,6 +105,7 @@ def _detach(
         "durability": manner.durability,
         "stay": manner.stay,
         "wait": manner.wait,
+        "dask": manner.dask,
         "resume": resume,
     }
     pid = host.spawn(flow=flow, state=state, run_id=run_id, params=params, options=options)

@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from .core.dag import Dag
 from .core.durations import parse_duration
@@ -300,8 +300,8 @@ def _check_task(task: TaskDef, pools: Mapping[str, int]) -> None:
         refuse(f"its timeout is {task.timeout_seconds!r}; give seconds above 0, or None for no deadline")
     if not task.grace_seconds >= 0:
         refuse(f"its grace_seconds is {task.grace_seconds!r}; give 0 or more")
-    if task.isolation not in ("process", "thread"):
-        refuse(f"its isolation is {task.isolation!r}; choose 'process' or 'thread'")
+    if task.isolation not in get_args(Isolation):
+        refuse(f"its isolation is {task.isolation!r}; choose 'process', 'thread' or 'dask'")
     if task.isolation == "thread" and task.kind == "command":
         refuse("a command cannot run in a thread")
     if task.rule not in RULES:

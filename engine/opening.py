@@ -48,6 +48,7 @@ class RunOptions:
     stay: bool = False
     resume: bool = False  # the run must exist already
     wait: bool = False  # wait for another executor to leave the file
+    dask: str | None = None  # address of the scheduler whose workers run tasks with isolation="dask"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +173,10 @@ async def open_run(place: Place, clock: Clock) -> OpenRun:
     request, hooks = place.request, Hooks()
     known = _look_into(request)
     runner = place.runner
-    flow = await runner.open(known.flow_target, {**known.params, **request.options.params})
+    params = {**known.params, **request.options.params}
+    flow = await runner.open(known.flow_target, params)
     try:
+        await _join_cluster(runner, request.options.dask, known.flow_target, params, flow)
         connection = database.open_for_writing(request.state_path, _durability(request.options))
         try:
             _bury_the_dead(connection, request)
@@ -195,6 +198,22 @@ async def open_run(place: Place, clock: Clock) -> OpenRun:
         await runner.close()
         raise
     return opened
+
+
+async def _join_cluster(
+    runner: Runner, address: str | None, target: str, params: Mapping[str, Any], flow: FlowSpec
+) -> None:
+    """Find the workers of tasks that want to run elsewhere, before anything of the run begins."""
+    wanting = next((task.name for task in flow.tasks if task.isolation == "dask"), None)
+    if wanting is None:
+        return
+    if address is None:
+        raise FlowError(f"task {wanting!r} runs on Dask: say where with --dask tcp://HOST:8786 or REDRIVE_DASK")
+    if not target:
+        raise FlowError(f"task {wanting!r} runs on Dask, where workers import the flow: give it in a file")
+    from .runner.dask import connect
+
+    runner.elsewhere = await connect(address, runner.executor_id, target, params, flow)
 
 
 @dataclass(frozen=True, slots=True)

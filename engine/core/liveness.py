@@ -12,6 +12,11 @@ HEARTBEAT_SECONDS = 10.0  # how often a task's sign of life is written
 SWEEP_SECONDS = 60.0
 SILENT_SECONDS = 90.0
 
+#: On another host no process can be looked at. There an attempt ends by itself once nobody has asked for it so long.
+LEASE_SECONDS = 15.0
+RENEW_SECONDS = 5.0
+_FENCE_MARGIN_SECONDS = 5.0
+
 
 class Sight(StrEnum):
     """What a look at one attempt says."""
@@ -27,3 +32,8 @@ def look(process_is_there: bool, was_suspect: bool, promised: bool, silent_secon
     if not process_is_there:
         return Sight.LOST if was_suspect else Sight.SUSPECT
     return Sight.SILENT if promised and silent_seconds > SILENT_SECONDS else Sight.FINE
+
+
+def fence_seconds(grace_seconds: float) -> float:
+    """How long after its lease was last renewed an attempt on another host may still live."""
+    return LEASE_SECONDS + grace_seconds + _FENCE_MARGIN_SECONDS

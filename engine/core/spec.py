@@ -12,7 +12,7 @@ from typing import Any, Literal
 from .policy import RetryPolicy
 
 Kind = Literal["python", "command", "sensor"]
-Isolation = Literal["process", "thread"]
+Isolation = Literal["process", "thread", "dask"]
 
 
 @dataclass(frozen=True, slots=True)

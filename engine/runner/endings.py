@@ -70,6 +70,20 @@ def lost(why: str, usage: Mapping[str, Any] | None = None, *, is_blameless: bool
     return Outcome(OutcomeKind.LOST, failure, usage=usage or {}, is_blameless=is_blameless)
 
 
+def not_started(error: OSError) -> Outcome:
+    """No process, no memory, no descriptor: the machine's trouble, worth another try."""
+    name = type(error).__name__
+    fingerprint = Fingerprint(strict=f"start:{error.errno}", loose="start", explain=f"{name} before it started")
+    message = f"its process could not be started: {error}"
+    return Outcome(OutcomeKind.ERROR, Failure(name, message, FailureClass.TRANSIENT, fingerprint))
+
+
+def refused(why: str) -> Outcome:
+    """It cannot be run as its flow stands there; another try would not either."""
+    fingerprint = Fingerprint(strict="refused", loose="refused", explain=why)
+    return Outcome(OutcomeKind.ERROR, Failure("FlowError", why, FailureClass.PERMANENT, fingerprint))
+
+
 def _told(ending: protocol.Ending, evidence: Evidence) -> Outcome:
     match ending:
         case protocol.Succeeded(result):

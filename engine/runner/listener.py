@@ -14,6 +14,9 @@ class AttemptListener(Protocol):
     def started(self, pid: int, start_ticks: int | None) -> None:
         """Its process exists."""
 
+    def started_elsewhere(self, host: str, pid: int, start_ticks: int | None) -> None:
+        """Its process exists, where it cannot be looked at from here."""
+
     def output(self, data: bytes) -> None:
         """It wrote to stdout or stderr. Call ``pause_output`` on the attempt when this comes too fast."""
 
@@ -40,6 +43,8 @@ class SilentListener:
     """Hears everything and does nothing: a base for listeners that want little."""
 
     def started(self, pid: int, start_ticks: int | None) -> None: ...
+
+    def started_elsewhere(self, host: str, pid: int, start_ticks: int | None) -> None: ...
 
     def output(self, data: bytes) -> None: ...
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from ..core.spec import FlowSpec
 from ..errors import FlowImportError
@@ -25,6 +25,16 @@ SWEEP_SECONDS = 5.0
 DESCRIPTORS_PER_ATTEMPT = 4
 DESCRIPTORS_SPARED = 64  # for the state file, the socket, its visitors, pages on their way
 ZYGOTE_DIED = "the process that forks the attempts died"
+
+
+class Elsewhere(Protocol):
+    """Other machines that run attempts (``dask.py``)."""
+
+    def start(self, order: AttemptOrder, inputs: str, listener: AttemptListener) -> RunningAttempt:
+        """Queue an attempt. ``inputs``: the results of its parents as JSON."""
+
+    async def close(self) -> None:
+        """Leave: what still runs there ends by itself."""
 
 
 class Runner:
@@ -45,6 +55,8 @@ class Runner:
         self.on_output: Callable[[bytes], None] = lambda data: None
         self.attempts_max = 1  # at a time, by the descriptors that this process may have
         self.warnings: tuple[str, ...] = ()  # what is doubtful about forking after this flow's import
+        self.printed = ""  # by that import: the last of it
+        self.elsewhere: Elsewhere | None = None  # where tasks with isolation="dask" run
         self._launch = launch
         self._link: ZygoteLink | None = None
         self._shared: Surroundings | None = None
@@ -133,6 +145,8 @@ class Runner:
         number = self._numbers
         # JSON has integers of any size, and the parents' results came as JSON.
         inputs, order = json.dumps(order.inputs), replace(order, inputs={})
+        if self.elsewhere is not None and order.spec.isolation == "dask":
+            return self.elsewhere.start(order, inputs, listener)
         if order.spec.isolation == "thread":
             return await self._hosts.start(number, order, inputs, listener)
         shared = self._shared
@@ -188,6 +202,9 @@ class Runner:
         """Kill whatever still runs, and end the zygote. Attempts that ran end as LOST."""
         if self._losing is not None:
             await self._losing
+        elsewhere, self.elsewhere = self.elsewhere, None
+        if elsewhere is not None:
+            await elsewhere.close()
         link, self._link = self._link, None
         if link is not None:
             await link.end()

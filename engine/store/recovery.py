@@ -15,6 +15,7 @@ import msgspec
 
 from ..core.decide import Uniform
 from ..core.events import EventKind
+from ..core.liveness import fence_seconds
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.spec import TaskSpec
 from ..core.states import TaskState
@@ -72,8 +73,22 @@ def _left_running(connection: sqlite3.Connection, executor_id: str) -> list[Clai
 def _lose(journal: Journal, claim: Claim, uniform: Uniform) -> tuple[str, str]:
     _forgive_old_losses(journal, claim)
     _tell_evidence(journal, claim)
-    settle(journal, claim, _spec(journal.connection, claim), Outcome(OutcomeKind.LOST), uniform)
+    spec = _spec(journal.connection, claim)
+    settle(journal, claim, spec, Outcome(OutcomeKind.LOST), uniform)
+    if spec.isolation == "dask":
+        _wait_for_the_fence(journal, claim, spec)
     return claim.run_id, claim.name
+
+
+def _wait_for_the_fence(journal: Journal, claim: Claim, spec: TaskSpec) -> None:
+    """No sweep reaches other hosts: there the attempt ends by itself, and until then no other may start."""
+    key = (claim.run_id, claim.name)
+    earliest = journal.at + round(fence_seconds(spec.grace_seconds) * 1e6)
+    row = journal.connection.execute(
+        "SELECT next_retry_at FROM task WHERE run_id = ? AND name = ? AND state = 'RETRYING'", key
+    ).fetchone()
+    if row is not None and row[0] < earliest:
+        journal.change(*key, {"next_retry_at": earliest})
 
 
 def _tell_evidence(journal: Journal, claim: Claim) -> None:
