@@ -390,6 +390,7 @@ def health_of(status: SessionStatus) -> Health:
         executor_alive=status.executor_alive,
         heartbeat_age=status.heartbeat_age_seconds,
         gone_at=status.executor_gone_at,
+        storage_trouble=status.storage_trouble,
         picture_age=status.picture_age_seconds,
         line_down=down,
         retry_in_seconds=status.retry_in_seconds,

@@ -13,7 +13,8 @@ from typing import Literal
 
 import click
 
-from ..engine.errors import RedriveError
+from ..engine import client
+from ..engine.errors import LinkError, RedriveError, StateFileError
 from ..engine.runner import process
 from ..engine.store import database, lock, runs
 from ..engine.version import VERSION
@@ -109,7 +110,7 @@ def _state(target: str | None) -> Iterator[Finding]:
         raise
     if is_remote(path):
         raise RedriveError("doctor examines files of this machine; run it over there")
-    yield from _owner(path)
+    yield from _executor(path)
     try:
         connection = database.open_for_reading(path)
     except RedriveError as error:
@@ -121,12 +122,25 @@ def _state(target: str | None) -> Iterator[Finding]:
         connection.close()
 
 
-def _owner(path: str) -> Iterator[Finding]:
+def _executor(path: str) -> Iterator[Finding]:
     holder = lock.probe(path)
     if holder is None:
         yield Finding("ok", "executor", "none: operators' acts are applied under the lock, resume starts one")
-    else:
-        yield Finding("ok", "executor", holder.describe())
+        return
+    try:
+        said = client.ping(path)
+    except LinkError as error:
+        yield Finding("error", "executor", f"{holder.describe()}: {error}")
+        return
+    except StateFileError as error:
+        yield Finding("note", "executor", f"{holder.describe()}: {error}")
+        return
+    if said is None:
+        yield Finding("warning", "executor", f"{holder.describe()}: holds the lock and does not listen")
+        return
+    yield Finding("ok", "executor", holder.describe())
+    if trouble := said.get("storage_trouble"):
+        yield Finding("error", "storage", f"nothing is started: {trouble}")
 
 
 def _file(path: str, connection: sqlite3.Connection) -> Iterator[Finding]:

@@ -218,12 +218,14 @@ class Agent(object):
             self._next_greeting = now + GREET_SECONDS
             self._attendance.greet()
         told = [self._is_attended(), self._attendance.names, self._is_executor_silent(), self._trouble]
+        told.append(self._attendance.storage_trouble)
         if now < self._next_beat and told == self._told:
             return
         self._told = told
         self._next_beat = now + BEAT_SECONDS
         facts = {"now": _now_us(), "trouble": self._trouble, "present": self._attendance.names}
         facts["read_only"] = client.why_read_only(self._path)
+        facts["storage_trouble"] = self._attendance.storage_trouble
         self._output.send({"beat": dict(facts, executor=self._executor())})
 
     def _is_attended(self) -> bool:

@@ -303,7 +303,7 @@ def _apply(connection: sqlite3.Connection, command: Dict[str, Any]) -> Answer:
         )
         answer: Answer = apply(journal, command)
         connection.execute("COMMIT")
-        _explain_running(answer)
+        _explain_running(str(command.get("act")), answer)
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
@@ -311,8 +311,15 @@ def _apply(connection: sqlite3.Connection, command: Dict[str, Any]) -> Answer:
     return answer
 
 
-def _explain_running(answer: Answer) -> None:
+def _explain_running(act: str, answer: Answer) -> None:
     """With the lock in our hands nothing of these runs any more, whatever the file still says."""
     for result in answer["results"]:
         if result[1] == "running":
-            result[1:] = ["done", "its executor is gone: it counts as cancelled as soon as the run is taken up"]
+            result[1:] = _WITHOUT_EXECUTOR[act]
+    answer["ok"] = answer["ok"] and (not answer["results"] or any(word == "done" for _, word, _ in answer["results"]))
+
+
+_WITHOUT_EXECUTOR = {
+    "cancel": ["done", "its executor is gone: it counts as cancelled as soon as the run is taken up"],
+    "extend": ["refused", "its executor is gone: nothing of it runs any more"],
+}

@@ -123,6 +123,8 @@ class CommandServer:
         )
         if command["act"] == "cancel":
             self._tell_what_ends(answer)
+        elif command["act"] == "extend":
+            await self._extend_running(command, answer)
         return answer
 
     def _tell_what_ends(self, answer: Answer) -> None:

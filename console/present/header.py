@@ -31,11 +31,13 @@ class Health:
     """How the picture itself is: what a session says of itself, without the session.
 
     Ages in seconds; ``gone_at`` in microseconds UTC. ``line_down``: why nothing is heard, with ``retry_in_seconds``.
+    ``storage_trouble``: why the executor cannot write the state file.
     """
 
     executor_alive: bool = False
     heartbeat_age: float | None = None
     gone_at: int | None = None
+    storage_trouble: str | None = None
     picture_age: float = 0.0
     line_down: str | None = None
     retry_in_seconds: float | None = None
@@ -199,12 +201,29 @@ def _executor(board: Board | None, health: Health) -> Line:
     if health.executor_alive:
         if health.age >= OLD_SECONDS:
             return [Piece(f"executor {int(health.age)}s ago", Role.WARNING)]
+        if health.storage_trouble is not None:
+            return [Piece("executor cannot write", Role.WARNING)]
         return [Piece("executor alive", Role.DIM)]
     if board is not None and board.fold.run.ended_at is not None:
         return [Piece("ended", Role.DIM)]
     if health.gone_at is not None:
         return [Piece("executor gone", Role.WARNING), Piece(f" {wall(health.gone_at, None)}", Role.WARNING)]
     return [Piece("no executor", Role.WARNING)]
+
+
+def storage_line(health: Health, address: str) -> Line:
+    """Why an executor that lives starts nothing; nothing while it can write the state file."""
+    if health.storage_trouble is None or not health.executor_alive or health.stale:
+        return []
+    sentence = health.storage_trouble.replace(_folder(address), "")
+    return [Piece(one_line(f"nothing is started: {sentence}"), Role.WARNING)]
+
+
+def _folder(address: str) -> str:
+    """Of the state file, with the slash behind it."""
+    _, _, path = address.removeprefix("ssh://").partition("/")
+    path = f"/{path}" if address.startswith("ssh://") else address
+    return path[: path.rfind("/") + 1]
 
 
 def gone_line(board: Board, health: Health, resume_key: str) -> Line:

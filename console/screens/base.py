@@ -36,7 +36,7 @@ from textual.widget import Widget
 from ..actions import Place, footer_of
 from ..live import News
 from ..model.board import Board
-from ..present.header import Tab, gone_line, health_lines, run_line, tabs_line
+from ..present.header import Tab, gone_line, health_lines, run_line, storage_line, tabs_line
 from ..present.pieces import Line, Piece, Role, plain
 from ..present.text import one_line
 from ..terminal import SMALLEST_SIZE
@@ -223,7 +223,8 @@ class ConsoleScreen(Screen[None]):
         board = console.live.board
         if locked is None and board is not None:
             key = console.keymap.label("resume_here") if console.way.state_path is not None else ""
-            locked = plain(gone_line(board, console.health, key)) or None
+            health = console.health
+            locked = plain(storage_line(health, console.address) or gone_line(board, health, key)) or None
         self.keys.show(self.hints(), locked)
 
     def hints(self) -> list[KeyHint]:

@@ -66,6 +66,7 @@ class FileSession:
             executor_alive=self._alive,
             heartbeat_age_seconds=age_seconds if self._alive else None,
             executor_gone_at=None if self._alive else seen_at,
+            storage_trouble=self._attendance.storage_trouble,
             read_only=self._told_read_only or client.why_read_only(self._path),
             others=others(self._attendance.names, self._actor),
         )

@@ -34,6 +34,7 @@ class SessionStatus:
     executor_alive: bool = False
     heartbeat_age_seconds: float | None = None
     executor_gone_at: int | None = None  # microseconds UTC
+    storage_trouble: str | None = None  # why the executor cannot write the state file, and starts nothing
     clock_offset_seconds: float = 0.0  # theirs minus ours
     read_only: str | None = None  # why, if nothing can be sent
     others: tuple[str, ...] = ()  # who else is attached

@@ -102,6 +102,7 @@ class SshSession:
             executor_alive=bool(executor.get("alive")),
             heartbeat_age_seconds=None if age_us is None else age_us / 1e6,
             executor_gone_at=executor.get("gone_at"),
+            storage_trouble=beat.get("storage_trouble"),
             clock_offset_seconds=self._line.offset_seconds,
             read_only=self._read_only or beat.get("read_only"),
             others=others(beat.get("present", ()), self._actor),

@@ -1,0 +1,123 @@
+"""A detached executor whose disk is full says so to everybody who looks, and goes on when there is room again."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from redrive.console.cli import cli
+from redrive.console.sessions.session import Command
+from redrive.engine import host
+from redrive.engine.core.states import RunState
+
+FLOW = """
+import os, time
+from redrive.engine import Flow
+flow = Flow("nightly")
+@flow.task
+def loud():
+    while not os.path.exists({go!r}):
+        time.sleep(0.02)
+    print("x" * 500_000)
+flow.task(lambda: None, name="after", after=loud)
+"""
+
+
+class Tmpfs:
+    """A real file system of two megabytes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._ballast = folder / "ballast"
+
+    def fill(self, pid: int) -> None:
+        with open(self._ballast, "wb", buffering=0) as ballast, pytest.raises(OSError, match="No space left"):
+            while True:
+                ballast.write(b"\0" * 4096)
+
+    def free(self, pid: int) -> None:
+        self._ballast.unlink()
+
+
+class Limit:
+    """Where nothing may be mounted: no file of the executor may grow."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def fill(self, pid: int) -> None:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+
+    def free(self, pid: int) -> None:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+@pytest.fixture(params=["mounted", "limited"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tmpfs | Limit]:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    if request.param == "limited" or not _mounts(folder):
+        yield Limit(folder)
+        return
+    yield Tmpfs(folder)
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def _mounts(folder: Path) -> bool:
+    """Only root may, and not in every container."""
+    command = ["mount", "-t", "tmpfs", "-o", "size=2m", "small", folder]
+    return shutil.which("mount") is not None and not subprocess.run(command, capture_output=True).returncode
+
+
+async def seen(session: Any, what: Any) -> Any:
+    async with asyncio.timeout(60):
+        while not what(session.status):  # noqa: ASYNC110 (a status that ages has no event to wait for)
+            await asyncio.sleep(0.02)
+    return session.status
+
+
+async def until_it_runs(session: Any, fold: Any) -> None:
+    if not fold.tasks["loud"].attempts:
+        async with asyncio.timeout(60):
+            async for batch in session.events(fold.seq):
+                if any(event.new == "RUNNING" for event in batch):
+                    return
+
+
+async def test_a_full_disk_is_told_through_every_door_and_by_doctor(door: Any, disk: Any, tmp_path: Path) -> None:
+    """002.16: the executor is degraded, starts nothing, and fails no task for it."""
+    state, go = disk.folder / "state.db", tmp_path / "go"
+    (tmp_path / "flow.py").write_text(FLOW.format(go=str(go)))
+    pid = host.spawn(flow=str(tmp_path / "flow.py"), state=str(state), run_id="r", params={}, options={})
+    session = await door(state)
+    await until_it_runs(session, await session.snapshot("r"))
+    assert session.status.storage_trouble is None
+
+    disk.fill(pid)
+    go.touch()
+    status = await seen(session, lambda status: status.storage_trouble)
+    assert str(state) in status.storage_trouble and "wait in memory" in status.storage_trouble
+    assert status.executor_alive and status.read_only is None, "it lives and may be asked to stop"
+    examined = CliRunner().invoke(cli, ["doctor", str(state)], standalone_mode=False)
+    (line,) = [line for line in examined.output.splitlines() if line.split()[1] == "storage"]
+    assert 1 == examined.return_value and line.startswith("error") and str(state) in line
+    breaker = Command("c", "breaker", "r", (), "ana@desk", "why", {"downstream": "api", "how": "open"})
+    answer = await session.send(breaker)
+    assert not answer.ok and answer.message.startswith("nothing is changed: ")
+
+    disk.free(pid)
+    await seen(session, lambda status: status.storage_trouble is None)
+    await seen(session, lambda status: not status.executor_alive)
+    assert (await session.snapshot("r")).run.state is RunState.SUCCESS
+    with sqlite3.connect(state) as connection:
+        told = connection.execute("SELECT json_extract(data, '$.what') FROM event WHERE kind = 'storage'").fetchall()
+        assert [("recovered",)] == told
+        assert [(1,), (1,)] == connection.execute("SELECT attempt FROM task").fetchall()
