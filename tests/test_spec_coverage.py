@@ -68,7 +68,6 @@ NOT_BY_A_TEST = {
     "001.02": "a diagram of what 001.05 to 001.07 say in numbers",
     "001.12": "reasons for and against; what they cost is in redrive costs (004.17)",
     "001.14": "adapting the objects of other retry libraries: optional, not done",
-    "003.34": "distribution is the Dask runner's, an extra that is not part of this yet",
     "003.35": "schedules: cron starts `redrive run`; a missed deadline pages (engine/test_watch.py)",
     "003.38": "a remark on the design: the dispatch is still one guarded UPDATE",
     "003.39": "another database: the state file is SQLite, so that it can be copied whole",
