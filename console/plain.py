@@ -176,12 +176,40 @@ def _storage(event: Event) -> Iterator[str]:
 
 
 def _executor(event: Event) -> Iterator[str]:
-    """What happens to the processes under the executor; it starts and stops without a line."""
+    tell = _OF_EXECUTOR.get(str(event.data.get("what")))
+    if tell is not None:
+        yield from tell(event)
+
+
+def _started(event: Event) -> Iterator[str]:
+    """What is doubtful about the import of the flow, and what it printed; else nothing."""
+    for warning in event.data.get("warnings") or ():
+        yield f"warning: {warning}"
+    yield from _printed("the import", event)
+
+
+def _zygote_died(event: Event) -> Iterator[str]:
     data = event.data
-    if data.get("what") == "threads-killed":
-        leaked, lost = data.get("leaked") or (), data.get("lost") or ()
-        also = f"; with it goes {', '.join(lost)}, to run again" if lost else ""
-        yield f"process {data.get('pid')} of threads killed: {', '.join(leaked)} ignored the cancel token{also}"
+    yield f"process {data.get('pid')}, which forks the attempts, died ({data.get('how')}): what ran counts as lost"
+    yield from _printed("it", event)
+
+
+def _threads_killed(event: Event) -> Iterator[str]:
+    leaked, lost = event.data.get("leaked") or (), event.data.get("lost") or ()
+    also = f"; with it goes {', '.join(lost)}, to run again" if lost else ""
+    yield f"process {event.data.get('pid')} of threads killed: {', '.join(leaked)} ignored the cancel token{also}"
+
+
+def _printed(who: str, event: Event) -> Iterator[str]:
+    for line in str(event.data.get("printed") or "").splitlines():
+        yield f"{who} printed: {line}"
+
+
+_OF_EXECUTOR: dict[str, Callable[[Event], Iterator[str]]] = {
+    "started": _started,
+    "zygote-died": _zygote_died,
+    "threads-killed": _threads_killed,
+}
 
 
 def _moved_clock(event: Event) -> Iterator[str]:

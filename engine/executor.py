@@ -229,6 +229,7 @@ class RunLoop:
     async def _start(self) -> None:
         hooks, runner = self._opened.hooks, self._opened.runner
         hooks.on_events, hooks.on_trouble = self._take_events, self._hear_of_storage
+        self._show(hooks.early)
         runner.on_lost, runner.on_freed, runner.on_news = self._revival.begin, self.wake, self._tell_news
         await self._server.start()
         self._notifier.start()

@@ -108,8 +108,12 @@ class OpenRun:
 class Hooks:
     """Where the parts report to; the loop puts itself here once it turns."""
 
-    on_events: Callable[[Sequence[Event]], None] = lambda events: None
+    early: list[Event] = field(default_factory=list)  # what was told before that: in the fold, and not yet shown
+    on_events: Callable[[Sequence[Event]], None] = field(init=False)
     on_trouble: Callable[[str, str], None] = lambda what, sentence: None
+
+    def __post_init__(self) -> None:
+        self.on_events = self.early.extend
 
 
 def state_path_of(flow: Flow | str | None, state: str | None) -> str:
@@ -294,7 +298,7 @@ async def _prepare_run(
     parallel = options.max_parallel or flow.max_parallel or MAX_PARALLEL
 
     def item(journal: Journal) -> tuple[RunFold, dict[str, float], list[dict[str, Any]]]:
-        _say_hello(journal, claimant, run_id)
+        _say_hello(journal, claimant, run_id, runner)
         recovery.recover(journal, claimant.executor_id)
         if not known.exists:
             deadline = flow.deadline_seconds
@@ -328,7 +332,7 @@ def _take_up(journal: Journal, run_id: str, flow: FlowSpec, max_parallel: int | 
         journal.change_run(run_id, "opened", {"max_parallel": max_parallel})
 
 
-def _say_hello(journal: Journal, claimant: Claimant, run_id: str) -> None:
+def _say_hello(journal: Journal, claimant: Claimant, run_id: str, runner: Runner) -> None:
     start_ticks, boot_id = lock.process_identity(os.getpid())
     journal.connection.execute(
         "INSERT INTO executor (executor_id, pid, start_ticks, boot_id, host, version, started_at, heartbeat_at, run_id)"
@@ -345,7 +349,14 @@ def _say_hello(journal: Journal, claimant: Claimant, run_id: str) -> None:
             run_id,
         ),
     )
-    data = {"what": "started", "executor_id": claimant.executor_id, "pid": os.getpid(), "host": claimant.host}
+    data: dict[str, Any] = {
+        "what": "started",
+        "executor_id": claimant.executor_id,
+        "pid": os.getpid(),
+        "host": claimant.host,
+    }
+    doubts = {"warnings": list(runner.warnings), "printed": runner.printed}  # of the import of the flow
+    data.update({name: value for name, value in doubts.items() if value})
     journal.tell(EventKind.EXECUTOR, run_id, data=data)
 
 

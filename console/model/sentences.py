@@ -202,20 +202,41 @@ def _run(event: Event) -> str:
 
 
 def _executor(event: Event) -> str:
-    what, host, pid = event.data.get("what"), event.data.get("host"), event.data.get("pid")
-    where = f" on {host}, process {pid}" if host else ""
-    return {
-        "started": f"started{where}",
-        "stopped": "stopped",
-        "lost": "is gone: what it ran counts as lost",
-        "threads-killed": _threads_killed(event),
-    }.get(str(what), "")
+    tell = _OF_EXECUTOR.get(str(event.data.get("what")))
+    return "" if tell is None else tell(event)
+
+
+def _executor_started(event: Event) -> str:
+    host, warnings = event.data.get("host"), event.data.get("warnings") or ()
+    where = f" on {host}, process {event.data.get('pid')}" if host else ""
+    doubts = "".join(f"; warning: {warning}" for warning in warnings)
+    return f"started{where}{doubts}{_printed('the import', event)}"
+
+
+def _zygote_died(event: Event) -> str:
+    pid, how = event.data.get("pid"), event.data.get("how")
+    return f"process {pid}, which forks the attempts, died ({how}): what it ran counts as lost{_printed('it', event)}"
 
 
 def _threads_killed(event: Event) -> str:
     leaked, lost = event.data.get("leaked") or (), event.data.get("lost") or ()
     said = f"process {event.data.get('pid')} killed: {', '.join(leaked)} ignored the cancel token"
     return said + (f"; {', '.join(lost)} ran in it too and will run again" if lost else "")
+
+
+def _printed(who: str, event: Event) -> str:
+    """The last line of what a process wrote: of a traceback, the error."""
+    lines = str(event.data.get("printed") or "").strip().splitlines()
+    return f"; {who} printed: {lines[-1]}" if lines else ""
+
+
+_OF_EXECUTOR: dict[str, Callable[[Event], str]] = {
+    "started": _executor_started,
+    "stopped": lambda event: "stopped",
+    "lost": lambda event: "is gone: what it ran counts as lost",
+    "zygote-died": _zygote_died,
+    "threads-killed": _threads_killed,
+}
 
 
 def _breaker(event: Event) -> str:

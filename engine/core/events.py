@@ -47,7 +47,7 @@ class EventKind(object):
     ATTEMPT_RECLAIMED = "attempt.reclaimed"  # taken from its task, because nothing of it runs: data is the evidence
     ATTEMPT_RETRY = "attempt.retry"  # the task's own code retried inside the attempt
     PROGRESS = "attempt.progress"
-    EXECUTOR = "executor"  # started, stopped, lost, threads-killed: ``data["what"]``
+    EXECUTOR = "executor"  # started, stopped, lost, zygote-died, threads-killed: ``data["what"]``
     BREAKER = "breaker"
     BUCKET = "bucket"
     PAGE = "page"

@@ -30,6 +30,7 @@ __all__ = ["Attempt", "AttemptListener", "AttemptOrder", "ProcessAttempt", "Runn
 
 TAIL_BYTES = 4096
 PROCESSES_TOLD = 50
+IMPORT_SECONDS = 300.0  # how long the import of a flow may take
 
 
 class RunningAttempt(Protocol):
@@ -60,6 +61,7 @@ class Surroundings:
     project_root: str | None
     oom: OutOfMemoryWatch
     on_over: Callable[[int], None]  # the number of an attempt that has ended
+    imports_anew: bool = False  # each process imports the flow before a task begins
 
 
 class Attempt(ABC):
@@ -71,6 +73,7 @@ class Attempt(ABC):
         self.number = number
         self.order = order
         self.pid = 0
+        self.exit_code: int | None = None  # with which its thread is about to end the host
         self._listener = listener
         self._shared = shared
         self._loop = asyncio.get_running_loop()
@@ -86,6 +89,7 @@ class Attempt(ABC):
         self._ladder: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._allowed = order.spec.timeout
+        self._is_importing = shared.imports_anew and order.spec.kind != "command"
 
     def _open(self, results: int, output: int) -> None:
         self._results = Pipe(results, self._take_results, self._results_end)
@@ -103,8 +107,10 @@ class Attempt(ABC):
 
     def _take_frame(self, frame: protocol.AttemptFrame) -> None:
         match frame:
-            case protocol.Began() | protocol.Exiting():
-                self._take_word_of_thread(frame)
+            case protocol.Began(at, ident):
+                self._take_beginning(at, ident)
+            case protocol.Exiting(code):
+                self.exit_code = code
             case _ if self._over.done():
                 return  # a thread that leaked goes on talking
             case protocol.Progressed(done, total):
@@ -137,17 +143,27 @@ class Attempt(ABC):
     def _ending_came(self, in_time: bool) -> None: ...
 
     @abstractmethod
-    def _take_word_of_thread(self, frame: protocol.Began | protocol.Exiting) -> None: ...
-
-    @abstractmethod
     def _results_end(self) -> None: ...
+
+    def _take_beginning(self, at: float, ident: int) -> None:
+        """The flow is imported and the function called: from now on its own time runs."""
+        if self._is_importing:
+            self._is_importing = False
+            self._started_at = at
+            if self._forcing is Force.NONE:
+                self._arm()
 
     # --- Its deadline -------------------------------------------------------------------------------------------------
 
+    @property
+    def _limit(self) -> float | None:
+        """Seconds that it may take: for its import first, and then for itself."""
+        return IMPORT_SECONDS if self._is_importing else self._allowed
+
     def _arm(self) -> None:
         self._disarm()
-        if self._allowed is not None:
-            self._timer = self._loop.call_at(self._started_at + self._allowed, self._deadline_passed)
+        if self._limit is not None:
+            self._timer = self._loop.call_at(self._started_at + self._limit, self._deadline_passed)
 
     def _disarm(self) -> None:
         if self._timer is not None:
@@ -176,7 +192,7 @@ class Attempt(ABC):
         self._disarm()
         self._forcing = force
         if force is Force.DEADLINE:
-            self._listener.step(EventKind.ATTEMPT_DEADLINE, {"timeout": self._allowed})
+            self._listener.step(EventKind.ATTEMPT_DEADLINE, {"timeout": self._limit})
         self._ladder = self._loop.create_task(self._climb(reason))
         return True
 
@@ -199,7 +215,7 @@ class Attempt(ABC):
             ending=self._ending,
             force=self._forced,
             is_command=self.order.spec.kind == "command",
-            timeout=self._allowed,
+            timeout=self._limit,
             stack=self._stack,
             output_tail=self._tail.decode("utf-8", "replace"),
             project_root=self._shared.project_root,
@@ -285,9 +301,6 @@ class ProcessAttempt(Attempt):
         self._listener.step(EventKind.ATTEMPT_SIGKILL, {"reason": reason, "pids": [self.pid, *victims]})
 
     # --- Its end ------------------------------------------------------------------------------------------------------
-
-    def _take_word_of_thread(self, frame: protocol.Began | protocol.Exiting) -> None:
-        """No process says this."""
 
     def _results_end(self) -> None:
         """This proves nothing, the task may have closed it: the exit does."""

@@ -15,6 +15,7 @@ import os
 import re
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from ..core.failure import describe
 from ..errors import PermanentError, TaskTerminated
 from . import command, process, protocol
 from .call import Describe, Plan, call, context_for, ending_of_error, ending_of_value, guarded
+from .fresh import FreshImport
 from .protocol import AttemptOrder
 
 
@@ -84,7 +86,7 @@ class Termination:
 class FlowFacts:
     """What the zygote knows of the flow and each attempt needs."""
 
-    plans: Mapping[str, Plan]
+    plans: Mapping[str, Plan] | FreshImport
     project_root: str | None  # the folder of the flow file
     code_hash: str | None
     stack_fd: int  # where faulthandler writes: an attempt puts its own pipe there
@@ -92,8 +94,9 @@ class FlowFacts:
 
     def plan(self, task: str) -> Plan:
         """How to call the task. Raises PermanentError when the flow as imported has no such function."""
+        plans = self.plans.plans() if isinstance(self.plans, FreshImport) else self.plans
         try:
-            return self.plans[task]
+            return plans[task]
         except KeyError:
             raise PermanentError(f"the flow, as it is now, has no task {task!r} with a function") from None
 
@@ -193,7 +196,7 @@ def run_attempt(start: protocol.Start, facts: FlowFacts, channels: Channels, zyg
         detach(channels, facts.stack_fd, zygote_pid)
         refresh()
         code = _run(start, facts, channels)
-        _run_exit_functions()
+        _run_exit_functions(facts)
     except BaseException:  # whatever it is, it must not climb into the zygote's loop
         traceback.print_exc()
     finally:
@@ -221,7 +224,10 @@ def _ending(start: protocol.Start, facts: FlowFacts, pipe: ResultPipe, terminati
         set_environment(order)
         if order.spec.kind == "command":
             command.become(order.spec.command or "", facts.project_root)
-        ending = _call(start, facts.plan(order.task), pipe, termination, describe_error)
+        plan = facts.plan(order.task)
+        if isinstance(facts.plans, FreshImport):
+            pipe.send(protocol.Began(time.monotonic(), _thread.get_ident()))
+        ending = _call(start, plan, pipe, termination, describe_error)
         termination.close()
         return ending
     except BaseException as error:
@@ -268,10 +274,12 @@ def _run_coroutine(coroutine: Coroutine[Any, Any, Any], termination: Termination
     return asyncio.run(main())
 
 
-def _run_exit_functions() -> None:
+def _run_exit_functions(facts: FlowFacts) -> None:
     """As the interpreter would at its end: join threads that are no daemons, then what the task registered."""
     threading = sys.modules.get("threading")
-    if threading is not None:
+    if isinstance(facts.plans, FreshImport):
+        facts.plans.join_threads()
+    elif threading is not None:
         threading._shutdown()
     atexit._run_exitfuncs()
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import importlib
 import os
 import signal
+import sys
+import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,11 +17,10 @@ import msgspec
 from ..core.spec import FlowSpec
 from ..errors import CycleError, FlowError, FlowImportError
 from . import process, protocol
-from .call import plan_of
+from .call import Plan, plan_of
 from .child import FlowFacts, Termination
-
-#: BLAS and OpenMP start a pool of threads when they are loaded, and a process with threads cannot be forked safely.
-THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+from .fresh import FreshImport
+from .leftovers import Survey, single_threaded_libraries
 
 
 class Loaded(Protocol):
@@ -42,34 +41,56 @@ class ImportedFlow:
 
     facts: FlowFacts
     answer: protocol.Opened
+    left_threads: bool  # and so nothing can be forked safely from here
 
 
 def open_flow(request: protocol.Open, load: Loader) -> ImportedFlow | protocol.OpenFailed:
-    """Import the flow and make the process fit to be forked from. Whatever the flow raises is the answer."""
+    """Import the flow. Whatever it raises is the answer."""
     process.die_with_parent(signal.SIGKILL)  # an import that hangs does not see the executor's socket close
     try:
         imported = _import(request, load)
     except BaseException as error:
         return _failure(error)
     process.die_with_parent(0)  # from here on the end of the socket tells, and nothing below is left alive
-    gc.collect()
-    gc.freeze()  # a collection in an attempt would touch, and so copy, every page with an object
     return imported
 
 
+def fresh_flow(left: protocol.StartOver, load: Loader) -> FlowFacts:
+    """What attempts need to know of a flow that each of them imports itself."""
+
+    def plans() -> Mapping[str, Plan]:
+        with single_threaded_libraries():
+            return _plans(load(left.request.target, left.request.params))
+
+    code_hash = msgspec.json.decode(left.opened.spec, type=FlowSpec).code_hash
+    return _facts(FreshImport(plans), left.opened.project_root, code_hash)
+
+
 def _import(request: protocol.Open, load: Loader) -> ImportedFlow:
-    before = _open_descriptors()
-    with _single_threaded_libraries():
+    survey, before = Survey(), time.monotonic()
+    with single_threaded_libraries():
         flow = load(request.target, request.params)
         spec = flow.spec()
         _check_params(spec.params)
-        plans = {name: plan_of(function) for name, function in flow.functions.items()}
-        if any(plan.is_async for plan in plans.values()):
-            importlib.import_module("asyncio")  # once here, not in each attempt
+        plans = _plans(flow)
+    seconds, left = time.monotonic() - before, survey.since()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()  # else each attempt would print it once more
     root = _project_root(spec)
-    warnings = [*_thread_warnings(), *_descriptor_warnings(_open_descriptors() - before)]
-    facts = FlowFacts(plans, root, spec.code_hash, stack_fd=os.dup(2), termination=Termination())
-    return ImportedFlow(facts, protocol.Opened(msgspec.json.encode(spec), root, warnings))
+    warnings = left.warnings(seconds)
+    answer = protocol.Opened(msgspec.json.encode(spec), root, warnings, imports_anew=False)
+    return ImportedFlow(_facts(plans, root, spec.code_hash), answer, left_threads=bool(left.threads))
+
+
+def _plans(flow: Loaded) -> Mapping[str, Plan]:
+    plans = {name: plan_of(function) for name, function in flow.functions.items()}
+    if any(plan.is_async for plan in plans.values()):
+        importlib.import_module("asyncio")  # once here, not in each attempt
+    return plans
+
+
+def _facts(plans: Mapping[str, Plan] | FreshImport, root: str, code_hash: str | None) -> FlowFacts:
+    return FlowFacts(plans, root, code_hash, stack_fd=os.dup(2), termination=Termination())
 
 
 def _check_params(params: Mapping[str, Any]) -> None:
@@ -100,42 +121,3 @@ def _project_root(spec: FlowSpec) -> str:
         return os.getcwd()
     path = spec.path if spec.path.endswith(".py") else spec.path.rpartition(":")[0]
     return os.path.dirname(os.path.abspath(path))
-
-
-@contextlib.contextmanager
-def _single_threaded_libraries() -> Iterator[None]:
-    """Ask numerical libraries for one thread while they load; the programs that tasks start are not asked."""
-    ours = [name for name in THREAD_VARIABLES if name not in os.environ]
-    os.environ.update(dict.fromkeys(ours, "1"))
-    try:
-        yield
-    finally:
-        for name in ours:
-            os.environ.pop(name, None)
-
-
-def _open_descriptors() -> set[tuple[int, str]]:
-    found = set()
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            found.add((int(name), os.readlink(f"/proc/self/fd/{name}")))
-        except OSError:
-            continue  # the descriptor of the listing itself
-    return found
-
-
-def _thread_warnings() -> list[str]:
-    count = len(os.listdir("/proc/self/task"))
-    if count == 1:
-        return []
-    return [
-        f"importing the flow left {count} threads running: a lock that one of them holds at a fork stays locked in the "
-        "attempt; start threads inside tasks"
-    ]
-
-
-def _descriptor_warnings(opened: set[tuple[int, str]]) -> list[str]:
-    return [
-        f"importing the flow left descriptor {fd} open ({target}): all attempts share it; open it inside the task"
-        for fd, target in sorted(opened)
-    ]

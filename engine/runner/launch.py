@@ -7,11 +7,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from . import zygote
+from . import leftovers, zygote
+from .anew import command
 from .importing import Loaded
 
 
@@ -32,7 +34,7 @@ def spawn_zygote(environment: Mapping[str, str], keep_fds: Sequence[int] = ()) -
     output, output_write = os.pipe()
     try:
         started = subprocess.Popen(
-            [sys.executable, "-P", "-m", "redrive.engine.runner.zygote", str(theirs.fileno())],
+            command(theirs.fileno()),
             stdin=subprocess.DEVNULL,
             stdout=output_write,
             stderr=output_write,
@@ -55,6 +57,7 @@ def fork_zygote(flow: Loaded, environment: Mapping[str, str], keep_fds: Sequence
 
     To be called before an event loop, threads or a database connection exist: all of them would be copied.
     """
+    doubts = _doubts()
     control, theirs = socket.socketpair()
     output, output_write = os.pipe()
     pid = os.fork()
@@ -63,7 +66,7 @@ def fork_zygote(flow: Loaded, environment: Mapping[str, str], keep_fds: Sequence
         os.close(output)
         for fd in keep_fds:
             os.set_inheritable(fd, True)  # a command's attempt is executed, and must hold the lock too
-        _become_zygote(theirs, output_write, flow, environment)
+        _become_zygote(theirs, output_write, flow, environment, doubts)
     theirs.close()
     os.close(output_write)
     return ZygoteProcess(pid, os.pidfd_open(pid), control, output, lambda: _wait(pid))
@@ -73,7 +76,19 @@ def _wait(pid: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def _become_zygote(control: socket.socket, output: int, flow: Loaded, environment: Mapping[str, str]) -> NoReturn:
+def _doubts() -> list[str]:
+    names = [name for thread, name in leftovers.threads().items() if thread != threading.get_native_id()]
+    if not names:
+        return []
+    return [
+        f"this program runs {leftovers.named_threads(names)} besides the one that starts the run: a lock that one of "
+        "them holds now stays locked in every attempt; start threads later, or put the flow in a file"
+    ]
+
+
+def _become_zygote(
+    control: socket.socket, output: int, flow: Loaded, environment: Mapping[str, str], doubts: Sequence[str]
+) -> NoReturn:
     """Never returns into the calling program, whatever happens."""
     try:
         os.setsid()
@@ -86,7 +101,7 @@ def _become_zygote(control: socket.socket, output: int, flow: Loaded, environmen
         os.close(output)
         os.environ.update(environment)
         zygote.renew_streams()
-        zygote.serve(control, lambda target, params: flow)
+        zygote.serve(control, lambda target, params: flow, doubts=doubts)
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:

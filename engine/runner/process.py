@@ -115,6 +115,11 @@ def command_line(pid: int) -> str:
         return ""
 
 
+def threads_of(pid: int) -> int:
+    """How many threads a process has. Raises OSError."""
+    return int(stat_fields(pid)[17])
+
+
 def all_pids() -> Iterator[int]:
     """Every process that /proc shows."""
     for name in os.listdir("/proc"):

@@ -81,11 +81,15 @@ class StartHost(Frame, frozen=True):
 
 
 class Opened(Frame, frozen=True):
-    """The flow is imported: its FlowSpec as JSON, and what is doubtful about forking from here."""
+    """The flow is imported: its FlowSpec as JSON, and what is doubtful about that.
+
+    ``imports_anew``: not here, where attempts are forked, but in each of them.
+    """
 
     spec: bytes
     project_root: str
     warnings: list[str]
+    imports_anew: bool
 
 
 class OpenFailed(Frame, frozen=True):
@@ -127,6 +131,16 @@ class Exited(Frame, frozen=True):
     survivors: list[int]
 
 
+# --- Zygote to itself -------------------------------------------------------------------------------------------------
+
+
+class StartOver(Frame, frozen=True):
+    """What a zygote needs to know when it begins anew, without the flow: whose flow it is, and the answer to give."""
+
+    request: Open
+    opened: Opened
+
+
 # --- Executor to thread host ------------------------------------------------------------------------------------------
 
 
@@ -152,9 +166,10 @@ class DumpThreads(Frame, frozen=True):
 
 
 class Began(Frame, frozen=True):
-    """The thread exists. ``ident`` finds it in a dump of all stacks."""
+    """The function is about to be called. Said by threads, and by processes that had to import the flow first."""
 
-    ident: int
+    at: float  # seconds on the monotonic clock
+    ident: int  # finds the thread in a dump of all stacks
 
 
 class Exiting(Frame, frozen=True):
@@ -225,6 +240,7 @@ _encoder = msgspec.msgpack.Encoder()
 decode_attempt_frame = msgspec.msgpack.Decoder(AttemptFrame).decode
 decode_executor_frame = msgspec.msgpack.Decoder(ExecutorFrame).decode
 decode_zygote_frame = msgspec.msgpack.Decoder(ZygoteFrame).decode
+decode_start_over = msgspec.msgpack.Decoder(StartOver).decode
 decode_host_frame = msgspec.msgpack.Decoder(HostFrame).decode
 
 

@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NoReturn, TextIO
@@ -20,6 +21,7 @@ from ..errors import TaskTerminated
 from . import protocol
 from .call import Describe, Plan, call, context_for, ending_of_error, ending_of_value
 from .child import Channels, FlowFacts, detach, observe_retries, refresh
+from .fresh import FreshImport
 
 RECEIVE_BYTES = 64 * 1024
 MAX_DESCRIPTORS = 16
@@ -118,7 +120,7 @@ class _Attempt:
         ident = threading.get_ident()
         self._threads[ident] = self
         try:
-            self.send(protocol.Began(ident))
+            self.send(protocol.Began(time.monotonic(), ident))
             ending = self._ending()
             if os.getpid() != self._pid:  # a process that the task forked came back out of the function
                 os._exit(0)
@@ -246,6 +248,8 @@ def run_host(facts: FlowFacts, channels: Channels, zygote_pid: int) -> NoReturn:
         for number in _UNHEARD:
             signal.signal(number, lambda number, frame: None)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        if isinstance(facts.plans, FreshImport):
+            facts.plans.attempt()  # in the main thread, where imports expect to be
         _Host(socket.socket(fileno=channels.results), facts).run()
     except BaseException:  # it must not climb into the zygote's loop
         traceback.print_exc()

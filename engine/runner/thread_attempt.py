@@ -49,19 +49,15 @@ class ThreadAttempt(Attempt):
         super().__init__(number, order, listener, shared, started_at)
         self.pid = host.pid
         self.ident: int | None = None  # finds the thread in a dump of all stacks
-        self.exit_code: int | None = None  # with which it is about to end the host
         self._host = host
         self._leaked = False
         self._unexplained: asyncio.TimerHandle | None = None
         self._open(*fds)
         listener.started(host.pid, host.start_ticks)
 
-    def _take_word_of_thread(self, frame: protocol.Began | protocol.Exiting) -> None:
-        match frame:
-            case protocol.Began(ident):
-                self.ident = ident
-            case protocol.Exiting(code):
-                self.exit_code = code
+    def _take_beginning(self, at: float, ident: int) -> None:
+        super()._take_beginning(at, ident)
+        self.ident = ident
 
     async def dump_stack(self) -> str:
         """Where its thread stands."""

@@ -7,11 +7,15 @@ It forks an attempt for each Start, hands its descriptors to the executor, reaps
 The zygote and every attempt are subreapers: whatever escapes from a living attempt comes back to that attempt, so a
 child of the zygote that the zygote did not fork belonged to an attempt that is dead, and is killed at once. When the
 executor's end of the socket closes, everything below is killed and the zygote ends.
+
+An import may leave threads running, and beside threads no process can be forked safely. Such a zygote executes itself
+anew, which ends them, does not import the flow this time, and leaves that to each attempt (``fresh.py``).
 """
 
 from __future__ import annotations
 
 import faulthandler
+import gc
 import io
 import os
 import resource
@@ -22,14 +26,17 @@ import sys
 import time
 import traceback
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NoReturn
 
+import msgspec
+
 from . import process, protocol
+from .anew import Origin, read_what_is_left
 from .child import Channels, FlowFacts, run_attempt
-from .importing import Loader, open_flow
+from .importing import Loader, fresh_flow, open_flow
 
 SWEEP_SECONDS = 1.0  # how long an exit waits for the confirmed death of what was left behind
 END_SECONDS = 5.0
@@ -262,15 +269,42 @@ def _kill_everything(seconds: float) -> None:
 # --- Entry ------------------------------------------------------------------------------------------------------------
 
 
-def serve(control: socket.socket, load: Loader) -> NoReturn:
+def serve(
+    control: socket.socket, load: Loader, *, origin: Origin | None = None, doubts: Sequence[str] = ()
+) -> NoReturn:
     """Open the flow that the first frame names, fork attempts until the executor is gone, and end.
 
-    The process ends here and not in the interpreter, which would wait for threads that the import left behind.
+    ``origin``: from where to start over when the import leaves threads; ``doubts``: what is doubtful already.
     """
+
+    def work() -> None:
+        reader = protocol.FrameReader(protocol.CONTROL_LIMIT)
+        request = _first_frame(control, reader)
+        imported = open_flow(request, load)
+        if isinstance(imported, protocol.OpenFailed):
+            control.sendall(protocol.encode(imported))
+            return
+        answer = msgspec.structs.replace(imported.answer, warnings=[*doubts, *imported.answer.warnings])
+        if imported.left_threads and origin is not None:
+            answer = msgspec.structs.replace(answer, imports_anew=True)
+            origin.start_over(control, protocol.StartOver(request, answer))
+        _fork_attempts(control, reader, imported.facts, answer)
+
+    _live(work)
+
+
+def serve_anew(control: socket.socket, load: Loader, left: protocol.StartOver) -> NoReturn:
+    """The same after starting over: the attempts import the flow, and this process never does."""
+    reader = protocol.FrameReader(protocol.CONTROL_LIMIT)
+    _live(lambda: _fork_attempts(control, reader, fresh_flow(left, load), left.opened))
+
+
+def _live(work: Callable[[], None]) -> NoReturn:
+    """Work until the executor is gone. The process ends here and not in the interpreter, which would join threads."""
     try:
         process.adopt_orphans()
         signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
-        _serve(control, load)
+        work()
     except (_ExecutorGone, BrokenPipeError, ConnectionResetError):
         pass  # nobody to tell
     except BaseException:
@@ -281,15 +315,14 @@ def serve(control: socket.socket, load: Loader) -> NoReturn:
         os._exit(0)
 
 
-def _serve(control: socket.socket, load: Loader) -> None:
-    reader = protocol.FrameReader(protocol.CONTROL_LIMIT)
-    imported = open_flow(_first_frame(control, reader), load)
-    if isinstance(imported, protocol.OpenFailed):
-        control.sendall(protocol.encode(imported))
-        return
-    _take_signals(imported.facts)
-    zygote = _Zygote(control, imported.facts, reader)
-    control.sendall(protocol.encode(imported.answer))
+def _fork_attempts(
+    control: socket.socket, reader: protocol.FrameReader, facts: FlowFacts, answer: protocol.Opened
+) -> None:
+    gc.collect()
+    gc.freeze()  # a collection in an attempt would touch, and so copy, every page with an object
+    _take_signals(facts)
+    zygote = _Zygote(control, facts, reader)
+    control.sendall(protocol.encode(answer))
     zygote.run()
 
 
@@ -328,11 +361,15 @@ def main(arguments: list[str]) -> None:
     """The entry of the process that the executor starts."""
     from ..flow import load_flow
 
+    origin = Origin.here()
     renew_streams()
     faulthandler.register(process.STACK_SIGNAL, all_threads=True, chain=False)  # where an import hangs
-    control = socket.socket(fileno=int(arguments[1]))
+    descriptor, *memory = (int(argument) for argument in arguments[1:])
+    control = socket.socket(fileno=descriptor)
     control.set_inheritable(False)
-    serve(control, load_flow)
+    if memory:
+        serve_anew(control, load_flow, read_what_is_left(memory[0]))
+    serve(control, load_flow, origin=origin)
 
 
 if __name__ == "__main__":

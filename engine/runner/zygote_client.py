@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from ..core.spec import FlowSpec
 from ..errors import FlowImportError
 from . import process, protocol
-from .attempt import AttemptListener, ProcessAttempt, RunningAttempt, Surroundings
+from .attempt import IMPORT_SECONDS, AttemptListener, ProcessAttempt, RunningAttempt, Surroundings
 from .importing import Loaded
 from .launch import ZygoteProcess, fork_zygote, spawn_zygote
 from .oom import OutOfMemoryWatch
@@ -20,8 +20,8 @@ from .protocol import AttemptOrder
 from .thread_hosts import PATIENCE_SECONDS, OnStarted, ThreadHosts
 from .zygote_link import ZygoteLink
 
-IMPORT_SECONDS = 300.0
 SWEEP_SECONDS = 5.0
+PRINTED_CHARACTERS = 4000
 DESCRIPTORS_PER_ATTEMPT = 4
 DESCRIPTORS_SPARED = 64  # for the state file, the socket, its visitors, pages on their way
 ZYGOTE_DIED = "the process that forks the attempts died"
@@ -123,7 +123,8 @@ class Runner:
             await link.end()
             raise FlowImportError(f"{ZYGOTE_DIED} as soon as it had imported {target!r}", "")
         self.warnings = tuple(opened.warnings)
-        self._shared = Surroundings(opened.project_root, OutOfMemoryWatch(), self._forget)
+        self.printed = protocol.clean_text(link.printed(), PRINTED_CHARACTERS)
+        self._shared = Surroundings(opened.project_root, OutOfMemoryWatch(), self._forget, opened.imports_anew)
         self._hosts = ThreadHosts(
             self._shared,
             self._fork_host,
@@ -218,11 +219,13 @@ class Runner:
     async def _lose(self, link: ZygoteLink) -> None:
         """Make sure that nothing of the dead zygote lives, then say so."""
         pidfds = [attempt.kill() for attempt in self._attempts.values()]
-        await link.end()
+        how = await link.end_told()
         await asyncio.to_thread(process.wait_until_ended, pidfds, SWEEP_SECONDS)
         await asyncio.to_thread(process.kill_bearers, self.executor_id, SWEEP_SECONDS)
         self._lose_attempts(ZYGOTE_DIED)
         self._losing = None
+        printed = protocol.clean_text(link.printed(), PRINTED_CHARACTERS)
+        self.on_news("zygote-died", {"pid": link.pid, "how": how, "printed": printed})
         self.on_lost()
 
     def _lose_attempts(self, why: str) -> None:

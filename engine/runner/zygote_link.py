@@ -50,7 +50,7 @@ class ZygoteLink:
         on_output: Callable[[bytes], None],
     ) -> None:
         self.pid = zygote.pid
-        self.output = b""  # the latest of what the zygote and the import printed
+        self._said = b""  # the latest of what the zygote and the import printed
         self._zygote = zygote
         self._on_exited = on_exited
         self._on_gone = on_gone
@@ -78,14 +78,13 @@ class ZygoteLink:
         try:
             opened = await asyncio.wait_for(asyncio.shield(self._opened), seconds)
         except ConnectionResetError:
-            printed = self._printed()
-            status = _status(await self.end())
+            printed, status = self.printed(), await self.end_told()
             raise errors.FlowImportError(f"the process that imported {target!r} ended ({status})", printed) from None
         except TimeoutError:
             process.signal_process(self._zygote.pidfd, process.STACK_SIGNAL)
             await asyncio.sleep(STACK_WAIT_SECONDS)
             message = f"importing {target!r} did not end within {seconds:g} s"
-            raise errors.FlowImportError(message, self._printed()) from None
+            raise errors.FlowImportError(message, self.printed()) from None
         return _flow_spec(opened.spec), opened
 
     async def start(self, frame: protocol.Start | protocol.StartHost, on_started: OnStarted) -> None:
@@ -126,12 +125,13 @@ class ZygoteLink:
         pending.done.set_result(None)
 
     def _take_output(self, data: bytes) -> None:
-        self.output = (self.output + data)[-OUTPUT_BYTES_KEPT:]
+        self._said = (self._said + data)[-OUTPUT_BYTES_KEPT:]
         self._on_output(data)
 
-    def _printed(self) -> str:
+    def printed(self) -> str:
+        """The latest of what the zygote and the import printed."""
         self._pipe.drain()
-        return self.output.decode("utf-8", "replace")
+        return self._said.decode("utf-8", "replace")
 
     def _link_closed(self) -> None:
         for pending in self._pending.values():
@@ -152,6 +152,10 @@ class ZygoteLink:
         if self._ending is None:
             self._ending = asyncio.get_running_loop().create_task(self._end())
         return await asyncio.shield(self._ending)
+
+    async def end_told(self) -> str:
+        """The same, and how it ended in words."""
+        return _status(await self.end())
 
     async def _end(self) -> int | None:
         self._closing = True

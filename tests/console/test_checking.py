@@ -55,6 +55,30 @@ def test_findings_are_json_with_everything(write):
     assert ("error", "parameters", "c") == (wrong["level"], wrong["rule"], wrong["task"])
 
 
+LEAVES = """
+import os, threading, time
+stop = os.path.join(os.path.dirname(__file__), "stop")
+
+def beat():
+    while not os.path.exists(stop):
+        time.sleep(0.01)
+
+threading.Thread(target=beat, name="heartbeat", daemon=True).start()
+log = open("/dev/zero")
+print("loading")
+"""
+
+
+def test_what_the_import_leaves_behind_is_a_finding_and_what_it_prints_is_none(write, tmp_path):
+    done = redrive("check", write(LEAVES + GOOD), "--json")
+    (tmp_path / "stop").touch()
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    thread, descriptor = (finding["message"] for finding in found if finding["rule"] == "import")
+    assert thread.startswith("importing the flow left 1 thread (heartbeat) running")
+    assert "/dev/zero" in descriptor
+    assert "loading" in done.stderr
+
+
 def test_the_checklist_and_the_worst_case_of_every_task_on_request(write):
     """001.21."""
     output = redrive("check", write(GOOD), "--verbose").output

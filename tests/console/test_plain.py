@@ -14,13 +14,13 @@ from redrive.engine.store import runs
 
 
 def told(tmp_path: Path, flow: Flow) -> list[str]:
-    """The lines of a run, without their clock."""
+    """The lines of a run, without their clock, and without what a run is told of the threads of its tests."""
     Executor(run_id="r", flow=flow, state=tmp_path / "state.db").run()
     with sqlite3.connect(tmp_path / "state.db") as connection:
         events = runs.events_since(connection, 0, limit=100_000)
     lines = [line for event in events for line in plain.lines(event)]
     assert all(re.fullmatch(r"\[\d\d:\d\d:\d\d\] .*", line) for line in lines)
-    return [line[11:] for line in lines]
+    return [line[11:] for line in lines if not line[11:].startswith("warning: this program runs")]
 
 
 def test_a_poisoned_task_reads_as_in_document_000(tmp_path):
@@ -102,3 +102,16 @@ def test_costs_are_a_table(tmp_path):
     assert ["ended", "in", "attempts", "slot", "seconds", "wasted"] == output.splitlines()[0].split()
     assert re.search(r"^success +1 ", output, re.M) and re.search(r"^all +2 ", output, re.M)
     assert "tasks without a downstream: 1 succeeded at the first try" in output
+
+
+def test_what_is_doubtful_about_an_import_and_what_it_prints_comes_first(tmp_path):
+    flow = tmp_path / "flow.py"
+    flow.write_text(
+        "from redrive.engine import Flow\nlog = open('/dev/zero')\nprint('loading\\x1b[2J')\nflow = Flow('f')\n"
+        "flow.command('task', 'true')\n"
+    )
+    done = CliRunner().invoke(cli, ["run", str(flow), "--state", str(tmp_path / "state.db"), "--plain"])
+    first, second, *_ = (line[11:] for line in done.stdout.splitlines())
+    assert first.startswith("warning: importing the flow left descriptor")
+    assert second.startswith("the import printed: loading")
+    assert "\x1b" not in done.stdout

@@ -55,6 +55,16 @@ def test_a_failure_says_what_comes_next_before_it_says_why(story: Story) -> None
         (EventKind.EXECUTOR, {"what": "started", "host": "ops-1", "pid": 9}, "started on ops-1, process 9"),
         (
             EventKind.EXECUTOR,
+            {"what": "started", "host": "ops-1", "pid": 9, "warnings": ["a", "b"], "printed": "one\ntwo\n"},
+            "started on ops-1, process 9; warning: a; warning: b; the import printed: two",
+        ),
+        (
+            EventKind.EXECUTOR,
+            {"what": "zygote-died", "pid": 9, "how": "signal 11", "printed": ""},
+            "process 9, which forks the attempts, died (signal 11): what it ran counts as lost",
+        ),
+        (
+            EventKind.EXECUTOR,
             {"what": "threads-killed", "pid": 9, "leaked": ["a"], "lost": ["b"]},
             "process 9 killed: a ignored the cancel token; b ran in it too and will run again",
         ),

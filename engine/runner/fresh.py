@@ -1,0 +1,53 @@
+"""Imports the flow inside the attempt itself: slower, for a flow whose import leaves threads running.
+
+A process that is forked beside threads has copies of their locks and not the threads that would release them. So the
+zygote of such a flow does not import it (``zygote.py``), and each attempt does.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from .call import Plan
+
+if TYPE_CHECKING:
+    from threading import Thread
+
+
+class FreshImport:
+    """The import of this flow in this process, once."""
+
+    def __init__(self, load: Callable[[], Mapping[str, Plan]]) -> None:
+        self._load = load
+        self._plans: Mapping[str, Plan] | None = None
+        self._error: BaseException | None = None
+        self._threads: frozenset[Thread] = frozenset()
+
+    def plans(self) -> Mapping[str, Plan]:
+        """How to call the tasks. Raises what the import raised, each time."""
+        if self._error is not None:
+            raise self._error
+        if self._plans is None:
+            self._plans = self._load()
+            threading = sys.modules.get("threading")
+            self._threads = frozenset(threading.enumerate()) if threading is not None else frozenset()
+        return self._plans
+
+    def attempt(self) -> None:
+        """Import now, and keep an error for whoever asks for the plans."""
+        try:
+            self.plans()
+        except BaseException as error:
+            self._error = error
+
+    def join_threads(self) -> None:
+        """Wait for the threads that the task started, as the interpreter does at its end; not for the import's."""
+        pools = sys.modules.get("concurrent.futures.thread")
+        if pools is not None:
+            pools._python_exit()
+        threading = sys.modules.get("threading")
+        for thread in threading.enumerate() if threading is not None else ():
+            if not thread.daemon and thread not in self._threads:
+                thread.join()

@@ -1,0 +1,103 @@
+"""What an import leaves behind in its process: threads and descriptors, which forked processes cannot share safely."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+NAMES_TOLD = 5
+ENDING_SECONDS = 0.2
+
+#: BLAS and OpenMP start a pool of threads when they are loaded, and a process with threads cannot be forked safely.
+THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """``threads``: their names; ``descriptors``: what they lead to."""
+
+    threads: tuple[str, ...] = ()
+    descriptors: tuple[tuple[int, str], ...] = ()
+
+    def warnings(self, seconds: float) -> list[str]:
+        """A sentence for each thing that is doubtful; ``seconds``: how long the import took."""
+        found = []
+        if self.threads:
+            found.append(
+                f"importing the flow left {named_threads(self.threads)} running, beside which no process can be forked "
+                f"safely: each attempt imports the flow anew ({seconds:.1f} s); start threads inside tasks"
+            )
+        for fd, target in self.descriptors:
+            found.append(
+                f"importing the flow left descriptor {fd} open ({target}): all attempts share it; open it inside the "
+                "task"
+            )
+        return found
+
+
+class Survey:
+    """Looks at this process when it is made, and says later what has come since."""
+
+    def __init__(self) -> None:
+        self._threads = threads()
+        self._descriptors = _descriptors()
+
+    def since(self) -> Leftovers:
+        """What is there now and was not there before. A thread that is about to end is waited for."""
+        limit = time.monotonic() + ENDING_SECONDS
+        while (new := self._new_threads()) and time.monotonic() < limit:
+            time.sleep(0.005)  # a thread that was joined is there for a moment more, and nothing tells of its end
+        return Leftovers(tuple(new), tuple(sorted(_descriptors() - self._descriptors)))
+
+    def _new_threads(self) -> list[str]:
+        return [name for thread, name in threads().items() if thread not in self._threads]
+
+
+def threads() -> dict[int, str]:
+    """All threads of this process by their kernel number: Python's name where it has one, else the kernel's."""
+    found = {int(thread): _kernel_name(thread) for thread in os.listdir("/proc/self/task")}
+    threading = sys.modules.get("threading")
+    for thread in threading.enumerate() if threading is not None else ():
+        if thread.native_id in found:
+            found[thread.native_id] = thread.name
+    return found
+
+
+def named_threads(names: Sequence[str]) -> str:
+    """ "2 threads (heartbeat, grpc)"."""
+    told = ", ".join(names[:NAMES_TOLD]) + (", ..." if len(names) > NAMES_TOLD else "")
+    return f"{len(names)} thread{'' if len(names) == 1 else 's'} ({told})"
+
+
+def _kernel_name(thread: str) -> str:
+    try:
+        with open(f"/proc/self/task/{thread}/comm", encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return "gone"
+
+
+def _descriptors() -> set[tuple[int, str]]:
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found.add((int(name), os.readlink(f"/proc/self/fd/{name}")))
+        except OSError:
+            continue  # the descriptor of the listing itself
+    return found
+
+
+@contextlib.contextmanager
+def single_threaded_libraries() -> Iterator[None]:
+    """Ask numerical libraries for one thread while they load; the programs that tasks start are not asked."""
+    ours = [name for name in THREAD_VARIABLES if name not in os.environ]
+    os.environ.update(dict.fromkeys(ours, "1"))
+    try:
+        yield
+    finally:
+        for name in ours:
+            os.environ.pop(name, None)
