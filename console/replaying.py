@@ -1,66 +1,88 @@
-"""``redrive replay``: the night once more. The events up to an instant, folded, are the run as it was then."""
+"""The night once more: the events of a run read through a session, window by window, for a reel.
+
+``redrive replay`` prints one moment; the console goes back and forth (``rewind.py``). Both ask a ``Night``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
-from datetime import datetime, time, timedelta
-from typing import Any, cast
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from ..engine.core.events import Event
-from ..engine.core.fold import RunFold, RunRow, TaskRow
+from ..engine.core.fold import RunFold
 from ..engine.errors import RedriveError
 from .doors import with_session
 from .listing import print_tasks
+from .model.moment import Moment
+from .model.replay import NUMBER_MAX, Reel, Stretch, parse_when
 from .sessions.session import Session
 
-_DAY = timedelta(days=1)
+READ_EVENTS = 2_000  # at a time: what comes between does not wait for long
+KEPT_EVENTS = 16_000  # of the stretches that were looked at last
+
+
+class Night:
+    """One run and its past, as far as it was read. ``fold``: any picture of the run."""
+
+    def __init__(self, session: Session, fold: RunFold) -> None:
+        self.reel = Reel(fold)
+        self._session = session
+        self._kept: OrderedDict[Stretch, Sequence[Event]] = OrderedDict()
+
+    async def read(self, until: int, read: Callable[[int], None] = lambda seq: None) -> None:
+        """Read on, up to the event ``until`` or the end; ``read`` is told the last event of each window.
+
+        Raises RedriveError where the beginning is not in the file any more, and what the session raises.
+        """
+        reel = self.reel
+        while reel.seq < until:
+            events = await self._session.past(reel.run_id, reel.seq, READ_EVENTS)
+            reel.extend(events)
+            read(reel.seq)
+            if len(events) < READ_EVENTS:
+                break
+        if not reel.seq:
+            raise RedriveError("nothing of what happened is in the file any more: the past cannot be shown")
+
+    def moment_at_hand(self, seq: int) -> Moment | None:
+        """The moment after the event ``seq``; None if its events have to be read first."""
+        stretch = self.reel.stretch(seq)
+        events = self._kept.get(stretch)
+        if events is None or not (len(events) == stretch.limit or (events and events[-1].seq >= seq)):
+            return None
+        self._kept.move_to_end(stretch)
+        return self.reel.moment(seq, events)
+
+    async def moment(self, seq: int) -> Moment:
+        """The moment after the event ``seq``, which the reel knows."""
+        moment = self.moment_at_hand(seq)
+        if moment is None:
+            stretch = self.reel.stretch(seq)
+            events = await self._session.past(self.reel.run_id, stretch.after, stretch.limit)
+            self._keep(stretch, events)
+            moment = self.reel.moment(seq, events)
+        return moment
+
+    def _keep(self, stretch: Stretch, events: Sequence[Event]) -> None:
+        self._kept[stretch] = events
+        self._kept.move_to_end(stretch)
+        while len(self._kept) > 1 and sum(map(len, self._kept.values())) > KEPT_EVENTS:
+            self._kept.popitem(last=False)
 
 
 def show(target: str, run_id: str | None, as_json: bool, at: str | None, **door: Any) -> int:
-    """Print the tasks as they were ``at`` a time or an event's number; at the end if left out."""
+    """Print the tasks as they were ``at`` a time or after the event of a number; at the end if left out."""
 
-    async def use(session: Session) -> tuple[RunFold, list[Event]]:
+    async def use(session: Session) -> RunFold:
         fold = await session.snapshot(run_id)
-        told: list[Event] = []
-        async with aclosing(cast("AsyncGenerator[Sequence[Event]]", session.events(0))) as batches:
-            async for batch in batches:
-                told += batch
-                if not batch or batch[-1].seq >= fold.seq:
-                    break
-        return fold, told
+        if at is None:
+            return fold
+        when = parse_when(at, fold.run)
+        night = Night(session, fold)
+        await night.read(fold.seq)
+        seq = when if when < NUMBER_MAX else night.reel.at(when)
+        return (await night.moment(seq)).fold
 
-    fold, told = with_session(target, use, **door)
-    print_tasks(as_of(fold, told, parse_instant(at, fold.run)), as_json)
+    print_tasks(with_session(target, use, **door), as_json)
     return 0
-
-
-def as_of(fold: RunFold, told: list[Event], until: int | None) -> RunFold:
-    """The run as it was: ``until`` is an instant in microseconds UTC, or below 2**40 an event's number."""
-    then = RunFold(RunRow(fold.run.run_id, dag_name=fold.run.dag_name), parents=fold.parents, children=fold.children)
-    for name, row in fold.tasks.items():
-        then.tasks[name] = TaskRow(name, max_attempts=row.max_attempts, position=row.position, spec=row.spec)
-    for event in told:
-        if until is not None and (event.seq if until < 2**40 else event.at) > until:
-            break
-        then.apply(event)
-    return then
-
-
-def parse_instant(text: str | None, run: RunRow) -> int | None:
-    """``03:12`` is the first such time after the start of the run. Raises RedriveError for what is no time."""
-    if text is None:
-        return None
-    if text.isdecimal():
-        return int(text)
-    start = datetime.fromtimestamp(run.started_at / 1e6).astimezone()
-    try:
-        if "-" in text:
-            instant = datetime.fromisoformat(text).astimezone()
-        else:
-            instant = datetime.combine(start, time.fromisoformat(text), start.tzinfo)
-            instant += _DAY if instant < start.replace(microsecond=0) else timedelta()
-    except ValueError:
-        why = f"{text!r} is no time; write 03:12, 03:12:30, 2026-04-25T03:12:00, or an event's number"
-        raise RedriveError(why) from None
-    return round(instant.timestamp() * 1e6)

@@ -1,7 +1,8 @@
 """One run as the screen needs it: the fold, brought forward event by event, and what is counted along the way.
 
 ``apply`` costs the same for a flow of ten tasks and one of ten thousand: it touches what the event touched and answers
-with what changed, so that a widget repaints a cell and not a screen. Nothing here asks for the time.
+with what changed, so that a widget repaints a cell and not a screen. ``turn`` shows another moment of the same run, at
+the cost of what is another one then. Nothing here asks for the time.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from ...engine.core.events import Event, EventKind
 from ...engine.core.fold import RunFold, TaskRow
 from ...engine.core.ledger import spec_of
 from ...engine.core.states import NEEDS_HUMAN, TaskState
-from ...engine.core.why import BreakerView, Surroundings, chain, pool_sizes, why
+from ...engine.core.why import Surroundings, chain, pool_sizes, why
+from ...engine.store.usual import Usual
+from .moment import Moment
 
 #: A task in one of these shows a number that ticks.
 TICKING = frozenset([TaskState.RUNNING, TaskState.RETRYING, TaskState.SENSING])
@@ -44,11 +47,11 @@ class Board:
 
     def __init__(self, fold: RunFold, before: Board | None = None) -> None:
         """``before``: the board of an older snapshot; if the graph is the same, what was laid out stays valid."""
+        self.moment: Moment = Moment(fold) if before is None else before.moment.beside(fold)
         self.fold = fold
         same = before is not None and _same_graph(before.fold, fold)
         self.dag: Dag = before.dag if before is not None and same else _dag_of(fold)
-        self.breakers: dict[str, BreakerView] = dict(before.breakers) if before is not None else {}
-        self.page_notes: dict[str, str] = dict(before.page_notes) if before is not None else {}
+        self.usual: Mapping[str, Usual] = {}  # how long tasks took in earlier runs, where that is known
         self.counts: Counter[TaskState] = Counter()
         self.ticking: set[str] = set()
         self._problems: set[int] = set()
@@ -68,15 +71,28 @@ class Board:
 
     def learn(self, breakers: Iterable[Mapping[str, Any]] = (), pages: Iterable[Mapping[str, Any]] = ()) -> None:
         """Take what stands beside the run as rows of the tables: events told it before the snapshot was made."""
-        for row in breakers:
-            self.breakers[row["downstream"]] = BreakerView(row["state"], row["reopens_at"])
-        for row in pages:
-            self.page_notes.setdefault(row["cause"], _page_note(row["state"], row["acked_by"]))
+        self.moment.learn(breakers, pages)
+
+    def turn(self, moment: Moment) -> Delta:
+        """Show another moment of the same run; ``moment`` and its rows may be shown and changed by nobody else."""
+        before, self.moment, self.fold = self.moment, moment, moment.fold
+        delta = Delta(run=before.fold.run != moment.fold.run)
+        if before.breakers != moment.breakers:
+            delta.beside.add(EventKind.BREAKER)
+        if before.page_notes != moment.page_notes:
+            delta.beside.add(EventKind.PAGE)
+        for name, row in moment.fold.tasks.items():
+            was = before.fold.tasks[name]
+            if was is not row and was != row:
+                delta.tasks.add(name)
+                if was.state is not row.state:
+                    self._moved(row, was.state, delta)
+        return delta
 
     def _apply(self, event: Event, delta: Delta) -> None:
         row = self.fold.tasks.get(event.task) if event.task is not None else None
         before = row.state if row is not None else None
-        touched = self.fold.apply(event)
+        touched = self.moment.apply(event)
         if event.kind == EventKind.RUN and event.run_id == self.fold.run.run_id:
             delta.run = True
         elif touched is not None and before is not None:
@@ -85,7 +101,6 @@ class Board:
                 self._moved(touched, before, delta)
         if event.kind in _BESIDE:
             delta.beside.add(event.kind)
-            self._note(event)
 
     def _moved(self, row: TaskRow, before: TaskState, delta: Delta) -> None:
         delta.moves.append((row.name, before, row.state))
@@ -105,13 +120,6 @@ class Board:
             self._problems.add(self.dag.number[row.name])
         if row.state in WAITS:
             self._waiting |= 1 << self.dag.number[row.name]
-
-    def _note(self, event: Event) -> None:
-        data = event.data
-        if event.kind == EventKind.BREAKER and data.get("downstream") and data.get("state"):
-            self.breakers[data["downstream"]] = BreakerView(data["state"], data.get("reopens_at"))
-        elif event.kind == EventKind.PAGE and data.get("cause"):
-            self.page_notes[data["cause"]] = _page_note(str(data.get("what")), event.actor)
 
     # --- Asked by the screen ---------------------------------------------------------------------------------------
 
@@ -208,7 +216,7 @@ class Board:
         return chain(self.fold, name, now_us, self._surroundings(executor_gone_at))
 
     def _surroundings(self, executor_gone_at: int | None) -> Surroundings:
-        return Surroundings(self.breakers, executor_gone_at, self.page_notes)
+        return Surroundings(self.moment.breakers, executor_gone_at, self.moment.page_notes)
 
 
 def _dag_of(fold: RunFold) -> Dag:
@@ -245,11 +253,3 @@ _BESIDE = frozenset(
         EventKind.OPERATOR,
     ]
 )
-
-
-def _page_note(state: str, who: str | None) -> str:
-    """What of a page belongs into a sentence; ``state`` as in the table, or what an event says happened to it."""
-    if state in ("open", "opened", "folded"):
-        return "page open"
-    by = f" by {who}" if who else ""
-    return f"page {state}{by}" if state in ("acked", "snoozed") else ""

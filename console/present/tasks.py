@@ -210,7 +210,7 @@ def _ready(row: TaskRow, scene: Scene) -> Line:
     run, spec = scene.board.fold.run, spec_of(row)
     if run.paused_since is not None:
         return [Piece("the run is paused", Role.DIM)]
-    breaker = scene.board.breakers.get(spec.downstream or "")
+    breaker = scene.board.moment.breakers.get(spec.downstream or "")
     if breaker is not None and breaker.state in ("OPEN", "FORCED_OPEN", "HALF_OPEN"):
         due = f", probe {countdown(breaker.reopens_at, scene.now_us)}" if breaker.reopens_at is not None else ""
         return [Piece(f"breaker {one_line(spec.downstream or '')} is open{due}", Role.WAITING)]

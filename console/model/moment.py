@@ -1,0 +1,57 @@
+"""A run as of one event, with what stands beside it: circuit breakers, and what is said of pages.
+
+The board shows one moment. The present is a moment that each event brings forward; the moments of the past come from a
+reel (``replay.py``), which shares with one another, and never changes, the rows that are alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...engine.core.events import Event, EventKind
+from ...engine.core.fold import RunFold, TaskRow
+from ...engine.core.why import BreakerView
+
+
+@dataclass(slots=True)
+class Moment:
+    """``breakers`` by downstream; ``page_notes`` by cause: what of a page belongs into a sentence."""
+
+    fold: RunFold
+    breakers: dict[str, BreakerView] = field(default_factory=dict)
+    page_notes: dict[str, str] = field(default_factory=dict)
+
+    def beside(self, fold: RunFold) -> Moment:
+        """Another picture with what stands beside this one."""
+        return Moment(fold, dict(self.breakers), dict(self.page_notes))
+
+    def apply(self, event: Event) -> TaskRow | None:
+        """Take the next event. Answers with the task that it touched; one that is in it already changes nothing."""
+        if event.seq <= self.fold.seq:
+            return None
+        self._note(event)
+        return self.fold.apply(event)
+
+    def learn(self, breakers: Iterable[Mapping[str, Any]] = (), pages: Iterable[Mapping[str, Any]] = ()) -> None:
+        """Take what stands beside the run as rows of the tables: events told it before the snapshot was made."""
+        for row in breakers:
+            self.breakers[row["downstream"]] = BreakerView(row["state"], row["reopens_at"])
+        for row in pages:
+            self.page_notes.setdefault(row["cause"], _page_note(row["state"], row["acked_by"]))
+
+    def _note(self, event: Event) -> None:
+        data = event.data
+        if event.kind == EventKind.BREAKER and data.get("downstream") and data.get("state"):
+            self.breakers[data["downstream"]] = BreakerView(data["state"], data.get("reopens_at"))
+        elif event.kind == EventKind.PAGE and data.get("cause"):
+            self.page_notes[data["cause"]] = _page_note(str(data.get("what")), event.actor)
+
+
+def _page_note(state: str, who: str | None) -> str:
+    """``state`` as in the table, or what an event says happened to it."""
+    if state in ("open", "opened", "folded"):
+        return "page open"
+    by = f" by {who}" if who else ""
+    return f"page {state}{by}" if state in ("acked", "snoozed") else ""

@@ -1,0 +1,296 @@
+"""Any moment of a night is what folding every event up to it gives, however the reel keeps it."""
+
+from __future__ import annotations
+
+import random
+from datetime import datetime
+
+import pytest
+from redrive.console.model.board import Board
+from redrive.console.model.moment import Moment
+from redrive.console.model.replay import NUMBER_MAX, Reel, blank, is_step, parse_when, trouble_of
+from redrive.engine.core.events import Event, EventKind
+from redrive.engine.core.fold import RunFold, RunRow
+from redrive.engine.core.states import TaskState
+from redrive.engine.core.why import BreakerView
+from redrive.engine.errors import RedriveError
+
+from .runs import MINUTE, START, S, Story, fold_of
+
+PAIRS = [("a", []), ("b", ["a"]), ("c", ["a"]), ("d", ["b", "c"])]
+
+
+def created(story: Story) -> Event:
+    columns = {"dag_name": "flow", "started_at": story.at, "state": "RUNNING", "max_parallel": 4}
+    return story.tell(EventKind.RUN, new="RUNNING", data={"what": "created", "set": columns, "tasks": 4})
+
+
+def wild_night(count: int, seed: int = 1) -> list[Event]:
+    """Attempts that fail and succeed, progress, breakers, pages and events of other runs between them."""
+    dice = random.Random(seed)
+    story = Story(fold_of(PAIRS))
+    events = [created(story)]
+    while len(events) < count:
+        story.after(dice.choice([0.01, 1, 30, -2]))
+        name = dice.choice("abcd")
+        match dice.randrange(6):
+            case 0:
+                events += [*story.start(name), *story.after(3).fail(name, next_retry_at=story.at + 5 * S)]
+            case 1:
+                events += [*story.start(name), *story.after(1).succeed(name)]
+            case 2:
+                change = {"set": {"progress_done": dice.randrange(99)}}
+                events.append(story.tell(EventKind.TASK_CHANGED, name, data=change))
+            case 3:
+                breaker = {"downstream": "bank", "state": dice.choice(["OPEN", "CLOSED"]), "reopens_at": story.at + S}
+                events.append(story.tell(EventKind.BREAKER, data=breaker))
+            case 4:
+                events.append(story.tell(EventKind.PAGE, name, data={"cause": "f00d", "what": "opened"}))
+            case _:
+                events.append(story.tell(EventKind.TASK, "a", new="RUNNING")._replace(run_id="another"))
+    return events
+
+
+def folded(events: list[Event], seq: int) -> Moment:
+    """From nothing, one by one."""
+    moment = Moment(blank(fold_of(PAIRS)))
+    for event in events:
+        if event.run_id == "run-1" and event.seq <= seq:
+            moment.apply(event)
+    return moment
+
+
+def reel_of(events: list[Event], **options: int) -> Reel:
+    reel = Reel(fold_of(PAIRS), **options)
+    reel.extend(events)
+    return reel
+
+
+def stretch_of(reel: Reel, events: list[Event], seq: int) -> list[Event]:
+    """What a session would give."""
+    after, limit = reel.stretch(seq)
+    return [event for event in events if event.run_id == reel.run_id and event.seq > after][:limit]
+
+
+def moment_of(reel: Reel, events: list[Event], seq: int) -> Moment:
+    return reel.moment(seq, stretch_of(reel, events, seq))
+
+
+# --- Moments ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("frame_events", "frames_max"), [(1, 128), (7, 128), (5, 4), (1, 2), (1000, 128)])
+def test_every_moment_is_what_folding_all_events_up_to_it_gives(frame_events: int, frames_max: int):
+    events = wild_night(300)
+    reel = reel_of(events, frame_events=frame_events, frames_max=frames_max)
+    for event in events:
+        if event.run_id == "run-1":
+            assert moment_of(reel, events, event.seq) == folded(events, event.seq)
+
+
+def test_a_moment_that_goes_forward_leaves_the_others_alone():
+    """The rows that moments share are never written again, not by those who go on from one either."""
+    events = wild_night(120)
+    reel = reel_of(events[:60], frame_events=10)
+    middle = moment_of(reel, events, events[40].seq)
+    before = repr(middle)
+    reel.extend(events[60:])
+    for event in events[20:100]:
+        moment_of(reel, events, event.seq)
+    assert repr(middle) == before
+
+
+def test_a_stretch_is_never_longer_than_from_one_frame_to_the_next():
+    events = [event for event in wild_night(2_000) if event.run_id == "run-1"]
+    reel = reel_of(events, frame_events=10, frames_max=8)
+    spans = {reel.stretch(event.seq) for event in events}
+    assert len(spans) <= 9
+    assert max(limit for _, limit in spans) == min(limit for _, limit in spans) == 320
+    for event in events:
+        assert stretch_of(reel, events, event.seq)[-1].seq >= event.seq
+
+
+def test_frames_share_the_rows_that_did_not_move():
+    fold = fold_of([(f"t{number}", []) for number in range(50)])
+    story = Story(fold)
+    events = [created(story)]
+    for number in range(40):
+        events += [*story.start(f"t{number}"), *story.succeed(f"t{number}")]
+    reel = Reel(fold, frame_events=3)
+    reel.extend(events)
+    one = reel.moment(60, stretch_of(reel, events, 60)).fold.tasks
+    other = reel.moment(90, stretch_of(reel, events, 90)).fold.tasks
+    shared = [name for name in one if one[name] is other[name]]
+    assert {"t0", "t10", "t49"} <= set(shared) and "t25" not in shared
+
+
+def test_what_comes_later_goes_on_where_the_reel_ends():
+    events = wild_night(200)
+    reel = reel_of(events[:50], frame_events=16)
+    reel.extend(events[30:150])  # what it has already is passed over
+    reel.extend(events[150:])
+    assert moment_of(reel, events, events[-1].seq) == folded(events, events[-1].seq)
+    assert reel.step(10**6, -1) == max(event.seq for event in events if event.run_id == "run-1" and is_step(event))
+
+
+def test_breakers_and_pages_are_those_of_the_moment():
+    story = Story(fold_of(PAIRS))
+    opened = story.tell(EventKind.BREAKER, data={"downstream": "bank", "state": "OPEN", "reopens_at": 7})
+    events = [created(story), opened._replace(seq=2), *story.start("a")]
+    closed = story.tell(EventKind.BREAKER, data={"downstream": "bank", "state": "CLOSED"})
+    page = story.tell(EventKind.PAGE, "a", actor="ana@desk", data={"cause": "f00d", "what": "acked"})
+    events = [*events, closed, page]
+    for place, event in enumerate(events):
+        events[place] = event._replace(seq=place + 1)
+    reel = reel_of(events)
+    assert moment_of(reel, events, 3).breakers == {"bank": BreakerView("OPEN", 7)}
+    assert moment_of(reel, events, 6).breakers == {"bank": BreakerView("CLOSED", None)}
+    assert moment_of(reel, events, 6).page_notes == {"f00d": "page acked by ana@desk"}
+    assert moment_of(reel, events, 1).breakers == {}
+
+
+def test_a_run_whose_beginning_was_removed_has_no_past():
+    events = wild_night(30)
+    reel = Reel(fold_of(PAIRS))
+    with pytest.raises(RedriveError, match="was removed from the file"):
+        reel.extend(events[5:])
+
+
+# --- From one to the next ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def night() -> list[Event]:
+    """a succeeds; b fails twice of one cause within a moment and once more after ten minutes; c hangs; ana requeues."""
+    story = Story(fold_of(PAIRS))
+    events = [created(story), *story.start("a")]
+    events.append(story.after(1).tell(EventKind.TASK_CHANGED, "a", data={"set": {"progress_done": 3}}))
+    events += [*story.after(1).succeed("a"), *story.start("b"), *story.after(1).fail("b")]
+    events += [*story.start("b"), *story.after(1).fail("b")]
+    events += [*story.after(600).start("b"), *story.after(1).fail("b", "DEAD_LETTER")]
+    events += story.start("c")
+    events.append(story.after(9).tell(EventKind.ATTEMPT_DEADLINE, "c", attempt=1))
+    events += story.after(5).fail("c", "FAILED", error="TimeoutError")
+    requeue = {"act": "requeue", "answer": {"ok": True, "message": "1 requeued", "results": [["b", "done", ""]]}}
+    events.append(story.after(60).tell(EventKind.OPERATOR, actor="ana@desk", data=requeue))
+    events.append(story.tell(EventKind.OPERATOR, actor="ana@desk", data={"what": "detach"}))
+    return events
+
+
+def test_steps_pass_over_what_only_says_how_far_a_task_is(night: list[Event]):
+    reel = reel_of(night)
+    quiet = [event.seq for event in night if not is_step(event)]
+    assert quiet == [4, 20]
+    assert reel.step(5, -1) == 3 and reel.step(3, 1) == 5
+    assert reel.step(4, -1) == 3 and reel.step(4, 1) == 5  # from where somebody went by number
+
+
+def test_before_the_first_step_there_is_none_and_behind_the_last_is_the_present(night: list[Event]):
+    reel = reel_of(night)
+    assert reel.step(2, -5) == 1 and reel.step(1, -1) == 1
+    assert reel.step(19, 1) is None
+
+
+def test_troubles_are_failures_hangs_and_acts_a_burst_of_one_cause_as_one(night: list[Event]):
+    reel = reel_of(night)
+    found, seq = [], 0
+    while (seq := reel.trouble(seq, 1) or 0) != 0:
+        found.append(trouble_of(night[seq - 1]))
+    assert found == ["failure loose-ValueError"] * 2 + ["hang c", "failure loose-TimeoutError", "act 19"]
+    back, seq = 0, reel.seq + 1
+    while (before := reel.trouble(seq, -1)) is not None:
+        back, seq = back + 1, before
+    assert back == 5
+
+
+def test_a_time_is_the_last_event_up_to_it(night: list[Event]):
+    reel = reel_of(night)
+    assert reel.at(START + 2 * S) == 7  # the last of those that happened in that instant
+    assert reel.at(START + 5 * MINUTE) == 11
+    assert reel.at(START - MINUTE) == 1
+    assert reel.at(START + 60 * MINUTE) == reel.seq
+    assert (reel.instant(11), reel.next_instant(11)) == (START + 4 * S, START + 604 * S)
+    assert reel.next_instant(reel.seq) is None
+
+
+def test_a_clock_that_went_back_does_not_turn_the_night_round():
+    story = Story(fold_of(PAIRS))
+    events = [created(story), *story.after(60).start("a"), *story.after(-50).succeed("a"), *story.after(90).start("b")]
+    reel = reel_of(events)
+    assert reel.instant(4) == START + 60 * S
+    assert reel.at(START + 59 * S) == 1
+    assert reel.at(START + 61 * S) == 4
+
+
+# --- The board turned ------------------------------------------------------------------------------------------------
+
+
+def test_a_board_that_is_turned_is_the_board_of_that_moment():
+    """Counts, problems, what ticks and what is held: as if the board had been made there."""
+    events = wild_night(200, seed=5)
+    reel = reel_of(events, frame_events=9)
+    board = Board(folded(events, reel.seq).fold)
+    dice = random.Random(2)
+    for seq in [reel.seq, 1, *(dice.randrange(1, reel.seq) for _ in range(60))]:
+        board.turn(moment_of(reel, events, seq))
+        new = Board(folded(events, seq).fold)
+        assert board.fold == new.fold
+        assert (+board.counts, board.problems, board.ticking) == (+new.counts, new.problems, new.ticking)
+        assert [board.held_by(name) for name in "abcd"] == [new.held_by(name) for name in "abcd"]
+
+
+def test_turning_tells_what_is_another_one_and_nothing_else():
+    story = Story(fold_of(PAIRS))
+    events = [created(story), *story.start("a"), *story.after(1).fail("a", "DEAD_LETTER"), *story.start("b")]
+    reel = reel_of(events)
+    board = Board(folded(events, reel.seq).fold)
+    delta = board.turn(moment_of(reel, events, 3))
+    assert delta.tasks == {"a", "b"} and delta.problems and not delta.run
+    assert sorted(delta.moves) == [
+        ("a", TaskState.DEAD_LETTER, TaskState.RUNNING),
+        ("b", TaskState.RUNNING, TaskState.PENDING),
+    ]
+    assert not board.turn(moment_of(reel, events, 3))
+    assert board.turn(moment_of(reel, events, 1)).tasks == {"a"}
+
+
+# --- Times as they are typed -----------------------------------------------------------------------------------------
+
+
+def run_at(text: str) -> RunRow:
+    return RunRow("r", started_at=round(datetime.fromisoformat(text).astimezone().timestamp() * S))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("23:30", "2026-04-25T23:30:00"),
+        ("03:12", "2026-04-26T03:12:00"),
+        (" 03:12:30 ", "2026-04-26T03:12:30"),
+        ("22:59:59", "2026-04-26T22:59:59"),
+        ("2026-04-25T23:45", "2026-04-25T23:45:00"),
+    ],
+)
+def test_a_clock_time_is_the_first_such_time_after_the_start(text: str, found: str):
+    expected = datetime.fromisoformat(found).astimezone()
+    assert parse_when(text, run_at("2026-04-25T23:00:00")) == round(expected.timestamp() * S)
+
+
+def test_a_number_is_that_of_an_event():
+    assert parse_when("412", RunRow("r")) == 412 < NUMBER_MAX
+    assert parse_when("9" * 40, RunRow("r")) < NUMBER_MAX
+
+
+@pytest.mark.parametrize("text", ["", "noon", "25:00", "03:12:99", "2026-13-01", "0001-01-01", "²"])
+def test_what_is_no_time_is_refused_with_what_to_write(text: str):
+    with pytest.raises(RedriveError, match="03:12:30"):
+        parse_when(text, run_at("2026-04-25T23:00:00"))
+
+
+def test_nothing_has_happened_in_a_blank_run():
+    fold = fold_of(PAIRS, {"a": {"timeout": 5.0}})
+    board, story = Board(fold), Story(fold)
+    board.apply([*story.start("a"), *story.succeed("a")])
+    empty: RunFold = blank(fold)
+    assert {row.state for row in empty.tasks.values()} == {TaskState.PENDING}
+    assert empty.tasks["a"].spec is fold.tasks["a"].spec and not empty.tasks["a"].attempts
