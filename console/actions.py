@@ -98,6 +98,15 @@ _CHANGING = (
         "cancel",
     ),
     Action(
+        "extend",
+        (),
+        "more time…",
+        "Give the running attempt more time before its timeout.",
+        _TASKS,
+        _ASK,
+        "extend",
+    ),
+    Action(
         "hurry",
         ("b",),
         "retry now",
@@ -145,7 +154,7 @@ _VIEWS = (
     Action("quit", ("q",), "quit", "Back; at the top level leave the console: the run goes on.", EVERYWHERE, _ASK),
     Action("details", ("d",), "details", "Attempts, errors and relatives of the selected task.", _RUN),
     Action("output", ("o",), "log", "Output of the selected attempt; again: in $PAGER.", _RUN, _ASK),
-    Action("why", ("i",), "why", "Why is it not running?", _TASKS),
+    Action("why", ("i",), "why", "Why is it not running?", _TASKS | {Place.LOG, Place.JOURNAL}),
     Action("next_pane", ("tab",), "pane", "Next pane.", EVERYWHERE),
     Action("previous_pane", ("shift+tab",), "", "Previous pane.", EVERYWHERE),
 )
@@ -220,7 +229,7 @@ _FOOTERS: Mapping[Place, tuple[str, ...]] = {
 }
 
 #: Acts that the shell knows as well, and whether they name tasks.
-_SHELL_COMMANDS = {"requeue": True, "skip": True, "cancel": True, "pause": False, "unpause": False}
+_SHELL_COMMANDS = {"requeue": True, "skip": True, "cancel": True, "extend": True, "pause": False, "unpause": False}
 _SHELL_NAMES_MAX = 50
 
 
@@ -248,7 +257,7 @@ def shell_line(
         act: ``Command.act``.
         target: state file or ssh address.
         tasks: names; more than fifty are said by number, unless ``options`` holds their ``fingerprint``.
-        options: ``fingerprint``, ``rate_per_second``, ``cascade``.
+        options: ``fingerprint``, ``rate_per_second``, ``cascade``; ``seconds`` of ``extend``.
     """
     if act not in _SHELL_COMMANDS:
         return None
@@ -263,6 +272,7 @@ def shell_line(
     words += ["--reason", reason] if reason else []
     if _SHELL_COMMANDS[act] and not fingerprint:
         words += ["--", *tasks[:_SHELL_NAMES_MAX]]
+    words += [f"{options['seconds']:g}s"] if act == "extend" else []
     line = shlex.join(_shell_words(words))
     unnamed = 0 if fingerprint else len(tasks) - _SHELL_NAMES_MAX
     return f"{line}  # and {unnamed} more" if unnamed > 0 else line

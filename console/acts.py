@@ -51,6 +51,14 @@ _AT_ONCE = frozenset([TaskState.DEAD_LETTER, TaskState.FAILED, TaskState.CANCELL
 #: One of these can be ended, or kept from starting.
 _STOPPABLE = MOVING | {TaskState.DEAD_LETTER}
 
+#: How much more time can be given by key; any other from the shell.
+_EXTENSIONS = (
+    Option("600", "10 minutes"),
+    Option("1800", "30 minutes"),
+    Option("3600", "1 hour"),
+    Option("10800", "3 hours"),
+)
+
 Targets = tuple[tuple[str, str, int], ...]
 
 
@@ -126,6 +134,20 @@ class Acts:
         else:
             question = questions.of_hurry(names, board, self._key("hurry"), self._console.glyphs)
             self._ask(question, lambda reply: self._send("hurry", targets, BY_KEY))
+
+    def extend(self, names: Sequence[str]) -> None:
+        """Give running attempts more time, once."""
+        board = self._ready_for(names)
+        if board is None:
+            return
+        if not any(board.row(name).state is TaskState.RUNNING for name in names):
+            self._complain("there is nothing to extend: it does not run")
+            return
+        targets = targets_of(board, names)
+        title = f"More time for {questions.named(names)}"
+        self.choose(
+            title, _EXTENSIONS, lambda seconds: self._send("extend", targets, BY_KEY, {"seconds": int(seconds)})
+        )
 
     def acknowledge(self, names: Sequence[str]) -> None:
         """Seen: page no more for these."""

@@ -308,6 +308,21 @@ def cancel(**options: Any) -> int:
 
 
 @cli.command()
+@click.argument("names", nargs=-1, required=True, metavar="TASK...")
+@click.argument("duration", metavar="DURATION")
+@state_option
+@run_option
+@reason_option
+@json_option
+@ssh_options
+def extend(duration: str, **options: Any) -> int:
+    """Give running tasks more time before their timeout, once: redrive extend load 10m."""
+    from . import acting
+
+    return _act("extend", {"seconds": _seconds(duration)}, acting.act, {"fingerprint": None, **options})
+
+
+@cli.command()
 @target_argument
 @state_option
 @run_option

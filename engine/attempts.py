@@ -42,6 +42,7 @@ class Sitter:
         self.spec = spec
         self.is_probe = is_probe
         self.attempt: RunningAttempt | None = None
+        self.timeout = spec.timeout  # seconds, with what operators have added
         self.cancelled = False
         self.interrupted = False
         self.pid: int | None = None
@@ -303,6 +304,14 @@ class AttemptDesk:
             sitter.cancelled = True
             if sitter.attempt is not None:
                 sitter.attempt.cancel(reason)
+
+    def extend(self, name: str, seconds: float) -> Sitter | None:
+        """Give a running attempt more time. None: it has no deadline, or that has passed, or it is only starting."""
+        sitter = self.sitters.get(name)
+        if sitter is None or sitter.timeout is None or sitter.attempt is None or not sitter.attempt.extend(seconds):
+            return None
+        sitter.timeout += seconds
+        return sitter
 
     def interrupt_all(self) -> None:
         """End every attempt because the executor stops; their tasks will run again."""

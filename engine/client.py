@@ -313,10 +313,11 @@ def _apply(connection: sqlite3.Connection, command: Dict[str, Any]) -> Answer:
 
 def _explain_running(act: str, answer: Answer) -> None:
     """With the lock in our hands nothing of these runs any more, whatever the file still says."""
-    for result in answer["results"]:
-        if result[1] == "running":
-            result[1:] = _WITHOUT_EXECUTOR[act]
-    answer["ok"] = answer["ok"] and (not answer["results"] or any(word == "done" for _, word, _ in answer["results"]))
+    running = [result for result in answer["results"] if result[1] == "running"]
+    for result in running:
+        result[1:] = _WITHOUT_EXECUTOR[act]
+    if running:
+        answer["ok"] = any(result[1] == "done" for result in answer["results"])
 
 
 _WITHOUT_EXECUTOR = {

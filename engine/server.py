@@ -12,11 +12,13 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from .client import socket_path
+from .core.durations import spoken
 from .core.events import EventKind
 from .core.states import TaskState
 from .errors import RedriveError, RefusedError, StorageError
-from .store import operator
+from .store import claims, operator
 from .store.journal import Journal
+from .store.undo import find_act
 
 if TYPE_CHECKING:
     from .executor import RunLoop
@@ -115,26 +117,39 @@ class CommandServer:
         return await self._apply(command)
 
     async def _apply(self, command: dict[str, Any]) -> Answer:
-        answer: Answer = await self._run_loop.submit(
-            lambda journal: operator.apply(journal, command),
-            actor=command.get("actor"),
-            reason=command.get("reason"),
-            command_id=command.get("id"),
-        )
-        if command["act"] == "cancel":
-            self._tell_what_ends(answer)
-        elif command["act"] == "extend":
-            await self._extend_running(command, answer)
+        def item(journal: Journal) -> tuple[Answer, bool]:
+            is_new = find_act(journal.connection, str(command.get("id"))) is None
+            return operator.apply(journal, command), is_new
+
+        answer: Answer
+        answer, is_new = await self._run_loop.submit(item, **_who(command))
+        running = [result for result in answer["results"] if result[1] == "running"]
+        for result in running:
+            done, sentence = await _RUNNING[command["act"]](self, command, result, is_new)
+            result[1:] = ["done" if done else "refused", sentence]
+        if running:
+            answer["ok"] = any(result[1] == "done" for result in answer["results"])
+        if running and len(answer["results"]) == 1:
+            answer["message"] = f"{running[0][0]}: {running[0][2]}"
         return answer
 
-    def _tell_what_ends(self, answer: Answer) -> None:
+    async def _end(self, command: dict[str, Any], result: list[str], is_new: bool) -> tuple[bool, str]:
         """Its CANCELLED comes when its process is gone; the loop began to end it when it saw the event."""
-        for result in answer.get("results", ()):
-            if result[1] == "running":
-                row = self._run_loop.fold.tasks[result[0]]
-                ending = row.state is TaskState.CANCELLED or row.cancel_requested_at is not None
-                result[1:] = ["done", result[2]] if ending else ["refused", f"it ended before: now {row.state}"]
-        answer["ok"] = any(result[1] == "done" for result in answer.get("results", ()))
+        row = self._run_loop.fold.tasks[result[0]]
+        ending = row.state is TaskState.CANCELLED or row.cancel_requested_at is not None
+        return ending, result[2] if ending else f"it ended before: now {row.state}"
+
+    async def _extend(self, command: dict[str, Any], result: list[str], is_new: bool) -> tuple[bool, str]:
+        """Its deadline is on a clock of this process alone; that it has moved is told afterwards."""
+        if not is_new:  # the same command again must not give the time twice
+            return True, "it was given more time when this came first"
+        seconds = float(command["options"]["seconds"])
+        sitter = self._run_loop.desk.extend(result[0], seconds)
+        if sitter is None or sitter.timeout is None:
+            return False, "its deadline has just passed, or its process is only starting"
+        claim, timeout = sitter.claim, sitter.timeout
+        await self._run_loop.submit(lambda journal: claims.extend(journal, claim, timeout, seconds), **_who(command))
+        return True, f"{spoken(round(seconds * 1e6))} more: {spoken(round(timeout * 1e6))} in all"
 
     # --- What only a living executor can do ------------------------------------------------------------------------
 
@@ -190,11 +205,20 @@ class CommandServer:
         def item(journal: Journal) -> None:
             journal.tell(EventKind.OPERATOR, run_id, data=told)
 
-        who = {"actor": command.get("actor"), "reason": command.get("reason"), "command_id": command.get("id")}
-        await self._run_loop.submit(item, **who)
+        await self._run_loop.submit(item, **_who(command))
         self._run_loop.wake()
         return {"ok": True, "message": message}
 
+
+def _who(command: dict[str, Any]) -> dict[str, Any]:
+    return {"actor": command.get("actor"), "reason": command.get("reason"), "command_id": command.get("id")}
+
+
+#: What is done to a running task once the act that wants it is committed: (done, sentence).
+_RUNNING = {
+    "cancel": CommandServer._end,
+    "extend": CommandServer._extend,
+}
 
 _SPECIAL = {
     "hello": CommandServer._hello,

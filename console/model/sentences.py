@@ -160,6 +160,12 @@ def _deadline(event: Event) -> str:
     return f"timeout of {brief(round(allowed * 1e6))} passed" if allowed else "timeout passed"
 
 
+def _extended(event: Event) -> str:
+    more, allowed = event.data.get("seconds"), _attempt(event).get("timeout_us")
+    in_all = f": {brief(allowed)} in all" if allowed is not None else ""
+    return f"given {brief(round(more * 1e6))} more{in_all}" if more is not None else "given more time"
+
+
 def _sigterm(event: Event) -> str:
     grace = event.data.get("grace_seconds")
     return "SIGTERM sent" + (f"; {grace:g} s to end" if grace is not None else "")
@@ -297,6 +303,7 @@ _TELLERS: dict[str, Callable[[Event], str]] = {
     EventKind.TASK_CHANGED: _changed,
     EventKind.RUN: _run,
     EventKind.ATTEMPT_STARTED: _started,
+    EventKind.ATTEMPT_EXTENDED: _extended,
     EventKind.ATTEMPT_DEADLINE: _deadline,
     EventKind.ATTEMPT_STACK: lambda event: f"it was in {event.data['where']}" if event.data.get("where") else "",
     EventKind.ATTEMPT_SIGTERM: _sigterm,

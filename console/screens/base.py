@@ -229,10 +229,19 @@ class ConsoleScreen(Screen[None]):
 
     def hints(self) -> list[KeyHint]:
         """The keys at the foot, the most wanted first."""
-        keymap = self.console.keymap
-        return [
-            (keymap.label(action.name), action.label) for action in footer_of(self.PLACE) if keymap.label(action.name)
-        ]
+        label = self.console.keymap.label
+        hints = [(label(action.name), action.label) for action in footer_of(self.PLACE)]
+        if self._way_back:
+            hints.insert(0, (label("back"), self._way_back))
+        return [(key, word) for key, word in hints if key]
+
+    @property
+    def _way_back(self) -> str:
+        """Where Esc leads to."""
+        if len(self.app.screen_stack) > 1:
+            return "back"
+        stop = self.console.trail.last
+        return f"back to {stop.view.value}" if stop is not None else ""
 
     # --- The filter -----------------------------------------------------------------------------------------------
 
@@ -263,11 +272,11 @@ class ConsoleScreen(Screen[None]):
             self.filter_changed(text)
 
     def action_back(self) -> None:
-        """Clear the filter; on a screen that lies over another one, leave it."""
+        """Clear the filter; then go back to where one came from."""
         if self.filter_text:
             self._filter_by("")
-        elif len(self.app.screen_stack) > 1:
-            self.app.pop_screen()
+        else:
+            self.console.go_back()
 
     # --- Acts on tasks: the same on every screen ------------------------------------------------------------------
 
@@ -286,6 +295,10 @@ class ConsoleScreen(Screen[None]):
     def action_hurry(self) -> None:
         """Back off no longer."""
         self.console.acts.hurry(self.chosen())
+
+    def action_extend(self) -> None:
+        """Give them more time before their timeout."""
+        self.console.acts.extend(self.chosen())
 
     def action_acknowledge(self) -> None:
         """Seen."""
@@ -310,4 +323,4 @@ class ConsoleScreen(Screen[None]):
 
     def action_output(self) -> None:
         """The log of the selected task."""
-        self.console.action_view_log()
+        self.console.lead_to(Place.LOG)

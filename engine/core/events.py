@@ -36,6 +36,7 @@ class EventKind(object):
     TASK_CHANGED = "task.changed"  # columns of a task changed, its state did not
     RUN = "run"  # a run was created, moved, or changed; ``data["what"]`` says which in a word
     ATTEMPT_STARTED = "attempt.started"  # its process exists: pid
+    ATTEMPT_EXTENDED = "attempt.extended"  # an operator gave it ``data["seconds"]`` more before its timeout
     ATTEMPT_DEADLINE = "attempt.deadline"  # the timeout passed
     ATTEMPT_STACK = "attempt.stack"  # where it hung: ``data["where"]``; the text is in the attempt's row
     ATTEMPT_SIGTERM = "attempt.sigterm"

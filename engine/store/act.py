@@ -20,10 +20,13 @@ VERBS = {
     "skip": "skipped",
     "cancel": "cancelled",
     "hurry": "brought forward",
+    "extend": "extended",
     "requeue-rows": "requeued",
     "discard-rows": "discarded",
     "undo": "changed back",
 }
+#: What is still to be done to those that run.
+_RUNNING_WORDS = {"cancel": "to be ended", "extend": "to be extended"}
 _EXPLAINED_REFUSALS = 50  # looking up who came first costs a query each
 
 
@@ -216,7 +219,7 @@ def conclude(work: Work) -> Dict[str, Any]:
     refused = sum(1 for result in results if result[1] == REFUSED)
     running = sum(1 for result in results if result[1] == RUNNING)
     parts = ["{} {}".format(done, VERBS[work.act])] if done or not running else []
-    parts += ["{} to be ended".format(running)] if running else []
+    parts += ["{} {}".format(running, _RUNNING_WORDS[work.act])] if running else []
     parts += ["{} refused".format(refused)] if refused else []
     message = ", ".join(parts)
     if len(results) == 1 and refused:

@@ -94,6 +94,20 @@ def checkpoint(journal: Journal, claim: Claim, value: str) -> None:
     )
 
 
+def extend(journal: Journal, claim: Claim, timeout: float, seconds: float) -> None:
+    """Tell that a running attempt may take ``timeout`` seconds in all now, ``seconds`` more than before."""
+    columns = {"timeout_us": round(timeout * 1e6)}
+    journal.change_attempt(claim.run_id, claim.name, claim.attempt, columns)
+    journal.tell(
+        EventKind.ATTEMPT_EXTENDED,
+        claim.run_id,
+        claim.name,
+        attempt=claim.attempt,
+        generation=claim.generation,
+        data={"seconds": seconds, "attempt": columns},
+    )
+
+
 def turn_away(journal: Journal, run_id: str, order: ClaimOrder, how: str) -> None:
     """End a task that would call an open downstream, as its flow wants it: ``fail`` or ``dead_letter``."""
     seen = {order.name: order.generation}

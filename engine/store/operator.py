@@ -44,6 +44,8 @@ from .propagation import (
 )
 from .undo import find_act, undo
 
+EXTENSION_SECONDS_MAX = 7 * 24 * 3600.0
+
 #: These change what others will find in the morning: they say why.
 NEEDS_REASON = frozenset(["requeue", "skip", "cancel", "requeue-rows", "discard-rows"])
 
@@ -278,6 +280,35 @@ def _ask_for_its_end(work: Work, row: Seen) -> None:
         work.say(row.name, RUNNING, "it is being ended: {} asked for it {}".format(asked.actor, since))
 
 
+def _extend(work: Work) -> Dict[str, Any]:
+    """Give running attempts ``seconds`` more before their timeout. The answer is "running": their executor can do that,
+    and tells it when it did."""
+    seconds = work.options.get("seconds")
+    if not isinstance(seconds, (int, float)) or not 0 < seconds <= EXTENSION_SECONDS_MAX:
+        return answer(False, "say how many seconds more: above 0, and no more than a week")
+    for target in work.targets:
+        row = still_as_seen(work, target)
+        if row is None:
+            continue
+        obstacle = _why_not_extended(work, row)
+        if obstacle:
+            work.say(row.name, REFUSED, obstacle)
+        else:
+            work.say(row.name, RUNNING, "it runs: its executor moves its deadline")
+    return conclude(work)
+
+
+def _why_not_extended(work: Work, row: Seen) -> Optional[str]:
+    if row.state != TaskState.RUNNING:
+        return "it does not run"
+    if row.cancel_requested_at is not None:
+        return "somebody has asked for its end"
+    key = (work.run_id, row.name, row.attempt)
+    sql = "SELECT timeout_us FROM attempt WHERE run_id = ? AND name = ? AND attempt = ?"
+    found = work.journal.connection.execute(sql, key).fetchone()
+    return "it has no timeout" if found is None or found[0] is None else None
+
+
 def _hurry(work: Work) -> Dict[str, Any]:
     """Do not wait for the instant of a retry, of a sensor's next look, or of a not-before."""
     for target in work.targets:
@@ -378,6 +409,7 @@ _ACTS: Dict[str, Callable[[Work], Dict[str, Any]]] = {
     "discard-rows": rows.discard_rows,
     "skip": _skip,
     "cancel": _cancel,
+    "extend": _extend,
     "hurry": _hurry,
     "pause": _pause,
     "unpause": _unpause,

@@ -10,7 +10,7 @@ from redrive.console.actions import ACTIONS, BY_NAME, Effect, Place, actions_of,
 from redrive.console.cli import cli
 
 #: ``Command.act`` of console/sessions/session.py, but ``unpause``, which is the second press of ``pause``.
-ACTS = {"requeue", "skip", "cancel", "pause", "hurry", "undo", "ack", "snooze", "breaker", "stop"}
+ACTS = {"requeue", "skip", "cancel", "extend", "pause", "hurry", "undo", "ack", "snooze", "breaker", "stop"}
 
 
 def test_names_are_given_once() -> None:
@@ -54,6 +54,14 @@ def test_a_shell_line_is_understood_by_the_command_line() -> None:
     context = command.make_context(words[1], words[2:])
     assert tuple(context.params["names"]) == ("--weird", "-x")
     assert context.params["reason"] == "why"
+
+
+def test_more_time_is_given_by_the_same_words() -> None:
+    line = shell_line("extend", "x.db", "run-1", ["--load"], "nearly done", {"seconds": 600})
+    assert line is not None
+    words = shlex.split(line)
+    context = cli.commands["extend"].make_context("extend", words[2:])
+    assert (tuple(context.params["names"]), context.params["duration"]) == (("--load",), "600s")
 
 
 def test_a_cause_is_named_by_its_fingerprint_and_not_by_its_tasks() -> None:

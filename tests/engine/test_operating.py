@@ -165,6 +165,44 @@ def test_a_cancel_without_any_executor_is_kept_for_the_next_one(tmp_path):
     assert ("CANCELLED", 1) == row(path, "deaf", "state, attempt")
 
 
+SLOW = """
+import pathlib, time
+from redrive.engine import Flow, RetryPolicy
+
+flow = Flow("slow")
+
+@flow.task(timeout=6, grace_seconds=0.2, retry=RetryPolicy(max_attempts=1))
+def nearly_done():
+    while not pathlib.Path(__file__).with_name("go-on").exists():
+        time.sleep(0.02)
+"""
+
+
+def test_an_attempt_that_is_given_more_time_outlives_its_timeout(tmp_path):
+    """Once, however often the same command arrives; and whoever reads the file later sees who gave it."""
+    flow, path = tmp_path / "flow.py", str(tmp_path / "state.db")
+    flow.write_text(SLOW)
+    pid = host.spawn(run_id="r", flow=str(flow), state=path, params={}, options={})
+    wait_until(path, "SELECT 1 FROM event WHERE kind = 'attempt.started'")
+    for _ in range(2):
+        answer = act(path, "extend", ("nearly_done", "RUNNING", 0), id="same", options={"seconds": 600})
+        assert answer["ok"], answer
+    wait_until(path, "SELECT 1 FROM attempt WHERE started_at + 6500000 < (julianday('now') - 2440587.5) * 86400e6")
+    (tmp_path / "go-on").touch()
+    os.waitpid(pid, 0)
+    assert ("SUCCESS",) == row(path, "nearly_done")
+    with sqlite3.connect(path) as connection:
+        assert [(606_000_000,)] == connection.execute("SELECT timeout_us FROM attempt").fetchall()
+        told = "SELECT actor, reason, json_extract(data, '$.seconds') FROM event WHERE kind = 'attempt.extended'"
+        assert [("ana@host", "because", 600)] == connection.execute(told).fetchall()
+
+
+def test_nothing_can_be_given_more_time_without_an_executor(state):
+    os.kill(lock.probe(state).pid, signal.SIGKILL)
+    answer = act(state, "extend", ("long", "RUNNING", 0), options={"seconds": 600})
+    assert not answer["ok"] and "its executor is gone" in answer["results"][0][2]
+
+
 def test_a_paused_run_starts_nothing_until_it_is_unpaused(state):
     assert act(state, "pause")["ok"]
     assert act(state, "hurry", ("waits", "RETRYING", 0))["ok"]

@@ -279,6 +279,32 @@ def test_the_end_of_a_running_task_cannot_be_taken_back(state_file: StateFile) -
     assert state_file.column("a", "cancel_requested_at") == START
 
 
+def test_only_what_runs_under_a_timeout_can_be_given_more_time(state_file: StateFile) -> None:
+    state_file.create({"bounded": "", "endless": "", "waiting": ""})
+    for name in ("bounded", "endless"):
+        state_file.move(name, "READY")
+        state_file.claim(name, f"token-{name}")
+    state_file.write(lambda j: j.change_attempt(RUN, "bounded", 1, {"timeout_us": 60 * SECOND}))
+    answer = state_file.act("extend", "bounded", "endless", "waiting", seconds=600)
+    assert results(answer) == {"bounded": "running", "endless": "refused", "waiting": "refused"}
+    assert "no timeout" in sentence(answer, "endless") and "does not run" in sentence(answer, "waiting")
+
+
+@pytest.mark.parametrize("seconds", [0, -5, "600", None, 1e9, float("nan")])
+def test_more_time_is_a_number_of_seconds(state_file: StateFile, seconds: Any) -> None:
+    state_file.create({"a": ""})
+    answer = state_file.act("extend", "a", seconds=seconds)
+    assert not answer["ok"] and "how many seconds" in answer["message"]
+
+
+def test_what_is_being_ended_is_given_no_more_time(state_file: StateFile) -> None:
+    state_file.create({"a": ""})
+    state_file.move("a", "READY")
+    state_file.claim("a")
+    state_file.act("cancel", "a")
+    assert "asked for its end" in sentence(state_file.act("extend", "a", seconds=600), "a")
+
+
 @pytest.mark.parametrize("state", ["RETRYING", "SENSING"])
 def test_hurry_does_not_wait_for_the_instant(state_file: StateFile, state: str) -> None:
     state_file.create({"a": ""})
