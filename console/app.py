@@ -33,6 +33,7 @@ from .sessions.session import Link, Session, SessionStatus
 from .terminal import Colours, Terminal, survey
 from .theme import DEFAULT, Theme, load_theme
 from .widgets.bindings import bindings
+from .trail import Trail
 
 #: Which class shows which view; imported when it is first shown, so that the first picture does not wait for the rest.
 SCREENS: dict[Place, tuple[str, str]] = {
@@ -121,6 +122,7 @@ class ConsoleApp(ConsoleBase):
         self.selected: str | None = None
         self.absolute_times = False
         self.stopping = False  # leave as soon as the executor has gone
+        self.trail = Trail()
         self._run_id = run_id
         self._is_new_run = True  # its first picture will be shown as a graph
         self._greyed = False
@@ -225,7 +227,8 @@ class ConsoleApp(ConsoleBase):
                 screen.board_replaced(board)
         if self._is_new_run:
             self._is_new_run = False
-            self._view(Place.GRAPH)
+            self.trail.forget()
+            (self.lead_to if self.current_mode == Place.RUNS.value else self._view)(Place.GRAPH)
         self.show_frames()
         self.keep()
 
@@ -280,39 +283,61 @@ class ConsoleApp(ConsoleBase):
 
     def action_view_runs(self) -> None:
         """Every run."""
-        self._view(Place.RUNS)
+        self.view(Place.RUNS)
 
     def action_view_graph(self) -> None:
         """The tasks and what they wait for."""
-        self._view_run(Place.GRAPH)
+        self.view(Place.GRAPH)
 
     def action_view_timeline(self) -> None:
         """Attempts along the clock."""
-        self._view_run(Place.TIMELINE)
+        self.view(Place.TIMELINE)
 
     def action_view_inbox(self) -> None:
         """What needs a decision."""
-        self._view_run(Place.INBOX)
+        self.view(Place.INBOX)
+        """Show a view itself, without what was opened over it."""
 
+        while len(self.screen_stack) > 1 and isinstance(self.screen, ConsoleScreen):
+            self.pop_screen()
+
+    def view(self, view: Place) -> None:
+        """Go to a view as to a top level."""
+        if self.live.board is None and view is not Place.RUNS:
+            self.say([Piece("there is no run to show yet", Role.WARNING)], REFUSAL_SECONDS)
+        else:
+            self.trail.forget()
+            self._view(view)
+
+    def lead_to(self, view: Place) -> None:
+        """Go on to a view from which ``go_back`` returns to what is seen now."""
+        if self.current_mode != view.value:
+            self.trail.leave(Place(self.current_mode), self.selected)
+        self._view(view)
+
+    def go_back(self) -> bool:
+        """To what lies below, else to the view before, as it was. False: this is the top level."""
+        if len(self.screen_stack) > 1:
+            self.pop_screen()
+            return True
+        stop = self.trail.back()
+        if stop is None:
+            return False
+        if self.live.board is not None and stop.selected in self.live.board.fold.tasks:
+            self.selected = stop.selected
+        self.switch_mode(stop.view.value)
+        return True
     def action_view_log(self) -> None:
         """The output of the selected task."""
-        self._view_run(Place.LOG)
+        self.view(Place.LOG)
 
     def action_view_journal(self) -> None:
         """Everything that happened."""
-        self._view_run(Place.JOURNAL)
-
-    def _view_run(self, view: Place) -> None:
-        if self.live.board is None:
-            self.say([Piece("there is no run to show yet", Role.WARNING)], REFUSAL_SECONDS)
-        else:
-            self._view(view)
+        self.view(Place.JOURNAL)
 
     async def action_quit(self) -> None:
         """Back; at the top level leave."""
-        if len(self.screen_stack) > 1:
-            self.pop_screen()
-        else:
+        if not self.go_back():
             self.commands.quit()
 
     def action_redraw(self) -> None:

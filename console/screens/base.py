@@ -238,7 +238,7 @@ class ConsoleScreen(Screen[None]):
     @property
     def _way_back(self) -> str:
         """Where Esc leads to."""
-        if len(self.app.screen_stack) > 1:
+        if self.app.screen_stack[0] is not self:
             return "back"
         stop = self.console.trail.last
         return f"back to {stop.view.value}" if stop is not None else ""

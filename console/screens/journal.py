@@ -270,3 +270,8 @@ class JournalScreen(ConsoleScreen):
 
     def _say(self, sentence: str, role: Role = Role.TEXT) -> None:
         self.console.say([Piece(one_line(sentence), role)], SAID_SECONDS)
+    def action_why(self) -> None:
+        """Why the task of the event is not running."""
+        self._select()
+        super().action_why()
+

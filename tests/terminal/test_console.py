@@ -137,6 +137,27 @@ def test_a_night_from_the_start_over_a_requeue_to_its_end(make_place):
     assert "success, 4 of 4 done" in last_words(terminal)
 
 
+def test_the_output_of_a_dead_letter_leads_back_to_the_inbox_and_q_then_leaves(make_place):
+    place = make_place()
+    terminal = place.run()
+    terminal.until("BLOCKED")
+    terminal.send("4")
+    terminal.until("1 cause")
+    terminal.send("o")
+    terminal.until("back to inbox")
+    terminal.send("\x1b")
+    terminal.until("1 cause")
+    terminal.read_for(0.3)  # keys right after Esc may be pieces of a sequence
+    terminal.send("o")
+    terminal.until("back to inbox")
+    terminal.send("q")
+    terminal.until("1 cause")
+    terminal.send("q")
+    terminal.until("The run is not over")
+    terminal.send("\x1b")
+    terminal.until("1 cause")
+
+
 def test_undo_takes_a_requeue_back_before_it_starts(make_place):
     place = make_place()
     terminal = place.run()
