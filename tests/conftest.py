@@ -24,6 +24,11 @@ from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.store import database, lock, logs, operator, runs
 from redrive.engine.store.journal import Journal
 
+# The same examples for everybody who runs the tests; how long one of them took says nothing on a busy machine.
+# ``--hypothesis-profile=default`` goes looking for new ones.
+settings.register_profile("suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")
+
 
 @pytest.fixture(autouse=True)
 def own_state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
