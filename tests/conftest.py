@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from redrive.engine import client
 from redrive.engine.core.events import EventKind
 from redrive.engine.core.spec import FlowSpec, TaskSpec
