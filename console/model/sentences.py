@@ -152,7 +152,9 @@ def _changed(event: Event) -> str:
 
 def _started(event: Event) -> str:
     pid = event.data.get("pid") or _attempt(event).get("pid")
-    return f"process {pid} runs attempt {event.attempt}" if pid else f"attempt {event.attempt} has a process"
+    host = _attempt(event).get("host")  # told where it is another one than the executor's
+    where = f" on {host}" if host else ""
+    return f"process {pid}{where} runs attempt {event.attempt}" if pid else f"attempt {event.attempt} has a process"
 
 
 def _deadline(event: Event) -> str:
