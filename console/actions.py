@@ -65,6 +65,8 @@ _MARKING = frozenset({Place.GRAPH, Place.INBOX})
 _FOLDING = frozenset({Place.GRAPH, Place.INBOX})
 _LOG = frozenset({Place.LOG})
 _GRAPH = frozenset({Place.GRAPH})
+_JOURNAL = frozenset({Place.JOURNAL})
+_NIGHT = frozenset({Place.GRAPH, Place.TIMELINE, Place.INBOX, Place.JOURNAL, Place.DETAIL})
 _TIMELINE = frozenset({Place.TIMELINE})
 _LOOK, _ASK, _CHANGE = Effect.LOOK, Effect.ASK, Effect.CHANGE
 
@@ -189,8 +191,6 @@ _SHOWING = (
     ),
     Action("critical_path", ("c",), "critical path", "Show what decides when the run ends.", _GRAPH | _TIMELINE),
     Action("times", ("t",), "times", "Times as ages, or as clock times.", EVERYWHERE),
-    Action("step_back", ("[",), "", "One event back in time; Esc returns to the present.", _RUN - _LOG),
-    Action("step_forward", ("]",), "", "One event forward in time.", _RUN - _LOG),
     Action("wrap", ("w",), "wrap", "Fold long lines, or cut them.", _LOG),
     Action("first_error", ("e",), "first error", "Jump to the first line that tells of an error.", _LOG),
     Action("only", ("&",), "only", "Show only the lines that match; !text shows the others.", _LOG),
@@ -200,6 +200,17 @@ _SHOWING = (
     Action("theme", (), "theme", "Change the colours.", EVERYWHERE),
     Action("mouse", (), "mouse", "Take the mouse, or leave it to the terminal, to select text.", EVERYWHERE),
     Action("keys", (), "keys", "List every key, and the file that changes them.", EVERYWHERE),
+)
+
+PAST = (
+    Action("step_back", ("[",), "", "One event back in time; Esc returns to the present.", _NIGHT),
+    Action("step_forward", ("]",), "", "One event forward in time.", _NIGHT),
+    Action("trouble_back", ("{",), "", "Back to the last failure, hang or act before this.", _NIGHT),
+    Action("trouble_forward", ("}",), "", "On to the next failure, hang or act.", _NIGHT),
+    Action("faster", (">",), "", "Play from here, or from the beginning; again: 10 and 60 times as fast.", _NIGHT),
+    Action("slower", ("<",), "", "Play slower, in the end not at all.", _NIGHT),
+    Action("at_time", ("@",), "", "Show the run as it was at a time.", _NIGHT - _JOURNAL),
+    Action("at_event", ("@",), "", "Show the run as it was after this event.", _JOURNAL),
 )
 
 MOVES = (
@@ -215,7 +226,7 @@ MOVES = (
     Action("half_page_up", ("ctrl+u",), "", "Half a page up.", EVERYWHERE),
 )
 
-ACTIONS: tuple[Action, ...] = (*_CHANGING, *_VIEWS, *_FINDING, *_MARKS, *_SHOWING, *MOVES)
+ACTIONS: tuple[Action, ...] = (*_CHANGING, *_VIEWS, *_FINDING, *_MARKS, *_SHOWING, *PAST, *MOVES)
 BY_NAME: Mapping[str, Action] = {action.name: action for action in ACTIONS}
 
 _FOOTERS: Mapping[Place, tuple[str, ...]] = {

@@ -27,6 +27,7 @@ from .model.board import Board
 from .present.glyphs import ASCII, UTF8
 from .present.header import Health
 from .present.pieces import Line, Piece, Role
+from .rewind import Rewind
 from .screens.base import ConsoleScreen
 from .screens.opening import OpeningScreen
 from .sessions.session import Link, Session, SessionStatus
@@ -117,6 +118,7 @@ class ConsoleApp(ConsoleBase):
         self.glyphs = UTF8 if self.terminal.unicode else ASCII
         self.live = LiveRun(session, clock or SystemClock(), self)
         self.acts = Acts(self)
+        self.rewind = Rewind(self)
         self.commands = Commands(self)
         self.acting_session: Session | None = None  # beside one that was opened to look
         self.selected: str | None = None
@@ -148,6 +150,8 @@ class ConsoleApp(ConsoleBase):
     @property
     def locked(self) -> str | None:
         """Why nothing may be changed now; None if it may."""
+        if self.live.is_past:
+            return self.rewind.locked
         health = self.health
         if self.commands.armed_seconds:
             health = replace(health, read_only=None)
@@ -220,6 +224,7 @@ class ConsoleApp(ConsoleBase):
 
     def board_replaced(self, board: Board) -> None:
         """Show it: the first picture, and that of a run that was asked for, as a graph."""
+        self.rewind.forget()
         if self.selected not in board.fold.tasks:
             self.selected = None
         for screen in self._console_screens():
@@ -244,11 +249,23 @@ class ConsoleApp(ConsoleBase):
         if self.output_busy:
             self._behind = True
             return
-        self.acts.tick(now_us)
+        if not self.live.is_past:
+            self.acts.tick(now_us)
         for screen in self.screen_stack:
             if isinstance(screen, ConsoleScreen):
                 screen.tick(now_us)
         self.show_frames()
+
+    def turned(self, seq: int, task: str | None) -> None:
+        """The board shows the moment after the event ``seq`` of the past; ``task`` is wanted under the cursor."""
+        is_wanted = self.live.board is not None and task in self.live.board.fold.tasks
+        if is_wanted:
+            self.selected = task
+        for screen in self.screen_stack:
+            if isinstance(screen, ConsoleScreen):
+                if is_wanted:
+                    screen.shown()
+                screen.turned(seq)
 
     def heard(self) -> None:
         """The status may be another one."""
@@ -337,7 +354,7 @@ class ConsoleApp(ConsoleBase):
 
     async def action_quit(self) -> None:
         """Back; at the top level leave."""
-        if not self.go_back():
+        if not self.go_back() and not self.rewind.leave():
             self.commands.quit()
 
     def action_redraw(self) -> None:

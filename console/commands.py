@@ -18,6 +18,7 @@ from .present.folding import folded
 from .present.pieces import Line, Piece, Role
 from .present.summary import incident
 from .present.text import one_line, pad
+from .rewind import SPEEDS
 from .screens.base import ConsoleScreen, run_latest
 from .screens.choice import Option
 from .screens.palette import CommandPalette, Entry
@@ -43,6 +44,8 @@ _BREAKER_ACTS = (
     Option("open", "Hold open", "let no call through until it is closed by hand"),
     Option("disable", "Disable", "let every call through, whatever comes"),
 )
+
+_REPLAYED = "Play the night, from here or from its beginning, {} times as fast."
 
 _GOING = frozenset(["open", "back", "quit", "details", "output", "why", "next_pane", "previous_pane"])
 _FINDING = frozenset(["filter", "next", "previous", "palette", "help", "sort", "copy"])
@@ -81,6 +84,11 @@ class Commands:
         self._console = console
         self._armed_until = 0.0  # monotonic seconds
         self._history: list[str] = []
+        self._taking: dict[str, Callable[[str], None]] = {
+            "theme": self.use_theme,
+            "at": console.rewind.to_time,
+            "replay": lambda speed: console.rewind.play(int(speed)),
+        }
 
     # --- Leaving --------------------------------------------------------------------------------------------------
 
@@ -224,8 +232,8 @@ class Commands:
             )
         self._console.push_screen(Reading([Piece("All keys", Role.TITLE)], lines))
 
-    def palette(self) -> None:
-        """Run any command by its name."""
+    def palette(self, text: str = "") -> None:
+        """Run any command by its name; ``text`` is typed already."""
         keymap = self._console.keymap
         entries = [
             Entry(action.name, action.name.replace("_", " "), action.help, keymap.label(action.name))
@@ -234,17 +242,19 @@ class Commands:
         ]
         entries += [Entry("quit", "q", BY_NAME["quit"].help)]
         entries += [Entry(f"theme:{name}", f"theme {name}", _about(name)) for name in theme.names()]
+        entries += [Entry(f"replay:{speed}", f"replay {speed}x", _REPLAYED.format(speed)) for speed in SPEEDS]
 
         def chosen(value: str | None) -> None:
             if value is not None:
-                self._history.append(value.replace(":", " ").replace("_", " "))
+                self._history.append(value.replace(":", " ", 1).replace("_", " "))
                 run_latest(self._console, partial(self._run, value), "palette")
 
-        self._console.push_screen(CommandPalette(entries, self._history), chosen)
+        self._console.push_screen(CommandPalette(entries, self._history, text, _at_time), chosen)
 
     async def _run(self, value: str) -> None:
-        if value.startswith("theme:"):
-            self.use_theme(value.removeprefix("theme:"))
+        command, colon, argument = value.partition(":")
+        if colon and command in self._taking:
+            self._taking[command](argument)
             return
         method = self._method(value)
         if method is not None:
@@ -330,6 +340,14 @@ class Commands:
 
     def _say(self, sentence: str, role: Role = Role.TEXT) -> None:
         self._console.say([Piece(one_line(sentence), role)], SAID_SECONDS)
+
+
+def _at_time(text: str) -> Entry | None:
+    """What is typed as ``at 03:12``."""
+    word, _, when = text.strip().partition(" ")
+    if word != "at":
+        return None
+    return Entry(f"at:{when.strip()}", one_line(text.strip()), "The run as it was then: 03:12, or an event's number.")
 
 
 def _about(name: str) -> str:

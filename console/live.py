@@ -3,20 +3,25 @@
 Events are kept until the next paint is due and applied then, all at once: what the operator sees is exactly what the
 board says, so an act carries the state and generation that was on the screen when the key was pressed. Countdowns need
 no event and no byte of the wire: ``Viewer.tick`` is called on whole seconds of the clock over there.
+
+The board may be turned to a moment of the past. Events go on to be taken meanwhile, unseen; the present is exact as
+soon as it is asked for again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from ..engine.clock import Clock
 from ..engine.core.events import Event
 from ..engine.errors import LinkError, RedriveError, RefusedError, SnapshotNeeded
+from ..engine.store.usual import Usual
 from .model.board import Board, Delta
 from .model.forecast import Forecast, Forecaster
+from .model.moment import Moment
 from .sessions.session import Session
 
 SECOND_US = 1_000_000
@@ -65,6 +70,12 @@ class LiveRun:
         self._clock = clock
         self._viewer = viewer
         self._forecaster: Forecaster | None = None
+        self._present: Moment | None = None  # while the board shows another moment
+        self._shown_at = 0  # the instant of that one
+        self._usual: Mapping[str, Usual] = {}  # of the run ``_usual_of``
+        self._usual_of: str | None = None
+        self._learning: asyncio.Task[None] | None = None  # about the run ``_learning_of``
+        self._learning_of: str | None = None
         self._run_id: str | None = None
         self._waiting: list[Event] = []
         self._painted_at = float("-inf")
@@ -74,13 +85,49 @@ class LiveRun:
 
     @property
     def now_us(self) -> int:
-        """Microseconds UTC, by the clock of the host where the run is."""
+        """The instant that the board shows, microseconds UTC, by the clock of the host where the run is."""
+        return self._shown_at if self._present is not None else self.clock_us
+
+    @property
+    def clock_us(self) -> int:
+        """The same for the present, whatever the board shows."""
         return self._clock.now_us() + round(self.status.clock_offset_seconds * SECOND_US)
 
     @property
     def forecast(self) -> Forecast | None:
         """When it will be done, as far as anybody can tell."""
         return self._forecaster.forecast(self.now_us) if self._forecaster is not None else None
+
+    @property
+    def is_past(self) -> bool:
+        """Whether the board shows a moment of the past."""
+        return self._present is not None
+
+    @property
+    def head(self) -> int:
+        """The number of the latest event of the file that has come, whatever the board shows; 0 without a board."""
+        moment = self._present or (self.board.moment if self.board is not None else None)
+        return moment.fold.seq if moment is not None else 0
+
+    def show_moment(self, moment: Moment, at_us: int) -> None:
+        """Turn the board to a moment of its run, or let time pass there."""
+        self.bring_forward()
+        board = self.board
+        assert board is not None
+        if self._present is None:
+            self._present = board.moment
+        self._shown_at = at_us
+        if moment is not board.moment:
+            self._viewer.take(News(board.turn(moment), ()))
+        self._viewer.tick(at_us)
+
+    def show_present(self) -> None:
+        """Turn the board to where the run is by now."""
+        self.bring_forward()
+        present, self._present = self._present, None
+        if present is not None and self.board is not None:
+            self._viewer.take(News(self.board.turn(present), ()))
+            self._viewer.tick(self.now_us)
 
     def follow(self, run_id: str | None) -> None:
         """Show this run from now on."""
@@ -98,6 +145,7 @@ class LiveRun:
     def close(self) -> None:
         """Follow nothing any more. The session stays open."""
         self._stop_following()
+        self._stop_learning()
         if self._second is not None:
             self._second.cancel()
             self._second = None
@@ -139,8 +187,11 @@ class LiveRun:
             self._fail(error)
             await self._wait_for_a_run()
             return
+        breakers, pages = await self.session.query("breakers"), await self.session.query("pages", limit=PAGES_MAX)
+        if self._present is not None and self.board is not None:
+            self.board.turn(self._present)  # what is known beside the run is that of now
         board = Board(fold, self.board)
-        board.learn(await self.session.query("breakers"), await self.session.query("pages", limit=PAGES_MAX))
+        board.learn(breakers, pages)
         self._replace(board)
         async for batch in self.session.events(fold.seq):
             self._take(batch)
@@ -162,10 +213,39 @@ class LiveRun:
     def _replace(self, board: Board) -> None:
         self.trouble = None
         self.board = board
+        self._present = None
         self._run_id = board.fold.run.run_id
-        self._forecaster = Forecaster(board)
         self._waiting.clear()
+        self._use_what_is_usual(board)
         self._viewer.board_replaced(board)
+
+    def _use_what_is_usual(self, board: Board) -> None:
+        """How long tasks took in earlier runs; asked once for each run, and waited for by nobody."""
+        run_id = board.fold.run.run_id
+        if run_id == self._usual_of:
+            board.usual = self._usual
+        elif run_id != self._learning_of:
+            self._stop_learning()
+            self._learning_of = run_id
+            self._learning = asyncio.create_task(self._learn_what_is_usual(run_id))
+            self._learning.add_done_callback(self._ended)
+        self._forecaster = Forecaster(board, {name: one.p50_us / SECOND_US for name, one in board.usual.items()})
+
+    async def _learn_what_is_usual(self, run_id: str) -> None:
+        try:
+            usual = await self.session.usual(run_id)
+        except RedriveError:
+            self._learning_of = None  # an estimate without them is one too; the next picture asks again
+            return
+        self._usual, self._usual_of = usual, run_id
+        if self.board is not None:
+            self._use_what_is_usual(self.board)
+            self._viewer.heard()
+
+    def _stop_learning(self) -> None:
+        if self._learning is not None:
+            self._learning.cancel()
+            self._learning = None
 
     def _take(self, batch: Sequence[Event]) -> None:
         if not batch:
@@ -186,19 +266,25 @@ class LiveRun:
             self._paint = None
         self._painted_at = asyncio.get_running_loop().time()
         events, self._waiting = self._waiting, []
-        if self.board is not None and events:
+        if self.board is None or not events:
+            return
+        if self._present is None:
             self._viewer.take(News(self.board.apply(events), events))
+        else:
+            for event in events:
+                self._present.apply(event)
+            self._viewer.take(News(Delta(), events))
 
     # --- Seconds --------------------------------------------------------------------------------------------------
 
     def _plan_second(self) -> None:
-        left_us = SECOND_US - self.now_us % SECOND_US
+        left_us = SECOND_US - self.clock_us % SECOND_US
         self._second = asyncio.get_running_loop().call_later(left_us / SECOND_US, self._on_second)
 
     def _on_second(self) -> None:
         self._plan_second()
         self.status = self.session.status
-        self._safely(lambda: self._viewer.tick(self.now_us))
+        self._safely(self._viewer.heard if self.is_past else lambda: self._viewer.tick(self.now_us))
 
     def _safely(self, step: Callable[[], None]) -> None:
         """For callbacks of the loop, whose errors would only be logged."""

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from ..engine.core.events import Event
 from ..engine.core.fold import RunFold
@@ -22,6 +24,13 @@ READ_EVENTS = 2_000  # at a time: what comes between does not wait for long
 KEPT_EVENTS = 16_000  # of the stretches that were looked at last
 
 
+class Sight(NamedTuple):
+    """A moment, and the event that was the last by then; None where that is one of another run."""
+
+    moment: Moment
+    event: Event | None
+
+
 class Night:
     """One run and its past, as far as it was read. ``fold``: any picture of the run."""
 
@@ -30,8 +39,8 @@ class Night:
         self._session = session
         self._kept: OrderedDict[Stretch, Sequence[Event]] = OrderedDict()
 
-    async def read(self, until: int, read: Callable[[int], None] = lambda seq: None) -> None:
-        """Read on, up to the event ``until`` or the end; ``read`` is told the last event of each window.
+    async def read(self, until: int, tell: Callable[[int], None] = lambda seq: None) -> None:
+        """Read on, up to the event ``until`` or the end; ``tell`` hears of the last event of each window but the last.
 
         Raises RedriveError where the beginning is not in the file any more, and what the session raises.
         """
@@ -39,30 +48,35 @@ class Night:
         while reel.seq < until:
             events = await self._session.past(reel.run_id, reel.seq, READ_EVENTS)
             reel.extend(events)
-            read(reel.seq)
             if len(events) < READ_EVENTS:
                 break
+            tell(reel.seq)
         if not reel.seq:
             raise RedriveError("nothing of what happened is in the file any more: the past cannot be shown")
 
-    def moment_at_hand(self, seq: int) -> Moment | None:
+    def sight_at_hand(self, seq: int) -> Sight | None:
         """The moment after the event ``seq``; None if its events have to be read first."""
         stretch = self.reel.stretch(seq)
         events = self._kept.get(stretch)
         if events is None or not (len(events) == stretch.limit or (events and events[-1].seq >= seq)):
             return None
         self._kept.move_to_end(stretch)
-        return self.reel.moment(seq, events)
+        return self._sight(seq, events)
 
-    async def moment(self, seq: int) -> Moment:
+    async def sight(self, seq: int) -> Sight:
         """The moment after the event ``seq``, which the reel knows."""
-        moment = self.moment_at_hand(seq)
-        if moment is None:
+        sight = self.sight_at_hand(seq)
+        if sight is None:
             stretch = self.reel.stretch(seq)
             events = await self._session.past(self.reel.run_id, stretch.after, stretch.limit)
             self._keep(stretch, events)
-            moment = self.reel.moment(seq, events)
-        return moment
+            sight = self._sight(seq, events)
+        return sight
+
+    def _sight(self, seq: int, events: Sequence[Event]) -> Sight:
+        place = bisect_right(events, seq, key=attrgetter("seq"))
+        event = events[place - 1] if place and events[place - 1].seq == seq else None
+        return Sight(self.reel.moment(seq, events), event)
 
     def _keep(self, stretch: Stretch, events: Sequence[Event]) -> None:
         self._kept[stretch] = events
@@ -82,7 +96,7 @@ def show(target: str, run_id: str | None, as_json: bool, at: str | None, **door:
         night = Night(session, fold)
         await night.read(fold.seq)
         seq = when if when < NUMBER_MAX else night.reel.at(when)
-        return (await night.moment(seq)).fold
+        return (await night.sight(min(seq, night.reel.seq))).moment.fold
 
     print_tasks(with_session(target, use, **door), as_json)
     return 0

@@ -72,10 +72,14 @@ class Journal:
         """The number of the earliest that is known."""
         return self._numbers[0] if self._numbers else None
 
+    @property
+    def last(self) -> int:
+        """The number of the latest that is known; 0 if none is."""
+        return self._numbers[-1] if self._numbers else 0
+
     def append(self, events: Iterable[Event]) -> bool:
         """Take what has happened since. Answers whether ``order`` is another one."""
-        last = self._numbers[-1] if self._numbers else 0
-        fresh = [event for event in events if event.seq > last and event.run_id in (self.run_id, None)]
+        fresh = [event for event in events if event.seq > self.last and event.run_id in (self.run_id, None)]
         if self.newer:
             self.newer += len(fresh)
             return False

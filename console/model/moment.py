@@ -17,11 +17,15 @@ from ...engine.core.why import BreakerView
 
 @dataclass(slots=True)
 class Moment:
-    """``breakers`` by downstream; ``page_notes`` by cause: what of a page belongs into a sentence."""
+    """``breakers`` by downstream; ``page_notes`` by cause: what of a page belongs into a sentence.
+
+    ``is_past``: what can be read beside it (logs, tracebacks, lists) tells of later than this.
+    """
 
     fold: RunFold
     breakers: dict[str, BreakerView] = field(default_factory=dict)
     page_notes: dict[str, str] = field(default_factory=dict)
+    is_past: bool = False
 
     def beside(self, fold: RunFold) -> Moment:
         """Another picture with what stands beside this one."""

@@ -75,6 +75,11 @@ class Reel:
         """The number of the last event that was taken; 0 before the first."""
         return self._end.moment.fold.seq
 
+    @property
+    def first(self) -> int:
+        """The number of the event that began the run."""
+        return self._steps[0]
+
     def extend(self, events: Iterable[Event]) -> None:
         """Take what comes next; events of other runs are passed over.
 
@@ -165,7 +170,7 @@ class _Folding:
     def __init__(self, frame: _Frame, of: RunFold) -> None:
         tasks = dict(zip(of.tasks, frame.rows, strict=True))
         fold = RunFold(replace(frame.run), tasks, of.parents, of.children, frame.seq)
-        self.moment = Moment(fold, dict(frame.breakers), dict(frame.page_notes))
+        self.moment = Moment(fold, dict(frame.breakers), dict(frame.page_notes), is_past=True)
         self._own: set[str] = set()
 
     def apply(self, event: Event) -> None:

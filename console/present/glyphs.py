@@ -32,6 +32,7 @@ class Glyphs:
     lines: tuple[str, ...]
     rule: str
     rule_stale: str  # the frame of an old picture
+    rule_past: str  # the frame of a moment of the past
     divider: str
     tee_down: str  # a rule that a divider hangs from
     stub: str  # where the line of a task begins
@@ -45,6 +46,8 @@ class Glyphs:
     dot: str
     times: str
     arrow: str
+    past: str
+    play: str
     up: str
     down: str
     # bars, from nothing to full; and their ends
@@ -105,6 +108,7 @@ UTF8 = Glyphs(
     ),
     rule="─",
     rule_stale="╌",
+    rule_past="═",
     divider="│",
     tee_down="┬",
     stub="╶",
@@ -117,6 +121,8 @@ UTF8 = Glyphs(
     dot="·",
     times="×",
     arrow="→",
+    past="◂",
+    play="▸",
     up="↑",
     down="↓",
     bar=(" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"),
@@ -171,6 +177,7 @@ ASCII = Glyphs(
     ),
     rule="-",
     rule_stale=".",
+    rule_past="=",
     divider="|",
     tee_down="+",
     stub="-",
@@ -183,6 +190,8 @@ ASCII = Glyphs(
     dot="-",
     times="x",
     arrow=">",
+    past="<",
+    play=">",
     up="^",
     down="v",
     bar=(" ", " ", " ", "-", "-", "-", "#", "#", "#"),

@@ -82,11 +82,11 @@ class Tab(NamedTuple):
 def run_line(board: Board, address: str, forecast: Forecast | None, now_us: int, size: int, glyphs: Glyphs) -> Line:
     """Which run, where; its state, progress, elapsed, ETA, slack: as much of it as ``size`` cells hold."""
     facts = _facts(board, forecast, now_us, glyphs)
-    natural = width(_whereabouts(board, address, 1000, glyphs)) if size >= _WIDE else _NAME_CELLS_MIN
+    natural = width(whereabouts(board, address, 1000, glyphs)) if size >= _WIDE else _NAME_CELLS_MIN
     while len(facts) > 1 and size - width(join(facts)) - 3 < min(natural, size // 2):
         facts.pop()
     right = [*join(facts), Piece(" ")]
-    left = _whereabouts(board, address, size - width(right) - 2, glyphs)
+    left = whereabouts(board, address, size - width(right) - 2, glyphs)
     return [Piece(" "), *fit(left, size - width(right) - 1, glyphs.more), *right]
 
 
@@ -115,7 +115,7 @@ def _slack(slack_us: int) -> Line:
     return [Piece("slack ", Role.DIM), Piece(clock(slack_us).strip())]
 
 
-def _whereabouts(board: Board, address: str, size: int, glyphs: Glyphs) -> Line:
+def whereabouts(board: Board, address: str, size: int, glyphs: Glyphs) -> Line:
     """Flow, run and place; where they do not fit, the run's name is cut in its middle, then the place is left out."""
     flow, run_id = one_line(board.fold.run.dag_name), one_line(board.fold.run.run_id)
     for rest in ([one_line(address)], [where(address)], []):

@@ -18,6 +18,9 @@ says which class is shown by which of the keys 1 to 6 (the name of a view is the
   themselves work here already and end in ``console.acts``. Nothing is changed on the screen by an act: its event
   comes back through ``take``.
 - **Reading** through the session: ``run_latest(self, self._read, "group")``; never block, never paint from elsewhere.
+- **The past**: ``console.rewind`` turns the board to another moment, told as news like any other, with a ``tick``;
+  ``turned(seq)`` follows. Nothing may be acted on there. ``Esc`` returns to the present before it means anything else:
+  what a screen does with it is its ``back()``.
 - **Words to the operator**: ``console.say(line, seconds)`` in the line of keys.
 - **Filter**: ``/`` opens a prompt here and calls ``filter_changed(text)`` at every key; ``""`` when it is given up.
 """
@@ -38,6 +41,7 @@ from ..live import News
 from ..model.board import Board
 from ..present.header import Tab, gone_line, health_lines, run_line, storage_line, tabs_line
 from ..present.pieces import Line, Piece, Role, plain
+from ..present.replay import happened, visit_line
 from ..present.text import one_line
 from ..terminal import SMALLEST_SIZE
 from ..widgets.bars import Bar, KeyBar, KeyHint, Rule
@@ -114,6 +118,9 @@ class ConsoleScreen(Screen[None]):
     def shown(self) -> None:
         """The screen is in front."""
 
+    def turned(self, seq: int) -> None:
+        """The board shows the moment after the event ``seq`` of the past."""
+
     def chosen(self) -> Sequence[str]:
         """The tasks that an act means."""
         return () if self.console.selected is None else (self.console.selected,)
@@ -176,15 +183,21 @@ class ConsoleScreen(Screen[None]):
         """Header, tabs and keys, as of now. Cheap, and silent if nothing has changed."""
         console, size = self.console, self.app.size.width
         board, health, now = console.live.board, console.health, console.live.now_us
-        if board is not None:
+        visit = console.rewind.visit
+        if board is not None and visit is not None:
+            key = console.keymap.label("back")
+            top = visit_line(visit, board, console.address, key, size, console.glyphs)
+        elif board is not None:
             forecast = console.live.forecast
             top = run_line(board, console.address, forecast, now, size, console.glyphs)
         else:
             top = [Piece(" "), Piece(one_line(console.address), Role.TITLE), Piece(f"  {console.waiting_for}")]
         self.header.show(top)
         rights = health_lines(board, health, console.commands.armed_seconds, size)
+        if visit is not None and not health.stale:
+            rights = [[]]  # how the executor is by now says nothing of that moment
         self.header.show(tabs_line(self._tabs(), rights, size), row=1)
-        self._show_rules(health.stale)
+        self._show_rules(health.stale, visit is not None)
         self._show_keys()
 
     def _tabs(self) -> list[Tab]:
@@ -206,10 +219,10 @@ class ConsoleScreen(Screen[None]):
         """Which tab it belongs to."""
         return self.PLACE
 
-    def _show_rules(self, stale: bool) -> None:
+    def _show_rules(self, stale: bool, past: bool) -> None:
         glyphs = self.console.glyphs
-        sign = glyphs.rule_stale if stale else glyphs.rule
-        role = Role.WARNING if stale else Role.RULE
+        sign = glyphs.rule_past if past else glyphs.rule_stale if stale else glyphs.rule
+        role = Role.NOW if past else Role.WARNING if stale else Role.RULE
         self.upper_rule.show(sign, self.rule_marks(upper=True), role)
         self.lower_rule.show(sign, self.rule_marks(upper=False), role)
 
@@ -219,6 +232,10 @@ class ConsoleScreen(Screen[None]):
 
     def _show_keys(self) -> None:
         console = self.console
+        visit = console.rewind.visit
+        if visit is not None:
+            self.keys.show(self._past_hints(), happened(visit.event, self.app.size.width))
+            return
         locked = console.locked
         board = console.live.board
         if locked is None and board is not None:
@@ -242,6 +259,15 @@ class ConsoleScreen(Screen[None]):
             return "back"
         stop = self.console.trail.last
         return f"back to {stop.view.value}" if stop is not None else ""
+
+    def _past_hints(self) -> list[KeyHint]:
+        label = self.console.keymap.label
+        pairs = (
+            ("step_back", "step_forward", "step"),
+            ("trouble_back", "trouble_forward", "trouble"),
+            ("slower", "faster", "play"),
+        )
+        return [(f"{label(one)} {label(other)}", word) for one, other, word in pairs if label(one) and label(other)]
 
     # --- The filter -----------------------------------------------------------------------------------------------
 
@@ -272,11 +298,48 @@ class ConsoleScreen(Screen[None]):
             self.filter_changed(text)
 
     def action_back(self) -> None:
+        """Back to the present, else one step back."""
+        if self.console.rewind.leave():
+            self.keys.clear()
+        else:
+            self.back()
+
+    def back(self) -> None:
         """Clear the filter; then go back to where one came from."""
         if self.filter_text:
             self._filter_by("")
         else:
             self.console.go_back()
+
+    # --- The past -------------------------------------------------------------------------------------------------
+
+    def action_step_back(self) -> None:
+        """One event back."""
+        self.console.rewind.step(-1)
+
+    def action_step_forward(self) -> None:
+        """One event forward."""
+        self.console.rewind.step(1)
+
+    def action_trouble_back(self) -> None:
+        """To the failure, hang or act before."""
+        self.console.rewind.to_trouble(-1)
+
+    def action_trouble_forward(self) -> None:
+        """To the next one."""
+        self.console.rewind.to_trouble(1)
+
+    def action_faster(self) -> None:
+        """Play on, or faster."""
+        self.console.rewind.faster()
+
+    def action_slower(self) -> None:
+        """Play slower, or not at all."""
+        self.console.rewind.slower()
+
+    def action_at_time(self) -> None:
+        """Ask for a time to go to."""
+        self.console.commands.palette("at ")
 
     # --- Acts on tasks: the same on every screen ------------------------------------------------------------------
 
@@ -312,7 +375,8 @@ class ConsoleScreen(Screen[None]):
         """One sentence on why the selected task is not running."""
         name = self.console.selected
         if name is not None:
-            gone = self.console.health.gone_at if not self.console.health.executor_alive else None
+            is_gone = not (self.console.health.executor_alive or self.console.live.is_past)
+            gone = self.console.health.gone_at if is_gone else None
             sentence = self.board.why(name, self.console.live.now_us, gone)
             self.console.say([Piece(one_line(f"{name}: {sentence}"))], seconds=20)
 

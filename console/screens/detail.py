@@ -23,7 +23,7 @@ from .base import ConsoleScreen, run_latest
 
 _LOG_CHUNKS = 20
 
-Key = tuple[str, int, str]  # task, attempt, its outcome: what the long texts belong to
+Key = tuple[str, int, str, bool]  # task, attempt, its outcome, whether in the past: what the long texts belong to
 
 
 class DetailView(LinesView):
@@ -68,7 +68,7 @@ class DetailView(LinesView):
         attempt = row.attempts.get(row.attempt) if row is not None else None
         if row is None or attempt is None:
             return None
-        key = (row.name, attempt.attempt, attempt.outcome)
+        key = (row.name, attempt.attempt, attempt.outcome, board.moment.is_past)
         return None if key == self._texts_of else key
 
     async def read_texts(self, session: Session, run_id: str) -> None:
@@ -76,7 +76,7 @@ class DetailView(LinesView):
         key = self.wanted()
         if key is None:
             return
-        name, number, _ = key
+        name, number, outcome, is_past = key
         try:
             texts = await session.attempt_text(run_id, name, number)
             chunks = await session.log(run_id, name, number, after=-1, limit=_LOG_CHUNKS)
@@ -85,6 +85,8 @@ class DetailView(LinesView):
         if self.wanted() == key:
             self._texts_of = key
             self._texts = Texts(number, texts.traceback, texts.stack, texts.diagnostic, _lines_of(chunks))
+            if is_past and outcome == "running":
+                self._texts = Texts(number)  # they tell how it ended
             self.update_page()
 
     def on_resize(self) -> None:
@@ -161,4 +163,4 @@ class DetailScreen(ConsoleScreen):
 
     def action_open(self) -> None:
         """Enter goes back to where one came from."""
-        self.action_back()
+        self.back()

@@ -192,4 +192,4 @@ class EvidenceScreen(ConsoleScreen):
 
     def action_open(self) -> None:
         """Enter goes back to where one came from."""
-        self.action_back()
+        self.back()

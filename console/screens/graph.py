@@ -328,14 +328,14 @@ class GraphScreen(ConsoleScreen):
 
     action_previous_pane = action_next_pane
 
-    def action_back(self) -> None:
+    def back(self) -> None:
         """From the details to the graph; then marks, filter."""
         if self.detail.has_focus:
             self.graph_view.focus()
         elif self.graph_view.marks:
             self.graph_view.unmark(*self.graph_view.marks)
         else:
-            super().action_back()
+            super().back()
 
     def action_fold(self) -> None:
         """One step farther away."""

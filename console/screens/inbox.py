@@ -429,11 +429,11 @@ class InboxScreen(ConsoleScreen):
 
     action_previous_pane = action_next_pane
 
-    def action_back(self) -> None:
+    def back(self) -> None:
         """From the evidence to the list; then marks, filter."""
         if self.evidence.has_focus:
             self.table.focus()
         elif self.table.marked_count:
             self.table.mark_tasks(())
         else:
-            super().action_back()
+            super().back()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from typing import ClassVar
 
@@ -76,6 +77,7 @@ class JournalScreen(ConsoleScreen):
         self.journal = Journal(self.board.fold.run.run_id)
         self._longest_name = 0
         self._begun = False  # the end has been read
+        self._sought: int | None = None  # the event of the past that the board shows: wanted under the cursor
         self._reading = False
 
     def content(self) -> Iterable[Widget]:
@@ -94,6 +96,9 @@ class JournalScreen(ConsoleScreen):
         self.table.focus()
         self._show_order()
         self._read()
+        visit = self.console.rewind.visit
+        if visit is not None:
+            self.turned(visit.seq)
 
     def take(self, news: News) -> None:
         """More has happened."""
@@ -118,6 +123,8 @@ class JournalScreen(ConsoleScreen):
         """Whether somebody looks where events have not been read yet."""
         if self.journal.whole:
             return False
+        if self._sought is not None and (self.journal.first or self._sought) > self._sought:
+            return True
         room = len(self.journal) < KEPT_MAX or not self.filter_text
         return not self._begun or (room and self.table.first_visible < self.table.rows)
 
@@ -137,7 +144,8 @@ class JournalScreen(ConsoleScreen):
             self._reading = False
 
     async def _read_window(self, journal: Journal) -> None:
-        limit = SEARCHED_ROWS if self.filter_text and self._begun else WINDOW_ROWS
+        is_search = self.filter_text or self._sought is not None
+        limit = SEARCHED_ROWS if is_search and self._begun else WINDOW_ROWS
         session = self.console.live.session
         rows = await session.query("journal", run_id=journal.run_id, before=journal.first, limit=limit)
         if journal is not self.journal:
@@ -147,6 +155,22 @@ class JournalScreen(ConsoleScreen):
         journal.whole = len(rows) < limit or journal.first == first
         begun, self._begun = self._begun, True
         self._show_order(to_the_end=not begun)
+        self._seek()
+
+    def turned(self, seq: int) -> None:
+        """The cursor goes to the event that the board shows, which may have to be read first."""
+        self._sought = seq
+        if self.journal.newer and seq > self.journal.last:
+            self._begin_again()
+        self._seek()
+        self._read()
+
+    def _seek(self) -> None:
+        """Only a list that reaches so far knows where it is."""
+        first = self.journal.first
+        if self._sought is not None and first is not None and (self.journal.whole or first <= self._sought):
+            place, self._sought = bisect_right(self.journal.order, self._sought) - 1, None
+            self.table.move_to(max(place, 0))
 
     # --- The list -------------------------------------------------------------------------------------------------
 
@@ -236,6 +260,12 @@ class JournalScreen(ConsoleScreen):
         what = "command line" if command else "sentence"
         self._say(f"{what} sent to the terminal's clipboard: {text}")
 
+    def action_at_event(self) -> None:
+        """Show the run as it was after the event."""
+        event = self._at_cursor()
+        if event is not None:
+            self.console.rewind.to_event(event.seq)
+
     def action_next(self) -> None:
         """The next act, or the next task that needs a human."""
         self._go_on(1)
@@ -263,6 +293,11 @@ class JournalScreen(ConsoleScreen):
         self._select()
         super().action_details()
 
+    def action_why(self) -> None:
+        """Why the task of the event is not running."""
+        self._select()
+        super().action_why()
+
     def action_output(self) -> None:
         """The log of the task of the event."""
         self._select()
@@ -270,8 +305,3 @@ class JournalScreen(ConsoleScreen):
 
     def _say(self, sentence: str, role: Role = Role.TEXT) -> None:
         self.console.say([Piece(one_line(sentence), role)], SAID_SECONDS)
-    def action_why(self) -> None:
-        """Why the task of the event is not running."""
-        self._select()
-        super().action_why()
-

@@ -407,14 +407,14 @@ class LogScreen(ConsoleScreen):
         else:
             self.text.stand_at(place)
 
-    def action_back(self) -> None:
+    def back(self) -> None:
         """Show all lines; end the search."""
         if self._only:
             self._show_only("")
         elif self.filter_text:
             super()._filter_by("")
         else:
-            super().action_back()
+            super().back()
 
     # --- Elsewhere ------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -47,12 +47,22 @@ class CommandPalette(ModalScreen[str | None]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", show=False)]
 
-    def __init__(self, entries: Sequence[Entry], history: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        entries: Sequence[Entry],
+        history: Sequence[str] = (),
+        text: str = "",
+        reader: Callable[[str], Entry | None] = lambda text: None,
+    ) -> None:
+        """``text`` is typed already; ``reader`` knows commands that end in words of the operator's own."""
         super().__init__()
         self._entries = {entry.value: entry for entry in entries}
+        self._own: dict[str, Entry] = {}  # what the text means by itself
         self.table: VirtualTable[str] = VirtualTable(self._row)
         self.prompt = Prompt(":")
         self._history = history
+        self._text = text
+        self._reader = reader
 
     def compose(self) -> ComposeResult:
         """The list, and the line under it."""
@@ -61,23 +71,30 @@ class CommandPalette(ModalScreen[str | None]):
             yield self.prompt
 
     def on_mount(self) -> None:
-        """Everything matches at first."""
+        """Everything matches an empty line."""
         self.table.can_focus = False
         self.table.styles.height = max(min(len(self._entries), _ROWS_MAX, self.app.size.height - 6), 1)
-        self._match("")
+        self._match(self._text)
         self.prompt.start(
-            ":", hint="a command; PgDn chooses, Tab completes", history=self._history, complete=self._completions
+            ":",
+            self._text,
+            hint="a command; PgDn chooses, Tab completes",
+            history=self._history,
+            complete=self._completions,
         )
         self.prompt.focus()
 
     def _row(self, value: str, columns: int) -> Line:
-        entry = self._entries[value]
+        entry = self._own[value] if value in self._own else self._entries[value]
         word_cells = min(_WORD_CELLS, columns // 2)
         left: Line = [Piece(f" {pad(entry.word, word_cells)} "), Piece(entry.help, Role.DIM)]
         return [*fit(left, columns - 7), Piece(f"{entry.key:>6} ", Role.KEY)]
 
     def _match(self, text: str) -> None:
-        self.table.set_order([entry.value for entry in matching(list(self._entries.values()), text)])
+        own = self._reader(text)
+        self._own = {} if own is None else {own.value: own}
+        entries = matching(list(self._entries.values()), text) if own is None else [own]
+        self.table.set_order([entry.value for entry in entries])
         self.table.move_to(0)
 
     def _completions(self, text: str) -> list[str]:

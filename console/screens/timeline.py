@@ -10,7 +10,7 @@ from textual import events
 from textual.binding import BindingType
 from textual.widget import Widget
 
-from ...engine.core.states import TaskState
+from ...engine.core.fold import TaskRow
 from ..actions import Place
 from ..live import News
 from ..model.board import Board
@@ -165,12 +165,12 @@ class TimelineScreen(ConsoleScreen):
 
     def take(self, news: News) -> None:
         """Bars grow, end and begin."""
-        began = [name for name, _, new in news.delta.moves if new is TaskState.RUNNING]
-        if self._begin(began):
+        if self._begin([name for name in news.delta.tasks if self.board.row(name).attempts]):
             self._show_order()
         if self not in self.app.screen_stack:
             return
-        self._now_us = max(self._now_us, self.console.live.now_us)
+        live = self.console.live
+        self._go_to(live.now_us if live.is_past else max(self._now_us, live.now_us))
         self.timeline.rows_changed(news.delta.tasks)
         if news.delta.run:
             self._keep_up()
@@ -180,18 +180,24 @@ class TimelineScreen(ConsoleScreen):
 
     def tick(self, now_us: int) -> None:
         """Now walks on; countdowns count."""
-        before, self._now_us = self._now_us, now_us
         if self.now is None:
+            self._now_us = now_us
             return
+        self._go_to(now_us)
         self._keep_up()
+        self._tick_countdowns(self.timeline.span)
+        self._show_words()
+
+    def _go_to(self, now_us: int) -> None:
+        """Paint what lies between the line of now and where it goes; in the past it goes back as well."""
         span = self.timeline.span
-        if span.cell(before) != span.cell(now_us):
-            first = max(span.cell(before), 0)
-            width = span.cell(now_us) - first + 1
+        first, last = sorted((span.cell(self._now_us), span.cell(now_us)))
+        self._now_us = now_us
+        if first != last:
+            first, last = max(first, 0), min(last, span.cells)
+            width = last - first + 1
             self.timeline.refresh_cells(self.timeline.label_columns + first, 0, width, self.timeline.rows)
             self._show_axis()
-        self._tick_countdowns(span)
-        self._show_words()
 
     def _tick_countdowns(self, span: Span) -> None:
         """Paint the cells right of now of the rows that wait."""
@@ -217,15 +223,16 @@ class TimelineScreen(ConsoleScreen):
 
     def _sort_all(self) -> None:
         tasks = self.board.fold.tasks
-        first = {name: next(iter(row.attempts.values())).started_at for name, row in tasks.items() if row.attempts}
-        self._started = sorted(first, key=lambda name: (first[name], tasks[name].position))
-        self._waiting = [name for name in self.board.dag.order if name not in first]
+        first = sorted((row for row in tasks.values() if row.attempts), key=_beginning)
+        self._started = [row.name for row in first]
+        self._waiting = [name for name in self.board.dag.order if not tasks[name].attempts]
 
     def _begin(self, names: Sequence[str]) -> bool:
         """Tasks that run for the first time follow those that ran before. False if there are none."""
         first = set(names).intersection(self._waiting) if names else set()
         if first:
-            self._started += [name for name in dict.fromkeys(names) if name in first]
+            rows = sorted((self.board.row(name) for name in first), key=_beginning)
+            self._started += [row.name for row in rows]
             self._waiting = [name for name in self._waiting if name not in first]
         return bool(first)
 
@@ -300,10 +307,10 @@ class TimelineScreen(ConsoleScreen):
         self._critical = path
         self.timeline.refresh()
 
-    def action_back(self) -> None:
+    def back(self) -> None:
         """All of the run again; then the filter."""
         if self.timeline.shows_all:
-            super().action_back()
+            super().back()
         else:
             self._show_all()
 
@@ -327,3 +334,8 @@ class TimelineScreen(ConsoleScreen):
         name = self.board.next_problem(self.console.selected, step)
         if name is None or not self.timeline.move_to_key(name):
             self.console.say([Piece("nothing needs a human", Role.DIM)], 3)
+
+
+def _beginning(row: TaskRow) -> tuple[int, int]:
+    """By when its first attempt began."""
+    return next(iter(row.attempts.values())).started_at, row.position

@@ -75,7 +75,7 @@ class TextField(LineView, can_focus=True):
     def restart(self, label: str, text: str = "", hint: str = "") -> None:
         """Another label, text and hint; tells nobody."""
         self._label, self._hint = label, hint
-        self._text = one_line(text, TEXT_MAX)
+        self._text = sanitize(text, TEXT_MAX)
         self._at = len(self._text)
         self._left = 0
         self.refresh()

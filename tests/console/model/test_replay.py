@@ -53,7 +53,7 @@ def wild_night(count: int, seed: int = 1) -> list[Event]:
 
 def folded(events: list[Event], seq: int) -> Moment:
     """From nothing, one by one."""
-    moment = Moment(blank(fold_of(PAIRS)))
+    moment = Moment(blank(fold_of(PAIRS)), is_past=True)
     for event in events:
         if event.run_id == "run-1" and event.seq <= seq:
             moment.apply(event)
