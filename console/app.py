@@ -194,7 +194,7 @@ class ConsoleApp(ConsoleBase):
     @staticmethod
     def _allowed(look: Theme, terminal: Terminal) -> Theme:
         """Without colours only the default tells by reverse video what others tell by a colour of the ground."""
-        return look if terminal.colours is not Colours.NONE else load_theme(DEFAULT)
+        return look if terminal.colours is not Colours.NONE else load_theme(DEFAULT).without_colours()
 
     def get_css_variables(self) -> dict[str, str]:
         """The ground of everything that is not made of pieces."""

@@ -66,6 +66,10 @@ class Theme:
         kept = {str(role): self.styles[role] for role in _SEEN_WHEN_STALE if role in self.styles}
         return Palette(self._on_ground({**{str(role): grey for role in Role}, **kept}))
 
+    def without_colours(self) -> Theme:
+        """For terminals that get none: what is left of it."""
+        return Theme(self.name, self.title, self.about, {role: one.without_color for role, one in self.styles.items()})
+
     def _on_ground(self, styles: Mapping[str, Style]) -> dict[str, Style]:
         ground = Style(
             color=None if self.foreground == ANSI_DEFAULT else self.foreground,

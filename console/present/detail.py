@@ -18,7 +18,7 @@ from .text import one_line, sanitize
 FINGERPRINT_DIGITS = 6
 _LOG_LINES = 12
 _INDENT = Piece("  ")
-_DEEP = " " * 8
+_DEEP = " " * 6
 _SAID = 4  # the piece of an attempt's line that says how it ended
 
 #: outcome -> (field of Glyphs, role)

@@ -18,7 +18,8 @@ from .tasks import ATTEMPT_CELLS, Scene, attempt_of, facts, tries
 from .text import cells, one_line, pad, pad_left, shorten_middle
 
 LEVEL_CELLS = 5  # beside the signs of a matrix
-_FACTS_CELLS_MIN = 30
+_FACTS_CELLS_MIN = 38
+_BARS_FROM = 47  # cells for facts: with fewer the words beside a bar would be cut
 _NAME_CELLS = (12, 36)
 _RAILS_MAX = 16
 _GROUP_BAR_CELLS = 12
@@ -56,7 +57,7 @@ def graph_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) -> 
 def _rails_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) -> Line:
     rails = graph.rails
     name = rails.name_at(y)
-    limit = min(max((size - _FACTS_CELLS_MIN - _NAME_CELLS[1]) // 2, 2), _RAILS_MAX)
+    limit = _rails_limit(size, scene)
     row = rails.line(y, limit, lit.rails)
     size_of_rails = len(row.cells)
     line: Line = [_mark(name, scene, lit), *_strokes(row, 0, min(row.at, size_of_rails), scene, lit)]
@@ -67,7 +68,7 @@ def _rails_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) ->
     return [
         *line,
         Piece(" "),
-        *_task_facts(name, size, width(line) + 1, _left_cells(graph, size, limit, scene), scene, lit),
+        *_task_facts(name, size, width(line) + 1, _left_cells(graph, size, scene), scene, lit),
     ]
 
 
@@ -80,12 +81,20 @@ def _strokes(row: RailRow, first: int, end: int, scene: Scene, lit: Highlight) -
     ]
 
 
-def _left_cells(graph: Graph, size: int, limit: int, scene: Scene) -> int:
-    """Where the facts begin: the same column in every row."""
+def _rails_limit(size: int, scene: Scene) -> int:
+    """Columns of rails that are shown: what names and facts leave."""
+    return min(max((size - _FACTS_CELLS_MIN - ATTEMPT_CELLS - 2 - _name_room(scene)) // 2, 2), _RAILS_MAX)
+
+
+def _name_room(scene: Scene) -> int:
     low, high = _NAME_CELLS
-    longest = min(max(scene.name_cells, low), high)
-    rails = 2 * min(graph.rails.columns, limit + 1)
-    return rails + min(longest + 2, max(size - rails - _FACTS_CELLS_MIN - ATTEMPT_CELLS, low))
+    return min(max(scene.name_cells, low), high)
+
+
+def _left_cells(graph: Graph, size: int, scene: Scene) -> int:
+    """Where the facts begin: the same column in every row."""
+    rails = 2 * min(graph.rails.columns, _rails_limit(size, scene) + 1)
+    return rails + min(_name_room(scene) + 2, max(size - rails - _FACTS_CELLS_MIN - ATTEMPT_CELLS, _NAME_CELLS[0]))
 
 
 def _task_facts(name: str, size: int, at: int, facts_at: int, scene: Scene, lit: Highlight) -> Line:
@@ -96,7 +105,7 @@ def _task_facts(name: str, size: int, at: int, facts_at: int, scene: Scene, lit:
         Piece(pad(shown, room), _name_role(name, row.state, lit)),
         Piece(pad_left(tries(row), ATTEMPT_CELLS), Role.DIM),
         Piece("  "),
-        *facts(row, scene),
+        *facts(row, scene, bars=size - facts_at - ATTEMPT_CELLS - 2 >= _BARS_FROM),
     ]
     return fit(line, max(size - at, 0), scene.glyphs.more)
 

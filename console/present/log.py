@@ -14,6 +14,7 @@ from .pieces import Line, Piece, Role, width
 from .text import cells, one_line, shorten_middle
 
 _NAME_CELLS_MIN = 12
+_MARGIN = Piece(" ")
 
 #: outcome -> (field of Glyphs, word, role)
 _OUTCOMES = {
@@ -132,8 +133,8 @@ class LogLines(Sequence[Line]):
             return [self[one] for one in range(*place.indices(len(self)))]
         text = self._selection[place]
         if text == GAP:
-            return [Piece(gap_words(self.dropped_bytes, self._glyphs), Role.WARNING)]
-        return [Piece(text, Role.FAILED if tells_of_error(text) else Role.TEXT)]
+            return [_MARGIN, Piece(gap_words(self.dropped_bytes, self._glyphs), Role.WARNING)]
+        return [_MARGIN, Piece(text, Role.FAILED if tells_of_error(text) else Role.TEXT)]
 
 
 def gap_words(dropped_bytes: int | None, glyphs: Glyphs) -> str:

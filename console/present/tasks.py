@@ -21,7 +21,7 @@ from .pieces import Line, Piece, Role
 from .states import LOOKS
 from .text import one_line
 
-WORD_CELLS = 9
+WORD_CELLS = 8
 ATTEMPT_CELLS = 5
 _BAR_CELLS = 7
 _HOLDERS_LOOKED_AT = 50
@@ -59,13 +59,12 @@ def tries(row: TaskRow) -> str:
     return f"{max(begun, 1)}/{row.max_attempts}"
 
 
-def facts(row: TaskRow, scene: Scene) -> Line:
-    """Word and fact."""
-    look = LOOKS[row.state]
-    tell = _FACTS.get(row.state)
-    rest = tell(row, scene) if tell is not None else []
+def facts(row: TaskRow, scene: Scene, bars: bool = True) -> Line:
+    """Word and fact. ``bars``: whether there is room for more than words."""
     if row.state is TaskState.RETRYING:
-        return rest
+        return _retrying(row, scene, bars)
+    look, tell = LOOKS[row.state], _FACTS.get(row.state)
+    rest = _running(row, scene, bars) if row.state is TaskState.RUNNING else tell(row, scene) if tell else []
     return [Piece(look.word, look.role), Piece(" " * (WORD_CELLS + 1 - len(look.word))), *rest]
 
 
@@ -81,7 +80,7 @@ def _due(at: int, scene: Scene) -> str:
 # --- By state ------------------------------------------------------------------------------------------------------
 
 
-def _running(row: TaskRow, scene: Scene) -> Line:
+def _running(row: TaskRow, scene: Scene, bars: bool) -> Line:
     attempt = attempt_of(row)
     started = row.started_at if row.started_at is not None else scene.now_us
     line = [Piece(_since(started, scene))]
@@ -90,7 +89,7 @@ def _running(row: TaskRow, scene: Scene) -> Line:
     if attempt is not None and attempt.timeout_us and not scene.absolute:
         line.append(Piece(f" of {clock(attempt.timeout_us).strip()}", Role.DIM))
     if row.progress_total:
-        line += [Piece("  "), *progress(row, scene.glyphs)]
+        line += [Piece("  "), *_progress(row, scene, bars)]
     return line
 
 
@@ -106,11 +105,12 @@ def _ending(attempt: AttemptRow, scene: Scene) -> Line:
     return []
 
 
-def progress(row: TaskRow, glyphs: Glyphs) -> Line:
+def _progress(row: TaskRow, scene: Scene, bars: bool) -> Line:
     """A bar and a percentage."""
     total = max(row.progress_total or 1, 1)
     part = min(max((row.progress_done or 0) / total, 0.0), 1.0)
-    return [*bar(part, glyphs, Role.RUNNING), Piece(f" {int(part * 100):3} %")]
+    shown = [*bar(part, scene.glyphs, Role.RUNNING), Piece(" ")] if bars else []
+    return [*shown, Piece(f"{int(part * 100):3} %")]
 
 
 def bar(part: float, glyphs: Glyphs, role: Role, size: int = _BAR_CELLS) -> Line:
@@ -124,15 +124,15 @@ def bar(part: float, glyphs: Glyphs, role: Role, size: int = _BAR_CELLS) -> Line
     ]
 
 
-def _retrying(row: TaskRow, scene: Scene) -> Line:
+def _retrying(row: TaskRow, scene: Scene, bars: bool) -> Line:
     line: Line = [Piece("retry ", Role.WAITING)]
     if row.next_retry_at is not None:
         line.append(Piece(_due(row.next_retry_at, scene), Role.WAITING))
         if row.next_retry_at <= scene.now_us and (reason := _ready(row, scene)):
             return [*line, Piece("  "), *reason]
-    if row.delay_us is not None and row.ceiling_us:
+    if row.delay_us is not None and row.ceiling_us and bars:
         line += [Piece(" "), *bar(row.delay_us / row.ceiling_us, scene.glyphs, Role.WAITING, 6)]
-        line.append(Piece(f" {brief(row.delay_us)} of {brief(row.ceiling_us)}", Role.DIM))
+        line.append(Piece(f" of {brief(row.ceiling_us)}", Role.DIM))
     error = one_line(error_name(row))
     return [*line, Piece(f"  {error}")] if error else line
 
@@ -227,8 +227,6 @@ def _skipped(row: TaskRow, scene: Scene) -> Line:
 
 
 _FACTS: dict[TaskState, Callable[[TaskRow, Scene], Line]] = {
-    TaskState.RUNNING: _running,
-    TaskState.RETRYING: _retrying,
     TaskState.SENSING: _sensing,
     TaskState.SUCCESS: _success,
     TaskState.FAILED: _failure,

@@ -148,7 +148,7 @@ class GraphScreen(ConsoleScreen):
         width, height = event.size.width, event.size.height
         self.detail.display = self.divider.display = self.is_wide
         low, high = _SIDE_COLUMNS
-        self.detail.styles.width = max(min(width * 2 // 5, high), low)
+        self.detail.styles.width = max(min(width * 3 // 8, high), low)
         self.strip_view.display = not self.is_wide and height >= STRIP_SCREEN_ROWS
         super().on_resize(event)
         self.call_after_refresh(self._show_map)

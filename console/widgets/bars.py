@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ..present.folding import folded
 from ..present.pieces import Line, Piece, Role, fit, join, two_sided, width
 from .line import LineView
+
+_MESSAGE_ROWS_MAX = 4
 
 
 class Bar(LineView):
@@ -63,7 +66,8 @@ KeyHint = tuple[str, str]  # key as it is written, word
 
 
 class KeyBar(LineView):
-    """The keys at the foot, most wanted first; a message takes their place until it is cleared.
+    """The keys at the foot, most wanted first; a message takes their place until it is cleared, in as many rows as it
+    needs: a sentence that loses its end says nothing.
 
     Args:
         more: the hint that stays in view when not all fit (help).
@@ -79,6 +83,7 @@ class KeyBar(LineView):
         self._hints: Sequence[KeyHint] = ()
         self._locked: str | None = None
         self._message: Line | None = None
+        self._rows: list[Line] = []  # of the message
         self._message_number = 0
 
     def show(self, hints: Sequence[KeyHint], locked: str | None = None) -> None:
@@ -91,7 +96,7 @@ class KeyBar(LineView):
         """Show a message instead; it goes by itself after ``seconds``, or when something else is said."""
         self._message = message
         self._message_number += 1
-        self.refresh()
+        self._fold()
         if seconds is not None:
             self.set_timer(seconds, self._clear_if(self._message_number))
 
@@ -99,7 +104,20 @@ class KeyBar(LineView):
         """Show the keys again."""
         if self._message is not None:
             self._message = None
-            self.refresh()
+            self._fold()
+
+    def _fold(self) -> None:
+        message, columns = self._message, self.columns
+        self._rows = folded([Piece(" "), *message], columns - 1, indent=1)[:_MESSAGE_ROWS_MAX] if message else []
+        height = max(len(self._rows), 1) if columns else 1
+        if self.styles.height is None or self.styles.height.value != height:
+            self.styles.height = height
+        self.refresh()
+
+    def on_resize(self) -> None:
+        """A message may need more rows, or fewer."""
+        if self._message is not None:
+            self._fold()
 
     def _clear_if(self, number: int) -> Callable[[], None]:
         def clear() -> None:
@@ -111,7 +129,7 @@ class KeyBar(LineView):
     def line(self, y: int) -> Line:
         """The message, or as many keys as fit."""
         if self._message is not None:
-            return fit([Piece(" "), *self._message], self.columns)
+            return fit(self._rows[y], self.columns) if y < len(self._rows) else []
         locked = [Piece(self._locked, Role.WARNING)] if self._locked else []
         last = _hint(self._more)
         room = self.columns - 2 - width(last) - (width(locked) + 2 if locked else 0)

@@ -1,4 +1,4 @@
-"""The last line of the screen: keys, a message, or a prompt, whichever is wanted now."""
+"""The foot of the screen: keys, a message, or a prompt, whichever is wanted now."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .prompt import Prompt
 
 
 class Foot(Widget):
-    """One row that is a ``KeyBar`` until something is asked for in a ``Prompt``, and afterwards again.
+    """A ``KeyBar`` until something is asked for in a ``Prompt``, and afterwards again.
 
     The prompt is there from the start, so that the key behind ``/`` is typed into it however fast it comes. Its
     messages (``TextField.Edited``, ``Entered``, ``GivenUp``) reach the screen; ``close`` is the screen's to call.
     """
 
     DEFAULT_CSS = """
-    Foot { height: 1; width: 1fr; }
+    Foot { height: auto; width: 1fr; }
     """
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:

@@ -9,8 +9,10 @@ from typing import ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.geometry import Size
 from textual.message import Message
 
+from ..present.folding import fold, fold_count
 from ..present.pieces import Line, Piece, Role, crop, plain, width
 from .bindings import PAGING, bindings
 from .line import LineView
@@ -50,6 +52,7 @@ class LinesView(LineView, can_focus=True):
         self._lines = lines
         self._top = (0, 0)  # line, and which of the rows that it is folded into
         self._rows_in_view: list[tuple[int, int]] | None = None
+        self._paged_for = Size(0, 0)
         self._shift = 0
         self._needle: re.Pattern[str] | None = None
         self._found: int | None = None
@@ -172,7 +175,7 @@ class LinesView(LineView, can_focus=True):
     def _height(self, line: int) -> int:
         if not self.wrapping or self.columns <= 0:
             return 1
-        return max(-(-width(self._lines[line]) // self.columns), 1)
+        return fold_count(self._lines[line], self.columns)
 
     def _moved(self, position: tuple[int, int], rows: int) -> tuple[int, int]:
         """The position so many rows further on, or back."""
@@ -190,18 +193,21 @@ class LinesView(LineView, can_focus=True):
         return self._moved((len(self._lines), 0), -self.rows)
 
     def _page(self) -> list[tuple[int, int]]:
-        """The rows in view: line, and which of its folds."""
-        if self._rows_in_view is None:
+        """The rows in view: line, and which of its folds; for the size of now, which may be a newer one than the reader
+        has been placed for."""
+        if self._rows_in_view is None or self._paged_for != self.outer_size:
             self._rows_in_view = list(self._rows_from(self._top, self.rows))
+            self._paged_for = self.outer_size
         return self._rows_in_view
 
     def _rows_from(self, position: tuple[int, int], count: int) -> Iterator[tuple[int, int]]:
         line, row = position
         while count > 0 and line < len(self._lines):
-            yield line, row
+            height = self._height(line)
+            yield line, min(row, height - 1)
             count -= 1
             row += 1
-            if row >= self._height(line):
+            if row >= height:
                 line, row = line + 1, 0
 
     # --- searching ------------------------------------------------------------------------------------------------
@@ -241,7 +247,7 @@ class LinesView(LineView, can_focus=True):
         if self._needle is not None:
             pieces = highlighted(pieces, self._needle)
         if self.wrapping:
-            return crop(pieces, row * self.columns, (row + 1) * self.columns)
+            return fold(pieces, self.columns, row)
         return crop(pieces, self._shift, width(pieces)) if self._shift else pieces
 
     def over(self, y: int) -> str | None:

@@ -14,8 +14,9 @@ _NOTHING = Style.null()
 class Palette:
     """Role -> style. ``styles`` may leave roles out: they look like plain text.
 
-    A style of a whole row (the cursor, a mark) lies over those of its pieces. Where both are in reverse video the
-    piece turns back, so that it still stands out from its row without any colour.
+    A style of a whole row (the cursor, a mark) lies over those of its pieces. In reverse video it is a bar of one
+    colour: every colour of the letters would be another ground. Only a piece that is in reverse video itself, the
+    accent, keeps its look; without a colour it turns back, so that it still stands out.
     """
 
     def __init__(self, styles: Mapping[str, Style]) -> None:
@@ -53,8 +54,11 @@ class Looks(dict[str, Style]):
 
 
 def _mix(under: Style, over: Style) -> Style:
-    mixed = under + over
-    return mixed + Style(reverse=False) if under.reverse and over.reverse else mixed
+    if not over.reverse:
+        return under + over
+    if under.reverse:
+        return under if under.color is not None else under + Style(reverse=False)
+    return over + Style(bold=under.bold, underline=under.underline)
 
 
 #: No colours at all: for tests, and until a theme is read.

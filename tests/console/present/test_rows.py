@@ -116,8 +116,8 @@ def test_every_state_says_its_word_or_when_it_goes_on():
     scene = Scene(board, NOW, UTF8)
     said = {row.state: plain(facts(row, scene)) for row in board.fold.tasks.values()}
     assert said[TaskState.RETRYING].startswith("retry in 00:07 ")
-    assert said[TaskState.SENSING].startswith("sensing   next look in 00:07")
-    assert said[TaskState.RUNNING].startswith("running   00:41")
+    assert said[TaskState.SENSING].startswith("sensing  next look in 00:07")
+    assert said[TaskState.RUNNING].startswith("running  00:41")
     assert said[TaskState.DEAD_LETTER].startswith("DEAD")
     assert len(set(said.values())) == len(said)
 

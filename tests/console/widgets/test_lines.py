@@ -92,7 +92,7 @@ async def test_long_lines_are_cut_or_folded(stage) -> None:
     async with stage(view, size=(10, 4)) as app:
         assert app.lines[:2] == ["a" * 9 + "…", "b"]
         await app.press("w")
-        assert app.lines == ["a" * 10, "a" * 10, "a" * 5, "b"]
+        assert app.lines == ["a" * 10, "  " + "a" * 8, "  " + "a" * 7, "b"]
 
 
 async def test_cut_lines_can_be_read_to_their_end(stage) -> None:
@@ -108,9 +108,9 @@ async def test_in_folded_lines_every_row_can_be_reached(stage) -> None:
     view = LinesView([[Piece("a" * 95)], [Piece("b" * 15)]], wrap=True)
     async with stage(view, size=(10, 4)) as app:
         await app.press("G")
-        assert app.lines == ["a" * 10, "a" * 5, "b" * 10, "b" * 5]
+        assert app.lines == ["  " + "a" * 8, "  " + "a" * 5, "b" * 10, "  " + "b" * 5]
         await app.press("k")
-        assert app.lines == ["a" * 10, "a" * 10, "a" * 5, "b" * 10]
+        assert app.lines == ["  " + "a" * 8, "  " + "a" * 8, "  " + "a" * 5, "b" * 10]
         await app.press("g")
         assert view.span == (0, 1)
 

@@ -17,9 +17,21 @@ def test_what_a_row_lies_under_does_not_hide_what_stands_out_in_it() -> None:
     assert not PLAIN.style(Role.HUMAN, Role.CURSOR).reverse
 
 
-def test_colour_of_a_piece_survives_the_cursor() -> None:
-    palette = Palette({Role.RUNNING: Style(color="cyan"), Role.CURSOR: Style(reverse=True)})
-    assert palette.style(Role.RUNNING, Role.CURSOR) == Style(color="cyan", reverse=True)
+def test_a_cursor_in_reverse_video_is_a_bar_of_one_colour() -> None:
+    styles = {Role.RUNNING: Style(color="cyan"), Role.DIM: Style(dim=True), Role.RELATED: Style(bold=True)}
+    palette = Palette({**styles, Role.CURSOR: Style(reverse=True)})
+    assert palette.style(Role.RUNNING, Role.CURSOR) == palette.style(Role.DIM, Role.CURSOR) == Style(reverse=True)
+    assert palette.style(Role.RELATED, Role.CURSOR) == Style(reverse=True, bold=True)
+
+
+def test_the_accent_keeps_its_colour_under_the_cursor() -> None:
+    palette = Palette({Role.HUMAN: Style(color="magenta", reverse=True), Role.CURSOR: Style(reverse=True)})
+    assert palette.style(Role.HUMAN, Role.CURSOR) == palette.style(Role.HUMAN)
+
+
+def test_colour_of_a_piece_survives_a_cursor_that_is_a_ground() -> None:
+    palette = Palette({Role.RUNNING: Style(color="cyan"), Role.CURSOR: Style(bgcolor="blue")})
+    assert palette.style(Role.RUNNING, Role.CURSOR) == Style(color="cyan", bgcolor="blue")
 
 
 def test_an_app_without_a_palette_is_plain() -> None:
