@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SPEEDS = (1, 10, 60)  # seconds of the night in one of ours
 FRAME_SECONDS = 0.1  # between two pictures of what is played
-SILENCE_SECONDS = 3.0  # of playing; what is longer is cut short
+SILENCE_SECONDS = 5.0  # of playing; what is longer is cut short
 SAID_SECONDS = 5.0
 SECOND_US = 1_000_000
 
@@ -253,11 +253,11 @@ class Rewind:
         night, speed = self._night, self._speed
         assert night is not None
         due = night.reel.next_instant(seq)
-        if due is not None and due - now_us > SILENCE_SECONDS * speed * SECOND_US:
-            now_us = due - speed * SECOND_US
-            self._began = asyncio.get_running_loop().time(), now_us
         second = now_us - now_us % SECOND_US + SECOND_US
         left_us = min(second if due is None else due, second) - now_us
+        if due is not None and due - now_us > SILENCE_SECONDS * speed * SECOND_US:
+            self._began = asyncio.get_running_loop().time(), due - speed * SECOND_US
+            left_us = 0
         delay = max(left_us / SECOND_US / speed, FRAME_SECONDS)
         self._timer = self._console.set_timer(delay, self._on_time)
 

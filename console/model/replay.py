@@ -240,9 +240,9 @@ def is_step(event: Event) -> bool:
 
 
 def trouble_of(event: Event) -> str | None:
-    """The cause of what one looks for in a night: a failure, a hang, a breaker that opens, an act; None for others."""
+    """What one looks for in a night, by its cause: a failure, a hang, a breaker that opens, an act; None for others."""
     if event.kind == EventKind.TASK and event.new in _FAILED:
-        return f"failure {(event.data.get('attempt') or {}).get('fingerprint_loose') or event.task}"
+        return f"{event.new} {(event.data.get('attempt') or {}).get('fingerprint_loose') or event.task}"
     if event.kind == EventKind.ATTEMPT_DEADLINE:
         return f"hang {event.task}"
     if event.kind == EventKind.BREAKER and event.data.get("state") == "OPEN":

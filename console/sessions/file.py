@@ -17,6 +17,7 @@ from ...engine.core.fold import RunFold
 from ...engine.errors import LinkError, RefusedError, SnapshotNeeded, StateFileError
 from ...engine.store import database, lists, lock, logs, preview, runs, tail, usual
 from ...engine.store.reader import head_of
+from . import picture
 from .people import me, others
 from .session import Answer, AttemptText, Command, Link, LogChunk, RunSummary, SessionStatus
 
@@ -141,7 +142,7 @@ class FileSession:
     async def past(self, run_id: str, after: int, limit: int) -> Sequence[Event]:
         """A window of what happened; see ``Session``."""
         return await self._read(
-            lambda connection: [runs.event_of(row) for row in lists.past(connection, run_id, after, limit)]
+            lambda connection: [picture.event_of(row) for row in lists.past(connection, run_id, after, limit)]
         )
 
     async def usual(self, run_id: str) -> Mapping[str, usual.Usual]:

@@ -68,6 +68,7 @@ def _attempt(journal: Journal, name: str, quiet: int, dice: random.Random, state
         runs.promote(journal, RUN, {name: 0})
     attempt = runs.claim(journal, RUN, name, 0, f"{dice.getrandbits(128):032x}", {"timeout_us": 300 * SECOND})
     started = {"pid": 4711, "host": "far.example.org"}
+    journal.change_attempt(RUN, name, attempt, started)
     journal.tell(EventKind.ATTEMPT_STARTED, RUN, name, attempt=attempt, data={"attempt": started})
     for done in range(quiet):
         journal.at += dice.randrange(1000, 100_000)
@@ -172,7 +173,7 @@ def keys(folder: Path, options: argparse.Namespace) -> Iterator[str]:
             terminal.send(view)
             terminal.read_for(1.5)
             for key in "[]{}":
-                found = [_key_to_paint(terminal, key) for _ in range(KEYS)]
+                found = [_key_to_paint(terminal, key) for _ in range(KEYS if key in "[{" else KEYS - 5)]
                 yield f"view {view}, key {key}: {_spread(found)}"
         sent = terminal.read_for(3)
         yield f"standing still in the past: {sent} bytes in 3 s"

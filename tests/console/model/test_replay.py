@@ -196,7 +196,13 @@ def test_troubles_are_failures_hangs_and_acts_a_burst_of_one_cause_as_one(night:
     found, seq = [], 0
     while (seq := reel.trouble(seq, 1) or 0) != 0:
         found.append(trouble_of(night[seq - 1]))
-    assert found == ["failure loose-ValueError"] * 2 + ["hang c", "failure loose-TimeoutError", "act 19"]
+    assert found == [
+        "RETRYING loose-ValueError",
+        "DEAD_LETTER loose-ValueError",
+        "hang c",
+        "FAILED loose-TimeoutError",
+        "act 19",
+    ]
     back, seq = 0, reel.seq + 1
     while (before := reel.trouble(seq, -1)) is not None:
         back, seq = back + 1, before

@@ -1,0 +1,515 @@
+"""Back and forth in a night: the screen shows what it showed then, nothing can be changed there, and now is exact."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redrive.console import rewind
+from redrive.console.sessions.session import AttemptText
+from redrive.engine.core.events import Event, EventKind
+from redrive.engine.core.states import TaskState
+from redrive.engine.errors import LinkError, SnapshotNeeded
+
+from ..conftest import (
+    REVENUE,
+    FakeSession,
+    StillClock,
+    happen,
+    make_app,
+    press,
+    rows_of,
+    settle,
+    shown,
+    tell_revenue,
+    text_of,
+)
+from ..model.runs import START, S, Story, fold_of
+
+BACK, ON, TROUBLE_BACK, TROUBLE_ON, FASTER, SLOWER = "[", "]", "{", "}", ">", "<"
+EVERYWHERE = {"graph": "2", "timeline": "3", "inbox": "4", "journal": "6"}
+
+
+@pytest.fixture(autouse=True)
+def own_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No theme and no keys of the person who runs this."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("REDRIVE_THEME", raising=False)
+
+
+class NightSession(FakeSession):
+    """A door that remembers how often the past was asked for; ``gate`` keeps it waiting."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.asked = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def past(self, run_id: str, after: int, limit: int) -> list[Event]:
+        self.asked += 1
+        await self.gate.wait()
+        return list(await super().past(run_id, after, limit))
+
+    async def query(self, what: str, **options: Any) -> Any:
+        if what != "journal":
+            return await super().query(what, **options)
+        before = options.get("before")
+        rows = [event._asdict() for event in self._told if before is None or event.seq < before]
+        return rows[-options["limit"] :]
+
+
+def created(story: Story) -> Event:
+    columns = {"dag_name": "revenue", "started_at": story.at, "state": "RUNNING", "max_parallel": 4}
+    data = {"what": "created", "tasks": len(REVENUE), "set": columns}
+    return story.tell(EventKind.RUN, new="RUNNING", data=data)
+
+
+def act(story: Story, name: str = "clean_refunds") -> list[Event]:
+    """Ana requeues a dead letter."""
+    answer = {"ok": True, "message": "1 requeued", "results": [[name, "done", "runs again after attempt 2"]]}
+    moved = story.move(name, "PENDING", None, generation=1, ended_at=None, error=None)
+    told = story.tell(EventKind.OPERATOR, actor="ana@ops-1", data={"act": "requeue", "answer": answer})
+    return [moved._replace(data={**moved.data, "act": "requeue"}), told]
+
+
+@pytest.fixture
+async def night(clock: StillClock) -> NightSession:
+    """The night of the pictures from its first event on; its last ones are an act of ana's, 44 s after the start."""
+    fold = fold_of(REVENUE)
+    fold.run.run_id, fold.run.dag_name = "run-2026-04-25", "revenue"
+    story = Story(fold)
+    told = [created(story), *tell_revenue(story), *act(story.after(3))]
+    for event in told:
+        fold.apply(event)
+    session = NightSession(fold)
+    session.story = story
+    session.tell(told)
+    clock.now = story.at + 60 * S
+    return session
+
+
+def header(app: Any) -> str:
+    return rows_of(app)[0]
+
+
+def row_of(app: Any, name: str) -> str:
+    return next(row for row in rows_of(app) if f" {name} " in row)
+
+
+# --- Where one is ----------------------------------------------------------------------------------------------------
+
+
+async def test_one_event_back_the_screen_is_as_it_was_before_it(night: NightSession, clock: StillClock):
+    async with shown(night, clock) as (app, pilot):
+        now = text_of(app)
+        assert "pending" in row_of(app, "clean_refunds")
+        await press(app, pilot, BACK)
+        assert "event 23 of 24" in header(app)
+        await press(app, pilot, BACK)
+        assert header(app).startswith(" ◂ 03:06:56 · event 21 of 24 · Esc: now ")
+        assert "DEAD" in row_of(app, "clean_refunds") and "◆1" in rows_of(app)[1]
+        assert set(rows_of(app)[2]) == {"═"}
+        await press(app, pilot, "escape")
+        assert text_of(app) == now
+
+
+async def test_countdowns_and_ages_are_those_of_the_moment(night: NightSession, clock: StillClock):
+    async with shown(night, clock) as (app, pilot):
+        assert "due" in row_of(app, "extract_payments")
+        await press(app, pilot, BACK, BACK)
+        assert "retry in 00:32" in row_of(app, "extract_payments")
+        assert "00:04" in row_of(app, "clean_orders")
+        await press(app, pilot, *[BACK] * 9)
+        assert header(app).startswith(" ◂ 03:06:52 · event 12")
+        assert "retry in 00:01" in row_of(app, "clean_refunds")
+
+
+async def test_steps_pass_over_progress_and_end_at_the_first_event_and_in_the_present(
+    night: NightSession, clock: StillClock
+):
+    async with shown(night, clock) as (app, pilot):
+        await press(app, pilot, *[BACK] * 40)
+        assert "event 1 of 24" in header(app) and "0/10" in header(app)
+        await press(app, pilot, *[ON] * 20)
+        assert "event 21 of 24" in header(app)
+        await press(app, pilot, ON, ON)
+        assert "event 24 of 24" in header(app)
+        await press(app, pilot, ON)
+        assert "this is the present" in rows_of(app)[-1] and "◂" not in header(app)
+
+
+async def test_in_the_present_there_is_no_step_forward(night: NightSession, clock: StillClock):
+    async with shown(night, clock) as (app, pilot):
+        await press(app, pilot, ON)
+        assert "this is the present" in rows_of(app)[-1]
+        assert night.asked == 0
+
+
+async def test_the_line_of_keys_says_what_happened_and_how_to_go_on(night: NightSession, clock: StillClock):
+    async with shown(night, clock) as (app, pilot):
+        await press(app, pilot, BACK, BACK, BACK)
+        assert "clean_refunds: needs a human" in rows_of(app)[-1]
+        assert "[ ] step" in rows_of(app)[-1] and "{ } trouble" in rows_of(app)[-1]
+
+
+async def test_another_day_is_named(night: NightSession, clock: StillClock):
+    clock.now = START + 86_400 * S
+    async with shown(night, clock) as (app, pilot):
+        await press(app, pilot, BACK)
+        assert header(app).startswith(" ◂ 04-24 03:07:24 ")
+
+
+@pytest.mark.parametrize("view", EVERYWHERE)
+async def test_every_view_goes_back_and_returns(view: str, night: NightSession, clock: StillClock):
+    async with shown(night, clock) as (app, pilot):
+        await press(app, pilot, EVERYWHERE[view])
+        await settle(app, pilot)
+        now = text_of(app)
+        await press(app, pilot, BACK, BACK)
+        assert header(app).startswith(" ◂ 03:06:56")
+        await press(app, pilot, "escape")
+        await settle(app, pilot)
+        if view != "journal":  # its cursor stays at the event
+            assert text_of(app) == now
+
+
+async def test_who_goes_to_another_view_stays_in_the_past(night: NightSession, clock: StillClock):
+    async with shown(night, clock) as (app, pilot):
+        await press(app, pilot, BACK, BACK, "4")
+        assert "1 dead letter" in text_of(app) and "◂" in header(app)
+        await press(app, pilot, "3", "d")
+        assert "◂" in header(app)
+        await press(app, pilot, "escape")
+        assert "◂" not in header(app) and app.screen.PLACE.value == "detail"
+
+
+async def test_escape_and_q_lead_to_the_present_before_anything_else(night: NightSession, clock: StillClock):
+    async with shown(night, clock) as (app, pilot):
+        await press(app, pilot, "slash", "c", "l", "enter", BACK, "escape")
+        assert app.screen.filter_text == "cl" and not app.live.is_past
+        await press(app, pilot, BACK, "q")
+        assert not app.live.is_past and app.is_running
+        await press(app, pilot, "escape")
+        assert app.screen.filter_text == ""
+
+
+# --- Nothing is changed there ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["r", "s", "x", "b", "p", "z"])
+async def test_every_act_is_locked_and_says_why(key: str, night: NightSession, clock: StillClock):
+    async with shown(night, clock) as (app, pilot):
+        await press(app, pilot, BACK, BACK, "n", key)
+        assert night.commands == [] and len(app.screen_stack) == 1
+        assert "this is 03:06:56 and not now: Esc returns to the present" in rows_of(app)[-1]
+
+
+async def test_back_in_the_present_acts_work_again(night: NightSession, clock: StillClock):
+    async with shown(night, clock) as (app, pilot):
+        await press(app, pilot, BACK, "p", "escape", "p")
+        assert [command.act for command in night.commands] == ["pause"]
+
+
+# --- The present goes on ---------------------------------------------------------------------------------------------
+
+
+async def test_what_happens_meanwhile_is_taken_unseen(night: NightSession, clock: StillClock):
+    async with shown(night, clock) as (app, pilot):
+        await press(app, pilot, BACK, BACK)
+        before = text_of(app)
+        await happen(app, pilot, night, night.story.after(70).succeed("clean_orders"))
+        assert text_of(app) == before.replace("of 24", "of 25")
+        await press(app, pilot, "escape")
+        assert " ok " in row_of(app, "clean_orders")
+
+
+@pytest.mark.parametrize("view", ["graph", "timeline", "inbox"])
+async def test_the_present_is_that_of_a_console_that_never_left_it(view: str, night: NightSession, clock: StillClock):
+    async with shown(night, clock) as (app, pilot):
+        await press(app, pilot, EVERYWHERE[view], TROUBLE_BACK, BACK, BACK)
+        story = night.story
+        later = [*story.after(70).succeed("clean_orders", duration_us=90 * S), *story.start("clean_refunds")]
+        later += [*story.fail("clean_refunds", "DEAD_LETTER"), *story.start("extract_payments")]
+        await happen(app, pilot, night, later)
+        clock.now = story.at + 5 * S
+        await press(app, pilot, "escape", "2", "g", EVERYWHERE[view])
+        visited, board = text_of(app), app.live.board
+    async with shown(night, clock) as (app, pilot):
+        await press(app, pilot, EVERYWHERE[view], "2", "g", EVERYWHERE[view])
+        assert text_of(app) == visited
+        assert app.live.board.fold == board.fold and app.live.board.problems == board.problems
+
+
+async def test_what_has_happened_since_can_be_stepped_to(night: NightSession, clock: StillClock):
+    async with shown(night, clock) as (app, pilot):
+        await press(app, pilot, BACK)
+        await happen(app, pilot, night, night.story.succeed("clean_orders"))
+        await press(app, pilot, ON, ON)
+        assert "event 25 of 25" in header(app) and " ok " in row_of(app, "clean_orders")
+
+
+async def test_standing_still_in_the_past_paints_nothing(night: NightSession, clock: StillClock):
+    async with shown(night, clock) as (app, pilot):
+        await press(app, pilot, BACK, BACK)
+        painted: list[Any] = []
+        app.screen._compositor.update_widgets = lambda widgets: painted.extend(widgets)  # type: ignore[method-assign]
+        for _ in range(3):
+            clock.now += S
+            app.live._on_second()
+            await pilot.pause()
+        assert painted == []
+
+
+async def test_another_picture_ends_the_visit(night: NightSession, clock: StillClock):
+    async with shown(night, clock) as (app, pilot):
+        await press(app, pilot, BACK, BACK)
+        night.break_off(SnapshotNeeded("read again"))
+        while app.live.is_past:
+            await pilot.pause(0.02)
+        await settle(app, pilot)
+        assert "◂" not in header(app)
+        assert app.live.board.row("clean_refunds").state is TaskState.PENDING
+        await press(app, pilot, BACK)
+        assert "event 23 of 24" in header(app)
+
+
+# --- Troubles, times, events -----------------------------------------------------------------------------------------
+
+
+async def test_from_trouble_to_trouble_with_its_task_under_the_cursor(night: NightSession, clock: StillClock):
+    async with shown(night, clock) as (app, pilot):
+        found = []
+        for _ in range(4):
+            await press(app, pilot, TROUBLE_BACK)
+            found.append((app.rewind.visit.seq, app.selected))
+        assert found == [
+            (24, "clean_refunds"),
+            (21, "extract_payments"),
+            (20, "clean_refunds"),
+            (12, "clean_refunds"),
+        ]
+        await press(app, pilot, TROUBLE_BACK)
+        assert "nothing went wrong before this" in rows_of(app)[-1] and "event 12 " in header(app)
+        await press(app, pilot, TROUBLE_ON)
+        assert "event 20 " in header(app)
+
+
+async def test_a_clock_time_is_typed_into_the_palette(night: NightSession, clock: StillClock):
+    async with shown(night, clock) as (app, pilot):
+        await press(app, pilot, "@", *"03:06:50", "enter")
+        assert header(app).startswith(" ◂ 03:06:50 · event 10 of 24")
+        assert "00:01" in row_of(app, "clean_refunds")
+        await press(app, pilot, ":", *"at", "space", *"21", "enter")
+        assert "event 21 of 24" in header(app)
+
+
+@pytest.mark.parametrize("text", ["noon", "", "25:00"])
+async def test_what_is_no_time_is_said_to_be_none(text: str, night: NightSession, clock: StillClock):
+    async with shown(night, clock) as (app, pilot):
+        await press(app, pilot, "@", *text, "enter")
+        assert "is no time" in text_of(app) and not app.live.is_past
+
+
+async def test_a_time_that_is_still_to_come_is_the_present(night: NightSession, clock: StillClock):
+    async with shown(night, clock) as (app, pilot):
+        await press(app, pilot, "@", *"04:00", "enter")
+        assert header(app).startswith(" ◂ 03:08:24 · event 24 of 24")  # the last event, and no later than now
+        await press(app, pilot, "@", *"9999", "enter")
+        assert not app.live.is_past and "this is the present" in rows_of(app)[-1]
+
+
+async def test_a_row_of_the_journal_leads_to_its_moment_and_moments_to_their_rows(
+    night: NightSession, clock: StillClock
+):
+    async with shown(night, clock) as (app, pilot):
+        await press(app, pilot, "6", *["k"] * 3, "@")
+        assert "event 21 of 24" in header(app)
+        await press(app, pilot, BACK)
+        assert app.screen.table.cursor_key == 20 and app.selected == "clean_refunds"
+        await press(app, pilot, "2", BACK, BACK, "6")
+        assert app.screen.table.cursor_key == 18
+
+
+async def test_the_journal_reads_back_to_a_moment_that_it_does_not_hold(night: NightSession, clock: StillClock):
+    story = night.story
+    later = [story.after(1).tell(EventKind.PROGRESS, "clean_orders") for _ in range(700)]
+    for event in later:
+        night.fold.apply(event)
+    night.tell(later)
+    clock.now = story.at
+    async with shown(night, clock) as (app, pilot):
+        await press(app, pilot, "6")
+        assert app.screen.journal.first > 500
+        await press(app, pilot, TROUBLE_BACK)
+        assert app.screen.table.cursor_key == 24
+        assert "ana@ops-1" in text_of(app)
+
+
+# --- Details ---------------------------------------------------------------------------------------------------------
+
+
+async def test_the_details_of_a_running_attempt_do_not_tell_how_it_ended(night: NightSession, clock: StillClock):
+    night.texts["clean_refunds", 1] = AttemptText(traceback="ZeroDivisionError: division by zero")
+    async with shown(night, clock) as (app, pilot):
+        await press(app, pilot, "@", *"12", "enter", "n")
+        app.selected = "clean_refunds"
+        await press(app, pilot, "d")
+        assert "division by zero" in text_of(app)
+        await press(app, pilot, BACK, BACK)
+        assert "running" in text_of(app) and "division" not in text_of(app)
+        await press(app, pilot, ON, ON)
+        assert "division by zero" in text_of(app)
+
+
+async def test_bars_of_the_timeline_end_at_the_moment_and_rows_keep_their_places(
+    night: NightSession, clock: StillClock
+):
+    async with shown(night, clock) as (app, pilot):
+        await press(app, pilot, "3")
+        order, span = list(app.screen.timeline.order), app.screen.timeline.span
+        bar = row_of(app, "clean_orders")
+        await press(app, pilot, *[TROUBLE_BACK] * 3)
+        assert list(app.screen.timeline.order) == order and app.screen.timeline.span == span
+        assert 0 < row_of(app, "clean_orders").count("█") < bar.count("█")
+        await press(app, pilot, *[BACK] * 8)
+        assert row_of(app, "clean_orders").count("█") == 0
+        await press(app, pilot, "escape")
+        assert row_of(app, "clean_orders") == bar
+
+
+# --- Playing ---------------------------------------------------------------------------------------------------------
+
+
+async def until(app: Any, pilot: Any, met: Any) -> None:
+    async with asyncio.timeout(20):
+        while not met():
+            await pilot.pause(0.02)
+    await settle(app, pilot)
+
+
+async def test_the_night_is_played_from_here_until_it_is_the_present(night: NightSession, clock: StillClock):
+    async with shown(night, clock) as (app, pilot):
+        await press(app, pilot, "@", *"12", "enter", FASTER, FASTER, FASTER)
+        assert header(app).startswith(" ▸ 03:06:5") and "×60" in header(app)
+        seen = set()
+        await until(app, pilot, lambda: app.live.is_past is False or seen.add(app.rewind.visit.seq))
+        assert len(seen) > 1
+        assert "this is the present" in rows_of(app)[-1]
+
+
+async def test_played_countdowns_count(night: NightSession, clock: StillClock):
+    async with shown(night, clock) as (app, pilot):
+        await press(app, pilot, "@", *"21", "enter", ":", *"replay", "space", *"10x", "enter")
+        assert "×10" in header(app)
+        await until(app, pilot, lambda: "retry in 00:2" in text_of(app))
+        await press(app, pilot, SLOWER)
+        assert "×1 " in header(app)
+        await press(app, pilot, SLOWER)
+        assert " ◂ 03:0" in header(app) and app.rewind._timer is None
+        await press(app, pilot, SLOWER)
+        assert app.live.is_past
+
+
+async def test_a_step_ends_the_playing(night: NightSession, clock: StillClock):
+    async with shown(night, clock) as (app, pilot):
+        await press(app, pilot, "@", *"21", "enter", FASTER, BACK)
+        assert " ◂ 03:06:56 · event 20 " in header(app) and app.rewind._timer is None
+
+
+async def test_from_the_present_it_is_played_from_the_beginning(night: NightSession, clock: StillClock):
+    async with shown(night, clock) as (app, pilot):
+        await press(app, pilot, ":", *"replay", "space", *"10x", "enter")
+        assert "×10" in header(app) and app.rewind.visit.seq < 10
+        await press(app, pilot, "escape")
+        assert not app.live.is_past and app.rewind._timer is None
+
+
+async def test_a_long_silence_is_cut_short(night: NightSession, clock: StillClock):
+    story = night.story
+    late = story.after(7200).succeed("clean_orders")
+    night.fold.apply(late[0])
+    night.tell(late)
+    clock.now = story.at + 10 * S
+    async with shown(night, clock) as (app, pilot):
+        await press(app, pilot, "@", *"24", "enter", FASTER)
+        await until(app, pilot, lambda: header(app).startswith(" ▸ 05:07:23"))
+        await until(app, pilot, lambda: not app.live.is_past)
+
+
+# --- What can be in the way ------------------------------------------------------------------------------------------
+
+
+async def test_presses_while_the_past_is_being_read_lead_to_one_moment(night: NightSession, clock: StillClock):
+    night.gate.clear()
+    async with shown(night, clock) as (app, pilot):
+        await pilot.press(BACK, BACK, BACK)
+        await pilot.pause()
+        assert not app.live.is_past
+        night.gate.set()
+        await settle(app, pilot)
+        assert "event 20 of 24" in header(app)
+        assert night.asked == 2  # the night, and the stretch
+
+
+async def test_who_leaves_while_the_past_is_being_read_stays_in_the_present(night: NightSession, clock: StillClock):
+    night.gate.clear()
+    async with shown(night, clock) as (app, pilot):
+        await pilot.press(BACK, "escape")
+        await pilot.pause()
+        night.gate.set()
+        await settle(app, pilot)
+        assert not app.live.is_past
+        await press(app, pilot, BACK)
+        assert "event 23 of 24" in header(app)
+
+
+async def test_stretches_that_were_looked_at_are_not_read_again(night: NightSession, clock: StillClock):
+    async with shown(night, clock) as (app, pilot):
+        await press(app, pilot, BACK)
+        asked = night.asked
+        await press(app, pilot, BACK, BACK, ON, TROUBLE_BACK, "escape", BACK)
+        assert night.asked == asked
+
+
+async def test_a_door_that_fails_says_so_and_one_stays_where_one_is(night: NightSession, clock: StillClock):
+    async with shown(night, clock) as (app, pilot):
+        night.error = LinkError("no answer from far for 30 s")
+        await press(app, pilot, BACK)
+        assert "no answer from far" in rows_of(app)[-1] and not app.live.is_past
+        await press(app, pilot, BACK)
+        assert "event 23 of 24" in header(app)
+
+
+async def test_a_night_whose_beginning_was_removed_says_so(night: NightSession, clock: StillClock):
+    del night._told[:5]
+    async with shown(night, clock) as (app, pilot):
+        await press(app, pilot, BACK)
+        assert "what happened before 04-24 03:06:40 was removed from the file" in text_of(app) and not app.live.is_past
+
+
+async def test_a_night_of_which_nothing_is_left_says_so(night: NightSession, clock: StillClock):
+    night._told.clear()
+    async with shown(night, clock) as (app, pilot):
+        await press(app, pilot, BACK)
+        assert "nothing of what happened is in the file any more" in rows_of(app)[-1] and not app.live.is_past
+
+
+def test_speeds_are_told_by_the_help_of_their_key():
+    from redrive.console.actions import BY_NAME
+
+    assert all(str(speed) in BY_NAME["faster"].help for speed in rewind.SPEEDS[1:])
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 15)], ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize("view", ["graph", "timeline"])
+def test_picture_of_the_past(size, view, night: NightSession, clock: StillClock, snap_compare):
+    app = make_app(night, clock)
+
+    async def look(pilot: Any) -> None:
+        await settle(app, pilot)
+        await press(app, pilot, EVERYWHERE[view], *[TROUBLE_BACK] * 2)
+
+    assert snap_compare(app, terminal_size=size, run_before=look)
