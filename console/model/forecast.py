@@ -9,12 +9,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 
+from ...engine.core.fold import TaskRow
 from ...engine.core.states import TaskState
+from ...engine.store.usual import Usual
 from .board import Board
 from .stems import stem
 
 _SECOND = 1_000_000
 _TASKS_PER_SECOND = 2_000  # how much of a large graph may be looked through each second
+_FAR_OVER = 1.5  # times what 95 of 100 attempts took, and
+_FAR_OVER_US = 10 * _SECOND  # so much more at least
+_ATTEMPTS_MIN = 3  # before which nobody knows what is usual
+_STILL_US = 60 * _SECOND  # without progress, before it is worth a word,
+_STILL_PACES = 3  # and so many times as long as one part took so far
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +111,18 @@ def _left_seconds(board: Board, name: str, expected: _Expected, now_us: int) -> 
 def _held_by_dead_letters(board: Board) -> frozenset[str]:
     dead = [name for name in board.problems if board.row(name).state is TaskState.DEAD_LETTER]
     return frozenset(board.held_names(*dead)) if dead else frozenset()
+
+
+def is_overdue(elapsed_us: int, usual: Usual) -> bool:
+    """Whether an attempt runs far longer than nearly all did in earlier runs."""
+    over_us = elapsed_us - usual.p95_us
+    return usual.attempts >= _ATTEMPTS_MIN and elapsed_us > _FAR_OVER * usual.p95_us and over_us > _FAR_OVER_US
+
+
+def still_for_us(row: TaskRow, now_us: int) -> int | None:
+    """How long a running task that tells how far it is has told nothing, where that is long for it."""
+    if not row.progress_total or row.started_at is None:
+        return None
+    pace_us = (row.changed_at - row.started_at) // max(row.progress_done or 0, 1)
+    silent_us = now_us - row.changed_at
+    return silent_us if silent_us > max(_STILL_US, _STILL_PACES * pace_us) else None

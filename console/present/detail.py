@@ -128,6 +128,7 @@ def page(row: TaskRow, scene: Scene, texts: Texts | None, gone_at: int | None, c
         *_attempt_lines(row, scene, columns),
         *_comparison(row),
         *_texts(texts),
+        *_usual(row, scene),
         *_relatives(row, scene),
         *_rules(row),
     ]
@@ -251,6 +252,17 @@ def _texts(texts: Texts | None) -> Iterator[Line]:
             yield [Piece(f" {heading} ", Role.STRONG), Piece(f" attempt {texts.attempt}", Role.DIM)]
             for line in text.rstrip().splitlines():
                 yield [_INDENT, Piece(sanitize(line.replace("\t", "    ")))]
+
+
+def _usual(row: TaskRow, scene: Scene) -> Iterator[Line]:
+    """How long it took in earlier runs."""
+    usual = scene.board.usual.get(row.name)
+    if usual is None:
+        return
+    many = f"{usual.attempts:,} attempt{'' if usual.attempts == 1 else 's'} in earlier runs"
+    said = f" {brief(usual.p50_us)}, 95 of 100 within {brief(usual.p95_us)} {scene.glyphs.dot} {many}"
+    yield []
+    yield [Piece(" Usually ", Role.STRONG), Piece(said, Role.DIM)]
 
 
 def _relatives(row: TaskRow, scene: Scene) -> Iterator[Line]:

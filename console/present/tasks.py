@@ -15,7 +15,8 @@ from ...engine.core.states import TaskState
 from ...engine.core.why import error_name, short_error, unmet_parents
 from ..model.board import Board, PoolUse
 from ..model.evidence import failures_of
-from .durations import brief, clock, countdown, wall
+from ..model.forecast import is_overdue, still_for_us
+from .durations import SECOND, brief, clock, countdown, wall
 from .glyphs import Glyphs
 from .pieces import Line, Piece, Role
 from .states import LOOKS
@@ -86,11 +87,25 @@ def _running(row: TaskRow, scene: Scene, bars: bool) -> Line:
     line = [Piece(_since(started, scene))]
     if attempt is not None and (ending := _ending(attempt, scene)):
         return [*line, Piece("  "), *ending]
-    if attempt is not None and attempt.timeout_us and not scene.absolute:
-        line.append(Piece(f" of {clock(attempt.timeout_us).strip()}", Role.DIM))
+    line += _expected(row, attempt, scene, bars)
     if row.progress_total:
         line += [Piece("  "), *_progress(row, scene, bars)]
     return line
+
+
+def _expected(row: TaskRow, attempt: AttemptRow | None, scene: Scene, bars: bool) -> Line:
+    """What it takes in other runs, and what it is allowed; the second only where there is room for both."""
+    limit = clock(attempt.timeout_us).strip() if attempt is not None and attempt.timeout_us else ""
+    usual = scene.board.usual.get(row.name)
+    if usual is None or usual.p50_us < SECOND:
+        return [Piece(f" of {limit}", Role.DIM)] if limit and not scene.absolute else []
+    took = clock(usual.p50_us).strip()
+    if is_overdue(scene.now_us - (row.started_at or scene.now_us), usual):
+        return [Piece(f", usually {took}", Role.WARNING)]
+    if scene.absolute:
+        return []
+    at_most = f", at most {limit}" if limit and bars and not row.progress_total else ""
+    return [Piece(f" of ~{took}{at_most}", Role.DIM)]
 
 
 def _ending(attempt: AttemptRow, scene: Scene) -> Line:
@@ -106,9 +121,12 @@ def _ending(attempt: AttemptRow, scene: Scene) -> Line:
 
 
 def _progress(row: TaskRow, scene: Scene, bars: bool) -> Line:
-    """A bar and a percentage."""
+    """A bar and a percentage; or that it is as far as it was long ago."""
     total = max(row.progress_total or 1, 1)
     part = min(max((row.progress_done or 0) / total, 0.0), 1.0)
+    still_us = still_for_us(row, scene.now_us)
+    if still_us is not None:
+        return [Piece(f"{int(part * 100)} %"), Piece(f" no progress for {clock(still_us).strip()}", Role.WARNING)]
     shown = [*bar(part, scene.glyphs, Role.RUNNING), Piece(" ")] if bars else []
     return [*shown, Piece(f"{int(part * 100):3} %")]
 

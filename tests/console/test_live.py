@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import pytest
 from redrive.console.live import WAITING_EVENTS_MAX, LiveRun, News
 from redrive.console.model.board import Board
+from redrive.console.model.moment import Moment
+from redrive.console.model.replay import blank
 from redrive.engine.core.states import TaskState
 from redrive.engine.errors import LinkError, SnapshotNeeded, StateFileError
+from redrive.engine.store.usual import Usual
 
 from .conftest import FakeSession, StillClock
-from .model.runs import S
+from .model.runs import START, S, fold_of
 
 
 class Watcher:
@@ -164,4 +167,73 @@ async def test_an_empty_batch_is_a_sign_of_life(revenue: FakeSession, clock: Sti
     revenue.become(executor_alive=False)
     await until(lambda: watcher.signs > before)
     assert not live.status.executor_alive
+    live.close()
+
+
+# --- What earlier runs say -------------------------------------------------------------------------------------------
+
+EARLIER = {"extract_payments": Usual(60 * S, 90 * S, 9), "aggregate_revenue": Usual(600 * S, 700 * S, 9)}
+
+
+async def test_earlier_runs_tell_when_a_run_will_be_done_before_anything_of_it_is(clock: StillClock, watcher: Watcher):
+    session = FakeSession(fold_of([("extract_payments", []), ("aggregate_revenue", ["extract_payments"])]))
+    session.durations = EARLIER
+    live = following(session, clock, watcher)
+    await until(lambda: live.forecast)
+    assert live.forecast.left_us == 660 * S
+    assert live.board.usual == EARLIER and watcher.signs
+    live.close()
+
+
+async def test_earlier_runs_are_asked_once_for_each_run_and_again_where_they_could_not_be(
+    revenue: FakeSession, clock: StillClock, watcher: Watcher
+):
+    asked = []
+
+    async def usual(run_id: str) -> Mapping[str, Usual]:
+        asked.append(run_id)
+        if len(asked) == 1:
+            raise LinkError("no answer")
+        return EARLIER
+
+    revenue.usual = usual
+    live = following(revenue, clock, watcher)
+    await until(lambda: asked)
+    for count in (2, 3, 4):
+        revenue.break_off(SnapshotNeeded("once more"))
+        await until(lambda count=count: len(watcher.boards) == count and live.board.usual)
+    assert len(asked) == 2
+    live.close()
+
+
+# --- The past --------------------------------------------------------------------------------------------------------
+
+
+async def test_events_that_come_while_the_past_is_shown_change_the_present_alone(
+    revenue: FakeSession, clock: StillClock, watcher: Watcher
+):
+    live = following(revenue, clock, watcher)
+    await until(lambda: watcher.boards)
+    board, head = live.board, live.head
+    live.show_moment(Moment(blank(board.fold), is_past=True), START)
+    assert live.is_past and live.now_us == START and watcher.ticks[-1] == START
+    assert board.row("clean_orders").state is TaskState.PENDING and len(watcher.news[-1].delta.tasks) == 6
+    revenue.tell(revenue.story.succeed("clean_orders"))
+    await until(lambda: live.head > head)
+    assert board.row("clean_orders").state is TaskState.PENDING
+    assert watcher.news[-1].events and not watcher.news[-1].delta
+    live.show_present()
+    assert board.row("clean_orders").state is TaskState.SUCCESS
+    assert not live.is_past and live.now_us == clock.now == watcher.ticks[-1]
+    live.close()
+
+
+async def test_time_that_passes_in_a_moment_turns_nothing(revenue: FakeSession, clock: StillClock, watcher: Watcher):
+    live = following(revenue, clock, watcher)
+    await until(lambda: watcher.boards)
+    moment = Moment(blank(live.board.fold), is_past=True)
+    live.show_moment(moment, START)
+    told = len(watcher.news)
+    live.show_moment(moment, START + S)
+    assert len(watcher.news) == told and watcher.ticks[-1] == START + S
     live.close()

@@ -1,8 +1,11 @@
 """When the run will be done, as far as data say."""
 
+import pytest
 from redrive.console.model.board import Board
-from redrive.console.model.forecast import Forecaster, estimate
+from redrive.console.model.forecast import Forecaster, estimate, is_overdue, still_for_us
 from redrive.console.model.stems import families, stem
+from redrive.engine.core.events import EventKind
+from redrive.engine.store.usual import Usual
 
 from .graphs import layered
 from .runs import MINUTE, START, S, Story, fold_of
@@ -67,7 +70,9 @@ def test_a_large_flow_is_not_looked_through_more_often_than_every_few_seconds():
     first = forecaster.forecast(START)
     assert first is not None
     assert forecaster.forecast(START + 2 * S) is first
-    assert forecaster.forecast(START + MINUTE) is not first
+    later = forecaster.forecast(START + MINUTE)
+    assert later is not first
+    assert forecaster.forecast(START) is not later  # a minute earlier is as far away
 
 
 def test_a_stem_is_the_name_without_its_numbers():
@@ -87,3 +92,33 @@ def test_many_families_of_one_are_gathered_by_their_first_word():
     names = ["py_a", "py_b", "py_c", "r_a", "r_b", "curl", "zlib", "part_1", "part_2"]
     assert families(names) == ["py…", "py…", "py…", "r…", "r…", "others", "others", "part", "part"]
     assert families(["curl", "zlib"]) == ["curl", "zlib"]
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "attempts", "overdue"),
+    [(120, 9, False), (181, 9, True), (180, 9, False), (181, 2, False)],
+)
+def test_far_over_is_half_as_long_again_as_nearly_all_took(elapsed: int, attempts: int, overdue: bool):
+    assert is_overdue(elapsed * S, Usual(60 * S, 120 * S, attempts)) is overdue
+
+
+def test_a_task_of_seconds_is_not_overdue_after_some_more():
+    assert not is_overdue(9 * S, Usual(S, 2 * S, 30))
+    assert is_overdue(13 * S, Usual(S, 2 * S, 30))
+
+
+def test_progress_is_missed_after_a_minute_or_three_times_what_a_part_took():
+    fold = fold_of([("quick", []), ("slow", []), ("silent", [])])
+    story = Story(fold)
+    events = [*story.start("quick"), *story.start("slow"), *story.start("silent")]
+    for name, done in (("quick", 50), ("slow", 5)):
+        told = {"set": {"progress_done": done, "progress_total": 100}}
+        events.append(story.after(100).tell(EventKind.TASK_CHANGED, name, data=told))
+    for event in events:
+        fold.apply(event)
+    tasks, at = fold.tasks, story.at
+    assert still_for_us(tasks["quick"], at - 40 * S) is None
+    assert still_for_us(tasks["quick"], at) == 100 * S
+    assert still_for_us(tasks["slow"], at + 119 * S) is None  # a part took it 40 seconds so far
+    assert still_for_us(tasks["slow"], at + 121 * S) == 121 * S
+    assert still_for_us(tasks["silent"], at + 3600 * S) is None  # it never said how far it is

@@ -7,7 +7,7 @@ from redrive.console.model.board import Board
 from redrive.console.model.evidence import failures_of
 from redrive.console.model.graph import Form, Graph, Zoom
 from redrive.console.model.inbox import Inbox
-from redrive.console.present import counts, detail, evidence, inbox, timeline
+from redrive.console.present import counts, detail, durations, evidence, inbox, timeline
 from redrive.console.present.glyphs import ASCII, UTF8
 from redrive.console.present.graph import Highlight, drawing_row, graph_row, label_width
 from redrive.console.present.header import run_line
@@ -17,6 +17,7 @@ from redrive.console.present.tasks import Scene, facts, tries
 from redrive.console.widgets.timeline import Span
 from redrive.engine.core.fold import AttemptRow
 from redrive.engine.core.states import NEEDS_HUMAN, TaskState
+from redrive.engine.store.usual import Usual
 
 from ..model.runs import START, S, failed_task, fold_of
 
@@ -137,7 +138,7 @@ def test_attempts_are_counted_as_the_budget_counts_them():
     assert tries(row) == "2/5", "a lost attempt was started and costs nothing"
 
 
-# --- Counts --------------------------------------------------------------------------------------------------------
+# --- Counts ----------------------------------------------------------------------------------------------------------
 
 found = st.dictionaries(st.sampled_from(list(TaskState)), st.integers(1, 5000), min_size=1)
 
@@ -158,7 +159,7 @@ def test_a_bar_is_full_only_when_all_is_done(states, size):
     assert (plain(counts.bar(states, UTF8, size)).count(UTF8.bar_done) == size) == (not unfinished)
 
 
-# --- The bar on the timeline ---------------------------------------------------------------------------------------
+# --- The bar on the timeline -----------------------------------------------------------------------------------------
 
 
 def bar(row, now=NOW, start=NOW - 20 * S, cells=40):
@@ -211,3 +212,52 @@ def test_what_failed_is_counted_as_failed_wherever_it_is_shown():
     board = board_of_everything()
     dead = next(row for row in board.fold.tasks.values() if row.state is TaskState.DEAD_LETTER)
     assert len(failures_of(dead)) == 2
+
+
+# --- What is usual ---------------------------------------------------------------------------------------------------
+
+
+def running_row(usual=None, progress=None, elapsed=41, **scene):
+    """The fact of a task that has been running for ``elapsed`` seconds, of five minutes at most."""
+    fold = fold_of([("a", [])])
+    row = fold.tasks["a"]
+    row.state, row.attempt, row.started_at = TaskState.RUNNING, 1, NOW - elapsed * S
+    row.attempts[1] = AttemptRow(1, started_at=row.started_at, timeout_us=300 * S)
+    if progress is not None:
+        row.progress_done, row.progress_total, row.changed_at = progress
+    board = Board(fold)
+    board.usual = {"a": usual} if usual is not None else {}
+    return plain(facts(row, Scene(board, NOW, UTF8, **scene))).removeprefix("running").strip()
+
+
+@pytest.mark.parametrize(
+    ("usual", "elapsed", "said"),
+    [
+        (None, 41, "00:41 of 05:00"),
+        (Usual(130 * S, 160 * S, 9), 41, "00:41 of ~02:10, at most 05:00"),
+        (Usual(130 * S, 160 * S, 9), 170, "02:50 of ~02:10, at most 05:00"),
+        (Usual(130 * S, 160 * S, 9), 250, "04:10, usually 02:10"),
+        (Usual(S // 2, S, 9), 5, "00:05 of 05:00"),
+    ],
+)
+def test_a_running_task_is_held_against_what_is_usual(usual, elapsed, said):
+    assert running_row(usual, elapsed=elapsed) == said
+
+
+def test_clock_times_leave_what_is_usual_out_until_it_is_passed():
+    usual = Usual(130 * S, 160 * S, 9)
+    assert running_row(usual, absolute=True) == f"since {durations.wall(NOW - 41 * S, None)}"
+    assert running_row(usual, elapsed=250, absolute=True).endswith(", usually 02:10")
+
+
+def test_a_task_that_tells_how_far_it_is_and_no_more_is_said_to_stand_still():
+    assert running_row(progress=(41, 100, NOW - 5 * S)).endswith("▕███░░░░▏  41 %")
+    assert running_row(progress=(41, 100, NOW - 130 * S), elapsed=200).endswith("41 % no progress for 02:10")
+
+
+def test_the_details_say_what_is_usual():
+    fold = fold_of([("a", [])])
+    board = Board(fold)
+    board.usual = {"a": Usual(130 * S, 240 * S, 1)}
+    lines = detail.page(fold.tasks["a"], Scene(board, NOW, UTF8), None, None, 80)
+    assert " Usually  2m10, 95 of 100 within 4m · 1 attempt in earlier runs" in [plain(line) for line in lines]
