@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing, redirect_stdout
+from contextlib import redirect_stdout
 from dataclasses import asdict
 from typing import Any
 
@@ -58,7 +58,7 @@ def _observed(state: str | None, flow_name: str) -> Mapping[str, Observed]:
         return {}
     if is_remote(state):
         raise StateFileError("check reads a state file of this machine; copy it here, or leave --state out")
-    with closing(database.open_for_reading(state)) as connection:
+    with database.reading(state) as connection:
         return observed(connection, flow_name)
 
 

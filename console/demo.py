@@ -10,7 +10,6 @@ import asyncio
 import sys
 import uuid
 from collections.abc import Sequence
-from contextlib import closing
 
 from ..engine import client
 from ..engine.core.events import Event, EventKind
@@ -77,6 +76,6 @@ class PlayedOperator:
 
     def _held_rows(self, run_id: str) -> list[int]:
         """As a person reads them: from the state file, beside the executor."""
-        with closing(database.open_for_reading(self._state)) as connection:
+        with database.reading(self._state) as connection:
             rows = query(connection, "quarantine", {"run_id": run_id})
         return [row["id"] for row in rows if row["state"] == "held"]

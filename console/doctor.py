@@ -112,14 +112,10 @@ def _state(target: str | None) -> Iterator[Finding]:
         raise RedriveError("doctor examines files of this machine; run it over there")
     yield from _executor(path)
     try:
-        connection = database.open_for_reading(path)
+        with database.reading(path) as connection:
+            yield from _file(path, connection)
     except RedriveError as error:
         yield Finding("error", "state", str(error))
-        return
-    try:
-        yield from _file(path, connection)
-    finally:
-        connection.close()
 
 
 def _executor(path: str) -> Iterator[Finding]:

@@ -235,15 +235,12 @@ def _look_into(request: Request) -> _Known:
     target = request.flow if isinstance(request.flow, str) else ""
     if not request.options.resume and _is_missing_or_empty(request.state_path):
         return _Known(target, request.run_id or new_run_id(), False, {})
-    connection = database.open_for_reading(request.state_path)
-    try:
+    with database.reading(request.state_path) as connection:
         run_id = request.run_id or (runs.latest_run_id(connection) if request.options.resume else None)
         fresh_id = _unused(connection, new_run_id())
         row = None
         if run_id is not None:
             row = connection.execute("SELECT flow_path, params FROM run WHERE run_id = ?", (run_id,)).fetchone()
-    finally:
-        connection.close()
     if row is None:
         if request.options.resume:
             raise RefusedError(f"there is no run {run_id or ''!r} to resume in {request.state_path}; see redrive runs")
@@ -280,7 +277,8 @@ def _durability(options: RunOptions) -> database.Durability:
 
 def _bury_the_dead(connection: sqlite3.Connection, request: Request) -> None:
     """Kill whatever an executor that died has left alive, before any of its tasks may run again."""
-    dead = recovery.dead_executors(connection, request.executor_id)
+    with database.explained(request.state_path):
+        dead = recovery.dead_executors(connection, request.executor_id)
     if dead:
         lock.sweep_orphans(dead, request.state_path)
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 from ...engine import client
 from ...engine.core.events import Event
 from ...engine.core.fold import RunFold
-from ...engine.errors import LinkError, RefusedError, SnapshotNeeded, StateFileError
+from ...engine.errors import CorruptFileError, LinkError, RefusedError, SnapshotNeeded, StateFileError
 from ...engine.store import database, lists, lock, logs, preview, runs, tail, usual
 from ...engine.store.reader import head_of
 from . import picture
@@ -33,6 +33,7 @@ class FileSession:
     def __init__(self, path: str, actor: str, read_only: bool) -> None:
         self._path = path
         self._actor = actor
+        self._damage: str | None = None  # what a look at the events has found
         self._told_read_only = "opened read-only" if read_only else None
         self._attendance = client.Attendance(path, actor)
         self._attending: asyncio.Task[None] | None = None
@@ -62,8 +63,8 @@ class FileSession:
         seen_at = client.heartbeat_at(self._path)
         age_seconds = None if seen_at is None else max(0.0, time.time() - seen_at / 1e6)
         return SessionStatus(
-            link=Link.CLOSED if self._closed else Link.LIVE,
-            trouble=None if os.path.exists(self._path) else f"there is no state file {self._path}",
+            link=Link.CLOSED if self._closed else Link.STALE if self._damage else Link.LIVE,
+            trouble=self._damage if os.path.exists(self._path) else f"there is no state file {self._path}",
             executor_alive=self._alive,
             heartbeat_age_seconds=age_seconds if self._alive else None,
             executor_gone_at=None if self._alive else seen_at,
@@ -107,8 +108,12 @@ class FileSession:
                 async with aclosing(self._follow(seq)) as batches:
                     async for batch in batches:
                         seq = batch[-1].seq if batch else seq
+                        self._damage = None
                         if batch or seq >= head:
                             yield batch
+            except CorruptFileError as error:
+                self._damage = str(error)
+                raise  # no waiting mends it
             except StateFileError:
                 # ``status`` says what is wrong. The file may come back, and may be another one then.
                 await asyncio.sleep(BEAT_SECONDS)
@@ -175,11 +180,8 @@ class FileSession:
 
     async def _read(self, use: Callable[[sqlite3.Connection], Result]) -> Result:
         def read() -> Result:
-            connection = database.open_for_reading(self._path)
-            try:
+            with database.reading(self._path) as connection:
                 return use(connection)
-            finally:
-                connection.close()
 
         if self._closed:
             raise LinkError("this door was closed", final=True)

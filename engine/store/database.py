@@ -11,6 +11,8 @@ import os
 import sqlite3
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from importlib import resources
 from typing import Literal
 
@@ -71,6 +73,25 @@ def open_for_reading(path: str | os.PathLike[str]) -> sqlite3.Connection:
     """
     _demand_sqlite()
     return look(os.fspath(path)).connection
+
+
+@contextmanager
+def reading(path: str | os.PathLike[str]) -> Iterator[sqlite3.Connection]:
+    """Look at the state file, as ``open_for_reading`` does, and close it. Damage that only a look finds is told, too.
+
+    Raises StateFileError or one of its kinds.
+    """
+    with explained(os.fspath(path)), closing(open_for_reading(path)) as connection:
+        yield connection
+
+
+@contextmanager
+def explained(path: str) -> Iterator[None]:
+    """What SQLite refuses in here is raised as an error of ours, with what to do."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise translate(error, path) from error
 
 
 def checkpoint_passive(connection: sqlite3.Connection) -> tuple[int, int]:

@@ -1,0 +1,86 @@
+"""A state file that is damaged anywhere gets one sentence from every command, and a traceback from none."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from redrive.console import cli
+
+PAGE_BYTES = 4096
+FLOW = """
+from redrive.engine import Flow, PermanentError
+flow = Flow("f")
+@flow.task
+def a(): print("hello")
+@flow.task(after=[a])
+def b(): raise PermanentError("no")
+"""
+COMMANDS = (
+    ("tasks",),
+    ("runs",),
+    ("inbox",),
+    ("events",),
+    ("costs",),
+    ("pages",),
+    ("quarantine",),
+    ("replay",),
+    ("doctor",),
+    ("requeue", "b", "--reason", "x", "--state"),
+)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    (folder / "f.py").write_text(FLOW)
+    state = folder / "state.db"
+    command = [sys.executable, "-P", "-m", "redrive.console", "run", str(folder / "f.py"), "--state", str(state)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=120)
+    assert done.returncode == 3
+    with closing(sqlite3.connect(state)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return state
+
+
+def redrive(*words: str) -> int:
+    """The command, in this process: there are hundreds of them."""
+    with pytest.raises(SystemExit) as left, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["redrive", *words])
+        cli.main()
+    return int(left.value.code or 0)
+
+
+def damage(whole: Path, folder: Path, page: int) -> Path:
+    damaged = folder / f"page_{page}.db"
+    shutil.copy(whole, damaged)
+    with damaged.open("r+b") as file:
+        file.seek(page * PAGE_BYTES)
+        file.write(b"\xff" * PAGE_BYTES)
+    return damaged
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
+def test_damage_to_any_page_is_one_sentence(
+    whole: Path, tmp_path: Path, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    pages = whole.stat().st_size // PAGE_BYTES
+    assert pages > 20
+    told = 0
+    for page in range(1, pages):
+        code = redrive(*words, str(damage(whole, tmp_path, page)))
+        errors = capsys.readouterr().err
+        assert code in (0, 1, 2, 3), page
+        assert len(errors.splitlines()) <= 1, errors
+        told += "is damaged" in errors
+    assert told > 0 or words == ("doctor",)
+
+
+def test_the_doctor_names_the_damage(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert redrive("doctor", str(damage(whole, tmp_path, 2))) == 1
+    assert "error   integrity" in capsys.readouterr().out
