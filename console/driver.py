@@ -183,10 +183,14 @@ class ConsoleDriver(Driver):
     def read_waiting(self, at_most: float) -> None:
         """Read what already waits. It may have come while the loop was busy: nothing of it counts as having arrived
         later than ``at_most`` (seconds of the loop's clock)."""
-        if self._reading and select.select([self._hold.input_fd], [], [], 0)[0]:
+        if self._reading:
             self._read(at_most)
 
     def _read(self, at_most: float = float("inf")) -> None:
+        """Read once. The loop may call although ``read_waiting`` has taken everything since it looked, and a read then
+        would wait for the next key: the descriptor blocks, because it is the shell's as well."""
+        if not select.select([self._hold.input_fd], [], [], 0)[0]:
+            return
         try:
             data = os.read(self._hold.input_fd, _READ_BYTES)
         except (BlockingIOError, InterruptedError):
