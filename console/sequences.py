@@ -84,8 +84,9 @@ class SequenceReader:
         self._paste_at = 0.0
 
     def feed(self, data: str, at: float) -> list[Token]:
-        """Take ``data`` that arrived at ``at``."""
-        tokens = self.tick(at)
+        """Take ``data`` that arrived at ``at``, or earlier: while the loop was busy it waited, and nobody knows how
+        long. So it belongs to what has begun unless ``tick`` has given that up."""
+        tokens: list[Token] = []
         position = 0
         while position < len(data):
             if self._paste is not None:

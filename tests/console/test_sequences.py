@@ -55,6 +55,12 @@ def test_keys_pass_as_they_come() -> None:
     assert read("jk/", "q") == [Typed("jk/"), Typed("q")]
 
 
+def test_the_rest_that_waited_while_nobody_looked_belongs_to_its_escape() -> None:
+    reader = SequenceReader(ESCAPE_SECONDS)
+    assert reader.feed("\x1b", 0.0) == []
+    assert reader.feed("[B", 5.0) == [Sequence("\x1b[B")]
+
+
 @pytest.mark.parametrize("sequence", SEQUENCES + STRINGS)
 def test_a_whole_sequence_is_one_token_between_keys(sequence: str) -> None:
     assert read(f"j{sequence}k") == [Typed("j"), Sequence(sequence), Typed("k")]
