@@ -2,43 +2,30 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
+from .pty_harness import LIMIT_SECONDS, PtyTerminal, python
+
 HERE = Path(__file__).parent
 
-
-def _load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="session")
-def pty_harness() -> ModuleType:
-    """The module, for tests that start programs of their own."""
-    return sys.modules.get("pty_harness") or _load("pty_harness")
+_LOOKS = 4  # in a row that find nothing new
+_TICKS_OF_A_PICTURE = 20  # more than a program leaves out between two pictures that somebody reads
 
 
 @pytest.fixture
-def on_terminal(pty_harness: ModuleType) -> Iterator[Callable[..., Any]]:
+def on_terminal() -> Iterator[Callable[..., PtyTerminal]]:
     """``on_terminal(argv, columns=80, rows=24, environ={}, answers=True)`` -> a ``PtyTerminal``, closed afterwards."""
-    opened: list[Any] = []
+    opened: list[PtyTerminal] = []
 
-    def start(*arguments: Any, **options: Any) -> Any:
-        opened.append(pty_harness.PtyTerminal(*arguments, **options))
+    def start(*arguments: Any, **options: Any) -> PtyTerminal:
+        opened.append(PtyTerminal(*arguments, **options))
         return opened[-1]
 
     yield start
@@ -49,7 +36,7 @@ def on_terminal(pty_harness: ModuleType) -> Iterator[Callable[..., Any]]:
 class Demo:
     """The demo application on a terminal; see ``demo_app.py``."""
 
-    def __init__(self, terminal: Any, folder: Path) -> None:
+    def __init__(self, terminal: PtyTerminal, folder: Path) -> None:
         self.terminal = terminal
         self.folder = folder
 
@@ -63,26 +50,67 @@ class Demo:
         path = self.folder / "stats"
         path.unlink(missing_ok=True)
         self.terminal.signal(signal.SIGUSR1)
-        end = time.monotonic() + 10
+        end = time.monotonic() + LIMIT_SECONDS
         while not path.exists():
+            assert self.terminal.process.poll() is None, f"it ended\n{self.terminal.text}"
             assert time.monotonic() < end, "the event loop does not turn"
-            time.sleep(0.005)
+            time.sleep(0.005)  # a file that appears tells nobody
         found: dict[str, float] = json.loads(path.read_text())
         return found
 
+    def settle(self) -> None:
+        """Read until everything is on the screen: asked several times, the program has written nothing more."""
+        same, written = 0, -1.0
+        while same < _LOOKS:
+            self.terminal.read_for(0.03)
+            before, written = written, self.stats()["bytes"]
+            same = same + 1 if written == before and not self.terminal.read() else 0
+
+    def quit(self) -> None:
+        """By its keys: Esc is none where another one comes right behind it, so both come until they are read apart."""
+        while self.terminal.process.poll() is None:
+            for key in ("\x1b", "q"):
+                self.terminal.send(key)
+                self.terminal.read_for(0.3)
+        self.terminal.wait()
+
+    def cursor_row(self) -> int:
+        """Of the screen; 0 where no row is as under the cursor."""
+        buffer = self.terminal.screen.buffer
+        return next((y for y in range(3, len(buffer)) if buffer[y][3].reverse), 0)
+
+    def ticked(self, count: int) -> dict[str, float]:
+        """``stats`` after so many more ticks. Reads nothing from the terminal meanwhile."""
+        ticks = self.stats()["ticks"]
+        end = time.monotonic() + LIMIT_SECONDS
+        while (stats := self.stats())["ticks"] < ticks + count:
+            assert time.monotonic() < end, "it ticks no more"
+        return stats
+
+    def until_held_up(self) -> dict[str, float]:
+        """Wait, without reading, until the kernel takes no more and the program paints no more; its ``stats`` then."""
+        before = self.ticked(_TICKS_OF_A_PICTURE)
+        end = time.monotonic() + LIMIT_SECONDS
+        while (stats := self.ticked(_TICKS_OF_A_PICTURE))["paints"] > before["paints"]:
+            assert time.monotonic() < end, "it paints for a terminal that does not read"
+            before = stats
+        return stats
+
 
 @pytest.fixture
-def demo(on_terminal: Callable[..., Any], pty_harness: ModuleType, tmp_path: Path) -> Callable[..., Demo]:
-    """``demo(*options, columns=..., rows=..., environ=...)``: started, and its first screen is complete."""
+def demo(on_terminal: Callable[..., PtyTerminal], tmp_path: Path) -> Callable[..., Demo]:
+    """``demo(*options, columns=..., rows=..., environ=...)``: started, and its first screen is complete, or ``ready``
+    is on it."""
 
-    def start(*options: str, ready: str = "task_00001", environ: Mapping[str, str] | None = None, **more: Any) -> Demo:
+    def start(*options: str, ready: str | None = None, environ: Mapping[str, str] | None = None, **more: Any) -> Demo:
         environ = {"XDG_STATE_HOME": str(tmp_path / "state"), **(environ or {})}
-        argv = pty_harness.python(HERE / "demo_app.py", str(tmp_path), *options)
-        terminal = on_terminal(argv, environ=environ, **more)
-        if ready:
-            terminal.until(ready)
-            if "--tick" not in options:
-                terminal.until_quiet(0.1, at_most=2.0)
-        return Demo(terminal, tmp_path)
+        argv = python(HERE / "demo_app.py", str(tmp_path), *options)
+        app = Demo(on_terminal(argv, environ=environ, **more), tmp_path)
+        if ready is None:
+            app.terminal.until("task_00001")
+            app.settle()
+        else:
+            app.terminal.until(ready)
+        return app
 
     return start

@@ -26,7 +26,11 @@ _SGR = re.compile(rb"\x1b\[([0-9;]*)m")
 _ASK_SYNCHRONIZED, _ASK_POSITION = b"\x1b[?2026$p", b"\x1b[6n"
 _INCOMPLETE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*)?\Z|[\xc0-\xff][\x80-\xbf]{0,3}\Z")
 
+#: A wait ends when its condition holds. This is for a program that hangs, on a machine that does much else.
+LIMIT_SECONDS = 90.0
+
 ENVIRONMENT = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "PATH": os.environ["PATH"]}
+_TRIES = 40
 
 
 class PtyTerminal:
@@ -111,7 +115,7 @@ class PtyTerminal:
                 break
         return count
 
-    def until(self, met: str | Callable[[], Any], seconds: float = 20.0) -> None:
+    def until(self, met: str | Callable[[], Any], seconds: float = LIMIT_SECONDS) -> None:
         """Read until a text is on the screen or a condition holds.
 
         Raises:
@@ -122,12 +126,6 @@ class PtyTerminal:
         while not condition():
             assert time.monotonic() < end, f"not within {seconds} s: {met}\n{self.text}"
             self.read(0.02)
-
-    def until_quiet(self, seconds: float = 0.3, at_most: float = 20.0) -> None:
-        """Read until nothing came for so long."""
-        end = time.monotonic() + at_most
-        while self.read(seconds) and time.monotonic() < end:
-            pass
 
     def send(self, data: bytes | str) -> None:
         """Keys, pastes, answers."""
@@ -149,6 +147,10 @@ class PtyTerminal:
         """Send a signal to the program alone."""
         self.process.send_signal(number)
 
+    def until_stopped(self) -> None:
+        """Read until the program is stopped, by itself or by SIGSTOP: what continues it before that is lost."""
+        self.until(lambda: self._process_fields()[0] == "T")
+
     # --- what a person sees ---------------------------------------------------------------------------------------
 
     @property
@@ -163,7 +165,11 @@ class PtyTerminal:
 
     def is_given_back(self) -> bool:
         """Modes and line settings are as they were before the program."""
-        return self.modes == {7, 25} and termios.tcgetattr(self._slave) == self.attributes
+        return self.modes == {7, 25} and not self.takes_keys()
+
+    def takes_keys(self) -> bool:
+        """The line is not yet as it was before the program."""
+        return termios.tcgetattr(self._slave) != self.attributes
 
     def unread_input(self) -> bytes:
         """What was sent and nobody has read: a shell would take it for keys."""
@@ -179,13 +185,13 @@ class PtyTerminal:
 
     # --- the program ----------------------------------------------------------------------------------------------
 
-    def wait(self, seconds: float = 20.0) -> int:
+    def wait(self, seconds: float = LIMIT_SECONDS) -> int:
         """Read until the program ends. Returns its exit code; negative for a signal."""
         end = time.monotonic() + seconds
         while self.process.poll() is None:
             assert time.monotonic() < end, f"still running after {seconds} s\n{self.text}"
             if not self.read(0.02):
-                time.sleep(0.005)
+                time.sleep(0.005)  # a line that was hung up is never silent
         while self.read(0):
             pass
         return self.process.returncode
@@ -197,9 +203,13 @@ class PtyTerminal:
 
     def cpu_seconds(self) -> float:
         """Processor time that the program has used."""
-        with open(f"/proc/{self.process.pid}/stat") as file:
-            fields = file.read().rpartition(")")[2].split()
+        fields = self._process_fields()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def _process_fields(self) -> list[str]:
+        """proc(5), ``stat``, from the state on."""
+        with open(f"/proc/{self.process.pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()
 
     def close(self) -> None:
         """End the program, however it behaves."""
@@ -215,3 +225,11 @@ class PtyTerminal:
 def python(script: str | os.PathLike[str], *arguments: str) -> list[str]:
     """The argument vector that runs a script in this interpreter."""
     return [sys.executable, os.fspath(script), *arguments]
+
+
+def in_time(attempt: Callable[[], bool]) -> None:
+    """Try what is only what it should be where the machine does not stop in the middle of it, until it was.
+
+    ``attempt`` checks what it can and returns whether it was such a try. What the program never does is none.
+    """
+    assert any(attempt() for _ in range(_TRIES)), "never seen"
