@@ -268,7 +268,7 @@ def shell_line(
         act: ``Command.act``.
         target: state file or ssh address.
         tasks: names; more than fifty are said by number, unless ``options`` holds their ``fingerprint``.
-        options: ``fingerprint``, ``rate_per_second``, ``cascade``; ``seconds`` of ``extend``.
+        options: ``fingerprint``, those of a requeue, ``seconds`` of ``extend``.
     """
     if act not in _SHELL_COMMANDS:
         return None
@@ -278,8 +278,7 @@ def shell_line(
     words += ["--state", target]
     words += ["--run", run] if run else []
     words += ["--fingerprint", str(fingerprint)] if fingerprint else []
-    words += ["--rate", f"{options['rate_per_second']:g}/s"] if options.get("rate_per_second") else []
-    words += ["--cascade"] if options.get("cascade") else []
+    words += _requeue_words(options) if act == "requeue" else []
     words += ["--reason", reason] if reason else []
     if _SHELL_COMMANDS[act] and not fingerprint:
         words += ["--", *tasks[:_SHELL_NAMES_MAX]]
@@ -287,6 +286,23 @@ def shell_line(
     line = shlex.join(_shell_words(words))
     unnamed = 0 if fingerprint else len(tasks) - _SHELL_NAMES_MAX
     return f"{line}  # and {unnamed} more" if unnamed > 0 else line
+
+
+def _requeue_words(options: Mapping[str, Any]) -> Iterator[str]:
+    for flag in ("canary", "single_shot", "new_key", "cascade"):
+        if options.get(flag):
+            yield f"--{flag.replace('_', '-')}"
+    if options.get("reset_count") is False:
+        yield "--keep-count"
+    for option, name, unit in (
+        ("--rate", "rate_per_second", "/s"),
+        ("--not-before", "not_before", "s"),
+        ("--timeout", "timeout", "s"),
+    ):
+        if options.get(name):
+            yield from (option, f"{options[name]:g}{unit}")
+    for name, value in sorted((options.get("params") or {}).items()):
+        yield from ("--param", f"{name}={value}")
 
 
 def _shell_words(words: Iterable[str]) -> Iterator[str]:

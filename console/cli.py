@@ -18,8 +18,10 @@ from ..engine.errors import ExecutorBusyError, FlowError, FlowImportError, Redri
 from .options import (
     acting_options,
     json_option,
+    params_of,
     reading_options,
     reason_option,
+    requeue_options,
     run_option,
     running_options,
     simulating_options,
@@ -99,16 +101,6 @@ def _target(target: str | None, state: str | None) -> str:
     return existing_target(target or state)
 
 
-def _params(given: tuple[str, ...]) -> dict[str, str]:
-    params: dict[str, str] = {}
-    for item in given:
-        name, equals, value = item.partition("=")
-        if not equals or not name:
-            raise click.UsageError(f"--param {item!r}: write name=value")
-        params[name] = value
-    return params
-
-
 # --- Running -------------------------------------------------------------------------------------------------------
 
 
@@ -121,7 +113,7 @@ def run(flow: str, run_id: str | None, param: tuple[str, ...], **options: Any) -
     """Run FLOW: a Python file, or file.py:name."""
     from . import running
 
-    return running.run_flow(flow, run_id, _params(param), running.Manner(**options))
+    return running.run_flow(flow, run_id, params_of(param), running.Manner(**options))
 
 
 @cli.command()
@@ -168,7 +160,7 @@ def check(flow: str, param: tuple[str, ...], **options: Any) -> int:
     """Validate FLOW without running it."""
     from . import checking
 
-    return checking.check_flow(flow, _params(param), **options)
+    return checking.check_flow(flow, params_of(param), **options)
 
 
 # --- Reading -------------------------------------------------------------------------------------------------------
@@ -272,20 +264,12 @@ def quarantine(target: str | None, state: str | None, run_id: str | None, as_jso
 
 @cli.command()
 @acting_options
-@click.option("--rate", metavar="N/s", help="Spread them: so many a second.")
-@click.option("--not-before", metavar="DURATION", help="Wait so long first.")
-@click.option("--cascade", is_flag=True, help="Run the descendants that had succeeded again as well.")
-def requeue(rate: str | None, not_before: str | None, cascade: bool, **options: Any) -> int:
+@requeue_options
+def requeue(**options: Any) -> int:
     """Run tasks again, with a fresh budget."""
-    from . import acting
+    from . import acting, requeueing
 
-    extra: dict[str, Any] = {}
-    if rate:
-        extra["rate_per_second"] = _rate(rate)
-    if not_before:
-        extra["not_before"] = _seconds(not_before)
-    if cascade:
-        extra["cascade"] = True
+    extra = requeueing.changes({name: options.pop(name) for name in requeueing.NAMES})
     return _act("requeue", extra, acting.act, options)
 
 
@@ -360,17 +344,6 @@ def _act_on_run(act: str, options: dict[str, Any]) -> int:
 
     target = _target(options.pop("target"), options.pop("state"))
     return acting.act(act, target, (), fingerprint=None, extra={}, **options)
-
-
-def _rate(text: str) -> float:
-    number = text.removesuffix("/s")
-    try:
-        rate = float(number)
-    except ValueError:
-        rate = 0.0
-    if not rate > 0:
-        raise click.UsageError(f"--rate {text!r}: write a number above 0 a second, as 5/s")
-    return rate
 
 
 def _seconds(text: str) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import click
@@ -19,6 +19,17 @@ def options(*decorators: Callable[[Command], Command]) -> Callable[[Command], Co
         return function
 
     return decorate
+
+
+def params_of(given: Iterable[str]) -> dict[str, str]:
+    """What several ``--param NAME=VALUE`` say. Raises UsageError."""
+    params: dict[str, str] = {}
+    for item in given:
+        name, equals, value = item.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"--param {item!r}: write name=value")
+        params[name] = value
+    return params
 
 
 state_option = click.option("--state", "state", metavar="TARGET", help="State file, or ssh://[user@]host[:port]/path.")
@@ -49,6 +60,18 @@ acting_options = options(
     reason_option,
     json_option,
     ssh_options,
+)
+requeue_options = options(
+    click.option("--canary", is_flag=True, help="One first; the others when it has succeeded, at the rate."),
+    click.option("--rate", metavar="N/s", help="Spread them: so many a second."),
+    click.option("--not-before", metavar="DURATION", help="Wait so long first."),
+    click.option("--at", metavar="TIME", help="Not before this time: 06:00, or 2026-04-25T06:00."),
+    click.option("--timeout", metavar="DURATION", help="Another timeout, this time."),
+    click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="Another parameter, this time."),
+    click.option("--single-shot", is_flag=True, help="One try only."),
+    click.option("--keep-count", is_flag=True, help="Failures so far still count: no fresh budget."),
+    click.option("--new-key", is_flag=True, help="Another idempotency key: what it did before is to be done again."),
+    click.option("--cascade", is_flag=True, help="Run the descendants that had succeeded again as well."),
 )
 simulating_options = options(
     click.option("--policy", "policies", multiple=True, metavar="POLICY", help="Which to compare; all if left out."),

@@ -281,7 +281,7 @@ class AttemptDesk:
             rules=rules,
             only_rows=claim.only_rows,
             checkpoint=claim.checkpoint,
-            idempotency_key=f"{claim.run_id}/{claim.name}/{claim.generation}",
+            idempotency_key=f"{claim.run_id}/{claim.name}/{claim.key_generation}",
         )
         self._keep(self._start(sitter, order))
 

@@ -31,11 +31,11 @@ _NOT_OF_THE_ROW = frozenset(
 class Context:
     """One attempt as its task sees it.
 
-    ``inputs`` maps the names of parents to their results; ``idempotency_key`` stays the same for all attempts of one
-    generation of the task (document 000, idempotency). ``only_rows`` is None, or maps the keys of quarantined rows
-    that an operator sent back to what they held: the attempt is about these alone, and ``rows`` gives out no others.
-    What the task returns then replaces its earlier result. ``checkpointed`` is what an earlier attempt of this
-    generation gave to ``checkpoint`` last, or None.
+    ``inputs`` maps the names of parents to their results; ``idempotency_key`` stays the same for all attempts of the
+    task, also when it is requeued, unless the operator asks for another (document 000, idempotency). ``only_rows`` is
+    None, or maps the keys of quarantined rows that an operator sent back to what they held: the attempt is about these
+    alone, and ``rows`` gives out no others. What the task returns then replaces its earlier result. ``checkpointed`` is
+    what an earlier attempt of this generation gave to ``checkpoint`` last, or None.
     """
 
     def __init__(

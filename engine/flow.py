@@ -19,6 +19,7 @@ from typing import Any, TypeVar, get_args
 
 from .core.dag import Dag
 from .core.durations import parse_duration
+from .core.overrides import convert
 from .core.paging import check_sender
 from .core.policy import RetryPolicy
 from .core.spec import DownstreamSpec, FlowSpec, Isolation, Kind, TaskSpec
@@ -345,17 +346,10 @@ def _merge_params(flow: str, declared: dict[str, Any], given: Mapping[str, Any] 
 
 
 def _convert_param(flow: str, name: str, value: Any, default: Any) -> Any:
-    if not isinstance(value, str) or default is None or isinstance(default, str):
-        return value
     try:
-        if isinstance(default, bool):
-            return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[value.lower()]
-        if isinstance(default, int | float):
-            return type(default)(value) if isinstance(default, int) else float(value)
-    except (KeyError, ValueError):
-        kind = type(default).__name__
-        raise FlowError(f"flow {flow!r}: parameter {name!r} wants a {kind} like {default!r}, not {value!r}") from None
-    return value
+        return convert(value, default)
+    except ValueError as error:
+        raise FlowError(f"flow {flow!r}: parameter {name!r} {error}") from None
 
 
 # --- Loading a file ------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from .core.dag import Dag
 from .core.events import Event, EventKind
 from .core.fold import RunFold, TaskRow
 from .core.ledger import Ledger, spec_of
-from .core.spec import TaskSpec
+from .core.spec import TaskSpec, with_overrides
 from .core.states import TaskState
 from .opening import OpenRun
 from .timers import Timers
@@ -46,8 +46,9 @@ class Standing:
         self._timers.clear()
 
     def spec(self, name: str) -> TaskSpec:
-        """What the flow says of a task."""
-        return spec_of(self.fold.tasks[name])
+        """What the flow says of a task, and an operator of this generation of it."""
+        row = self.fold.tasks[name]
+        return with_overrides(spec_of(row), row.overrides)
 
     def take(self, events: Sequence[Event]) -> None:
         """Move on by what has been committed."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ...engine.core import overrides as overridden
 from ...engine.core.events import Event, EventKind
 from ...engine.core.states import TaskState
 from ..present.durations import brief, wall
@@ -117,7 +118,8 @@ def _skipped(event: Event) -> str:
 def _pending(event: Event) -> str:
     act = event.data.get("act")
     if act == "requeue":
-        return "runs again"
+        overrides = overridden.read(_columns(event).get("overrides"))
+        return f"runs again: {overridden.in_words(overrides)}" if overridden.in_words(overrides) else "runs again"
     return f"waits again: {act}" if act else "waits for its parents"
 
 
@@ -142,6 +144,11 @@ def _changed(event: Event) -> str:
         return f"{columns.get('progress_done', 0):,} of {columns['progress_total']:,} done"
     if columns.get("stale"):
         return "stale: something above it runs again"
+    if "canary" in columns:
+        first = columns["canary"]
+        return f"follows when {first} has succeeded" if first else "waits for no other task to succeed first"
+    if columns.get("cancel_requested_at"):
+        return "its end is asked for"
     if columns.get("next_retry_at"):
         return f"next attempt at {wall(columns['next_retry_at'], None)}"
     return f"changed: {', '.join(columns)}" if columns else ""
@@ -282,6 +289,16 @@ def _quarantine(event: Event) -> str:
     return f"{rows} {said}"
 
 
+def _canary(event: Event) -> str:
+    count = len(event.data.get("tasks") or ())
+    others = f"{count:,} other{'' if count == 1 else 's'}"
+    return {
+        "released": f"it works: {others} of its cause may run",
+        "not-fixed": f"the fix did not fix it: {others} held",
+        "failed": f"it went first and failed otherwise: {others} held",
+    }.get(str(event.data.get("what")), "")
+
+
 def _storage(event: Event) -> str:
     return f"storage {event.data.get('what')}: {event.data.get('sentence', '')}"
 
@@ -320,6 +337,7 @@ _TELLERS: dict[str, Callable[[Event], str]] = {
     EventKind.BREAKER: _breaker,
     EventKind.PAGE: _page,
     EventKind.QUARANTINE: _quarantine,
+    EventKind.CANARY: _canary,
     EventKind.STORAGE: _storage,
     EventKind.CLOCK: _clock,
     EventKind.OPERATOR: _operator,

@@ -41,8 +41,11 @@ LOOKING = (
 #: What acts, and reads texts: goes over when the first act or text is wanted.
 ACTING = (
     "core/events",
+    "core/overrides",
     "core/states",
     "store/act",
+    "store/canary",
+    "store/generation",
     "store/journal",
     "store/logs",
     "store/operator",

@@ -37,6 +37,7 @@ class History:
     path_seconds: float = 0.0  # this task and the longest path behind it, by history
     deadline_at: int | None = None  # of the run, microseconds UTC
     cancel_requested: bool = False  # an operator wants the end of this attempt
+    verifies: str | None = None  # loose fingerprint of the failure that a fix is meant to have ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class DeadLetter:
     kind: DeadLetterKind
     mode: FailureMode
     why: str
+    not_fixed: bool = False  # the very failure that a fix was meant to have ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +143,17 @@ def _judge(history: History, outcome: Outcome, policy: RetryPolicy, now: int, un
     for rule in FAILURE_RULES:
         decision = rule(case_)
         if decision is not None:
-            return decision
+            return _not_fixed(case_, decision)
     raise AssertionError("the last rule always answers")
+
+
+def _not_fixed(case: _Case, decision: Decision) -> Decision:
+    """One that was sent to try a fix out, and fails as before, has its answer: no retry, and nothing propagates."""
+    if case.history.verifies is None or case.failure.fingerprint.loose != case.history.verifies:
+        return decision
+    assert isinstance(decision, Retry | Fail | DeadLetter), "what a failure can lead to"
+    kind = decision.kind if isinstance(decision, DeadLetter) else DeadLetterKind.POISON
+    return DeadLetter(kind, decision.mode, "the fix did not fix it: the same failure as before", not_fixed=True)
 
 
 def decide_loss(history: History, policy: RetryPolicy, uniform: Uniform) -> Decision:

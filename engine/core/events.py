@@ -53,6 +53,7 @@ class EventKind(object):
     BUCKET = "bucket"
     PAGE = "page"
     QUARANTINE = "quarantine"
+    CANARY = "canary"  # the task that ran first has ended: "released", "not-fixed", "failed"; ``data["tasks"]``
     STORAGE = "storage"  # degraded, recovered
     CLOCK = "clock"  # the wall clock moved
     OPERATOR = "operator"  # an act with no move of its own: attach, detach, ack, snooze

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from .overrides import read
 from .policy import RetryPolicy
 
 Kind = Literal["python", "command", "sensor"]
@@ -42,6 +43,19 @@ class TaskSpec:
     strict_rows: bool = False  # rows that it holds in quarantine make the run PARTIAL
     params: Mapping[str, Any] = field(default_factory=dict)
     source: str | None = None  # file:line of the function, for people
+
+
+def with_overrides(spec: TaskSpec, overrides: str | None) -> TaskSpec:
+    """The task as it runs in a generation for which an operator changed something (``task.overrides``, JSON)."""
+    if overrides is None:
+        return spec
+    changed = read(overrides)
+    return replace(
+        spec,
+        timeout=changed.get("timeout", spec.timeout),
+        retry=replace(spec.retry, max_attempts=changed.get("max_attempts", spec.retry.max_attempts)),
+        params={**spec.params, **changed.get("params", {})},
+    )
 
 
 @dataclass(frozen=True, slots=True)

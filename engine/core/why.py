@@ -314,9 +314,15 @@ def _success(case: _Case) -> str:
 
 def _failed(case: _Case) -> str:
     row = case.row
+    if row.canary is not None:
+        return _follows(row.canary)
     name = error_name(row)
     last = f", the last by {name}" if name else ""
     return f"failed: {row.failures} of {row.max_attempts} attempts are spent{last}; requeue it to try again"
+
+
+def _follows(first: str) -> str:
+    return f"waits for {quoted(first)}, which tries the fix: it runs again when that has succeeded"
 
 
 _DEAD_LETTER = {
@@ -335,6 +341,8 @@ _DEAD_LETTER = {
 
 def _dead(case: _Case) -> str:
     row = case.row
+    if row.canary is not None:
+        return _follows(row.canary)
     reason = _DEAD_LETTER.get(row.dead_letter_kind or "", "a human is needed")
     return f"needs a decision for {case.since(row.ended_at)}: {reason}; requeue it after a fix, or skip it"
 

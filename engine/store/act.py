@@ -14,6 +14,7 @@ from .journal import Journal
 DONE = "done"
 REFUSED = "refused"
 RUNNING = "running"  # only the executor can do this: the task runs
+HELD = "held"  # it follows when another task has succeeded
 
 VERBS = {
     "requeue": "requeued",
@@ -116,6 +117,7 @@ class Seen(NamedTuple):
     blocked_by: Optional[str]
     failures: int
     cancel_requested_at: Optional[int]
+    overrides: Optional[str]
 
 
 class Asked(NamedTuple):
@@ -153,7 +155,8 @@ class Work(object):
 def look(connection: sqlite3.Connection, run_id: str, name: str) -> Optional[Seen]:
     """The task as it is now."""
     row = connection.execute(
-        "SELECT name, state, generation, attempt, next_retry_at, blocked_by, failures, cancel_requested_at FROM task"
+        "SELECT name, state, generation, attempt, next_retry_at, blocked_by, failures, cancel_requested_at, overrides"
+        " FROM task"
         " WHERE run_id = ? AND name = ?",
         (run_id, name),
     ).fetchone()
@@ -216,6 +219,9 @@ def conclude(work: Work) -> Dict[str, Any]:
     done = len(work.done())
     if done:
         open_run(work.journal, work.run_id)
+    held = [result for result in results if result[1] == HELD]
+    if held:
+        work.note([result[0] for result in held], held[0][2])
     refused = sum(1 for result in results if result[1] == REFUSED)
     running = sum(1 for result in results if result[1] == RUNNING)
     parts = ["{} {}".format(done, VERBS[work.act])] if done or not running else []

@@ -11,7 +11,7 @@ from ..core.events import EventKind
 from ..core.run_state import RunVerdict
 from ..core.spec import TaskSpec
 from ..core.states import DeadLetterKind, RunState, TaskState
-from . import quarantine, runs
+from . import canary, quarantine, runs
 from .journal import Journal
 from .pages import Trouble, page
 from .propagation import propagate_failure
@@ -28,6 +28,7 @@ class Claim:
     token: str
     only_rows: tuple[quarantine.KeyAndPayload, ...] = ()  # the generation is about these quarantined rows alone
     checkpoint: str | None = None  # JSON that an earlier attempt of the generation left
+    key_generation: int = 0  # that the idempotency key was made in
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +77,10 @@ def _claim(journal: Journal, run_id: str, order: ClaimOrder, claimant: Claimant)
     if not attempt:
         return None
     only_rows = quarantine.sent_back(journal.connection, run_id, order.name, order.generation)
-    return Claim(run_id, order.name, attempt, order.generation, token, only_rows, _checkpoint(journal, run_id, order))
-
-
-def _checkpoint(journal: Journal, run_id: str, order: ClaimOrder) -> str | None:
-    row = journal.connection.execute(
-        "SELECT checkpoint FROM task WHERE run_id = ? AND name = ?", (run_id, order.name)
+    checkpoint, key_generation = journal.connection.execute(
+        "SELECT checkpoint, key_generation FROM task WHERE run_id = ? AND name = ?", (run_id, order.name)
     ).fetchone()
-    return None if row is None else row[0]
+    return Claim(run_id, order.name, attempt, order.generation, token, only_rows, checkpoint, key_generation)
 
 
 def checkpoint(journal: Journal, claim: Claim, value: str) -> None:
@@ -113,12 +110,17 @@ def turn_away(journal: Journal, run_id: str, order: ClaimOrder, how: str) -> Non
     seen = {order.name: order.generation}
     runs.promote(journal, run_id, seen)
     runs.wake(journal, run_id, seen)
-    columns: dict[str, Any] = {"ended_at": journal.at, "error": f"{order.spec.downstream} is open", "refusals": 1}
+    refusals, overrides = journal.connection.execute(
+        "SELECT refusals, overrides FROM task WHERE run_id = ? AND name = ?", (run_id, order.name)
+    ).fetchone()
+    columns: dict[str, Any] = {"ended_at": journal.at, "error": f"{order.spec.downstream} is open"}
+    columns["refusals"] = refusals + 1
     state = TaskState.FAILED
     if how == "dead_letter":
         state, columns["dead_letter_kind"] = TaskState.DEAD_LETTER, str(DeadLetterKind.BREAKER)
     if not journal.move(run_id, order.name, TaskState.READY, state, order.generation, set=columns):
         return
+    canary.abandon(journal, run_id, order.name, overrides)
     if state is TaskState.FAILED:
         propagate_failure(journal, run_id, order.name)
     page(journal, _turned_away(run_id, order))

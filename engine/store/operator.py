@@ -14,8 +14,9 @@ import sqlite3
 from typing import Any, Callable, Dict, List, Optional
 
 from ..core.events import EventKind
+from ..core.overrides import in_words
 from ..core.states import REQUEUE_FROM, SKIP_FROM, RunState, SkipCause, TaskState
-from . import rows
+from . import canary, rows
 from .act import (
     DONE,
     REFUSED,
@@ -31,6 +32,7 @@ from .act import (
     still_as_seen,
     who_asked,
 )
+from .generation import overrides_of, renew
 from .journal import Journal
 from .paged import rearm, resolve
 from .propagation import (
@@ -99,33 +101,18 @@ _CANCEL_FROM = frozenset(
 #: Rows can only be sent back through a task that is at rest.
 _ROWS_FROM = REQUEUE_FROM - frozenset([TaskState.READY, TaskState.RETRYING, TaskState.SENSING])
 
-#: What a new generation forgets. Attempts stay: their numbers go on for ever.
-_FORGOTTEN: Dict[str, Any] = {
-    "ended_at": None,
-    "error": None,
-    "failure_fingerprint": None,
-    "failure_class": None,
-    "failure_mode": None,
-    "dead_letter_kind": None,
-    "delay_us": None,
-    "ceiling_us": None,
-    "first_started_at": None,
-    "blocked_by": None,
-    "skip_cause": None,
-    "claim_token": None,
-    "result": None,
-    "checkpoint": None,
-    "progress_done": None,
-    "progress_total": None,
-    "stale": 0,
-}
-_COUNTERS: Dict[str, Any] = {"failures": 0, "losses": 0, "deferrals": 0, "refusals": 0}
-
 
 def _requeue(work: Work) -> Dict[str, Any]:
-    """A new generation of each target. ``reset_count`` (default true), ``not_before`` (seconds), ``cascade``,
-    ``max_attempts`` (for this generation), ``rate_per_second``: the first at once, then so many a second."""
-    run_id, journal = work.run_id, work.journal
+    """A new generation of each target.
+
+    ``reset_count`` (default true), ``cascade``; ``not_before`` (seconds), ``rate_per_second``: the first at once, then
+    so many a second. For this generation alone: ``timeout`` (seconds), ``params``, ``max_attempts`` or ``single_shot``.
+    ``new_key``: another idempotency key. ``canary``: the first alone, the others when it has succeeded.
+    """
+    try:
+        overrides = overrides_of(work)
+    except ValueError as error:
+        return answer(False, str(error))
     blocked: List[Seen] = []
     for target in work.targets:
         row = still_as_seen(work, target)
@@ -133,18 +120,42 @@ def _requeue(work: Work) -> Dict[str, Any]:
             continue
         if row.state == TaskState.UPSTREAM_FAILED:
             blocked.append(row)
-        elif row.state in REQUEUE_FROM:
-            _new_generation(work, row)
-            work.say(row.name, DONE, "runs again after attempt {}".format(row.attempt) if row.attempt else "runs again")
-        else:
+        elif row.state not in REQUEUE_FROM:
             work.say(row.name, REFUSED, _cannot("requeue", row.state))
+        elif work.options.get("canary"):
+            _requeue_carefully(work, row, overrides)
+        else:
+            _run_again(work, row, overrides)
     if work.options.get("cascade"):
         work.note(_requeue_successes_below(work), "successes below run again")
-    rows.release(journal, run_id, work.done())
+    rows.release(work.journal, work.run_id, work.done())
     _begin_again(work)
     for row in blocked:
         _answer_for_blocked(work, row)
     return conclude(work)
+
+
+def _run_again(work: Work, row: Seen, overrides: Dict[str, Any]) -> None:
+    renew(work, row, overrides, new_key=bool(work.options.get("new_key")))
+    words = ["after attempt {}".format(row.attempt) if row.attempt else "", in_words(overrides)]
+    work.say(row.name, DONE, "runs again {}".format(", ".join(word for word in words if word)).strip())
+
+
+def _requeue_carefully(work: Work, row: Seen, overrides: Dict[str, Any]) -> None:
+    """The first runs, and is dead-lettered at once if it fails as before; the others wait for it."""
+    first = next(iter(work.done()), None)
+    if first is not None:
+        canary.follow(work, row, first)
+        return
+    trouble = canary.why_no_canary(row)
+    if trouble:
+        work.say(row.name, REFUSED, trouble)
+        return
+    carefully = dict(overrides, rollout=work.journal.command_id)
+    cause = canary.loose_fingerprint(work, row)
+    if cause is not None:
+        carefully["verifies"] = cause
+    _run_again(work, row, carefully)
 
 
 def _requeue_rows(work: Work) -> Dict[str, Any]:
@@ -158,7 +169,7 @@ def _requeue_rows(work: Work) -> Dict[str, Any]:
         if row.state not in _ROWS_FROM:
             work.say(row.name, REFUSED, _cannot("requeue", row.state))
             continue
-        _new_generation(work, row)
+        renew(work, row, new_key=True)  # who knew the key has seen all of its rows
         rows.send_back(work, row.name, found[row.name], row.generation + 1)
         work.say(row.name, DONE, "runs again over {} of its rows".format(len(found[row.name])))
     rows.refuse_unheld(work, found)
@@ -180,32 +191,13 @@ def _begin_again(work: Work) -> None:
             work.say(name, DONE, "but a task above it has failed: requeue that as well")
 
 
-def _new_generation(work: Work, row: Seen) -> None:
-    columns = dict(_FORGOTTEN, generation=row.generation + 1, next_retry_at=None)
-    if work.options.get("reset_count", True):
-        columns.update(_COUNTERS)
-    wait_seconds = _wait_seconds(work)
-    if wait_seconds > 0:
-        columns["next_retry_at"] = work.journal.at + int(wait_seconds * 1000000)
-    if work.options.get("max_attempts"):
-        columns["max_attempts"] = int(work.options["max_attempts"])
-    work.journal.move(work.run_id, row.name, row.state, TaskState.PENDING, row.generation, set=columns)
-
-
-def _wait_seconds(work: Work) -> float:
-    """How long the next target waits: a redrive of a thousand tasks must not become the next outage."""
-    seconds = float(work.options.get("not_before") or 0)
-    rate = float(work.options.get("rate_per_second") or 0)
-    return seconds + len(work.results) / rate if rate > 0 else seconds
-
-
 def _requeue_successes_below(work: Work) -> List[str]:
     names: List[str] = []
     for root in work.done():
         for name in descendants_of(work.journal.connection, work.run_id, root):
             row = look(work.journal.connection, work.run_id, name)
             if row is not None and row.state == TaskState.SUCCESS:
-                _new_generation(work, row)
+                renew(work, row)
                 work.say(name, DONE, "runs again because {} does".format(root))
                 names.append(name)
     return names
@@ -228,6 +220,8 @@ def _skip(work: Work) -> Dict[str, Any]:
         "ended_at": work.journal.at,
         "next_retry_at": None,
         "blocked_by": None,
+        "expires_at": None,
+        "canary": None,
     }
     if work.options.get("substitute") is not None:
         columns["result"] = json.dumps(work.options["substitute"])
@@ -236,6 +230,7 @@ def _skip(work: Work) -> Dict[str, Any]:
         if row is not None and row.state not in SKIP_FROM:
             work.say(row.name, REFUSED, _cannot("skip", row.state))
         elif row is not None:
+            canary.abandon(work.journal, work.run_id, row.name, row.overrides)
             work.journal.move(work.run_id, row.name, row.state, TaskState.SKIPPED, row.generation, set=dict(columns))
             work.say(row.name, DONE, "skipped")
     skipped = work.done()
@@ -261,7 +256,8 @@ def _cancel(work: Work) -> Dict[str, Any]:
         elif row.state not in _CANCEL_FROM:
             work.say(row.name, REFUSED, _cannot("cancel", row.state))
         else:
-            columns = {"ended_at": work.journal.at, "next_retry_at": None}
+            canary.abandon(work.journal, work.run_id, row.name, row.overrides)
+            columns = {"ended_at": work.journal.at, "next_retry_at": None, "expires_at": None, "canary": None}
             work.journal.move(work.run_id, row.name, row.state, TaskState.CANCELLED, row.generation, set=columns)
             stopped += propagate_failure(work.journal, work.run_id, row.name)
             resolve(work.journal, work.run_id, row.name)

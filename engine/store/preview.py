@@ -16,7 +16,11 @@ from .propagation import descendants_of, parents_of
 from .undo import find_act
 from .upgrades import add_columns
 
-_TABLES = ("run", "task", "edge", "event", "page", "page_task", "quarantine")
+_TABLES = ("run", "task", "attempt", "edge", "event", "page", "page_task", "quarantine")
+_LATEST_ATTEMPT = (
+    "SELECT attempt.* FROM task JOIN attempt ON attempt.run_id = task.run_id AND attempt.name = task.name"
+    " AND attempt.attempt = task.attempt WHERE task.run_id = ? AND task.name = ?"
+)
 _INDEXES = ("idx_edge_parent", "idx_event_command")
 
 
@@ -65,6 +69,8 @@ def _copy(
     if since is not None:
         later = "SELECT * FROM event WHERE run_id = ? AND seq > ? AND command_id IS NULL"
         _pour(copy, "event", source.execute(later, (run_id, since)))
+    for name in set(roots):
+        _pour(copy, "attempt", source.execute(_LATEST_ATTEMPT, (run_id, name)))
     for name in wanted:
         _pour(copy, "task", source.execute("SELECT * FROM task WHERE run_id = ? AND name = ?", (run_id, name)))
     add_columns(copy)

@@ -17,7 +17,7 @@ from ..core.decide import Uniform
 from ..core.events import EventKind
 from ..core.liveness import fence_seconds
 from ..core.outcome import Outcome, OutcomeKind
-from ..core.spec import TaskSpec
+from ..core.spec import TaskSpec, with_overrides
 from ..core.states import TaskState
 from .claims import Claim
 from .journal import Journal
@@ -123,10 +123,10 @@ def _forgive_old_losses(journal: Journal, claim: Claim) -> None:
 
 
 def _spec(connection: sqlite3.Connection, claim: Claim) -> TaskSpec:
-    (text,) = connection.execute(
-        "SELECT spec FROM task WHERE run_id = ? AND name = ?", (claim.run_id, claim.name)
+    text, overrides = connection.execute(
+        "SELECT spec, overrides FROM task WHERE run_id = ? AND name = ?", (claim.run_id, claim.name)
     ).fetchone()
-    return _decode(claim.name, text)
+    return with_overrides(_decode(claim.name, text), overrides)
 
 
 def _decode(name: str, text: str) -> TaskSpec:

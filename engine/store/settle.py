@@ -29,9 +29,10 @@ from ..core.decide import (
 )
 from ..core.events import EventKind
 from ..core.outcome import Failure, FailureClass, FailureMode, Outcome, OutcomeKind
+from ..core.overrides import read
 from ..core.spec import TaskSpec
 from ..core.states import DeadLetterKind, SkipCause, TaskState
-from . import quarantine
+from . import quarantine, rollout
 from .act import who_asked
 from .claims import Claim
 from .history import healed_count
@@ -154,6 +155,7 @@ def _carry(journal: Journal, claim: Claim, spec: TaskSpec, decision: Decision, o
             page(journal, _trouble(claim, spec, decision, outcome))
         case Retry() | Sense() | Interrupt():
             wait_again(journal, claim.run_id, claim.name)
+    rollout.conclude(journal, claim.run_id, claim.name, decision)
 
 
 def _trouble(claim: Claim, spec: TaskSpec, decision: Fail | DeadLetter, outcome: Outcome) -> Trouble:
@@ -161,7 +163,7 @@ def _trouble(claim: Claim, spec: TaskSpec, decision: Fail | DeadLetter, outcome:
     return Trouble(
         run_id=claim.run_id,
         task=claim.name,
-        title="budget spent" if kind is None else "poison-pill" if kind is DeadLetterKind.POISON else str(kind),
+        title=_title(decision),
         why=decision.why,
         kind=kind,
         mode=decision.mode,
@@ -171,17 +173,28 @@ def _trouble(claim: Claim, spec: TaskSpec, decision: Fail | DeadLetter, outcome:
     )
 
 
+def _title(decision: Fail | DeadLetter) -> str:
+    if isinstance(decision, Fail):
+        return "budget spent"
+    if decision.not_fixed:
+        return "not fixed"
+    return "poison-pill" if decision.kind is DeadLetterKind.POISON else str(decision.kind)
+
+
 # --- Reading -------------------------------------------------------------------------------------------------------
+
+
+_NO_ROW = (0, 0, 0, 0, None, None, None, None)
 
 
 def read_history(connection: sqlite3.Connection, claim: Claim, spec: TaskSpec, failure: Failure | None) -> History:
     """The task's past as ``decide`` needs it: counters of the generation, fingerprints in order, what healed before."""
     row = connection.execute(
-        "SELECT failures, losses, deferrals, refusals, delay_us, first_started_at, cancel_requested_at FROM task"
-        " WHERE run_id = ? AND name = ?",
+        "SELECT failures, losses, deferrals, refusals, delay_us, first_started_at, cancel_requested_at, overrides"
+        " FROM task WHERE run_id = ? AND name = ?",
         (claim.run_id, claim.name),
     ).fetchone()
-    failures, losses, deferrals, refusals, delay_us, first_started_at, cancel_at = row or (0, 0, 0, 0, None, None, None)
+    failures, losses, deferrals, refusals, delay_us, first_started_at, cancel_at, overrides = row or _NO_ROW
     past = connection.execute(
         "SELECT fingerprint, failure_class FROM attempt WHERE run_id = ? AND name = ? AND generation = ?"
         " AND attempt < ? AND fingerprint IS NOT NULL AND outcome IN ('error', 'timed_out') ORDER BY attempt",
@@ -203,6 +216,7 @@ def read_history(connection: sqlite3.Connection, claim: Claim, spec: TaskSpec, f
         max_losses=spec.max_losses,
         recheck_seconds=spec.recheck_seconds,
         cancel_requested=cancel_at is not None,
+        verifies=read(overrides).get("verifies"),
     )
 
 

@@ -19,14 +19,16 @@ _RUN_WORDS = {"reopened": "ended", "unblocked": "blocked", "paused": "unpaused",
 
 
 def find_act(connection: sqlite3.Connection, command_id: str) -> Optional[Dict[str, Any]]:
-    """The act with this id, as it was recorded: seq, at, run_id, actor, data; None where there is none."""
+    """The act with this id, as it was recorded: seq, at, run_id, actor, reason, data; None where there is none."""
     row = connection.execute(
-        "SELECT seq, at, run_id, actor, data FROM event WHERE command_id = ? AND kind = ? ORDER BY seq LIMIT 1",
+        "SELECT seq, at, run_id, actor, reason, data FROM event WHERE command_id = ? AND kind = ? ORDER BY seq LIMIT 1",
         (command_id, EventKind.OPERATOR),
     ).fetchone()
     if row is None:
         return None
-    return {"seq": row[0], "at": row[1], "run_id": row[2], "actor": row[3], "data": json.loads(row[4])}
+    act = dict(zip(("seq", "at", "run_id", "actor", "reason"), row))
+    act["data"] = json.loads(row[5])
+    return act
 
 
 def undo(work: Work) -> Dict[str, Any]:
@@ -45,7 +47,7 @@ def undo(work: Work) -> Dict[str, Any]:
     obstacle = _obstacle(work, act["seq"], tasks)
     if obstacle:
         return answer(False, "too late: {}".format(obstacle))
-    _restore(work, tasks)
+    restore(work.journal, work.run_id, tasks)
     rows.put_back(work.journal, work.run_id, act["data"].get("was_rows") or [])
     for what, before in reversed(runs):
         work.journal.change_run(work.run_id, _RUN_WORDS[what], before, *_run_move(work, before))
@@ -77,34 +79,39 @@ def _moves_since(connection: sqlite3.Connection, run_id: str, seq: int) -> Itera
     )
 
 
-def _restore(work: Work, tasks: Dict[str, Dict[str, Any]]) -> None:
-    """First every task by itself; then whatever other acts have meanwhile made of those above them."""
+def restore(
+    journal: Journal, run_id: str, tasks: Dict[str, Dict[str, Any]], data: Optional[Dict[str, Any]] = None
+) -> None:
+    """First every task by itself; then whatever other acts have meanwhile made of those above them.
+
+    ``tasks``: columns as an act found them, by name; ``data`` goes into the events.
+    """
     for name, before in tasks.items():
-        _put_back(work.journal, work.run_id, name, dict(before))
+        _put_back(journal, run_id, name, dict(before), data)
     for name, before in tasks.items():
         if before["state"] in (TaskState.FAILED, TaskState.CANCELLED):
-            propagate_failure(work.journal, work.run_id, name)
+            propagate_failure(journal, run_id, name)
         elif before["state"] == TaskState.SKIPPED:
-            cascade_skip(work.journal, work.run_id, name)
+            cascade_skip(journal, run_id, name)
         else:
-            reconsider(work.journal, work.run_id, name)
-    unpropagate(work.journal, work.run_id, tasks)
+            reconsider(journal, run_id, name)
+    unpropagate(journal, run_id, tasks)
 
 
-def _put_back(journal: Journal, run_id: str, name: str, before: Dict[str, Any]) -> None:
+def _put_back(journal: Journal, run_id: str, name: str, before: Dict[str, Any], data: Optional[Dict[str, Any]]) -> None:
     row = look(journal.connection, run_id, name)
     assert row is not None
     state = before.pop("state")
     if before["generation"] == row.generation:
         del before["generation"]
     if state == row.state:
-        journal.change(run_id, name, before)
+        journal.change(run_id, name, before, data=data)
         return
     now = row.state
     if TaskState(state) not in LEGAL_MOVES[TaskState(now)]:
         journal.move(run_id, name, now, TaskState.PENDING, row.generation)
         now = str(TaskState.PENDING)
-    journal.move(run_id, name, now, state, row.generation, set=before)
+    journal.move(run_id, name, now, state, row.generation, set=before, data=data)
 
 
 def _run_move(work: Work, before: Dict[str, Any]) -> Tuple[Optional[str], Optional[str]]:

@@ -6,6 +6,7 @@ import shlex
 import subprocess
 
 import pytest
+from redrive.console import requeueing
 from redrive.console.actions import ACTIONS, BY_NAME, Effect, Place, actions_of, footer_of, shell_line
 from redrive.console.cli import cli
 
@@ -42,7 +43,7 @@ def test_a_shell_line_does_the_same_as_the_command() -> None:
         "requeue", "/x/revenue db.db", "run-1", ["load a", "b"], "it's fixed", {"rate_per_second": 5, "cascade": True}
     )
     assert line is not None
-    words = "redrive|requeue|--state|/x/revenue db.db|--run|run-1|--rate|5/s|--cascade|--reason|it's fixed|--|load a|b"
+    words = "redrive|requeue|--state|/x/revenue db.db|--run|run-1|--cascade|--rate|5/s|--reason|it's fixed|--|load a|b"
     assert shlex.split(line) == words.split("|")
 
 
@@ -54,6 +55,16 @@ def test_a_shell_line_is_understood_by_the_command_line() -> None:
     context = command.make_context(words[1], words[2:])
     assert tuple(context.params["names"]) == ("--weird", "-x")
     assert context.params["reason"] == "why"
+
+
+def test_every_change_of_a_requeue_is_understood_as_it_was_said() -> None:
+    options = {"canary": True, "single_shot": True, "new_key": True, "cascade": True, "reset_count": False}
+    options |= {"rate_per_second": 2.0, "not_before": 90.0, "timeout": 1200.0, "params": {"day": "a b"}}
+    line = shell_line("requeue", "x.db", "run-1", ["load"], "why", options)
+    assert line is not None
+    words = shlex.split(line)
+    params = cli.commands["requeue"].make_context("requeue", words[2:]).params
+    assert requeueing.changes(params) == options
 
 
 def test_more_time_is_given_by_the_same_words() -> None:

@@ -203,6 +203,42 @@ def test_nothing_can_be_given_more_time_without_an_executor(state):
     assert not answer["ok"] and "its executor is gone" in answer["results"][0][2]
 
 
+CHANGED = """
+import pathlib, time
+from redrive.engine import Flow, PermanentError, RetryPolicy, TransientError
+
+flow = Flow("changed", params={"day": 1})
+
+@flow.task(timeout=0.3, grace_seconds=0.1, retry=RetryPolicy(max_attempts=3, base=0.01))
+def tells(ctx, day):
+    line = f"{ctx.generation} {ctx.attempt} {day} {ctx.idempotency_key}\\n"
+    with pathlib.Path(__file__).with_name("told").open("a") as file:
+        file.write(line)
+    if ctx.generation == 0:
+        raise PermanentError("no")
+    if ctx.generation == 1:
+        raise TransientError("not yet")
+    time.sleep(1)
+"""
+
+
+def test_a_requeue_changes_timeout_parameters_and_tries_for_one_generation(tmp_path):
+    flow, path = tmp_path / "flow.py", str(tmp_path / "state.db")
+    flow.write_text(CHANGED)
+    settings = {"run_id": "r", "flow": str(flow), "state": path, "params": {"day": 2}, "options": {"stay": True}}
+    pid = host.spawn(**settings)
+    wait_for(path, "tells", "DEAD_LETTER")
+    changed = {"params": {"day": "7"}, "single_shot": True, "new_key": True}
+    assert act(path, "requeue", ("tells", "DEAD_LETTER", 0), options=changed)["ok"]
+    os.waitpid(pid, 0)
+    assert ("FAILED", 2, 1) == row(path, "tells", "state, attempt, max_attempts")
+    assert act(path, "requeue", ("tells", "FAILED", 1), options={"timeout": 60})["ok"]
+    os.waitpid(host.spawn(**settings), 0)
+    assert ("SUCCESS", 3) == row(path, "tells", "state, attempt")
+    told = (tmp_path / "told").read_text().splitlines()
+    assert told == ["0 1 2 r/tells/0", "1 2 7 r/tells/1", "2 3 2 r/tells/1"]
+
+
 def test_a_paused_run_starts_nothing_until_it_is_unpaused(state):
     assert act(state, "pause")["ok"]
     assert act(state, "hurry", ("waits", "RETRYING", 0))["ok"]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ast
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from redrive.engine.core.events import EventKind
+from redrive.engine.core.ledger import spec_of
+from redrive.engine.core.policy import RetryPolicy
+from redrive.engine.core.spec import with_overrides
 from redrive.engine.core.states import TaskState
 from redrive.engine.store import act, journal, operator, preview, propagation, undo
 from redrive.engine.store.preview import preview as preview_act
@@ -64,6 +68,61 @@ def test_a_requeue_keeps_counters_waits_and_changes_the_budget_on_request(state_
     state_file.act("requeue", "a", reset_count=False, not_before=90, max_attempts=1)
     row = state_file.fold().tasks["a"]
     assert (row.failures, row.next_retry_at, row.max_attempts) == (3, START + 90 * SECOND, 1)
+
+
+def test_what_a_requeue_changes_holds_for_its_generation_alone(state_file: StateFile) -> None:
+    state_file.create({"a": ""}, a={"retry": RetryPolicy(max_attempts=5), "timeout": 30.0})
+    state_file.connection.execute("UPDATE run SET params = ?", (json.dumps({"day": 3, "dry": False, "note": "x"}),))
+    state_file.put("a", "FAILED")
+    params = {"day": "4", "dry": "yes", "note": "7"}
+    answer = state_file.act("requeue", "a", timeout=1200, params=params, single_shot=True)
+    assert sentence(answer, "a") == "runs again timeout 20 min, one try, day=4, dry=True, note=7"
+    row = state_file.fold().tasks["a"]
+    assert row.max_attempts == 1
+    spec = with_overrides(spec_of(row), row.overrides)
+    assert (spec.timeout, spec.retry.max_attempts, spec.params) == (1200, 1, {"day": 4, "dry": True, "note": "7"})
+    event = next(event for event in state_file.told if event.new == "PENDING")
+    assert json.loads(event.data["set"]["overrides"])["timeout"] == 1200
+    state_file.put("a", "FAILED")
+    state_file.act("requeue", "a")
+    row = state_file.fold().tasks["a"]
+    assert (row.max_attempts, row.overrides, with_overrides(spec_of(row), row.overrides)) == (5, None, row.spec)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"timeout": 0}, "a timeout is a number of seconds above 0"),
+        ({"timeout": "20m"}, "a timeout is a number of seconds above 0"),
+        ({"params": {"month": 1}}, "no parameter 'month'; it has: day"),
+        ({"params": {"day": "monday"}}, "parameter 'day' wants a int like 3, not 'monday'"),
+        ({"max_attempts": 0}, "max_attempts is a whole number"),
+        ({"not_before": "soon"}, "not_before is a number"),
+        ({"rate_per_second": -1}, "rate_per_second is a number"),
+        ({"time_out": 5}, "takes no option 'time_out'"),
+    ],
+)
+def test_what_cannot_be_changed_is_refused_whole_and_in_one_sentence(
+    state_file: StateFile, options: dict[str, Any], words: str
+) -> None:
+    state_file.create({"a": ""})
+    state_file.connection.execute("UPDATE run SET params = ?", (json.dumps({"day": 3}),))
+    state_file.put("a", "FAILED")
+    before = table(state_file)
+    answer = state_file.act("requeue", "a", **options)
+    assert not answer["ok"] and words in answer["message"]
+    assert table(state_file) == before
+
+
+def test_the_idempotency_key_stays_unless_another_is_asked_for(state_file: StateFile) -> None:
+    """It is the same logical work, whoever runs it again (SPEC 4.4)."""
+    state_file.create({"a": ""})
+    keys = []
+    for options in ({}, {"new_key": True}, {}):
+        state_file.put("a", "FAILED")
+        state_file.act("requeue", "a", **options)
+        keys.append(state_file.column("a", "key_generation"))
+    assert keys == [0, 2, 2]
 
 
 @pytest.mark.parametrize("state", ["READY", "RETRYING", "SENSING", "SUCCESS", "FAILED", "SKIPPED", "CANCELLED"])

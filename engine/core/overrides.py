@@ -1,0 +1,89 @@
+"""What a requeue changes for one generation of a task: checked when it is asked for, kept with the task as JSON.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+
+``timeout`` (seconds) and ``max_attempts`` stand in for what the flow says, ``params`` go over those of the run.
+``verifies`` is the failure that a fix is meant to have ended (``decide.py``), ``rollout`` the act by which a task runs
+first, or because the first has succeeded (``store/rollout.py``).
+"""
+
+import json
+from typing import Any, Dict, List, Mapping, Optional
+
+TIMEOUT_SECONDS_MAX = 30 * 24 * 3600.0
+
+_WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+def convert(value: Any, default: Any) -> Any:
+    """A parameter as text, in the type of its default. Raises ValueError for a text that says no such thing."""
+    if not isinstance(value, str) or default is None or isinstance(default, str):
+        return value
+    try:
+        if isinstance(default, bool):
+            return _WORDS[value.lower()]
+        if isinstance(default, (int, float)):
+            return type(default)(value)
+    except (KeyError, ValueError):
+        raise ValueError("wants a {} like {!r}, not {!r}".format(type(default).__name__, default, value)) from None
+    return value
+
+
+def chosen(options: Mapping[str, Any], params: Mapping[str, Any]) -> Dict[str, Any]:
+    """The overrides that the options of a requeue ask for. ``params``: those of the run, with their values.
+
+    Raises ValueError with one sentence for what cannot be.
+    """
+    found: Dict[str, Any] = {}
+    timeout = options.get("timeout")
+    if timeout is not None:
+        if not _is_number(timeout) or not 0 < timeout <= TIMEOUT_SECONDS_MAX:
+            raise ValueError("a timeout is a number of seconds above 0, not {!r}".format(timeout))
+        found["timeout"] = timeout
+    starts = 1 if options.get("single_shot") else options.get("max_attempts")
+    if starts is not None:
+        if not isinstance(starts, int) or starts < 1:
+            raise ValueError("max_attempts is a whole number of at least 1, not {!r}".format(starts))
+        found["max_attempts"] = starts
+    given = options.get("params") or {}
+    if given:
+        found["params"] = {str(name): _param(str(name), value, params) for name, value in given.items()}
+    found.update({name: str(options[name]) for name in ("verifies", "rollout") if options.get(name)})
+    return found
+
+
+def _param(name: str, value: Any, params: Mapping[str, Any]) -> Any:
+    if name not in params:
+        known = ", ".join(sorted(params)) or "none"
+        raise ValueError("this run has no parameter {!r}; it has: {}".format(name, known))
+    try:
+        return convert(value, params[name])
+    except ValueError as error:
+        raise ValueError("parameter {!r} {}".format(name, error)) from None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def read(text: Optional[str]) -> Dict[str, Any]:
+    """The overrides of a task's row."""
+    return json.loads(text) if text else {}
+
+
+def in_words(overrides: Mapping[str, Any]) -> str:
+    """What is different this time: ``timeout 20 min, one try, day=2``; empty where nothing is."""
+    words: List[str] = []
+    if "timeout" in overrides:
+        words.append("timeout {}".format(_seconds(overrides["timeout"])))
+    if "max_attempts" in overrides:
+        starts = overrides["max_attempts"]
+        words.append("one try" if starts == 1 else "{} tries".format(starts))
+    words += ["{}={}".format(name, value) for name, value in sorted(overrides.get("params", {}).items())]
+    return ", ".join(words)
+
+
+def _seconds(seconds: float) -> str:
+    if seconds >= 60 and seconds % 60 == 0:
+        return "{:g} min".format(seconds / 60)
+    return "{:g} s".format(seconds)
