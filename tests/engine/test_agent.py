@@ -23,8 +23,9 @@ from redrive.console.sessions.parcel import ACTING, LOOKING, boot_command, first
 from redrive.console.sessions.picture import fold_of, merge_history
 from redrive.console.sessions.pipe import Pipe
 from redrive.engine.agent import BATCH_EVENTS, UNTAKEN_EVENTS
+from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.errors import LinkError, RefusedError, StateFileError
-from redrive.engine.store import runs
+from redrive.engine.store import runs, usual
 
 
 def interpreters() -> dict[str, str]:
@@ -93,13 +94,22 @@ async def test_an_old_python_looks_and_acts(connect: Connect, night: Any, python
     for task in whole.tasks.values():
         task.claim_token = None
     assert fold == whole
-    pipe.tell("follow", since=fold.seq)
+    past = await read(pipe, "past", run_id="night-1", after=2, limit=3)
+    assert [row[0] for row in past] == [3, 4, 5]
+    again = FlowSpec("nightly", (TaskSpec("task_00000"),))
+    night.write(
+        lambda journal: runs.create_run(
+            journal, run_id="night-2", flow=again, max_parallel=4, params={}, at=journal.at + 1, deadline_at=None
+        )
+    )
+    assert usual.read(await read(pipe, "usual", run_id="night-2"))["task_00000"].attempts == 1
+    pipe.tell("follow", since=fold.seq + 1)
     pipe.teach()
     command = {"id": "c1", "act": "requeue", "run_id": "night-1", "targets": [["task_00002", "DEAD_LETTER", 0]]}
     answer = await pipe.ask("send", command={**command, "actor": "ana@desk", "reason": "fixed", "options": {}})
     assert answer["ok"], answer
     told = await listener.next("events")
-    assert [row[0] for row in told] == list(range(fold.seq + 1, night.head() + 1))
+    assert [row[0] for row in told] == list(range(fold.seq + 2, night.head() + 1))
     assert len(await read(pipe, "log", run_id="night-1", name="task_00000", attempt=1)) == 1
 
 
