@@ -143,8 +143,11 @@ class LiveRun:
         self.follow(self._run_id)
 
     def close(self) -> None:
-        """Follow nothing any more. The session stays open."""
+        """Follow nothing any more, with the board in the present. The session stays open."""
         self._stop_following()
+        if self._present is not None and self.board is not None:
+            self.board.turn(self._present)
+            self._present = None
         self._stop_learning()
         if self._second is not None:
             self._second.cancel()

@@ -30,6 +30,8 @@ SILENCE_SECONDS = 5.0  # of playing; what is longer is cut short
 SAID_SECONDS = 5.0
 SECOND_US = 1_000_000
 
+_PRESENT = "this is the present"
+
 #: From the event where one is, by its number, to where one wants to be; beyond ``Reel.seq`` is the present.
 Move = Callable[[Reel, int], int]
 
@@ -108,15 +110,18 @@ class Rewind:
 
     def faster(self) -> None:
         """Play on from here, or from the beginning; when it plays already, faster."""
-        self.play(next((speed for speed in SPEEDS if speed > self._speed), SPEEDS[-1]))
+        now = self._speed or self._speed_wanted
+        self.play(next((speed for speed in SPEEDS if speed > now), SPEEDS[-1]))
 
     def slower(self) -> None:
         """Play slower, in the end not at all."""
         slower = [speed for speed in SPEEDS if speed < self._speed]
         if slower:
             self.play(slower[-1])
-        else:
+        elif self._speed:
             self.stand_still()
+        else:
+            self._say("time stands still" if self._console.live.is_past else _PRESENT)
 
     def play(self, speed: int) -> None:
         """So many seconds of the night in one of ours."""
@@ -156,7 +161,7 @@ class Rewind:
     def _go(self, move: Move, *, back: bool = True, points: bool = False, instant: int | None = None) -> None:
         live = self._console.live
         if live.board is None or not (back or live.is_past or self._moves):
-            self._say("this is the present")
+            self._say(_PRESENT)
             return
         self.stand_still()
         self._moves.append(move)
@@ -209,7 +214,7 @@ class Rewind:
             if self._speed_wanted:
                 self._begin(self._speed_wanted)
         elif self.leave():
-            self._say("this is the present")
+            self._say(_PRESENT)
 
     async def _read_night(self) -> Night:
         """The events up to the present: all of them the first time, then those that have come since."""
@@ -218,7 +223,7 @@ class Rewind:
             assert live.board is not None
             self._night = Night(live.session, live.board.fold)
         night, head = self._night, live.head
-        await night.read(head, lambda seq: self._say(f"reading the past, {100 * seq // max(head, 1)} %"))
+        await night.read(head, lambda seq: self._say(f"reading the past, {100 * seq // max(head, 1)} %", 1.0))
         if is_first:
             self._console.keep()
         return night
@@ -236,8 +241,8 @@ class Rewind:
         self._points = False
         self._console.turned(seq, task)
 
-    def _say(self, sentence: str) -> None:
-        self._console.say([Piece(one_line(sentence), Role.WARNING)], SAID_SECONDS)
+    def _say(self, sentence: str, seconds: float = SAID_SECONDS) -> None:
+        self._console.say([Piece(one_line(sentence), Role.WARNING)], seconds)
 
     # --- Playing ---------------------------------------------------------------------------------------------------
 
@@ -274,18 +279,18 @@ class Rewind:
             self._say(str(error))
 
     async def _show_played(self) -> None:
-        night, (began_at, began_us) = self._night, self._began
+        night, began = self._night, self._began
         assert night is not None
-        passed = asyncio.get_running_loop().time() - began_at
-        now_us = began_us + round(passed * self._speed * SECOND_US)
+        passed = asyncio.get_running_loop().time() - began[0]
+        now_us = began[1] + round(passed * self._speed * SECOND_US)
         if night.reel.next_instant(night.reel.at(now_us)) is None:
             await night.read(self._console.live.head)  # the run has gone on meanwhile
         seq = night.reel.at(now_us)
         sight = await night.sight(seq)
-        if not self._speed or night is not self._night:
-            return
+        if not self._speed or began is not self._began or night is not self._night:
+            return  # somebody wants something else by now
         self._show(seq, sight, now_us)
         if night.reel.next_instant(seq) is not None:
             self._plan(now_us, seq)
         elif self.leave():
-            self._say("this is the present")
+            self._say(_PRESENT)

@@ -237,3 +237,16 @@ async def test_time_that_passes_in_a_moment_turns_nothing(revenue: FakeSession, 
     live.show_moment(moment, START + S)
     assert len(watcher.news) == told and watcher.ticks[-1] == START + S
     live.close()
+
+
+async def test_a_console_that_is_left_in_the_past_ends_with_the_present(
+    revenue: FakeSession, clock: StillClock, watcher: Watcher
+):
+    """The last words and the exit code are read from the board."""
+    live = following(revenue, clock, watcher)
+    await until(lambda: watcher.boards)
+    finished = live.board.finished
+    live.show_moment(Moment(blank(live.board.fold), is_past=True), START)
+    assert live.board.finished == 0
+    live.close()
+    assert live.board.finished == finished == 2

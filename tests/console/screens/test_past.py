@@ -392,8 +392,8 @@ async def until(app: Any, pilot: Any, met: Any) -> None:
 
 async def test_the_night_is_played_from_here_until_it_is_the_present(night: NightSession, clock: StillClock):
     async with shown(night, clock) as (app, pilot):
-        await press(app, pilot, "@", *"12", "enter", FASTER, FASTER, FASTER)
-        assert header(app).startswith(" ▸ 03:06:5") and "×60" in header(app)
+        await press(app, pilot, "@", *"12", "enter", ":", *"replay", "space", *"10x", "enter")
+        assert header(app).startswith(" ▸ 03:06:5") and "×10" in header(app)
         seen = set()
         await until(app, pilot, lambda: app.live.is_past is False or seen.add(app.rewind.visit.seq))
         assert len(seen) > 1
@@ -410,7 +410,7 @@ async def test_played_countdowns_count(night: NightSession, clock: StillClock):
         await press(app, pilot, SLOWER)
         assert " ◂ 03:0" in header(app) and app.rewind._timer is None
         await press(app, pilot, SLOWER)
-        assert app.live.is_past
+        assert app.live.is_past and "time stands still" in rows_of(app)[-1]
 
 
 async def test_a_step_ends_the_playing(night: NightSession, clock: StillClock):
@@ -425,6 +425,17 @@ async def test_from_the_present_it_is_played_from_the_beginning(night: NightSess
         assert "×10" in header(app) and app.rewind.visit.seq < 10
         await press(app, pilot, "escape")
         assert not app.live.is_past and app.rewind._timer is None
+
+
+async def test_faster_is_counted_while_the_past_is_being_read(night: NightSession, clock: StillClock):
+    night.gate.clear()
+    async with shown(night, clock) as (app, pilot):
+        await pilot.press(FASTER, FASTER, FASTER)
+        night.gate.set()
+        await until(app, pilot, lambda: app.live.is_past)
+        assert "×60" in header(app)
+        await press(app, pilot, "escape", SLOWER)
+        assert "this is the present" in rows_of(app)[-1]
 
 
 async def test_a_long_silence_is_cut_short(night: NightSession, clock: StillClock):
