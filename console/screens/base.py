@@ -36,12 +36,12 @@ from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widget import Widget
 
-from ..actions import Place, footer_of
+from ..actions import BY_NAME, Place, footer_of
 from ..live import News
 from ..model.board import Board
 from ..present.header import Tab, gone_line, health_lines, run_line, storage_line, tabs_line
 from ..present.pieces import Line, Piece, Role, plain
-from ..present.replay import happened, visit_line
+from ..present.replay import Visit, happened, visit_line
 from ..present.text import one_line
 from ..terminal import SMALLEST_SIZE
 from ..widgets.bars import Bar, KeyBar, KeyHint, Rule
@@ -53,6 +53,14 @@ if TYPE_CHECKING:
     from ..app import ConsoleApp
 
 VIEWS = (Place.RUNS, Place.GRAPH, Place.TIMELINE, Place.INBOX, Place.LOG, Place.JOURNAL)
+
+
+#: Actions that go through the past, each with the one that goes the other way.
+_PAST_PAIRS = (
+    ("step_back", "step_forward", "step"),
+    ("trouble_back", "trouble_forward", "trouble"),
+    ("slower", "faster", "play"),
+)
 
 
 def run_latest(node: DOMNode, work: Callable[[], Awaitable[None]], group: str) -> None:
@@ -234,7 +242,7 @@ class ConsoleScreen(Screen[None]):
         console = self.console
         visit = console.rewind.visit
         if visit is not None:
-            self.keys.show(self._past_hints(), happened(visit.event, self.app.size.width))
+            self.keys.show(self._past_hints() or self.hints(), self.past_words(visit))
             return
         locked = console.locked
         board = console.live.board
@@ -262,12 +270,12 @@ class ConsoleScreen(Screen[None]):
 
     def _past_hints(self) -> list[KeyHint]:
         label = self.console.keymap.label
-        pairs = (
-            ("step_back", "step_forward", "step"),
-            ("trouble_back", "trouble_forward", "trouble"),
-            ("slower", "faster", "play"),
-        )
-        return [(f"{label(one)} {label(other)}", word) for one, other, word in pairs if label(one) and label(other)]
+        here = [pair for pair in _PAST_PAIRS if self.PLACE in BY_NAME[pair[0]].places]
+        return [(f"{label(one)} {label(other)}", word) for one, other, word in here if label(one) and label(other)]
+
+    def past_words(self, visit: Visit) -> str:
+        """What happened last by then; of a screen that does not go there, what it shows instead."""
+        return happened(visit.event, self.app.size.width)
 
     # --- The filter -----------------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from ..model.log import GAP, Selection
 from ..pager import page
 from ..present.log import Heading, LogLines, gap_words, heading_line, nothing_line
 from ..present.pieces import Line, Piece, Role
+from ..present.replay import Visit
 from ..present.text import one_line
 from ..widgets.bars import Bar, KeyHint
 from ..widgets.bindings import bindings_of
@@ -102,6 +103,10 @@ class LogScreen(ConsoleScreen):
         """One line, the log."""
         yield self.heading
         yield self.text
+
+    def past_words(self, visit: Visit) -> str:
+        """A log is read as far as it goes by now."""
+        return "logs are those of now"
 
     # --- Which attempt --------------------------------------------------------------------------------------------
 

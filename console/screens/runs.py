@@ -16,6 +16,7 @@ from ..live import News
 from ..model.board import Board
 from ..model.filters import parse_filter
 from ..present.pieces import Line, Piece, Role
+from ..present.replay import Visit
 from ..present.runs import RunView, run_name, run_row
 from ..present.text import cells, one_line
 from ..sessions.session import RunSummary
@@ -68,6 +69,10 @@ class RunsScreen(ConsoleScreen):
         self._age += 1
         if running and self._age >= _OTHERS_SECONDS:
             self._read()
+
+    def past_words(self, visit: Visit) -> str:
+        """Only one run is looked at in its past."""
+        return "the other runs are those of now"
 
     # --- The list -------------------------------------------------------------------------------------------------
 

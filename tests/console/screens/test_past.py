@@ -186,6 +186,14 @@ async def test_who_goes_to_another_view_stays_in_the_past(night: NightSession, c
         assert "◂" not in header(app) and app.screen.PLACE.value == "detail"
 
 
+@pytest.mark.parametrize(("view", "said"), [("5", "logs are those of now"), ("1", "the other runs are those of now")])
+async def test_views_without_a_past_say_so(view: str, said: str, night: NightSession, clock: StillClock):
+    async with shown(night, clock) as (app, pilot):
+        await press(app, pilot, BACK, view)
+        assert "◂" in header(app) and said in rows_of(app)[-1]
+        assert "step" not in rows_of(app)[-1]
+
+
 async def test_escape_and_q_lead_to_the_present_before_anything_else(night: NightSession, clock: StillClock):
     async with shown(night, clock) as (app, pilot):
         await press(app, pilot, "slash", "c", "l", "enter", BACK, "escape")
