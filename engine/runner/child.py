@@ -9,6 +9,7 @@ after a fork costs a third of a millisecond, is not imported here; a flow that n
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # what ``signal`` calls, without its enums: twenty pages less
 import _thread
 import atexit
 import os
@@ -19,13 +20,16 @@ import time
 import traceback
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType
 from typing import Any, NoReturn
 
+from ..context import Context
 from ..core.failure import describe
+from ..core.outcome import Failure
 from ..errors import PermanentError, TaskTerminated
 from . import command, process, protocol
-from .call import Describe, Plan, call, context_for, ending_of_error, ending_of_value, guarded
+from .call import Describe, Plan, call, context_for, described, ending_of_error, ending_of_value
 from .fresh import FreshImport
 from .protocol import AttemptOrder
 
@@ -51,10 +55,11 @@ class Termination:
         self.interrupt: Callable[[], bool] | None = None  # asks a running event loop to end; True: that is enough
         self._held = 0
         self._pending = False
+        self._is_over = False
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """The signal handler. A second SIGTERM is ignored: the blocks of the first are still running."""
-        if self.requested:
+        if self.requested or self._is_over:
             return
         self.requested = True
         if self._held:
@@ -68,7 +73,7 @@ class Termination:
 
     def close(self) -> None:
         """The task is over: from here on SIGTERM changes nothing."""
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        self._is_over = True
 
     def hold(self) -> None:
         """Put the exception off while a frame is written, or the executor would read half of one."""
@@ -102,15 +107,11 @@ class FlowFacts:
 
     def describer(self, order: AttemptOrder) -> Describe:
         """Turns an exception of this order's task into a Failure; never raises."""
-        return guarded(
-            lambda error: describe(
-                error,
-                project_root=self.project_root,
-                rules=order.rules,
-                code_hash=self.code_hash,
-                policy=order.spec.retry,
-            )
-        )
+        return partial(described, partial(self._describe, order))
+
+    def _describe(self, order: AttemptOrder, error: BaseException) -> Failure:
+        root, code_hash, policy = self.project_root, self.code_hash, order.spec.retry
+        return describe(error, project_root=root, rules=order.rules, code_hash=code_hash, policy=policy)
 
 
 class ResultPipe:
@@ -177,16 +178,17 @@ def observe_retries(observer: Callable[[Mapping[str, Any]], None]) -> None:
 def set_environment(order: AttemptOrder) -> None:
     """Tell the task and the programs that it starts who they are. UTF-8 in every locale: cron often has none."""
     said = {
-        "RUN_ID": order.run_id,
-        "TASK": order.task,
-        "ATTEMPT": str(order.attempt),
-        "IDEMPOTENCY_KEY": order.idempotency_key,
+        b"REDRIVE_RUN_ID": order.run_id,
+        b"REDRIVE_TASK": order.task,
+        b"REDRIVE_ATTEMPT": str(order.attempt),
+        b"REDRIVE_IDEMPOTENCY_KEY": order.idempotency_key,
     }
     for params in (order.params, order.spec.params):
-        said |= {"PARAM_" + re.sub(r"[^A-Z0-9]", "_", name.upper()): str(value) for name, value in params.items()}
-    os.environb.update(
-        {f"REDRIVE_{name}".encode(): value.encode("utf-8", "surrogateescape") for name, value in said.items()}
-    )
+        for name, value in params.items():
+            said[b"REDRIVE_PARAM_" + re.sub(r"[^A-Z0-9]", "_", name.upper()).encode()] = str(value)
+    environment = os.environb
+    for key, text in said.items():
+        environment[key] = text.encode("utf-8", "surrogateescape")
 
 
 def run_attempt(start: protocol.Start, facts: FlowFacts, channels: Channels, zygote_pid: int) -> NoReturn:
@@ -220,14 +222,14 @@ def _ending(start: protocol.Start, facts: FlowFacts, pipe: ResultPipe, terminati
     order = start.order
     describe_error = facts.describer(order)
     try:
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        _signal.pthread_sigmask(signal.SIG_SETMASK, ())
         set_environment(order)
         if order.spec.kind == "command":
             command.become(order.spec.command or "", facts.project_root)
         plan = facts.plan(order.task)
         if isinstance(facts.plans, FreshImport):
             pipe.send(protocol.Began(time.monotonic(), _thread.get_ident()))
-        ending = _call(start, plan, pipe, termination, describe_error)
+        ending = call_task(start, plan, pipe, termination, describe_error)
         termination.close()
         return ending
     except BaseException as error:
@@ -237,19 +239,22 @@ def _ending(start: protocol.Start, facts: FlowFacts, pipe: ResultPipe, terminati
         return ending_of_error(error, describe_error)
 
 
-def _call(
+def call_task(
     start: protocol.Start, plan: Plan, pipe: ResultPipe, termination: Termination, describe_error: Describe
 ) -> protocol.Ending:
-    context = context_for(
-        start.order,
-        start.inputs,
-        send=pipe.send,
-        is_cancelled=lambda: termination.requested,
-        describe=describe_error,
-    )
+    """Call the function. Raises whatever it raises."""
+
+    def new_context() -> Context:
+        return context_for(
+            start.order,
+            start.inputs,
+            send=pipe.send,
+            is_cancelled=lambda: termination.requested,
+            describe=describe_error,
+        )
+
     observe_retries(lambda data: pipe.send(protocol.Retried(dict(data))))
-    value = call(plan, context, lambda coroutine: _run_coroutine(coroutine, termination))
-    context.finish()
+    value = call(plan, start.order.task, new_context, lambda coroutine: _run_coroutine(coroutine, termination))
     return ending_of_value(start.order, value)
 
 

@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NoReturn, TextIO
 
+from ..context import Context
 from ..errors import TaskTerminated
 from . import protocol
 from .call import Describe, Plan, call, context_for, ending_of_error, ending_of_value
@@ -157,12 +158,12 @@ class _Attempt:
             return ending_of_error(error, describe)
 
     def _call(self, plan: Plan, describe: Describe) -> Any:
-        context = context_for(
-            self._order, self._inputs, send=self.send, is_cancelled=self.token.event.is_set, describe=describe
-        )
-        value = call(plan, context, self._run_coroutine)
-        context.finish()
-        return value
+        def new_context() -> Context:
+            return context_for(
+                self._order, self._inputs, send=self.send, is_cancelled=self.token.event.is_set, describe=describe
+            )
+
+        return call(plan, self._order.task, new_context, self._run_coroutine)
 
     def _run_coroutine(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         import asyncio

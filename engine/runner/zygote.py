@@ -37,6 +37,7 @@ from . import process, protocol
 from .anew import Origin, read_what_is_left
 from .child import Channels, FlowFacts, run_attempt
 from .importing import Loader, fresh_flow, open_flow
+from .rehearsal import rehearse
 
 SWEEP_SECONDS = 1.0  # how long an exit waits for the confirmed death of what was left behind
 END_SECONDS = 5.0
@@ -318,6 +319,7 @@ def _live(work: Callable[[], None]) -> NoReturn:
 def _fork_attempts(
     control: socket.socket, reader: protocol.FrameReader, facts: FlowFacts, answer: protocol.Opened
 ) -> None:
+    rehearse(facts)
     gc.collect()
     gc.freeze()  # a collection in an attempt would touch, and so copy, every page with an object
     _take_signals(facts)
