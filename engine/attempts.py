@@ -15,16 +15,16 @@ from typing import Any
 from .clock import Clock
 from .core.events import EventKind
 from .core.liveness import HEARTBEAT_SECONDS
-from .core.outcome import Outcome
+from .core.outcome import Outcome, OutcomeKind
 from .core.spec import TaskSpec
 from .printed import Printed, Unwritten
 from .runner.attempt import AttemptOrder, ProcessAttempt, RunningAttempt
 from .runner.endings import lost, not_started
 from .runner.zygote_client import Runner
-from .store import claims, logs, quarantine
+from .store import claims, logs, quarantine, runs
 from .store.claims import Claim
 from .store.journal import Journal
-from .store.settle import Settlement, settle
+from .store.settle import settle
 from .store.writer import Writer
 
 STARTED_TOLD_AFTER_SECONDS = 0.05  # an attempt that is over by then never needs its pid in the file
@@ -236,6 +236,7 @@ class AttemptDesk:
         clock: Clock,
         path_seconds: Callable[[str], float],
         deadline_at: int | None,
+        freed_by: Callable[[str], Mapping[str, int]],
         on_ended: Callable[[Claim, Outcome], None],
         on_trouble: Callable[[BaseException], None],
     ) -> None:
@@ -246,9 +247,10 @@ class AttemptDesk:
         self._clock = clock
         self._path_seconds = path_seconds
         self._deadline_at = deadline_at
+        self._freed_by = freed_by
         self._on_ended = on_ended
         self._on_trouble = on_trouble
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._unfinished: set[asyncio.Future[Any]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -283,7 +285,7 @@ class AttemptDesk:
             checkpoint=claim.checkpoint,
             idempotency_key=f"{claim.run_id}/{claim.name}/{claim.key_generation}",
         )
-        self._keep(self._start(sitter, order))
+        self._keep(self.loop.create_task(self._start(sitter, order)))
 
     async def _start(self, sitter: Sitter, order: AttemptOrder) -> None:
         try:
@@ -321,17 +323,21 @@ class AttemptDesk:
                 sitter.attempt.cancel("the executor stops")
 
     def settle(self, sitter: Sitter, outcome: Outcome, printed: Printed) -> None:
-        """Write the end of an attempt, with the rest of its output."""
-        self._on_ended(sitter.claim, outcome)
-        self._keep(self._settle(sitter, outcome, printed))
+        """Write the end of an attempt, with the rest of its output.
 
-    async def _settle(self, sitter: Sitter, outcome: Outcome, printed: Printed) -> None:
+        The desk forgets the sitter first: its slot is free, and the events of the settlement may start the next
+        attempt of the same task.
+        """
         claim, spec = sitter.claim, sitter.spec
+        if self.sitters.get(claim.name) is sitter:
+            del self.sitters[claim.name]
+        self._on_ended(claim, outcome)
+        freed = self._freed_by(claim.name) if outcome.kind is OutcomeKind.SUCCESS else {}
 
-        def item(journal: Journal) -> Settlement:
+        def item(journal: Journal) -> None:
             if printed:
                 _append(journal, claim, printed)
-            return settle(
+            settle(
                 journal,
                 claim,
                 spec,
@@ -342,11 +348,9 @@ class AttemptDesk:
                 is_probe=sitter.is_probe,
                 interrupted=sitter.interrupted,
             )
+            runs.promote(journal, claim.run_id, freed)
 
-        # The desk forgets the sitter first: the events of the settlement may start the next attempt of the same task.
-        if self.sitters.get(claim.name) is sitter:
-            del self.sitters[claim.name]
-        await self._writer.submit(item)
+        self._keep(self._writer.submit(item))
 
     def write(self, item: Callable[[Journal], None]) -> asyncio.Future[None]:
         """Write something that nobody waits for."""
@@ -354,16 +358,15 @@ class AttemptDesk:
         written.add_done_callback(self._check)
         return written
 
-    def _keep(self, coroutine: Any) -> None:
-        task = self.loop.create_task(coroutine)
-        self._tasks.add(task)
+    def _keep(self, work: asyncio.Future[Any]) -> None:
+        self._unfinished.add(work)
         self._idle.clear()
-        task.add_done_callback(self._forget)
-        task.add_done_callback(self._check)
+        work.add_done_callback(self._forget)
+        work.add_done_callback(self._check)
 
-    def _forget(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not self._tasks and not self.sitters:
+    def _forget(self, work: asyncio.Future[Any]) -> None:
+        self._unfinished.discard(work)
+        if not self._unfinished and not self.sitters:
             self._idle.set()
 
     def _check(self, future: asyncio.Future[Any]) -> None:

@@ -6,10 +6,10 @@ its breaker's (``downstreams.py``).
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from .attempts import AttemptDesk
+from .commit import Commit
 from .core.fold import TaskRow
 from .downstreams import Downstreams
 from .opening import OpenRun
@@ -24,13 +24,12 @@ class Dispatcher:
 
     def __init__(self, opened: OpenRun, standing: Standing, downstreams: Downstreams, desk: AttemptDesk) -> None:
         self._runner = opened.runner
-        self._writer = opened.writer
         self._claimant = opened.claimant
         self._standing = standing
         self._downstreams = downstreams
         self._desk = desk
 
-    def next_commit(self) -> Coroutine[Any, Any, None] | None:
+    def next_commit(self) -> Commit | None:
         """What to commit now; None: nothing may start."""
         if not self._runner.is_open:
             return None
@@ -44,17 +43,17 @@ class Dispatcher:
 
     # --- Starting --------------------------------------------------------------------------------------------------
 
-    async def _start(self, promote: Mapping[str, int], picked: Sequence[str]) -> None:
+    def _start(self, promote: Mapping[str, int], picked: Sequence[str]) -> Commit:
         """Make READY all whose parents are satisfied, claim those that there is room for, and launch these."""
         run_id, claimant, orders = self._standing.fold.run.run_id, self._claimant, self._orders(picked)
 
         def item(journal: Journal) -> list[Claim]:
             return claims.dispatch(journal, run_id, promote, orders, claimant)
 
-        try:
-            taken = await self._writer.submit(item)
-        finally:
-            self._standing.ledger.claimed(picked)
+        return Commit(item, lambda taken: self._launch_all(picked, taken))
+
+    def _launch_all(self, picked: Sequence[str], taken: Sequence[Claim]) -> None:
+        self._standing.ledger.claimed(picked)
         self._downstreams.withdraw(set(picked) - {claim.name for claim in taken})
         for claim in taken:
             self._launch(claim)
@@ -83,7 +82,9 @@ class Dispatcher:
         if run.paused_since is not None:
             return 0
         slots = min(run.max_parallel, runner.attempts_max)
-        return max(0, slots - self._standing.ledger.running - runner.leaked_slots)
+        # By processes, not by rows: who has ended is not in the file yet, and whoever follows shares its commit.
+        taken = len(self._desk.sitters) + len(self._standing.ledger.claiming) + runner.leaked_slots
+        return max(0, slots - taken)
 
     def _want_leaked_slots(self, are_all_used: bool) -> None:
         runner = self._runner
@@ -115,11 +116,11 @@ class Dispatcher:
             for name in self._standing.ledger.startable(downstream)
         ]
 
-    async def _turn_away(self, names: Sequence[str]) -> None:
+    def _turn_away(self, names: Sequence[str]) -> Commit:
         run_id, orders, specs = self._standing.fold.run.run_id, self._orders(names), self._downstreams.specs
 
         def item(journal: Journal) -> None:
             for order in orders:
                 claims.turn_away(journal, run_id, order, specs[str(order.spec.downstream)].on_open)
 
-        await self._writer.submit(item)
+        return Commit(item)

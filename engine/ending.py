@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any
 
 from .attempts import AttemptDesk
+from .commit import Commit
 from .core.run_state import RunVerdict, judge_run
 from .core.states import RunState, TaskState
 from .downstreams import Downstreams
 from .standing import Standing
 from .store import claims
-from .store.writer import Writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +26,13 @@ class RunResult:
 class Judge:
     """Sees whether anything can still move without an operator. ``stays``: a blocked run waits for one."""
 
-    def __init__(
-        self, standing: Standing, downstreams: Downstreams, desk: AttemptDesk, writer: Writer, *, stays: bool
-    ) -> None:
+    def __init__(self, standing: Standing, downstreams: Downstreams, desk: AttemptDesk, *, stays: bool) -> None:
         self._standing = standing
         self._downstreams = downstreams
         self._desk = desk
-        self._writer = writer
         self._stays = stays
 
-    def verdict(self) -> RunResult | Coroutine[Any, Any, None] | None:
+    def verdict(self) -> RunResult | Commit | None:
         """The end of the run; or what to commit first: the verdict itself; or None: it goes on by itself."""
         run = self._standing.fold.run
         active = self._standing.ledger.active - self._shut_out()
@@ -62,10 +57,10 @@ class Judge:
             return 0
         return sum(len(self._standing.ledger.startable(name)) for name in shut)
 
-    async def _unblock(self) -> None:
+    def _unblock(self) -> Commit:
         run_id = self._standing.fold.run.run_id
-        await self._writer.submit(lambda journal: journal.change_run(run_id, "unblocked", {"blocked_since": None}))
+        return Commit(lambda journal: journal.change_run(run_id, "unblocked", {"blocked_since": None}))
 
-    async def _write(self, verdict: RunVerdict) -> None:
+    def _write(self, verdict: RunVerdict) -> Commit:
         run_id = self._standing.fold.run.run_id
-        await self._writer.submit(lambda journal: claims.write_verdict(journal, run_id, verdict))
+        return Commit(lambda journal: claims.write_verdict(journal, run_id, verdict))

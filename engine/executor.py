@@ -16,12 +16,14 @@ from __future__ import annotations
 import asyncio
 import os
 import uuid
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from .attempts import AttemptDesk
 from .clock import Clock, SystemClock
 from .clock_watch import ClockWatch
+from .commit import Commit
 from .core.events import Event, EventKind
 from .core.fold import RunFold
 from .core.outcome import Outcome
@@ -134,7 +136,7 @@ class RunLoop:
         self._opened = opened
         self._listener = listener
         self._wake = asyncio.Event()
-        self._committing: asyncio.Task[None] | None = None
+        self._is_committing = False
         self._over: asyncio.Future[RunResult] = asyncio.get_running_loop().create_future()
         self._standing = Standing(opened, clock, self.wake)
         self.desk = self._make_desk(clock)
@@ -144,7 +146,7 @@ class RunLoop:
         self._storage = StorageHealth(clock, self.desk.write, self._show)
         self._dispatcher = Dispatcher(opened, self._standing, self.downstreams, self.desk)
         stays = opened.place.request.options.stay
-        self._judge = Judge(self._standing, self.downstreams, self.desk, opened.writer, stays=stays)
+        self._judge = Judge(self._standing, self.downstreams, self.desk, stays=stays)
         self._revival = Revival(opened.runner, opened.flow, self.wake, self._fail)
         self._server = CommandServer(self, opened.state_path)
         origin = Origin(opened.flow.name, self.fold.run.run_id, opened.state_path)
@@ -161,6 +163,7 @@ class RunLoop:
             clock=clock,
             path_seconds=lambda name: self._standing.path_seconds.get(name, 0.0),
             deadline_at=self.fold.run.deadline_at,
+            freed_by=self._standing.ledger.freed_by,
             on_ended=self._attempt_ended,
             on_trouble=self._fail,
         )
@@ -169,6 +172,7 @@ class RunLoop:
 
     async def run(self, on_open: Callable[[str], None] | None = None) -> RunResult:
         """Dispatch until the run has ended, is blocked, or was asked to stop."""
+        asyncio.get_running_loop().set_exception_handler(self._hear_of_a_bug)
         await self._start()
         if on_open is not None:
             on_open(self.fold.run.run_id)
@@ -186,23 +190,25 @@ class RunLoop:
         if isinstance(step, RunResult):
             self._over.set_result(step)
         elif step is not None:
-            self._committing = asyncio.get_running_loop().create_task(step)
-            self._committing.add_done_callback(self._committed)
+            self._is_committing = True
+            self._opened.writer.submit(step.item).add_done_callback(partial(self._committed, step))
 
-    def _next_step(self) -> RunResult | Coroutine[Any, Any, None] | None:
+    def _next_step(self) -> RunResult | Commit | None:
         """What to commit next, or the end; None: wait for events."""
         if self.shutdown.how is not None and self._gives_up_writing():
             return None
-        if self._committing is not None:
+        if self._is_committing:
             return None
         if self.shutdown.how is not None:
             return self._judge.interrupted()
         start = self._dispatcher.next_commit() if self.storage_trouble is None else None
         return start or self._judge.verdict()
 
-    def _committed(self, task: asyncio.Task[None]) -> None:
-        self._committing = None
-        if not task.cancelled() and (error := task.exception()) is not None:
+    def _committed(self, commit: Commit, written: asyncio.Future[Any]) -> None:
+        self._is_committing = False
+        try:
+            commit.then(written.result())
+        except Exception as error:  # a step that fails must not put the run to sleep
             self._fail(error)
         self.shutdown.end_what_runs()
         self.wake()
@@ -221,8 +227,9 @@ class RunLoop:
                 self.desk.cancel(event.task, f"cancelled by {event.actor}: {event.reason}")
 
     def _attempt_ended(self, claim: Claim, outcome: Outcome) -> None:
-        """Its downstream learns of it before anybody else may start."""
+        """Its downstream learns of it before anybody else may start, and its slot is free before it is settled."""
         self.downstreams.record(claim.name, outcome, self.fold.tasks[claim.name].failures)
+        self.wake()
 
     # --- Start and end ---------------------------------------------------------------------------------------------
 
@@ -250,6 +257,12 @@ class RunLoop:
         if not self._over.done():
             self._over.set_exception(error)
         self.wake()
+
+    def _hear_of_a_bug(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """What a callback should have done is not done: to end at once is safe, to go on could wait for ever."""
+        loop.default_exception_handler(context)
+        if "handle" in context and isinstance(error := context.get("exception"), BaseException):
+            self._fail(error)
 
     def _hear_of_storage(self, what: str, sentence: str) -> None:
         self._storage.hear(what, sentence)
@@ -295,8 +308,13 @@ class RunLoop:
     # --- What nobody waits for -------------------------------------------------------------------------------------
 
     def _show(self, events: Sequence[Event]) -> None:
-        if self._listener is not None:
+        if self._listener is None:
+            return
+        try:
             self._listener(events)
+        except Exception as error:  # whoever looks on has no part in the run
+            told = {"message": "a listener of events raised", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(told)
 
     def _tell_breaker(self, downstream: str) -> None:
         told, run_id = self.downstreams.told(downstream), self.fold.run.run_id

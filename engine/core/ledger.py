@@ -146,6 +146,14 @@ class Ledger:
         names = (name for entries in lanes for _, _, name in entries)
         return [name for name in names if self._is_startable(self._fold.tasks[name])]
 
+    def freed_by(self, name: str) -> dict[str, int]:
+        """The children that wait for nothing but this running parent, with their generations: READY if it succeeds."""
+        children = (self._fold.tasks[child] for child in self._fold.children.get(name, ()))
+        return {row.name: row.generation for row in children if self.unmet[row.name] == 1 and self._is_free(row)}
+
+    def _is_free(self, row: TaskRow) -> bool:
+        return row.state is TaskState.PENDING and row.name not in self._not_yet
+
     @property
     def has_startable(self) -> bool:
         """Somebody waits for a slot; perhaps for a pool or a breaker besides."""
@@ -193,7 +201,7 @@ class Ledger:
     def _consider(self, row: TaskRow) -> None:
         """Keep ``promotable`` right, and offer the task in its lane if it is startable and not there yet."""
         name = row.name
-        if row.state is TaskState.PENDING and self.unmet[name] == 0 and name not in self._not_yet:
+        if self.unmet[name] == 0 and self._is_free(row):
             self.promotable.add(name)
         else:
             self.promotable.discard(name)

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 
 from redrive.engine import Executor, Flow, RetryPolicy, RunOptions, TransientError, examples
@@ -20,6 +21,7 @@ from redrive.engine import Executor, Flow, RetryPolicy, RunOptions, TransientErr
 GRAPH_FLOW = Path(examples.__file__).with_name("graph.py")
 RETRIES = 1000
 SPREAD_SECONDS = 20.0
+PARALLEL = 8
 IDLE_SECONDS = 60.0
 
 
@@ -29,27 +31,55 @@ def quantile(values: list[float], share: float) -> float:
 
 
 def lateness(folder: Path) -> None:
-    """From the stored due time of a retry to the commit that makes it READY."""
+    """From the stored due time of a retry to its claim, and to the first line of its code.
+
+    Retries that came due while every slot was taken are counted apart: they waited for a slot, not for the executor.
+    """
     flow = Flow("lateness")
 
     def fail_once(ctx):
+        began_us = time.time_ns() // 1000
         if ctx.attempt == 1:
             raise TransientError("once")
+        return began_us
 
     policy = RetryPolicy(max_attempts=2, base=SPREAD_SECONDS, cap=SPREAD_SECONDS, jitter="full")
     for number in range(RETRIES):
         flow.task(fail_once, name=f"t{number}", retry=policy)
     state = folder / "state.db"
-    Executor(run_id="r", flow=flow, state=state, options=RunOptions(max_parallel=8)).run()
+    Executor(run_id="r", flow=flow, state=state, options=RunOptions(max_parallel=PARALLEL)).run()
     with sqlite3.connect(state) as connection:
         rows = connection.execute(
-            "SELECT ready.at - json_extract(waiting.data, '$.set.next_retry_at') FROM event AS ready"
-            " JOIN event AS waiting ON waiting.task = ready.task AND waiting.new = 'RETRYING'"
-            " WHERE ready.old = 'RETRYING' AND ready.new = 'READY'"
+            "SELECT json_extract(waiting.data, '$.set.next_retry_at'), claim.at, task.result FROM event AS claim"
+            " JOIN event AS waiting ON waiting.task = claim.task AND waiting.new = 'RETRYING'"
+            " JOIN task ON task.name = claim.task WHERE claim.new = 'RUNNING' AND claim.attempt = 2 ORDER BY 1"
         ).fetchall()
-    late = [microseconds / 1000 for (microseconds,) in rows]
-    print(f"{len(late)} retries over {SPREAD_SECONDS:g} s: late by p50 {quantile(late, 0.5):.2f} ms,", end=" ")
-    print(f"p99 {quantile(late, 0.99):.2f} ms, most {max(late):.2f} ms, least {min(late):.2f} ms")
+        changes = connection.execute(
+            "SELECT at, CASE new WHEN 'RUNNING' THEN 1 ELSE -1 END FROM event"
+            " WHERE kind = 'task' AND 'RUNNING' IN (old, new) ORDER BY seq"
+        ).fetchall()
+    free, taken = [], []
+    running, position = 0, 0
+    for due, claimed, began in rows:
+        while position < len(changes) and changes[position][0] <= due:
+            running += changes[position][1]
+            position += 1
+        (taken if running >= PARALLEL else free).append(((claimed - due) / 1000, (int(began) - due) / 1000))
+    for what, found in (("a slot was free", free), ("every slot was taken", taken)):
+        if found:
+            print(f"{len(found)} retries over {SPREAD_SECONDS:g} s, {what}:")
+            print("  claimed ", spread([claimed for claimed, _ in found]))
+            print("  running ", spread([began for _, began in found]))
+
+
+def spread(late: list[float]) -> str:
+    """Quantiles of milliseconds, and how many in each class."""
+    edges = [0, 0.5, 1, 2, 5, 10, 20, 50, float("inf")]
+    classes = [sum(1 for one in late if low <= one < high) for low, high in pairwise(edges)]
+    words = [f"<{high:g}:{count}" for high, count in zip(edges[1:], classes, strict=True) if count]
+    early = [f"EARLY:{len(late) - sum(classes)}"] if sum(classes) < len(late) else []
+    p50, p90, p99 = (quantile(late, share) for share in (0.5, 0.9, 0.99))
+    return f"p50 {p50:.2f}  p90 {p90:.2f}  p99 {p99:.2f}  most {max(late):.2f} ms   {' '.join([*early, *words])}"
 
 
 def idle(folder: Path) -> None:

@@ -450,3 +450,17 @@ def test_a_run_whose_name_is_no_text_is_refused(tmp_path):
     with pytest.raises(RedriveError, match="text"):
         Executor(run_id="r\udcff", flow=flow, state=tmp_path / "state.db").run()
     assert not (tmp_path / "state.db").exists()
+
+
+def test_a_bug_in_a_callback_ends_the_executor_and_its_attempts_instead_of_waiting_for_ever(tmp_path, monkeypatch):
+    """What is in the file stays; the next executor takes the run up."""
+    from redrive.engine.attempts import AttemptDesk
+
+    flow = Flow("f")
+    flow.task(lambda: None, name="a")
+    with monkeypatch.context() as patch:
+        patch.setattr(AttemptDesk, "settle", lambda *_: {}["no such key"])
+        with pytest.raises(KeyError):
+            executor(tmp_path, flow).run_result()
+    assert {"RUNNING"} == set(table(tmp_path, "state").values())
+    assert "SUCCESS" == executor(tmp_path, flow).run_result().state
