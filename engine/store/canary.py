@@ -39,7 +39,7 @@ def follow(work: Work, row: Seen, first: str) -> None:
 
 
 def let_go(journal: Journal, run_id: str, first: str) -> List[str]:
-    """Nobody waits for ``first`` any more: they are for a human again. Answers with their names, in the flow's order."""
+    """Nobody waits for ``first`` any more: they are for a human again. Answers with their names, in order."""
     sql = "SELECT name FROM task WHERE run_id = ? AND canary = ? ORDER BY position, name"
     names = [name for (name,) in journal.connection.execute(sql, (run_id, first)).fetchall()]
     for name in names:
