@@ -192,9 +192,7 @@ def test_an_attempt_whose_executor_was_killed_ends_by_itself_before_the_next_one
     starts = [float(line.split()[1]) for line in (tmp_path / "starts").read_text().splitlines()]
     assert len(starts) == 2
     assert float((tmp_path / "alive").read_text()) - starts[0] > LEASE_SECONDS / 2
-    assert starts[1] - float((tmp_path / "alive").read_text()) > LEASE_SECONDS, (
-        "nobody can know earlier"
-    )
+    assert starts[1] - float((tmp_path / "alive").read_text()) > LEASE_SECONDS, "nobody can know earlier"
 
 
 def test_an_operator_stops_it_on_its_worker(cluster: Cluster, tmp_path: Path) -> None:
