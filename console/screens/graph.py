@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import ClassVar
 
 from textual import events
@@ -24,15 +23,14 @@ from ..present.pieces import Line, Piece, Role
 from ..present.tasks import Scene
 from ..present.text import cells, one_line
 from ..widgets.bars import Rule
+from ..widgets.beside import STRIP_ROWS, Divider, has_room_below, has_room_beside
 from ..widgets.bindings import bindings_of
 from ..widgets.line import LineView
-from .base import ConsoleScreen, run_latest
+from .base import ConsoleScreen
 from .detail import DetailView
 from .graph_view import GraphView
+from .page import read_page
 
-BESIDE_COLUMNS = 118  # from this width on, the details stand beside the graph
-STRIP_ROWS = 4
-STRIP_SCREEN_ROWS = 20  # a screen lower than this has no room for the strip
 _SIDE_COLUMNS = (40, 80)
 _MAP_SPARE_ROWS = 4  # so that the map does not look squeezed in
 _READING_DELAY_SECONDS = 0.15  # the cursor may only be passing by
@@ -44,30 +42,6 @@ _STEP_WORDS = {
     (Zoom.GRAPH, Form.RAILS): "one row per task",
     (Zoom.GRAPH, Form.DRAWING): "drawing",
 }
-
-
-class Divider(LineView):
-    """The line between graph and details."""
-
-    DEFAULT_CSS = """
-    Divider { width: 1; }
-    """
-
-    def __init__(self, sign: str, tee: str) -> None:
-        super().__init__()
-        self._sign = sign
-        self._tee = tee
-        self._tee_row: int | None = None
-
-    def meet(self, row: int | None) -> None:
-        """A rule ends here, in this row; None: none does."""
-        if row != self._tee_row:
-            self._tee_row = row
-            self.refresh()
-
-    def line(self, y: int) -> Line:
-        """One sign a row."""
-        return [Piece(self._tee if y == self._tee_row else self._sign, Role.RULE)]
 
 
 class StripView(LineView):
@@ -141,7 +115,7 @@ class GraphScreen(ConsoleScreen):
     @property
     def is_wide(self) -> bool:
         """Whether the details stand beside the graph."""
-        return self.app.size.width >= BESIDE_COLUMNS
+        return has_room_beside(self.app.size.width)
 
     def on_resize(self, event: events.Resize) -> None:
         """Details beside, below, or on a screen of their own."""
@@ -149,7 +123,7 @@ class GraphScreen(ConsoleScreen):
         self.detail.display = self.divider.display = self.is_wide
         low, high = _SIDE_COLUMNS
         self.detail.styles.width = max(min(width * 3 // 8, high), low)
-        self.strip_view.display = not self.is_wide and height >= STRIP_SCREEN_ROWS
+        self.strip_view.display = not self.is_wide and has_room_below(height)
         super().on_resize(event)
         self.call_after_refresh(self._show_map)
 
@@ -275,8 +249,7 @@ class GraphScreen(ConsoleScreen):
 
     def _read_texts(self) -> None:
         self._reading = None
-        session, run_id = self.console.live.session, self.board.fold.run.run_id
-        run_latest(self, partial(self.detail.read_texts, session, run_id), "texts")
+        read_page(self, self.detail)
 
     # --- Selection and marks --------------------------------------------------------------------------------------
 

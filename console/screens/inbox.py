@@ -36,12 +36,13 @@ from ..present.pieces import Line, Piece, Role, plain
 from ..present.tasks import Scene
 from ..present.text import cells, one_line
 from ..widgets.bars import Bar
+from ..widgets.beside import Divider, has_room_below, has_room_beside
 from ..widgets.bindings import bindings_of
 from ..widgets.table import VirtualTable
 from .base import ConsoleScreen
 from .evidence import EvidenceScreen, EvidenceView, Subject
-from .graph import BESIDE_COLUMNS, STRIP_SCREEN_ROWS, Divider
 from .inbox_table import InboxTable
+from .page import read_page
 
 RESTING_SECONDS = 0.15  # the cursor may only be passing by
 JUMP_SECONDS = 0.7  # after a row left from under the cursor: what is typed was meant for it
@@ -93,7 +94,7 @@ class InboxScreen(ConsoleScreen):
     @property
     def is_wide(self) -> bool:
         """Whether the evidence stands beside the list."""
-        return self.app.size.width >= BESIDE_COLUMNS
+        return has_room_beside(self.app.size.width)
 
     def on_resize(self, event: events.Resize) -> None:
         """Evidence beside, or on a screen of its own."""
@@ -101,8 +102,8 @@ class InboxScreen(ConsoleScreen):
         self.evidence.display = self.divider.display = self.is_wide
         low, high = _SIDE_COLUMNS
         self.evidence.styles.width = max(min(width * 7 // 15, high), low)
-        self.who.display = not self.is_wide and height >= STRIP_SCREEN_ROWS
-        self.consequences.display = height >= STRIP_SCREEN_ROWS
+        self.who.display = not self.is_wide and has_room_below(height)
+        self.consequences.display = has_room_below(height)
         super().on_resize(event)
         self.call_after_refresh(self.show_frame)  # the rule below meets the divider where that stands then
         self._rest()
@@ -309,9 +310,7 @@ class InboxScreen(ConsoleScreen):
         self._show_consequences([name for name in self.chosen() if name in self.board.fold.tasks])
         if self.evidence.display:
             self.evidence.show_subject(self._subject())
-            if self.evidence.wanted() is not None:
-                reading = self.evidence.read(self.console.live.session, self.board.fold.run.run_id)
-                self.run_worker(reading, group="evidence", exclusive=True)
+            read_page(self, self.evidence)
 
     def _show_consequences(self, names: Sequence[str]) -> None:
         keymap = self.console.keymap

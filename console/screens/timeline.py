@@ -20,11 +20,11 @@ from ..present.tasks import Scene
 from ..present.text import one_line
 from ..present.timeline import axis_line, bar_line, due_cell, label_columns, label_line, words
 from ..widgets.bars import Bar
+from ..widgets.beside import STRIP_ROWS, has_room_below
 from ..widgets.bindings import bindings_of
 from ..widgets.table import VirtualTable
 from ..widgets.timeline import SECOND, Span, TimelineView
 from .base import ConsoleScreen
-from .graph import STRIP_ROWS, STRIP_SCREEN_ROWS
 
 AHEAD_CELLS = 9  # room for a countdown right of now
 
@@ -129,7 +129,7 @@ class TimelineScreen(ConsoleScreen):
 
     def on_resize(self, event: events.Resize) -> None:
         """Names and words take as much as there is."""
-        self.words.display = event.size.height >= STRIP_SCREEN_ROWS
+        self.words.display = has_room_below(event.size.height)
         self.timeline.set_label_columns(label_columns(list(self.board.fold.tasks), event.size.width))
         super().on_resize(event)
 

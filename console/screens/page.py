@@ -1,0 +1,159 @@
+"""A page about one thing: kept up to date without losing the reader's place, its long texts read when it is shown.
+
+A pane beside a list where there is room, else a screen over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from functools import partial
+from typing import Any, ClassVar, Generic, TypeVar
+
+from textual.binding import BindingType
+from textual.widget import Widget
+
+from ...engine.errors import RedriveError
+from ..actions import Place
+from ..present.pieces import Line
+from ..present.tasks import Scene
+from ..sessions.session import Session
+from ..widgets.bindings import bindings_of
+from ..widgets.lines import LinesView
+from .base import ConsoleScreen, run_latest
+
+Wanted = TypeVar("Wanted", bound=Hashable)
+Texts = TypeVar("Texts")
+
+
+class PageView(LinesView, Generic[Wanted, Texts]):
+    """Subclasses say what the page is about, how it reads, and which texts it needs."""
+
+    def __init__(self, scene: Callable[[], Scene], *, id: str | None = None) -> None:
+        self._written: list[Line] = []
+        super().__init__(self._written, wrap=True, id=id)
+        self.scene = scene
+        self.texts: Texts | None = None
+        self._texts_of: Wanted | None = None
+
+    # --- For subclasses -------------------------------------------------------------------------------------------
+
+    def write(self) -> list[Line]:
+        """The page as of now."""
+        raise NotImplementedError  # every page says what it shows
+
+    def needs(self) -> Wanted | None:
+        """What its texts belong to; None if it needs none."""
+        raise NotImplementedError
+
+    async def fetch(self, session: Session, run_id: str, wanted: Wanted) -> Texts:
+        """Read the texts. Raises RedriveError."""
+        raise NotImplementedError
+
+    def begin(self) -> None:
+        """Another subject: from its first line."""
+        self.texts = self._texts_of = None
+        self._written.clear()
+        self.action_top()
+
+    # --- Kept up to date ------------------------------------------------------------------------------------------
+
+    def update_page(self) -> None:
+        """Write it again, and paint the rows that read otherwise now."""
+        lines = self.write() if self.columns else []
+        if lines == self._written:
+            return
+        before = [self.line(y) for y in range(self.rows)] if self._written else []
+        self._written[:] = lines
+        self._rows_in_view = None
+        self._top = max(min(self._top, self._last_page()), (0, 0))
+        for y, line in enumerate(before):
+            if self.line(y) != line:
+                self.refresh_rows(y)
+        if not before:
+            self.refresh()
+
+    def tick(self) -> None:
+        """A second has passed."""
+        self.update_page()
+
+    def wanted(self) -> Wanted | None:
+        """What is still to be read; None if there is nothing."""
+        needed = self.needs()
+        return None if needed == self._texts_of else needed
+
+    async def read(self, session: Session, run_id: str) -> None:
+        """Read what ``wanted`` says, and show it if it is still wanted then."""
+        wanted = self.wanted()
+        if wanted is None:
+            return
+        try:
+            texts = await self.fetch(session, run_id, wanted)
+        except RedriveError:
+            return  # the header says what is wrong with the door; the next event asks again
+        if self.wanted() == wanted:
+            self.texts, self._texts_of = texts, wanted
+            self.update_page()
+
+    def on_resize(self) -> None:
+        """Sentences are folded to the width."""
+        self.update_page()
+        super().on_resize()
+
+
+class PageScreen(ConsoleScreen):
+    """The page over whatever screen asked for it. Subclasses make it and say what it is about."""
+
+    PLACE = Place.DETAIL
+    BINDINGS: ClassVar[list[BindingType]] = bindings_of(Place.DETAIL)
+    page: PageView[Any, Any]
+
+    def __init__(self, view: Place) -> None:
+        super().__init__()
+        self._view = view
+
+    @property
+    def view(self) -> Place:
+        """The tab of the screen below."""
+        return self._view
+
+    def scene(self) -> Scene:
+        """What the page needs."""
+        console = self.console
+        return Scene(self.board, console.live.now_us, console.glyphs, console.absolute_times)
+
+    def content(self) -> Iterable[Widget]:
+        """The page."""
+        yield self.page
+
+    def renew(self) -> None:
+        """The page as of now, and the texts that it lacks."""
+        self.page.update_page()
+        read_page(self, self.page)
+
+    def tick(self, now_us: int) -> None:
+        """Ages."""
+        self.page.tick()
+
+    def filter_changed(self, text: str) -> None:
+        """Search in the page."""
+        self.page.search(text)
+        self.page.find_next()
+
+    def action_next(self) -> None:
+        """The next match."""
+        self.page.find_next()
+
+    def action_previous(self) -> None:
+        """The previous match."""
+        self.page.find_next(forward=False)
+
+    def action_open(self) -> None:
+        """Enter goes back to where one came from."""
+        self.back()
+
+
+def read_page(screen: ConsoleScreen, page: PageView[Any, Any]) -> None:
+    """Read the texts that a page lacks, beside its screen."""
+    if page.wanted() is not None:
+        session, run_id = screen.console.live.session, screen.board.fold.run.run_id
+        run_latest(screen, partial(page.read, session, run_id), "texts")
