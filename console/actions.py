@@ -23,6 +23,8 @@ class Place(Enum):
     INBOX = "inbox"
     LOG = "log"
     JOURNAL = "journal"
+    SYSTEMS = "systems"
+    ROWS = "rows"
     DETAIL = "detail"
 
 
@@ -61,13 +63,16 @@ EVERYWHERE = frozenset(Place)
 _RUN = EVERYWHERE - {Place.RUNS}
 _TASKS = frozenset({Place.GRAPH, Place.TIMELINE, Place.INBOX, Place.DETAIL})
 _LISTS = frozenset({Place.RUNS, Place.GRAPH, Place.TIMELINE, Place.INBOX, Place.JOURNAL})
-_MARKING = frozenset({Place.GRAPH, Place.INBOX})
+_MARKING = frozenset({Place.GRAPH, Place.INBOX, Place.ROWS})
 _FOLDING = frozenset({Place.GRAPH, Place.INBOX})
 _LOG = frozenset({Place.LOG})
 _GRAPH = frozenset({Place.GRAPH})
 _JOURNAL = frozenset({Place.JOURNAL})
 _NIGHT = frozenset({Place.GRAPH, Place.TIMELINE, Place.INBOX, Place.JOURNAL, Place.DETAIL})
 _TIMELINE = frozenset({Place.TIMELINE})
+_SYSTEMS = frozenset({Place.SYSTEMS})
+_QUARANTINE = frozenset({Place.SYSTEMS, Place.ROWS})
+_SEARCHED = EVERYWHERE - {Place.ROWS}  # of a hundred thousand rows only those in view are read
 _LOOK, _ASK, _CHANGE = Effect.LOOK, Effect.ASK, Effect.CHANGE
 
 _CHANGING = (
@@ -144,6 +149,51 @@ _CHANGING = (
     Action("stop_run", (), "stop run…", "End the run: after the running tasks, or now.", _RUN, _ASK, "stop"),
 )
 
+_OF_SYSTEMS = (
+    Action(
+        "force_open",
+        ("f",),
+        "force open…",
+        "Hold everybody who would call this downstream, until somebody closes its breaker.",
+        _SYSTEMS,
+        _ASK,
+        "breaker",
+    ),
+    Action("close_breaker", ("c",), "close…", "Let calls through, and forget what failed.", _SYSTEMS, _ASK, "breaker"),
+    Action(
+        "probe", ("b",), "probe now", "Let one call through now, and go by its answer.", _SYSTEMS, _CHANGE, "breaker"
+    ),
+    Action("disable_breaker", ("u",), "disable…", "Let every call through, whatever comes.", _SYSTEMS, _ASK, "breaker"),
+    Action(
+        "acknowledge_page",
+        ("a",),
+        "acknowledge",
+        "I look after it: page no more for this cause.",
+        _SYSTEMS,
+        _CHANGE,
+        "ack",
+    ),
+    Action("snooze_page", ("s",), "snooze…", "Page again later.", _SYSTEMS, _ASK, "snooze"),
+    Action(
+        "requeue_rows",
+        ("r",),
+        "requeue…",
+        "Run the task again over rows that are held, and over no others.",
+        _QUARANTINE,
+        _ASK,
+        "requeue-rows",
+    ),
+    Action(
+        "discard_rows",
+        ("x",),
+        "discard…",
+        "Drop rows that are held, with a reason.",
+        _QUARANTINE,
+        _ASK,
+        "discard-rows",
+    ),
+)
+
 _VIEWS = (
     Action("view_runs", ("1",), "Runs", "Every run of this state file.", EVERYWHERE),
     Action("view_graph", ("2",), "Graph", "The tasks and what they wait for.", EVERYWHERE),
@@ -151,6 +201,7 @@ _VIEWS = (
     Action("view_inbox", ("4",), "Inbox", "What needs a decision, by cause.", EVERYWHERE),
     Action("view_log", ("5",), "Log", "The output of the selected task.", EVERYWHERE),
     Action("view_journal", ("6",), "Journal", "Everything that happened, and who did what.", EVERYWHERE),
+    Action("view_systems", ("7",), "Systems", "Breakers, pages and quarantined rows.", EVERYWHERE),
     Action("open", ("enter",), "open", "Drill in; fold or unfold a group.", EVERYWHERE),
     Action("back", ("escape",), "back", "Back; clear the filter; return to the present.", EVERYWHERE),
     Action("quit", ("q",), "quit", "Back; at the top level leave the console: the run goes on.", EVERYWHERE, _ASK),
@@ -162,9 +213,9 @@ _VIEWS = (
 )
 
 _FINDING = (
-    Action("filter", ("/",), "filter", "Show only what matches; !text shows the others.", EVERYWHERE),
-    Action("next", ("n",), "next", "Next match; without a filter, the next problem.", EVERYWHERE),
-    Action("previous", ("N",), "", "Previous match or problem.", EVERYWHERE),
+    Action("filter", ("/",), "filter", "Show only what matches; !text shows the others.", _SEARCHED),
+    Action("next", ("n",), "next", "Next match; without a filter, the next problem.", _SEARCHED),
+    Action("previous", ("N",), "", "Previous match or problem.", _SEARCHED),
     Action("palette", (":", "ctrl+p"), "commands", "Run any command by its name.", EVERYWHERE),
     Action("help", ("?", "f1"), "keys", "The keys that work here.", EVERYWHERE),
     Action("sort", ("e",), "sort", "Change the order.", _LISTS),
@@ -199,6 +250,7 @@ _SHOWING = (
     Action("redraw", ("ctrl+l",), "redraw", "Draw the screen again and read everything again.", EVERYWHERE),
     Action("theme", (), "theme", "Change the colours.", EVERYWHERE),
     Action("mouse", (), "mouse", "Take the mouse, or leave it to the terminal, to select text.", EVERYWHERE),
+    Action("bell", (), "bell", "Ring the terminal for new pages, or keep quiet.", EVERYWHERE),
     Action("keys", (), "keys", "List every key, and the file that changes them.", EVERYWHERE),
 )
 
@@ -226,7 +278,7 @@ MOVES = (
     Action("half_page_up", ("ctrl+u",), "", "Half a page up.", EVERYWHERE),
 )
 
-ACTIONS: tuple[Action, ...] = (*_CHANGING, *_VIEWS, *_FINDING, *_MARKS, *_SHOWING, *PAST, *MOVES)
+ACTIONS: tuple[Action, ...] = (*_CHANGING, *_OF_SYSTEMS, *_VIEWS, *_FINDING, *_MARKS, *_SHOWING, *PAST, *MOVES)
 BY_NAME: Mapping[str, Action] = {action.name: action for action in ACTIONS}
 
 _FOOTERS: Mapping[Place, tuple[str, ...]] = {
@@ -236,6 +288,11 @@ _FOOTERS: Mapping[Place, tuple[str, ...]] = {
     Place.INBOX: ("requeue", "skip", "mark", "open", "undo", "details", "help", "quit"),
     Place.LOG: ("filter", "next", "first_error", "older_attempt", "wrap", "follow", "only", "output", "help", "quit"),
     Place.JOURNAL: ("open", "filter", "next", "times", "copy", "help", "quit"),
+    Place.SYSTEMS: (
+        *("force_open", "close_breaker", "probe", "acknowledge_page", "snooze_page", "requeue_rows", "discard_rows"),
+        *("open", "next", "help", "quit"),
+    ),
+    Place.ROWS: ("requeue_rows", "discard_rows", "mark", "mark_all", "open", "undo", "help", "quit"),
     Place.DETAIL: ("requeue", "skip", "output", "why", "copy", "help", "quit"),
 }
 

@@ -38,7 +38,6 @@ GRACE_SECONDS = 5  # between the requeue of one task and its start
 SPREAD_ABOVE = 20  # more requeues than this start one by one
 RATE_PER_SECOND = 5.0
 ANSWER_SECONDS = 8.0
-SNOOZE_SECONDS = 3600
 BY_KEY = "by key, without a note"
 SECOND_US = 1_000_000
 DIALOG_COLUMNS = 76
@@ -57,6 +56,13 @@ _EXTENSIONS = (
     Option("1800", "30 minutes"),
     Option("3600", "1 hour"),
     Option("10800", "3 hours"),
+)
+
+_SNOOZES = (
+    Option("3600", "In an hour"),
+    Option("900", "In a quarter of an hour"),
+    Option("14400", "In four hours"),
+    Option("43200", "In twelve hours"),
 )
 
 Targets = tuple[tuple[str, str, int], ...]
@@ -82,7 +88,7 @@ class Acts:
 
     def requeue(self, names: Sequence[str]) -> None:
         """Run again: one that needs a human at once, all others after a look at the list."""
-        board = self._ready_for(names)
+        board = self.ready_for(names)
         if board is None:
             return
         preview = PREVIEWS["requeue"](board, names)
@@ -90,102 +96,97 @@ class Acts:
             return
         targets = targets_of(board, names)
         if len(names) == 1 and board.row(names[0]).state in _AT_ONCE:
-            self._send("requeue", targets, BY_KEY, {"not_before": GRACE_SECONDS}, self._begin_grace)
+            self.send("requeue", targets, BY_KEY, {"not_before": GRACE_SECONDS}, self._begin_grace)
             return
         spread = len(names) > SPREAD_ABOVE
         options = {"rate_per_second": RATE_PER_SECOND} if spread else {}
         question = questions.of_preview(
-            preview, board, self._key("requeue"), self._console.glyphs, RATE_PER_SECOND if spread else None
+            preview, board, self.key_of("requeue"), self._console.glyphs, RATE_PER_SECOND if spread else None
         )
-        self._ask(question, lambda reply: self._send("requeue", targets, reply.reason or BY_KEY, options))
+        self.ask(question, lambda reply: self.send("requeue", targets, reply.reason or BY_KEY, options))
 
     def skip(self, names: Sequence[str]) -> None:
         """Permit the failure, with a reason."""
-        board = self._ready_for(names)
+        board = self.ready_for(names)
         if board is None:
             return
         preview = PREVIEWS["skip"](board, names)
         if self._is_refused(preview, preview.skipped):
             return
         targets = targets_of(board, names)
-        question = questions.of_preview(preview, board, self._key("skip"), self._console.glyphs)
-        self._ask(question, lambda reply: self._send("skip", targets, reply.reason))
+        question = questions.of_preview(preview, board, self.key_of("skip"), self._console.glyphs)
+        self.ask(question, lambda reply: self.send("skip", targets, reply.reason))
 
     def stop(self, names: Sequence[str]) -> None:
         """End running attempts, or cancel what waits."""
-        board = self._ready_for(names)
+        board = self.ready_for(names)
         if board is None:
             return
         if not any(board.row(name).state in _STOPPABLE for name in names):
-            self._complain("there is nothing to stop: it has ended")
+            self.complain("there is nothing to stop: it has ended")
         else:
             targets = targets_of(board, names)
-            question = questions.of_stop(names, board, self._key("stop_task"), self._console.glyphs)
-            self._ask(question, lambda reply: self._send("cancel", targets, reply.reason))
+            question = questions.of_stop(names, board, self.key_of("stop_task"), self._console.glyphs)
+            self.ask(question, lambda reply: self.send("cancel", targets, reply.reason))
 
     def hurry(self, names: Sequence[str]) -> None:
         """Do not wait for the instant of a retry or of a sensor's next look."""
-        board = self._ready_for(names)
+        board = self.ready_for(names)
         if board is None:
             return
         targets = targets_of(board, names)
         if len(names) == 1:
-            self._send("hurry", targets, BY_KEY)
+            self.send("hurry", targets, BY_KEY)
         else:
-            question = questions.of_hurry(names, board, self._key("hurry"), self._console.glyphs)
-            self._ask(question, lambda reply: self._send("hurry", targets, BY_KEY))
+            question = questions.of_hurry(names, board, self.key_of("hurry"), self._console.glyphs)
+            self.ask(question, lambda reply: self.send("hurry", targets, BY_KEY))
 
     def extend(self, names: Sequence[str]) -> None:
         """Give running attempts more time, once."""
-        board = self._ready_for(names)
+        board = self.ready_for(names)
         if board is None:
             return
         if not any(board.row(name).state is TaskState.RUNNING for name in names):
-            self._complain("there is nothing to extend: it does not run")
+            self.complain("there is nothing to extend: it does not run")
             return
         targets = targets_of(board, names)
         title = f"More time for {questions.named(names)}"
-        self.choose(
-            title, _EXTENSIONS, lambda seconds: self._send("extend", targets, BY_KEY, {"seconds": int(seconds)})
-        )
+        self.choose(title, _EXTENSIONS, lambda seconds: self.send("extend", targets, BY_KEY, {"seconds": int(seconds)}))
 
     def acknowledge(self, names: Sequence[str]) -> None:
         """Seen: page no more for these."""
-        board = self._ready_for(names)
+        board = self.ready_for(names)
         if board is not None:
-            self._send("ack", targets_of(board, names))
+            self.send("ack", targets_of(board, names))
 
     def snooze(self, names: Sequence[str]) -> None:
-        """Page again in an hour."""
-        board = self._ready_for(names)
+        """Page again later."""
+        board = self.ready_for(names)
         if board is not None:
-            self._send("snooze", targets_of(board, names), "", {"seconds": SNOOZE_SECONDS})
+            targets = targets_of(board, names)
+            title = f"Page again for {questions.named(names)}"
+            self.choose_time(title, lambda seconds: self.send("snooze", targets, "", {"seconds": seconds}))
 
     def pause(self) -> None:
         """Start nothing more, or start tasks again."""
-        board = self._ready_for(None)
+        board = self.ready_for(None)
         if board is not None:
-            self._send("unpause" if board.fold.run.paused_since is not None else "pause", (), BY_KEY)
+            self.send("unpause" if board.fold.run.paused_since is not None else "pause", (), BY_KEY)
 
     def stop_run(self, how: str) -> None:
         """End the executor: ``drain`` after the running tasks, ``now`` with them."""
-        if self._ready_for(None) is not None:
-            self._send("stop", (), BY_KEY, {"how": how})
-
-    def breaker(self, downstream: str, how: str) -> None:
-        """Set a circuit breaker by hand."""
-        if self._ready_for(None) is not None:
-            self._send("breaker", (), BY_KEY, {"downstream": downstream, "how": how})
+        if self.ready_for(None) is not None:
+            self.send("stop", (), BY_KEY, {"how": how})
 
     # --- Undo -----------------------------------------------------------------------------------------------------
 
     def undo(self) -> None:
         """Take back what the footer counts down; else ask about the last act that can be taken back."""
-        if self._ready_for(None) is None:
+        if self.ready_for(None) is None:
             return
         if self._grace is not None:
             grace, self._grace = self._grace, None
-            self._send("undo", (), BY_KEY, {"command": grace.command_id})
+            self.send("undo", (), BY_KEY, {"command": grace.command_id})
         else:
             run_latest(self._console, self._find_undo, "undo")
 
@@ -197,17 +198,17 @@ class Acts:
                 "journal", run_id=board.fold.run.run_id, acts=1, limit=_JOURNAL_ROWS
             )
         except RedriveError as error:
-            self._complain(str(error))
+            self.complain(str(error))
             return
         act = last_undoable(rows)
         if act is None:
-            self._complain("there is no act of this run that can be taken back")
+            self.complain("there is no act of this run that can be taken back")
             return
         data = act["data"]
         when = since(act["at"], self._console.live.now_us)
         what = f"{data['act']} by {act['actor']} {when} ago ({data['answer']['message']})"
-        question = questions.of_undo(what, list(data.get("was") or ()), self._key("undo"))
-        self._ask(question, lambda reply: self._send("undo", (), BY_KEY, {"command": act["command_id"]}))
+        question = questions.of_undo(what, list(data.get("was") or ()), self.key_of("undo"))
+        self.ask(question, lambda reply: self.send("undo", (), BY_KEY, {"command": act["command_id"]}))
 
     def _begin_grace(self, command: Command, answer: Answer) -> None:
         name = command.targets[0][0]
@@ -231,13 +232,13 @@ class Acts:
 
     # --- Asking ---------------------------------------------------------------------------------------------------
 
-    def _ready_for(self, names: Sequence[str] | None) -> Board | None:
+    def ready_for(self, names: Sequence[str] | None) -> Board | None:
         """The board, if there is something to act on and nothing forbids it; says what does."""
         board, locked = self._console.live.board, self._console.locked
         if board is None or (names is not None and not names):
-            self._complain("nothing is selected")
+            self.complain("nothing is selected")
         elif locked is not None:
-            self._complain(f"{locked}: nothing was done")
+            self.complain(f"{locked}: nothing was done")
         else:
             return board
         return None
@@ -245,10 +246,12 @@ class Acts:
     def _is_refused(self, preview: Preview, effect: Sequence[str]) -> bool:
         if not effect:
             name, sentence = preview.refused[0] if preview.refused else ("", f"there is nothing to {preview.act}")
-            self._complain(f"{name}: {sentence}" if name else sentence)
+            self.complain(f"{name}: {sentence}" if name else sentence)
         return not effect
 
-    def _ask(self, question: Question, act: Callable[[Reply], None]) -> None:
+    def ask(self, question: Question, act: Callable[[Reply], None]) -> None:
+        """Ask, and act on a yes."""
+
         def replied(reply: Reply | None) -> None:
             if reply is not None and reply.accepted:
                 act(reply)
@@ -266,20 +269,22 @@ class Acts:
 
         self._console.push_screen(Choice([Piece(one_line(title), Role.TITLE)], options), chosen)
 
-    def ask(self, question: Question, act: Callable[[Reply], None]) -> None:
-        """Ask, and act on a yes."""
-        self._ask(question, act)
+    def choose_time(self, title: str, act: Callable[[int], None]) -> None:
+        """Let the operator pick when pages may come again, in seconds from now."""
+        self.choose(title, _SNOOZES, lambda seconds: act(int(seconds)))
 
-    def _key(self, action: str) -> str | None:
+    def key_of(self, action: str) -> str | None:
+        """The key that leads to an action, as Textual names it."""
         keys = self._console.keymap.of(action)
         return keys[0] if keys else None
 
-    def _complain(self, sentence: str) -> None:
+    def complain(self, sentence: str) -> None:
+        """Say why nothing was done."""
         self._console.say([Piece(one_line(sentence), Role.WARNING)], ANSWER_SECONDS)
 
     # --- Sending --------------------------------------------------------------------------------------------------
 
-    def _send(
+    def send(
         self,
         act: str,
         targets: Targets,
@@ -299,7 +304,7 @@ class Acts:
             session = self._console.acting_session or self._console.live.session
             answer = await session.send(command)
         except RedriveError as error:
-            self._complain(str(error))
+            self.complain(str(error))
             return
         for task, word, _ in answer.results:
             if word == "done":

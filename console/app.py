@@ -17,12 +17,14 @@ from textual.screen import Screen
 from ..engine.clock import Clock, SystemClock
 from .actions import Place
 from .acts import Acts
+from .bell import Bell
 from .commands import Commands
 from .driver import ConsoleDriver
 from .hold import Hold
 from .input import ConsoleBase
 from .keys import DEFAULT_KEYS, KeyMap, Refusal
 from .live import LiveRun, News
+from .model.attention import Attention
 from .model.board import Board
 from .present.glyphs import ASCII, UTF8
 from .present.header import Health
@@ -31,10 +33,11 @@ from .rewind import Rewind
 from .screens.base import ConsoleScreen
 from .screens.opening import OpeningScreen
 from .sessions.session import Link, Session, SessionStatus
+from .systems_acts import SystemsActs
 from .terminal import Colours, Terminal, survey
 from .theme import DEFAULT, Theme, load_theme
-from .widgets.bindings import bindings
 from .trail import Trail
+from .widgets.bindings import bindings
 
 #: Which class shows which view; imported when it is first shown, so that the first picture does not wait for the rest.
 SCREENS: dict[Place, tuple[str, str]] = {
@@ -44,6 +47,7 @@ SCREENS: dict[Place, tuple[str, str]] = {
     Place.INBOX: (".screens.inbox", "InboxScreen"),
     Place.LOG: (".screens.log", "LogScreen"),
     Place.JOURNAL: (".screens.journal", "JournalScreen"),
+    Place.SYSTEMS: (".screens.systems", "SystemsScreen"),
 }
 REFUSAL_SECONDS = 3.0
 
@@ -68,7 +72,7 @@ class Way:
 #: Keys that work on every screen and belong to none.
 _COMMANDS = (
     *("quit", "redraw", "undo", "pause", "resume_here", "arm", "stop_run", "reset_breaker"),
-    *("help", "palette", "keys", "copy", "theme", "mouse", "times"),
+    *("help", "palette", "keys", "copy", "theme", "mouse", "bell", "times"),
 )
 
 
@@ -118,13 +122,16 @@ class ConsoleApp(ConsoleBase):
         self.glyphs = UTF8 if self.terminal.unicode else ASCII
         self.live = LiveRun(session, clock or SystemClock(), self)
         self.acts = Acts(self)
+        self.systems_acts = SystemsActs(self)
+        self.bell_of_pages = Bell(self.ring)
         self.rewind = Rewind(self)
         self.commands = Commands(self)
         self.acting_session: Session | None = None  # beside one that was opened to look
         self.selected: str | None = None
-        self.absolute_times = False
-        self.stopping = False  # leave as soon as the executor has gone
         self.trail = Trail()
+        self.absolute_times = False
+        self._attention: Attention | None = None
+        self.stopping = False  # leave as soon as the executor has gone
         self._run_id = run_id
         self._is_new_run = True  # its first picture will be shown as a graph
         self._greyed = False
@@ -146,6 +153,11 @@ class ConsoleApp(ConsoleBase):
     def health(self) -> Health:
         """How the picture is."""
         return health_of(self.live.status)
+
+    @property
+    def wanting(self) -> int:
+        """How much of what stands between tasks and the world wants a human."""
+        return self._attention.count if self._attention is not None else 0
 
     @property
     def locked(self) -> str | None:
@@ -225,6 +237,7 @@ class ConsoleApp(ConsoleBase):
     def board_replaced(self, board: Board) -> None:
         """Show it: the first picture, and that of a run that was asked for, as a graph."""
         self.rewind.forget()
+        self._attention = Attention(board)
         if self.selected not in board.fold.tasks:
             self.selected = None
         for screen in self._console_screens():
@@ -239,6 +252,9 @@ class ConsoleApp(ConsoleBase):
 
     def take(self, news: News) -> None:
         """Models on every screen, the frame on the one that is seen."""
+        self.bell_of_pages.hear(news.events, self.live.clock_us)
+        if self._attention is not None:
+            self._attention.take(news.delta.tasks)
         for screen in self._console_screens():
             if screen.is_mounted:
                 screen.take(news)
@@ -296,25 +312,8 @@ class ConsoleApp(ConsoleBase):
     # --- Keys ------------------------------------------------------------------------------------------------------
 
     def _view(self, view: Place) -> None:
-        self.switch_mode(view.value)
-
-    def action_view_runs(self) -> None:
-        """Every run."""
-        self.view(Place.RUNS)
-
-    def action_view_graph(self) -> None:
-        """The tasks and what they wait for."""
-        self.view(Place.GRAPH)
-
-    def action_view_timeline(self) -> None:
-        """Attempts along the clock."""
-        self.view(Place.TIMELINE)
-
-    def action_view_inbox(self) -> None:
-        """What needs a decision."""
-        self.view(Place.INBOX)
         """Show a view itself, without what was opened over it."""
-
+        self.switch_mode(view.value)
         while len(self.screen_stack) > 1 and isinstance(self.screen, ConsoleScreen):
             self.pop_screen()
 
@@ -344,6 +343,23 @@ class ConsoleApp(ConsoleBase):
             self.selected = stop.selected
         self.switch_mode(stop.view.value)
         return True
+
+    def action_view_runs(self) -> None:
+        """Every run."""
+        self.view(Place.RUNS)
+
+    def action_view_graph(self) -> None:
+        """The tasks and what they wait for."""
+        self.view(Place.GRAPH)
+
+    def action_view_timeline(self) -> None:
+        """Attempts along the clock."""
+        self.view(Place.TIMELINE)
+
+    def action_view_inbox(self) -> None:
+        """What needs a decision."""
+        self.view(Place.INBOX)
+
     def action_view_log(self) -> None:
         """The output of the selected task."""
         self.view(Place.LOG)
@@ -351,6 +367,10 @@ class ConsoleApp(ConsoleBase):
     def action_view_journal(self) -> None:
         """Everything that happened."""
         self.view(Place.JOURNAL)
+
+    def action_view_systems(self) -> None:
+        """Breakers, pages and quarantined rows."""
+        self.view(Place.SYSTEMS)
 
     async def action_quit(self) -> None:
         """Back; at the top level leave."""
@@ -384,7 +404,7 @@ class ConsoleApp(ConsoleBase):
 
     def action_reset_breaker(self) -> None:
         """Set a circuit breaker by hand."""
-        self.commands.breakers()
+        self.systems_acts.choose_breaker()
 
     def action_help(self) -> None:
         """The keys that work here."""
@@ -409,6 +429,10 @@ class ConsoleApp(ConsoleBase):
     def action_mouse(self) -> None:
         """Take the mouse or leave it."""
         self.commands.mouse()
+
+    async def action_bell(self) -> None:
+        """Ring for new pages or keep quiet."""
+        self.commands.bell()
 
     def action_times(self) -> None:
         """Clock times or ages."""

@@ -38,12 +38,6 @@ _QUITTING = (
     Option("now", "Stop now", "what runs is ended, and runs again later"),
 )
 _STOPPING = _QUITTING[1:]
-_BREAKER_ACTS = (
-    Option("probe", "Probe now", "let one call through and go by its answer"),
-    Option("close", "Close", "let calls through, and forget what failed"),
-    Option("open", "Hold open", "let no call through until it is closed by hand"),
-    Option("disable", "Disable", "let every call through, whatever comes"),
-)
 
 _REPLAYED = "Play the night, from here or from its beginning, {} times as fast."
 
@@ -144,28 +138,6 @@ class Commands:
             self._say(str(error), Role.WARNING)
         else:
             self._say("resumed here")
-
-    def breakers(self) -> None:
-        """Set a circuit breaker by hand: which one, then how."""
-        run_latest(self._console, self._choose_breaker, "breakers")
-
-    async def _choose_breaker(self) -> None:
-        console = self._console
-        try:
-            rows = await console.live.session.query("breakers")
-        except RedriveError as error:
-            self._say(str(error), Role.WARNING)
-            return
-        if not rows:
-            self._say("this flow has no circuit breakers", Role.WARNING)
-            return
-        options = [Option(str(row["downstream"]), one_line(str(row["downstream"])), str(row["state"])) for row in rows]
-
-        def chosen(downstream: str) -> None:
-            title = f"Breaker {downstream}"
-            console.acts.choose(title, _BREAKER_ACTS, lambda how: console.acts.breaker(downstream, how))
-
-        console.acts.choose("Which circuit breaker?", options, chosen)
 
     # --- Arming ---------------------------------------------------------------------------------------------------
 
@@ -337,6 +309,12 @@ class Commands:
         """Take the mouse, or leave it to the terminal."""
         on = self._console.toggle_mouse()
         self._say("clicks come here" if on else "the terminal selects text")
+
+    def bell(self) -> None:
+        """Ring for new pages from now on, or keep quiet."""
+        bell = self._console.bell_of_pages
+        bell.is_on = not bell.is_on
+        self._say("new pages ring the terminal" if bell.is_on else "new pages are silent here")
 
     def _say(self, sentence: str, role: Role = Role.TEXT) -> None:
         self._console.say([Piece(one_line(sentence), role)], SAID_SECONDS)

@@ -150,6 +150,11 @@ class ConsoleDriver(Driver):
         if self.output is not None:
             self.output.control(data)
 
+    def ring(self) -> None:
+        """Ring the bell."""
+        if self.output is not None:
+            self.output.ring()
+
     def set_mouse(self, on: bool) -> None:
         """Have clicks sent to us, or leave the mouse to the terminal, to select text."""
         self._mouse_on = on
@@ -377,6 +382,13 @@ class ConsoleTerminal(App[Any]):
         """Ctrl-L: draw everything again, whatever the terminal shows."""
         if isinstance(self._driver, ConsoleDriver):
             self._driver.redraw()
+
+    def ring(self) -> None:
+        """Ring the terminal's bell."""
+        if isinstance(self._driver, ConsoleDriver):
+            self._driver.ring()
+
+    bell = ring  # Textual's own word for it
 
     def copy_to_clipboard(self, text: str) -> None:
         """Have the terminal copy ``clipboard.copied_part(text)``."""

@@ -28,6 +28,7 @@ _CONTROL_BYTES_MAX = 1 << 18
 _GAP_CELLS_MAX = 3  # rewriting so few unchanged cells is no dearer than moving over them
 _ERASE_CELLS_MIN = 6
 
+_BELL = b"\a"
 _SYNC_BEGIN, _SYNC_END = "\x1b[?2026h", "\x1b[?2026l"
 ASK_POSITION = "\x1b[6n"
 
@@ -234,6 +235,8 @@ class TerminalOutput:
         self._controls: deque[bytes] = deque()
         self._controls_bytes = 0
         self._in_frame = False
+        self._midway = False  # a part of a frame has been written, and not yet its end
+        self._bell = False
         self._waiting = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -253,6 +256,11 @@ class TerminalOutput:
         if self._controls_bytes + len(data) <= _CONTROL_BYTES_MAX:
             self._controls.append(data)
             self._controls_bytes += len(data)
+        self.flush()
+
+    def ring(self) -> None:
+        """Ring the terminal's bell, outside of any frame. For a terminal that does not read, once however often."""
+        self._bell = True
         self.flush()
 
     def flush(self) -> None:
@@ -299,6 +307,7 @@ class TerminalOutput:
             self._timer.cancel()
         self._pending = b""
         self._controls.clear()
+        self._bell = False
         return cut_short
 
     def _wait(self) -> None:
@@ -313,9 +322,13 @@ class TerminalOutput:
             self._controls.clear()
             self._controls_bytes = 0
             return True
+        if self._bell and not self._midway:
+            self._pending, self._bell = _BELL, False
+            return True
         if not self.picture.changed or not self._line_has_room():
             return False
         text, ends = self.picture.next_part()
+        self._midway = not ends
         if text and self.synchronized and not self._in_frame:
             text = _SYNC_BEGIN + text
             self._in_frame = True

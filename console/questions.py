@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from .model.board import Board
+from .model.guards import Guard
 from .model.preview import Preview
 from .present.glyphs import Glyphs
 from .present.pieces import Line, Piece, Role
@@ -124,6 +125,78 @@ def of_hurry(names: Sequence[str], board: Board, trigger: str | None, glyphs: Gl
         trigger=trigger,
         accept_key=accept_key(trigger),
         type_exactly=str(len(names)) if len(names) > TYPED_ABOVE else None,
+    )
+
+
+_BREAKER_WORDS = {
+    "open": ("Force open", "force it open"),
+    "close": ("Close", "close it"),
+    "disable": ("Disable", "disable it"),
+}
+
+
+def of_breaker(guard: Guard, how: str, trigger: str | None) -> Question:
+    """Before a breaker is set by hand: whom it holds, and what they do then."""
+    title, accept = _BREAKER_WORDS[how]
+    return Question(
+        title=[Piece(f"{title} {one_line(guard.name)}", Role.TITLE)],
+        facts=[[Piece(fact)] for fact in _of_breaker(guard, how)],
+        accept=accept,
+        trigger=trigger,
+        accept_key=accept_key(trigger),
+        reason="why; it goes into the journal",
+    )
+
+
+def _of_breaker(guard: Guard, how: str) -> Iterator[str]:
+    held, spec = len(guard.held), guard.spec
+    if how == "open":
+        yield {
+            "fail": "Tasks that would call it end as failed until somebody closes it.",
+            "dead_letter": "Tasks that would call it become dead letters until somebody closes it.",
+        }.get(spec.on_open, "Nobody calls it until somebody closes it; tasks wait and spend no attempt.")
+        if guard.running:
+            yield f"{guard.running:,} call{' is' if guard.running == 1 else 's are'} on the way and may come to an end."
+    elif how == "close":
+        pace = f", {spec.release_per_second:g} a second" if spec.release_per_second > 0 else " at once"
+        yield f"{tasks(held)} held by it {'goes' if held == 1 else 'go'} on{pace}." if held else "It holds nobody now."
+        yield "What failed is forgotten: it opens again only by new failures."
+    else:
+        yield (
+            f"{tasks(held)} held by it {'goes' if held == 1 else 'go'} on at once." if held else "It holds nobody now."
+        )
+        yield "Nothing is counted any more, and nobody is held, however many calls fail. Closing it ends that."
+
+
+def of_requeued_rows(task: str, count: int, lines: Sequence[Line], preview: Preview, trigger: str | None) -> Question:
+    """Before a task runs again over some of its rows."""
+    facts = [f"{one_line(task)} runs again over {'this row' if count == 1 else 'these rows'} only."]
+    facts += [fact for fact in _consequences(preview) if fact]
+    return _of_rows("Requeue", "requeue", task, count, facts, lines, trigger)
+
+
+def of_discarded_rows(task: str, count: int, lines: Sequence[Line], trigger: str | None) -> Question:
+    """Before held rows are dropped."""
+    facts = [
+        f"Nobody asks about {'it' if count == 1 else 'them'} again. They stay in the file, and undo holds them again."
+    ]
+    return _of_rows("Discard", "discard", task, count, facts, lines, trigger)
+
+
+def _of_rows(
+    verb: str, accept: str, task: str, count: int, facts: Sequence[str], lines: Sequence[Line], trigger: str | None
+) -> Question:
+    rows = f"{count:,} row{'' if count == 1 else 's'}"
+    return Question(
+        title=[Piece(f"{verb} {rows} of {one_line(task)}", Role.TITLE)],
+        facts=[[Piece(fact)] for fact in facts],
+        preview=lines,
+        accept=f"{accept} {rows}",
+        trigger=trigger,
+        accept_key=accept_key(trigger),
+        reason="why; it goes into the journal",
+        reason_needed=accept == "discard",
+        type_exactly=str(count) if count > TYPED_ABOVE else None,
     )
 
 

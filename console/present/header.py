@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -145,9 +145,9 @@ def tabs_line(tabs: Sequence[Tab], rights: Sequence[Line], size: int) -> Line:
 
     Where none does, the last of them and the keys alone.
     """
-    for spell in (_spelled, _spelled_if_active):
+    for spell, gap in ((_spelled, "  "), (_spelled, " "), (_spelled_if_active, "  ")):
         for right in rights:
-            left = _tabs(tabs, spell)
+            left = _tabs(tabs, spell, gap)
             if width(left) + width(right) + 2 <= size:
                 return [*fit(left, size - width(right) - 1), *right, Piece(" ")]
     left = _tabs(tabs, _spelled_if_active)
@@ -155,9 +155,8 @@ def tabs_line(tabs: Sequence[Tab], rights: Sequence[Line], size: int) -> Line:
     return [*left, Piece("  "), *fit(rights[-1], room)] if room > 0 else left
 
 
-def _tabs(tabs: Sequence[Tab], spell: object) -> Line:
-    assert callable(spell)
-    return [Piece(" "), *join([spell(tab) for tab in tabs])]
+def _tabs(tabs: Sequence[Tab], spell: Callable[[Tab], Line], gap: str = "  ") -> Line:
+    return [Piece(" "), *join([spell(tab) for tab in tabs], gap)]
 
 
 def _spelled(tab: Tab) -> Line:
@@ -179,8 +178,9 @@ def health_lines(board: Board | None, health: Health, armed_seconds: int, size: 
     The same with less and less detail, for ``tabs_line``.
     """
     executor = _executor(board, health)
+    short = [piece._replace(text=piece.text.removeprefix("executor ")) for piece in executor]
     if size < _NARROW:
-        return [[piece._replace(text=piece.text.removeprefix("executor ")) for piece in executor]]
+        return [short]
     parts: list[Line] = []
     if armed_seconds:
         parts.append([Piece(f"ARMED {_age(armed_seconds)}", Role.WARNING)])
@@ -192,7 +192,12 @@ def health_lines(board: Board | None, health: Health, armed_seconds: int, size: 
         found.insert(0, join([[Piece(f"with {one_line(health.others[0])}{more}", Role.DIM)], *parts, executor]))
     if health.gone_at is not None:
         found.append([executor[0]])
-    return found
+    if size >= _WIDE:
+        return found
+    # Beside the words of seven views: that somebody may act here goes before an executor that is well.
+    is_well = all(piece.role is Role.DIM for piece in short)
+    last = parts[0] if armed_seconds and is_well else join([*parts[: bool(armed_seconds)], short[:1]])
+    return [*found, join([*parts, short]), last]
 
 
 def _executor(board: Board | None, health: Health) -> Line:

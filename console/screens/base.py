@@ -3,7 +3,7 @@
 How to write a screen
 ---------------------
 Subclass ``ConsoleScreen``, set ``PLACE`` and ``BINDINGS = bindings_of(PLACE)``, and give ``content()``; ``app.SCREENS``
-says which class is shown by which of the keys 1 to 6 (the name of a view is the value of its ``Place``). A key calls
+says which class is shown by which of the keys 1 to 7 (the name of a view is the value of its ``Place``). A key calls
 ``action_<name of the action>`` of the focused widget, else of the screen, else of the app.
 
 - **The board**: ``self.board`` is the run on the screen, ``self.console.live`` follows it (``live.now_us``,
@@ -36,12 +36,13 @@ from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widget import Widget
 
-from ..actions import BY_NAME, Place, footer_of
+from ..actions import BY_NAME, Action, Place, footer_of
 from ..live import News
 from ..model.board import Board
 from ..present.header import Tab, gone_line, health_lines, run_line, storage_line, tabs_line
 from ..present.pieces import Line, Piece, Role, plain
 from ..present.replay import Visit, happened, visit_line
+from ..present.systems import compact
 from ..present.text import one_line
 from ..terminal import SMALLEST_SIZE
 from ..widgets.bars import Bar, KeyBar, KeyHint, Rule
@@ -52,7 +53,7 @@ from ..widgets.line import LineView
 if TYPE_CHECKING:
     from ..app import ConsoleApp
 
-VIEWS = (Place.RUNS, Place.GRAPH, Place.TIMELINE, Place.INBOX, Place.LOG, Place.JOURNAL)
+VIEWS = (Place.RUNS, Place.GRAPH, Place.TIMELINE, Place.INBOX, Place.LOG, Place.JOURNAL, Place.SYSTEMS)
 
 
 #: Actions that go through the past, each with the one that goes the other way.
@@ -211,7 +212,8 @@ class ConsoleScreen(Screen[None]):
     def _tabs(self) -> list[Tab]:
         console, board = self.console, self.console.live.board
         dead = board.dead_letters if board is not None else 0
-        badges = {Place.INBOX: f"{console.glyphs.dead}{dead}" if dead else ""}
+        counts = {Place.INBOX: dead, Place.SYSTEMS: console.wanting}
+        badges = {view: f"{console.glyphs.dead}{compact(count)}" for view, count in counts.items() if count}
         return [
             Tab(
                 console.keymap.label(f"view_{view.value}"),
@@ -255,10 +257,14 @@ class ConsoleScreen(Screen[None]):
     def hints(self) -> list[KeyHint]:
         """The keys at the foot, the most wanted first."""
         label = self.console.keymap.label
-        hints = [(label(action.name), action.label) for action in footer_of(self.PLACE)]
+        hints = [(label(action.name), action.label) for action in self.footer()]
         if self._way_back:
             hints.insert(0, (label("back"), self._way_back))
         return [(key, word) for key, word in hints if key]
+
+    def footer(self) -> Sequence[Action]:
+        """What can be done here, as the foot names it."""
+        return footer_of(self.PLACE)
 
     @property
     def _way_back(self) -> str:

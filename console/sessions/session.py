@@ -55,7 +55,7 @@ class Command:
     """One act of an operator. ``targets`` are (task, state seen, generation seen)."""
 
     id: str
-    act: str  # requeue skip cancel extend pause unpause hurry undo ack snooze breaker stop
+    act: str  # requeue skip cancel extend pause unpause hurry undo ack snooze breaker stop requeue-rows discard-rows
     run_id: str | None
     targets: tuple[tuple[str, str, int], ...] = ()
     actor: str = ""

@@ -34,9 +34,9 @@ async def test_one_dead_letter_is_requeued_at_once_as_it_was_seen(revenue: FakeS
 async def test_nothing_changes_on_the_screen_before_the_event_comes(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "n", "r")
-        assert "DEAD      ZeroDivisionError" in text_of(app)
+        assert "DEAD     ZeroDivisionError" in text_of(app)
         await happen(app, pilot, revenue, revenue.story.move("clean_refunds", "PENDING", failures=0, generation=1))
-        assert "DEAD      ZeroDivisionError" not in text_of(app)
+        assert "DEAD     ZeroDivisionError" not in text_of(app)
 
 
 async def test_the_footer_counts_the_grace_down_and_then_forgets_it(revenue: FakeSession, clock: StillClock):

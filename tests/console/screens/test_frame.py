@@ -7,7 +7,7 @@ from redrive.console.sessions.session import Link
 from redrive.engine.errors import LinkError, SnapshotNeeded
 
 from ..conftest import FakeSession, StillClock, happen, press, rows_of, settle, shown, text_of
-from ..model.runs import START, S, Story, fold_of
+from ..model.runs import START, S, Story, failed_task, fold_of
 
 
 async def test_the_header_says_which_run_where_and_how_it_stands(revenue: FakeSession, clock: StillClock):
@@ -46,13 +46,32 @@ async def test_a_blocked_run_is_not_called_running(revenue: FakeSession, clock: 
         assert "◆ BLOCKED" in rows_of(app)[0]
 
 
-@pytest.mark.parametrize(("age", "said"), [(0.4, "executor alive"), (4.2, "executor 4s ago")])
+@pytest.mark.parametrize(("age", "said"), [(0.4, "alive"), (4.2, "4s ago")])
 async def test_the_age_of_a_heartbeat_is_said_from_three_seconds_on(
     revenue: FakeSession, clock: StillClock, age: float, said: str
 ):
     revenue.become(heartbeat_age_seconds=age)
-    async with shown(revenue, clock) as (app, _):
-        assert said in rows_of(app)[1]
+    async with shown(revenue, clock) as (app, pilot):
+        assert rows_of(app)[1].endswith(f" {said}")
+        await pilot.resize_terminal(120, 40)
+        await settle(app, pilot)
+        assert f"executor {said}" in rows_of(app)[1]
+
+
+async def test_every_view_keeps_its_word_at_eighty_columns(revenue: FakeSession, clock: StillClock):
+    """With two counts of two digits, and with what must be said beside them."""
+    words = ("1 Runs", "2 Graph", "3 Timeline", "4 Inbox", "5 Log", "6 Journal", "7 Systems")
+    troubles = ({}, {"heartbeat_age_seconds": 4.2}, {"executor_alive": False, "executor_gone_at": START})
+    for name in list(revenue.fold.tasks)[:10]:
+        failed_task(revenue.fold, name)
+        revenue.fold.tasks[name].bad_rows = 3
+    for trouble in troubles:
+        revenue.become(**trouble)
+        async with shown(revenue, clock) as (app, _):
+            tabs = rows_of(app)[1]
+            assert [word for word in words if word not in tabs] == []
+            assert "4 Inbox ◆10" in tabs and "7 Systems ◆10" in tabs
+            assert len(tabs) <= 80
 
 
 async def test_an_old_picture_has_a_dashed_frame_and_no_colours(revenue: FakeSession, clock: StillClock):
@@ -73,7 +92,7 @@ async def test_an_executor_that_has_gone_is_told_with_what_can_be_done(revenue: 
     revenue.become(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=START)
     async with shown(revenue, clock) as (app, _):
         assert "6 Journal" in rows_of(app)[1]
-        assert "executor gone" in rows_of(app)[1]
+        assert rows_of(app)[1].endswith(" gone")
         assert "executor gone since 03:06:40 · 1 task was running · redrive resume over there" in rows_of(app)[-1]
     async with shown(revenue, clock, state_path="/tmp/revenue.db") as (app, _):
         assert "R to resume here" in rows_of(app)[-1]

@@ -31,15 +31,15 @@ def row_with(app, words: str) -> str:
 
 async def test_each_row_says_what_its_task_is_at(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, _):
-        assert "1/3  ok        00:12" in row_with(app, "✓ extract_orders")
-        assert "running   00:29 of 05:00" in row_with(app, "● clean_orders")
+        assert "1/3  ok       00:12" in row_with(app, "✓ extract_orders")
+        assert "running  00:29 of 05:00" in row_with(app, "● clean_orders")
         assert "41 %" in row_with(app, "● clean_orders")
         assert "2/3  retry in 00:07" in row_with(app, "↻ extract_payments")
-        assert "9s of 16s" in row_with(app, "↻ extract_payments")
-        assert "pending   after extract_payments" in row_with(app, "· clean_payments")
-        assert "DEAD      ZeroDivisionError settle.py:87 ×2" in row_with(app, "◆ clean_refunds")
+        assert "▏ of 16s  ConnectTimeout" in row_with(app, "↻ extract_payments")
+        assert "pending  after extract_payments" in row_with(app, "· clean_payments")
+        assert "DEAD     ZeroDivisionError settle.py:87 ×2" in row_with(app, "◆ clean_refunds")
         assert "after 3 tasks, held by clean_refunds" in row_with(app, "aggregate_revenue")
-        assert "sensing   next look in 00:34 · 3 looks" in row_with(app, "◷ partner_file")
+        assert "sensing  next look in 00:34 · 3 looks" in row_with(app, "◷ partner_file")
 
 
 async def test_the_eye_begins_at_the_first_problem(revenue: FakeSession, clock: StillClock):
@@ -50,7 +50,7 @@ async def test_the_eye_begins_at_the_first_problem(revenue: FakeSession, clock: 
 async def test_a_change_shows_in_its_row_and_in_what_waits_for_it(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
         await happen(app, pilot, revenue, revenue.story.move("clean_refunds", "SKIPPED", skip_cause="operator"))
-        assert "skipped   by operator" in row_with(app, "» clean_refunds")
+        assert "skipped  by operator" in row_with(app, "» clean_refunds")
         assert "after 2 tasks" in row_with(app, "aggregate_revenue")
 
 

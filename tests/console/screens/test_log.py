@@ -67,8 +67,8 @@ async def at_the_log(session, clock, *keys, name=DEAD, size=(80, 24)):
 
 
 def shown(hand):
-    """The rows of the log itself."""
-    return hand.lines[4:-2]
+    """The rows of the log itself, without their margin."""
+    return [row.removeprefix(" ") for row in hand.lines[4:-2]]
 
 
 def long_log(count: int) -> list[LogChunk]:
@@ -108,13 +108,13 @@ async def test_brackets_change_the_attempt_and_say_where_they_end(night, clock):
 
 async def test_a_task_that_has_not_begun_says_why(night, clock):
     async with at_the_log(night, clock, name="aggregate_revenue") as hand:
-        assert shown(hand)[0].startswith(" · no attempt yet: ")
+        assert shown(hand)[0].startswith("· no attempt yet: ")
         assert "clean_" in shown(hand)[0]
 
 
 async def test_an_attempt_that_wrote_nothing_says_so(night, clock):
     async with at_the_log(night, clock, name="extract_refunds") as hand:
-        assert shown(hand)[0] == " · this attempt wrote nothing"
+        assert shown(hand)[0] == "· this attempt wrote nothing"
 
 
 # --- Reading ---------------------------------------------------------------------------------------------------------
@@ -318,15 +318,15 @@ async def test_w_folds_long_lines(night, clock):
     async with at_the_log(night, clock) as hand:
         assert shown(hand)[1] == ""
         await hand.press("w")
-        assert shown(hand)[1] == "x" * 20
+        assert shown(hand)[1] == "  " + "x" * 21
 
 
 async def test_left_and_right_move_along_cut_lines(night, clock):
     night.logs[DEAD, 2] = chunks_of("a" * 80 + "b" * 40 + "\n")
     async with at_the_log(night, clock, "right") as hand:
-        assert shown(hand)[0] == "a" * 40 + "b" * 40
+        assert shown(hand)[0] == "a" * 41 + "b" * 38 + "…"
         await hand.press("left")
-        assert shown(hand)[0].startswith("a" * 79)
+        assert shown(hand)[0].startswith("a" * 78)
 
 
 # --- Elsewhere -------------------------------------------------------------------------------------------------------

@@ -1,0 +1,166 @@
+"""What operators do to what stands between tasks and the world: breakers, pages, quarantined rows.
+
+One path for the keys of the screen and for the commands of the palette. What holds many or cannot be taken back is
+asked about first; an act on a breaker needs an executor that lives, because nobody else calls anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..engine.errors import RedriveError
+from . import questions
+from .acts import BY_KEY
+from .model.guards import Guard, why_not
+from .model.inbox import targets_of
+from .model.preview import preview_requeue
+from .model.systems import Group, Page, Systems
+from .present.pieces import Line
+from .present.systems import guard_look
+from .present.text import one_line
+from .screens.base import run_latest
+from .screens.choice import Option
+
+if TYPE_CHECKING:
+    from .app import ConsoleApp
+
+#: What may be done to a breaker, and which key asks for it.
+BREAKER_ACTS: Mapping[str, str] = {
+    "probe": "probe",
+    "close": "close_breaker",
+    "open": "force_open",
+    "disable": "disable_breaker",
+}
+_BREAKER_OPTIONS = (
+    Option("probe", "Probe now", "let one call through and go by its answer"),
+    Option("close", "Close", "let calls through, and forget what failed"),
+    Option("open", "Force open", "let no call through until it is closed by hand"),
+    Option("disable", "Disable", "let every call through, whatever comes"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenRows:
+    """Held rows of one task that an act is about.
+
+    ``options`` name them to the engine: by their ids, or as groups up to the last row that was seen. ``lines``: as they
+    are shown before the act, where they are few enough to be listed.
+    """
+
+    task: str
+    count: int
+    options: Mapping[str, Any]
+    lines: Sequence[Line] = ()
+
+
+def chosen_group(group: Group) -> ChosenRows:
+    """All rows of a group that are held, up to the last one that was seen."""
+    groups = [[group.key.task, group.key.fingerprint, group.last_id]]
+    return ChosenRows(group.key.task, group.held, {"groups": groups})
+
+
+class SystemsActs:
+    """One for each console."""
+
+    def __init__(self, console: ConsoleApp) -> None:
+        self._console = console
+
+    # --- Breakers -------------------------------------------------------------------------------------------------
+
+    def set_breaker(self, guard: Guard, how: str) -> None:
+        """Set a circuit breaker by hand; ``how`` as the engine names it. A probe needs no question."""
+        acts = self._console.acts
+        if acts.ready_for(None) is None:
+            return
+        refused = why_not(guard, how)
+        if not self._console.health.executor_alive:
+            refused = f"no executor lives, so nobody calls {guard.name}: resume the run first"
+        if refused is not None:
+            acts.complain(refused)
+        elif how == "probe":
+            self._send_breaker(guard, how, BY_KEY)
+        else:
+            question = questions.of_breaker(guard, how, acts.key_of(BREAKER_ACTS[how]))
+            acts.ask(question, lambda reply: self._send_breaker(guard, how, reply.reason or BY_KEY))
+
+    def _send_breaker(self, guard: Guard, how: str, reason: str) -> None:
+        self._console.acts.send("breaker", (), reason, {"downstream": guard.name, "how": how})
+
+    def choose_breaker(self) -> None:
+        """Ask which one, then how."""
+        run_latest(self._console, self._choose_breaker, "breakers")
+
+    async def _choose_breaker(self) -> None:
+        console, board = self._console, self._console.live.board
+        assert board is not None
+        systems = Systems(board)
+        try:
+            systems.learn_breakers(await console.live.session.query("breakers"), console.live.now_us)
+        except RedriveError as error:
+            console.acts.complain(str(error))
+            return
+        guards = list(systems.guards.values())
+        if not guards:
+            console.acts.complain("this flow has no circuit breakers")
+        elif len(guards) == 1:
+            self.choose_act(guards[0])
+        else:
+            options = [Option(guard.name, one_line(guard.name), guard_look(guard).word) for guard in guards]
+            console.acts.choose("Which circuit breaker?", options, lambda name: self.choose_act(systems.guards[name]))
+
+    def choose_act(self, guard: Guard) -> None:
+        """Ask what to do with a breaker."""
+        title = f"Breaker {guard.name}: {guard_look(guard).word}"
+        self._console.acts.choose(title, _BREAKER_OPTIONS, lambda how: self.set_breaker(guard, how))
+
+    # --- Pages ----------------------------------------------------------------------------------------------------
+
+    def acknowledge(self, page: Page) -> None:
+        """Somebody looks after it: page no more for this cause."""
+        acts = self._console.acts
+        if acts.ready_for(None) is None:
+            return
+        if page.state in ("open", "snoozed"):
+            acts.send("ack", (), "", {"pages": [page.id]})
+        else:
+            acts.complain(f"this page is {page.state} already")
+
+    def snooze(self, page: Page) -> None:
+        """Page again later."""
+        acts = self._console.acts
+        if acts.ready_for(None) is None:
+            return
+        if page.is_quiet:
+            acts.complain("this page is resolved already")
+            return
+        options = {"pages": [page.id]}
+        acts.choose_time(
+            f"Page again: {page.title}", lambda seconds: acts.send("snooze", (), "", {**options, "seconds": seconds})
+        )
+
+    # --- Quarantined rows -----------------------------------------------------------------------------------------
+
+    def requeue_rows(self, chosen: ChosenRows) -> None:
+        """Run the task again over these rows alone."""
+        acts = self._console.acts
+        board = acts.ready_for((chosen.task,))
+        if board is None:
+            return
+        if chosen.task not in board.fold.tasks:
+            acts.complain(f"{chosen.task} is no task of this run")
+            return
+        targets = targets_of(board, (chosen.task,))
+        preview = preview_requeue(board, (chosen.task,))
+        key = acts.key_of("requeue_rows")
+        question = questions.of_requeued_rows(chosen.task, chosen.count, chosen.lines, preview, key)
+        acts.ask(question, lambda reply: acts.send("requeue-rows", targets, reply.reason or BY_KEY, chosen.options))
+
+    def discard_rows(self, chosen: ChosenRows) -> None:
+        """Drop these rows: nobody wants them any more."""
+        acts = self._console.acts
+        if acts.ready_for((chosen.task,)) is None:
+            return
+        question = questions.of_discarded_rows(chosen.task, chosen.count, chosen.lines, acts.key_of("discard_rows"))
+        acts.ask(question, lambda reply: acts.send("discard-rows", (), reply.reason, chosen.options))
