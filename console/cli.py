@@ -15,6 +15,7 @@ import click
 
 from ..engine.core.durations import parse_duration
 from ..engine.errors import ExecutorBusyError, FlowError, FlowImportError, RedriveError, RefusedError, StateFileError
+from .help import Commands
 from .options import (
     acting_options,
     json_option,
@@ -81,7 +82,7 @@ def _explain(error: RedriveError) -> None:
     click.echo(f"redrive: {sanitize(str(error).replace(chr(10), ' '))}", err=True)
 
 
-@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="redrive")
 @click.pass_context
 def cli(context: click.Context) -> None:
@@ -199,7 +200,7 @@ def inbox(target: str | None, state: str | None, run_id: str | None, as_json: bo
 @cli.command()
 @reading_options
 @click.option("--follow", is_flag=True, help="Go on with what happens.")
-@click.option("--since", type=int, default=0, metavar="SEQ", help="Only what came after this event.")
+@click.option("--since", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Only what came after this event.")
 def events(
     target: str | None, state: str | None, run_id: str | None, as_json: bool, follow: bool, since: int, **door: Any
 ) -> int:
@@ -220,6 +221,24 @@ def pages(target: str | None, state: str | None, run_id: str | None, as_json: bo
 
     snooze = [(page, _seconds(duration)) for page, duration in options.pop("snooze")]
     return paging.pages(_target(target, state), run_id, as_json, snooze=snooze, **options)
+
+
+@cli.command()
+@reading_options
+@click.option("--open", "open_", multiple=True, metavar="DOWNSTREAM", help="Let no call through until it is closed.")
+@click.option("--close", multiple=True, metavar="DOWNSTREAM", help="Let calls through, and forget what failed.")
+@click.option("--probe", multiple=True, metavar="DOWNSTREAM", help="Let one call through, and go by its answer.")
+@click.option("--disable", multiple=True, metavar="DOWNSTREAM", help="Let every call through, whatever comes.")
+@reason_option
+def breakers(
+    target: str | None, state: str | None, run_id: str | None, as_json: bool, reason: str, **options: Any
+) -> int:
+    """Circuit breakers and retry budgets: whom they hold, and until when."""
+    from . import breaking
+
+    words = {"open_": "open", "close": "close", "probe": "probe", "disable": "disable"}
+    acts = [(how, downstream) for option, how in words.items() for downstream in options.pop(option)]
+    return breaking.breakers(_target(target, state), run_id, as_json, acts=acts, reason=reason, **options)
 
 
 @cli.command()

@@ -35,7 +35,7 @@ def show_runs(target: str, as_json: bool, **door: Door) -> int:
     summaries = with_session(target, use, **door)
     if as_json:
         for summary in summaries:
-            _json({**_plain(summary.run), "counts": summary.counts, "dead_letters": summary.dead_letters})
+            print_json({**_plain(summary.run), "counts": summary.counts, "dead_letters": summary.dead_letters})
         return 0
     rows: list[Sequence[str]] = [("RUN", "FLOW", "STATE", "TASKS", "OK", "DEAD", "ELAPSED")]
     rows += [_run_row(summary) for summary in summaries]
@@ -62,7 +62,7 @@ def print_tasks(fold: RunFold, as_json: bool) -> None:
     rows = sorted(fold.tasks.values(), key=lambda row: row.position)
     if as_json:
         for row in rows:
-            _json(task_value(row, fold))
+            print_json(task_value(row, fold))
         return
     lines = [("TASK", "STATE", "ATTEMPT", "NOTE")]
     lines += [(row.name, str(row.state), f"{row.attempt}/{row.max_attempts}", _note(row)) for row in rows]
@@ -100,7 +100,7 @@ def show_inbox(target: str, run_id: str | None, as_json: bool, **door: Door) -> 
     groups = Inbox(fold).groups()
     if as_json:
         for group in groups:
-            _json(_plain(group))
+            print_json(_plain(group))
         return 0
     if not groups:
         click.echo("nothing needs a human")
@@ -137,7 +137,7 @@ def show_events(target: str, run_id: str | None, as_json: bool, *, follow: bool,
 
 def _print_event(event: Event, as_json: bool) -> None:
     if as_json:
-        _json(event._asdict())
+        print_json(event._asdict())
         return
     for line in plain.lines(event):
         click.echo(line)
@@ -155,7 +155,7 @@ def _plain(value: Any) -> dict[str, Any]:
     return converted
 
 
-def _json(value: Any) -> None:
+def print_json(value: Any) -> None:
     click.echo(json.dumps(value, ensure_ascii=False))
 
 
