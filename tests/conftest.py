@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import os
+import random
 import shlex
 import shutil
 import signal
@@ -268,7 +269,7 @@ class Far:
             os.makedirs("/run/sshd", exist_ok=True)
         command = [SSHD, "-D", "-f", self.folder / "sshd_config", "-E", self.folder / "sshd.log"]
         self._server = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 90
         while not listens(self.port):
             assert self._server.poll() is None and time.monotonic() < deadline, (self.folder / "sshd.log").read_text()
             time.sleep(0.02)  # it says nothing when it is ready
@@ -327,9 +328,12 @@ class NearBy:
 
 
 def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """One that stays free while nobody listens on it: not of those that connections which go out are given."""
+    first_given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.SystemRandom().randrange(10_000, max(first_given, 20_000))
+        if not listens(port):
+            return port
 
 
 def listens(port: int) -> bool:
