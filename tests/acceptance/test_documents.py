@@ -63,7 +63,7 @@ def run_program(tmp_path, seed: int) -> tuple[str, dict[str, tuple[str, int]]]:
         env={**os.environ, "REDRIVE_STATE": str(state), "DICE_SEED": str(seed)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     assert not done.stderr, done.stderr
     with sqlite3.connect(state) as connection:

@@ -70,11 +70,11 @@ def test_a_killed_run_is_taken_up_and_ends(tmp_path, number):
         if not first.stdout.readline():
             break
     os.kill(first.pid, signal.SIGKILL)
-    first.communicate(timeout=60)
+    first.communicate(timeout=120)
     before = successes(state)
 
     second = redrive("resume", str(state), "--plain")
-    said, _ = second.communicate(timeout=100)
+    said, _ = second.communicate(timeout=240)
     assert second.returncode == 0, said
     check(state, before)
 

@@ -78,7 +78,7 @@ def _mounts(folder: Path) -> bool:
 
 
 async def seen(session: Any, what: Any) -> Any:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(90):
         while not what(session.status):  # noqa: ASYNC110 (a status that ages has no event to wait for)
             await asyncio.sleep(0.02)
     return session.status
@@ -86,7 +86,7 @@ async def seen(session: Any, what: Any) -> Any:
 
 async def until_it_runs(session: Any, fold: Any) -> None:
     if not fold.tasks["loud"].attempts:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(90):
             async for batch in session.events(fold.seq):
                 if any(event.new == "RUNNING" for event in batch):
                     return
