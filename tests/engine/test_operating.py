@@ -239,6 +239,45 @@ def test_a_requeue_changes_timeout_parameters_and_tries_for_one_generation(tmp_p
     assert told == ["0 1 2 r/tells/0", "1 2 7 r/tells/1", "2 3 2 r/tells/1"]
 
 
+CLUSTER = """
+import pathlib
+from redrive.engine import Flow, PermanentError, RetryPolicy
+
+flow = Flow("cluster", max_parallel=2)
+
+def load():
+    if not pathlib.Path(__file__).with_name("fixed").exists():
+        raise PermanentError("the schema has changed")
+
+for number in range(1, 6):
+    flow.task(load, name=f"load_{number}")
+"""
+
+
+def test_a_fix_is_tried_on_one_task_and_then_on_the_others(tmp_path):
+    """Twice: first it is no fix, and the others have not been touched; then it is one."""
+    flow, path = tmp_path / "flow.py", str(tmp_path / "state.db")
+    flow.write_text(CLUSTER)
+    pid = host.spawn(run_id="r", flow=str(flow), state=path, params={}, options={"stay": True})
+    names = [f"load_{number}" for number in range(1, 6)]
+    for name in names:
+        wait_for(path, name, "DEAD_LETTER")
+    seen = [(name, "DEAD_LETTER", 0) for name in names]
+    assert act(path, "requeue", *seen, options={"canary": True})["ok"]
+    wait_until(path, "SELECT 1 FROM event WHERE kind = 'canary' AND data LIKE '%not-fixed%'")
+    assert {(0,), (1,)} == {row(path, name, "generation") for name in names}
+    assert ("DEAD_LETTER", 2) == row(path, "load_1", "state, attempt")
+    assert ("DEAD_LETTER", 1, None) == row(path, "load_5", "state, attempt, canary")
+    (tmp_path / "fixed").touch()
+    seen[0] = ("load_1", "DEAD_LETTER", 1)
+    assert act(path, "requeue", *seen, options={"canary": True, "rate_per_second": 20})["ok"]
+    os.waitpid(pid, 0)
+    assert {("SUCCESS",)} == {row(path, name) for name in names}
+    with sqlite3.connect(path) as connection:
+        first, *others = connection.execute("SELECT task FROM event WHERE new = 'SUCCESS' ORDER BY seq").fetchall()
+    assert first == ("load_1",) and len(others) == 5  # the four, and the run
+
+
 def test_a_paused_run_starts_nothing_until_it_is_unpaused(state):
     assert act(state, "pause")["ok"]
     assert act(state, "hurry", ("waits", "RETRYING", 0))["ok"]
