@@ -53,6 +53,14 @@ def act(
     return ExitCode.SUCCESS if answer.ok else ExitCode.FAILED
 
 
+def json_of(option: str, text: str) -> Any:
+    """A value as people write it. Raises UsageError for what is no JSON."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise click.UsageError(f"{option}: not JSON ({error}); write 42, '{{\"rows\": 0}}' or '\"a text\"'") from None
+
+
 def select(fold: RunFold, names: Sequence[str], fingerprint: str | None) -> tuple[Target, ...]:
     """The tasks that are meant, as they were seen: a frozen list, so that nothing else is acted on."""
     for name in names:

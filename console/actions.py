@@ -5,6 +5,7 @@ Bindings, footer, help, palette and the journal's command lines are all derived 
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -336,6 +337,7 @@ def shell_line(
     words += ["--run", run] if run else []
     words += ["--fingerprint", str(fingerprint)] if fingerprint else []
     words += _requeue_words(options) if act == "requeue" else []
+    words += ["--substitute", json.dumps(options["substitute"])] if "substitute" in options else []
     words += ["--reason", reason] if reason else []
     if _SHELL_COMMANDS[act] and not fingerprint:
         words += ["--", *tasks[:_SHELL_NAMES_MAX]]

@@ -294,11 +294,13 @@ def requeue(**options: Any) -> int:
 
 @cli.command()
 @acting_options
-def skip(**options: Any) -> int:
+@click.option("--substitute", metavar="JSON", help="What the children get instead of its result.")
+def skip(substitute: str | None, **options: Any) -> int:
     """Permit failures: the children go on without these tasks."""
     from . import acting
 
-    return _act("skip", {}, acting.act, options)
+    extra = {} if substitute is None else {"substitute": acting.json_of("--substitute", substitute)}
+    return _act("skip", extra, acting.act, options)
 
 
 @cli.command()

@@ -15,7 +15,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .context import Context
+from .context import Context, Missing
 from .core.policy import RetryPolicy
 from .errors import (
     AmbiguousError,
@@ -54,6 +54,7 @@ __all__ = [
     "Flow",
     "FlowError",
     "FlowImportError",
+    "Missing",
     "NotReady",
     "PermanentError",
     "RedriveError",

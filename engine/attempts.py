@@ -261,13 +261,14 @@ class AttemptDesk:
         params: Mapping[str, Any],
         results: Mapping[str, str | None],
         *,
+        missing: Mapping[str, str] | None = None,
         is_probe: bool = False,
         rules: tuple[Mapping[str, Any], ...] = (),
     ) -> None:
         """Start the attempt of a claim that is committed.
 
-        ``results``: JSON of the parents, by name; ``is_probe``: sent by a breaker to look; ``rules``: how its
-        downstream wants failures to be classified.
+        ``results``: JSON of the parents, by name; ``missing``: those that have none, and why; ``is_probe``: sent by a
+        breaker to look; ``rules``: how its downstream wants failures to be classified.
         """
         sitter = Sitter(self, claim, spec, is_probe)
         self.sitters[claim.name] = sitter
@@ -283,6 +284,7 @@ class AttemptDesk:
             rules=rules,
             only_rows=claim.only_rows,
             checkpoint=claim.checkpoint,
+            missing=tuple((missing or {}).items()),
             idempotency_key=f"{claim.run_id}/{claim.name}/{claim.key_generation}",
         )
         self._keep(self.loop.create_task(self._start(sitter, order)))

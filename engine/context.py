@@ -28,14 +28,34 @@ _NOT_OF_THE_ROW = frozenset(
 )
 
 
+class Missing:
+    """Stands in ``inputs`` for the result of a parent that did not succeed: false, and says why it is not there.
+
+    ``why`` is the state that let the task start without it: "skipped by operator", "failed", ...
+    """
+
+    __slots__ = ("task", "why")
+
+    def __init__(self, task: str, why: str) -> None:
+        self.task = task
+        self.why = why
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return f"<no result of {self.task!r}: {self.why}>"
+
+
 class Context:
     """One attempt as its task sees it.
 
-    ``inputs`` maps the names of parents to their results; ``idempotency_key`` stays the same for all attempts of the
-    task, also when it is requeued, unless the operator asks for another (document 000, idempotency). ``only_rows`` is
-    None, or maps the keys of quarantined rows that an operator sent back to what they held: the attempt is about these
-    alone, and ``rows`` gives out no others. What the task returns then replaces its earlier result. ``checkpointed`` is
-    what an earlier attempt of this generation gave to ``checkpoint`` last, or None.
+    ``inputs`` maps the names of parents to their results, or to ``Missing``; ``idempotency_key`` stays the same for
+    all attempts of the task, also when it is requeued, unless the operator asks for another (document 000,
+    idempotency). ``only_rows`` is None, or maps the keys of quarantined rows that an operator sent back to what they
+    held: the attempt is about these alone, and ``rows`` gives out no others. What the task returns then replaces its
+    earlier result. ``checkpointed`` is what an earlier attempt of this generation gave to ``checkpoint`` last, or
+    None.
     """
 
     def __init__(
@@ -54,7 +74,7 @@ class Context:
         self.generation = order.generation
         self.idempotency_key = order.idempotency_key
         self.params = params
-        self.inputs = inputs
+        self.inputs = {**inputs, **{name: Missing(name, why) for name, why in order.missing}}
         self._spec = order.spec
         self._send = send
         self._is_cancelled = is_cancelled

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from .attempts import AttemptDesk
 from .commit import Commit
-from .core.fold import TaskRow
+from .core.fold import TaskRow, missing_inputs
 from .downstreams import Downstreams
 from .opening import OpenRun
 from .standing import Standing
@@ -69,6 +69,7 @@ class Dispatcher:
             spec,
             self._standing.flow.params,
             {parent: fold.tasks[parent].result for parent in fold.parents.get(claim.name, ())},
+            missing=missing_inputs(fold, claim.name),
             is_probe=self._downstreams.is_probe(claim.name),
             rules=self._downstreams.rules(spec.downstream),
         )

@@ -24,6 +24,7 @@ from .core.paging import check_sender
 from .core.policy import RetryPolicy
 from .core.spec import DownstreamSpec, FlowSpec, Isolation, Kind, TaskSpec
 from .errors import FlowError, FlowImportError
+from .signatures import asked_for, source_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 After = str | Callable[..., Any]
@@ -35,7 +36,9 @@ _given_params: ContextVar[Mapping[str, Any] | None] = ContextVar("_given_params"
 class TaskDef:
     """One task, as document 003 writes it, with what this engine adds.
 
-    ``max_attempts`` counts all starts, the first included; ``timeout_seconds=None`` means no deadline.
+    ``max_attempts`` counts all starts, the first included; ``timeout_seconds=None`` means no deadline. ``requires``
+    names the parents whose results it cannot do without, so that no operator skips one of them unless with a
+    substitute; left out, it is those that the function asks for by a parameter without a default.
     """
 
     name: str
@@ -57,6 +60,7 @@ class TaskDef:
     recheck_seconds: float = 30.0
     rule: str = "all_success"
     owner: str | None = None
+    requires: Sequence[After] | None = None
     max_losses: int = 3
     max_bad_rows: int | None = None
     max_bad_ratio: float | None = None
@@ -239,9 +243,10 @@ class Flow:
 
     def _task_spec(self, task: TaskDef) -> TaskSpec:
         _check_task(task, self.pools)
+        parents = tuple(dict.fromkeys(self._parent_name(task, parent) for parent in task.parents))
         return TaskSpec(
             name=task.name,
-            parents=tuple(dict.fromkeys(self._parent_name(task, parent) for parent in task.parents)),
+            parents=parents,
             kind=task.kind,
             command=task.command,
             retry=task.policy(),
@@ -257,12 +262,22 @@ class Flow:
             recheck_seconds=task.recheck_seconds,
             rule=task.rule,
             owner=task.owner,
+            requires=self._requires(task, parents),
             max_losses=task.max_losses,
             max_bad_rows=task.max_bad_rows,
             max_bad_ratio=task.max_bad_ratio,
             strict_rows=task.strict_rows,
-            source=_source(task.fn),
+            source=source_of(task.fn),
         )
+
+    def _requires(self, task: TaskDef, parents: tuple[str, ...]) -> tuple[str, ...]:
+        if task.requires is None:
+            return asked_for(task.fn, parents)
+        names = tuple(dict.fromkeys(self._parent_name(task, parent) for parent in task.requires))
+        strangers = [name for name in names if name not in parents]
+        if strangers:
+            raise FlowError(f"task {task.name!r} requires the result of {strangers[0]!r}, which it does not come after")
+        return names
 
     def _parent_name(self, task: TaskDef, parent: After) -> str:
         if isinstance(parent, str):
@@ -328,11 +343,6 @@ def _duration(value: float | str, what: str, name: str) -> float:
         return parse_duration(value)
     except ValueError as error:
         raise FlowError(f"{name!r}: {what}: {error}") from None
-
-
-def _source(function: Callable[..., Any] | None) -> str | None:
-    code = getattr(function, "__code__", None)
-    return None if code is None else f"{code.co_filename}:{code.co_firstlineno}"
 
 
 def _merge_params(flow: str, declared: dict[str, Any], given: Mapping[str, Any] | None) -> dict[str, Any]:

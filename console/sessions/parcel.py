@@ -53,6 +53,7 @@ ACTING = (
     "store/preview",
     "store/propagation",
     "store/rows",
+    "store/skipping",
     "store/undo",
     "store/upgrades",
 )

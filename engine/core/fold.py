@@ -168,6 +168,18 @@ class RunFold:
             setattr(attempt, instant, event.at)
 
 
+def missing_inputs(fold: RunFold, name: str) -> dict[str, str]:
+    """The parents of a task that hand on no result because they did not succeed, and what became of them."""
+    parents = (fold.tasks[parent] for parent in fold.parents.get(name, ()))
+    return {row.name: _fate(row) for row in parents if row.state is not TaskState.SUCCESS and row.result is None}
+
+
+def _fate(row: TaskRow) -> str:
+    """In words: ``skipped by operator``, ``upstream failed``."""
+    by = f" by {row.skip_cause}" if row.state is TaskState.SKIPPED and row.skip_cause else ""
+    return str(row.state).lower().replace("_", " ") + by
+
+
 _INSTANTS = {
     EventKind.ATTEMPT_DEADLINE: "deadline_at",
     EventKind.ATTEMPT_SIGTERM: "sigterm_at",

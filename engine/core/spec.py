@@ -37,6 +37,7 @@ class TaskSpec:
     recheck_seconds: float = 30.0  # sensors: between two looks
     rule: str = "all_success"  # or all_done, none_failed, all_success_strict: when children may start
     owner: str | None = None
+    requires: tuple[str, ...] = ()  # the parents whose results it cannot do without
     max_losses: int = 3
     max_bad_rows: int | None = None
     max_bad_ratio: float | None = None

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from ..context import Context
+from ..context import Context, Missing
 from ..core.outcome import Failure, FailureClass, Fingerprint
 from ..errors import NotReady, PermanentError, SkipTask, TaskTerminated
 from . import protocol
@@ -53,14 +53,17 @@ def plan_of(function: Callable[..., Any]) -> Plan:
 def arguments(plan: Plan, context: Context) -> dict[str, Any]:
     """Match parameters by name: ``ctx``, then parents, then parameters of the flow.
 
-    A parent whose name is no identifier is found under the name with ``_`` for what is not allowed in one. Raises
-    PermanentError for a name that is none of these and has no default.
+    A parent whose name is no identifier is found under the name with ``_`` for what is not allowed in one. Where a
+    parent has no result, a parameter with a default keeps it. Raises PermanentError for a name that is none of these
+    and has no default.
     """
     known: dict[str, Any] = dict(context.params)
     known.update({re.sub(r"\W", "_", parent): value for parent, value in context.inputs.items()})
     known[CONTEXT_NAME] = context
     found = {}
     for name, optional in plan.parameters:
+        if optional and isinstance(known.get(name), Missing):
+            continue
         if name in known:
             found[name] = known[name]
         elif not optional:

@@ -31,6 +31,7 @@ class ProtocolError(Exception):
 class AttemptOrder:
     """Everything that one attempt needs to know. ``inputs``: the results of its parents, by name.
 
+    ``missing``: (name, why) of the parents that have none, because they did not succeed.
     ``only_rows``: (key, payload) of the quarantined rows that it is about; empty: it is about all of its rows.
     ``checkpoint``: the JSON that an earlier attempt of the generation left for it.
     """
@@ -47,6 +48,7 @@ class AttemptOrder:
     rules: tuple[Mapping[str, Any], ...] = ()
     only_rows: tuple[tuple[str, str | None], ...] = ()
     checkpoint: str | None = None
+    missing: tuple[tuple[str, str], ...] = ()
 
 
 class Frame(msgspec.Struct, frozen=True, tag=True, array_like=True):

@@ -8,7 +8,7 @@ import sqlite3
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from ..core.events import EventKind
-from ..core.states import RunState
+from ..core.states import RunState, TaskState
 from .journal import Journal
 
 DONE = "done"
@@ -211,6 +211,15 @@ def ago(microseconds: int) -> str:
     if seconds < 7200:
         return "{} min ago".format(seconds // 60)
     return "{} h ago".format(seconds // 3600)
+
+
+def cannot(act: str, state: str) -> str:
+    """Why an act is refused to a task in this state."""
+    if state == TaskState.RUNNING:
+        return "it runs: cancel it first, then {} it".format(act)
+    if state == TaskState.PENDING:
+        return "it has not run yet: there is nothing to {}".format(act)
+    return "a task in {} cannot be {}".format(state, VERBS[act])
 
 
 def conclude(work: Work) -> Dict[str, Any]:

@@ -5,8 +5,8 @@ executor, a commander who holds the lock of a dead one's file, and the agent on 
 
 A command is a dict: ``id`` (client-made, unique), ``act``, ``run_id``, ``targets`` [[task, state, generation], ...] as
 the operator saw them, ``actor`` (user@host), ``reason``, ``options``. The answer is a dict: ``ok``, ``message`` (one
-sentence), ``results`` [[task, "done" | "refused" | "running", sentence], ...]. The answer is stored with the act, so
-that a command which arrives twice changes nothing and is answered as the first time (SPEC 4.4 to 4.6, 4.9).
+sentence), ``results`` [[task, "done" | "refused" | "running" | "held", sentence], ...]. The answer is stored with the
+act, so that a command which arrives twice changes nothing and is answered as the first time (SPEC 4.4 to 4.6, 4.9).
 """
 
 import json
@@ -15,18 +15,18 @@ from typing import Any, Callable, Dict, List, Optional
 
 from ..core.events import EventKind
 from ..core.overrides import in_words
-from ..core.states import REQUEUE_FROM, SKIP_FROM, RunState, SkipCause, TaskState
+from ..core.states import REQUEUE_FROM, RunState, TaskState
 from . import canary, rows
 from .act import (
     DONE,
     REFUSED,
     RUNNING,
-    VERBS,
     RememberingJournal,
     Seen,
     Work,
     ago,
     answer,
+    cannot,
     conclude,
     look,
     still_as_seen,
@@ -41,9 +41,9 @@ from .propagation import (
     mark_stale,
     propagate_failure,
     reconsider,
-    stop_strict_children,
     unpropagate,
 )
+from .skipping import skip
 from .undo import find_act, undo
 
 EXTENSION_SECONDS_MAX = 7 * 24 * 3600.0
@@ -121,7 +121,7 @@ def _requeue(work: Work) -> Dict[str, Any]:
         if row.state == TaskState.UPSTREAM_FAILED:
             blocked.append(row)
         elif row.state not in REQUEUE_FROM:
-            work.say(row.name, REFUSED, _cannot("requeue", row.state))
+            work.say(row.name, REFUSED, cannot("requeue", row.state))
         elif work.options.get("canary"):
             _requeue_carefully(work, row, overrides)
         else:
@@ -167,7 +167,7 @@ def _requeue_rows(work: Work) -> Dict[str, Any]:
         if row is None:
             continue
         if row.state not in _ROWS_FROM:
-            work.say(row.name, REFUSED, _cannot("requeue", row.state))
+            work.say(row.name, REFUSED, cannot("requeue", row.state))
             continue
         renew(work, row, new_key=True)  # who knew the key has seen all of its rows
         rows.send_back(work, row.name, found[row.name], row.generation + 1)
@@ -213,36 +213,6 @@ def _answer_for_blocked(work: Work, row: Seen) -> None:
         work.say(row.name, DONE, "unblocked")
 
 
-def _skip(work: Work) -> Dict[str, Any]:
-    """Permit the failure: children may start. ``substitute``: JSON that they get instead of its result."""
-    columns: Dict[str, Any] = {
-        "skip_cause": str(SkipCause.OPERATOR),
-        "ended_at": work.journal.at,
-        "next_retry_at": None,
-        "blocked_by": None,
-        "expires_at": None,
-        "canary": None,
-    }
-    if work.options.get("substitute") is not None:
-        columns["result"] = json.dumps(work.options["substitute"])
-    for target in work.targets:
-        row = still_as_seen(work, target)
-        if row is not None and row.state not in SKIP_FROM:
-            work.say(row.name, REFUSED, _cannot("skip", row.state))
-        elif row is not None:
-            canary.abandon(work.journal, work.run_id, row.name, row.overrides)
-            work.journal.move(work.run_id, row.name, row.state, TaskState.SKIPPED, row.generation, set=dict(columns))
-            work.say(row.name, DONE, "skipped")
-    skipped = work.done()
-    stopped: List[str] = []
-    for name in skipped:
-        resolve(work.journal, work.run_id, name)
-        stopped += stop_strict_children(work.journal, work.run_id, name)
-    work.note(stopped, "stopped: they accept nothing but its success")
-    work.note(unpropagate(work.journal, work.run_id, skipped), "unblocked")
-    return conclude(work)
-
-
 def _cancel(work: Work) -> Dict[str, Any]:
     """Stop what does not run yet. Of one that runs the end is asked for and the answer is "running": its executor ends
     the attempt, or the next executor finds what this one was asked for."""
@@ -254,7 +224,7 @@ def _cancel(work: Work) -> Dict[str, Any]:
         if row.state == TaskState.RUNNING:
             _ask_for_its_end(work, row)
         elif row.state not in _CANCEL_FROM:
-            work.say(row.name, REFUSED, _cannot("cancel", row.state))
+            work.say(row.name, REFUSED, cannot("cancel", row.state))
         else:
             canary.abandon(work.journal, work.run_id, row.name, row.overrides)
             columns = {"ended_at": work.journal.at, "next_retry_at": None, "expires_at": None, "canary": None}
@@ -322,14 +292,6 @@ def _hurry(work: Work) -> Dict[str, Any]:
         else:
             work.say(row.name, REFUSED, "it waits for no instant")
     return conclude(work)
-
-
-def _cannot(act: str, state: str) -> str:
-    if state == TaskState.RUNNING:
-        return "it runs: cancel it first, then {} it".format(act)
-    if state == TaskState.PENDING:
-        return "it has not run yet: there is nothing to {}".format(act)
-    return "a task in {} cannot be {}".format(state, VERBS[act])
 
 
 # --- Acts on the run and its pages ---------------------------------------------------------------------------------
@@ -403,7 +365,7 @@ _ACTS: Dict[str, Callable[[Work], Dict[str, Any]]] = {
     "requeue": _requeue,
     "requeue-rows": _requeue_rows,
     "discard-rows": rows.discard_rows,
-    "skip": _skip,
+    "skip": skip,
     "cancel": _cancel,
     "extend": _extend,
     "hurry": _hurry,

@@ -285,6 +285,58 @@ def test_what_runs_or_is_over_cannot_be_skipped(state_file: StateFile, state: st
     assert results(state_file.act("skip", "a")) == {"a": "refused"}
 
 
+NEEDS = {"b": {"requires": ("a",)}}
+
+
+def test_nothing_is_skipped_whose_result_a_child_cannot_do_without(state_file: StateFile) -> None:
+    """SPEC 4.6: the child fails validation before the skip is accepted, and not at four in the morning."""
+    state_file.create(CHAIN, **NEEDS)
+    state_file.put("a", "DEAD_LETTER")
+    before = table(state_file)
+    answer = state_file.act("skip", "a")
+    assert results(answer) == {"a": "refused"}
+    assert sentence(answer, "a") == "b needs its result: give a substitute, or skip both"
+    assert table(state_file) == before
+
+
+@pytest.mark.parametrize("substitute", [{"rows": 0}, None, "a text", 0, []])
+def test_any_json_value_can_stand_in_for_a_result(state_file: StateFile, substitute: Any) -> None:
+    state_file.create(CHAIN, **NEEDS)
+    state_file.put("a", "DEAD_LETTER")
+    assert results(state_file.act("skip", "a", substitute=substitute)) == {"a": "done"}
+    assert json.loads(state_file.column("a", "result")) == substitute
+
+
+@pytest.mark.parametrize(
+    ("child", "spec"),
+    [
+        ("SUCCESS", {}),  # it has what it needed
+        ("CANCELLED", {}),
+        ("PENDING", {"rule": "all_success_strict"}),  # the skip stops it anyway
+    ],
+)
+def test_a_child_that_will_not_ask_is_no_obstacle_to_a_skip(
+    state_file: StateFile, child: str, spec: dict[str, Any]
+) -> None:
+    state_file.create(CHAIN, b={"requires": ("a",), **spec})
+    state_file.put("a", "DEAD_LETTER")
+    state_file.put("b", child)
+    assert results(state_file.act("skip", "a")) == {"a": "done"}
+
+
+def test_a_task_is_skipped_together_with_the_child_that_needs_it(state_file: StateFile) -> None:
+    state_file.create(CHAIN, **NEEDS)
+    state_file.put("a", "DEAD_LETTER")
+    assert results(state_file.act("skip", "a", "b")) == {"a": "done", "b": "done"}
+
+
+def test_a_substitute_is_no_larger_than_a_result(state_file: StateFile) -> None:
+    state_file.create(CHAIN)
+    state_file.put("a", "DEAD_LETTER")
+    answer = state_file.act("skip", "a", substitute="x" * 70_000)
+    assert not answer["ok"] and "at most" in answer["message"] and state_file.states()["a"] == "DEAD_LETTER"
+
+
 # --- Cancel, hurry, pause ------------------------------------------------------------------------------------------
 
 
