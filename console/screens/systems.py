@@ -27,7 +27,7 @@ from ..present.tasks import Scene
 from ..present.text import cells, one_line
 from ..systems_acts import ChosenRows, chosen_group
 from ..widgets.bars import Bar
-from ..widgets.bindings import bindings_of
+from ..widgets.bindings import PAGING, bindings, bindings_of
 from ..widgets.table import VirtualTable
 from .base import ConsoleScreen, run_latest
 from .reading import Reading
@@ -56,8 +56,13 @@ _KEYS: Mapping[type, tuple[str, ...]] = {
 _OTHERWISE = ("next", "filter", "help", "quit")
 
 
-class SystemsTable(VirtualTable[SystemsRow]):
-    """The list; the cursor passes over the heads of its sections, and they stay in view above it."""
+class SystemsTable(VirtualTable[SystemsRow], inherit_bindings=False):
+    """The list; the cursor passes over the heads of its sections, and they stay in view above it.
+
+    Nothing is marked here: the keys that mark elsewhere act on pages and breakers.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings(*PAGING, "open")
 
     def _clamp(self, place: int) -> int:
         place = super()._clamp(place)
