@@ -16,7 +16,7 @@ from .keys import DEFAULT_KEYS, KeyGuard, KeyMap, Press, Refusal
 from .widgets.field import TextField
 from .widgets.palette import PLAIN, Palette
 
-_SUSPEND_KEY = "ctrl+z"
+SUSPEND_KEY = "ctrl+z"
 _REFUSAL_SECONDS = 1.0  # one burst is refused once
 
 
@@ -28,7 +28,7 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
     """
 
     ENABLE_COMMAND_PALETTE = False
-    BINDINGS: ClassVar[list[BindingType]] = [Binding(_SUSPEND_KEY, "suspend_process", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding(SUSPEND_KEY, "suspend_process", show=False)]
 
     DEFAULT_CSS = """
     Screen {
@@ -41,7 +41,7 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
         super().__init__(hold)
         self.keymap = keymap
         self._palette = palette
-        self._acting_keys = keymap.guarded() | {_SUSPEND_KEY}
+        self._acting_keys = keymap.guarded() | {SUSPEND_KEY}
         self._guard = KeyGuard(self.key_acts)
         self._arrived: deque[events.Key] = deque()  # those that are still to come through the queue of the app
         self._vetted: deque[events.Key] = deque(maxlen=16)  # those that may act, on their way through the widgets

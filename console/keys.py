@@ -124,9 +124,10 @@ class KeyMap:
         keys = self.of(action)
         return key_label(keys[0]) if keys else ""
 
-    def guarded(self) -> frozenset[str]:
-        """Keys that do more than look, anywhere."""
-        return frozenset(key for action in ACTIONS if action.effect > Effect.LOOK for key in self.of(action.name))
+    def guarded(self, place: Place | None = None) -> frozenset[str]:
+        """Keys that do more than look there; by default, anywhere."""
+        acting = (one for one in ACTIONS if one.effect > Effect.LOOK and (place is None or place in one.places))
+        return frozenset(key for action in acting for key in self.of(action.name))
 
     def for_textual(self) -> dict[str, str]:
         """For ``App.set_keymap``: the ids of bindings are the names of actions. Those that were moved alone: Textual

@@ -37,9 +37,10 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from ..actions import BY_NAME, Action, Place, footer_of
+from ..input import SUSPEND_KEY
 from ..live import News
 from ..model.board import Board
-from ..present.header import Tab, gone_line, health_lines, run_line, storage_line, tabs_line
+from ..present.header import Tab, gone_line, health_lines, run_line, storage_line, tab_at, tabs_line
 from ..present.pieces import Line, Piece, Role, plain
 from ..present.replay import Visit, happened, visit_line
 from ..present.systems import compact
@@ -140,6 +141,11 @@ class ConsoleScreen(Screen[None]):
     def filter_changed(self, text: str) -> None:
         """Show only what matches."""
 
+    @property
+    def guarded_keys(self) -> frozenset[str]:
+        """The keys that do more than look here: the same key may only look on another screen."""
+        return self.console.keymap.guarded(self.PLACE) | {SUSPEND_KEY}
+
     # --- What is at hand ------------------------------------------------------------------------------------------
 
     @property
@@ -223,6 +229,13 @@ class ConsoleScreen(Screen[None]):
             )
             for view in VIEWS
         ]
+
+    def on_bar_pressed(self, message: Bar.Pressed) -> None:
+        """A click on a tab is its key."""
+        if message.bar is self.header and message.row == 1:
+            place = tab_at(self.header.line(1), self._tabs(), message.x)
+            if place is not None:
+                self.console.view(VIEWS[place])
 
     @property
     def view(self) -> Place:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.actions import ACTIONS, Effect
+from redrive.console.actions import Effect, Place, actions_of
 from redrive.console.keys import (
     BURST_SECONDS,
     CALM_SECONDS,
@@ -108,13 +108,18 @@ def test_what_only_looks_may_sit_anywhere(tmp_path: Path) -> None:
     assert load_keys(written(tmp_path / "keys.toml", 'why = "I"\ncritical_path = "C"')).of("why") == ("I",)
 
 
-def test_the_guard_watches_all_keys_that_do_more_than_look() -> None:
-    guarded = DEFAULT_KEYS.guarded()
-    for action in ACTIONS:
+@pytest.mark.parametrize("place", Place)
+def test_the_guard_watches_all_keys_that_do_more_than_look(place: Place) -> None:
+    guarded = DEFAULT_KEYS.guarded(place)
+    for action in actions_of(place):
         for key in DEFAULT_KEYS.of(action.name):
             assert (key in guarded) == (action.effect > Effect.LOOK), action.name
+    assert guarded <= DEFAULT_KEYS.guarded()
+
+
+def test_the_guard_follows_a_key_that_was_moved() -> None:
     moved = KeyMap({**DEFAULT_KEYS.keys, "requeue": ("e",)})
-    assert "e" in moved.guarded() and "r" not in moved.guarded()
+    assert "e" in moved.guarded(Place.GRAPH) and "r" not in moved.guarded(Place.GRAPH)
 
 
 # --- the guard --------------------------------------------------------------------------------------------------------
