@@ -41,7 +41,7 @@ async def test_what_opens_or_closes_a_breaker_is_asked_first(night, clock, key, 
         assert [] == acts(night)
         await hand.press(key)
         await hand.type("maintenance")
-        await hand.press("tab", "tab", "enter")
+        await hand.press("enter")
         assert [("breaker", {"downstream": "rates-api", "how": how})] == acts(night)
         assert "maintenance" == night.commands[0].reason
 
@@ -77,14 +77,14 @@ async def test_a_page_is_snoozed_for_a_time_that_is_asked(night, clock):
 async def test_rows_are_requeued_as_the_group_that_was_seen(night, clock):
     async with at_the_console(night, clock, "7", "N", "r") as hand:
         assert "3" in hand.text and [] == acts(night)
-        await hand.press("tab", "tab", "enter")
+        await hand.press("enter")
         assert [("requeue-rows", {"groups": [["import_customers", "c0ffee", 3]]})] == acts(night)
 
 
 async def test_marked_rows_alone_are_discarded(night, clock):
     async with at_the_console(night, clock, "7", "N", "enter", "space", "space", "x") as hand:
         await hand.type("doubles")
-        await hand.press("tab", "tab", "enter")
+        await hand.press("enter")
         (act, options) = acts(night)[0]
         assert "discard-rows" == act
         assert 2 == len(options["rows"])
@@ -94,7 +94,7 @@ async def test_marked_rows_alone_are_discarded(night, clock):
 async def test_rows_are_not_discarded_without_a_reason(night, clock):
     async with at_the_console(night, clock, "7", "N", "x") as hand:
         assert "Reason" in hand.text
-        await hand.press("tab", "tab", "enter")
+        await hand.press("enter")
         assert [] == acts(night)
 
 
