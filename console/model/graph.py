@@ -7,23 +7,22 @@ looked at, and stay; a change of state only moves a count.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 
 from ...engine.core.dag import Dag
 from ...engine.core.states import NEEDS_HUMAN, TaskState
-from .board import Board, Delta
+from .board import TICKING, Board, Delta
 from .drawing import Drawing
-from .groups import Groups
+from .groups import Group, Groups
 from .matrix import Bands, Matrix
+from .parts import PART_MAX, around, fits_whole, leading_to
 from .rails import Rails
 
 GRAPH_MAX = 60  # tasks that are shown one by one without being asked
 GROUPS_MAX = 120  # rows of groups that are still a list to read
 MATRIX_MAX = 2_000
-DRAWN_MAX = 1_200  # tasks drawn at once (0.1 s at worst); of larger graphs, those around the selected one
 
 
 class Zoom(IntEnum):
@@ -40,6 +39,13 @@ class Form(IntEnum):
 
     RAILS = 0
     DRAWING = 1
+
+
+class Order(StrEnum):
+    """What comes first, as far as the flow leaves a choice."""
+
+    FLOW = "as the flow goes"
+    TROUBLE = "trouble first"  # as of the moment when it was asked for: nothing moves under the cursor
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +80,8 @@ class Graph:
         self.groups.set_problems(board.problems)
         self.zoom = first_zoom(self.dag, len(self.groups.groups))
         self.form = Form.RAILS
+        self.order = Order.FLOW
+        self._trouble: list[int] | None = None  # of each task: 0 for those that lead to what needs a human
         self.selected: str | None = board.next_problem(None) or next(iter(self.dag.order), None)
         self.on_group = False  # groups: the cursor is on the group's own row
         self._rails: Rails | None = None
@@ -96,6 +104,18 @@ class Graph:
             return self.zoom is Zoom.GROUPS and self.groups.rows != rows
         return False
 
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the current step can be put in another order: bands and the drawing follow the levels."""
+        return self.zoom in (Zoom.GROUPS, Zoom.MATRIX) or (self.zoom is Zoom.GRAPH and self.form is Form.RAILS)
+
+    def order_by(self, order: Order) -> None:
+        """Put every list in another order."""
+        self.order = order
+        self._trouble = leading_to(self.dag, self.board.problems) if order is Order.TROUBLE else None
+        self.groups.order_by(_trouble_of if order is Order.TROUBLE else None)
+        self._rails = self._matrix = None
+
     def resize(self, width: int, height: int) -> None:
         """The room on the screen changed."""
         if (width, height) != (self.viewport.width, self.viewport.height):
@@ -109,17 +129,22 @@ class Graph:
     def rails(self) -> Rails:
         """One row per task."""
         if self._rails is None:
-            self._rails = Rails(self.dag)
+            self._rails = Rails(self.dag, self._trouble)
         return self._rails
 
     @property
     def drawing(self) -> Drawing:
         """Left to right. Of a graph that is too large, the tasks around one that was selected."""
         if self._drawing is None or not self._is_drawn_whole(self._drawing.dag):
-            drawn = around(self.dag, self.selected, DRAWN_MAX)
+            drawn = around(self.dag, self.selected, len(self.dag) if fits_whole(self.dag) else PART_MAX)
             self._drawing = Drawing(drawn, [self._label_width(name) for name in drawn.names])
             self._drawn_around = self.selected
         return self._drawing
+
+    @property
+    def drawn_around(self) -> str | None:
+        """The task whose surroundings are drawn; None where the drawing is of the whole graph."""
+        return None if len(self.drawing.dag) == len(self.dag) else self._drawn_around
 
     def _is_drawn_whole(self, drawn: Dag) -> bool:
         """Whether the selected task is drawn with all of its parents and children, as far as that can be."""
@@ -135,7 +160,7 @@ class Graph:
     def matrix(self) -> Matrix:
         """One sign per task."""
         if self._matrix is None:
-            self._matrix = Matrix(self.dag, max(self.viewport.width - MATRIX_MARGIN, 8))
+            self._matrix = Matrix(self.dag, max(self.viewport.width - MATRIX_MARGIN, 8), self._trouble)
         return self._matrix
 
     @property
@@ -372,35 +397,12 @@ def _cursor_in_groups(graph: Graph, name: str) -> int:
     return graph.groups.row_of(name)
 
 
-def around(dag: Dag, name: str | None, limit: int) -> Dag:
-    """The whole graph, or of a larger one the ``limit`` tasks nearest to ``name`` along edges up and down.
-
-    Where fewer hang together with ``name``, whole other parts fill the room.
-    """
-    if len(dag) <= limit:
-        return dag
-    kept: set[int] = set()
-    queue = deque([dag.number[name]] if name is not None else dag.roots)
-    while queue and len(kept) < limit:
-        number = queue.popleft()
-        if number not in kept:
-            kept.add(number)
-            queue.extend(dag.parent_numbers[number])
-            queue.extend(dag.child_numbers[number])
-    for part in dag.components if len(kept) < limit else ():
-        numbers = {dag.number[other] for other in part}
-        if len(kept) + len(numbers) <= limit and not numbers & kept:
-            kept |= numbers
-    return _induced(dag, kept)
-
-
-def _induced(dag: Dag, kept: Iterable[int]) -> Dag:
-    inside = set(kept)
-    numbers: Sequence[int] = sorted(inside)
-    return Dag(
-        (dag.names[number], [dag.names[parent] for parent in dag.parent_numbers[number] if parent in inside])
-        for number in numbers
-    )
+def _trouble_of(group: Group) -> tuple[int, int, int]:
+    """What needs a human first, then what is being worked on, then the rest; each as the flow goes."""
+    counts = group.counts
+    dead = sum(counts[state] for state in NEEDS_HUMAN)
+    busy = any(counts[state] for state in TICKING)
+    return -dead, not busy, group.index
 
 
 def _states_of(board: Board) -> dict[str, TaskState]:

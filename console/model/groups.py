@@ -7,11 +7,10 @@ row, because a group's counts say what runs in it.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...engine.core.dag import Dag
 from ...engine.core.states import TaskState
@@ -59,8 +58,9 @@ class Groups:
         self._open: set[int] = set()
         self._shut: set[int] = set()  # closed by the operator although it has a problem
         self._problems: dict[int, list[int]] = {}
+        self._order = list(range(len(self.groups)))  # groups from top to bottom
         self._rows: list[GroupRow] | None = None
-        self._starts: list[int] = []  # row of each group's own line
+        self._start: dict[int, int] = {}  # row of each group's own line
 
     # --- Told ------------------------------------------------------------------------------------------------------
 
@@ -80,6 +80,12 @@ class Groups:
             found.setdefault(self.group_of[number], []).append(number)
         self._shut -= {index for index in self._shut if set(found.get(index, ())) - set(self._problems.get(index, ()))}
         self._problems = found
+        self._rows = None
+
+    def order_by(self, key: Callable[[Group], Any] | None) -> None:
+        """Groups from top to bottom by a key; None: by level, as the flow goes."""
+        order = self.groups if key is None else sorted(self.groups, key=key)
+        self._order = [group.index for group in order]
         self._rows = None
 
     # --- Folding ---------------------------------------------------------------------------------------------------
@@ -109,10 +115,9 @@ class Groups:
         """What is shown, from top to bottom."""
         if self._rows is None:
             self._rows = []
-            self._starts = []
-            for group in self.groups:
-                self._starts.append(len(self._rows))
-                self._rows.extend(self._rows_of(group))
+            for index in self._order:
+                self._start[index] = len(self._rows)
+                self._rows.extend(self._rows_of(self.groups[index]))
         return self._rows
 
     def _rows_of(self, group: Group) -> list[GroupRow]:
@@ -132,21 +137,22 @@ class Groups:
     def row_of(self, name: str) -> int:
         """The row that shows a task, or else that of its group."""
         number = self.dag.number[name]
-        index = self.group_of[number]
-        rows = self.rows
-        start = self._starts[index]
-        end = self._starts[index + 1] if index + 1 < len(self._starts) else len(rows)
-        return next((row for row in range(start, end) if rows[row].task == number), start)
+        rows, start = self.rows, self.row_of_group(self.group_of[number])
+        row = start
+        while row < len(rows) and rows[row].group == rows[start].group:
+            if rows[row].task == number:
+                return row
+            row += 1
+        return start
 
     def row_of_group(self, index: int) -> int:
         """The row of a group's own line."""
         _ = self.rows
-        return self._starts[index]
+        return self._start[index]
 
     def group_at(self, row: int) -> int:
         """The group that a row belongs to."""
-        _ = self.rows
-        return bisect_right(self._starts, row) - 1
+        return self.rows[row].group
 
     def task_for(self, row: int) -> str:
         """The task that a row stands for: its own, or the one in the group that is looked for first."""

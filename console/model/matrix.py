@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -20,14 +20,19 @@ class MatrixRow(NamedTuple):
 
 
 class Matrix:
-    """Levels from top to bottom, each as many rows as it needs in ``width`` cells."""
+    """Levels from top to bottom, each as many rows as it needs in ``width`` cells.
 
-    def __init__(self, dag: Dag, width: int) -> None:
+    ``rank``: of each task, what comes first within its level.
+    """
+
+    def __init__(self, dag: Dag, width: int, rank: Sequence[int] | None = None) -> None:
         self.dag = dag
         self.width = max(width, 1)
         self.rows: list[MatrixRow] = []
         self._cell: list[tuple[int, int]] = [(0, 0)] * len(dag)
         for level, tasks in enumerate(_by_level(dag)):
+            if rank is not None:
+                tasks.sort(key=rank.__getitem__)
             for start in range(0, len(tasks), self.width):
                 self._add(level, tuple(tasks[start : start + self.width]), start == 0)
 

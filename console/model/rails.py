@@ -56,11 +56,14 @@ class RailRow:
 
 
 class Rails:
-    """Order, columns and rails of a graph. Nothing here changes when a task changes its state."""
+    """Order, columns and rails of a graph. Nothing here changes when a task changes its state.
 
-    def __init__(self, dag: Dag) -> None:
+    ``rank``: of each task, what comes first among those that could come next; no task may rank before its parents.
+    """
+
+    def __init__(self, dag: Dag, rank: Sequence[int] | None = None) -> None:
         self.dag = dag
-        self.order: tuple[int, ...] = tuple(_order(dag))
+        self.order: tuple[int, ...] = tuple(_order(dag, rank))
         self.row: list[int] = [0] * len(dag)
         for row, task in enumerate(self.order):
             self.row[task] = row
@@ -192,13 +195,14 @@ def _arms(rail: Rail | None, row: int, column: int, low: int, high: int, is_pare
     return arms
 
 
-def _order(dag: Dag) -> list[int]:
+def _order(dag: Dag, rank: Sequence[int] | None) -> list[int]:
     """Every task after its parents, its children soon after it, and what a begun join still misses before others."""
     waiting = [len(parents) for parents in dag.parent_numbers]
     done = bytearray(len(dag))
     begun: list[int] = []  # joins that some parent has come of, the latest last
     order: list[int] = []
-    for first in dag.topological:
+    firsts = dag.topological if rank is None else sorted(dag.topological, key=rank.__getitem__)
+    for first in firsts:
         stack = [] if done[first] else [first]
         while stack:
             task = stack.pop()
@@ -206,14 +210,15 @@ def _order(dag: Dag) -> list[int]:
                 continue
             done[task] = 1
             order.append(task)
-            _release(dag, task, waiting, stack, begun)
+            children = dag.child_numbers[task]
+            _release(children if rank is None else sorted(children, key=rank.__getitem__), waiting, stack, begun)
             if not stack:
                 stack.extend(_missing(dag, begun, done, waiting))
     return order
 
 
-def _release(dag: Dag, task: int, waiting: list[int], stack: list[int], begun: list[int]) -> None:
-    for child in reversed(dag.child_numbers[task]):
+def _release(children: Sequence[int], waiting: list[int], stack: list[int], begun: list[int]) -> None:
+    for child in reversed(children):
         waiting[child] -= 1
         if waiting[child]:
             begun.append(child)

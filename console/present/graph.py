@@ -12,6 +12,7 @@ from ..model.graph import MATRIX_MARGIN, Form, Graph, Zoom
 from ..model.rails import LitRails, RailRow
 from . import counts
 from .durations import clock, number
+from .glyphs import Glyphs
 from .pieces import Line, Piece, Role, crop, fit, width
 from .states import LOOKS, sign
 from .tasks import ATTEMPT_CELLS, Scene, attempt_of, facts, tries
@@ -222,6 +223,19 @@ def drawing_row(graph: Graph, y: int, x0: int, x1: int, scene: Scene, lit: Highl
             line.append(Piece(text, lit.line_role if run.lit else Role.RULE))
             at += run.width
     return line
+
+
+def part_lines(graph: Graph, fold_key: str, glyphs: Glyphs) -> tuple[Line, Line]:
+    """How much of the graph is drawn, how the rest is seen; and around what. Nothing where it is all there."""
+    if not is_drawing(graph) or graph.drawn_around is None:
+        return [], []
+    dot = f" {glyphs.dot} "
+    counted = f" {number(len(graph.drawing.dag))} of {number(len(graph.dag))} tasks drawn"
+    left = [Piece(counted, Role.WARNING), Piece(f"{dot}arrows go on")]
+    if fold_key:
+        left += [Piece(dot), Piece(fold_key, Role.KEY), Piece(" lists all")]
+    name = shorten_middle(one_line(graph.drawn_around), LABEL_CELLS_MAX, glyphs.more)
+    return left, [Piece("around ", Role.DIM), Piece(f"{name} ")]
 
 
 def _label(graph: Graph, name: str, size: int, scene: Scene, lit: Highlight) -> Line:

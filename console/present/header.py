@@ -155,6 +155,21 @@ def tabs_line(tabs: Sequence[Tab], rights: Sequence[Line], size: int) -> Line:
     return [*left, Piece("  "), *fit(rights[-1], room)] if room > 0 else left
 
 
+def tab_at(line: Line, tabs: Sequence[Tab], x: int) -> int | None:
+    """Which of the tabs stands in column ``x`` of their line; None beside them."""
+    places = {tab.key: place for place, tab in enumerate(tabs)}
+    found, at = None, 0
+    for text, role in line:
+        if text in places and role in (Role.KEY, Role.STRONG):
+            found = places[text]
+        elif found is not None and text not in (f" {tabs[found].word}", " ", tabs[found].badge):
+            found = None
+        at += cells(text)
+        if x < at:
+            return found
+    return None
+
+
 def _tabs(tabs: Sequence[Tab], spell: Callable[[Tab], Line], gap: str = "  ") -> Line:
     return [Piece(" "), *join([spell(tab) for tab in tabs], gap)]
 

@@ -15,14 +15,14 @@ from ..actions import Place
 from ..live import News
 from ..model.board import Board
 from ..model.filters import parse_filter
-from ..model.graph import GRAPH_MAX, Form, Graph, Zoom
+from ..model.graph import GRAPH_MAX, Form, Graph, Order, Zoom
 from ..model.strokes import DOWN, LEFT, RIGHT, UP
 from ..present.detail import strip
-from ..present.graph import label_width
+from ..present.graph import label_width, part_lines
 from ..present.pieces import Line, Piece, Role
 from ..present.tasks import Scene
 from ..present.text import cells, one_line
-from ..widgets.bars import Rule
+from ..widgets.bars import Bar, Rule
 from ..widgets.beside import STRIP_ROWS, Divider, has_room_below, has_room_beside
 from ..widgets.bindings import bindings_of
 from ..widgets.line import LineView
@@ -79,7 +79,6 @@ class GraphScreen(ConsoleScreen):
     BINDINGS: ClassVar[list[BindingType]] = bindings_of(Place.GRAPH)
     DEFAULT_CSS = """
     GraphScreen > Horizontal { height: 1fr; }
-    GraphScreen #map { margin: 0 0 0 1; }
     """
 
     def __init__(self) -> None:
@@ -87,6 +86,8 @@ class GraphScreen(ConsoleScreen):
         self.map_view = GraphView(self.scene, self._on_selected, id="map")
         self.map_view.can_focus = False
         self.map_rule = Rule(self.console.glyphs.rule, id="map-rule")
+        self.part = Bar(id="part")
+        self.part.display = False
         self.graph_view = GraphView(self.scene, self._on_selected, id="graph")
         glyphs = self.console.glyphs
         self.divider = Divider(glyphs.divider, glyphs.lines[UP | DOWN | LEFT])
@@ -104,6 +105,7 @@ class GraphScreen(ConsoleScreen):
             with Vertical():
                 yield self.map_view
                 yield self.map_rule
+                yield self.part
                 yield self.graph_view
             yield self.divider
             yield self.detail
@@ -133,6 +135,7 @@ class GraphScreen(ConsoleScreen):
         if graph is None or drawn is None or drawn.board is not graph.board:
             self.map_view.display = self.map_rule.display = False
             self.divider.meet(None)
+            self._show_part()
             return
         width = self.graph_view.region.width - 1
         spare = self.graph_view.region.height + (self.map_view.region.height + 1 if self.map_view.display else 0)
@@ -143,6 +146,14 @@ class GraphScreen(ConsoleScreen):
         if fits and graph.selected is not None:
             self.map_view.select(graph.selected)
         self.divider.meet(drawn.drawing.height if fits else None)
+        self._show_part()
+
+    def _show_part(self) -> None:
+        """Whether this is all, where it is a drawing."""
+        fold = self.console.keymap.label("fold")
+        left, right = part_lines(self.graph, fold, self.console.glyphs) if self.graph is not None else ([], [])
+        self.part.show(left, right)
+        self.part.display = bool(left)
 
     def rule_marks(self, upper: bool) -> dict[int, str]:
         """Where the divider meets the rules."""
@@ -181,6 +192,7 @@ class GraphScreen(ConsoleScreen):
         graph = Graph(board, label_width)
         if before is not None and before.dag is board.dag:
             graph.zoom, graph.form = before.zoom, before.form
+            graph.order_by(before.order)
         if self.console.selected is not None:
             graph.select(self.console.selected)
         if len(graph.dag) <= GRAPH_MAX:
@@ -256,6 +268,7 @@ class GraphScreen(ConsoleScreen):
     def _selection_changed(self, name: str | None) -> None:
         self.console.selected = name
         self._update_details()
+        self._show_part()
 
     def _on_selected(self, name: str | None) -> None:
         """The cursor moved, here or on the map; the other one follows."""
@@ -330,6 +343,18 @@ class GraphScreen(ConsoleScreen):
         self.graph_view.refresh()
         self._show_map()
         self.console.say([Piece(_STEP_WORDS[graph.zoom, graph.form], Role.DIM)], 2)
+
+    def action_sort(self) -> None:
+        """The other order, as of now; where there is a choice."""
+        graph = self.graph
+        if graph is None:
+            return
+        if not graph.is_ordered:
+            self.console.say([Piece("this step follows the levels of the flow; rows and groups can be sorted")], 3)
+            return
+        graph.order_by(Order.TROUBLE if graph.order is Order.FLOW else Order.FLOW)
+        self.graph_view.step_changed()
+        self.console.say([Piece(str(graph.order), Role.DIM)], 2)
 
     def action_follow(self) -> None:
         """Keep the cursor where the run is."""

@@ -19,6 +19,7 @@ from ..widgets.bindings import PAGING, bindings
 from ..widgets.canvas import Canvas
 
 _LIT_MAX = 600  # tasks: of larger graphs only the selected task is set off
+_MARGIN = 1  # cells left of a drawing, as of everything else
 _TICKS = TICKING | {TaskState.READY}
 
 
@@ -68,7 +69,7 @@ class GraphView(Canvas):
             return
         self._relight()
         drawing = is_drawing(self.graph)
-        self.set_extent(self.graph.drawing.width if drawing else self.columns, self.graph.height)
+        self.set_extent(_MARGIN + self.graph.drawing.width if drawing else self.columns, self.graph.height)
         self.show_cursor()
         self._cursor_row = self.graph.cursor_row
 
@@ -126,7 +127,7 @@ class GraphView(Canvas):
             return
         if is_drawing(graph):
             x, y, columns = graph.drawing.place(graph.selected)
-            self.show(x, y, columns)
+            self.show(_MARGIN + x, y, columns)
         else:
             self.show(0, graph.cursor_row, 1, margin=1)
 
@@ -308,7 +309,7 @@ class GraphView(Canvas):
     def _cells(self, y: int, x0: int, x1: int) -> Iterable[Piece]:
         assert self.graph is not None
         if is_drawing(self.graph):
-            return drawing_row(self.graph, y, x0, x1, self._scene(), self.lit)
+            return drawing_row(self.graph, y, x0 - _MARGIN, x1 - _MARGIN, self._scene(), self.lit)
         return graph_row(self.graph, y, x1 - x0, self._scene(), self.lit)
 
     def line(self, y: int) -> Line:
@@ -335,7 +336,7 @@ class GraphView(Canvas):
         graph = self.graph
         if graph is None:
             return
-        shift = LEVEL_CELLS if graph.zoom is Zoom.MATRIX else 0
+        shift = LEVEL_CELLS if graph.zoom is Zoom.MATRIX else _MARGIN if is_drawing(graph) else 0
         if graph.select_at(message.x - shift, message.y):
             self._moved()
             if message.chain > 1:

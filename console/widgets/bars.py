@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from textual import events
+from textual.message import Message
+
 from ..present.folding import folded
 from ..present.pieces import Line, Piece, Role, fit, join, two_sided, width
 from .line import LineView
@@ -13,6 +16,15 @@ _MESSAGE_ROWS_MAX = 4
 
 class Bar(LineView):
     """Some rows, each with a left and a right side. Painted again only if they changed."""
+
+    class Pressed(Message):
+        """A click on a cell of a row."""
+
+        def __init__(self, bar: Bar, x: int, row: int) -> None:
+            super().__init__()
+            self.bar = bar
+            self.x = x
+            self.row = row
 
     DEFAULT_CSS = """
     Bar { height: auto; }
@@ -34,6 +46,10 @@ class Bar(LineView):
         """Both sides, as far as they fit."""
         left, right = self._sides[y]
         return two_sided(left, right, self.columns) if right else fit(left, self.columns)
+
+    def on_click(self, event: events.Click) -> None:
+        """Tell where it was pressed."""
+        self.post_message(self.Pressed(self, event.x, event.y))
 
 
 class Rule(LineView):

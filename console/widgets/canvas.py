@@ -86,7 +86,8 @@ class Canvas(LineView, can_focus=True):
         self.scroll_to_cell(self._x + columns, self._y + rows)
 
     def show(self, x: int, y: int, columns: int = 1, rows: int = 1, margin: int = 2) -> None:
-        """Scroll as little as needed to have these cells in view, with some room around them."""
+        """Scroll as little as needed to have these cells in view, with some room around them; what is farther away than
+        a page comes to the middle, where one sees what it stands among."""
         self.scroll_to_cell(
             _nearest(self._x, self.columns, x - margin, x + columns + margin),
             _nearest(self._y, self.rows, y - min(margin, 1), y + rows + min(margin, 1)),
@@ -129,4 +130,6 @@ class Canvas(LineView, can_focus=True):
 
 def _nearest(origin: int, size: int, first: int, last: int) -> int:
     """The origin closest to ``origin`` from which ``first`` to before ``last`` are in view; the first wins."""
+    if not origin - size <= first < origin + 2 * size:
+        return (first + last - size) // 2
     return min(max(origin, last - size), first)

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from redrive.console.model.board import Board
-from redrive.console.model.graph import DRAWN_MAX, Form, Graph, Zoom, around
+from redrive.console.model.graph import Form, Graph, Order, Zoom
 from redrive.console.model.groups import PROBLEMS_SHOWN, GroupRow
 from redrive.console.model.matrix import Matrix
+from redrive.console.model.parts import PART_MAX, WHOLE_EDGES_MAX, WHOLE_TASKS_MAX, around
 from redrive.engine.core.dag import Dag
 from redrive.engine.core.states import TaskState
 
@@ -266,20 +267,72 @@ def test_a_task_that_stands_alone_is_drawn_among_other_whole_parts():
 
 def test_in_the_drawing_of_a_part_one_can_walk_to_everything():
     """Whoever reaches the rim of what is drawn gets the neighbourhood of where he stands."""
-    chain = [(f"n{n}x", [f"n{n - 1}x"] if n else []) for n in range(3 * DRAWN_MAX)]
+    chain = [(f"n{n}x", [f"n{n - 1}x"] if n else []) for n in range(3 * PART_MAX)]
     graph = graph_of(chain)
     graph.zoom, graph.form = Zoom.GRAPH, Form.DRAWING
     graph.select("n0x")
     drawn = graph.drawing
-    assert len(drawn.dag) == DRAWN_MAX
+    assert len(drawn.dag) == PART_MAX
     for _ in range(len(chain) - 1):
         assert graph.move(1, 0)
     assert graph.selected == chain[-1][0]
     assert graph.drawing is not drawn
 
 
+TROUBLED = [(f"ok_{n}", []) for n in range(3)] + [(f"bad_{n}", []) for n in range(3)] + [("join", ["ok_0", "bad_2"])]
+
+
+def test_trouble_comes_first_when_it_is_asked_to_and_the_cursor_stays_on_its_task():
+    graph = graph_of(TROUBLED, "bad_2")
+    graph.zoom = Zoom.GROUPS
+    graph.select("ok_1")
+    assert [group_titles(graph)[0], graph.cursor_row] == ["ok", 0]
+    graph.order_by(Order.TROUBLE)
+    assert group_titles(graph)[0] == "bad"
+    assert (graph.selected, graph.groups.group_at(graph.cursor_row)) == ("ok_1", 0)
+    graph.zoom = Zoom.GRAPH
+    assert [graph.rails.name_at(0), graph.rails.name_at(1)] == ["bad_2", "ok_0"]
+    graph.zoom = Zoom.MATRIX
+    assert graph.matrix.at(0, 0) == "bad_2"
+    graph.order_by(Order.FLOW)
+    assert graph.rails.name_at(0) == "ok_0"
+    assert graph.matrix.at(0, 0) == "ok_0"
+
+
+def group_titles(graph):
+    return [graph.groups.groups[row.group].title for row in graph.groups.rows if row.task is None and not row.hidden]
+
+
+def test_each_group_keeps_its_rows_together_in_any_order():
+    graph = graph_of(TROUBLED, "bad_0", "bad_2")
+    graph.order_by(Order.TROUBLE)
+    groups = graph.groups
+    assert [groups.row_of_group(groups.group_at(row)) <= row for row in range(len(groups.rows))] == [True] * len(
+        groups.rows
+    )
+    assert groups.rows[groups.row_of("bad_2")].task == graph.dag.number["bad_2"]
+
+
+def test_a_drawing_says_whether_it_is_of_the_whole():
+    chain = [(f"n{n}x", [f"n{n - 1}x"] if n else []) for n in range(WHOLE_TASKS_MAX + 1)]
+    whole, part = graph_of(chain[:-1]), graph_of(chain)
+    part.select("n7x")
+    assert whole.drawn_around is None
+    assert len(whole.drawing.dag) == WHOLE_TASKS_MAX
+    assert part.drawn_around == "n7x"
+    assert len(part.drawing.dag) == PART_MAX
+
+
+def test_a_graph_with_too_many_lines_is_drawn_in_part():
+    side = 5 * PART_MAX // 8
+    above = [(f"a{n}x", []) for n in range(side)]
+    parents = [name for name, _ in above[: WHOLE_EDGES_MAX // side + 1]]
+    graph = graph_of([*above, *((f"b{n}x", parents) for n in range(side))])
+    assert graph.drawn_around is not None
+
+
 def test_a_task_with_more_neighbours_than_can_be_drawn_is_drawn_once():
-    graph = graph_of([("hub", []), *((f"leaf{n}x", ["hub"]) for n in range(2 * DRAWN_MAX))])
+    graph = graph_of([("hub", []), *((f"leaf{n}x", ["hub"]) for n in range(4 * PART_MAX))])
     graph.zoom, graph.form = Zoom.GRAPH, Form.DRAWING
     graph.select("hub")
     assert graph.drawing is graph.drawing

@@ -5,6 +5,7 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from redrive.console.model.parts import leading_to
 from redrive.console.model.rails import Rails
 from redrive.console.model.strokes import DOWN, LEFT, RIGHT, UP
 from redrive.console.present.glyphs import UTF8
@@ -59,6 +60,18 @@ def test_the_rails_connect_exactly_the_tasks_that_the_edges_do(dag):
 def test_the_rails_of_a_large_graph_connect_exactly_the_tasks_that_the_edges_do(seed):
     dag = Dag(layered(300, 6, seed))
     assert traced(Rails(dag)) == edges(dag)
+
+
+@settings(deadline=None)
+@given(dags(), st.data())
+def test_whatever_leads_to_trouble_comes_first_and_the_rails_stay_right(dag, data):
+    wanted = data.draw(st.sets(st.sampled_from(dag.names)) if dag.names else st.just(set()))
+    rank = leading_to(dag, wanted)
+    rails = Rails(dag, rank)
+    assert traced(rails) == edges(dag)
+    assert all(rails.row_of(parent) < rails.row_of(child) for parent, child in edges(dag))
+    roots = [rank[task] for task in rails.order if not dag.parent_numbers[task]]
+    assert not wanted or roots[0] == 0
 
 
 @given(dags())

@@ -193,3 +193,20 @@ async def test_a_fault_of_the_console_itself_ends_it(revenue: FakeSession, clock
             app.failed(ZeroDivisionError("a fault"))
             await pilot.pause()
     assert app.failure is not None
+
+
+@pytest.mark.parametrize("size", [(80, 24), (48, 16), (120, 30)])
+async def test_a_click_on_a_tab_is_its_key(size: tuple[int, int], revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock, size) as (app, pilot):
+        for key, view in (("4", "inbox"), ("3", "timeline"), ("2", "graph")):
+            await pilot.click(app.screen.header, offset=(rows_of(app)[1].index(key), 1))
+            await settle(app, pilot)
+            assert app.current_mode == view
+
+
+async def test_a_click_beside_the_tabs_leads_nowhere(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        for x, y in ((79, 1), (rows_of(app)[1].index("alive"), 1), (3, 0)):
+            await pilot.click(app.screen.header, offset=(x, y))
+            await settle(app, pilot)
+            assert app.current_mode == "graph"

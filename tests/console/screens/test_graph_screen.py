@@ -335,3 +335,51 @@ async def test_the_one_accent_is_kept_for_what_needs_a_human(revenue: FakeSessio
         view = app.screen.graph_view
         accented = [y for y in range(view.graph.height) if any(role is Role.HUMAN for _, role in view.line(y))]
         assert accented == [view.graph.rails.row_of("clean_refunds")]
+
+
+# --- Order, parts, clicks -------------------------------------------------------------------------------------------
+
+
+async def test_e_puts_trouble_first_and_back_and_says_where_there_is_no_choice(clock: StillClock):
+    session = wide_run(9, levels=1)
+    failed_task(session.fold, "part_0_7")
+    async with shown(session, clock) as (app, pilot):
+        await press(app, pilot, "g", "e")
+        assert "part_0_7" in rows_of(app)[3]
+        assert app.selected == "part_0_0"
+        assert "trouble first" in rows_of(app)[-1]
+        await press(app, pilot, "e")
+        assert "part_0_0" in rows_of(app)[3]
+        await press(app, pilot, "equals_sign", "e")
+        assert "follows the levels" in rows_of(app)[-1]
+
+
+async def test_the_drawing_of_a_part_says_so_and_how_to_see_the_rest(clock: StillClock):
+    session = FakeSession(fold_of([(f"n{number}x", [f"n{number - 1}x"] if number else []) for number in range(3100)]))
+    async with shown(session, clock) as (app, pilot):
+        await press(app, pilot, *("equals_sign",) * (Zoom.GRAPH - app.screen.graph.zoom + 1))
+        assert app.screen.graph.form is Form.DRAWING
+        assert rows_of(app)[3].startswith(" 1,200 of 3,100 tasks drawn · arrows go on · - lists all")
+        assert rows_of(app)[3].endswith("around n0x")
+        await press(app, pilot, "minus")
+        assert "tasks drawn" not in text_of(app)
+
+
+async def test_a_click_selects_and_a_second_one_opens(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        y = next(y for y, row in enumerate(rows_of(app)) if "clean_orders" in row)
+        await pilot.click(offset=(10, y))
+        await settle(app, pilot)
+        assert app.selected == "clean_orders"
+        await pilot.click(offset=(10, y), times=2)
+        await settle(app, pilot)
+        assert isinstance(app.screen, DetailScreen)
+
+
+async def test_a_click_in_the_drawing_selects_what_stands_there(revenue: FakeSession, clock: StillClock):
+    async with shown(revenue, clock) as (app, pilot):
+        await press(app, pilot, "equals_sign")
+        y = next(y for y, row in enumerate(rows_of(app)) if "clean_orders" in row)
+        await pilot.click(offset=(rows_of(app)[y].index("● clean_orders"), y))
+        await settle(app, pilot)
+        assert app.selected == "clean_orders"
