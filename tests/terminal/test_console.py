@@ -167,6 +167,22 @@ def test_the_output_of_a_dead_letter_leads_back_to_the_inbox_and_q_then_leaves(m
     terminal.until("1 cause")
 
 
+def test_a_click_on_a_tab_and_on_a_row_is_heard(make_place):
+    place = make_place()
+    terminal = place.run()
+    terminal.until("BLOCKED")
+
+    def click(words):
+        row = next(y for y, line in enumerate(terminal.lines) if words in line)
+        column = terminal.lines[row].index(words)
+        terminal.send(f"\x1b[<0;{column + 2};{row + 1}M\x1b[<0;{column + 2};{row + 1}m")
+
+    click("report")
+    terminal.until("waits for settle")
+    click("Inbox")
+    terminal.until("1 cause")
+
+
 def test_undo_takes_a_requeue_back_before_it_starts(make_place):
     place = make_place()
     terminal = place.run()
