@@ -112,9 +112,10 @@ class ThreadHost:
         self._ignored = ", ".join(map(repr, self.leaked.values()))
         self.kill()
 
-    def kill(self) -> None:
-        """Make sure that it ends. ``exited`` follows once it is dead."""
+    def kill(self) -> int:
+        """Make sure that it ends; ``exited`` follows while the zygote lives. Answers with its pidfd, to wait for."""
         process.signal_group(self._pidfd, self.pid, signal.SIGKILL)
+        return self._pidfd
 
     def exited(self, exited: protocol.Exited) -> None:
         """The zygote has reaped it: settle what ran in it by what it wrote, and blame whoever ended it."""

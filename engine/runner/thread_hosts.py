@@ -150,6 +150,10 @@ class ThreadHosts:
             host.exited(exited)
             self._on_freed()
 
+    def kill(self) -> list[int]:
+        """SIGKILL all at once, because the zygote is gone. Answers with their pidfds, to wait for."""
+        return [host.kill() for host in self._hosts.values()]
+
     def lose(self, why: str) -> None:
         """The zygote is gone, and every host with it."""
         self._be_patient()

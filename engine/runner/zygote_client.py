@@ -219,6 +219,7 @@ class Runner:
     async def _lose(self, link: ZygoteLink) -> None:
         """Make sure that nothing of the dead zygote lives, then say so."""
         pidfds = [attempt.kill() for attempt in self._attempts.values()]
+        pidfds += self._hosts.kill() if self._hosts is not None else []
         how = await link.end_told()
         await asyncio.to_thread(process.wait_until_ended, pidfds, SWEEP_SECONDS)
         await asyncio.to_thread(process.kill_bearers, self.executor_id, SWEEP_SECONDS)

@@ -51,8 +51,15 @@ def test_descendants_are_found_through_all_generations() -> None:
         assert len(found) == 2
         assert found[-1] == grandchild
         assert process.command_line(started.pid).startswith("sh -c sh -c 'sleep 600")
-        assert process.kernel_view(started.pid).startswith("S")
         process.kill_all(found)
+
+
+def test_the_kernel_says_what_a_process_is_doing() -> None:
+    with running("sleep", "600") as started:
+        os.kill(started.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, started.pid, os.WSTOPPED | os.WNOWAIT)
+        assert process.kernel_view(started.pid).startswith("T")
+    assert process.kernel_view(started.pid) == ""
 
 
 def test_children_are_found_where_the_kernel_lists_none() -> None:
