@@ -18,7 +18,8 @@ from .core.states import TaskState
 from .opening import OpenRun
 from .timers import Timers
 
-_WAITS_FOR_AN_INSTANT = frozenset([TaskState.RETRYING, TaskState.SENSING, TaskState.PENDING])
+_ONLY_FOR_AN_INSTANT = frozenset([TaskState.RETRYING, TaskState.SENSING])
+_WAITS_FOR_AN_INSTANT = _ONLY_FOR_AN_INSTANT | {TaskState.PENDING}
 
 
 class Standing:
@@ -67,8 +68,8 @@ class Standing:
 
     def _arm(self, row: TaskRow) -> None:
         if row.next_retry_at is None or row.state not in _WAITS_FOR_AN_INSTANT:
-            self._timers.disarm(row.name)
-            self.ledger.come_due(row.name)
+            if self._timers.disarm(row.name) or row.state in _ONLY_FOR_AN_INSTANT:
+                self.ledger.come_due(row.name)
             return
         if row.state is TaskState.PENDING:
             self.ledger.not_before(row.name)

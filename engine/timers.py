@@ -25,11 +25,12 @@ class Timers:
         wait_seconds = max(0.0, (due_at - self._now_us()) / 1e6)
         self._handles[key] = (due_at, self._loop.call_at(self._loop.time() + wait_seconds, self._ring, key))
 
-    def disarm(self, key: str) -> None:
-        """Forget ``key``; nothing happens if it is not armed."""
+    def disarm(self, key: str) -> bool:
+        """Forget ``key``. False: it was not armed."""
         armed = self._handles.pop(key, None)
         if armed is not None:
             armed[1].cancel()
+        return armed is not None
 
     def clear(self) -> None:
         """Forget all."""

@@ -160,11 +160,6 @@ class Ledger:
         return self._best_lane(set(self._lanes)) is not None
 
     @property
-    def running(self) -> int:
-        """Attempts that run, and those about to."""
-        return self.counts[TaskState.RUNNING] + len(self.claiming)
-
-    @property
     def active(self) -> int:
         """Tasks that will do something without an operator: running, ready, waiting for an instant, promotable."""
         counts = self.counts

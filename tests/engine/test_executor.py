@@ -52,6 +52,30 @@ def test_a_dag_runs_in_order(tmp_path):
     assert [(name, state) for name in "abc" for state in ("RUNNING", "SUCCESS")] == order
 
 
+def test_a_child_is_ready_in_the_commit_of_its_last_parents_success(tmp_path):
+    """SPEC 4.5: what proves that the parents are satisfied, and what follows from it, are one transaction."""
+    flow = Flow("f")
+    flow.task(lambda: 1, name="a")
+    flow.task(lambda: 2, name="b", after="a")
+    flow.task(lambda: 3, name="c", after=["a", "b"])
+    assert "SUCCESS" == run(tmp_path, flow).state
+    instants = dict(ask(tmp_path, "SELECT task || ' ' || new, at FROM event WHERE kind = 'task'"))
+    assert (instants["b READY"], instants["c READY"]) == (instants["a SUCCESS"], instants["b SUCCESS"])
+
+
+def test_who_takes_the_slot_of_an_attempt_that_ended_shares_its_commit(tmp_path):
+    """One commit between two attempts, not two; and never more of them at a time than there are slots."""
+    flow = Flow("f")
+    for number in range(20):
+        flow.task(lambda: None, name=f"t{number}")
+    assert "SUCCESS" == run(tmp_path, flow, max_parallel=1).state
+    instants = dict(ask(tmp_path, "SELECT task || ' ' || new, at FROM event WHERE kind = 'task'"))
+    shared = [number for number in range(19) if instants[f"t{number} SUCCESS"] == instants[f"t{number + 1} RUNNING"]]
+    assert len(shared) > 9, "a heartbeat may come between now and then"
+    moves = ask(tmp_path, "SELECT old, new FROM event WHERE kind = 'task' AND 'RUNNING' IN (old, new) ORDER BY seq")
+    assert [new for _, new in moves] == ["RUNNING", "SUCCESS"] * 20
+
+
 def test_a_transient_failure_heals_and_every_delay_is_stored_beside_its_ceiling(tmp_path):
     """SPEC part 0: document 003's first retry hangs the run for ever."""
     flow = Flow("f")

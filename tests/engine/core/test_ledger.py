@@ -57,6 +57,18 @@ def test_a_parent_that_is_run_again_takes_its_children_back():
     assert ["top"] == ledger.pick(9, anything)
 
 
+def test_a_success_frees_the_children_that_wait_for_nothing_else():
+    fold = fold_of({**DIAMOND, "later": ["top"], "other": [], "both": ["top", "other"]})
+    ledger = Ledger(fold, {})
+    ledger.not_before("later")
+    fold.tasks["right"].generation = 3
+    assert {"left": 0, "right": 3} == ledger.freed_by("top"), "neither one with an instant nor one with another parent"
+    move(ledger, fold, "top", TaskState.SUCCESS)
+    assert {} == ledger.freed_by("left")
+    move(ledger, fold, "right", TaskState.SUCCESS)
+    assert {"bottom": 0} == ledger.freed_by("left")
+
+
 def test_the_longest_remaining_path_starts_first():
     fold = fold_of({"short": [], "long": [], "middle": []})
     ledger = Ledger(fold, {"short": 1.0, "long": 9.0, "middle": 5.0})
@@ -75,7 +87,6 @@ def test_a_picked_task_is_not_picked_again_until_its_claim_is_settled():
     move(ledger, fold, "a", TaskState.RUNNING)
     ledger.claimed(["a"])
     assert [] == ledger.pick(1, anything)
-    assert 1 == ledger.running
 
 
 def test_a_full_pool_holds_its_lane_and_no_other():
