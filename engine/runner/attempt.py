@@ -220,6 +220,7 @@ class Attempt(ABC):
             output_tail=self._tail.decode("utf-8", "replace"),
             project_root=self._shared.project_root,
             rules=self.order.rules,
+            memory_bound=self._shared.oom.bound,
             usage={**usage, **({"stack": self._stack} if self._stack else {})},
             **more,
         )

@@ -38,6 +38,7 @@ class Evidence:
     exit_code: int | None = None
     signal: int | None = None
     out_of_memory: bool = False
+    memory_bound: str = ""  # how much there was, in words
     is_command: bool = False
     timeout: float | None = None  # seconds, as it was when it passed
     stack: str = ""
@@ -114,12 +115,16 @@ def _death(evidence: Evidence) -> Failure:
 
 
 def _killed(evidence: Evidence, number: int) -> Failure:
-    max_rss_kb = evidence.usage.get("max_rss_kb") or 0
     return describe_signal(
         number,
         "oom" if evidence.out_of_memory else "unknown",
         stack_text=evidence.stack,
         project_root=evidence.project_root,
         rules=evidence.rules,
-        diagnostic=f"it held {max_rss_kb / 1024:.0f} MiB at most" if evidence.out_of_memory else "",
+        diagnostic=_memory(evidence) if evidence.out_of_memory else "",
     )
+
+
+def _memory(evidence: Evidence) -> str:
+    held = f"it held at most {(evidence.usage.get('max_rss_kb') or 0) / 1024:.0f} MiB"
+    return f"{held} of the {evidence.memory_bound}" if evidence.memory_bound else held

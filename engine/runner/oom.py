@@ -1,32 +1,94 @@
-"""Tells whether a SIGKILL that nobody of us sent came from the kernel for want of memory."""
+"""Tells whether a SIGKILL that nobody of us sent came from the kernel for want of memory, and how much there was.
+
+The kernel counts such kills for each cgroup. Where ours has no count, that of the whole machine must do, and it may
+blame memory for what happened to somebody else in the same moments.
+"""
 
 from __future__ import annotations
 
+import os
 import time
-
-from . import process
+from collections.abc import Iterator
+from pathlib import Path
 
 MARK_SECONDS = 1.0  # a mark that young serves the next attempt too: reading the counter costs more than it is worth
 NEAR_LIMIT = 0.95
+UNLIMITED_BYTES = 1 << 60  # what version 1 says where there is no bound is larger
+
+_LIMITS = ("memory.max", "memory.limit_in_bytes")  # cgroups of version 2 and 1
+_COUNTS = ("memory.events", "memory.oom_control")
 
 
 class OutOfMemoryWatch:
-    """Compares the kernel's count of its kills before an attempt with the count after."""
+    """Compares the kernel's count of its kills before an attempt with the count after.
 
-    def __init__(self) -> None:
-        self._mark = process.oom_kills()
+    ``bound``: how much memory there is, in words. ``root``: where to find /proc and /sys.
+    """
+
+    def __init__(self, root: str = "/") -> None:
+        groups = list(_groups(Path(root)))
+        self._counts = [group / name for group in groups[:1] for name in _COUNTS] + [Path(root, "proc/vmstat")]
+        self._limit_kb = min((kb for group in groups if (kb := _limit_kb(group)) is not None), default=None)
+        self.bound = _bound(self._limit_kb)
+        self._mark = self._kills()
         self._marked_at = time.monotonic()
-        self._limit_kb = process.memory_limit_kb()
 
     def mark(self) -> int:
         """The count now, or a moment ago."""
         now = time.monotonic()
         if now - self._marked_at > MARK_SECONDS:
-            self._mark, self._marked_at = process.oom_kills(), now
+            self._mark, self._marked_at = self._kills(), now
         return self._mark
 
     def explains(self, mark: int, max_rss_kb: int) -> bool:
         """True if the kernel has killed since ``mark``, or the process came close to the bound of our cgroup."""
-        if process.oom_kills() > mark:
+        if self._kills() > mark:
             return True
         return self._limit_kb is not None and max_rss_kb >= NEAR_LIMIT * self._limit_kb
+
+    def _kills(self) -> int:
+        """By the first that counts them."""
+        found = (count for path in self._counts if (count := _count(path)) is not None)
+        return next(found, 0)
+
+
+def _groups(root: Path) -> Iterator[Path]:
+    """The folders of our cgroup and of those above it, as far as they bound memory; ours first."""
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers not in ("", "memory"):
+            continue
+        mount = root / "sys/fs/cgroup" / controllers
+        ours = mount / path.lstrip("/")
+        for folder in (ours, *ours.parents):
+            if any((folder / name).exists() for name in _LIMITS):
+                yield folder
+            if folder == mount:  # in a container it may be the only one that is seen
+                break
+
+
+def _limit_kb(group: Path) -> int | None:
+    for name in _LIMITS:
+        text = _read(group / name).strip()
+        if text.isdigit() and int(text) < UNLIMITED_BYTES:
+            return int(text) // 1024
+    return None
+
+
+def _bound(limit_kb: int | None) -> str:
+    if limit_kb is not None:
+        return f"{limit_kb / 1024:.0f} MiB that its cgroup may hold"
+    machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return f"{machine_bytes / 1024**2:.0f} MiB that this machine has"
+
+
+def _count(path: Path) -> int | None:
+    words = (line.split() for line in _read(path).splitlines())
+    return next((int(line[1]) for line in words if line[:1] == ["oom_kill"] and len(line) == 2), None)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

@@ -171,27 +171,6 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def oom_kills() -> int:
-    """How many processes the kernel has killed for want of memory since boot; 0 where it does not say."""
-    try:
-        lines = _read("/proc/vmstat").splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith(b"oom_kill ")), 0)
-
-
-def memory_limit_kb() -> int | None:
-    """The memory bound of our own cgroup; None when there is none."""
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            text = _read(path).strip()
-        except OSError:
-            continue
-        if text.isdigit() and int(text) < 1 << 60:
-            return int(text) // 1024
-    return None
-
-
 def bearers(executor_id: str) -> list[int]:
     """Processes that carry the token of an executor in the environment they were executed with."""
     needle = f"{EXECUTOR_VARIABLE}={executor_id}".encode()

@@ -113,7 +113,7 @@ class ThreadHosts:
         if host.leaked:
             host.is_retired = True
         if host.is_retired and not host.honest and not host.is_condemned:
-            self._kill(host)
+            self._condemn(host)
         self._on_freed()
 
     def _be_patient(self) -> None:
@@ -126,9 +126,9 @@ class ThreadHosts:
         self._patience = None
         for host in list(self._hosts.values()):
             if host.leaked and not host.is_condemned:
-                self._kill(host)
+                self._condemn(host)
 
-    def _kill(self, host: ThreadHost) -> None:
+    def _condemn(self, host: ThreadHost) -> None:
         leaked = list(host.leaked.values())
         lost = [attempt.order.task for number, attempt in host.attempts.items() if number not in host.leaked]
         host.condemn()

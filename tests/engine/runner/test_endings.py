@@ -56,11 +56,12 @@ def test_a_command_that_failed_says_its_last_line() -> None:
 
 
 def test_out_of_memory_is_a_class_of_its_own_with_the_figure() -> None:
-    evidence = Evidence(signal=signal.SIGKILL, out_of_memory=True, usage={"max_rss_kb": 2048 * 1024})
+    usage, bound = {"max_rss_kb": 2040 * 1024}, "2048 MiB that its cgroup may hold"
+    evidence = Evidence(signal=signal.SIGKILL, out_of_memory=True, usage=usage, memory_bound=bound)
     failure = outcome_of(evidence).failure
     assert failure is not None
     assert failure.failure_class is FailureClass.OUT_OF_MEMORY
-    assert failure.diagnostic == "it held 2048 MiB at most"
+    assert failure.diagnostic == "it held at most 2040 MiB of the 2048 MiB that its cgroup may hold"
 
 
 def test_what_is_lost_says_why() -> None:

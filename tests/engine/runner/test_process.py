@@ -129,9 +129,8 @@ assert len(os.read(fd, 4096)) == 128
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_the_machine_says_what_it_is() -> None:
+def test_the_machine_says_which_boot_this_is() -> None:
     assert len(process.boot_id()) == 36
-    assert process.oom_kills() >= 0
 
 
 # --- Dumps of stacks ----------------------------------------------------------------------------------------------
