@@ -7,12 +7,13 @@ here: the events do that.
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..engine.core.states import MOVING, TaskState
+from ..engine.core.states import MOVING, NEEDS_HUMAN, TaskState
 from ..engine.errors import RedriveError
 from . import questions
 from .doors import actor
@@ -103,7 +104,10 @@ class Acts:
         question = questions.of_preview(
             preview, board, self.key_of("requeue"), self._console.glyphs, RATE_PER_SECOND if spread else None
         )
-        self.ask(question, lambda reply: self.send("requeue", targets, reply.reason or BY_KEY, options))
+        careful = {"canary": True, "rate_per_second": RATE_PER_SECOND}
+        if len(names) > 1 and all(board.row(name).state in NEEDS_HUMAN for name in names):
+            question = questions.with_canary(question, RATE_PER_SECOND)
+        self.ask(question, lambda reply: self.send("requeue", targets, BY_KEY, careful if reply.other else options))
 
     def skip(self, names: Sequence[str]) -> None:
         """Permit the failure, with a reason."""
@@ -115,7 +119,12 @@ class Acts:
             return
         targets = targets_of(board, names)
         question = questions.of_preview(preview, board, self.key_of("skip"), self._console.glyphs)
-        self.ask(question, lambda reply: self.send("skip", targets, reply.reason))
+
+        def skip(reply: Reply) -> None:
+            options = {"substitute": json.loads(reply.value)} if reply.value else {}
+            self.send("skip", targets, reply.reason, options)
+
+        self.ask(question, skip)
 
     def stop(self, names: Sequence[str]) -> None:
         """End running attempts, or cancel what waits."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from .model.board import Board
 from .model.guards import Guard
@@ -54,7 +56,24 @@ def of_preview(
         reason="why; it goes into the journal" if preview.act == "skip" else None,
         reason_needed=preview.act == "skip",
         type_exactly=str(count) if count > TYPED_ABOVE else None,
+        value='JSON: 42, {"rows": 0}, "a text"' if preview.needed_by else None,
+        value_trouble=_why_no_json,
     )
+
+
+def _why_no_json(text: str) -> str | None:
+    try:
+        json.loads(text)
+    except ValueError:
+        return 'That is not JSON: write 42, {"rows": 0}, null, or "a text" in quotes.'
+    return None
+
+
+def with_canary(question: Question, rate: float) -> Question:
+    """The same question, with the choice to send one first and the others only when it has succeeded."""
+    key = next(key for key in "oc" if key not in (question.accept_key, question.trigger))
+    fact = [Piece(f"Or one first: the others follow when it has succeeded, {rate:g} a second.")]
+    return replace(question, facts=[*question.facts, fact], other=(key, "one first"))
 
 
 def spread_seconds(count: int, rate: float) -> int:
@@ -63,6 +82,10 @@ def spread_seconds(count: int, rate: float) -> int:
 
 
 def _consequences(preview: Preview) -> Iterator[str]:
+    if preview.needed_by:
+        name, child = preview.needed_by[0]
+        more = f", and {len(preview.needed_by) - 1:,} more are needed" if len(preview.needed_by) > 1 else ""
+        yield f"{one_line(child)} cannot do without the result of {one_line(name)}{more}: say what it gets instead."
     if len(preview.run_again) > 1:
         yield f"{tasks(len(preview.run_again))} run again, with a fresh budget."
     if preview.unblocked:

@@ -34,6 +34,7 @@ class Preview:
     stay_blocked: tuple[tuple[str, str | None], ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
     stale: tuple[str, ...] = ()  # ran before a parent that now runs again
+    needed_by: tuple[tuple[str, str], ...] = ()  # (task, a child that cannot do without its result)
     may_go_on: tuple[str, ...] = ()
     still_held: tuple[tuple[str, str], ...] = ()
 
@@ -113,10 +114,26 @@ def preview_skip(board: Board, names: Iterable[str]) -> Preview:
             skipped.append(name)
         else:
             trial.refused[name] = _cannot("skip", state)
+    needed_by = tuple(_needs(trial, skipped))
     for name in skipped:
         _stop_strict_children(trial, name)
     _unpropagate(trial, skipped)
-    return _summed_up("skip", trial, skipped, ())
+    return _summed_up("skip", trial, skipped, (), needed_by)
+
+
+#: A child in one of these will not ask for the result of a parent.
+_ASKS_NO_MORE = frozenset([TaskState.SUCCESS, TaskState.RUNNING, TaskState.SKIPPED, TaskState.CANCELLED])
+
+
+def _needs(trial: _Trial, skipped: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Where the engine wants a substitute (SPEC 4.6)."""
+    for name in skipped:
+        for child in trial.children(name):
+            spec = spec_of(trial.board.row(child))
+            asks = trial.at(child).state not in _ASKS_NO_MORE and spec.rule != "all_success_strict"
+            if asks and child not in skipped and name in spec.requires:
+                yield name, child
+                break
 
 
 def _requeue_successes(trial: _Trial, names: Sequence[str]) -> list[str]:
@@ -264,7 +281,9 @@ def _cascade_skip(trial: _Trial, name: str) -> None:
 _KINDS = ("run_again", "skipped", "unblocked", "held_back", "stopped")
 
 
-def _summed_up(act: str, trial: _Trial, done: Sequence[str], stale: Iterable[str]) -> Preview:
+def _summed_up(
+    act: str, trial: _Trial, done: Sequence[str], stale: Iterable[str], needed_by: tuple[tuple[str, str], ...] = ()
+) -> Preview:
     asked = set(done)
     lists: dict[str, list[str]] = {kind: [] for kind in _KINDS}
     for name, kind in _kinds(trial, asked):
@@ -278,6 +297,7 @@ def _summed_up(act: str, trial: _Trial, done: Sequence[str], stale: Iterable[str
         stay_blocked=tuple(blocked),
         refused=tuple(trial.refused.items()),
         stale=trial.in_order(stale),
+        needed_by=needed_by,
         may_go_on=go_on,
         still_held=still,
     )

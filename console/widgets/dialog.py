@@ -6,7 +6,7 @@ than a person can read is not taken. More than a few targets are shown as the ex
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -19,8 +19,7 @@ from textual.screen import ModalScreen
 from textual.widget import Widget
 
 from ..keys import key_label
-from ..present.pieces import Line, Piece, Role
-from ..present.text import cells
+from ..present.pieces import Line, Piece, Role, width
 from .bars import Bar
 from .field import TextField
 from .line import LineView
@@ -29,6 +28,7 @@ from .lines import LinesView
 READING_SECONDS = 0.3
 _PREVIEW_ROWS_MAX = 10
 _FRAME_ROWS = 8
+_CHOICES_APART = 2  # cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,9 @@ class Question:
         reason: None if no reason is asked for, else the hint in its field.
         reason_needed: an empty reason is none.
         type_exactly: what must be typed before yes is possible: a number, a run's name.
+        value: None if no value is asked for, else the hint in its field; an empty one is none.
+        value_trouble: says in a sentence why a value cannot be, or None.
+        other: the key and the words of another way to say yes.
         cancel: the word for no.
     """
 
@@ -57,11 +60,15 @@ class Question:
     reason: str | None = None
     reason_needed: bool = False
     type_exactly: str | None = None
+    value: str | None = None
+    value_trouble: Callable[[str], str | None] = lambda text: None
+    other: tuple[str, str] | None = None
     cancel: str = "Cancel"
 
     def __post_init__(self) -> None:
-        if self.accept_key == self.trigger:
-            raise ValueError(f"{self.accept_key!r} asks and answers: give the question another accept_key")
+        keys = [self.accept_key, *(self.other[:1] if self.other is not None else ())]
+        if self.trigger in keys or len(set(keys)) < len(keys):
+            raise ValueError(f"{self.trigger!r} asks and answers, or one key says two things: {keys}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,51 +77,64 @@ class Reply:
 
     accepted: bool
     reason: str = ""
+    value: str = ""
+    other: bool = False
 
 
 class Choices(LineView, can_focus=True):
-    """No and yes, side by side; no is chosen until somebody moves."""
+    """No, yes, and another yes where there is one, side by side; no is chosen until somebody moves.
+
+    ``yes``: the key and the words of each.
+    """
 
     DEFAULT_CSS = """
     Choices { height: 1; }
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left,h", "choose(False)", show=False),
-        Binding("right,l", "choose(True)", show=False),
+        Binding("left,h", "move(-1)", show=False),
+        Binding("right,l", "move(1)", show=False),
     ]
 
     class Chosen(Message):
-        """Enter, or the key of yes."""
+        """Enter, or the key of a yes. ``place``: 0 is no."""
 
-        def __init__(self, yes: bool) -> None:
+        def __init__(self, place: int) -> None:
             super().__init__()
-            self.yes = yes
+            self.place = place
 
-    def __init__(self, no: str, yes: str, yes_key: str) -> None:
+    def __init__(self, no: str, *yes: tuple[str, str]) -> None:
         super().__init__()
         self._no = no
         self._yes = yes
-        self._yes_key = yes_key
-        self._on_yes = False
+        self._place = 0
 
-    def action_choose(self, yes: bool) -> None:
+    def action_move(self, step: int) -> None:
         """Move."""
-        self._on_yes = yes
+        self._choose(min(max(self._place + step, 0), len(self._yes)))
+
+    def _choose(self, place: int) -> None:
+        self._place = place
         self.refresh()
 
     def on_key(self, event: events.Key) -> None:
         """Enter takes what is chosen."""
-        if event.key in ("enter", self._yes_key):
+        places = {key: place for place, (key, _) in enumerate(self._yes, 1)}
+        place = places.get(event.key, self._place if event.key == "enter" else None)
+        if place is not None:
             event.stop()
-            self.post_message(self.Chosen(self._on_yes or event.key == self._yes_key))
+            self.post_message(self.Chosen(place))
 
     def on_click(self, event: events.Click) -> None:
         """A click moves; only a second one takes."""
-        on_yes = event.x >= cells(self._no) + 6
-        if event.chain > 1 and on_yes == self._on_yes:
-            self.post_message(self.Chosen(on_yes))
-        self.action_choose(on_yes)
+        place, end = 0, 0
+        for number, pieces in enumerate(self._words()):
+            if event.x >= end:
+                place = number
+            end += width(pieces) + _CHOICES_APART
+        if event.chain > 1 and place == self._place:
+            self.post_message(self.Chosen(place))
+        self._choose(place)
 
     def on_focus(self) -> None:
         """Show that keys go here."""
@@ -125,11 +145,19 @@ class Choices(LineView, can_focus=True):
         self.refresh()
 
     def line(self, y: int) -> Line:
-        """Both words, the chosen one as under a cursor."""
+        """All words, the chosen one as under a cursor."""
+        said: Line = []
+        for pieces in self._words():
+            said += [*([Piece(" " * _CHOICES_APART)] if said else []), *pieces]
+        return said
+
+    def _words(self) -> Iterator[Line]:
         chosen = Role.CURSOR if self.has_focus else Role.STRONG
-        no, yes = (Role.TEXT, chosen) if self._on_yes else (chosen, Role.TEXT)
-        key = Piece(key_label(self._yes_key), chosen if self._on_yes else Role.KEY)
-        return [Piece(f"[ {self._no} ]", no), Piece("  "), Piece("[ ", yes), key, Piece(f" {self._yes} ]", yes)]
+        yield [Piece(f"[ {self._no} ]", Role.TEXT if self._place else chosen)]
+        for place, (key, words) in enumerate(self._yes, 1):
+            role = chosen if place == self._place else Role.TEXT
+            label = Piece(key_label(key), chosen if place == self._place else Role.KEY)
+            yield [Piece("[ ", role), label, Piece(f" {words} ]", role)]
 
 
 class Dialog(ModalScreen[Reply]):
@@ -156,11 +184,13 @@ class Dialog(ModalScreen[Reply]):
     def __init__(self, question: Question) -> None:
         super().__init__()
         self.question = question
-        self.guarded_keys = frozenset({question.accept_key, "enter"})
+        yes = [(question.accept_key, question.accept), *([question.other] if question.other is not None else [])]
+        self.guarded_keys = frozenset({"enter", *(key for key, _ in yes)})
         self._shown_at = float("inf")
-        self._choices = Choices(question.cancel, question.accept, question.accept_key)
+        self._choices = Choices(question.cancel, *yes)
         self._hint = Bar()
         self._position = Bar()
+        self._value = TextField("Instead: ", hint=question.value or "")
         self._reason = TextField("Reason: ", hint=question.reason or "")
         self._typed = TextField(f"Type {question.type_exactly} to go on: ")
 
@@ -179,21 +209,23 @@ class Dialog(ModalScreen[Reply]):
 
     def _texts(self) -> Sequence[Widget]:
         found: list[Widget] = []
+        room = self.app.size.height - _FRAME_ROWS - len(self._fields())
         if self.question.facts:
             facts = LinesView(self.question.facts, wrap=True)
             facts.can_focus = False
-            facts.styles.height = len(self.question.facts)
+            facts.styles.height = shown = max(min(len(self.question.facts), room - 1), 1)  # the answers stay in view
+            room -= shown
             found.append(facts)
         if self.question.preview:
-            room = self.app.size.height - _FRAME_ROWS - len(self.question.facts) - len(self._fields())
             preview = LinesView(self.question.preview, id="preview")
             preview.styles.height = max(min(len(self.question.preview), _PREVIEW_ROWS_MAX, room), 1)
             found += [Bar(), preview, self._position]
         return found
 
     def _fields(self) -> list[TextField]:
-        reason = [self._reason] if self.question.reason is not None else []
-        return reason + ([self._typed] if self.question.type_exactly is not None else [])
+        question = self.question
+        asked = ((self._value, question.value), (self._reason, question.reason), (self._typed, question.type_exactly))
+        return [field for field, what in asked if what is not None]
 
     def on_mount(self) -> None:
         """The focus is where nothing happens by itself."""
@@ -233,23 +265,28 @@ class Dialog(ModalScreen[Reply]):
             self._accept(message.time)
 
     def on_choices_chosen(self, message: Choices.Chosen) -> None:
-        """One of the two words."""
-        if message.yes:
-            self._accept(message.time)
+        """One of the words."""
+        if message.place:
+            self._accept(message.time, other=message.place > 1)
         else:
             self.action_cancel()
 
-    def _accept(self, at: float) -> None:
+    def _accept(self, at: float, other: bool = False) -> None:
         if not self.app.is_headless and at - self._shown_at < READING_SECONDS:
             return
         missing = self._missing()
         if missing is None:
-            self.dismiss(Reply(True, self._reason.text.strip()))
+            self.dismiss(Reply(True, self._reason.text.strip(), self._value.text.strip(), other))
         else:
             self._hint.show([Piece(missing, Role.WARNING)])
 
     def _missing(self) -> str | None:
         question = self.question
+        if question.value is not None:
+            value = self._value.text.strip()
+            trouble = question.value_trouble(value) if value else "A value is needed in its place."
+            if trouble is not None:
+                return trouble
         if question.reason_needed and not self._reason.text.strip():
             return "A reason is needed: it goes into the journal."
         if question.type_exactly is not None and self._typed.text.strip().replace(",", "") != question.type_exactly:

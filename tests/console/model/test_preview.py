@@ -1,5 +1,6 @@
 """The preview: exactly what the engine would do, found out without asking it."""
 
+import json
 import sqlite3
 import time
 from importlib import resources
@@ -33,7 +34,9 @@ def stored_runs(draw):
         cause = str(draw(st.sampled_from(list(SkipCause)))) if state is TaskState.SKIPPED else None
         above = dag.ancestors(name)
         blocked = draw(st.sampled_from(above)) if state is TaskState.UPSTREAM_FAILED and above else None
-        spec = f'{{"name": "{name}", "rule": "{rule}"}}'
+        parents = dag.parents(name)
+        requires = draw(st.lists(st.sampled_from(parents), unique=True)) if parents else []
+        spec = json.dumps({"name": name, "rule": rule, "requires": requires})
         connection.execute(
             "INSERT INTO task (run_id, name, state, position, rule, skip_cause, blocked_by, spec)"
             " VALUES ('r', ?, ?, ?, ?, ?, ?, ?)",
@@ -83,9 +86,12 @@ def test_a_requeue_does_in_a_state_file_what_the_preview_says(run, cascade):
 def test_a_skip_does_in_a_state_file_what_the_preview_says(run):
     connection, targets = run
     fold = load_fold(connection, "r")
-    answer = asked_of_the_engine(connection, fold, "skip", targets)
-    theirs, ours = as_lists(fold, answer, preview_skip(Board(fold), targets))
+    found = preview_skip(Board(fold), targets)
+    theirs, ours = as_lists(fold, asked_of_the_engine(connection, fold, "skip", targets, substitute=0), found)
     assert ours == theirs
+    without = asked_of_the_engine(connection, fold, "skip", targets)
+    needed = [(name, why.split()[0]) for name, _, why in without["results"] if "needs its result" in why]
+    assert sorted(found.needed_by) == sorted(needed)
 
 
 def test_a_preview_changes_nothing_on_the_board():

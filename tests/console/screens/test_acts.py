@@ -113,6 +113,31 @@ async def test_exactly_the_previewed_list_is_sent(clock: StillClock):
         assert len(seen) == 3
 
 
+async def test_many_failures_can_be_tried_on_one_of_them_first(clock: StillClock):
+    session = many_failed(3)
+    async with shown(session, clock) as (app, pilot):
+        await press(app, pilot, "a", "r")
+        assert "Or one first: the others follow when it has succeeded" in " ".join(text_of(app).split())
+        await press(app, pilot, "o")
+        (command,) = session.commands
+        assert (command.act, len(command.targets), command.options["canary"]) == ("requeue", 3, True)
+        assert command.options["rate_per_second"] > 0
+
+
+async def test_a_skip_asks_for_what_a_child_cannot_do_without(clock: StillClock):
+    fold = fold_of([("fetch", []), ("load", ["fetch"])], {"load": {"requires": ("fetch",)}})
+    failed_task(fold, "fetch")
+    session = FakeSession(fold)
+    async with shown(session, clock) as (app, pilot):
+        await press(app, pilot, "n", "s")
+        assert "load cannot do without the result of fetch" in text_of(app)
+        await press(app, pilot, *"{]", "enter", *"known", "enter")
+        assert "That is not JSON" in text_of(app) and session.commands == []
+        await press(app, pilot, "shift+tab", "backspace", "}", "enter", "enter")
+        (command,) = session.commands
+        assert (command.act, command.reason, command.options) == ("skip", "known", {"substitute": {}})
+
+
 async def test_more_than_twenty_need_their_number_typed_and_are_spread(clock: StillClock):
     session = many_failed(25)
     async with shown(session, clock) as (app, pilot):

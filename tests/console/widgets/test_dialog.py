@@ -59,6 +59,34 @@ async def test_the_key_of_yes_is_yes_and_the_trigger_is_nothing(stage) -> None:
         assert replies == [Reply(True)]
 
 
+async def test_another_yes_has_a_key_and_a_place_of_its_own(stage) -> None:
+    for keys in (["o"], ["l", "right", "right", "enter"]):
+        async with stage(Backdrop(), size=(80, 24)) as app:
+            replies = await asked(app, question(other=("o", "one first")))
+            assert any("[ o one first ]" in line for line in app.lines)
+            await app.press(*keys)
+            assert replies == [Reply(True, other=True)]
+
+
+def test_two_answers_cannot_share_a_key() -> None:
+    with pytest.raises(ValueError, match="one key says two things"):
+        question(other=("a", "one first"))
+
+
+async def test_a_value_is_asked_for_until_it_can_be(stage) -> None:
+    def trouble(text: str) -> str | None:
+        return None if text.isdigit() else "digits only"
+
+    async with stage(Backdrop(), size=(80, 24)) as app:
+        replies = await asked(app, question(value="a number", value_trouble=trouble, reason="why", reason_needed=True))
+        await app.press("enter", *"fix", "enter")
+        assert replies == [] and any("A value is needed" in line for line in app.lines)
+        await app.press("shift+tab", "x", "enter", "enter")
+        assert replies == [] and any("digits only" in line for line in app.lines)
+        await app.press("shift+tab", "backspace", "7", "enter", "enter")
+        assert replies == [Reply(True, "fix", "7")]
+
+
 async def test_yes_can_be_chosen(stage) -> None:
     async with stage(Backdrop(), size=(80, 24)) as app:
         replies = await asked(app, question())
