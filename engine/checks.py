@@ -188,7 +188,10 @@ def _unsafe_retry(task: TaskSpec, case: Case) -> Iterator[Finding]:
 
 def _thread_timeout(task: TaskSpec, case: Case) -> Iterator[Finding]:
     if task.isolation == "thread" and task.timeout is not None:
-        message = "in a thread a timeout can only ask: a hang that does not look at ctx.cancelled keeps its slot"
+        message = (
+            "in a thread a timeout can only ask: a hang that does not look at ctx.cancelled keeps its slot until the "
+            "process that it shares with others can be killed"
+        )
         yield Finding("warning", "thread-timeout", message, task.name)
 
 
