@@ -168,6 +168,7 @@ def of_breaker(guard: Guard, how: str, trigger: str | None) -> Question:
         trigger=trigger,
         accept_key=accept_key(trigger),
         reason="why; it goes into the journal",
+        reason_needed=how != "close",  # it stays like that until somebody else finds it in the morning
     )
 
 

@@ -12,16 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 from ..engine.errors import RedriveError
 from . import questions
-from .acts import BY_KEY
+from .acts import ANSWER_SECONDS, BY_KEY
 from .model.guards import Guard, why_not
 from .model.inbox import targets_of
 from .model.preview import preview_requeue
 from .model.systems import Group, Page, Systems
+from .present.answers import answer_line
 from .present.pieces import Line
 from .present.systems import guard_look
 from .present.text import one_line
 from .screens.base import run_latest
 from .screens.choice import Option
+from .sessions.session import Answer, Command
+from .widgets.dialog import Reply
 
 if TYPE_CHECKING:
     from .app import ConsoleApp
@@ -155,7 +158,16 @@ class SystemsActs:
         preview = preview_requeue(board, (chosen.task,))
         key = acts.key_of("requeue_rows")
         question = questions.of_requeued_rows(chosen.task, chosen.count, chosen.lines, preview, key)
-        acts.ask(question, lambda reply: acts.send("requeue-rows", targets, reply.reason or BY_KEY, chosen.options))
+
+        def send(reply: Reply) -> None:
+            acts.send("requeue-rows", targets, reply.reason or BY_KEY, chosen.options, self._tell_how_many)
+
+        acts.ask(question, send)
+
+    def _tell_how_many(self, command: Command, answer: Answer) -> None:
+        """The sentence on the task says how many of its rows; the message only that it was one task."""
+        task, _, sentence = answer.results[0]
+        self._console.say(answer_line(True, f"{task} {sentence}", (), self._console.glyphs), ANSWER_SECONDS)
 
     def discard_rows(self, chosen: ChosenRows) -> None:
         """Drop these rows: nobody wants them any more."""

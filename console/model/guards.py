@@ -24,6 +24,8 @@ from .board import Board
 PASSING = frozenset([BreakerState.CLOSED, BreakerState.DISABLED, BreakerState.METRICS_ONLY])
 #: In these nobody does.
 SHUT = frozenset([BreakerState.OPEN, BreakerState.FORCED_OPEN])
+#: So long after the last start at its rate a release goes on, as far as the file can tell.
+RELEASED_US = 3_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +156,22 @@ def _holds_all(guard: Guard, now_us: int) -> bool:
     breaker = guard.breaker
     if breaker.state not in PASSING:
         return guard.spec.on_open == "hold" or not guard.is_shut
-    return breaker.state is BreakerState.CLOSED and (breaker.release_at or 0) > now_us
+    is_released = breaker.state is BreakerState.CLOSED and breaker.release_at is not None
+    return is_released and (breaker.release_at or 0) + RELEASED_US > now_us
 
 
 def _holds_retries(guard: Guard, now_us: int) -> bool:
     """Whether a retry would have to wait for the budget."""
     return guard.is_spent and guard.reserve_at > now_us
+
+
+def holder_of(board: Board, name: str, now_us: int) -> str | None:
+    """The downstream whose breaker keeps a task from starting, as far as the board knows; None if none does."""
+    row = board.row(name)
+    downstream = spec_of(row).downstream
+    view = board.moment.breakers.get(downstream) if downstream is not None else None
+    is_held = view is not None and view.state not in PASSING and _could_start(board, row, now_us)
+    return downstream if is_held else None
 
 
 def _could_start(board: Board, row: TaskRow, now_us: int) -> bool:

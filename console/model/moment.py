@@ -42,8 +42,10 @@ class Moment:
         """Take what stands beside the run as rows of the tables: events told it before the snapshot was made."""
         for row in breakers:
             self.breakers[row["downstream"]] = BreakerView(row["state"], row["reopens_at"])
-        for row in pages:
-            self.page_notes.setdefault(row["cause"], _page_note(row["state"], row["acked_by"]))
+        notes: dict[str, str] = {}
+        for row in pages:  # the latest first: what an earlier episode of a cause became says nothing any more
+            notes.setdefault(row["cause"], _page_note(row["state"], row["acked_by"]))
+        self.page_notes.update(notes)
 
     def _note(self, event: Event) -> None:
         data = event.data

@@ -84,8 +84,8 @@ class Page:
 
     @property
     def is_unsent(self) -> bool:
-        """It should have gone out, and a sender did not take it."""
-        return self.send_error is not None and not self.is_quiet
+        """It should go out, and a sender does not take it."""
+        return self.send_error is not None and self.state == "open"
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,10 +264,6 @@ class Systems:
         if row.section is Section.PAGES:
             return self.pages.get(row.key) if isinstance(row.key, int) else None
         return self.groups.get(row.key) if isinstance(row.key, GroupKey) else None
-
-    def holder_of(self, name: str) -> str | None:
-        """The downstream whose breaker holds a task; None if none does."""
-        return next((guard.name for guard in self.guards.values() if name in guard.held), None)
 
     def tasks_of(self, row: SystemsRow) -> Sequence[str]:
         """The tasks that a row is about, as far as they are of this run."""

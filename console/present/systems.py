@@ -118,7 +118,7 @@ def _head_of_pages(systems: Systems, senders: Sequence[str], glyphs: Glyphs) -> 
 
 def _sending(pages: Sequence[Page], senders: Sequence[str]) -> Line:
     """How pages leave this machine, and whether they do."""
-    failing = sorted({one_line(page.send_error or "").partition(":")[0] for page in pages if page.is_unsent})
+    failing = sorted({one_line(page.send_error).partition(":")[0] for page in pages if page.send_error is not None})
     if failing:
         return [Piece(f"{', '.join(failing)} fail{'s' if len(failing) == 1 else ''}", Role.WARNING)]
     if not senders:

@@ -40,6 +40,7 @@ from ..actions import BY_NAME, Action, Place, footer_of
 from ..input import SUSPEND_KEY
 from ..live import News
 from ..model.board import Board
+from ..model.guards import holder_of
 from ..present.header import Tab, gone_line, health_lines, run_line, storage_line, tab_at, tabs_line
 from ..present.pieces import Line, Piece, Role, plain
 from ..present.replay import Visit, happened, visit_line
@@ -404,8 +405,12 @@ class ConsoleScreen(Screen[None]):
         if name is not None:
             is_gone = not (self.console.health.executor_alive or self.console.live.is_past)
             gone = self.console.health.gone_at if is_gone else None
-            sentence = self.board.why(name, self.console.live.now_us, gone)
-            self.console.say([Piece(one_line(f"{name}: {sentence}"))], seconds=20)
+            now_us, console = self.console.live.now_us, self.console
+            line: Line = [Piece(one_line(f"{name}: {self.board.why(name, now_us, gone)}"))]
+            if holder_of(self.board, name, now_us) is not None:
+                key = Piece(console.keymap.label("view_systems"), Role.KEY)
+                line += [Piece(f" {console.glyphs.dot} ", Role.DIM), key, Piece(" shows it")]
+            console.say(line, seconds=20)
 
     def action_details(self) -> None:
         """Everything about the selected task."""

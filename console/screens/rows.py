@@ -240,7 +240,7 @@ class RowsScreen(ConsoleScreen):
         ]
 
     def _chosen_rows(self, rows: Sequence[Row]) -> ChosenRows:
-        lines = [quarantined_row(row, "", 70, self.console.glyphs) for row in rows]
+        lines = [quarantined_row(row, self.group.error, 70, self.console.glyphs) for row in rows]
         return ChosenRows(self.key.task, len(rows), {"rows": [row["id"] for row in rows]}, lines)
 
     def acted(self, name: str) -> None:

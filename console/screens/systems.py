@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from textual import events
@@ -18,25 +19,25 @@ from ..actions import BY_NAME, Action, Place
 from ..live import News
 from ..model.board import Board
 from ..model.filters import parse_filter
-from ..model.guards import Guard
+from ..model.guards import Guard, holder_of
 from ..model.systems import Group, Page, Section, Systems, SystemsRow, senders_of
-from ..present.pieces import Line, Piece, Role
+from ..present.pieces import Line
 from ..present.systems import group_row, guard_row, head_row, held_row, more_row, page_row, past_row
 from ..present.systems_page import subject_lines
 from ..present.tasks import Scene
 from ..present.text import cells, one_line
-from ..systems_acts import ChosenRows, chosen_group
 from ..widgets.bars import Bar
-from ..widgets.bindings import PAGING, bindings, bindings_of
+from ..widgets.bindings import bindings_of
 from ..widgets.table import VirtualTable
-from .base import ConsoleScreen, run_latest
+from .base import run_latest
 from .reading import Reading
 from .rereading import SOON_SECONDS, Rereading
 from .rows import RowsScreen
+from .systems_keys import SystemsKeys
+from .systems_table import SystemsTable
 
 COUNTED_SECONDS = 1.3  # what a breaker only counts is in the file with the executor's next heartbeat
 RESTING_SECONDS = 0.15  # the cursor may only be passing by
-SAID_SECONDS = 5.0
 READING_COLUMNS = 87
 _SUBJECT_ROWS = 12
 _BODIES_KEPT = 20
@@ -56,37 +57,6 @@ _KEYS: Mapping[type, tuple[str, ...]] = {
 _OTHERWISE = ("next", "filter", "help", "quit")
 
 
-class SystemsTable(VirtualTable[SystemsRow], inherit_bindings=False):
-    """The list; the cursor passes over the heads of its sections, and they stay in view above it.
-
-    Nothing is marked here: the keys that mark elsewhere act on pages and breakers.
-    """
-
-    BINDINGS: ClassVar[list[BindingType]] = bindings(*PAGING, "open")
-
-    def _clamp(self, place: int) -> int:
-        place = super()._clamp(place)
-        step = 1 if place >= self._cursor else -1
-        for direction in (step, -step):
-            found = place
-            while 0 <= found < len(self._order) and self._order[found].is_head:
-                found += direction
-            if 0 <= found < len(self._order):
-                return found
-        return place
-
-    def over(self, y: int) -> str | None:
-        """No cursor on a list of heads alone."""
-        place = self.first_visible + y
-        return None if place < len(self.order) and self.order[place].is_head else super().over(y)
-
-    def _keep_in_view(self) -> None:
-        super()._keep_in_view()
-        above = self._cursor - 1
-        if 0 <= above < len(self._order) and self._order[above].is_head:
-            self._top = min(self._top, above)
-
-
 class Subject(Reading):
     """Everything about a breaker or a page."""
 
@@ -95,7 +65,7 @@ class Subject(Reading):
         self.view.wrapping = True
 
 
-class SystemsScreen(ConsoleScreen):
+class SystemsScreen(SystemsKeys):
     """See the module."""
 
     PLACE = Place.SYSTEMS
@@ -137,7 +107,7 @@ class SystemsScreen(ConsoleScreen):
 
     def footer(self) -> Sequence[Action]:
         """What can be done with what is under the cursor."""
-        row, thing = self.table.cursor_key, self._thing()
+        row, thing = self.table.cursor_key, self.thing()
         names = ("details", "output") if row is not None and row.task else _KEYS.get(type(thing), ())
         return [BY_NAME[name] for name in (*names, *_OTHERWISE)]
 
@@ -160,11 +130,11 @@ class SystemsScreen(ConsoleScreen):
             self._renew_list()
 
     def shown(self) -> None:
-        """The breaker that holds the selected task, if one does; else what wants a human."""
+        """The breaker that holds the selected task, if one does; else where one was, or what wants a human."""
         self.table.focus()
         self._turn_to_past()
         self._want(0.0, *Section)
-        self._placed = False
+        self._placed = self._placed and self._holder() is None
         self._renew_list()
 
     @property
@@ -243,20 +213,27 @@ class SystemsScreen(ConsoleScreen):
 
     # --- The list -------------------------------------------------------------------------------------------------
 
-    def _renew_list(self) -> None:
+    def _renew_list(self, by_hand: bool = False) -> None:
         rows = self.systems.rows()
-        self._painted = {row: line for row, line in self._painted.items() if row in set(rows)}
+        listed, before = set(rows), self.table.cursor_key
+        self._painted = {row: line for row, line in self._painted.items() if row in listed}
         self.table.set_order(rows)
+        if self._placed and not by_hand and before is not None and self.table.cursor_key != before:
+            self.jumped_at = asyncio.get_running_loop().time()
         if not self._placed and self.systems.known:
-            self._placed = len(self.systems.known) == len(Section)
+            self._placed = self._past or len(self.systems.known) == len(Section)
             self._place_cursor()
         self._rest()
 
     def _place_cursor(self) -> None:
-        holder = self.systems.holder_of(self.console.selected or "")
+        holder = self._holder()
         wanted = [SystemsRow(Section.BREAKERS, holder)] if holder is not None else self.systems.wanting()
         if wanted:
             self.table.move_to_key(wanted[0])
+
+    def _holder(self) -> str | None:
+        selected = self.console.selected
+        return holder_of(self.board, selected, self.console.live.now_us) if selected is not None else None
 
     def _row(self, row: SystemsRow, columns: int) -> Line:
         line = self._line_of(row, columns)
@@ -281,7 +258,8 @@ class SystemsScreen(ConsoleScreen):
 
     # --- What is selected -----------------------------------------------------------------------------------------
 
-    def _thing(self) -> Guard | Page | Group | None:
+    def thing(self) -> Guard | Page | Group | None:
+        """What is under the cursor."""
         row = self.table.cursor_key
         return self.systems.thing(row) if row is not None else None
 
@@ -306,12 +284,12 @@ class SystemsScreen(ConsoleScreen):
         self._resting = None
         self.show_frame()
         self._show_subject()
-        thing = self._thing()
+        thing = self.thing()
         if isinstance(thing, Page) and (thing.id, thing.changed_at) not in self._bodies:
             run_latest(self, self._read_body, "body")
 
     async def _read_body(self) -> None:
-        page = self._thing()
+        page = self.thing()
         if not isinstance(page, Page):
             return
         try:
@@ -325,7 +303,7 @@ class SystemsScreen(ConsoleScreen):
         self._show_subject()
 
     def _subject_lines(self, columns: int) -> list[Line]:
-        thing = self._thing()
+        thing = self.thing()
         if thing is None:
             return []
         body = self._bodies.get((thing.id, thing.changed_at)) if isinstance(thing, Page) else None
@@ -345,7 +323,7 @@ class SystemsScreen(ConsoleScreen):
 
     def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
         """A breaker opens to whom it holds, a page to what it says, rows to each of them, a task to its details."""
-        row, thing = self.table.cursor_key, self._thing()
+        row, thing = self.table.cursor_key, self.thing()
         if row is None:
             return
         if row.hidden or (isinstance(thing, Guard) and thing.held and not row.task):
@@ -361,7 +339,7 @@ class SystemsScreen(ConsoleScreen):
     def _toggle(self, row: SystemsRow) -> None:
         place = self.table.cursor
         self.systems.toggle(row)
-        self._renew_list()
+        self._renew_list(by_hand=True)
         if row.hidden:
             self.table.move_to(place)
 
@@ -380,7 +358,7 @@ class SystemsScreen(ConsoleScreen):
         breaker = SystemsRow(row.section, row.key)
         if self.systems.is_open(breaker) != wanted:
             self.systems.toggle(breaker)
-            self._renew_list()
+            self._renew_list(by_hand=True)
             self.table.move_to_key(breaker)
 
     def action_next(self) -> None:
@@ -398,12 +376,12 @@ class SystemsScreen(ConsoleScreen):
         if found:
             self.table.move_to(found[0])
         else:
-            self._say("nothing here wants a human")
+            self.complain("nothing here wants a human")
 
     def filter_changed(self, text: str) -> None:
         """Only what matches."""
         self.systems.filter = parse_filter(text)
-        self._renew_list()
+        self._renew_list(by_hand=True)
 
     def action_details(self) -> None:
         """Everything about the task of the row."""
@@ -418,75 +396,7 @@ class SystemsScreen(ConsoleScreen):
     def _select_task(self) -> bool:
         names = self.chosen()
         if not names:
-            self._say("this row is about no task of this run")
+            self.complain("this row is about no task of this run")
         elif self.console.selected not in names:
             self.console.selected = names[0]
         return bool(names)
-
-    # --- Keys: acting ---------------------------------------------------------------------------------------------
-
-    def action_force_open(self) -> None:
-        """Hold everybody."""
-        self._with_guard(lambda guard: self.console.systems_acts.set_breaker(guard, "open"))
-
-    def action_close_breaker(self) -> None:
-        """Let calls through."""
-        self._with_guard(lambda guard: self.console.systems_acts.set_breaker(guard, "close"))
-
-    def action_probe(self) -> None:
-        """Let one call through."""
-        self._with_guard(lambda guard: self.console.systems_acts.set_breaker(guard, "probe"))
-
-    def action_disable_breaker(self) -> None:
-        """Let every call through."""
-        self._with_guard(lambda guard: self.console.systems_acts.set_breaker(guard, "disable"))
-
-    def action_reset_breaker(self) -> None:
-        """Choose what to do with the breaker under the cursor; elsewhere, with which."""
-        guard = self._thing()
-        if isinstance(guard, Guard):
-            self.console.systems_acts.choose_act(guard)
-        else:
-            self.console.action_reset_breaker()
-
-    def _with_guard(self, act: Callable[[Guard], None]) -> None:
-        guard = self._thing()
-        if isinstance(guard, Guard):
-            act(guard)
-        else:
-            self._say("that is for a breaker: no breaker is selected")
-
-    def action_acknowledge_page(self) -> None:
-        """Somebody looks after it."""
-        self._with_page(self.console.systems_acts.acknowledge)
-
-    def action_snooze_page(self) -> None:
-        """Page again later."""
-        self._with_page(self.console.systems_acts.snooze)
-
-    def _with_page(self, act: Callable[[Page], None]) -> None:
-        page = self._thing()
-        if isinstance(page, Page):
-            act(page)
-        else:
-            self._say("that is for a page: no page is selected")
-
-    def action_requeue_rows(self) -> None:
-        """Run the task again over the rows of the group."""
-        self._with_group(self.console.systems_acts.requeue_rows)
-
-    def action_discard_rows(self) -> None:
-        """Drop the rows of the group."""
-        self._with_group(self.console.systems_acts.discard_rows)
-
-    def _with_group(self, act: Callable[[ChosenRows], None]) -> None:
-        group = self._thing()
-        if not isinstance(group, Group):
-            self._say("that is for quarantined rows: none are selected")
-        elif not group.held:
-            self._say("none of these rows is held any more")
-        else:
-            act(chosen_group(group))
-
-    def _say(self, sentence: str) -> None:
-        self.console.say([Piece(one_line(sentence), Role.WARNING)], SAID_SECONDS)
