@@ -300,7 +300,7 @@ def _dying(attempt: AttemptRow | None, case: _Case) -> str:
     if attempt is None or attempt.ended_at is not None:
         return ""
     if attempt.sigkill_at is not None:
-        return "; killed, its processes are not gone yet"
+        return f"; killed, waiting for pid {attempt.pid} to be gone" if attempt.pid else "; killed, not gone yet"
     if attempt.sigterm_at is not None:
         return f"; told to end {case.since(attempt.sigterm_at)} ago"
     return ""

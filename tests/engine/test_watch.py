@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import queue
 import sqlite3
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.engine import Executor, Flow, RetryPolicy, RunOptions, TransientError
+from redrive.engine import Executor, Flow, RetryPolicy, RunOptions, TransientError, client
 from redrive.engine.core import liveness
 from redrive.engine.runner.zygote_client import Runner
 
@@ -132,6 +135,41 @@ def test_a_silent_task_that_never_promised_anything_is_left_alone(tmp_path, monk
     flow.command("quiet", "sleep 2.5", timeout=60)
     assert "SUCCESS" == run(tmp_path, flow)
     assert [] == events(tmp_path, "attempt.silent")
+
+
+def test_a_killed_task_is_not_started_again_before_its_process_is_gone(tmp_path, monkeypatch):
+    """SPEC 4.9: SIGKILL is not instant, and a process in an uninterruptible call takes as long as that call."""
+    told, reaped, is_gone = Runner._exited, queue.SimpleQueue(), threading.Event()
+
+    def withhold(self: Runner, exited: Any) -> None:
+        if is_gone.is_set():
+            told(self, exited)
+        else:
+            reaped.put(lambda: told(self, exited))
+
+    def ask_then_let_it_go(loop: asyncio.AbstractEventLoop) -> None:
+        tell = reaped.get(timeout=60)
+        target = ["hangs", "RUNNING", 0]
+        command = {"id": "1", "act": "requeue", "run_id": "r", "targets": [target], "actor": "ana", "reason": "now"}
+        answers.append(client.send_blocking(str(tmp_path / "state.db"), command))
+        is_gone.set()
+        loop.call_soon_threadsafe(tell)
+
+    def listen(told_now: Any) -> None:
+        if any(event.kind == "attempt.sigkill" for event in told_now):
+            threading.Thread(target=ask_then_let_it_go, args=[asyncio.get_running_loop()]).start()
+
+    monkeypatch.setattr(Runner, "_exited", withhold)
+    answers: list[Any] = []
+    flow = Flow("f")
+    body = 'case "$REDRIVE_ATTEMPT" in 1) trap "" TERM; while :; do sleep 0.05; done;; esac'
+    flow.command("hangs", body, timeout=0.3, grace_seconds=0.2, retry=QUICK)
+    executor = Executor(run_id="r", flow=flow, state=tmp_path / "state.db", on_events=listen)
+    assert "SUCCESS" == executor.run()
+    (answer,) = answers
+    assert [["hangs", "refused", "it runs: cancel it first, then requeue it"]] == answer["results"]
+    kinds = [kind for (kind,) in ask(tmp_path, "SELECT coalesce(new, kind) FROM event ORDER BY seq")]
+    assert kinds.index("attempt.sigkill") < kinds.index("RETRYING") and kinds.count("RUNNING") == 2
 
 
 # --- Outages --------------------------------------------------------------------------------------------------------

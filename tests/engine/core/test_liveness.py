@@ -4,8 +4,8 @@ import pytest
 from redrive.engine.core.liveness import HEARTBEAT_SECONDS, SILENT_SECONDS, SWEEP_SECONDS, Sight, look
 
 
-def test_the_documents_three_numbers():
-    """003.40."""
+def test_a_heartbeat_is_written_every_10_seconds_the_sweep_comes_every_60_and_silence_begins_after_90():
+    """003.40: the documents' three numbers."""
     assert (10, 60, 90) == (HEARTBEAT_SECONDS, SWEEP_SECONDS, SILENT_SECONDS)
 
 

@@ -157,6 +157,10 @@ def test_a_running_task_tells_its_attempt_and_its_bound():
     assert sentence(fold) == "running: attempt 2 for 41 s of 5 min"
     fold.tasks["task"].attempts[2].sigterm_at = NOW - 3 * S
     assert sentence(fold) == "running: attempt 2 for 41 s of 5 min; told to end 3 s ago"
+    fold.tasks["task"].attempts[2].sigkill_at = NOW - S
+    assert sentence(fold).endswith("; killed, not gone yet")
+    fold.tasks["task"].attempts[2].pid = 4711
+    assert sentence(fold).endswith("; killed, waiting for pid 4711 to be gone"), "SPEC 4.9"
 
 
 def test_without_an_executor_nothing_moves_and_the_sentence_says_it():
