@@ -132,7 +132,7 @@ def console(writer: Writer, size: tuple[int, int]) -> Iterator[PtyTerminal]:
         [*REDRIVE, "attach", str(writer.path)], columns=size[0], rows=size[1], environ={**os.environ, **environ}
     )
     try:
-        terminal.until("executor alive", 30)
+        terminal.until(lambda: terminal.lines[1].endswith("alive"), 30)
         terminal.read_for(2.5)  # what comes late: who else is here, the texts of the selected task
         yield terminal
     finally:

@@ -219,7 +219,7 @@ def test_stopping_now_ends_the_executor_and_capital_r_takes_the_run_up_again(mak
     terminal.read_for(0.4)
     terminal.send("a")
     place.until(lambda: place.task("slow") == "SUCCESS")
-    terminal.until("executor alive")
+    terminal.until(lambda: terminal.lines[1].endswith("alive"))
 
 
 def test_an_act_on_a_run_that_had_ended_starts_an_executor_again(make_place):
