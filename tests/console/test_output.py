@@ -303,3 +303,44 @@ async def test_over_a_network_no_more_is_sent_than_the_far_terminal_has_answered
     shown.feed(text.replace("\x1b[6n", ""))
     assert all("frame 000099" in row for row in shown.screen.display)
     line.close()
+
+
+# --- the bell --------------------------------------------------------------------------------------------------------
+
+
+async def test_the_bell_is_one_byte(line: Line) -> None:
+    line.frame(1)
+    line.read()
+    line.output.ring()
+    assert line.read() == "\a"
+
+
+async def test_the_bell_rings_outside_of_frames_and_once_for_a_terminal_that_slept(line: Line) -> None:
+    """A terminal that is woken after an hour is not rung for each page of that hour."""
+    line.output.synchronized = True
+    line.fill()
+    for _ in range(50):
+        line.output.ring()
+    text = ""
+    async with asyncio.timeout(10):
+        while line.output.busy:
+            text += line.read()
+            await asyncio.sleep(0)
+    text += line.read()
+    before, rung, _ = text.partition("\a")
+    assert rung and text.count("\a") == 1
+    assert before.count("\x1b[?2026h") == before.count("\x1b[?2026l")
+
+
+async def test_between_the_parts_of_a_frame_without_brackets_nothing_rings(line: Line) -> None:
+    line.output.picture.resize(4000, HEIGHT)
+    for y in range(HEIGHT):
+        draw(line.output.picture, 0, y, "a" * 3999)
+    while line.output._prepare() and not line.output._midway:
+        line.output._pending = b""
+    assert line.output._midway, "the frame has more than one part"
+    line.output._bell = True
+    parts = []
+    while line.output._prepare():
+        parts.append(line.output._pending)
+    assert [part for part in parts if b"\a" in part] == [b"\a"] == parts[-1:]
