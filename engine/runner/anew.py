@@ -17,19 +17,23 @@ class Origin:
     """How the zygote was before it imported anything."""
 
     environment: Mapping[str, str]
-    folder: str
+    folder: str | None  # None: it had been removed already
 
     @classmethod
     def here(cls) -> Origin:
         """Now."""
-        return cls(dict(os.environ), os.getcwd())
+        try:
+            return cls(dict(os.environ), os.getcwd())
+        except OSError:
+            return cls(dict(os.environ), None)
 
     def start_over(self, control: socket.socket, left: protocol.StartOver) -> NoReturn:
         """Execute this process anew. Its pid, its children and the signals that are blocked stay. Raises OSError."""
         memory = os.memfd_create("redrive", 0)  # inherited
         protocol.write_all(memory, protocol.encode(left))
         control.set_inheritable(True)
-        os.chdir(self.folder)
+        if self.folder is not None:
+            os.chdir(self.folder)
         os.execve(sys.executable, command(control.fileno(), memory), dict(self.environment))
 
 

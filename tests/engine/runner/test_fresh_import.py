@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import threading
 from typing import Any
 
@@ -88,6 +90,31 @@ async def test_the_zygote_of_such_a_flow_has_no_thread_and_commands_import_nothi
     assert recorder.text.split() == [str(bench.runner.zygote_pid).encode()]
     outcome, recorder = await bench.run("task")
     assert outcome.result == f'["{bench.runner.zygote_pid}","{recorder.pid}"]'
+
+
+async def test_what_the_first_import_did_to_environment_and_folder_is_undone_before_the_next(bench: Any) -> None:
+    await bench.open(
+        A_THREAD
+        + """
+    started_in = os.getcwd()
+    os.chdir("/")
+    seen = os.environ.get("SEEN", "") + "x"
+    os.environ["SEEN"] = seen
+
+    @flow.task
+    def task():
+        return [seen, started_in]
+    """
+    )
+    assert json.loads((await bench.run("task"))[0].result) == ["x", os.getcwd()]
+
+
+async def test_a_folder_that_is_gone_keeps_nobody_from_running(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    (bench.folder / "gone").mkdir()
+    monkeypatch.chdir(bench.folder / "gone")
+    (bench.folder / "gone").rmdir()
+    await bench.open(A_THREAD + "\n    @flow.task\n    def task():\n        return 1\n")
+    assert (await bench.run("task"))[0].result == "1"
 
 
 async def test_the_time_of_a_task_begins_after_its_import(bench: Any) -> None:
