@@ -6,6 +6,7 @@ import getpass
 import json
 import os
 import random
+import re
 import shlex
 import shutil
 import signal
@@ -14,9 +15,9 @@ import socketserver
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -25,6 +26,8 @@ from redrive.engine.core.events import EventKind
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.store import database, lock, logs, operator, runs
 from redrive.engine.store.journal import Journal
+
+Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
 # The same examples for everybody who runs the tests; how long one of them took says nothing on a busy machine.
 # ``--hypothesis-profile=default`` goes looking for new ones.
@@ -39,6 +42,58 @@ def own_state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(home))
     monkeypatch.delenv("REDRIVE_STATE", raising=False)
     return home
+
+
+# --- No test is skipped, and none leaves a process behind ----------------------------------------------------------
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that is skipped keeps no promise: it has failed."""
+    report = yield
+    return _failed_if_skipped(report)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Nor does a file of which nothing is collected."""
+    report = yield
+    return _failed_if_skipped(report)
+
+
+def _failed_if_skipped(report: Report) -> Report:
+    if report.skipped:
+        report.outcome, report.longrepr = "failed", f"not to be skipped: {report.longrepr}"
+    return report
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nobody_is_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What a test starts ends with it, or soon after. What does not is killed, and named."""
+    yield
+    folder = tmp_path_factory.getbasetemp()
+    deadline = time.monotonic() + 60
+    while (left := processes_in(folder)) and time.monotonic() < deadline:
+        time.sleep(0.1)  # they are nobody's children any more: there is no event to wait for
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert not left
+
+
+def processes_in(folder: Path) -> dict[int, tuple[str, str]]:
+    """Other processes whose words, environment or open files name something in the folder: what, and their words."""
+    of_a_test = re.compile(re.escape(os.fsencode(folder)) + rb"/([^/\0]+)")
+    found = {}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes()
+            files = [os.readlink(os.fsencode(file)) for file in (process / "fd").iterdir()]
+            named = of_a_test.search(b"\0".join([words, (process / "environ").read_bytes(), *files]))
+        except OSError:
+            continue  # it has ended, or is somebody else's
+        if named is not None and process.name != str(os.getpid()):
+            found[int(process.name)] = os.fsdecode(named[1]), os.fsdecode(words.replace(b"\0", b" "))
+    return found
 
 
 # --- A state file that somebody writes -----------------------------------------------------------------------------
