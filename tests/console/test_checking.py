@@ -1,6 +1,7 @@
 """``redrive check``: exit codes, one line a finding, the checklist."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -92,4 +93,4 @@ def test_earlier_runs_are_held_against_the_flow(write, tmp_path):
     Executor(run_id="r", flow=load_flow(str(write(slow))), state=tmp_path / "state.db").run()
     tight = write(GOOD.replace("@flow.task(timeout=30)\ndef a", "@flow.task(timeout=0.1)\ndef a"))
     output = redrive("check", tight, "--state", tmp_path / "state.db").output
-    assert "warning: a: its timeout of 0.1 s is under what it takes: p50 0.3" in output
+    assert re.search(r"warning: a: its timeout of 0.1 s is under what it takes: p50 (0\.[3-9]|[1-9])", output)

@@ -7,7 +7,7 @@ import os
 import select
 import textwrap
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,10 @@ from redrive.engine.flow import Flow
 
 flow = Flow("tested", params={params!r})
 """
+
+
+LIMIT_SECONDS = 90.0  # for what never comes
+_TRIES = 40
 
 
 class Recorder:
@@ -84,10 +88,10 @@ class Recorder:
     def data_of(self, kind: str) -> Mapping[str, Any]:
         return dict(self.steps)[f"attempt.{kind}"]
 
-    async def outcome(self, seconds: float = 30) -> Outcome:
+    async def outcome(self, seconds: float = LIMIT_SECONDS) -> Outcome:
         return await asyncio.wait_for(asyncio.shield(self._outcome), seconds)
 
-    async def heard(self, text: bytes, seconds: float = 30) -> None:
+    async def heard(self, text: bytes, seconds: float = LIMIT_SECONDS) -> None:
         """Wait until the output contains this."""
         async with asyncio.timeout(seconds):
             while text not in self.text:
@@ -135,6 +139,15 @@ class Bench:
         recorder = await self.start(name, **order)
         return await recorder.outcome(), recorder
 
+    async def run_until(self, met: Callable[[Outcome, Recorder], bool], name: str) -> tuple[Outcome, Recorder]:
+        """Run it until it went as meant: deadlines of tenths of a second say what a test wants to see only where the
+        machine does not stand still before they pass."""
+        for _ in range(_TRIES):
+            outcome, recorder = await self.run(name)
+            if met(outcome, recorder):
+                return outcome, recorder
+        raise AssertionError(f"not once in {_TRIES} times: {recorder.steps} {outcome}")
+
     def line_of(self, mark: str) -> int:
         """The number of the line of the flow that carries the comment ``# mark``."""
         lines = self.path.read_text().splitlines()
@@ -148,7 +161,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     await found.runner.close()
 
 
-def wait_until_dead(pids: Iterable[int], seconds: float = 10) -> list[int]:
+def wait_until_dead(pids: Iterable[int], seconds: float = LIMIT_SECONDS) -> list[int]:
     """Wait for the end of processes that are not ours. Answers with those that still live."""
     poller = select.poll()
     waiting = {}
@@ -175,5 +188,5 @@ def wait_until_dead(pids: Iterable[int], seconds: float = 10) -> list[int]:
 
 @pytest.fixture
 def survivors() -> Any:
-    """``survivors(pids)``: those that do not die within ten seconds."""
+    """``survivors(pids)``: those that do not die by themselves."""
     return wait_until_dead

@@ -68,7 +68,8 @@ def wait(ctx):
     try:
         while True:
             time.sleep(0.01)
-            (here / "alive").write_text(str(time.time()))
+            (here / "alive.new").write_text(str(time.time()))  # a kill leaves the one before
+            os.replace(here / "alive.new", here / "alive")
     finally:
         (here / "unwound").touch()
 """
