@@ -84,10 +84,10 @@ class RowsScreen(ConsoleScreen):
 
     def board_replaced(self, board: Board) -> None:
         """The same rows beside another picture; of another run there is nothing to show."""
-        if self.key.task in board.fold.tasks:
-            self._counting.want()
-        else:
+        if self.key.task not in board.fold.tasks:
             self.dismiss()
+        elif self.table.order:
+            self._counting.want()
 
     def take(self, news: News) -> None:
         """Something became of rows of this task."""
