@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
 
-from ..engine.core.fold import RunFold
+from ..engine.core.fold import RunFold, TaskRow
 from ..engine.core.states import NEEDS_HUMAN, TaskState
 from ..engine.errors import RedriveError
 from .cli import ExitCode
@@ -18,6 +18,9 @@ from .present.text import one_line
 from .sessions.session import Answer, Command, Session
 
 Target = tuple[str, str, int]
+
+#: After these something ought to run.
+_WANTS_AN_EXECUTOR = frozenset({"requeue", "skip", "unpause"})
 
 
 def act(
@@ -35,7 +38,7 @@ def act(
 ) -> int:
     """Send one act and print what the engine answered, task by task. Exit code 1 where nothing was done."""
 
-    async def use(session: Session) -> Answer:
+    async def use(session: Session) -> tuple[Answer, bool]:
         fold = await session.snapshot(run_id)
         command = Command(
             id=uuid.uuid4().hex,
@@ -46,10 +49,12 @@ def act(
             reason=reason,
             options=extra,
         )
-        return await session.send(command)
+        return await session.send(command), session.status.executor_alive
 
-    answer = with_session(target, use, python=python, ssh_option=ssh_option)
+    answer, lives = with_session(target, use, python=python, ssh_option=ssh_option)
     print_answer(answer, as_json)
+    if answer.ok and act in _WANTS_AN_EXECUTOR and not lives:
+        click.echo(f"no executor runs this file; go on with: redrive resume {one_line(target)}", err=True)
     return ExitCode.SUCCESS if answer.ok else ExitCode.FAILED
 
 
@@ -63,6 +68,7 @@ def json_of(option: str, text: str) -> Any:
 
 def select(fold: RunFold, names: Sequence[str], fingerprint: str | None) -> tuple[Target, ...]:
     """The tasks that are meant, as they were seen: a frozen list, so that nothing else is acted on."""
+    names = list(dict.fromkeys(names))
     for name in names:
         if name not in fold.tasks:
             raise RedriveError(f"run {fold.run.run_id} has no task {name!r}; see: redrive tasks")
@@ -71,13 +77,27 @@ def select(fold: RunFold, names: Sequence[str], fingerprint: str | None) -> tupl
         rows = [row for row in fold.tasks.values() if row.state in NEEDS_HUMAN and _failed_like(row, fingerprint)]
         if not rows:
             raise RedriveError(f"no task of run {fold.run.run_id} failed with fingerprint {fingerprint}")
+        _demand_one_cause(rows, fingerprint)
     return tuple((row.name, str(TaskState(row.state)), row.generation) for row in rows)
 
 
-def _failed_like(row: Any, fingerprint: str) -> bool:
+def _demand_one_cause(rows: Iterable[TaskRow], fingerprint: str) -> None:
+    """A few digits may fit more than was meant."""
+    causes = {_marks(row)[-1] for row in rows if fingerprint not in _marks(row)}
+    if len(causes) > 1:
+        named = ", ".join(sorted(causes)[:5])
+        raise RedriveError(f"{fingerprint} fits {len(causes)} causes ({named}); give more digits")
+
+
+def _failed_like(row: TaskRow, fingerprint: str) -> bool:
+    return any(mark.startswith(fingerprint) for mark in _marks(row))
+
+
+def _marks(row: TaskRow) -> list[str]:
+    """The fingerprints of its latest failure: strict, then that of the cause."""
     latest = row.attempts.get(row.attempt)
     marks = [row.failure_fingerprint, latest.fingerprint_loose if latest is not None else None]
-    return any(mark is not None and mark.startswith(fingerprint) for mark in marks)
+    return [mark for mark in marks if mark]
 
 
 def print_answer(answer: Answer, as_json: bool) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any, cast
 
@@ -19,11 +19,15 @@ from ..engine.core.fold import RunFold, TaskRow
 from ..engine.core.states import NEEDS_HUMAN, TaskState
 from . import plain
 from .doors import with_session
+from .model.board import Board
 from .present.durations import brief, spoken
 from .present.text import one_line, pad, shorten
 from .sessions.session import RunSummary, Session
 
 Door = Any  # the ssh options, passed on as they came
+
+_WAITING = frozenset({TaskState.PENDING, TaskState.READY, TaskState.SENSING})
+_PAGES_MAX = 100  # of the latest, for sentences that name who looks after a failure
 
 
 def show_runs(target: str, as_json: bool, **door: Door) -> int:
@@ -53,19 +57,27 @@ def _run_row(summary: RunSummary) -> tuple[str, ...]:
 
 def show_tasks(target: str, run_id: str | None, as_json: bool, **door: Door) -> int:
     """One line a task, in the order of the flow."""
-    print_tasks(_fold(target, run_id, door), as_json)
+
+    async def use(session: Session) -> tuple[Board, int | None]:
+        board = Board(await session.snapshot(run_id))
+        board.learn(await session.query("breakers"), await session.query("pages", limit=_PAGES_MAX))
+        status = session.status
+        return board, None if status.executor_alive else status.executor_gone_at
+
+    board, gone_at = with_session(target, use, **door)
+    print_tasks(board.fold, as_json, lambda name: board.why(name, _now_us(), gone_at))
     return 0
 
 
-def print_tasks(fold: RunFold, as_json: bool) -> None:
-    """The tasks of a run as it stands in ``fold``."""
+def print_tasks(fold: RunFold, as_json: bool, why: Callable[[str], str] = lambda name: "") -> None:
+    """The tasks of a run as it stands in ``fold``. ``why``: what a task that waits is waiting for."""
     rows = sorted(fold.tasks.values(), key=lambda row: row.position)
     if as_json:
         for row in rows:
             print_json(task_value(row, fold))
         return
     lines = [("TASK", "STATE", "ATTEMPT", "NOTE")]
-    lines += [(row.name, str(row.state), f"{row.attempt}/{row.max_attempts}", _note(row)) for row in rows]
+    lines += [(row.name, str(row.state), f"{row.attempt}/{row.max_attempts}", _note(row, why)) for row in rows]
     table(lines)
 
 
@@ -78,7 +90,9 @@ def task_value(row: TaskRow, fold: RunFold) -> dict[str, Any]:
     return value
 
 
-def _note(row: TaskRow) -> str:
+def _note(row: TaskRow, why: Callable[[str], str]) -> str:
+    if row.state in _WAITING:
+        return why(row.name)
     if row.state is TaskState.RETRYING and row.next_retry_at is not None:
         left = row.next_retry_at - _now_us()
         when = f"retry in {spoken(left)}" if left > 0 else f"retry due {spoken(-left)} ago"

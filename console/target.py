@@ -40,7 +40,13 @@ def existing_target(target: str | None) -> str:
     given = target or os.environ.get(ENVIRONMENT)
     if given:
         return given if is_remote(given) else os.path.expanduser(given)
-    files = sorted(default_folder().glob("*.db"), key=lambda path: path.stat().st_mtime, reverse=True)
+    files = list(default_folder().glob("*.db"))
     if not files:
         raise RedriveError(f"there is no state file in {default_folder()}; start a run, or name one with --state")
-    return str(files[0])
+    return str(max(files, key=_changed_at))
+
+
+def _changed_at(path: Path) -> float:
+    """What a run writes is in the log beside the file first, and may stay there for hours."""
+    both = (path, path.with_name(f"{path.name}-wal"))
+    return max((file.stat().st_mtime for file in both if file.exists()), default=0.0)

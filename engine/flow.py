@@ -22,6 +22,7 @@ from .core.durations import parse_duration
 from .core.overrides import convert
 from .core.paging import check_sender
 from .core.policy import RetryPolicy
+from .core.rules import parse_rules
 from .core.spec import DownstreamSpec, FlowSpec, Isolation, Kind, TaskSpec
 from .errors import FlowError, FlowImportError
 from .signatures import asked_for, source_of
@@ -180,8 +181,9 @@ class Flow:
     def downstream(self, name: str, **options: Any) -> str:
         """Declare a system that tasks call: its breaker, its retry bucket, its classification rules."""
         try:
+            parse_rules(options.get("rules", ()))
             self.downstreams.append(DownstreamSpec(name, **options))
-        except TypeError as error:
+        except (AttributeError, TypeError, ValueError) as error:
             raise FlowError(f"downstream {name!r}: {error}") from None
         return name
 

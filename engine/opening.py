@@ -19,12 +19,12 @@ from typing import Any
 
 from platformdirs import user_state_path
 
-from . import downstreams
+from . import client, downstreams
 from .clock import Clock
 from .core.events import Event, EventKind
 from .core.fold import RunFold
 from .core.spec import FlowSpec
-from .errors import FlowError, RedriveError, RefusedError
+from .errors import ExecutorBusyError, FlowError, RedriveError, RefusedError
 from .flow import Flow, is_text, split_target
 from .runner.zygote_client import Runner
 from .store import database, history, lock, reconcile, recovery, runs
@@ -148,6 +148,7 @@ def reserve(request: Request) -> Place:
     _make_folder(request.state_path)
     held = lock.acquire(request.state_path, request.executor_id, request.run_id, wait=options.wait)
     try:
+        _demand_alone(request.state_path)
         environment = {EXECUTOR_VARIABLE: request.executor_id}
         keep_fds = (held.fileno(),)
         if isinstance(request.flow, Flow):
@@ -158,6 +159,17 @@ def reserve(request: Request) -> Place:
     except BaseException:
         held.release()
         raise
+
+
+def _demand_alone(state_path: str) -> None:
+    """Whoever removes a lock file removes the lock, not its owner: he still answers at his socket."""
+    try:
+        said = client.ping(state_path)
+    except RedriveError:
+        return  # nobody listens, or nobody who can be understood
+    if said is not None:
+        why = "its lock file was removed: stop it first, for two writers would damage the file"
+        raise ExecutorBusyError(f"another executor still writes {state_path}, and {why}")
 
 
 def _make_folder(state_path: str) -> None:
