@@ -102,9 +102,8 @@ def _head_of_breakers(systems: Systems, senders: Sequence[str], glyphs: Glyphs) 
     shut = sum(1 for guard in guards if guard.is_shut)
     if shut:
         return [Piece(f"{shut} of {len(guards)} open")], []
-    some = {True: "", False: "all "}[len(guards) == 1]
-    is_passing = all(guard.is_quiet for guard in guards)
-    return [Piece(f"{some}{len(guards)} closed" if is_passing else "none open", Role.DIM)], []
+    are_closed = all(guard.state is BreakerState.CLOSED for guard in guards)
+    return [Piece(f"{len(guards)} closed" if are_closed else f"none of {len(guards)} open", Role.DIM)], []
 
 
 def _head_of_pages(systems: Systems, senders: Sequence[str], glyphs: Glyphs) -> tuple[Line, Line]:

@@ -125,7 +125,7 @@ async def test_a_breaker_that_closes_is_quiet_and_the_cursor_stays_on_its_row(ni
     async with at_the_console(night, clock, "7") as hand:
         night.lists["breakers"][0] = row_of_breaker("rates-api", "CLOSED")
         await hand.tell(night, night.story.tell(EventKind.BREAKER, data={"downstream": "rates-api", "state": "CLOSED"}))
-        assert "all 3 closed" in hand.find("Breakers")
+        assert "none of 3 open" in hand.find("Breakers")
         assert "rates-api ✓ closed" in hand.find("closed for")
         assert "7 Systems ◆3" in hand.lines[1]
 
