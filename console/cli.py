@@ -120,13 +120,14 @@ def run(flow: str, run_id: str | None, param: tuple[str, ...], **options: Any) -
 @cli.command()
 @target_argument
 @run_option
+@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="Another value, from now on.")
 @running_options
-def resume(target: str | None, run_id: str | None, **options: Any) -> int:
+def resume(target: str | None, run_id: str | None, param: tuple[str, ...], **options: Any) -> int:
     """Start an executor for an unfinished run."""
     from . import running
 
     state = _target(target, options.pop("state"))
-    return running.resume_run(state, run_id, running.Manner(state=state, **options))
+    return running.resume_run(state, run_id, params_of(param), running.Manner(state=state, **options))
 
 
 @cli.command()

@@ -53,9 +53,9 @@ def run_flow(flow: str, run_id: str | None, params: Mapping[str, str], manner: M
     return _start(flow, state, run_id, params, manner, resume=False)
 
 
-def resume_run(state: str, run_id: str | None, manner: Manner) -> int:
+def resume_run(state: str, run_id: str | None, params: Mapping[str, str], manner: Manner) -> int:
     """Take up an unfinished run; its flow file is the one that the state file names."""
-    return _start(None, state, run_id, {}, manner, resume=True)
+    return _start(None, state, run_id, params, manner, resume=True)
 
 
 def run_demo(manner: Manner) -> int:

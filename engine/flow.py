@@ -11,6 +11,7 @@ import importlib.util
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,7 +31,10 @@ from .signatures import asked_for, source_of
 Function = TypeVar("Function", bound=Callable[..., Any])
 After = str | Callable[..., Any]
 
-_given_params: ContextVar[Mapping[str, Any] | None] = ContextVar("_given_params", default=None)
+Params = Mapping[str, Any]
+
+#: For the flow that is being imported: what its run remembers of its parameters, and what was given now.
+_params: ContextVar[tuple[Params, Params]] = ContextVar("_params", default=({}, {}))
 
 
 @dataclass(slots=True)
@@ -99,7 +103,7 @@ class Flow:
         self.deadline_seconds = None if deadline is None else _duration(deadline, "deadline", name)
         self.max_parallel = max_parallel
         self.pools = dict(pools or {})
-        self.params = _merge_params(name, dict(params or {}), _given_params.get())
+        self.params = _merge_params(name, dict(params or {}), *_params.get())
         self.tasks: list[TaskDef] = []
         self.downstreams: list[DownstreamSpec] = []
         self.pages: list[dict[str, Any]] = []
@@ -347,9 +351,15 @@ def _duration(value: float | str, what: str, name: str) -> float:
         raise FlowError(f"{name!r}: {what}: {error}") from None
 
 
-def _merge_params(flow: str, declared: dict[str, Any], given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Given values over declared defaults; a text is turned into the type of the default."""
-    for name, value in (given or {}).items():
+def _merge_params(flow: str, declared: dict[str, Any], remembered: Params, given: Params) -> dict[str, Any]:
+    """Given values over remembered ones over declared defaults; a text is turned into the type of the default.
+
+    What the run remembers and the flow no longer declares, or wants in another type, is left out: flows are repaired.
+    """
+    for name in declared.keys() & remembered.keys() - given.keys():
+        with suppress(ValueError):
+            declared[name] = convert(remembered[name], declared[name])
+    for name, value in given.items():
         if name not in declared:
             known = ", ".join(sorted(declared)) or "none"
             raise FlowError(f"flow {flow!r} has no parameter {name!r}; it declares: {known}")
@@ -373,23 +383,23 @@ def split_target(target: str) -> tuple[str, str | None]:
     return (path, name) if colon and path.endswith(".py") else (target, None)
 
 
-def load_flow(target: str, params: Mapping[str, Any] | None = None) -> Flow:
+def load_flow(target: str, params: Params | None = None, remembered: Params | None = None) -> Flow:
     """Import a flow file and return its Flow.
 
-    ``target`` is a path, optionally ``file.py:name``. Raises FlowImportError where its code raises, FlowError where
-    it cannot be found or holds no flow, or several.
+    ``target`` is a path, optionally ``file.py:name``; ``remembered``: the parameters that its run had until now.
+    Raises FlowImportError where its code raises, FlowError where it cannot be found or holds no flow, or several.
     """
     path, name = split_target(target)
     source = Path(path)
     if not source.is_file():
         raise FlowError(f"there is no flow file {path!r}")
     code = source.read_bytes()
-    token = _given_params.set(dict(params or {}))
+    token = _params.set((dict(remembered or {}), dict(params or {})))
     try:
         module = _import_file(source.resolve())
         flow = _pick_flow(module, path, name)
     finally:
-        _given_params.reset(token)
+        _params.reset(token)
     flow.path = str(source.resolve()) + (f":{name}" if name else "")
     flow.code_hash = hashlib.sha256(code).hexdigest()[:16]
     return flow

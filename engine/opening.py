@@ -189,10 +189,9 @@ async def open_run(place: Place, clock: Clock) -> OpenRun:
     request, hooks = place.request, Hooks()
     known = _look_into(request)
     runner = place.runner
-    params = {**known.params, **request.options.params}
-    flow = await runner.open(known.flow_target, params)
+    flow = await runner.open(known.flow_target, request.options.params, remembered=known.params)
     try:
-        await _join_cluster(runner, request.options.dask, known.flow_target, params, flow)
+        await _join_cluster(runner, request.options.dask, known.flow_target, flow)
         connection = database.open_for_writing(request.state_path, _durability(request.options))
         try:
             _bury_the_dead(connection, request)
@@ -208,7 +207,7 @@ async def open_run(place: Place, clock: Clock) -> OpenRun:
         except BaseException:
             connection.close()
             raise
-        claimant = Claimant(request.executor_id, socket.gethostname(), flow.code_hash)
+        claimant = Claimant(request.executor_id, socket.gethostname(), flow.code_hash, flow.params)
         opened = await _prepare_run(place, known, flow, writer, claimant, runner, hooks)
     except BaseException:
         await runner.close()
@@ -216,9 +215,7 @@ async def open_run(place: Place, clock: Clock) -> OpenRun:
     return opened
 
 
-async def _join_cluster(
-    runner: Runner, address: str | None, target: str, params: Mapping[str, Any], flow: FlowSpec
-) -> None:
+async def _join_cluster(runner: Runner, address: str | None, target: str, flow: FlowSpec) -> None:
     """Find the workers of tasks that want to run elsewhere, before anything of the run begins."""
     wanting = next((task.name for task in flow.tasks if task.isolation == "dask"), None)
     if wanting is None:
@@ -229,7 +226,7 @@ async def _join_cluster(
         raise FlowError(f"task {wanting!r} runs on Dask, where workers import the flow: give it in a file")
     from .runner.dask import connect
 
-    runner.elsewhere = await connect(address, runner.executor_id, target, params, flow)
+    runner.elsewhere = await connect(address, runner.executor_id, target, flow.params, flow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +319,7 @@ async def _prepare_run(
                 deadline_at=None if deadline is None else journal.at + round(deadline * 1e6),
             )
         else:
-            _take_up(journal, run_id, flow, options.max_parallel)
+            _take_up(journal, run_id, flow, options)
         fold = runs.load_fold(journal.connection, run_id)
         return fold, history.durations(journal.connection, flow.name), downstreams.read_rows(journal.connection)
 
@@ -334,12 +331,14 @@ async def _prepare_run(
     return OpenRun(place.request.state_path, claimant, flow, fold, medians, breakers, runner, writer, place, hooks)
 
 
-def _take_up(journal: Journal, run_id: str, flow: FlowSpec, max_parallel: int | None) -> None:
-    difference = reconcile.compare(runs.load_fold(journal.connection, run_id), flow)
+def _take_up(journal: Journal, run_id: str, flow: FlowSpec, options: RunOptions) -> None:
+    fold = runs.load_fold(journal.connection, run_id)
+    difference = reconcile.compare(fold, flow)
     if difference:
         reconcile.write(journal, run_id, flow, difference)
-    if max_parallel is not None:
-        journal.change_run(run_id, "opened", {"max_parallel": max_parallel})
+    reconcile.write_params(journal, run_id, json.loads(fold.run.params), flow)
+    if options.max_parallel is not None:
+        journal.change_run(run_id, "opened", {"max_parallel": options.max_parallel})
 
 
 def _say_hello(journal: Journal, claimant: Claimant, run_id: str, runner: Runner) -> None:

@@ -15,7 +15,7 @@ from ...engine.core.fold import AttemptRow, TaskRow
 _FAILED = frozenset(["error", "timed_out"])
 
 #: What a retry may have had that the attempt before had not: column -> word.
-_CIRCUMSTANCES = {"code_hash": "code", "input_hash": "input", "host": "host"}
+_CIRCUMSTANCES = {"code_hash": "code", "input_hash": "input", "params_hash": "parameters", "host": "host"}
 
 #: What an attempt may have ended in otherwise.
 _RESULTS = {"fingerprint": "place of the failure", "error_type": "error", "exit_code": "exit code", "signal": "signal"}

@@ -206,6 +206,8 @@ def _run(event: Event) -> str:
     if what == "flow-changed":
         added, changed = event.data.get("added") or (), event.data.get("changed") or ()
         return f"the flow changed: {len(added)} tasks added, {len(changed)} changed"
+    if what == "params":
+        return f"parameters: {_params_said(event)}"
     return {
         "blocked": "blocked: what is left waits for a human",
         "unblocked": "no longer blocked",
@@ -214,6 +216,14 @@ def _run(event: Event) -> str:
         "reopened": "open again",
         "opened": "taken up by an executor",
     }.get(what, "")
+
+
+def _params_said(event: Event) -> str:
+    data = event.data
+    said = [f"{name} was {old}, is {new}" for name, (old, new) in (data.get("changed") or {}).items()]
+    said += [f"{name}={value} is new" for name, value in (data.get("added") or {}).items()]
+    said += [f"{name}={value} is gone from the flow" for name, value in (data.get("removed") or {}).items()]
+    return ", ".join(said)
 
 
 def _executor(event: Event) -> str:

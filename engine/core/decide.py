@@ -24,8 +24,8 @@ class History:
     deferrals: int = 0
     refusals: int = 0
     previous_delay: float | None = None  # seconds, for decorrelated jitter
-    fingerprints: tuple[str, ...] = ()  # strict, of the failed attempts of this generation, oldest first
-    classes: tuple[FailureClass, ...] = ()  # of the same attempts
+    fingerprints: tuple[str, ...] = ()  # strict, of failures of this generation with the same input, oldest first
+    classes: tuple[FailureClass, ...] = ()  # of all failed attempts of this generation
     healed: int = 0  # how often the fingerprint at hand was followed by a success, in all history
     first_started_at: int | None = None  # microseconds UTC
     p99_seconds: float | None = None  # of this task's successful attempts, when there is history

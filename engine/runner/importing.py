@@ -32,7 +32,7 @@ class Loaded(Protocol):
     def spec(self) -> FlowSpec: ...
 
 
-Loader = Callable[[str, Mapping[str, Any]], Loaded]
+Loader = Callable[[str, Mapping[str, Any], Mapping[str, Any]], Loaded]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def fresh_flow(left: protocol.StartOver, load: Loader) -> FlowFacts:
 
     def plans() -> Mapping[str, Plan]:
         with single_threaded_libraries():
-            return _plans(load(left.request.target, left.request.params))
+            return _plans(load(left.request.target, left.request.params, left.request.remembered))
 
     code_hash = msgspec.json.decode(left.opened.spec, type=FlowSpec).code_hash
     return _facts(FreshImport(plans), left.opened.project_root, code_hash)
@@ -69,7 +69,7 @@ def fresh_flow(left: protocol.StartOver, load: Loader) -> FlowFacts:
 def _import(request: protocol.Open, load: Loader) -> ImportedFlow:
     survey, before = Survey(), time.monotonic()
     with single_threaded_libraries():
-        flow = load(request.target, request.params)
+        flow = load(request.target, request.params, request.remembered)
         spec = flow.spec()
         _check_params(spec.params)
         plans = _plans(flow)

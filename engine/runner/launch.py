@@ -101,7 +101,7 @@ def _become_zygote(
         os.close(output)
         os.environ.update(environment)
         zygote.renew_streams()
-        zygote.serve(control, lambda target, params: flow, doubts=doubts)
+        zygote.serve(control, lambda target, params, remembered: flow, doubts=doubts)
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:

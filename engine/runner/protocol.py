@@ -63,6 +63,7 @@ class Open(Frame, frozen=True):
 
     target: str
     params: dict[str, Any]
+    remembered: dict[str, Any] = {}  # of the run until now, as far as the flow still declares them
 
 
 class Start(Frame, frozen=True):

@@ -97,10 +97,12 @@ class Runner:
         target: str = "",
         params: Mapping[str, Any] | None = None,
         *,
+        remembered: Mapping[str, Any] | None = None,
         import_seconds: float = IMPORT_SECONDS,
     ) -> FlowSpec:
         """Have the zygote import the flow ``file.py[:name]``, and return what it says of itself.
 
+        ``remembered``: the parameters that the run had until now; those that the flow no longer declares are left out.
         Raises FlowError (FlowImportError with the traceback, CycleError), OSError when no process can be started.
         """
         if self._link is not None:
@@ -115,7 +117,8 @@ class Runner:
         descriptors = process.allow_many_descriptors()
         self.attempts_max = max(1, (descriptors - DESCRIPTORS_SPARED) // DESCRIPTORS_PER_ATTEMPT)
         try:
-            spec, opened = await link.open(target, params or {}, import_seconds)
+            request = protocol.Open(target, dict(params or {}), dict(remembered or {}))
+            spec, opened = await link.open(request, import_seconds)
         except BaseException:
             await link.end()
             raise

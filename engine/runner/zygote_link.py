@@ -6,9 +6,8 @@ import asyncio
 import os
 import re
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
@@ -69,10 +68,11 @@ class ZygoteLink:
 
     # --- Asking -------------------------------------------------------------------------------------------------------
 
-    async def open(self, target: str, params: Mapping[str, Any], seconds: float) -> tuple[FlowSpec, protocol.Opened]:
+    async def open(self, request: protocol.Open, seconds: float) -> tuple[FlowSpec, protocol.Opened]:
         """Have the flow imported. Raises FlowError, also when it takes longer than ``seconds`` or kills the process."""
+        target = request.target
         try:
-            self._link.send(protocol.Open(target, dict(params)))
+            self._link.send(request)
         except (TypeError, ValueError, OverflowError) as error:  # bytes that are no text, an object
             raise errors.FlowError(f"the path of the flow or a parameter is no text: {error}") from None
         try:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..core.events import EventKind
@@ -47,6 +49,7 @@ class Claimant:
     executor_id: str
     host: str
     code_hash: str | None
+    params: Mapping[str, Any] = field(default_factory=dict)  # of the run
 
 
 def dispatch(
@@ -70,6 +73,8 @@ def _claim(journal: Journal, run_id: str, order: ClaimOrder, claimant: Claimant)
         "executor_id": claimant.executor_id,
         "host": claimant.host,
         "code_hash": claimant.code_hash,
+        "params_hash": _hash(claimant.params, spec.params),
+        "input_hash": _input_hash(journal, run_id, order.name),
         "timeout_us": None if spec.timeout is None else round(spec.timeout * 1e6),
         "grace_us": round(spec.grace_seconds * 1e6),
     }
@@ -81,6 +86,24 @@ def _claim(journal: Journal, run_id: str, order: ClaimOrder, claimant: Claimant)
         "SELECT checkpoint, key_generation FROM task WHERE run_id = ? AND name = ?", (run_id, order.name)
     ).fetchone()
     return Claim(run_id, order.name, attempt, order.generation, token, only_rows, checkpoint, key_generation)
+
+
+def _hash(*values: Any) -> str:
+    """To tell whether two attempts were given the same, and nothing else."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:12]
+
+
+_INPUTS = (
+    "SELECT parent.name, parent.state, parent.result FROM edge JOIN task AS parent"
+    " ON parent.run_id = edge.run_id AND parent.name = edge.parent"
+    " WHERE edge.run_id = ? AND edge.child = ? ORDER BY parent.name"
+)
+
+
+def _input_hash(journal: Journal, run_id: str, name: str) -> str | None:
+    """None for a task that nobody hands anything."""
+    inputs = journal.connection.execute(_INPUTS, (run_id, name)).fetchall()
+    return _hash(inputs) if inputs else None
 
 
 def checkpoint(journal: Journal, claim: Claim, value: str) -> None:

@@ -147,7 +147,7 @@ def _body(connection: sqlite3.Connection, trouble: Trouble) -> dict[str, Any]:
     }
 
 
-_CIRCUMSTANCES = {"code_hash": "code", "input_hash": "input", "host": "host"}
+_CIRCUMSTANCES = {"code_hash": "code", "input_hash": "input", "params_hash": "parameters", "host": "host"}
 
 
 def _changed_between(connection: sqlite3.Connection, trouble: Trouble) -> list[str] | None:

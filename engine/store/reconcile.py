@@ -6,8 +6,10 @@ timeout or a fixed command reaches a run that failed tonight.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -88,6 +90,24 @@ def write(journal: Journal, run_id: str, flow: FlowSpec, difference: Difference)
     told = {"what": "flow-changed", "added": list(difference.added), "changed": list(difference.changed)}
     journal.connection.execute("UPDATE run SET code_hash = ? WHERE run_id = ?", (flow.code_hash, run_id))
     journal.tell(EventKind.RUN, run_id, data={**told, "set": {"code_hash": flow.code_hash}})
+
+
+def write_params(journal: Journal, run_id: str, known: Mapping[str, Any], flow: FlowSpec) -> None:
+    """Keep the parameters that every attempt gets from now on, and tell what is not as it was.
+
+    A run keeps the values that it was started with, also where the flow has other defaults by now; a value that is
+    given anew is a change, and so is a parameter that the flow has gained or lost.
+    """
+    text = json.dumps(dict(flow.params), ensure_ascii=False)
+    now: Mapping[str, Any] = json.loads(text)
+    if now == known:
+        return
+    told = {
+        "changed": {name: [known[name], now[name]] for name in now if name in known and known[name] != now[name]},
+        "added": {name: now[name] for name in now if name not in known},
+        "removed": {name: known[name] for name in known if name not in now},
+    }
+    journal.change_run(run_id, "params", {"params": text}, data={key: said for key, said in told.items() if said})
 
 
 def _settle_anew(journal: Journal, run_id: str, names: Sequence[str]) -> None:

@@ -184,6 +184,14 @@ def _title(decision: Fail | DeadLetter) -> str:
 # --- Reading -------------------------------------------------------------------------------------------------------
 
 
+#: Failures of the generation so far. With other parameters or other input it is not the same failure again.
+_PAST = (
+    "SELECT past.fingerprint, past.failure_class,"
+    " past.params_hash IS now.params_hash AND past.input_hash IS now.input_hash"
+    " FROM attempt AS now JOIN attempt AS past ON past.run_id = now.run_id AND past.name = now.name"
+    " WHERE now.run_id = ? AND now.name = ? AND now.attempt = ? AND past.generation = ? AND past.attempt < now.attempt"
+    " AND past.fingerprint IS NOT NULL AND past.outcome IN ('error', 'timed_out') ORDER BY past.attempt"
+)
 _NO_ROW = (0, 0, 0, 0, None, None, None, None)
 
 
@@ -195,19 +203,15 @@ def read_history(connection: sqlite3.Connection, claim: Claim, spec: TaskSpec, f
         (claim.run_id, claim.name),
     ).fetchone()
     failures, losses, deferrals, refusals, delay_us, first_started_at, cancel_at, overrides = row or _NO_ROW
-    past = connection.execute(
-        "SELECT fingerprint, failure_class FROM attempt WHERE run_id = ? AND name = ? AND generation = ?"
-        " AND attempt < ? AND fingerprint IS NOT NULL AND outcome IN ('error', 'timed_out') ORDER BY attempt",
-        (claim.run_id, claim.name, claim.generation, claim.attempt),
-    ).fetchall()
+    past = connection.execute(_PAST, (claim.run_id, claim.name, claim.attempt, claim.generation)).fetchall()
     return History(
         failures=failures,
         losses=losses,
         deferrals=deferrals,
         refusals=refusals,
         previous_delay=None if delay_us is None else delay_us / 1e6,
-        fingerprints=tuple(fingerprint for fingerprint, _ in past),
-        classes=tuple(FailureClass(name) for _, name in past if name),
+        fingerprints=tuple(fingerprint for fingerprint, _, alike in past if alike),
+        classes=tuple(FailureClass(name) for _, name, _ in past if name),
         healed=0 if failure is None else healed_count(connection, claim.name, failure.fingerprint.strict),
         first_started_at=first_started_at,
         p99_seconds=_p99_seconds(connection, claim.name) if _is_timeout(failure) else None,

@@ -385,6 +385,84 @@ def test_tasks_with_other_parents_than_before_are_stopped_or_freed_by_these(tmp_
     assert {"bad": "FAILED", "retried": "UPSTREAM_FAILED", "stopped": "SUCCESS"} == table(tmp_path)
 
 
+def params_of(tmp_path: Path) -> dict:
+    with sqlite3.connect(tmp_path / "state.db") as connection:
+        return json.loads(connection.execute("SELECT params FROM run").fetchone()[0])
+
+
+def params_told(tmp_path: Path) -> list[dict]:
+    with sqlite3.connect(tmp_path / "state.db") as connection:
+        rows = connection.execute("SELECT data FROM event WHERE kind = 'run' ORDER BY seq")
+        told = [json.loads(data) for (data,) in rows]
+    return [
+        {key: said for key, said in data.items() if key not in ("what", "set")}
+        for data in told
+        if data["what"] == "params"
+    ]
+
+
+DAYS = """
+from redrive.engine import Flow, TransientError, RetryPolicy
+flow = Flow("f", params={params})
+
+@flow.task(retry=RetryPolicy(max_attempts=3, base=0.01))
+def a(ctx):
+    if not ctx.params.get("go"):
+        raise {error}("not yet")
+    return dict(ctx.params)
+"""
+
+
+def write_days(tmp_path: Path, params: str, error: str = "OSError") -> str:
+    (tmp_path / "flow.py").write_text(DAYS.format(params=params, error=error))
+    return str(tmp_path / "flow.py")
+
+
+def test_a_parameter_given_to_an_existing_run_is_kept_and_told(tmp_path):
+    """It used to be handed to the tasks and forgotten: the next resume ran with the old one again."""
+    flow = write_days(tmp_path, "{'day': 1, 'go': False}")
+    executor(tmp_path, flow).run()
+    executor(tmp_path, flow, options={"params": {"day": "2"}}).run()
+    assert {"day": 2, "go": False} == params_of(tmp_path)
+    executor(tmp_path, flow).run()
+    assert [{"changed": {"day": [1, 2]}}] == params_told(tmp_path)
+    act(tmp_path, "requeue", ("a", table(tmp_path)["a"], 0))
+    assert "SUCCESS" == executor(tmp_path, flow, options={"params": {"go": "yes"}}).run()
+    assert '{"day":2,"go":true}' == table(tmp_path, "result")["a"]
+
+
+def test_a_run_keeps_its_values_and_lives_with_a_flow_that_declares_others(tmp_path):
+    """A parameter that the flow had lost made resume exit with 2."""
+    executor(
+        tmp_path, write_days(tmp_path, "{'day': 1, 'zone': 'eu', 'go': False}"), options={"params": {"day": 5}}
+    ).run()
+    executor(tmp_path, write_days(tmp_path, "{'day': 9, 'depth': 3, 'go': False}")).run()
+    assert {"day": 5, "depth": 3, "go": False} == params_of(tmp_path)
+    assert [{"added": {"depth": 3}, "removed": {"zone": "eu"}}] == params_told(tmp_path)
+    with pytest.raises(RedriveError, match="no parameter 'zone'"):
+        executor(tmp_path, write_days(tmp_path, "{'day': 9}"), options={"params": {"zone": "us"}}).run()
+
+
+def test_the_same_failure_with_other_parameters_is_not_yet_poison(tmp_path):
+    """Something changed between the attempts: it is counted from one again."""
+    flow = write_days(tmp_path, "{'day': 1, 'go': False}", error="ValueError")
+    stop = When("task", "RETRYING", "a", lambda: act(tmp_path, "stop", options={"how": "now"}))
+    slow = Path(flow).read_text().replace("base=0.01", "base=5, cap=5, jitter='none'")
+    Path(flow).write_text(slow)
+    assert executor(tmp_path, flow, on_events=stop).run_result().interrupted
+    act(tmp_path, "hurry", ("a", "RETRYING", 0))
+    again = When("task", "RETRYING", "a", lambda: act(tmp_path, "stop", options={"how": "now"}))
+    result = executor(tmp_path, flow, options={"params": {"day": "2"}}, on_events=again).run_result()
+    assert result.interrupted and {"a": ("RETRYING", 2)} == table(tmp_path, "state, failures")
+    act(tmp_path, "hurry", ("a", "RETRYING", 0))
+    assert executor(tmp_path, flow).run_result().blocked
+    assert {"a": ("DEAD_LETTER", "poison")} == table(tmp_path, "state, dead_letter_kind")
+    with sqlite3.connect(tmp_path / "state.db") as connection:
+        body = json.loads(connection.execute("SELECT body FROM page").fetchone()[0])
+        hashes = [hash for (hash,) in connection.execute("SELECT params_hash FROM attempt ORDER BY attempt")]
+    assert hashes[0] != hashes[1] == hashes[2] and body["changed"] == []
+
+
 # --- One sentence each ---------------------------------------------------------------------------------------------
 
 BAD_FLOWS = {

@@ -44,7 +44,13 @@ TRACEBACK = """Traceback (most recent call last):
     return line.decode("utf-8")
 UnicodeDecodeError: 'utf-8' codec can't decode byte 0xe9 in position 7: invalid continuation byte
 """
-_ON = {"timeout_us": 300 * S, "host": "ops-1", "code_hash": "9f2ac1d4e5", "input_hash": "77aa01bc"}
+_ON = {
+    "timeout_us": 300 * S,
+    "host": "ops-1",
+    "code_hash": "9f2ac1d4e5",
+    "input_hash": "77aa01bc",
+    "params_hash": "1c0ffee5",
+}
 
 
 def poisoned_night(clock: StillClock, parts: int = 30) -> FakeSession:

@@ -56,7 +56,7 @@ async def test_enter_opens_a_cause_to_its_tasks_and_more_to_all_of_them(night, c
 
 async def test_enter_on_a_task_shows_its_attempts_side_by_side(night, clock):
     async with at_the_console(night, clock, "4", "enter", "j", "enter") as hand:
-        assert "Same failure twice; nothing changed between (code, input, host)." in hand.text
+        assert "Same failure twice; nothing changed between (code, input, parameters, host)." in hand.text
         assert hand.find("#1").split() == ["#1", "#2"]
         assert hand.find(" code  ").split() == ["code", "9f2ac1d4e5", "9f2ac1d4e5"]
         await hand.press("pagedown")

@@ -291,6 +291,24 @@ def test_a_retry_that_is_due_becomes_ready_and_runs(state_file: StateFile) -> No
     assert state_file.states() == {"a": "RUNNING"}
 
 
+def test_an_attempt_knows_whether_it_was_given_the_same_as_the_one_before(state_file: StateFile) -> None:
+    """What would change between attempt one and two? (004.36)"""
+    state_file.create({"p": "", "a": "p"})
+    hashes = []
+    for result, params in [("1", {}), ("1", {}), ("2", {}), ("2", {"day": 3})]:
+        state_file.put("p", "SUCCESS", result=result)
+        state_file.put("a", "READY")
+        order = ClaimOrder("a", 0, TaskSpec("a", ("p",)))
+        claimant = Claimant("executor-1", "here", None, params)
+        state_file.write(lambda j, o=order, c=claimant: claims.dispatch(j, RUN, {}, [o], c))
+        attempt = state_file.fold().tasks["a"].attempts[len(hashes) + 1]
+        hashes.append((attempt.input_hash, attempt.params_hash))
+    first, second, other_input, other_params = hashes
+    assert first == second
+    assert other_input[0] != first[0] and other_input[1] == first[1]
+    assert other_params[0] == other_input[0] and other_params[1] != other_input[1]
+
+
 def test_attempts_are_counted_by_the_claim_and_only_there(state_file: StateFile) -> None:
     """Document 003 wrote ``attempt = 1`` with each claim, so that max_attempts bounded nothing."""
     state_file.create({"a": ""})
