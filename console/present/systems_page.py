@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ...engine.context import ROWS_LIMIT
 from ...engine.core.breaker import BreakerState
 from ...engine.core.ledger import spec_of
 from ..model.guards import Guard
 from ..model.systems import Group, Page
-from .durations import brief, number, spoken, wall, wall_day
+from .durations import number, spoken, wall, wall_day
 from .folding import folded
 from .inbox import tasks
 from .pieces import Line, Piece, Role
@@ -21,7 +22,6 @@ from .text import one_line, sanitize
 _INDENT = 3
 _TOKEN_BAR_CELLS = 10
 _NAMED_MAX = 5
-ROWS_LIMIT = 10_000  # of an attempt whose task names none
 
 
 def subject_lines(
@@ -232,8 +232,3 @@ def _texts(text: object, columns: int) -> Iterator[Line]:
     said = str(text) if text is not None else "nothing was kept"
     for line in said.splitlines() or [""]:
         yield from folded([Piece(sanitize(line, limit=len(line)))], columns)
-
-
-def taking(count: int, rate: float) -> str:
-    """How long a paced release takes, in words."""
-    return brief(round(count / rate * 1_000_000)) if rate > 0 else "0s"

@@ -25,7 +25,6 @@ from ..present.pieces import Line
 from ..present.systems import group_row, guard_row, head_row, held_row, more_row, page_row, past_row
 from ..present.systems_page import subject_lines
 from ..present.tasks import Scene
-from ..present.text import cells, one_line
 from ..widgets.bars import Bar
 from ..widgets.bindings import bindings_of
 from ..widgets.table import VirtualTable
@@ -77,7 +76,6 @@ class SystemsScreen(SystemsKeys):
         self.table = SystemsTable(self._row, id="systems")
         self.subject = Bar(_SUBJECT_ROWS, id="subject")
         self._senders: Sequence[str] = ()
-        self._name_cells = 0
         self._rereading = Rereading(self, self._read)
         self._wanted: set[Section] = set()
         self._moved = False  # who is held has to be looked at again
@@ -116,14 +114,13 @@ class SystemsScreen(SystemsKeys):
     def scene(self) -> Scene:
         """What rows need beside what they are about."""
         console = self.console
-        return Scene(self.board, console.live.now_us, console.glyphs, console.absolute_times, self._name_cells)
+        return Scene(self.board, console.live.now_us, console.glyphs, console.absolute_times)
 
     def board_replaced(self, board: Board) -> None:
         """Another picture; what was read is shown until it was read again."""
         self.systems = self.systems.beside(board)
         self.systems.recount(self.console.live.now_us)
         self._senders = senders_of(board.fold.run.options)
-        self._name_cells = max((cells(one_line(name)) for name in board.fold.tasks), default=0)
         self._past = False
         if self._is_seen:
             self._want(0.0, *Section)
