@@ -122,7 +122,9 @@ def show_inbox(target: str, run_id: str | None, as_json: bool, **door: Door) -> 
     for group in groups:
         tasks = group.tasks
         holds = f" · holds {group.held}" if group.held else ""
-        click.echo(f"{len(tasks)} × {one_line(group.title)}{holds}  (fp {group.fingerprint[:12]})")
+        named = any(fold.tasks[name].failure_fingerprint for name in tasks)  # what was lost has none to requeue by
+        fingerprint = f"  (fp {group.fingerprint[:12]})" if named else ""
+        click.echo(f"{len(tasks)} × {one_line(group.title)}{holds}{fingerprint}")
         for name in tasks:
             row = fold.tasks[name]
             kind = row.dead_letter_kind or row.state

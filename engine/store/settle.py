@@ -333,6 +333,8 @@ def _dead_letter(journal: Journal, decision: DeadLetter, outcome: Outcome, histo
     counter = "losses" if decision.mode is FailureMode.LOST else "failures"
     columns.update({"ended_at": journal.at, "next_retry_at": None, "dead_letter_kind": str(decision.kind)})
     columns[counter] = getattr(history, counter) + 1
+    if decision.mode is FailureMode.LOST:  # no error of the task's own says what a human has to find out
+        columns["error"] = decision.why[:ERROR_SUMMARY_CHARACTERS]
     return TaskState.DEAD_LETTER, columns, {"why": decision.why, "explain": _explain(outcome)}
 
 

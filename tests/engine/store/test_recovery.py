@@ -87,6 +87,7 @@ def test_what_must_not_run_twice_waits_for_a_human(state_file: StateFile) -> Non
     crash_while_running(state_file)
     recover(state_file)
     assert (state_file.states()["a"], state_file.column("a", "dead_letter_kind")) == ("DEAD_LETTER", "indeterminate")
+    assert "find out" in state_file.column("a", "error")
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
