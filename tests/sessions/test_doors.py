@@ -24,7 +24,7 @@ from redrive.engine.errors import (
     SnapshotNeeded,
     StateFileError,
 )
-from redrive.engine.store import database, runs
+from redrive.engine.store import database, quarantine, runs
 from redrive.engine.store.snapshot import EDGES_AT_ONCE
 from redrive.engine.store.usual import Usual
 
@@ -312,6 +312,22 @@ async def test_lists_beside_a_run_are_values(door: Any, night: Any) -> None:
         await session.query("no-such")
     with pytest.raises(RedriveError, match="colour"):
         await session.query("pages", colour="red")
+
+
+async def test_quarantined_rows_are_listed_by_the_group_and_by_the_window(door: Any, night: Any) -> None:
+    said = {"payload": "p" * 900, "error": "KeyError", "fingerprint": "f"}
+    rows = [{"row_key": f"c-{number}", **said} for number in range(9)]
+    night.write(lambda journal: quarantine.add(journal, "night-1", "task_00002", 1, 0, rows))
+    session = await door(night.path)
+    (group,) = await session.query("quarantine_groups", run_id="night-1")
+    assert ("task_00002", "f", "provisional", 9) == tuple(
+        group[one] for one in ("name", "fingerprint", "state", "count")
+    )
+    window = {"run_id": "night-1", "task": "task_00002", "fingerprint": "f", "skip": 7, "limit": 100}
+    found = await session.query("quarantine_rows", **window)
+    assert ["c-7", "c-8"] == [row["row_key"] for row in found]
+    assert all(len(row["payload"]) < 900 for row in found)
+    assert [] == await session.query("page_heads") == await session.query("pages", id=1)
 
 
 async def test_the_past_of_a_run_is_read_a_window_at_a_time(door: Any, night: Any) -> None:
