@@ -106,6 +106,14 @@ class Downstreams:
         """Whether its breaker holds calls because they failed, also while it is asking; not by an operator's will."""
         return self._breakers[downstream].state in (BreakerState.OPEN, BreakerState.HALF_OPEN)
 
+    def shift(self, jump_us: int) -> None:
+        """The wall clock was moved by so much: whatever is waited for stays as far away as it was (SPEC 4.10)."""
+        for name in self.specs:
+            self._breakers[name] = rules.shifted(self._breakers[name], jump_us)
+            self._buckets[name] = rules.shifted_bucket(self._buckets[name], jump_us)
+            self._changed_at[name] += jump_us
+            self._dirty.add(name)
+
     def _replace(self, downstream: str, changed: Breaker) -> None:
         before = self._breakers[downstream]
         if changed is before:

@@ -152,8 +152,9 @@ class RunLoop:
         origin = Origin(opened.flow.name, self.fold.run.run_id, opened.state_path)
         self._notifier = Notifier(opened.flow.pages, origin, opened.writer.submit, clock)
         watch = Watch(self._standing, self.desk, self.downstreams, clock)
-        clock_watch = ClockWatch(clock, self._move_instants)
-        self._heartbeat = Heartbeat(opened, self.desk, [self._store_counts, clock_watch.look, watch.beat, self.wake])
+        self._clock_watch = ClockWatch(clock, self._move_instants)
+        duties = [self._store_counts, self._clock_watch.look, watch.beat, self.wake]
+        self._heartbeat = Heartbeat(opened, self.desk, duties)
 
     def _make_desk(self, clock: Clock) -> AttemptDesk:
         return AttemptDesk(
@@ -186,6 +187,7 @@ class RunLoop:
             await self._close()
 
     def _turn(self) -> None:
+        self._clock_watch.look()  # before anybody asks whether an instant has come
         step = None if self._over.done() else self._next_step()
         if isinstance(step, RunResult):
             self._over.set_result(step)
@@ -228,6 +230,7 @@ class RunLoop:
 
     def _attempt_ended(self, claim: Claim, outcome: Outcome) -> None:
         """Its downstream learns of it before anybody else may start, and its slot is free before it is settled."""
+        self._clock_watch.look()
         self.downstreams.record(claim.name, outcome, self.fold.tasks[claim.name].failures)
         self.wake()
 
@@ -327,6 +330,7 @@ class RunLoop:
 
     def _move_instants(self, jump_us: int) -> None:
         run_id = self.fold.run.run_id
+        self.downstreams.shift(jump_us)
         self.desk.write(lambda journal: claims.shift_instants(journal, run_id, jump_us))
 
     def _tell_news(self, what: str, data: Mapping[str, Any]) -> None:

@@ -141,6 +141,16 @@ def withdraw(breaker: Breaker, call: Call) -> Breaker:
     return breaker
 
 
+def shifted(breaker: Breaker, jump_us: int) -> Breaker:
+    """Return the breaker after the wall clock was moved by so much: what it waits for is as far away as before."""
+    return replace(
+        breaker,
+        window=tuple(part._replace(started_at=part.started_at + jump_us) for part in breaker.window),
+        reopens_at=None if breaker.reopens_at is None else breaker.reopens_at + jump_us,
+        release_at=None if breaker.release_at is None else breaker.release_at + jump_us,
+    )
+
+
 # --- what an operator may do --------------------------------------------------------------------------------------
 
 
@@ -239,6 +249,11 @@ def take(bucket: Bucket, spec: DownstreamSpec, now: int) -> tuple[Bucket, Admiss
     if now >= reserve_at:
         return Bucket(bucket.tokens, next_reserve), Admission(Call(0), why="on the reserve")
     return replace(bucket, reserve_at=reserve_at), Admission(None, reserve_at, "the retry budget is spent")
+
+
+def shifted_bucket(bucket: Bucket, jump_us: int) -> Bucket:
+    """Return the bucket after the wall clock was moved by so much."""
+    return replace(bucket, reserve_at=bucket.reserve_at + jump_us) if bucket.reserve_at else bucket
 
 
 def refund(bucket: Bucket, spec: DownstreamSpec) -> Bucket:

@@ -177,12 +177,21 @@ def write_verdict(journal: Journal, run_id: str, verdict: RunVerdict) -> None:
 
 
 def shift_instants(journal: Journal, run_id: str, jump_us: int) -> None:
-    """The wall clock moved: stored due times move with it, so that the remaining wait stays what it was."""
-    rows = journal.connection.execute(
-        "SELECT name, next_retry_at FROM task WHERE run_id = ? AND next_retry_at IS NOT NULL"
-        " AND state IN ('RETRYING', 'SENSING', 'PENDING')",
-        (run_id,),
-    ).fetchall()
-    for name, due_at in rows:
-        journal.change(run_id, name, {"next_retry_at": due_at + jump_us})
-    journal.tell(EventKind.CLOCK, run_id, data={"moved_us": jump_us, "tasks": len(rows)})
+    """The wall clock moved: stored instants move with it, so that what is left until them, and since them, stays."""
+    moved = set()
+    for column, sql in _SHIFTED.items():
+        for name, instant in journal.connection.execute(sql, (run_id,)).fetchall():
+            journal.change(run_id, name, {column: instant + jump_us})
+            moved.add(name)
+    journal.tell(EventKind.CLOCK, run_id, data={"moved_us": jump_us, "tasks": len(moved)})
+
+
+#: What is waited for, and what max_elapsed is counted from. The deadline of a run is a time of day, and stays.
+_SHIFTED = {
+    "next_retry_at": "SELECT name, next_retry_at FROM task WHERE run_id = ? AND next_retry_at IS NOT NULL"
+    " AND state IN ('PENDING', 'RETRYING', 'SENSING')",
+    "first_started_at": "SELECT name, first_started_at FROM task WHERE run_id = ? AND first_started_at IS NOT NULL"
+    " AND state IN ('PENDING', 'READY', 'RUNNING', 'RETRYING', 'SENSING')",
+    "expires_at": "SELECT name, expires_at FROM task JOIN run USING (run_id) WHERE run_id = ?"
+    " AND expires_at IS NOT NULL AND expires_at IS NOT run.deadline_at AND task.state = 'DEAD_LETTER'",
+}

@@ -2,9 +2,12 @@
 
 import json
 import sqlite3
+import time
 
 from redrive.engine import AuthError, Executor, Flow, RetryPolicy, RunOptions, TransientError
-from redrive.engine.core.spec import FlowSpec, TaskSpec
+from redrive.engine.clock import SystemClock
+from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
+from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec
 from redrive.engine.downstreams import Downstreams
 
 QUICK = RetryPolicy(max_attempts=3, base=0.05, cap=0.1)
@@ -120,3 +123,55 @@ def test_a_breaker_tells_since_when_and_by_whom_it_is_held():
     again.admit("t", "api", is_retry=True)
     again.act("mail", "open")
     assert 1_000_000 == again.told("api")["since"]
+
+
+class JumpingClock(SystemClock):
+    """The machine's own, until somebody sets the wall clock."""
+
+    jump_us = 0
+
+    def now_us(self) -> int:
+        return super().now_us() + self.jump_us
+
+
+def test_a_clock_that_is_set_ahead_does_not_reopen_a_breaker_before_its_time(tmp_path):
+    """SPEC 4.10: what counts is how long it was to stay open, not what a wall clock says in between."""
+    flow, clock, begun = Flow("f", max_parallel=1), JumpingClock(), tmp_path / "begun"
+    flow.downstream("api", minimum_calls=1, failure_rate=0.1, open_seconds=2)
+
+    @flow.task(downstream="api", retry=RetryPolicy(max_attempts=3, base=0.01, cap=0.01))
+    def call(ctx):
+        with begun.open("a") as file:
+            file.write(f"{time.monotonic()}\n")
+        if ctx.attempt == 1:
+            raise TransientError("503")
+
+    def listen(events):
+        if any(event.kind == "breaker" and event.data["state"] == "OPEN" for event in events):
+            clock.jump_us = 3_600_000_000
+
+    executor = Executor(run_id="r", flow=flow, state=tmp_path / "state.db", clock=clock, on_events=listen)
+    assert "SUCCESS" == executor.run()
+    first, second = map(float, begun.read_text().split())
+    assert second - first > 1.9
+    ((data,),) = ask(tmp_path, "SELECT data FROM event WHERE kind = 'clock'")
+    assert abs(json.loads(data)["moved_us"] - 3_600_000_000) < 1_000_000
+
+
+def test_whatever_a_downstream_waits_for_moves_with_the_clock():
+    now = [1_000_000]
+    spec = DownstreamSpec("api", minimum_calls=1, open_seconds=30, bucket_capacity=1)
+    flow = FlowSpec("f", (TaskSpec("t", downstream="api"),), downstreams=(spec,))
+    downstreams = Downstreams(flow, lambda: now[0], lambda name: None)
+    assert downstreams.admit("t", "api", is_retry=True).call is not None
+    failure = Failure("Boom", "boom", FailureClass.TRANSIENT, Fingerprint("strict", "loose"))
+    downstreams.record("t", Outcome(OutcomeKind.ERROR, failure), 0)
+    assert downstreams.is_open("api")
+    before = downstreams.take_dirty()["api"]
+    for jump in (3_600_000_000, -7_200_000_000):
+        now[0] += jump
+        downstreams.shift(jump)
+        after = downstreams.take_dirty()["api"]
+        assert after["reopens_at"] - before["reopens_at"] == after["changed_at"] - before["changed_at"] == jump
+        assert downstreams.admit("t", "api", is_retry=False).call is None
+        before = after

@@ -276,6 +276,30 @@ def test_a_requeue_that_shares_a_commit_with_the_dispatch_keeps_its_not_before(
     assert (row.state, row.generation, row.next_retry_at) == ("PENDING", 1, START + 600 * SECOND)
 
 
+@pytest.mark.parametrize("jump", [3600, -3600])
+def test_when_the_clock_is_set_what_is_left_and_what_has_passed_stay(state_file: StateFile, jump: int) -> None:
+    state_file.create(dict.fromkeys(["waits", "runs", "done", "dead", "late"], ""))
+    state_file.connection.execute("UPDATE run SET deadline_at = ?", (START + 900 * SECOND,))
+    state_file.put("waits", "RETRYING", next_retry_at=START + 60 * SECOND, first_started_at=START - 60 * SECOND)
+    state_file.put("runs", "RUNNING", first_started_at=START - 60 * SECOND)
+    state_file.put("done", "SUCCESS", first_started_at=START - 60 * SECOND)
+    state_file.put("dead", "DEAD_LETTER", expires_at=START + 600 * SECOND)
+    state_file.put("late", "DEAD_LETTER", expires_at=START + 900 * SECOND)  # with the run's deadline, a time of day
+    state_file.write(lambda journal: claims.shift_instants(journal, RUN, jump * SECOND))
+    columns = ("next_retry_at", "first_started_at", "expires_at")
+    rows = {name: [state_file.column(name, column) for column in columns] for name in state_file.states()}
+    moved = {name: [at and (at - START) // SECOND for at in row] for name, row in rows.items()}
+    assert moved == {
+        "waits": [60 + jump, jump - 60, None],
+        "runs": [None, jump - 60, None],
+        "done": [None, -60, None],
+        "dead": [None, None, 600 + jump],
+        "late": [None, None, 900],
+    }
+    event = state_file.told[-1]
+    assert (event.kind, event.data) == ("clock", {"moved_us": jump * SECOND, "tasks": 3})
+
+
 # --- Waking and claiming -------------------------------------------------------------------------------------------
 
 
