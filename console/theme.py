@@ -29,7 +29,7 @@ from rich.style import Style
 
 from ..engine.errors import RedriveError
 from .present.pieces import Role
-from .widgets.palette import Palette
+from .widgets.palette import Palette, mix
 
 DEFAULT = "terminal"
 VARIABLE = "REDRIVE_THEME"
@@ -39,6 +39,9 @@ _KEYS = frozenset({"title", "about", "background", "foreground", "roles"})
 
 #: What stays as it is when everything else is greyed because the picture is old.
 _SEEN_WHEN_STALE = (Role.WARNING, Role.CURSOR, Role.KEY)
+
+
+_DIMMED = frozenset({Role.DIM, Role.PENDING, Role.SKIPPED, Role.RULE, Role.STALE})
 
 
 class ThemeError(RedriveError):
@@ -58,7 +61,7 @@ class Theme:
 
     def palette(self) -> Palette:
         """For a picture that is true."""
-        return _AccentedPalette(self._on_ground(self.styles))
+        return _ThemedPalette(self._on_ground(self.styles), self.styles)
 
     def stale_palette(self) -> Palette:
         """For a picture that is old: everything greyed, but what says so."""
@@ -78,14 +81,22 @@ class Theme:
         return {role: ground + styles.get(role, Style.null()) for role in Role}
 
 
-class _AccentedPalette(Palette):
-    """What needs a human keeps a ground of its own also under the cursor."""
+class _ThemedPalette(Palette):
+    """A cursor that is a ground of its own leaves colours to what lies on it: to all but what is dimmed, which would be
+    hard to read there. What needs a human keeps its own ground under it."""
+
+    def __init__(self, styles: Mapping[str, Style], overs: Mapping[str, Style]) -> None:
+        super().__init__(styles)
+        self._overs = overs
 
     def mixed(self, role: str, over: str | None) -> Style:
-        accent = super().mixed(role, None)
-        if role == Role.HUMAN and over is not None and accent.bgcolor is not None and not accent.reverse:
-            return accent
-        return super().mixed(role, over)
+        under = super().mixed(role, None)
+        if over is None or (role == Role.HUMAN and under.bgcolor is not None and not under.reverse):
+            return under
+        lies_over = self._overs.get(over, Style.null())
+        if over == Role.CURSOR and role in _DIMMED and not lies_over.reverse:
+            under = super().mixed(Role.TEXT, None)
+        return mix(under, lies_over)
 
 
 def user_folder() -> Path:

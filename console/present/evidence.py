@@ -24,7 +24,7 @@ from .inbox import age, tasks, verdict_of
 from .pieces import Line, Piece, Role, two_sided
 from .states import LOOKS, sign
 from .tasks import Scene
-from .text import one_line, pad, sanitize, shorten
+from .text import cells, one_line, pad, sanitize, shorten
 
 _LABEL_CELLS = 14
 _COLUMN_CELLS_MIN = 16
@@ -153,6 +153,8 @@ def _heading(attempt: AttemptRow, row: TaskRow) -> str:
 
 def _fact_line(label: str, values: Sequence[str], column_cells: int, differs: bool) -> Line:
     line = [Piece(f" {pad(label, _LABEL_CELLS - 1)}", Role.DIM)]
+    if len(set(values)) == 1 < len(values) and cells(values[0]) >= column_cells:
+        return [*line, Piece(shorten(values[0], column_cells * len(values) - 1)), Piece("  each time", Role.DIM)]
     for place, value in enumerate(values):
         news = differs and place > 0 and value != values[place - 1]
         line.append(

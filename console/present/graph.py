@@ -20,9 +20,10 @@ from .text import cells, one_line, pad, pad_left, shorten_middle
 
 LEVEL_CELLS = 5  # beside the signs of a matrix
 _FACTS_CELLS_MIN = 38
+_TRIES_FROM = 56  # columns: with fewer the facts have all the room
 _BARS_FROM = 47  # cells for facts: with fewer the words beside a bar would be cut
 _NAME_CELLS = (12, 36)
-_RAILS_MAX = 16
+_RAILS_MAX = 8  # more are no lines that an eye follows
 _GROUP_BAR_CELLS = 12
 _BAND_BAR_CELLS = 40
 _CLOCK_CELLS = 6
@@ -102,10 +103,11 @@ def _task_facts(name: str, size: int, at: int, facts_at: int, scene: Scene, lit:
     row = scene.board.row(name)
     room = max(facts_at - at, 6)
     shown = shorten_middle(one_line(name), room, scene.glyphs.more)
+    tried = Piece(f"{pad_left(tries(row), ATTEMPT_CELLS)}  " if size >= _TRIES_FROM else " ", Role.DIM)
     line = [
-        Piece(pad(shown, room), _name_role(name, row.state, lit)),
-        Piece(pad_left(tries(row), ATTEMPT_CELLS), Role.DIM),
-        Piece("  "),
+        Piece(shown, _name_role(name, row.state, lit)),
+        Piece(" " * (room - cells(shown))),
+        tried,
         *facts(row, scene, bars=size - facts_at - ATTEMPT_CELLS - 2 >= _BARS_FROM),
     ]
     return fit(line, max(size - at, 0), scene.glyphs.more)

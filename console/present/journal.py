@@ -14,7 +14,7 @@ from .durations import number, offset, wall, wall_day
 from .glyphs import Glyphs
 from .pieces import Line, Piece, Role, width
 from .states import LOOKS
-from .text import one_line, pad, pad_left, sanitize, shorten_middle
+from .text import cells, one_line, pad, pad_left, sanitize, shorten_middle
 
 _WIDE = 60
 _NARROW_NAME_CELLS = 11
@@ -23,6 +23,7 @@ _CLOCK_CELLS = 8
 _OFFSET_CELLS = 6
 _DATA_LINES_MAX = 400
 _LABEL_CELLS = 12
+_RESULT_NAME_CELLS_MAX = 28
 
 #: Moves that only lead to others.
 _FAINT_STATES = frozenset([TaskState.READY, TaskState.PENDING])
@@ -50,13 +51,13 @@ def name_cells(longest: int, columns: int) -> int:
     return _NARROW_NAME_CELLS if columns < _WIDE else max(min(longest, columns // 4, high), low)
 
 
-def event_row(event: Event, started_at: int, absolute: bool, cells: int, glyphs: Glyphs) -> Line:
+def event_row(event: Event, started_at: int, absolute: bool, room: int, glyphs: Glyphs) -> Line:
     """When, what about, what happened, and who wanted it.
 
-    ``started_at``: of the run, where offsets begin. ``cells``: for the name.
+    ``started_at``: of the run, where offsets begin. ``room``: cells for the name.
     """
     faint = is_faint(event) and event.actor is None
-    name = pad(shorten_middle(one_line(subject(event)), cells, glyphs.more), cells)
+    name = pad(shorten_middle(one_line(subject(event)), room, glyphs.more), room)
     named = event.task is not None or event.kind == EventKind.OPERATOR
     text = Role.DIM if faint else Role.TEXT
     return [
@@ -187,10 +188,11 @@ def _result_lines(event: Event, glyphs: Glyphs) -> Iterator[Line]:
     if results:
         yield []
         yield [Piece("What became of each task", Role.DIM)]
+    longest = min(max((cells(one_line(str(task))) for task, _, _ in results), default=0), _RESULT_NAME_CELLS_MAX)
     for task, word, said in results:
         done = word != "refused"
         sign = Piece(f"  {glyphs.done if done else glyphs.failed} ", Role.DONE if done else Role.WARNING)
-        yield [sign, Piece(pad(one_line(str(task)), 28)), Piece(f" {one_line(str(said)) or word}", Role.DIM)]
+        yield [sign, Piece(pad(one_line(str(task)), longest)), Piece(f" {one_line(str(said)) or word}", Role.DIM)]
 
 
 def _data_lines(event: Event) -> Iterator[Line]:

@@ -7,16 +7,18 @@ from dataclasses import dataclass
 from ...engine.core.fold import RunRow
 from ...engine.core.states import NEEDS_HUMAN, RunState, TaskState
 from . import counts
-from .durations import clock, wall_day
+from .durations import clock, number, wall_day
 from .glyphs import Glyphs
 from .pieces import Line, Piece, Role, fit, width
 from .states import BLOCKED, PAUSED, RUN_LOOKS, Look
 from .text import one_line, pad, shorten_middle
 
 _WORD_CELLS = 8
-_BAR_CELLS = 8
+_BAR_CELLS, _WIDE_BAR_CELLS = 8, 24
 _NAME_CELLS = (12, 40)
-_WIDE, _NARROW = 112, 64
+_WIDEST, _WIDE, _WORDS_FROM, _NARROW = 150, 112, 96, 64
+_SIGNS_CELLS = 16
+_OF_NO_NOTE = (TaskState.SUCCESS, TaskState.PENDING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,19 @@ def run_name(run: RunRow, glyphs: Glyphs) -> str:
     return f"{one_line(run.dag_name)} {glyphs.dot} {one_line(run.run_id)}"
 
 
+def heading_line(
+    shown: int, known: int, waiting: int, filter_text: str, sort: str, glyphs: Glyphs
+) -> tuple[Line, Line]:
+    """Left and right side of the line above the list. ``waiting``: runs in which something needs a human."""
+    dot = Piece(f" {glyphs.dot} ", Role.DIM)
+    left = [Piece(" "), Piece(f"{number(known)} run{'' if known == 1 else 's'}", Role.STRONG)]
+    if filter_text:
+        left += [dot, Piece(f"/{one_line(filter_text)}: {number(shown)}", Role.MATCH)]
+    if waiting:
+        left += [dot, Piece(f"{number(waiting)} need{'s' if waiting == 1 else ''} a human")]
+    return left, [Piece("sort: ", Role.DIM), Piece(f"{sort} {glyphs.open} ")]
+
+
 def run_row(view: RunView, now_us: int, columns: int, glyphs: Glyphs, longest_name: int = 0) -> Line:
     """State, name, progress, how long, and the counts that matter. ``longest_name``: cells, of all rows."""
     run, look = view.run, look_of(view.run)
@@ -51,12 +66,12 @@ def run_row(view: RunView, now_us: int, columns: int, glyphs: Glyphs, longest_na
     if columns < _NARROW:
         return _narrow_row(view, f"{done}/{total}", columns, glyphs)
     fixed: Line = [
-        *counts.bar(view.counts, glyphs, _BAR_CELLS),
-        Piece(f" {f'{done}/{total}':>9}  {took}  "),
-        *counts.in_words(view.counts, glyphs, without=(TaskState.SUCCESS, TaskState.PENDING)),
+        *counts.bar(view.counts, glyphs, _WIDE_BAR_CELLS if columns >= _WIDEST else _BAR_CELLS),
+        Piece(f" {f'{done}/{total}':>{9 if columns >= _WORDS_FROM else 7}}  {took}  "),
+        *_counted(view.counts, columns, glyphs),
     ]
     if view.beside:
-        fixed += [Piece("  "), Piece(view.beside, Role.WARNING)]
+        fixed += [Piece("  " if columns >= _WORDS_FROM else ""), Piece(view.beside, Role.WARNING)]
     low, high = _NAME_CELLS
     cells = max(min(columns - 56, high, longest_name or high), low)
     name = shorten_middle(run_name(run, glyphs), cells, glyphs.more)
@@ -84,6 +99,14 @@ def _narrow_row(view: RunView, progress: str, columns: int, glyphs: Glyphs) -> L
         Piece(pad(shorten_middle(run_name(view.run, glyphs), room, glyphs.more), room)),
         *right,
     ]
+
+
+def _counted(found: counts.Counts, columns: int, glyphs: Glyphs) -> Line:
+    """What is neither done nor to come; in signs where words would be cut."""
+    if columns >= _WORDS_FROM:
+        return counts.in_words(found, glyphs, without=_OF_NO_NOTE)
+    noted = {state: count for state, count in found.items() if state not in _OF_NO_NOTE}
+    return counts.in_signs(noted, glyphs, _SIGNS_CELLS)
 
 
 def _problems(found: counts.Counts) -> counts.Counts:

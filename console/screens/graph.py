@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from textual import events
 from textual.binding import BindingType
-from textual.containers import Horizontal, Vertical
 from textual.timer import Timer
 from textual.widget import Widget
 
@@ -16,22 +15,20 @@ from ..live import News
 from ..model.board import Board
 from ..model.filters import parse_filter
 from ..model.graph import GRAPH_MAX, Form, Graph, Order, Zoom
-from ..model.strokes import DOWN, LEFT, RIGHT, UP
 from ..present.detail import strip
 from ..present.graph import label_width, part_lines
 from ..present.pieces import Line, Piece, Role
 from ..present.tasks import Scene
 from ..present.text import cells, one_line
 from ..widgets.bars import Bar, Rule
-from ..widgets.beside import STRIP_ROWS, Divider, has_room_below, has_room_beside
+from ..widgets.beside import STRIP_ROWS, has_room_below
 from ..widgets.bindings import bindings_of
 from ..widgets.line import LineView
-from .base import ConsoleScreen
 from .detail import DetailView
 from .graph_view import GraphView
 from .page import read_page
+from .panes import Side, TwoPanes
 
-_SIDE_COLUMNS = (40, 80)
 _MAP_SPARE_ROWS = 4  # so that the map does not look squeezed in
 _READING_DELAY_SECONDS = 0.15  # the cursor may only be passing by
 
@@ -72,14 +69,12 @@ class StripView(LineView):
         self.show_task(self._graph_screen.console.selected)
 
 
-class GraphScreen(ConsoleScreen):
+class GraphScreen(TwoPanes):
     """See the module."""
 
     PLACE = Place.GRAPH
     BINDINGS: ClassVar[list[BindingType]] = bindings_of(Place.GRAPH)
-    DEFAULT_CSS = """
-    GraphScreen > Horizontal { height: 1fr; }
-    """
+    SIDE = Side(37, 40, 80)
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,10 +83,8 @@ class GraphScreen(ConsoleScreen):
         self.map_rule = Rule(self.console.glyphs.rule, id="map-rule")
         self.part = Bar(id="part")
         self.part.display = False
-        self.graph_view = GraphView(self.scene, self._on_selected, id="graph")
-        glyphs = self.console.glyphs
-        self.divider = Divider(glyphs.divider, glyphs.lines[UP | DOWN | LEFT])
-        self.detail = DetailView(self.scene, id="beside")
+        self.main = self.graph_view = GraphView(self.scene, self._on_selected, id="graph")
+        self.beside = self.detail = DetailView(self.scene, id="beside")
         self.strip_view = StripView(self)
         self._scene: Scene | None = None
         self._follows = False
@@ -99,33 +92,20 @@ class GraphScreen(ConsoleScreen):
 
     # --- The frame ------------------------------------------------------------------------------------------------
 
-    def content(self) -> Iterable[Widget]:
-        """Graph, divider, details."""
-        with Horizontal():
-            with Vertical():
-                yield self.map_view
-                yield self.map_rule
-                yield self.part
-                yield self.graph_view
-            yield self.divider
-            yield self.detail
+    def left(self) -> Iterable[Widget]:
+        """The map where it fits, what is drawn, the graph."""
+        yield self.map_view
+        yield self.map_rule
+        yield self.part
+        yield self.graph_view
 
     def below(self) -> Iterable[Widget]:
         """The selected task in a few rows."""
         yield self.strip_view
 
-    @property
-    def is_wide(self) -> bool:
-        """Whether the details stand beside the graph."""
-        return has_room_beside(self.app.size.width)
-
     def on_resize(self, event: events.Resize) -> None:
         """Details beside, below, or on a screen of their own."""
-        width, height = event.size.width, event.size.height
-        self.detail.display = self.divider.display = self.is_wide
-        low, high = _SIDE_COLUMNS
-        self.detail.styles.width = max(min(width * 3 // 8, high), low)
-        self.strip_view.display = not self.is_wide and has_room_below(height)
+        self.strip_view.display = not self.is_wide and has_room_below(event.size.height)
         super().on_resize(event)
         self.call_after_refresh(self._show_map)
 
@@ -154,13 +134,6 @@ class GraphScreen(ConsoleScreen):
         left, right = part_lines(self.graph, fold, self.console.glyphs) if self.graph is not None else ([], [])
         self.part.show(left, right)
         self.part.display = bool(left)
-
-    def rule_marks(self, upper: bool) -> dict[int, str]:
-        """Where the divider meets the rules."""
-        if not self.is_wide or not self.divider.region:
-            return {}
-        glyphs = self.console.glyphs
-        return {self.divider.region.x: glyphs.tee_down if upper else glyphs.lines[LEFT | RIGHT | UP]}
 
     # --- What is shown --------------------------------------------------------------------------------------------
 
@@ -307,18 +280,9 @@ class GraphScreen(ConsoleScreen):
         else:
             super().action_details()
 
-    def action_next_pane(self) -> None:
-        """From the graph to the details and back."""
-        if self.is_wide:
-            (self.graph_view if self.detail.has_focus else self.detail).focus()
-
-    action_previous_pane = action_next_pane
-
     def back(self) -> None:
         """From the details to the graph; then marks, filter."""
-        if self.detail.has_focus:
-            self.graph_view.focus()
-        elif self.graph_view.marks:
+        if self.graph_view.marks and not self.detail.has_focus:
             self.graph_view.unmark(*self.graph_view.marks)
         else:
             super().back()

@@ -8,7 +8,6 @@ from typing import ClassVar
 
 from textual import events
 from textual.binding import BindingType
-from textual.containers import Horizontal
 from textual.timer import Timer
 from textual.widget import Widget
 
@@ -18,7 +17,6 @@ from ..model.board import Board
 from ..model.filters import parse_filter
 from ..model.inbox import Cause, Inbox, InboxRow, Sort
 from ..model.preview import preview_requeue, preview_skip
-from ..model.strokes import LEFT, RIGHT, UP
 from ..present.inbox import (
     AGE_CELLS,
     Heading,
@@ -36,37 +34,32 @@ from ..present.pieces import Line, Piece, Role, plain
 from ..present.tasks import Scene
 from ..present.text import cells, one_line
 from ..widgets.bars import Bar
-from ..widgets.beside import Divider, has_room_below, has_room_beside
+from ..widgets.beside import has_room_below
 from ..widgets.bindings import bindings_of
 from ..widgets.table import VirtualTable
-from .base import ConsoleScreen
 from .evidence import EvidenceScreen, EvidenceView, Subject
 from .inbox_table import InboxTable
 from .page import read_page
+from .panes import Side, TwoPanes
 
 RESTING_SECONDS = 0.15  # the cursor may only be passing by
 JUMP_SECONDS = 0.7  # after a row left from under the cursor: what is typed was meant for it
 _PREVIEWED_MAX = 2_000  # tasks whose acts are tried out while the cursor rests on them
-_SIDE_COLUMNS = (56, 90)
 
 
-class InboxScreen(ConsoleScreen):
+class InboxScreen(TwoPanes):
     """See the module."""
 
     PLACE = Place.INBOX
     BINDINGS: ClassVar[list[BindingType]] = bindings_of(Place.INBOX)
-    DEFAULT_CSS = """
-    InboxScreen > Horizontal { height: 1fr; }
-    """
+    SIDE = Side(47, 56, 90)
 
     def __init__(self) -> None:
         super().__init__()
-        glyphs = self.console.glyphs
         self.inbox = Inbox(self.board)
         self.heading = Bar(id="heading")
-        self.table = InboxTable(self._row, self, glyphs.mark)
-        self.divider = Divider(glyphs.divider, glyphs.divider)
-        self.evidence = EvidenceView(self.scene, id="beside")
+        self.main = self.table = InboxTable(self._row, self, self.console.glyphs.mark)
+        self.beside = self.evidence = EvidenceView(self.scene, id="beside")
         self.who = Bar(2, id="who")
         self.consequences = Bar(2, id="consequences")
         self._scene: Scene | None = None
@@ -78,41 +71,23 @@ class InboxScreen(ConsoleScreen):
 
     # --- The frame ------------------------------------------------------------------------------------------------
 
-    def content(self) -> Iterable[Widget]:
-        """One line, the list, the evidence."""
+    def left(self) -> Iterable[Widget]:
+        """One line, the list."""
         yield self.heading
-        with Horizontal():
-            yield self.table
-            yield self.divider
-            yield self.evidence
+        yield self.table
 
     def below(self) -> Iterable[Widget]:
         """Who is selected, and what requeue and skip would do."""
         yield self.who
         yield self.consequences
 
-    @property
-    def is_wide(self) -> bool:
-        """Whether the evidence stands beside the list."""
-        return has_room_beside(self.app.size.width)
-
     def on_resize(self, event: events.Resize) -> None:
         """Evidence beside, or on a screen of its own."""
-        width, height = event.size.width, event.size.height
-        self.evidence.display = self.divider.display = self.is_wide
-        low, high = _SIDE_COLUMNS
-        self.evidence.styles.width = max(min(width * 7 // 15, high), low)
-        self.who.display = not self.is_wide and has_room_below(height)
-        self.consequences.display = has_room_below(height)
+        has_room = has_room_below(event.size.height)
+        self.who.display = has_room and not self.is_wide
+        self.consequences.display = has_room
         super().on_resize(event)
-        self.call_after_refresh(self.show_frame)  # the rule below meets the divider where that stands then
         self._rest()
-
-    def rule_marks(self, upper: bool) -> dict[int, str]:
-        """Where the divider meets the lower rule."""
-        if upper or not self.is_wide or not self.divider.region:
-            return {}
-        return {self.divider.region.x: self.console.glyphs.lines[LEFT | RIGHT | UP]}
 
     # --- The run --------------------------------------------------------------------------------------------------
 
@@ -218,8 +193,8 @@ class InboxScreen(ConsoleScreen):
             filter_text=self.filter_text,
             sort=str(self.inbox.sort),
         )
-        size = self.app.size.width
-        self.heading.show(*heading_line(heading, self.scene().now_us, size, self.console.glyphs))
+        columns = self.left_columns
+        self.heading.show(*heading_line(heading, self.scene().now_us, columns, self.console.glyphs))
 
     def _row(self, row: InboxRow, columns: int) -> Line:
         scene = self.scene()
@@ -421,18 +396,9 @@ class InboxScreen(ConsoleScreen):
             self.console.selected = names[0] if self.console.selected not in names else self.console.selected
             super().action_details()
 
-    def action_next_pane(self) -> None:
-        """From the list to the evidence and back."""
-        if self.is_wide:
-            (self.table if self.evidence.has_focus else self.evidence).focus()
-
-    action_previous_pane = action_next_pane
-
     def back(self) -> None:
         """From the evidence to the list; then marks, filter."""
-        if self.evidence.has_focus:
-            self.table.focus()
-        elif self.table.marked_count:
+        if self.table.marked_count and not self.evidence.has_focus:
             self.table.mark_tasks(())
         else:
             super().back()

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from textual import events
 from textual.binding import BindingType
+from textual.timer import Timer
 from textual.widget import Widget
 
 from ...engine.core.events import Event
@@ -23,13 +24,16 @@ from ..present.pieces import Line, Piece, Role
 from ..present.text import cells, one_line
 from ..widgets.bars import Bar
 from ..widgets.bindings import bindings, bindings_of
+from ..widgets.lines import LinesView
 from ..widgets.table import VirtualTable
-from .base import ConsoleScreen, run_latest
+from .base import run_latest
+from .panes import Side, TwoPanes
 from .reading import Reading
 
 WINDOW_ROWS = 200  # what is read at a time
 SEARCHED_ROWS = 1000  # what is read at a time while a filter leaves little of it
 SAID_SECONDS = 5.0
+RESTING_SECONDS = 0.15  # the cursor may only be passing by
 
 
 class JournalTable(VirtualTable[int]):
@@ -64,23 +68,26 @@ class EventDetails(Reading):
         self._copy()
 
 
-class JournalScreen(ConsoleScreen):
+class JournalScreen(TwoPanes):
     """See the module."""
 
     PLACE = Place.JOURNAL
     BINDINGS: ClassVar[list[BindingType]] = bindings_of(Place.JOURNAL)
+    SIDE = Side(40, 46, 100)
 
     def __init__(self) -> None:
         super().__init__()
         self.heading = Bar(id="heading")
-        self.table = JournalTable(self._row, self._nothing)
+        self.main = self.table = JournalTable(self._row, self._nothing)
+        self.beside = self.event_view = LinesView(wrap=True, id="beside")
+        self._resting: Timer | None = None
         self.journal = Journal(self.board.fold.run.run_id)
         self._longest_name = 0
         self._begun = False  # the end has been read
         self._sought: int | None = None  # the event of the past that the board shows: wanted under the cursor
         self._reading = False
 
-    def content(self) -> Iterable[Widget]:
+    def left(self) -> Iterable[Widget]:
         """One line, the list."""
         yield self.heading
         yield self.table
@@ -203,7 +210,7 @@ class JournalScreen(ConsoleScreen):
             absolute=console.absolute_times,
             following=self.table.at_the_end and bool(journal.order),
         )
-        self.heading.show(*heading_line(heading, self.app.size.width, console.glyphs))
+        self.heading.show(*heading_line(heading, self.left_columns, console.glyphs))
 
     def tick(self, now_us: int) -> None:
         """Times do not tick here; they may be of the other kind now."""
@@ -215,6 +222,7 @@ class JournalScreen(ConsoleScreen):
         if self.is_mounted:
             self._show_heading()
             self._read()
+            self._rest()
 
     # --- Keys -----------------------------------------------------------------------------------------------------
 
@@ -230,6 +238,7 @@ class JournalScreen(ConsoleScreen):
         else:
             self._select()
         self._read()
+        self._rest()
         self._show_heading()
 
     def _select(self) -> None:
@@ -240,11 +249,30 @@ class JournalScreen(ConsoleScreen):
     def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
         """Everything about the event."""
         event = self._at_cursor()
-        if event is not None:
-            keymap, glyphs = self.console.keymap, self.console.glyphs
-            lines = event_lines(event, self._command(event), keymap.label("copy"), glyphs)
-            title: Line = [Piece(f"Event {event.seq}", Role.TITLE)]
-            self.console.push_screen(EventDetails(title, lines, self.action_copy))
+        if event is not None and self.is_wide:
+            self.event_view.focus()
+        elif event is not None:
+            self.console.push_screen(EventDetails(_title(event), self._lines_of(event), self.action_copy))
+
+    def _lines_of(self, event: Event) -> list[Line]:
+        keymap, glyphs = self.console.keymap, self.console.glyphs
+        return event_lines(event, self._command(event), keymap.label("copy"), glyphs)
+
+    @property
+    def rests(self) -> bool:
+        """Whether everything about the event under the cursor has been said."""
+        return self._resting is None
+
+    def _rest(self) -> None:
+        """Where the cursor rests, tell of the event beside the list."""
+        if self._resting is None and self.is_mounted and self.is_wide:
+            self._resting = self.set_timer(RESTING_SECONDS, self._rested)
+
+    def _rested(self) -> None:
+        self._resting = None
+        event = self._at_cursor()
+        lines = [_title(event), *self._lines_of(event)] if event is not None else []
+        self.event_view.set_lines([[Piece(" "), *line] for line in lines])
 
     def _command(self, event: Event) -> str | None:
         return command_line(event, self.console.way.state_path or self.console.address)
@@ -305,3 +333,7 @@ class JournalScreen(ConsoleScreen):
 
     def _say(self, sentence: str, role: Role = Role.TEXT) -> None:
         self.console.say([Piece(one_line(sentence), role)], SAID_SECONDS)
+
+
+def _title(event: Event) -> Line:
+    return [Piece(f"Event {event.seq}", Role.TITLE)]

@@ -58,7 +58,7 @@ class CommandPalette(ModalScreen[str | None]):
         super().__init__()
         self._entries = {entry.value: entry for entry in entries}
         self._own: dict[str, Entry] = {}  # what the text means by itself
-        self.table: VirtualTable[str] = VirtualTable(self._row)
+        self.table: VirtualTable[str] = VirtualTable(self._row, always_lit=True)
         self.prompt = Prompt(":")
         self._history = history
         self._text = text

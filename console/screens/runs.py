@@ -17,9 +17,10 @@ from ..model.board import Board
 from ..model.filters import parse_filter
 from ..present.pieces import Line, Piece, Role
 from ..present.replay import Visit
-from ..present.runs import RunView, run_name, run_row
+from ..present.runs import RunView, heading_line, run_name, run_row
 from ..present.text import cells, one_line
 from ..sessions.session import RunSummary
+from ..widgets.bars import Bar
 from ..widgets.bindings import bindings_of
 from ..widgets.table import VirtualTable
 from .base import ConsoleScreen, run_latest
@@ -40,10 +41,12 @@ class RunsScreen(ConsoleScreen):
         self._name_cells = 0
         self._sort = 0
         self._age = 0  # seconds since the list was read
+        self.heading = Bar(id="heading")
         self.table: VirtualTable[str] = VirtualTable(self._row, id="runs")
 
     def content(self) -> Iterable[Widget]:
-        """The list."""
+        """One line, the list."""
+        yield self.heading
         yield self.table
 
     def shown(self) -> None:
@@ -102,6 +105,12 @@ class RunsScreen(ConsoleScreen):
         elif SORTS[self._sort] == "name":
             found.sort(key=lambda one: (one.run.dag_name, one.run.run_id))
         self.table.set_order([one.run.run_id for one in found])
+        self._show_heading(len(found))
+
+    def _show_heading(self, shown: int) -> None:
+        waiting = sum(1 for one in self._summaries.values() if one.dead_letters)
+        known, sort = len(self._summaries), SORTS[self._sort]
+        self.heading.show(*heading_line(shown, known, waiting, self.filter_text, sort, self.console.glyphs))
 
     def _row(self, run_id: str, columns: int) -> Line:
         return run_row(self._view_of(run_id), self.console.live.now_us, columns, self.console.glyphs, self._name_cells)
@@ -126,7 +135,6 @@ class RunsScreen(ConsoleScreen):
         """The next order."""
         self._sort = (self._sort + 1) % len(SORTS)
         self._show_order()
-        self.console.say([Piece(f"sorted by {SORTS[self._sort]}")], 3)
 
     def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
         """Look at it."""

@@ -37,7 +37,7 @@ class Palette:
     def mixed(self, role: str, over: str | None) -> Style:
         """Make the style of a role under another one. Subclasses say what differs."""
         under = self._styles.get(role, _NOTHING)
-        return under if over is None else _mix(under, self._styles.get(over, _NOTHING))
+        return under if over is None else mix(under, self._styles.get(over, _NOTHING))
 
 
 class Looks(dict[str, Style]):
@@ -53,7 +53,8 @@ class Looks(dict[str, Style]):
         return style
 
 
-def _mix(under: Style, over: Style) -> Style:
+def mix(under: Style, over: Style) -> Style:
+    """The style of a piece with that of its row laid over it."""
     if not over.reverse:
         return under + over
     if under.reverse:

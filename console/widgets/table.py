@@ -25,6 +25,7 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
     Args:
         row: the pieces of a row, for a width; asked for whenever the row is painted.
         mark_sign: shown in front of marked rows; None if rows cannot be marked. Takes the first of two cells.
+        always_lit: the cursor is set off also while keys go elsewhere, which act on its row.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(*PAGING, "open", "mark", "mark_range", "mark_all")
@@ -57,12 +58,14 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
         row: Callable[[Key, int], Line],
         *,
         mark_sign: str | None = None,
+        always_lit: bool = False,
         id: str | None = None,
         classes: str | None = None,
     ) -> None:
         super().__init__(id=id, classes=classes)
         self._row = row
         self._mark_sign = mark_sign
+        self._always_lit = always_lit
         self._order: Sequence[Key] = ()
         self._places: dict[Key, int] | None = {}
         self._cursor = 0
@@ -289,7 +292,7 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
         if place >= len(self._order):
             return None
         if place == self._cursor:
-            return Role.CURSOR if self.has_focus else Role.STRONG
+            return Role.CURSOR if self.has_focus or self._always_lit else Role.STRONG
         return Role.MARK if self._order[place] in self._marks else None
 
     def on_focus(self) -> None:

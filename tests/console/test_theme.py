@@ -73,7 +73,16 @@ def test_the_one_accent_is_the_only_role_but_the_cursor_with_a_ground_of_its_own
 def test_what_needs_a_human_stands_out_under_the_cursor_too(name: str, folder: Path):
     palette = theme.load_theme(name, folder).palette()
     assert palette.style(Role.HUMAN, Role.CURSOR) == palette.style(Role.HUMAN)
-    assert contrast(palette.style(Role.RUNNING, Role.CURSOR)) >= LEAST_CONTRAST
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_everything_can_be_read_under_the_cursor_and_states_keep_their_colours(name: str, folder: Path):
+    palette = theme.load_theme(name, folder).palette()
+    for role in Role:
+        least = 3.0 if role is Role.DONE else LEAST_CONTRAST  # which fills bars
+        assert contrast(palette.style(role, Role.CURSOR)) >= least, role
+    if name != "high-contrast":
+        assert palette.style(Role.RUNNING, Role.CURSOR).color == palette.style(Role.RUNNING).color
 
 
 def test_a_stale_palette_greys_all_but_what_says_so(folder: Path):

@@ -162,7 +162,8 @@ async def test_the_list_of_runs_tells_them_apart_and_opens_one(revenue: FakeSess
     ]
     async with shown(revenue, clock, (120, 40)) as (app, pilot):
         await press(app, pilot, "1")
-        now, before = rows_of(app)[3:5]
+        heading, now, before = rows_of(app)[3:6]
+        assert heading.startswith(" 2 runs · 1 needs a human")
         assert "● running" in now
         assert "2/10" in now
         assert "◆1" in now
@@ -176,9 +177,9 @@ async def test_the_list_of_runs_tells_them_apart_and_opens_one(revenue: FakeSess
 async def test_the_run_that_is_followed_is_counted_live(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock, (120, 40)) as (app, pilot):
         await press(app, pilot, "1")
-        assert "2/10" in rows_of(app)[3]
+        assert "2/10" in rows_of(app)[4]
         await happen(app, pilot, revenue, revenue.story.succeed("clean_orders"))
-        assert "3/10" in rows_of(app)[3]
+        assert "3/10" in rows_of(app)[4]
 
 
 async def test_runs_are_filtered_and_sorted(revenue: FakeSession, clock: StillClock):
@@ -186,10 +187,11 @@ async def test_runs_are_filtered_and_sorted(revenue: FakeSession, clock: StillCl
     revenue.summaries = [RunSummary(run, {"SUCCESS": 1}, dead) for run, dead in zip(runs, (0, 5, 1), strict=True)]
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "1", "e")
-        assert [row.split()[-5] for row in rows_of(app)[3:6]] != []
-        assert "run-1" in rows_of(app)[3]
+        assert "sort: dead letters" in rows_of(app)[3]
+        assert ["run-1" in rows_of(app)[4], "run-2" in rows_of(app)[5]] == [True, True]
         await press(app, pilot, "slash", *"run-2", "enter")
-        assert "run-2" in rows_of(app)[3]
+        assert "/run-2: 1" in rows_of(app)[3]
+        assert "run-2" in rows_of(app)[4]
         assert "run-1" not in text_of(app)
 
 

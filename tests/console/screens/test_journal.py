@@ -69,7 +69,7 @@ def many(story, count):
 
 
 async def test_the_newest_stands_at_the_end_with_who_and_why(night, clock):
-    async with at_the_console(night, clock, "6", size=(120, 40)) as hand:
+    async with at_the_console(night, clock, "6", size=(110, 40)) as hand:
         assert hand.lines[3].startswith(" 23 events · 1 act · times since 03:06:40")
         last = [line for line in shown(hand) if line][-1]
         assert " ".join(last.split()) == ("+00:44 ▸ clean_refunds requeue: 1 requeued · ana@ops-1: the table is mended")
@@ -167,16 +167,29 @@ async def test_n_goes_to_what_somebody_did_or_has_to_do(night, clock):
         assert hand.app.screen.table.cursor_key == 20
 
 
-async def test_enter_shows_everything_about_an_act_and_y_copies_its_command_line(night, clock, monkeypatch):
+@pytest.mark.parametrize("columns", [110, 120])
+async def test_everything_about_an_act_is_a_key_away_and_y_copies_its_command_line(night, clock, monkeypatch, columns):
     copied = []
     monkeypatch.setattr(ConsoleApp, "copy_to_clipboard", lambda app, text: copied.append(text))
-    async with at_the_console(night, clock, "6", "enter", size=(120, 40)) as hand:
+    async with at_the_console(night, clock, "6", "enter", size=(columns, 40)) as hand:
         assert "The same from a shell  y copies it" in hand.text
         assert "runs again after attempt 2" in hand.text
         assert "04-24 03:07:24.000000 UTC" in hand.text
         await hand.press("y", "escape")
         line = "redrive requeue --state local:revenue.db --run run-2026-04-25 --reason 'the table is mended' --"
         assert copied == [f"{line} clean_refunds"]
+        assert hand.app.screen.table.has_focus
+
+
+async def test_with_room_the_event_under_the_cursor_is_told_beside_the_list(night, clock):
+    async with at_the_console(night, clock, "6", size=(120, 40)) as hand:
+        assert "Event 23" in hand.text
+        await hand.press("g")
+        assert "run began: 10 tasks" in "\n".join(line[72:] for line in hand.lines)
+        await hand.press("tab")
+        assert hand.app.screen.event_view.has_focus
+        await hand.press("escape")
+        assert hand.app.screen.table.has_focus
 
 
 async def test_y_copies_without_looking_and_the_sentence_of_what_is_no_act(night, clock, monkeypatch):

@@ -1,0 +1,92 @@
+"""A list, and beside it where there is room a pane that tells of the selected row; else that is a screen of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, NamedTuple
+
+from textual import events
+from textual.containers import Horizontal, Vertical
+from textual.widget import Widget
+
+from ..model.strokes import DOWN, LEFT, RIGHT, UP
+from ..widgets.beside import Divider, has_room_beside
+from .base import ConsoleScreen
+
+
+class Side(NamedTuple):
+    """How wide the pane beside is: a share of the screen, in per cent, and cells at least and at most."""
+
+    percent: int
+    least: int
+    most: int
+
+
+class TwoPanes(ConsoleScreen):
+    """Subclasses set ``SIDE``, give ``main`` and ``beside``, the two that keys go to, and ``left``."""
+
+    SIDE: ClassVar[Side]
+    DEFAULT_CSS = """
+    TwoPanes > Horizontal { height: 1fr; }
+    """
+    main: Widget
+    beside: Widget
+
+    def __init__(self) -> None:
+        super().__init__()
+        glyphs = self.console.glyphs
+        self.divider = Divider(glyphs.divider, glyphs.lines[UP | DOWN | LEFT])
+
+    def left(self) -> Iterable[Widget]:
+        """The list and what belongs to it, from top to bottom."""
+        raise NotImplementedError  # every screen has its own list
+
+    def content(self) -> Iterable[Widget]:
+        """Both panes."""
+        with Horizontal():
+            with Vertical():
+                yield from self.left()
+            yield self.divider
+            yield self.beside
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether there is room for the pane beside the list."""
+        return has_room_beside(self.app.size.width)
+
+    @property
+    def left_columns(self) -> int:
+        """Cells that the list has."""
+        return self.app.size.width - (self._side_columns(self.app.size.width) + 1 if self.is_wide else 0)
+
+    def _side_columns(self, columns: int) -> int:
+        percent, least, most = self.SIDE
+        return max(min(columns * percent // 100, most), least)
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Beside, or not at all."""
+        self.beside.display = self.divider.display = self.is_wide
+        self.beside.styles.width = self._side_columns(event.size.width)
+        super().on_resize(event)
+        self.call_after_refresh(self.show_frame)  # the rules meet the divider where that stands then
+
+    def rule_marks(self, upper: bool) -> dict[int, str]:
+        """Where the divider meets the rules."""
+        if not self.is_wide or not self.divider.region:
+            return {}
+        glyphs = self.console.glyphs
+        return {self.divider.region.x: glyphs.tee_down if upper else glyphs.lines[LEFT | RIGHT | UP]}
+
+    def action_next_pane(self) -> None:
+        """From the list to the pane beside and back."""
+        if self.is_wide:
+            (self.main if self.beside.has_focus else self.beside).focus()
+
+    action_previous_pane = action_next_pane
+
+    def back(self) -> None:
+        """From the pane to the list; then as everywhere."""
+        if self.beside.has_focus:
+            self.main.focus()
+        else:
+            super().back()
