@@ -16,6 +16,7 @@ from .opening import OpenRun
 from .standing import Standing
 from .store import claims
 from .store.claims import Claim, ClaimOrder
+from .store.expiry import expire
 from .store.journal import Journal
 
 
@@ -33,6 +34,8 @@ class Dispatcher:
         """What to commit now; None: nothing may start."""
         if not self._runner.is_open:
             return None
+        if expired := self._standing.expired():
+            return Commit(lambda journal: expire(journal, self._standing.fold.run.run_id, expired))
         if unwanted := self._unwanted():
             return self._turn_away(unwanted)
         ledger, free = self._standing.ledger, self._free_slots()

@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 from .core.dag import Dag
 from .core.durations import parse_duration
@@ -27,6 +27,7 @@ from .core.rules import parse_rules
 from .core.spec import DownstreamSpec, FlowSpec, Isolation, Kind, TaskSpec
 from .errors import FlowError, FlowImportError
 from .signatures import asked_for, source_of
+from .validation import check_task, is_text
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 After = str | Callable[..., Any]
@@ -83,7 +84,8 @@ class Flow:
     """A DAG of tasks under construction.
 
     ``deadline`` is a duration from the start of a run ("3h"); ``pools`` maps names to slots; ``params`` maps names to
-    defaults, which ``--param name=value`` overrides. Raises FlowError for what cannot be.
+    defaults, which ``--param name=value`` overrides. ``dead_letter_ttl`` ("8h"): what nobody has decided about for so
+    long, or until the deadline, becomes FAILED, so that the run ends. Raises FlowError for what cannot be.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class Flow:
         name: str,
         *,
         deadline: float | str | None = None,
+        dead_letter_ttl: float | str | None = None,
         max_parallel: int | None = None,
         pools: Mapping[str, int] | None = None,
         params: Mapping[str, Any] | None = None,
@@ -101,6 +104,9 @@ class Flow:
             raise FlowError(f"flow {name!r}: max_parallel is a whole number of at least 1, not {max_parallel!r}")
         self.name = name
         self.deadline_seconds = None if deadline is None else _duration(deadline, "deadline", name)
+        self.dead_letter_ttl = None if dead_letter_ttl is None else _duration(dead_letter_ttl, "dead_letter_ttl", name)
+        if self.dead_letter_ttl == 0:
+            raise FlowError(f"flow {name!r}: a dead_letter_ttl of 0 leaves nobody time to decide; give more, or None")
         self.max_parallel = max_parallel
         self.pools = dict(pools or {})
         self.params = _merge_params(name, dict(params or {}), *_params.get())
@@ -238,6 +244,7 @@ class Flow:
             name=self.name,
             tasks=specs,
             deadline_seconds=self.deadline_seconds,
+            dead_letter_ttl=self.dead_letter_ttl,
             max_parallel=self.max_parallel,
             pools=self.pools,
             downstreams=tuple(self.downstreams),
@@ -248,7 +255,7 @@ class Flow:
         )
 
     def _task_spec(self, task: TaskDef) -> TaskSpec:
-        _check_task(task, self.pools)
+        check_task(task, self.pools)
         parents = tuple(dict.fromkeys(self._parent_name(task, parent) for parent in task.parents))
         return TaskSpec(
             name=task.name,
@@ -303,45 +310,6 @@ def _usual_timeout(kind: str | None, name: str) -> float | None:
     if kind is not None and kind not in USUAL_TIMEOUTS:
         raise FlowError(f"task {name!r}: its kind is {kind!r}; choose one of {', '.join(USUAL_TIMEOUTS)}")
     return None if kind is None else USUAL_TIMEOUTS[kind]
-
-
-RULES = ("all_success", "all_success_strict", "none_failed", "all_done")
-
-
-def _check_task(task: TaskDef, pools: Mapping[str, int]) -> None:
-    def refuse(why: str) -> None:
-        raise FlowError(f"task {task.name!r}: {why}")
-
-    if not isinstance(task.name, str) or not task.name:
-        refuse("a task's name is a text that is not empty")
-    if "\0" in task.name or not is_text(task.name):
-        refuse("a task's name holds no NUL character and no half of a character")
-    if task.kind != "command" and not callable(task.fn):
-        refuse(f"its function is {task.fn!r}, which cannot be called")
-    if task.timeout_seconds is not None and not task.timeout_seconds > 0:
-        refuse(f"its timeout is {task.timeout_seconds!r}; give seconds above 0, or None for no deadline")
-    if not task.grace_seconds >= 0:
-        refuse(f"its grace_seconds is {task.grace_seconds!r}; give 0 or more")
-    if task.isolation not in get_args(Isolation):
-        refuse(f"its isolation is {task.isolation!r}; choose 'process', 'thread' or 'dask'")
-    if task.isolation == "thread" and task.kind == "command":
-        refuse("a command cannot run in a thread")
-    if task.rule not in RULES:
-        refuse(f"its rule is {task.rule!r}; choose one of {', '.join(RULES)}")
-    if task.pool is not None and task.pool not in pools:
-        refuse(f"its pool {task.pool!r} is not declared; add it to Flow(pools={{{task.pool!r}: 2}})")
-    if task.pool is not None and not 1 <= task.pool_slots <= pools[task.pool]:
-        refuse(f"it wants {task.pool_slots} slots of pool {task.pool!r}, which has {pools[task.pool]}")
-    if task.max_active is not None and task.max_active < 1:
-        refuse(f"its max_active is {task.max_active!r}; give 1 or more, or None")
-
-
-def is_text(value: str) -> bool:
-    """False for what is empty or holds lone surrogates, as bytes from a command line that are no UTF-8."""
-    try:
-        return bool(value.encode())
-    except UnicodeEncodeError:
-        return False
 
 
 def _duration(value: float | str, what: str, name: str) -> float:

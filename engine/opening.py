@@ -25,12 +25,13 @@ from .core.events import Event, EventKind
 from .core.fold import RunFold
 from .core.spec import FlowSpec
 from .errors import ExecutorBusyError, FlowError, RedriveError, RefusedError
-from .flow import Flow, is_text, split_target
+from .flow import Flow, split_target
 from .runner.zygote_client import Runner
 from .store import database, history, lock, reconcile, recovery, runs
 from .store.claims import Claimant
 from .store.journal import Journal
 from .store.writer import Writer
+from .validation import is_text
 from .version import VERSION
 
 MAX_PARALLEL = 4  # document 003
@@ -336,6 +337,7 @@ def _take_up(journal: Journal, run_id: str, flow: FlowSpec, options: RunOptions)
     difference = reconcile.compare(fold, flow)
     if difference:
         reconcile.write(journal, run_id, flow, difference)
+    reconcile.write_options(journal, run_id, fold.run.options, flow)
     reconcile.write_params(journal, run_id, json.loads(fold.run.params), flow)
     if options.max_parallel is not None:
         journal.change_run(run_id, "opened", {"max_parallel": options.max_parallel})

@@ -35,6 +35,8 @@ class Standing:
         self.path_seconds: Mapping[str, float] = longest if opened.median_seconds else {}
         self.ledger = Ledger(self.fold, longest)
         self._on_due = on_due
+        self._now_us = clock.now_us
+        self._expired: set[str] = set()  # dead letters whose time has come
         self._timers = Timers(asyncio.get_running_loop(), clock.now_us, self._come_due)
 
     def start(self) -> None:
@@ -66,7 +68,16 @@ class Standing:
         """Nothing that calls ``downstream`` may start before ``instant`` (microseconds UTC)."""
         self._timers.arm(f"\0{downstream}", instant)  # no task has a name with this character (``flow.py``)
 
+    def expired(self) -> dict[str, int]:
+        """The dead letters that nobody has decided about in time, with their generations."""
+        rows = [self.fold.tasks[name] for name in self._expired]
+        return {row.name: row.generation for row in rows if _expires(row)}
+
     def _arm(self, row: TaskRow) -> None:
+        if _expires(row):
+            self._arm_expiry(row)
+            return
+        self._expired.discard(row.name)
         if row.next_retry_at is None or row.state not in _WAITS_FOR_AN_INSTANT:
             if self._timers.disarm(row.name) or row.state in _ONLY_FOR_AN_INSTANT:
                 self.ledger.come_due(row.name)
@@ -75,10 +86,25 @@ class Standing:
             self.ledger.not_before(row.name)
         self._timers.arm(row.name, row.next_retry_at)
 
+    def _arm_expiry(self, row: TaskRow) -> None:
+        assert row.expires_at is not None
+        if row.expires_at <= self._now_us():  # at once, or a run that is blocked would end before its timer rings
+            self._expired.add(row.name)
+        else:
+            self._timers.arm(row.name, row.expires_at)
+
     def _come_due(self, key: str) -> None:
-        if key in self.fold.tasks:
+        row = self.fold.tasks.get(key)
+        if row is not None and _expires(row):
+            self._expired.add(key)
+        elif row is not None:
             self.ledger.come_due(key)
         self._on_due()
+
+
+def _expires(row: TaskRow) -> bool:
+    """True for a dead letter that becomes FAILED in time; not while a canary tries the fix for it."""
+    return row.state is TaskState.DEAD_LETTER and row.expires_at is not None and row.canary is None
 
 
 def _path_seconds(opened: OpenRun) -> dict[str, float]:

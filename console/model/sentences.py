@@ -215,6 +215,7 @@ def _run(event: Event) -> str:
         "unpaused": "goes on after a pause",
         "reopened": "open again",
         "opened": "taken up by an executor",
+        "options": "pools, downstreams, pages or the dead_letter_ttl of the flow changed",
     }.get(what, "")
 
 

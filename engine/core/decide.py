@@ -171,8 +171,12 @@ def decide_loss(history: History, policy: RetryPolicy, uniform: Uniform) -> Deci
     return Retry(max(delay, policy.base), max(ceiling, policy.base), FailureMode.LOST, counts="losses")
 
 
+RECHECK_SECONDS_MIN = 0.1  # a sensor that says "at once" would fork without a pause
+
+
 def _decide_deferral(history: History, outcome: Outcome, policy: RetryPolicy, now: int, uniform: Uniform) -> Decision:
-    recheck = outcome.recheck_seconds if outcome.recheck_seconds is not None else history.recheck_seconds
+    asked = outcome.recheck_seconds if outcome.recheck_seconds is not None else history.recheck_seconds
+    recheck = max(asked, RECHECK_SECONDS_MIN)
     # De-phased by up to a tenth: sensors with one schedule are a hidden herd (document 004).
     delay = recheck + uniform(0, recheck * 0.1)
     if policy.max_elapsed is not None and _elapsed_seconds(history, now) + delay > policy.max_elapsed:

@@ -84,6 +84,7 @@ class FlowSpec:
     name: str
     tasks: tuple[TaskSpec, ...]
     deadline_seconds: float | None = None
+    dead_letter_ttl: float | None = None  # seconds; then a dead letter becomes FAILED by itself
     max_parallel: int | None = None
     pools: Mapping[str, int] = field(default_factory=dict)
     downstreams: tuple[DownstreamSpec, ...] = ()

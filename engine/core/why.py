@@ -344,7 +344,8 @@ def _dead(case: _Case) -> str:
     if row.canary is not None:
         return _follows(row.canary)
     reason = _DEAD_LETTER.get(row.dead_letter_kind or "", "a human is needed")
-    return f"needs a decision for {case.since(row.ended_at)}: {reason}; requeue it after a fix, or skip it"
+    ends = f", before it counts as failed in {spoken(row.expires_at - case.now)}" if row.expires_at is not None else ""
+    return f"needs a decision for {case.since(row.ended_at)}: {reason}; requeue it after a fix, or skip it{ends}"
 
 
 def _upstream_failed(case: _Case) -> str:

@@ -14,6 +14,7 @@ from ..core.run_state import RunVerdict
 from ..core.spec import TaskSpec
 from ..core.states import DeadLetterKind, RunState, TaskState
 from . import canary, quarantine, runs
+from .expiry import expires_at
 from .journal import Journal
 from .pages import Trouble, page
 from .propagation import propagate_failure
@@ -141,6 +142,7 @@ def turn_away(journal: Journal, run_id: str, order: ClaimOrder, how: str) -> Non
     state = TaskState.FAILED
     if how == "dead_letter":
         state, columns["dead_letter_kind"] = TaskState.DEAD_LETTER, str(DeadLetterKind.BREAKER)
+        columns["expires_at"] = expires_at(journal.connection, run_id, journal.at)
     if not journal.move(run_id, order.name, TaskState.READY, state, order.generation, set=columns):
         return
     canary.abandon(journal, run_id, order.name, overrides)

@@ -126,7 +126,7 @@ class Journal(object):
     ) -> None:
         """Change columns of a run and tell it.
 
-        ``what``: created, opened, ended, reopened, blocked, unblocked, paused, unpaused, params.
+        ``what``: created, opened, ended, reopened, blocked, unblocked, paused, unpaused, params, options.
         """
         if set:
             assignments = ", ".join("{} = ?".format(column) for column in set)

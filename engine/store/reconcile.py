@@ -18,6 +18,7 @@ from ..core.fold import RunFold
 from ..core.spec import FlowSpec, TaskSpec
 from ..core.states import MOVING, TaskState
 from ..errors import FlowError
+from . import runs
 from .act import open_run
 from .journal import Journal
 from .propagation import reconsider, unpropagate, wait_again
@@ -90,6 +91,13 @@ def write(journal: Journal, run_id: str, flow: FlowSpec, difference: Difference)
     told = {"what": "flow-changed", "added": list(difference.added), "changed": list(difference.changed)}
     journal.connection.execute("UPDATE run SET code_hash = ? WHERE run_id = ?", (flow.code_hash, run_id))
     journal.tell(EventKind.RUN, run_id, data={**told, "set": {"code_hash": flow.code_hash}})
+
+
+def write_options(journal: Journal, run_id: str, known: str, flow: FlowSpec) -> None:
+    """Keep the pools, downstreams, pages and the dead_letter_ttl that the flow declares by now."""
+    now = runs.options_of(flow)
+    if json.loads(now) != json.loads(known):
+        journal.change_run(run_id, "options", {"options": now})
 
 
 def write_params(journal: Journal, run_id: str, known: Mapping[str, Any], flow: FlowSpec) -> None:

@@ -58,7 +58,7 @@ def create_run(
         "max_parallel": max_parallel,
         "flow_path": flow.path,
         "params": json.dumps(dict(params), ensure_ascii=False),
-        "options": _options(flow),
+        "options": options_of(flow),
         "code_hash": flow.code_hash,
     }
     connection = journal.connection
@@ -79,8 +79,11 @@ def create_run(
     journal.tell(EventKind.RUN, run_id, new=str(RunState.RUNNING), data=told)
 
 
-def _options(flow: FlowSpec) -> str:
-    said = {"pools": flow.pools, "downstreams": flow.downstreams, "pages": flow.pages}
+def options_of(flow: FlowSpec) -> str:
+    """What a flow declares beside its tasks, as the run keeps it."""
+    said: dict[str, Any] = {"pools": flow.pools, "downstreams": flow.downstreams, "pages": flow.pages}
+    if flow.dead_letter_ttl is not None:
+        said["dead_letter_ttl"] = flow.dead_letter_ttl
     return msgspec.json.encode(said).decode()
 
 

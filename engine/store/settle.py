@@ -35,6 +35,7 @@ from ..core.states import DeadLetterKind, SkipCause, TaskState
 from . import quarantine, rollout
 from .act import who_asked
 from .claims import Claim
+from .expiry import expires_at
 from .history import healed_count
 from .journal import Journal
 from .paged import resolve
@@ -101,6 +102,8 @@ def write_decision(
     columns["claim_token"] = None
     if history.cancel_requested:
         columns["cancel_requested_at"] = None
+    if state is TaskState.DEAD_LETTER and (expires := expires_at(journal.connection, claim.run_id, journal.at)):
+        columns["expires_at"] = expires
     shown = {column: value for column, value in attempt.items() if column not in LONG_TEXTS}
     data["attempt"] = {**shown, **_output_columns(journal.connection, claim)}
     moved = journal.move(

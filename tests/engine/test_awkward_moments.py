@@ -475,7 +475,11 @@ BAD_FLOWS = {
     "Flow('half \\ud800')": "text",
     "Flow(5)": "text",
 }
-BAD_TASKS = {"owner=5": "owner of task 'a'", "retry=3": "retry of task 'a'", "name='\\ud800'": "half"}
+BAD_TASKS = {
+    "owner=5": "owner of task 'a'",
+    "retry=3": r"task 'a': .* write retry=RetryPolicy\(max_attempts=3\), or max_attempts=3",
+    "name='\\ud800'": "half",
+}
 
 
 @pytest.mark.parametrize(
@@ -512,6 +516,13 @@ def test_a_state_file_may_have_a_longer_name_than_a_socket(tmp_path, name):
     assert "SUCCESS" == Executor(run_id="r", flow=flow, state=state, on_events=listen).run()
     assert answers[0]["pid"] == os.getpid() and answers[1] is None
     assert not list(tmp_path.glob("*.sock"))
+
+
+def test_a_sensor_that_would_look_without_a_pause_is_refused(tmp_path):
+    flow = Flow("f")
+    flow.sensor(lambda: False, name="a", every=0)
+    with pytest.raises(RedriveError, match="its every is 0"):
+        executor(tmp_path, flow).run()
 
 
 @pytest.mark.parametrize("options", [{"max_parallel": 0}, {"max_parallel": -1}])

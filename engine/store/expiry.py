@@ -1,0 +1,55 @@
+"""Dead letters that nobody decides about: by a ``dead_letter_ttl`` they become FAILED, and the run ends (SPEC 4.7)."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+
+from ..core.durations import spoken
+from ..core.states import DeadLetterKind, TaskState
+from .journal import Journal
+from .pages import Trouble, page
+from .propagation import propagate_failure
+
+
+def expires_at(connection: sqlite3.Connection, run_id: str, at: int) -> int | None:
+    """Return when what is dead-lettered at ``at`` (microseconds UTC) expires; None: never.
+
+    After the flow's ``dead_letter_ttl``, or at the deadline of the run if that is still to come and comes sooner.
+    """
+    row = connection.execute("SELECT options, deadline_at FROM run WHERE run_id = ?", (run_id,)).fetchone()
+    ttl = json.loads(row[0]).get("dead_letter_ttl") if row is not None else None
+    if ttl is None:
+        return None
+    by_ttl: int = at + round(ttl * 1e6)
+    deadline_at: int | None = row[1]
+    return min(by_ttl, deadline_at) if deadline_at is not None and deadline_at > at else by_ttl
+
+
+def expire(journal: Journal, run_id: str, seen: Mapping[str, int]) -> None:
+    """Fail those that are still dead letters and wait for nobody's fix. That their time has come is the caller's word.
+
+    ``seen``: names, and the generation in which the caller saw each.
+    """
+    for name, generation in seen.items():
+        row = journal.connection.execute(
+            "SELECT ended_at, dead_letter_kind FROM task WHERE run_id = ? AND name = ? AND state = 'DEAD_LETTER'"
+            " AND expires_at IS NOT NULL AND canary IS NULL",
+            (run_id, name),
+        ).fetchone()
+        if row is not None:
+            _expire(journal, run_id, name, generation, *row)
+
+
+def _expire(journal: Journal, run_id: str, name: str, generation: int, ended_at: int | None, kind: str | None) -> None:
+    waited = "" if ended_at is None else f" for {spoken(journal.at - ended_at)}"
+    why = f"nobody has decided about it{waited}: dead_letter_ttl"
+    columns = {"expires_at": None}
+    if not journal.move(
+        run_id, name, TaskState.DEAD_LETTER, TaskState.FAILED, generation, set=columns, data={"why": why}
+    ):
+        return
+    propagate_failure(journal, run_id, name)
+    known = None if kind is None else DeadLetterKind(kind)
+    page(journal, Trouble(run_id=run_id, task=name, title="dead letter expired", why=why, kind=known))
