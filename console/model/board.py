@@ -180,7 +180,8 @@ class Board:
         for name in names:
             number = self.dag.number[name]
             below |= self.dag.below[number]
-            own |= 1 << number
+            if self.row(name).state in WAITS:
+                own |= 1 << number
         return (below & ~own & self._waiting).bit_count()
 
     def held_names(self, *names: str) -> tuple[str, ...]:

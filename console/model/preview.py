@@ -323,16 +323,22 @@ def _release(
 ) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
     """Of what waits below: what nothing else holds, and what something else still does, with its name."""
     dag = trial.board.dag
-    holders = [name for name in trial.board.problems if trial.at(name).state in _HOLDS]
-    holders += [name for name in dag.names if trial.at(name).state is TaskState.CANCELLED]
     waiting = {name for name in below if name not in asked and trial.at(name).state in WAITS}
     left = sum(1 << dag.number[name] for name in waiting)
     held: dict[str, str] = {}
-    for holder in holders:
+    for holder in _holders(trial) if left else ():
         below_holder = dag.below[dag.number[holder]] & left
         left ^= below_holder
         held.update((dag.names[number], holder) for number in _bits(below_holder))
+        if not left:
+            break
     return tuple(name for name in below if name in waiting and name not in held), tuple(sorted(held.items()))
+
+
+def _holders(trial: _Trial) -> Iterator[str]:
+    """What would hold others then; made one by one, as the first of ten thousand may hold all that is looked for."""
+    yield from (name for name in trial.board.problems if trial.at(name).state in _HOLDS)
+    yield from (name for name in trial.board.dag.names if trial.at(name).state is TaskState.CANCELLED)
 
 
 def _bits(bits: int) -> Iterator[int]:
