@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from ...engine.core.fold import AttemptRow, TaskRow
 from ...engine.core.ledger import spec_of
+from ...engine.core.overrides import in_words, read
+from ...engine.core.spec import with_overrides
 from ...engine.core.states import NEEDS_HUMAN, TaskState
 from ..model.evidence import compare, failures_of, verdict
 from .durations import brief, clock, offset, size, spoken, wall
@@ -286,10 +288,12 @@ def _relatives(row: TaskRow, scene: Scene) -> Iterator[Line]:
 
 
 def _rules(row: TaskRow) -> Iterator[Line]:
-    """What the flow says of it."""
-    spec = spec_of(row)
+    """What the flow says of it, and what an operator has changed for this generation."""
+    spec = with_overrides(spec_of(row), row.overrides)
     retry = spec.retry
+    changed = in_words(read(row.overrides))
     words = [
+        f"requeued with {changed}, this time only" if changed else "",
         f"{retry.max_attempts} attempts, backoff {retry.base:g} s to {retry.cap:g} s, {retry.jitter} jitter",
         f"timeout {spoken(int(spec.timeout * 1e6))}, then {spec.grace_seconds:g} s of grace"
         if spec.timeout

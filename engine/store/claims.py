@@ -94,10 +94,11 @@ def _hash(*values: Any) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
+# CROSS JOIN: without statistics the planner may walk all tasks of the run for the parents of one.
 _INPUTS = (
-    "SELECT parent.name, parent.state, parent.result FROM edge JOIN task AS parent"
+    "SELECT edge.parent, parent.state, parent.result FROM edge CROSS JOIN task AS parent"
     " ON parent.run_id = edge.run_id AND parent.name = edge.parent"
-    " WHERE edge.run_id = ? AND edge.child = ? ORDER BY parent.name"
+    " WHERE edge.run_id = ? AND edge.child = ? ORDER BY edge.parent"
 )
 
 

@@ -18,7 +18,7 @@ from .upgrades import add_columns
 
 _TABLES = ("run", "task", "attempt", "edge", "event", "page", "page_task", "quarantine")
 _LATEST_ATTEMPT = (
-    "SELECT attempt.* FROM task JOIN attempt ON attempt.run_id = task.run_id AND attempt.name = task.name"
+    "SELECT attempt.* FROM task CROSS JOIN attempt ON attempt.run_id = task.run_id AND attempt.name = task.name"
     " AND attempt.attempt = task.attempt WHERE task.run_id = ? AND task.name = ?"
 )
 _INDEXES = ("idx_edge_parent", "idx_event_command")

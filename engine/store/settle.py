@@ -191,7 +191,7 @@ def _title(decision: Fail | DeadLetter) -> str:
 _PAST = (
     "SELECT past.fingerprint, past.failure_class,"
     " past.params_hash IS now.params_hash AND past.input_hash IS now.input_hash"
-    " FROM attempt AS now JOIN attempt AS past ON past.run_id = now.run_id AND past.name = now.name"
+    " FROM attempt AS now CROSS JOIN attempt AS past ON past.run_id = now.run_id AND past.name = now.name"
     " WHERE now.run_id = ? AND now.name = ? AND now.attempt = ? AND past.generation = ? AND past.attempt < now.attempt"
     " AND past.fingerprint IS NOT NULL AND past.outcome IN ('error', 'timed_out') ORDER BY past.attempt"
 )

@@ -15,6 +15,14 @@ from .propagation import stop_strict_children, unpropagate
 SUBSTITUTE_CHARACTERS_MAX = 64 * 1024  # as of a task's own result
 
 
+#: Children that would start without the result of a parent.
+NEEDING = (
+    "SELECT task.name, task.spec FROM edge CROSS JOIN task ON task.run_id = edge.run_id AND task.name = edge.child"
+    " WHERE edge.run_id = ? AND edge.parent = ? AND task.rule <> 'all_success_strict'"
+    " AND task.state NOT IN ('SUCCESS', 'RUNNING', 'SKIPPED', 'CANCELLED') ORDER BY task.position, task.name"
+)
+
+
 def skip(work: Work) -> Dict[str, Any]:
     """Permit the failure: children may start. ``substitute``: any JSON value that they get instead of its result.
 
@@ -56,12 +64,7 @@ def skip(work: Work) -> Dict[str, Any]:
 
 def _needed_by(work: Work, name: str, together: Set[str]) -> Optional[str]:
     """A child that would start without the result of ``name`` and cannot do without it."""
-    sql = (
-        "SELECT task.name, task.spec FROM edge JOIN task ON task.run_id = edge.run_id AND task.name = edge.child"
-        " WHERE edge.run_id = ? AND edge.parent = ? AND task.rule <> 'all_success_strict'"
-        " AND task.state NOT IN ('SUCCESS', 'RUNNING', 'SKIPPED', 'CANCELLED') ORDER BY task.position, task.name"
-    )
-    for child, spec in work.journal.connection.execute(sql, (work.run_id, name)):
+    for child, spec in work.journal.connection.execute(NEEDING, (work.run_id, name)):
         if child not in together and name in (json.loads(spec).get("requires") or ()):
             return str(child)
     return None

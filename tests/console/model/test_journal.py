@@ -68,6 +68,20 @@ def test_a_failure_says_what_comes_next_before_it_says_why(story: Story) -> None
             {"what": "threads-killed", "pid": 9, "leaked": ["a"], "lost": ["b"]},
             "process 9 killed: a ignored the cancel token; b ran in it too and will run again",
         ),
+        (
+            EventKind.ATTEMPT_EXTENDED,
+            {"seconds": 600.0, "attempt": {"timeout_us": 1200 * S}},
+            "given 10m more: 20m in all",
+        ),
+        (EventKind.CANARY, {"what": "released", "tasks": ["b"]}, "it works: 1 other of its cause may run"),
+        (EventKind.CANARY, {"what": "not-fixed", "tasks": ["b", "c"]}, "the fix did not fix it: 2 others held"),
+        (EventKind.TASK_CHANGED, {"set": {"canary": "a"}}, "follows when a has succeeded"),
+        (EventKind.TASK_CHANGED, {"set": {"cancel_requested_at": 1}}, "its end is asked for"),
+        (
+            EventKind.RUN,
+            {"what": "params", "changed": {"day": [1, 2]}, "removed": {"zone": "eu"}},
+            "parameters: day was 1, is 2, zone=eu is gone from the flow",
+        ),
         (EventKind.BREAKER, {"downstream": "api", "state": "OPEN", "why": "6 of 8"}, "breaker open: 6 of 8"),
         (EventKind.PAGE, {"what": "opened", "title": "poison on a"}, "page opened: poison on a"),
         (EventKind.QUARANTINE, {"what": "held", "count": 3}, "3 rows held in quarantine"),
@@ -79,6 +93,13 @@ def test_a_failure_says_what_comes_next_before_it_says_why(story: Story) -> None
 )
 def test_each_kind_has_its_words(story: Story, kind: str, data: dict[str, object], said: str) -> None:
     assert sentence(story.tell(kind, data=data)) == said
+
+
+def test_a_requeue_says_what_is_different_this_time(story: Story) -> None:
+    overrides = '{"max_attempts": 1, "params": {"day": 4}, "rollout": "c1", "timeout": 1200}'
+    event = story.move("a", "PENDING", overrides=overrides)
+    told = event._replace(data={**event.data, "act": "requeue"})
+    assert sentence(told) == "runs again: timeout 20 min, one try, day=4"
 
 
 @pytest.mark.parametrize("kind", KINDS)

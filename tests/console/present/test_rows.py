@@ -261,3 +261,12 @@ def test_the_details_say_what_is_usual():
     board.usual = {"a": Usual(130 * S, 240 * S, 1)}
     lines = detail.page(fold.tasks["a"], Scene(board, NOW, UTF8), None, None, 80)
     assert " Usually  2m10, 95 of 100 within 4m · 1 attempt in earlier runs" in [plain(line) for line in lines]
+
+
+def test_the_rules_of_a_task_are_those_of_this_time():
+    fold = fold_of([("a", [])], {"a": {"timeout": 30.0}})
+    fold.tasks["a"].overrides = '{"max_attempts": 1, "params": {"day": 4}, "timeout": 1200}'
+    board = Board(fold)
+    said = [plain(line).strip() for line in detail.page(board.row("a"), Scene(board, NOW, UTF8), None, None, 80)]
+    assert "requeued with timeout 20 min, one try, day=4, this time only" in said
+    assert any(line.startswith("1 attempts") for line in said) and any("timeout 20 min, then" in line for line in said)

@@ -14,7 +14,7 @@ from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec
 from redrive.engine.core.states import RunState, TaskState
 from redrive.engine.errors import RefusedError
-from redrive.engine.store import claims, database, history, operator, propagation, runs
+from redrive.engine.store import claims, database, history, operator, propagation, runs, settle, skipping
 from redrive.engine.store.claims import Claim, Claimant, ClaimOrder
 from redrive.engine.store.journal import Journal
 
@@ -173,6 +173,18 @@ def plan(connection: sqlite3.Connection, sql: str, *values: Any) -> str:
     return "; ".join(row[3] for row in connection.execute("EXPLAIN QUERY PLAN " + sql, values))
 
 
+@pytest.mark.parametrize(
+    ("sql", "values"),
+    [(claims._INPUTS, ("r", "x")), (settle._PAST, ("r", "x", 1, 0)), (skipping.NEEDING, ("r", "x"))],
+)
+def test_what_is_asked_for_each_attempt_or_target_walks_no_table(
+    state_file: StateFile, sql: str, values: tuple[Any, ...]
+) -> None:
+    steps = plan(state_file.connection, sql, *values).split("; ")
+    searches = [step for step in steps if not step.startswith("USE TEMP B-TREE")]
+    assert searches and all(step.startswith("SEARCH") and "run_id=? AND " in step for step in searches)
+
+
 @pytest.mark.parametrize("sql", [runs._AUDIT, runs._CLAIMABLE, runs._PROMOTABLE.format(marks="?")])
 def test_readiness_is_searched_by_child_in_the_primary_key(state_file: StateFile, sql: str) -> None:
     values = ("r", 0) if sql == runs._AUDIT else ("r", "x", 0) if sql == runs._CLAIMABLE else ("r", "x")
@@ -274,6 +286,14 @@ def test_a_requeue_that_shares_a_commit_with_the_dispatch_keeps_its_not_before(
     assert state_file.write(batch) == []
     row = state_file.fold().tasks["a"]
     assert (row.state, row.generation, row.next_retry_at) == ("PENDING", 1, START + 600 * SECOND)
+
+
+def test_a_task_that_is_turned_away_counts_it(state_file: StateFile) -> None:
+    state_file.create({"a": ""})
+    state_file.put("a", "READY", refusals=2)
+    order = ClaimOrder("a", 0, TaskSpec("a", downstream="api"))
+    state_file.write(lambda j: claims.turn_away(j, RUN, order, "fail"))
+    assert (state_file.states()["a"], state_file.column("a", "refusals")) == ("FAILED", 3)
 
 
 @pytest.mark.parametrize("jump", [3600, -3600])
