@@ -183,14 +183,18 @@ def test_the_usual_timeouts_of_document_000():
 # --- Downstreams and pages ------------------------------------------------------------------------------------------
 
 
-def test_a_downstream_that_nobody_names_and_a_bad_rule_are_told():
+def test_a_downstream_that_nobody_names_and_one_that_nobody_declared_are_told():
     flow = quiet()
     flow.task(lambda: None, name="a", timeout=1, downstream="api")
-    flow.downstream("apy", rules=({"status": "409", "class": "transient"},))
+    flow.downstream("apy")
     messages = [finding.message for finding in check_flow(flow)]
     assert any("'api' is not declared" in message for message in messages)
     assert any("'apy' is declared and no task names it" in message for message in messages)
-    assert "error" == found(flow)["rules"].level and "status is not a number" in found(flow)["rules"].message
+
+
+def test_a_rule_that_cannot_be_read_is_refused_where_it_is_declared():
+    with pytest.raises(FlowError, match=r"downstream 'api': rule .*status is not a number"):
+        quiet().downstream("api", rules=({"status": "409", "class": "transient"},))
 
 
 def test_a_flow_that_pages_nobody_is_told():
