@@ -17,11 +17,7 @@ from textual.screen import Screen
 from ..engine.clock import Clock, SystemClock
 from .actions import Place
 from .acts import Acts
-from .bell import Bell
 from .commands import Commands
-from .driver import ConsoleDriver
-from .hold import Hold
-from .input import ConsoleBase
 from .keys import DEFAULT_KEYS, KeyMap, Refusal
 from .live import LiveRun, News
 from .model.attention import Attention
@@ -34,7 +30,11 @@ from .screens.base import ConsoleScreen
 from .screens.opening import OpeningScreen
 from .sessions.session import Link, Session, SessionStatus
 from .systems_acts import SystemsActs
-from .terminal import Colours, Terminal, survey
+from .terminal.abilities import Colours, Terminal, survey
+from .terminal.bell import Bell
+from .terminal.driver import ConsoleDriver
+from .terminal.hold import Hold
+from .terminal.input import ConsoleBase
 from .theme import DEFAULT, Theme, load_theme
 from .trail import Trail
 from .widgets.bindings import bindings

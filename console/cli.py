@@ -15,8 +15,8 @@ import click
 
 from ..engine.core.durations import parse_duration
 from ..engine.errors import ExecutorBusyError, FlowError, FlowImportError, RedriveError, RefusedError, StateFileError
-from .help import Commands
-from .options import (
+from .shell.help import Commands
+from .shell.options import (
     acting_options,
     json_option,
     params_of,
@@ -112,7 +112,7 @@ def _target(target: str | None, state: str | None) -> str:
 @running_options
 def run(flow: str, run_id: str | None, param: tuple[str, ...], **options: Any) -> int:
     """Run FLOW: a Python file, or file.py:name."""
-    from . import running
+    from .shell import running
 
     return running.run_flow(flow, run_id, params_of(param), running.Manner(**options))
 
@@ -124,7 +124,7 @@ def run(flow: str, run_id: str | None, param: tuple[str, ...], **options: Any) -
 @running_options
 def resume(target: str | None, run_id: str | None, param: tuple[str, ...], **options: Any) -> int:
     """Start an executor for an unfinished run."""
-    from . import running
+    from .shell import running
 
     state = _target(target, options.pop("state"))
     return running.resume_run(state, run_id, params_of(param), running.Manner(state=state, **options))
@@ -134,7 +134,7 @@ def resume(target: str | None, run_id: str | None, param: tuple[str, ...], **opt
 @running_options
 def demo(**options: Any) -> int:
     """A built-in flow with every failure mode."""
-    from . import running
+    from .shell import running
 
     return running.run_demo(running.Manner(**options))
 
@@ -147,7 +147,7 @@ def demo(**options: Any) -> int:
 @ssh_options
 def attach(target: str | None, state: str | None, run_id: str | None, **options: Any) -> int:
     """Open the console on a state file, here or over ssh."""
-    from . import running
+    from .shell import running
 
     return running.attach(_target(target, state), run_id, **options)
 
@@ -160,7 +160,7 @@ def attach(target: str | None, state: str | None, run_id: str | None, **options:
 @json_option
 def check(flow: str, param: tuple[str, ...], **options: Any) -> int:
     """Validate FLOW without running it."""
-    from . import checking
+    from .shell import checking
 
     return checking.check_flow(flow, params_of(param), **options)
 
@@ -175,7 +175,7 @@ def check(flow: str, param: tuple[str, ...], **options: Any) -> int:
 @ssh_options
 def runs(target: str | None, state: str | None, as_json: bool, **door: Any) -> int:
     """Every run of a state file."""
-    from . import listing
+    from .shell import listing
 
     return listing.show_runs(_target(target, state), as_json, **door)
 
@@ -184,7 +184,7 @@ def runs(target: str | None, state: str | None, as_json: bool, **door: Any) -> i
 @reading_options
 def tasks(target: str | None, state: str | None, run_id: str | None, as_json: bool, **door: Any) -> int:
     """The tasks of a run."""
-    from . import listing
+    from .shell import listing
 
     return listing.show_tasks(_target(target, state), run_id, as_json, **door)
 
@@ -193,7 +193,7 @@ def tasks(target: str | None, state: str | None, run_id: str | None, as_json: bo
 @reading_options
 def inbox(target: str | None, state: str | None, run_id: str | None, as_json: bool, **door: Any) -> int:
     """Dead letters and failures, by cause."""
-    from . import listing
+    from .shell import listing
 
     return listing.show_inbox(_target(target, state), run_id, as_json, **door)
 
@@ -206,7 +206,7 @@ def events(
     target: str | None, state: str | None, run_id: str | None, as_json: bool, follow: bool, since: int, **door: Any
 ) -> int:
     """Everything that happened, in order."""
-    from . import listing
+    from .shell import listing
 
     return listing.show_events(_target(target, state), run_id, as_json, follow=follow, since=since, **door)
 
@@ -218,7 +218,7 @@ def events(
 @click.option("--snooze", type=(int, str), multiple=True, metavar="ID DURATION", help="Page again after so long.")
 def pages(target: str | None, state: str | None, run_id: str | None, as_json: bool, **options: Any) -> int:
     """Who was called, for which cause, and whether the page went out."""
-    from . import paging
+    from .shell import paging
 
     snooze = [(page, _seconds(duration)) for page, duration in options.pop("snooze")]
     return paging.pages(_target(target, state), run_id, as_json, snooze=snooze, **options)
@@ -235,7 +235,7 @@ def breakers(
     target: str | None, state: str | None, run_id: str | None, as_json: bool, reason: str, **options: Any
 ) -> int:
     """Circuit breakers and retry budgets: whom they hold, and until when."""
-    from . import breaking
+    from .shell import breaking
 
     words = {"open_": "open", "close": "close", "probe": "probe", "disable": "disable"}
     acts = [(how, downstream) for option, how in words.items() for downstream in options.pop(option)]
@@ -258,7 +258,7 @@ def replay(
 @reading_options
 def costs(target: str | None, state: str | None, run_id: str | None, as_json: bool, **door: Any) -> int:
     """What the attempts of a run cost, and what its retries were worth."""
-    from . import costs as ledger
+    from .shell import costs as ledger
 
     return ledger.show_costs(_target(target, state), run_id, as_json, **door)
 
@@ -272,7 +272,7 @@ def costs(target: str | None, state: str | None, run_id: str | None, as_json: bo
 @reason_option
 def quarantine(target: str | None, state: str | None, run_id: str | None, as_json: bool, **options: Any) -> int:
     """Rows that were set aside while their task went on."""
-    from . import quarantining
+    from .shell import quarantining
 
     if options["requeue"] and options["discard"]:
         raise click.UsageError("either --requeue or --discard")
@@ -287,7 +287,7 @@ def quarantine(target: str | None, state: str | None, run_id: str | None, as_jso
 @requeue_options
 def requeue(**options: Any) -> int:
     """Run tasks again, with a fresh budget."""
-    from . import acting, requeueing
+    from .shell import acting, requeueing
 
     extra = requeueing.changes({name: options.pop(name) for name in requeueing.NAMES})
     return _act("requeue", extra, acting.act, options)
@@ -298,7 +298,7 @@ def requeue(**options: Any) -> int:
 @click.option("--substitute", metavar="JSON", help="What the children get instead of its result.")
 def skip(substitute: str | None, **options: Any) -> int:
     """Permit failures: the children go on without these tasks."""
-    from . import acting
+    from .shell import acting
 
     extra = {} if substitute is None else {"substitute": acting.json_of("--substitute", substitute)}
     return _act("skip", extra, acting.act, options)
@@ -308,7 +308,7 @@ def skip(substitute: str | None, **options: Any) -> int:
 @acting_options
 def cancel(**options: Any) -> int:
     """Stop tasks: a running attempt is ended by SIGTERM, grace, SIGKILL."""
-    from . import acting
+    from .shell import acting
 
     return _act("cancel", {}, acting.act, options)
 
@@ -323,7 +323,7 @@ def cancel(**options: Any) -> int:
 @ssh_options
 def extend(duration: str, **options: Any) -> int:
     """Give running tasks more time before their timeout, once: redrive extend load 10m."""
-    from . import acting
+    from .shell import acting
 
     return _act("extend", {"seconds": _seconds(duration)}, acting.act, {"fingerprint": None, **options})
 
@@ -362,7 +362,7 @@ def _act(act: str, extra: dict[str, Any], send: Callable[..., int], options: dic
 
 
 def _act_on_run(act: str, options: dict[str, Any]) -> int:
-    from . import acting
+    from .shell import acting
 
     target = _target(options.pop("target"), options.pop("state"))
     return acting.act(act, target, (), fingerprint=None, extra={}, **options)
@@ -392,7 +392,7 @@ def _seconds(text: str) -> float:
 @json_option
 def backoff(base: str, cap: str, factor: float, attempts: int, jitter: str, **options: Any) -> int:
     """Every wait of a retry policy, their sums, the worst case, and their spread."""
-    from . import lab
+    from .shell import lab
 
     timeout, grace, deadline = (options.pop(name) for name in ("timeout", "grace", "deadline"))
     experiment = lab.Experiment(
@@ -419,7 +419,7 @@ def simulate() -> None:
 @simulating_options
 def herd(base: str | None, cap: str | None, **options: Any) -> int:
     """Tasks that all want the same server the moment it comes back."""
-    from . import herds
+    from .shell import herds
 
     return herds.show_herd(_seconds(base) if base else None, _seconds(cap) if cap else None, **options)
 
@@ -430,7 +430,7 @@ def herd(base: str | None, cap: str | None, **options: Any) -> int:
 @simulating_options
 def contention(**options: Any) -> int:
     """Clients that write one row, each until it has succeeded once: the model behind the AWS post."""
-    from . import herds
+    from .shell import herds
 
     return herds.show_contention(**options)
 
@@ -441,6 +441,6 @@ def contention(**options: Any) -> int:
 @json_option
 def doctor(target: str | None, state: str | None, as_json: bool) -> int:
     """Versions, locks, integrity, and what isolation this machine offers."""
-    from . import doctor as examination
+    from .shell import doctor as examination
 
     return examination.examine(target or state, as_json)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from ..engine.errors import RedriveError
 from . import questions, theme
 from .actions import ACTIONS, BY_NAME, MOVES, Action, Effect, actions_of, shell_line
-from .clipboard import copied_part
 from .keys import key_file, key_label
 from .model.board import Board
 from .present.durations import wall
@@ -23,6 +22,7 @@ from .screens.base import ConsoleScreen, run_latest
 from .screens.choice import Option
 from .screens.palette import CommandPalette, Entry
 from .screens.reading import Reading
+from .terminal.clipboard import copied_part
 
 if TYPE_CHECKING:
     from .app import ConsoleApp

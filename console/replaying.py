@@ -15,10 +15,10 @@ from ..engine.core.events import Event
 from ..engine.core.fold import RunFold
 from ..engine.errors import RedriveError
 from .doors import with_session
-from .listing import print_tasks
 from .model.moment import Moment
 from .model.replay import NUMBER_MAX, Reel, Stretch, parse_when
 from .sessions.session import Session
+from .shell.listing import print_tasks
 
 READ_EVENTS = 2_000  # at a time: what comes between does not wait for long
 KEPT_EVENTS = 16_000  # of the stretches that were looked at last

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .hold import Hold
 from .target import is_remote
-from .terminal import survey
+from .terminal.abilities import survey
+from .terminal.hold import Hold
 
 if TYPE_CHECKING:
-    from ..engine.executor import RunOptions
+    from ..engine.executor.loop import RunOptions
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def show_run(flow: str | None, state: str, run_id: str | None, options: RunOptio
     ``hold``: of ``first_cells``. Raises what kept the executor from starting.
     """
     if hold is None:
-        from .running import run_plain
+        from .shell.running import run_plain
 
         return run_plain(flow, state, run_id, options)
     from .visit import start
@@ -68,7 +68,7 @@ def show_run(flow: str | None, state: str, run_id: str | None, options: RunOptio
 
 def _show_plain(target: str, run_id: str | None, because: str, python: str | None, ssh_option: Sequence[str]) -> int:
     """One picture as text."""
-    from .listing import show_tasks
+    from .shell.listing import show_tasks
 
     options: dict[str, Any] = {"python": python, "ssh_option": ssh_option}
     code = show_tasks(target, run_id, False, **options)

@@ -13,11 +13,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .hold import Hold
 from .target import is_remote
+from .terminal.hold import Hold
 
 if TYPE_CHECKING:
-    from ..engine.executor import RunOptions
+    from ..engine.executor.loop import RunOptions
     from .app import ConsoleApp
     from .sessions.session import Session
 
@@ -67,7 +67,7 @@ def start(hold: Hold, flow: str | None, state: str, run_id: str | None, options:
 
 
 def _spawn(flow: str | None, state: str, run_id: str | None, options: RunOptions) -> None:
-    from ..engine import host
+    from ..engine.executor import host
 
     settings = asdict(options)
     params = settings.pop("params")

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from .buffer import SendBuffer
     from .core.classify import classify_http
     from .credentials import Credential
-    from .executor import Executor, RunOptions, RunResult
+    from .executor.loop import Executor, RunOptions, RunResult
     from .retrying import backoff_delay, full_jitter, retry, retry_transient
 
 __all__ = [
@@ -79,9 +79,9 @@ __all__ = [
 #: Imported where they are asked for: the process that forks attempts stays small without them.
 _LATER = {
     "Credential": "credentials",
-    "Executor": "executor",
-    "RunOptions": "opening",
-    "RunResult": "executor",
+    "Executor": "executor.loop",
+    "RunOptions": "executor.opening",
+    "RunResult": "executor.loop",
     "SendBuffer": "buffer",
     "backoff_delay": "retrying",
     "classify_http": "core.classify",

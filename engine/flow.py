@@ -18,6 +18,8 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, TypeVar
 
+from .checking.signatures import asked_for, source_of
+from .checking.validation import check_task, is_text
 from .core.dag import Dag
 from .core.durations import parse_duration
 from .core.overrides import convert
@@ -26,8 +28,6 @@ from .core.policy import RetryPolicy
 from .core.rules import parse_rules
 from .core.spec import DownstreamSpec, FlowSpec, Isolation, Kind, TaskSpec
 from .errors import FlowError, FlowImportError
-from .signatures import asked_for, source_of
-from .validation import check_task, is_text
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 After = str | Callable[..., Any]

@@ -17,11 +17,11 @@ import pytest
 TESTS = Path(__file__).parent
 DOCUMENTS = {"000": 55, "001": 21, "002": 26, "003": 46, "004": 44}
 
-EXECUTOR = "engine/test_executor.py::"
+EXECUTOR = "engine/executor/test_executor.py::"
 DECIDE = "engine/core/test_decide.py::"
 LADDER = "engine/runner/test_ladder.py::"
 THREADS = "engine/runner/test_threads.py::"
-LAB = "console/test_lab.py::"
+LAB = "console/shell/test_lab.py::"
 
 KEPT_BY = {
     "000.05": DECIDE + "test_the_poison_check_comes_before_the_attempts_check",
@@ -68,7 +68,7 @@ NOT_BY_A_TEST = {
     "001.02": "a diagram of what 001.05 to 001.07 say in numbers",
     "001.12": "reasons for and against; what they cost is in redrive costs (004.17)",
     "001.14": "adapting the objects of other retry libraries: optional, not done",
-    "003.35": "schedules: cron starts `redrive run`; a missed deadline pages (engine/test_watch.py)",
+    "003.35": "schedules: cron starts `redrive run`; a missed deadline pages (engine/executor/test_watch.py)",
     "003.38": "a remark on the design: the dispatch is still one guarded UPDATE",
     "003.39": "another database: the state file is SQLite, so that it can be copied whole",
     "003.42": "defaults of other systems, quoted wrongly; SPEC part 5 corrects them",

@@ -1,0 +1,1 @@
+"""What is shown, as values: events in, deltas out. Knows no screen."""

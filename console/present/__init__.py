@@ -1,0 +1,1 @@
+"""How it reads: values in, styled text out. Knows no screen."""

@@ -1,0 +1,1 @@
+"""The views: what a model knows, in widgets, with the keys of each."""

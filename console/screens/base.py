@@ -37,7 +37,6 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from ..actions import BY_NAME, Action, Place, footer_of
-from ..input import SUSPEND_KEY
 from ..live import News
 from ..model.board import Board
 from ..model.guards import holder_of
@@ -46,7 +45,8 @@ from ..present.pieces import Line, Piece, Role, plain
 from ..present.replay import Visit, happened, visit_line
 from ..present.systems import compact
 from ..present.text import one_line
-from ..terminal import SMALLEST_SIZE
+from ..terminal.abilities import SMALLEST_SIZE
+from ..terminal.input import SUSPEND_KEY
 from ..widgets.bars import Bar, KeyBar, KeyHint, Rule
 from ..widgets.field import TextField
 from ..widgets.foot import Foot

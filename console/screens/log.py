@@ -21,11 +21,11 @@ from ..live import News
 from ..model.board import Board
 from ..model.filters import parse_filter
 from ..model.log import GAP, Selection
-from ..pager import page
 from ..present.log import Heading, LogLines, gap_words, heading_line, nothing_line
 from ..present.pieces import Line, Piece, Role
 from ..present.replay import Visit
 from ..present.text import one_line
+from ..terminal.pager import page
 from ..widgets.bars import Bar, KeyHint
 from ..widgets.bindings import bindings_of
 from ..widgets.lines import LinesView

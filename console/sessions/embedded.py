@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from ...engine import host
 from ...engine.errors import ExecutorBusyError, RedriveError
+from ...engine.executor import host
 from .file import FileSession
 from .session import Answer, Command
 

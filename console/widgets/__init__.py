@@ -1,0 +1,1 @@
+"""What draws: by line, only what changed. Knows no engine."""

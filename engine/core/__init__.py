@@ -1,0 +1,1 @@
+"""What decides: values in, values out; no clock, disk, loop, thread or dice of its own."""

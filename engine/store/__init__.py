@@ -1,0 +1,1 @@
+"""What remembers: the only place that says SQLite."""

@@ -27,11 +27,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from redrive.console.driver import ConsoleDriver
-from redrive.console.hold import Hold
-from redrive.console.input import ConsoleBase
 from redrive.console.present.pieces import Line, Piece, Role
-from redrive.console.terminal import Colours, Terminal
+from redrive.console.terminal.abilities import Colours, Terminal
+from redrive.console.terminal.driver import ConsoleDriver
+from redrive.console.terminal.hold import Hold
+from redrive.console.terminal.input import ConsoleBase
 from redrive.console.widgets.canvas import Canvas
 from redrive.console.widgets.palette import Palette
 from redrive.console.widgets.table import VirtualTable

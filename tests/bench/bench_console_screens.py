@@ -26,9 +26,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from bench_console_model import fold_of, layered
 from bench_console_output import terminal_that_reads
 from redrive.console.app import ConsoleApp
-from redrive.console.driver import ConsoleDriver
-from redrive.console.hold import Hold
-from redrive.console.terminal import Colours, Terminal
+from redrive.console.terminal.abilities import Colours, Terminal
+from redrive.console.terminal.driver import ConsoleDriver
+from redrive.console.terminal.hold import Hold
 from redrive.engine.core.events import Event, EventKind
 from redrive.engine.core.fold import RunFold
 from redrive.engine.core.states import TaskState

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from redrive.console.app import ConsoleApp, Way
-from redrive.console.hold import Hold
 from redrive.console.sessions.session import (
     Answer,
     AttemptText,
@@ -21,7 +20,8 @@ from redrive.console.sessions.session import (
     RunSummary,
     SessionStatus,
 )
-from redrive.console.terminal import Terminal
+from redrive.console.terminal.abilities import Terminal
+from redrive.console.terminal.hold import Hold
 from redrive.engine.core.events import Event, EventKind
 from redrive.engine.core.fold import RunFold
 from redrive.engine.errors import RedriveError, RefusedError

@@ -6,9 +6,9 @@ import shlex
 import subprocess
 
 import pytest
-from redrive.console import requeueing
 from redrive.console.actions import ACTIONS, BY_NAME, Effect, Place, actions_of, footer_of, shell_line
 from redrive.console.cli import cli
+from redrive.console.shell import requeueing
 
 #: ``Command.act`` of console/sessions/session.py, but ``unpause``, which is the second press of ``pause``.
 ACTS = {"requeue", "skip", "cancel", "extend", "pause", "hurry", "undo", "ack", "snooze", "breaker", "stop"}

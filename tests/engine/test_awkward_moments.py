@@ -543,7 +543,7 @@ def test_a_run_whose_name_is_no_text_is_refused(tmp_path):
 
 def test_a_bug_in_a_callback_ends_the_executor_and_its_attempts_instead_of_waiting_for_ever(tmp_path, monkeypatch):
     """What is in the file stays; the next executor takes the run up."""
-    from redrive.engine.attempts import AttemptDesk
+    from redrive.engine.executor.attempts import AttemptDesk
 
     flow = Flow("f")
     flow.task(lambda: None, name="a")

@@ -7,7 +7,8 @@ import time
 import uuid
 
 import pytest
-from redrive.engine import ExecutorBusyError, FlowError, RedriveError, client, host
+from redrive.engine import ExecutorBusyError, FlowError, RedriveError, client
+from redrive.engine.executor import host
 from redrive.engine.store import lock
 
 FLOW = """

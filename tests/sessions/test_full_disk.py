@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner
 from redrive.console.cli import cli
 from redrive.console.sessions.session import Command
-from redrive.engine import host
 from redrive.engine.core.states import RunState
+from redrive.engine.executor import host
 
 FLOW = """
 import os, time

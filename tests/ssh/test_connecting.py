@@ -221,9 +221,8 @@ def test_of_several_files_over_there_one_is_chosen(far: Any, make_night: Any) ->
         night.close()
         (folder / name).write_bytes(night.path.read_bytes())
     os.utime(folder / "one.db", (1, 1))
-    program = (
-        "import sys; from redrive.console.choosing import choose_file; print('=', choose_file(sys.argv[1], None, ()))"
-    )
+    choosing = "from redrive.console.shell.choosing import choose_file; print('=', choose_file(sys.argv[1], None, ()))"
+    program = f"import sys; {choosing}"
     try:
         said = typed([sys.executable, "-c", program, "ssh://far"], b"Which one", b"7\n2\n")
     finally:

@@ -21,8 +21,8 @@ import time
 from pathlib import Path
 from typing import ClassVar
 
-from redrive.console.hold import Hold
-from redrive.console.terminal import survey
+from redrive.console.terminal.abilities import survey
+from redrive.console.terminal.hold import Hold
 
 ACTS = ("requeue", "skip", "pause", "hurry", "undo", "stop_task")
 
@@ -64,11 +64,11 @@ def main() -> int:
 def build(hold: Hold, options: argparse.Namespace):
     """Imports Textual, after the splash."""
     from redrive.console.actions import Place, footer_of
-    from redrive.console.driver import ConsoleDriver
-    from redrive.console.input import ConsoleBase
     from redrive.console.keys import Refusal, key_label
     from redrive.console.present.pieces import Line, Piece, Role
     from redrive.console.present.text import pad, pad_left, sanitize
+    from redrive.console.terminal.driver import ConsoleDriver
+    from redrive.console.terminal.input import ConsoleBase
     from redrive.console.widgets.bars import Bar, Rule
     from redrive.console.widgets.bindings import bindings_of
     from redrive.console.widgets.dialog import Dialog, Question, Reply

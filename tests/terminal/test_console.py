@@ -102,7 +102,7 @@ class Place:
                 here = os.readlink(folder / "fd/2")
             except OSError:
                 continue
-            if b"redrive.engine.host" in words and here.startswith(str(self.state)):
+            if b"redrive.engine.executor.host" in words and here.startswith(str(self.state)):
                 found.append(int(folder.name))
         return found
 

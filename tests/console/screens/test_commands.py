@@ -10,7 +10,7 @@ from redrive.console.actions import Place, actions_of
 from redrive.console.present.pieces import Role
 from redrive.console.screens.palette import CommandPalette, Entry, matching
 from redrive.console.sessions.session import RunSummary
-from redrive.console.terminal import Colours, Terminal
+from redrive.console.terminal.abilities import Colours, Terminal
 from redrive.engine.core.fold import RunRow
 from redrive.engine.core.states import RunState
 from redrive.engine.errors import StateFileError

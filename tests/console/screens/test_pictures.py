@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from redrive.console.app import ConsoleApp, Way
-from redrive.console.hold import Hold
 from redrive.console.sessions.session import AttemptText, Link, LogChunk, RunSummary
-from redrive.console.terminal import Terminal
+from redrive.console.terminal.abilities import Terminal
+from redrive.console.terminal.hold import Hold
 from redrive.console.theme import load_theme
 from redrive.engine.core.fold import RunRow
 from redrive.engine.core.states import RunState

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from redrive.console.app import ConsoleApp
-from redrive.console.hold import Hold
-from redrive.console.terminal import Colours, Terminal
+from redrive.console.terminal.abilities import Colours, Terminal
+from redrive.console.terminal.hold import Hold
 
 from ..conftest import FakeSession, StillClock, make_app
 from ..model.runs import fold_of

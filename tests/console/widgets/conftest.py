@@ -7,9 +7,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TypeVar
 
 import pytest
-from redrive.console.hold import Hold
-from redrive.console.input import ConsoleBase
-from redrive.console.terminal import Terminal
+from redrive.console.terminal.abilities import Terminal
+from redrive.console.terminal.hold import Hold
+from redrive.console.terminal.input import ConsoleBase
 from redrive.console.widgets.palette import PLAIN
 from textual.app import ComposeResult
 from textual.geometry import Region

@@ -1,0 +1,116 @@
+"""``requeue``, ``skip``, ``cancel``, ``pause``, ``unpause`` from the command line: the acts of the console's keys."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+from ...engine.core.fold import RunFold, TaskRow
+from ...engine.core.states import NEEDS_HUMAN, TaskState
+from ...engine.errors import RedriveError
+from ..cli import ExitCode
+from ..doors import actor, with_session
+from ..present.text import one_line
+from ..sessions.session import Answer, Command, Session
+
+Target = tuple[str, str, int]
+
+#: After these something ought to run.
+_WANTS_AN_EXECUTOR = frozenset({"requeue", "skip", "unpause"})
+
+
+def act(
+    act: str,
+    target: str,
+    names: Sequence[str],
+    *,
+    run_id: str | None,
+    fingerprint: str | None,
+    extra: dict[str, Any],
+    reason: str,
+    as_json: bool,
+    python: str | None,
+    ssh_option: Sequence[str],
+) -> int:
+    """Send one act and print what the engine answered, task by task. Exit code 1 where nothing was done."""
+
+    async def use(session: Session) -> tuple[Answer, bool]:
+        fold = await session.snapshot(run_id)
+        command = Command(
+            id=uuid.uuid4().hex,
+            act=act,
+            run_id=fold.run.run_id,
+            targets=select(fold, names, fingerprint),
+            actor=actor(),
+            reason=reason,
+            options=extra,
+        )
+        return await session.send(command), session.status.executor_alive
+
+    answer, lives = with_session(target, use, python=python, ssh_option=ssh_option)
+    print_answer(answer, as_json)
+    if answer.ok and act in _WANTS_AN_EXECUTOR and not lives:
+        click.echo(f"no executor runs this file; go on with: redrive resume {one_line(target)}", err=True)
+    return ExitCode.SUCCESS if answer.ok else ExitCode.FAILED
+
+
+def json_of(option: str, text: str) -> Any:
+    """A value as people write it. Raises UsageError for what is no JSON."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise click.UsageError(f"{option}: not JSON ({error}); write 42, '{{\"rows\": 0}}' or '\"a text\"'") from None
+
+
+def select(fold: RunFold, names: Sequence[str], fingerprint: str | None) -> tuple[Target, ...]:
+    """The tasks that are meant, as they were seen: a frozen list, so that nothing else is acted on."""
+    names = list(dict.fromkeys(names))
+    for name in names:
+        if name not in fold.tasks:
+            raise RedriveError(f"run {fold.run.run_id} has no task {name!r}; see: redrive tasks")
+    rows = [fold.tasks[name] for name in names]
+    if fingerprint is not None:
+        rows = [row for row in fold.tasks.values() if row.state in NEEDS_HUMAN and _failed_like(row, fingerprint)]
+        if not rows:
+            raise RedriveError(f"no task of run {fold.run.run_id} failed with fingerprint {fingerprint}")
+        _demand_one_cause(rows, fingerprint)
+    return tuple((row.name, str(TaskState(row.state)), row.generation) for row in rows)
+
+
+def _demand_one_cause(rows: Iterable[TaskRow], fingerprint: str) -> None:
+    """A few digits may fit more than was meant."""
+    causes = {_marks(row)[-1] for row in rows if fingerprint not in _marks(row)}
+    if len(causes) > 1:
+        named = ", ".join(sorted(causes)[:5])
+        raise RedriveError(f"{fingerprint} fits {len(causes)} causes ({named}); give more digits")
+
+
+def _failed_like(row: TaskRow, fingerprint: str) -> bool:
+    return any(mark.startswith(fingerprint) for mark in _marks(row))
+
+
+def _marks(row: TaskRow) -> list[str]:
+    """The fingerprints of its latest failure: strict, then that of the cause."""
+    latest = row.attempts.get(row.attempt)
+    marks = [row.failure_fingerprint, latest.fingerprint_loose if latest is not None else None]
+    return [mark for mark in marks if mark]
+
+
+def print_answer(answer: Answer, as_json: bool) -> None:
+    """What the engine said, task by task."""
+    if as_json:
+        value = {
+            "ok": answer.ok,
+            "message": answer.message,
+            "results": [dict(zip(("task", "result", "message"), result, strict=True)) for result in answer.results],
+        }
+        click.echo(json.dumps(value, ensure_ascii=False))
+        return
+    for task, _, message in answer.results:
+        click.echo(f"{one_line(task)}: {one_line(message)}")
+    if answer.message and not answer.results:
+        click.echo(one_line(answer.message))

@@ -1,0 +1,100 @@
+"""``redrive check``: what can be known about a flow before it runs, each finding in one line."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from ...engine.checking import checks
+from ...engine.checking.finding import Finding
+from ...engine.core.spec import FlowSpec
+from ...engine.errors import StateFileError
+from ...engine.flow import Flow, load_flow
+from ...engine.runner.leftovers import Survey, single_threaded_libraries
+from ...engine.store import database
+from ...engine.store.history import Observed, observed
+from ..cli import ExitCode
+from ..present.text import one_line
+from ..target import is_remote
+
+NAMES_SHOWN = 5
+_SIGNS = {True: "[x]", False: "[ ]", None: "[?]"}
+
+
+def check_flow(flow: str, params: Mapping[str, str], *, state: str | None, verbose: bool, as_json: bool) -> int:
+    """Load the flow, print its findings, and say whether it can run. Exit code 2 where it cannot."""
+    loaded, doubts = _load(flow, params)
+    spec = loaded.spec()
+    seen = _observed(state, spec.name)
+    findings = [*doubts, *checks.check_flow(loaded, seen)]
+    if as_json:
+        _print_json(spec, findings, seen, verbose)
+    else:
+        _print_findings(findings)
+        if verbose:
+            _print_checklists(spec, seen)
+        _print_summary(spec, findings)
+    return ExitCode.BAD_USAGE if any(finding.level == "error" for finding in findings) else ExitCode.SUCCESS
+
+
+def _load(flow: str, params: Mapping[str, str]) -> tuple[Flow, list[Finding]]:
+    """Import it as an executor would, and say what is doubtful. What it prints is no finding: that goes to stderr."""
+    survey, before = Survey(), time.monotonic()
+    with redirect_stdout(sys.stderr), single_threaded_libraries():
+        loaded = load_flow(flow, params)
+    seconds = time.monotonic() - before
+    return loaded, [Finding("warning", "import", doubt) for doubt in survey.since().warnings(seconds)]
+
+
+def _observed(state: str | None, flow_name: str) -> Mapping[str, Observed]:
+    if state is None:
+        return {}
+    if is_remote(state):
+        raise StateFileError("check reads a state file of this machine; copy it here, or leave --state out")
+    with database.reading(state) as connection:
+        return observed(connection, flow_name)
+
+
+def _print_findings(findings: Sequence[Finding]) -> None:
+    """What is the same of many tasks is said once."""
+    alike: dict[tuple[str, str, int | None], list[str]] = {}
+    for finding in findings:
+        alike.setdefault((finding.level, finding.message, finding.line), []).append(finding.task or "")
+    for (level, message, line), names in alike.items():
+        place = f"line {line}: " if line else f"{_named(names)}: " if names[0] else ""
+        click.echo(one_line(f"{level}: {place}{message}"))
+
+
+def _named(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:NAMES_SHOWN])
+    return shown if len(names) <= NAMES_SHOWN else f"{shown} and {len(names) - NAMES_SHOWN} more tasks"
+
+
+def _print_json(spec: FlowSpec, findings: Sequence[Finding], seen: Mapping[str, Observed], verbose: bool) -> None:
+    for finding in findings:
+        click.echo(json.dumps(asdict(finding), ensure_ascii=False))
+    for task in spec.tasks if verbose else ():
+        worst = checks.worst_case_seconds(task, seen.get(task.name))
+        held = [asdict(check) for check in checks.checklist(task)]
+        value: dict[str, Any] = {"task": task.name, "worst_case_seconds": worst, "checklist": held}
+        click.echo(json.dumps(value, ensure_ascii=False))
+
+
+def _print_checklists(spec: FlowSpec, seen: Mapping[str, Observed]) -> None:
+    for task in spec.tasks:
+        click.echo(one_line(f"{task.name}: at the worst {checks.sum_of(task, seen.get(task.name))}"))
+        for check in checks.checklist(task):
+            click.echo(f"  {_SIGNS[check.holds]} {one_line(check.text)}")
+
+
+def _print_summary(spec: FlowSpec, findings: Sequence[Finding]) -> None:
+    found = "no findings" if not findings else f"{len(findings)} finding{'' if len(findings) == 1 else 's'}"
+    edges = sum(len(task.parents) for task in spec.tasks)
+    click.echo(f"{one_line(spec.name)}: {len(spec.tasks)} tasks, {edges} edges, {found}")

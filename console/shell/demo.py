@@ -1,0 +1,81 @@
+"""``redrive demo`` without a terminal: the flow runs, the operator is played, and the end is checked.
+
+The poisoned task and the rows that were set aside are requeued (their data is fixed by then), the refused one is
+skipped, exactly as a person would do it: as commands to the living executor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import uuid
+from collections.abc import Sequence
+
+from ...engine import client
+from ...engine.core.events import Event, EventKind
+from ...engine.core.states import RunState
+from ...engine.executor.loop import Executor
+from ...engine.store import database
+from ...engine.store.lists import query
+from ..doors import actor
+from .printer import Printer
+from .running import Manner
+
+#: What the played operator does when the run is blocked: act, task, the state that it was seen in, reason.
+SCRIPT = (
+    ("requeue-rows", "import_customers", "SUCCESS", "the countries are filled in now"),
+    ("requeue", "settle", "DEAD_LETTER", "the payments of today are loaded"),
+    ("skip", "fetch_invoices", "DEAD_LETTER", "partner gives no access before Monday"),
+)
+
+
+def play(flow: str, state: str, manner: Manner) -> int:
+    """Run the demo with a played operator. Exit code 0 when the run came to the end that the script leads to."""
+    operator = PlayedOperator(state)
+    executor = Executor(
+        flow=flow,
+        state=state,
+        options=manner.options({}, stay=True),
+        on_events=operator.take,
+        handle_signals=True,
+    )
+    result = executor.run_result()
+    return 0 if result.state is RunState.PARTIAL and not operator.refused else 1
+
+
+class PlayedOperator:
+    """Prints like ``--plain``, and acts once the run is blocked."""
+
+    def __init__(self, state: str) -> None:
+        self.refused: list[str] = []
+        self._state = state
+        self._printer = Printer(sys.stdout)
+        self._acting: asyncio.Task[None] | None = None
+
+    def take(self, events: Sequence[Event]) -> None:
+        """Listen to the executor."""
+        self._printer.take(events)
+        for event in events:
+            if event.kind == EventKind.RUN and event.data.get("what") == "blocked" and self._acting is None:
+                self._acting = asyncio.get_running_loop().create_task(self._act(str(event.run_id)))
+
+    async def _act(self, run_id: str) -> None:
+        for act, task, state, reason in SCRIPT:
+            command = {
+                "id": uuid.uuid4().hex,
+                "act": act,
+                "run_id": run_id,
+                "targets": [[task, state, 0]],
+                "actor": actor(),
+                "reason": reason,
+                "options": {"rows": self._held_rows(run_id)} if act == "requeue-rows" else {},
+            }
+            answer = await client.send(self._state, command)
+            if not answer["ok"]:
+                self.refused.append(str(answer.get("message")))
+
+    def _held_rows(self, run_id: str) -> list[int]:
+        """As a person reads them: from the state file, beside the executor."""
+        with database.reading(self._state) as connection:
+            rows = query(connection, "quarantine", {"run_id": run_id})
+        return [row["id"] for row in rows if row["state"] == "held"]

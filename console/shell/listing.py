@@ -1,0 +1,188 @@
+"""``runs``, ``tasks``, ``inbox``, ``events`` as text or JSON: the console's views for pipes and scripts.
+
+Every state is told by a word, so that grep finds what a colour would hide.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import aclosing
+from typing import Any, cast
+
+import click
+import msgspec
+
+from ...engine.core.events import Event
+from ...engine.core.fold import RunFold, TaskRow
+from ...engine.core.states import NEEDS_HUMAN, TaskState
+from ..doors import with_session
+from ..model.board import Board
+from ..present.durations import brief, spoken
+from ..present.text import one_line, pad, shorten
+from ..sessions.session import RunSummary, Session
+from . import plain
+
+Door = Any  # the ssh options, passed on as they came
+
+_WAITING = frozenset({TaskState.PENDING, TaskState.READY, TaskState.SENSING})
+_PAGES_MAX = 100  # of the latest, for sentences that name who looks after a failure
+
+
+def show_runs(target: str, as_json: bool, **door: Door) -> int:
+    """One line a run, the latest first."""
+
+    async def use(session: Session) -> Sequence[RunSummary]:
+        return await session.runs()
+
+    summaries = with_session(target, use, **door)
+    if as_json:
+        for summary in summaries:
+            print_json({**_plain(summary.run), "counts": summary.counts, "dead_letters": summary.dead_letters})
+        return 0
+    rows: list[Sequence[str]] = [("RUN", "FLOW", "STATE", "TASKS", "OK", "DEAD", "ELAPSED")]
+    rows += [_run_row(summary) for summary in summaries]
+    table(rows)
+    return 0
+
+
+def _run_row(summary: RunSummary) -> tuple[str, ...]:
+    run, counts = summary.run, summary.counts
+    elapsed_us = (run.ended_at or _now_us()) - run.started_at
+    state = "BLOCKED" if run.blocked_since is not None else "PAUSED" if run.paused_since is not None else str(run.state)
+    total, done = sum(counts.values()), counts.get(TaskState.SUCCESS, 0)
+    return (run.run_id, run.dag_name, state, str(total), str(done), str(summary.dead_letters), brief(elapsed_us))
+
+
+def show_tasks(target: str, run_id: str | None, as_json: bool, **door: Door) -> int:
+    """One line a task, in the order of the flow."""
+
+    async def use(session: Session) -> tuple[Board, int | None]:
+        board = Board(await session.snapshot(run_id))
+        board.learn(await session.query("breakers"), await session.query("pages", limit=_PAGES_MAX))
+        status = session.status
+        return board, None if status.executor_alive else status.executor_gone_at
+
+    board, gone_at = with_session(target, use, **door)
+    print_tasks(board.fold, as_json, lambda name: board.why(name, _now_us(), gone_at))
+    return 0
+
+
+def print_tasks(fold: RunFold, as_json: bool, why: Callable[[str], str] = lambda name: "") -> None:
+    """The tasks of a run as it stands in ``fold``. ``why``: what a task that waits is waiting for."""
+    rows = sorted(fold.tasks.values(), key=lambda row: row.position)
+    if as_json:
+        for row in rows:
+            print_json(task_value(row, fold))
+        return
+    lines = [("TASK", "STATE", "ATTEMPT", "NOTE")]
+    lines += [(row.name, str(row.state), f"{row.attempt}/{row.max_attempts}", _note(row, why)) for row in rows]
+    table(lines)
+
+
+def task_value(row: TaskRow, fold: RunFold) -> dict[str, Any]:
+    """A task as JSON: the columns of the table, its parents, and its attempts."""
+    value = {key: item for key, item in _plain(row).items() if key not in ("spec", "attempts", "claim_token")}
+    value["run_id"] = fold.run.run_id
+    value["parents"] = list(fold.parents.get(row.name, ()))
+    value["attempts"] = [_plain(attempt) for attempt in row.attempts.values()]
+    return value
+
+
+def _note(row: TaskRow, why: Callable[[str], str]) -> str:
+    if row.state in _WAITING:
+        return why(row.name)
+    if row.state is TaskState.RETRYING and row.next_retry_at is not None:
+        left = row.next_retry_at - _now_us()
+        when = f"retry in {spoken(left)}" if left > 0 else f"retry due {spoken(-left)} ago"
+        return f"{when} · {row.error or ''}"
+    if row.state is TaskState.DEAD_LETTER:
+        return f"{row.dead_letter_kind}: {row.error or ''}"
+    if row.state is TaskState.UPSTREAM_FAILED:
+        return f"because of {row.blocked_by}"
+    if row.state is TaskState.SKIPPED:
+        return f"by {row.skip_cause}"
+    return row.error or "" if row.state in NEEDS_HUMAN else ""
+
+
+def show_inbox(target: str, run_id: str | None, as_json: bool, **door: Door) -> int:
+    """What needs a human, cause by cause."""
+    from ..model.inbox import Inbox
+
+    fold = _fold(target, run_id, door)
+    groups = Inbox(fold).groups()
+    if as_json:
+        for group in groups:
+            print_json(_plain(group))
+        return 0
+    if not groups:
+        click.echo("nothing needs a human")
+        return 0
+    for group in groups:
+        tasks = group.tasks
+        holds = f" · holds {group.held}" if group.held else ""
+        named = any(fold.tasks[name].failure_fingerprint for name in tasks)  # what was lost has none to requeue by
+        fingerprint = f"  (fp {group.fingerprint[:12]})" if named else ""
+        click.echo(f"{len(tasks)} × {one_line(group.title)}{holds}{fingerprint}")
+        for name in tasks:
+            row = fold.tasks[name]
+            kind = row.dead_letter_kind or row.state
+            line = f"  {row.state} {name} {row.attempt}/{row.max_attempts} {kind}: {row.error or ''}"
+            click.echo(shorten(one_line(line), 160))
+    return 0
+
+
+def show_events(target: str, run_id: str | None, as_json: bool, *, follow: bool, since: int, **door: Door) -> int:
+    """What happened, in order; with ``follow``, for ever."""
+
+    async def use(session: Session) -> int:
+        fold = await session.snapshot(run_id) if run_id is not None or not follow else None
+        until = None if follow else fold.seq if fold is not None else None
+        async with aclosing(cast("AsyncGenerator[Sequence[Event]]", session.events(since))) as batches:
+            async for batch in batches:
+                for event in batch:
+                    if run_id is None or event.run_id == run_id:
+                        _print_event(event, as_json)
+                if until is not None and (not batch or batch[-1].seq >= until):
+                    break
+        return 0
+
+    return with_session(target, use, **door)
+
+
+def _print_event(event: Event, as_json: bool) -> None:
+    if as_json:
+        print_json(event._asdict())
+        return
+    for line in plain.lines(event):
+        click.echo(line)
+
+
+def _fold(target: str, run_id: str | None, door: Door) -> RunFold:
+    async def use(session: Session) -> RunFold:
+        return await session.snapshot(run_id)
+
+    return with_session(target, use, **door)
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    converted: dict[str, Any] = msgspec.to_builtins(value)
+    return converted
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, ensure_ascii=False))
+
+
+def table(rows: Iterable[Sequence[str]]) -> None:
+    """Print rows under each other, the columns aligned; texts from tasks are made fit for a terminal."""
+    cleaned = [[one_line(cell) for cell in row] for row in rows]
+    widths = [min(60, max(len(row[column]) for row in cleaned)) for column in range(len(cleaned[0]))]
+    for row in cleaned:
+        cells = [pad(cell, width) for cell, width in zip(row[:-1], widths, strict=False)]
+        click.echo("  ".join([*cells, row[-1]]).rstrip())
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000

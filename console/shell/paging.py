@@ -1,0 +1,84 @@
+"""``redrive pages``: who was called for what, whether it went out, and the two words that quieten one."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from ..cli import ExitCode
+from ..doors import actor, with_session
+from ..present.durations import spoken
+from ..sessions.session import Answer, Command, Session
+from .listing import table
+
+
+def pages(
+    target: str,
+    run_id: str | None,
+    as_json: bool,
+    *,
+    everything: bool,
+    ack: Sequence[int],
+    snooze: Sequence[tuple[int, float]],
+    **door: Any,
+) -> int:
+    """List pages, or acknowledge or snooze some first. Exit code 1 where an act found nothing to do."""
+    acts: list[tuple[str, dict[str, Any]]] = [("ack", {"pages": [page]}) for page in ack]
+    acts += [("snooze", {"pages": [page], "seconds": seconds}) for page, seconds in snooze]
+
+    async def use(session: Session) -> tuple[list[Answer], Sequence[Mapping[str, Any]]]:
+        answers = [await session.send(_command(act, options)) for act, options in acts]
+        return answers, await session.query("pages")
+
+    answers, rows = with_session(target, use, **door)
+    shown = [row for row in rows if _is_shown(row, run_id, everything)]
+    if as_json:
+        for row in shown:
+            click.echo(json.dumps(row, ensure_ascii=False))
+    elif not acts:
+        _print(shown)
+    for (act, options), answer in zip(acts, answers, strict=True):
+        click.echo(f"{act} {options['pages'][0]}: {answer.message}", err=as_json)
+    return ExitCode.SUCCESS if all(answer.ok for answer in answers) else ExitCode.FAILED
+
+
+def _command(act: str, options: dict[str, Any]) -> Command:
+    return Command(id=uuid.uuid4().hex, act=act, run_id=None, actor=actor(), options=options)
+
+
+def _is_shown(row: Mapping[str, Any], run_id: str | None, everything: bool) -> bool:
+    return (run_id is None or row["run_id"] == run_id) and (everything or row["state"] != "resolved")
+
+
+def _print(rows: Sequence[Mapping[str, Any]]) -> None:
+    if not rows:
+        click.echo("nobody was called")
+        return
+    now = time.time_ns() // 1000
+    lines: list[Sequence[str]] = [("ID", "SEVERITY", "STATE", "COUNT", "AGE", "SENT", "TITLE")]
+    lines += [_row(row, now) for row in rows]
+    table(lines)
+
+
+def _row(row: Mapping[str, Any], now: int) -> tuple[str, ...]:
+    age = spoken(now - row["created_at"])
+    return (str(row["id"]), row["severity"], _state(row, now), str(row["count"]), age, _sent(row), row["title"])
+
+
+def _state(row: Mapping[str, Any], now: int) -> str:
+    if row["state"] == "acked":
+        return f"acked by {row['acked_by']}"
+    if row["state"] == "snoozed" and row["snoozed_until"] is not None:
+        return f"snoozed for {spoken(row['snoozed_until'] - now)}"
+    return str(row["state"])
+
+
+def _sent(row: Mapping[str, Any]) -> str:
+    if row["send_error"]:
+        return f"failed: {row['send_error']}"
+    return "yes" if row["sent_at"] is not None else "no"

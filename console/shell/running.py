@@ -1,0 +1,154 @@
+"""What ``run``, ``resume``, ``demo`` and ``attach`` do: start an executor here or in its own process, and show it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...engine.core.states import RunState
+from ...engine.flow import split_target
+from ..target import default_folder, state_for_flow
+
+if TYPE_CHECKING:  # the executor and all below it take longer to import than a first screen may take to come
+    from ...engine.executor.loop import RunOptions, RunResult
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a run was asked for on the command line."""
+
+    state: str | None = None
+    max_parallel: int | None = None
+    plain: bool = False
+    detach: bool = False
+    stay: bool = False
+    wait: bool = False
+    durability: str = "full"
+    dask: str | None = None
+
+    def options(self, params: Mapping[str, Any], **more: Any) -> RunOptions:
+        """As the executor wants them."""
+        from ...engine.executor.loop import RunOptions
+
+        return RunOptions(
+            max_parallel=self.max_parallel,
+            durability=self.durability,
+            params=params,
+            stay=more.pop("stay", self.stay),
+            wait=self.wait,
+            dask=self.dask,
+            **more,
+        )
+
+
+def run_flow(flow: str, run_id: str | None, params: Mapping[str, str], manner: Manner) -> int:
+    """Run a flow file in the way that was asked for, or that the terminal allows."""
+    path, _ = split_target(flow)
+    state = state_for_flow(Path(path).stem, manner.state)
+    return _start(flow, state, run_id, params, manner, resume=False)
+
+
+def resume_run(state: str, run_id: str | None, params: Mapping[str, str], manner: Manner) -> int:
+    """Take up an unfinished run; its flow file is the one that the state file names."""
+    return _start(None, state, run_id, params, manner, resume=True)
+
+
+def run_demo(manner: Manner) -> int:
+    """The built-in flow; without a terminal the operator is played as well, and the exit code says if it worked."""
+    from ...engine import examples
+
+    flow = str(Path(examples.__file__).with_name("demo.py"))
+    state = manner.state or str(default_folder() / "demo.db")
+    if manner.plain or not _has_terminal():
+        from .demo import play
+
+        return play(flow, state, manner)
+    return _start(flow, state, None, {}, manner, resume=False)
+
+
+def attach(target: str, run_id: str | None, *, read_only: bool, python: str | None, ssh_option: Sequence[str]) -> int:
+    """Open the console on a state file that somebody else writes."""
+    from ..show import show_target
+
+    return show_target(target, run_id, read_only=read_only, python=python, ssh_option=ssh_option)
+
+
+def _start(
+    flow: str | None, state: str, run_id: str | None, params: Mapping[str, str], manner: Manner, *, resume: bool
+) -> int:
+    if manner.detach:
+        return _detach(flow, state, run_id, params, manner, resume=resume)
+    if manner.plain or not _has_terminal():
+        return run_plain(flow, state, run_id, manner.options(params, resume=resume))
+    from ..show import first_cells, show_run
+
+    with first_cells(f"{Path(state).name} - starting ...") as hold:
+        return show_run(flow, state, run_id, manner.options(params, resume=resume, stay=True), hold)
+
+
+def _has_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb")
+
+
+def _detach(
+    flow: str | None, state: str, run_id: str | None, params: Mapping[str, str], manner: Manner, *, resume: bool
+) -> int:
+    from ...engine.executor import host
+
+    options = {
+        "max_parallel": manner.max_parallel,
+        "durability": manner.durability,
+        "stay": manner.stay,
+        "wait": manner.wait,
+        "dask": manner.dask,
+        "resume": resume,
+    }
+    pid = host.spawn(flow=flow, state=state, run_id=run_id, params=params, options=options)
+    print(f"executor {pid} runs; redrive attach {state}")
+    return 0
+
+
+def run_plain(flow: str | None, state: str, run_id: str | None, options: RunOptions) -> int:
+    """Be the executor, and print one line per event."""
+    from ...engine.executor.loop import Executor
+    from .printer import Printer
+
+    printer = Printer(sys.stdout)
+    executor = Executor(
+        run_id=run_id, flow=flow, state=state, options=options, on_events=printer.take, handle_signals=True
+    )
+    result = executor.run_result()
+    if not printer.told_the_end:
+        printer.write(f"{standing(result, state)}\n")
+    return exit_code(result)
+
+
+def standing(result: RunResult, state: str) -> str:
+    """How a run stands of which no event told it: it had ended or was blocked before, or was interrupted."""
+    if result.interrupted:
+        return f"run {result.run_id} interrupted; go on with: {_command('resume', state, result.run_id)}"
+    if result.blocked:
+        return (
+            f"run {result.run_id} is BLOCKED: dead letters wait for a human: {_command('inbox', state, result.run_id)}"
+        )
+    return f"run {result.run_id} has ended already: {result.state}; requeue a task to go on with it"
+
+
+def _command(name: str, state: str, run_id: str) -> str:
+    return shlex.join(("redrive", name, state, "--run", run_id))
+
+
+def exit_code(result: RunResult) -> int:
+    """The exit codes of ``run`` and ``resume`` (DESIGN 6)."""
+    from ..cli import ExitCode
+
+    if result.interrupted:
+        return ExitCode.INTERRUPTED
+    if result.blocked or result.state is RunState.PARTIAL:
+        return ExitCode.PARTIAL_OR_BLOCKED
+    return ExitCode.SUCCESS if result.state is RunState.SUCCESS else ExitCode.FAILED

@@ -1,0 +1,226 @@
+"""Whether the functions of a flow fit it: their parameters, what their results become on the way, what they captured.
+
+Everything here looks and calls nothing: a flow is checked on a machine where its tasks must not run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import inspect
+import io
+import re
+import shlex
+import socket
+import sqlite3
+import subprocess
+import threading
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import is_dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ..core.spec import FlowSpec, TaskSpec
+from ..runner.call import CONTEXT_NAME, plan_of
+from .finding import Finding
+
+Function = Callable[..., Any]
+
+
+def check_functions(flow: FlowSpec, functions: Mapping[str, Function]) -> list[Finding]:
+    """All findings, task by task in the order of the flow."""
+    findings: list[Finding] = []
+    for task in flow.tasks:
+        function = functions.get(task.name)
+        if function is None:
+            findings += _program(task)
+            continue
+        findings += _generator(task, function)
+        findings += _parameters(task, function, flow)
+        findings += _edges(task, function, functions)
+        findings += _captured(task, function)
+    return findings
+
+
+# --- How it is called -----------------------------------------------------------------------------------------------
+
+
+def _generator(task: TaskSpec, function: Function) -> Iterator[Finding]:
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        yield Finding("error", "generator", "is a generator: its body would never run; remove the yield", task.name)
+
+
+def _parameters(task: TaskSpec, function: Function, flow: FlowSpec) -> Iterator[Finding]:
+    """The same matching by name as at run time (``runner/call.py``)."""
+    known = {CONTEXT_NAME, *flow.params, *task.params, *map(parameter_of, task.parents)}
+    for name, optional in plan_of(function).parameters:
+        if name not in known and not optional:
+            message = f"asks for an argument {name!r}, which is neither {CONTEXT_NAME!r}, nor a task it comes after, "
+            message += f"nor a parameter of the flow{_near(name, known)}"
+            yield Finding("error", "parameters", message, task.name)
+    for parameter in _signature(function):
+        if parameter.kind is inspect.Parameter.POSITIONAL_ONLY and parameter.default is inspect.Parameter.empty:
+            message = f"its argument {parameter.name!r} is positional only, and arguments are given by name"
+            yield Finding("error", "parameters", message, task.name)
+
+
+def parameter_of(parent: str) -> str:
+    """The name under which a parent's result is handed to a function."""
+    return re.sub(r"\W", "_", parent)
+
+
+def _signature(function: Function) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return []
+
+
+def _near(wrong: str, names: set[str]) -> str:
+    plain = wrong.casefold().replace("_", "")
+    meant = sorted(name for name in names if name.casefold().replace("_", "") == plain)
+    return f"; did you mean {meant[0]!r}?" if meant else ""
+
+
+# --- What goes along the edges --------------------------------------------------------------------------------------
+
+#: What arrives at a child when its parent returns this: results travel as JSON.
+_ARRIVES_AS: tuple[tuple[tuple[type, ...], type], ...] = (
+    ((datetime, date, time, timedelta, Decimal, bytes, bytearray, Path), str),
+    ((tuple, set, frozenset), list),
+)
+
+
+def _edges(task: TaskSpec, function: Function, functions: Mapping[str, Function]) -> Iterator[Finding]:
+    wanted = _hints(function)
+    for parent in task.parents:
+        given = _hints(functions[parent]).get("return") if parent in functions else None
+        want = wanted.get(parameter_of(parent))
+        if given is None or want is None:
+            continue
+        arrives = arrival_of(given)
+        if arrives is not None and not _accepts(want, arrives):
+            how = (
+                f"a {given.__name__}, which arrives as {arrives.__name__}"
+                if arrives is not given
+                else f"{given.__name__}"
+            )
+            message = f"wants {parent!r} to be {_spelled(want)}, and it is {how}"
+            yield Finding("warning", "edge-types", message, task.name)
+
+
+def _hints(function: Function) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function)
+    except Exception:  # names that exist only for type checkers, or anything that an annotation may evaluate to
+        return {}
+
+
+def arrival_of(given: Any) -> type | None:
+    """The type that a child sees; None where nothing certain can be said."""
+    given = typing.get_origin(given) or given
+    if not isinstance(given, type) or given is object:
+        return None
+    for kinds, arrives in _ARRIVES_AS:
+        if issubclass(given, kinds):
+            return arrives
+    return dict if is_dataclass(given) else None if issubclass(given, enum.Enum) else given
+
+
+def _accepts(want: Any, arrives: type) -> bool:
+    if want is Any or want is object:
+        return True
+    origin = typing.get_origin(want)
+    if origin is typing.Union or origin is types.UnionType:
+        return any(_accepts(part, arrives) for part in typing.get_args(want))
+    want = origin or want
+    if not isinstance(want, type):
+        return True  # a type variable, a literal: nobody can say
+    return issubclass(arrives, want) or (want is float and arrives is int)
+
+
+def _spelled(want: Any) -> str:
+    return want.__name__ if isinstance(want, type) else str(want)
+
+
+# --- What it brought along ------------------------------------------------------------------------------------------
+
+#: These are one thing in one process. An attempt is a fork: it would share the connection with every other attempt.
+_UNSHAREABLE: tuple[type, ...] = (
+    sqlite3.Connection,
+    sqlite3.Cursor,
+    socket.socket,
+    io.IOBase,
+    threading.Thread,
+    type(threading.Lock()),
+    type(threading.RLock()),
+    threading.Condition,
+    asyncio.AbstractEventLoop,
+    asyncio.Future,
+    types.GeneratorType,
+)
+_UNSHAREABLE_MODULES = (
+    "psycopg",
+    "psycopg2",
+    "asyncpg",
+    "pymysql",
+    "MySQLdb",
+    "oracledb",
+    "snowflake",
+    "redis",
+    "kafka",
+)
+
+
+def _captured(task: TaskSpec, function: Function) -> Iterator[Finding]:
+    for where, value in _brought_along(function):
+        kind = type(value)
+        if isinstance(value, _UNSHAREABLE) or kind.__module__.partition(".")[0] in _UNSHAREABLE_MODULES:
+            message = (
+                f"captures {where}, a {kind.__module__}.{kind.__qualname__}: attempts would share it after the fork"
+            )
+            yield Finding("warning", "captured", f"{message}; open it inside the task", task.name)
+
+
+def _brought_along(function: Function) -> Iterator[tuple[str, object]]:
+    """What is bound to a function: closure cells, defaults, arguments of a partial, and globals that its code names."""
+    bare = inspect.unwrap(getattr(function, "func", function))
+    for place, value in enumerate(getattr(function, "args", ()) if hasattr(function, "func") else ()):
+        yield f"argument {place}", value
+    yield from (getattr(function, "keywords", None) or {}).items()
+    code = getattr(bare, "__code__", None)
+    if not isinstance(code, types.CodeType):
+        return
+    for name, cell in zip(code.co_freevars, bare.__closure__ or (), strict=False):
+        try:
+            yield repr(name), cell.cell_contents
+        except ValueError:  # not filled yet
+            continue
+    yield from (("a default", value) for value in bare.__defaults__ or ())
+    yield from ((repr(name), bare.__globals__[name]) for name in code.co_names if name in bare.__globals__)
+
+
+# --- Commands -------------------------------------------------------------------------------------------------------
+
+_NAME = re.compile(r"[A-Za-z0-9_./+-]+")
+
+
+def _program(task: TaskSpec) -> Iterator[Finding]:
+    """Only the first word of a line is looked at, and only if it is plainly a program."""
+    try:
+        first = shlex.split(task.command or "", comments=True)[0]
+    except (ValueError, IndexError):
+        return
+    if _NAME.fullmatch(first) and not _shell_knows(first):
+        yield Finding("warning", "program", f"the program {first!r} is not on this machine", task.name)
+
+
+@cache
+def _shell_knows(word: str) -> bool:
+    """The shell's own words and built-in commands count as well."""
+    return subprocess.run(["/bin/sh", "-c", 'command -v -- "$1" >/dev/null', "sh", word], check=False).returncode == 0

@@ -1,0 +1,130 @@
+"""Dispatch: commits the claims of all that may start and have room, then launches what the commit gave us.
+
+Who may start, and in which order, is the ledger's to say (``core/ledger.py``); whether a downstream may be called now,
+its breaker's (``downstreams.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..core.fold import TaskRow, missing_inputs
+from ..store import claims
+from ..store.claims import Claim, ClaimOrder
+from ..store.expiry import expire
+from ..store.journal import Journal
+from .attempts import AttemptDesk
+from .commit import Commit
+from .downstreams import Downstreams
+from .opening import OpenRun
+from .standing import Standing
+
+
+class Dispatcher:
+    """Asked by the loop, turn by turn, for the one commit that starts something."""
+
+    def __init__(self, opened: OpenRun, standing: Standing, downstreams: Downstreams, desk: AttemptDesk) -> None:
+        self._runner = opened.runner
+        self._claimant = opened.claimant
+        self._standing = standing
+        self._downstreams = downstreams
+        self._desk = desk
+
+    def next_commit(self) -> Commit | None:
+        """What to commit now; None: nothing may start."""
+        if not self._runner.is_open:
+            return None
+        if expired := self._standing.expired():
+            return Commit(lambda journal: expire(journal, self._standing.fold.run.run_id, expired))
+        if unwanted := self._unwanted():
+            return self._turn_away(unwanted)
+        ledger, free = self._standing.ledger, self._free_slots()
+        picked = ledger.pick(free, self._admits)
+        self._want_leaked_slots(len(picked) == free)
+        promote = {name: self._standing.fold.tasks[name].generation for name in ledger.promotable}
+        return self._start(promote, picked) if picked or promote else None
+
+    # --- Starting --------------------------------------------------------------------------------------------------
+
+    def _start(self, promote: Mapping[str, int], picked: Sequence[str]) -> Commit:
+        """Make READY all whose parents are satisfied, claim those that there is room for, and launch these."""
+        run_id, claimant, orders = self._standing.fold.run.run_id, self._claimant, self._orders(picked)
+
+        def item(journal: Journal) -> list[Claim]:
+            return claims.dispatch(journal, run_id, promote, orders, claimant)
+
+        return Commit(item, lambda taken: self._launch_all(picked, taken))
+
+    def _launch_all(self, picked: Sequence[str], taken: Sequence[Claim]) -> None:
+        self._standing.ledger.claimed(picked)
+        self._downstreams.withdraw(set(picked) - {claim.name for claim in taken})
+        for claim in taken:
+            self._launch(claim)
+
+    def _orders(self, names: Sequence[str]) -> list[ClaimOrder]:
+        tasks = self._standing.fold.tasks
+        return [ClaimOrder(name, tasks[name].generation, self._standing.spec(name)) for name in names]
+
+    def _launch(self, claim: Claim) -> None:
+        fold, spec = self._standing.fold, self._standing.spec(claim.name)
+        self._desk.launch(
+            claim,
+            spec,
+            self._standing.flow.params,
+            {parent: fold.tasks[parent].result for parent in fold.parents.get(claim.name, ())},
+            missing=missing_inputs(fold, claim.name),
+            is_probe=self._downstreams.is_probe(claim.name),
+            rules=self._downstreams.rules(spec.downstream),
+        )
+        if fold.tasks[claim.name].cancel_requested_at is not None:  # in the same commit as the claim
+            self._desk.cancel(claim.name, "cancelled before it started")
+
+    # --- Room ------------------------------------------------------------------------------------------------------
+
+    def _free_slots(self) -> int:
+        run, runner = self._standing.fold.run, self._runner
+        if run.paused_since is not None:
+            return 0
+        slots = min(run.max_parallel, runner.attempts_max)
+        # By processes, not by rows: who has ended is not in the file yet, and whoever follows shares its commit.
+        taken = len(self._desk.sitters) + len(self._standing.ledger.claiming) + runner.leaked_slots
+        return max(0, slots - taken)
+
+    def _want_leaked_slots(self, are_all_used: bool) -> None:
+        runner = self._runner
+        if runner.leaked_slots:
+            is_paused = self._standing.fold.run.paused_since is not None
+            runner.want_slots(are_all_used and not is_paused and self._standing.ledger.has_startable)
+
+    def _admits(self, row: TaskRow) -> bool:
+        spec = self._standing.spec(row.name)
+        if spec.pool is not None:
+            used = self._standing.ledger.pool_used[spec.pool] + spec.pool_slots
+            if used > self._standing.flow.pools.get(spec.pool, 0):
+                return False
+        if spec.downstream is None:
+            return True
+        admission = self._downstreams.admit(row.name, spec.downstream, is_retry=row.failures > 0)
+        if admission.call is None and admission.retry_at is not None:
+            self._standing.ask_again_at(spec.downstream, admission.retry_at)
+        return admission.call is not None
+
+    # --- Turning away ----------------------------------------------------------------------------------------------
+
+    def _unwanted(self) -> list[str]:
+        """What would call an open downstream of which the flow says that nobody shall wait for it."""
+        return [
+            name
+            for downstream, spec in self._downstreams.specs.items()
+            if spec.on_open != "hold" and self._downstreams.is_open(downstream)
+            for name in self._standing.ledger.startable(downstream)
+        ]
+
+    def _turn_away(self, names: Sequence[str]) -> Commit:
+        run_id, orders, specs = self._standing.fold.run.run_id, self._orders(names), self._downstreams.specs
+
+        def item(journal: Journal) -> None:
+            for order in orders:
+                claims.turn_away(journal, run_id, order, specs[str(order.spec.downstream)].on_open)
+
+        return Commit(item)

@@ -1,0 +1,343 @@
+"""The executor: one loop that opens a run, dispatches its tasks, and stops in order.
+
+It decides nothing by itself: ``core/ledger.py`` says who may start, ``core/decide.py`` what an outcome means,
+``store/`` remembers, ``runner/`` acts. Every change is committed first; the fold of its events is what the next turn
+of the loop sees:
+
+    dispatching.py  starts what may start       ->  commit  ->  attempts.py launches it, and settles how it ends
+    ending.py       ends the run, or blocks it  ->  commit  ->  the events come back, and with them the next turn
+
+Beside the loop: ``heartbeat.py``, ``watch.py`` and ``clock_watch.py`` once a second, ``server.py`` for operators,
+``../notify.py`` for pages; ``storage_health.py``, ``revival.py`` and ``shutdown.py`` when something is wrong or ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from ..clock import Clock, SystemClock
+from ..core.events import Event, EventKind
+from ..core.fold import RunFold
+from ..core.outcome import Outcome
+from ..errors import StorageError
+from ..flow import Flow, TaskDef
+from ..notify import CLOSE_SECONDS, Notifier, Origin
+from ..store import claims
+from ..store.claims import Claim
+from ..store.journal import Journal
+from .attempts import AttemptDesk
+from .clock_watch import ClockWatch
+from .commit import Commit
+from .dispatching import Dispatcher
+from .downstreams import Downstreams, store, tell_change
+from .ending import Judge, RunResult
+from .heartbeat import Heartbeat
+from .opening import OpenRun, Place, Request, RunOptions, open_run, reserve, state_path_of
+from .revival import Revival
+from .server import CommandServer
+from .shutdown import Shutdown
+from .standing import Standing
+from .storage_health import StorageHealth
+from .watch import Watch
+
+__all__ = ["Executor", "RunOptions", "RunResult"]
+
+Listener = Callable[[Sequence[Event]], None]
+
+
+class Executor:
+    """Runs one run of one flow in one state file, alone.
+
+    The documents' form is ``Executor(dag_name, run_id, tasks, max_parallel=4).run()``; closures are welcome, because
+    attempts are forked from this process. ``flow`` may be a path instead: then a clean interpreter imports it; with
+    ``flow=None`` and no tasks, the flow file that the run in ``state`` names. ``handle_signals``: SIGTERM and SIGINT
+    stop it in order. ``on_open(run_id)`` is called once it owns the state file and the run.
+    """
+
+    def __init__(
+        self,
+        dag_name: str = "",
+        run_id: str | None = None,
+        tasks: Sequence[TaskDef] | None = None,
+        max_parallel: int | None = None,
+        *,
+        flow: Flow | str | None = None,
+        state: str | os.PathLike[str] | None = None,
+        options: RunOptions | None = None,
+        clock: Clock | None = None,
+        on_events: Listener | None = None,
+        on_open: Callable[[str], None] | None = None,
+        handle_signals: bool = False,
+    ) -> None:
+        if tasks is not None:
+            flow = _flow_of(dag_name, tasks)
+        self._request = Request(
+            flow=flow,
+            run_id=run_id,
+            state_path=state_path_of(flow, None if state is None else os.fspath(state)),
+            executor_id=uuid.uuid4().hex,
+            options=options or RunOptions(max_parallel=max_parallel),
+        )
+        self._clock: Clock = clock or SystemClock()
+        self._on_events = on_events
+        self._on_open = on_open
+        self._handle_signals = handle_signals
+
+    @property
+    def state_path(self) -> str:
+        """Where the run is kept."""
+        return self._request.state_path
+
+    def run(self) -> str:
+        """Run to the end; returns the state of the run as text, as document 003's executor does.
+
+        Raises FlowError, StateFileError, ExecutorBusyError.
+        """
+        return str(self.run_result().state)
+
+    def run_result(self) -> RunResult:
+        """Run to the end. The zygote of an in-memory flow is forked first, before any thread or loop exists."""
+        place = reserve(self._request)
+        try:
+            return asyncio.run(self._serve(place))
+        finally:
+            place.release()
+
+    async def _serve(self, place: Place) -> RunResult:
+        opened = await open_run(place, self._clock)
+        try:
+            run_loop = RunLoop(opened, self._clock, self._on_events)
+            if self._handle_signals:
+                run_loop.shutdown.handle_signals(asyncio.get_running_loop())
+            return await run_loop.run(self._on_open)
+        finally:
+            await opened.close()
+
+
+def _flow_of(dag_name: str, tasks: Sequence[TaskDef]) -> Flow:
+    flow = Flow(dag_name)
+    for task in tasks:
+        flow.add(task)
+    return flow
+
+
+class RunLoop:
+    """The one loop. Each turn begins the commit that the run needs next: at most one is under way.
+
+    What follows from a commit comes back as events, and with them the next turn.
+    """
+
+    def __init__(self, opened: OpenRun, clock: Clock, listener: Listener | None) -> None:
+        self._opened = opened
+        self._listener = listener
+        self._wake = asyncio.Event()
+        self._is_committing = False
+        self._over: asyncio.Future[RunResult] = asyncio.get_running_loop().create_future()
+        self._standing = Standing(opened, clock, self.wake)
+        self.desk = self._make_desk(clock)
+        self.downstreams = Downstreams(opened.flow, clock.now_us, self._tell_breaker)
+        self.downstreams.load(opened.breaker_rows)
+        self.shutdown = Shutdown(self.desk, self.wake)
+        self._storage = StorageHealth(clock, self.desk.write, self._show)
+        self._dispatcher = Dispatcher(opened, self._standing, self.downstreams, self.desk)
+        stays = opened.place.request.options.stay
+        self._judge = Judge(self._standing, self.downstreams, self.desk, stays=stays)
+        self._revival = Revival(opened.runner, opened.flow, self.wake, self._fail)
+        self._server = CommandServer(self, opened.state_path)
+        origin = Origin(opened.flow.name, self.fold.run.run_id, opened.state_path)
+        self._notifier = Notifier(opened.flow.pages, origin, opened.writer.submit, clock)
+        watch = Watch(self._standing, self.desk, self.downstreams, clock)
+        self._clock_watch = ClockWatch(clock, self._move_instants)
+        duties = [self._store_counts, self._clock_watch.look, watch.beat, self.wake]
+        self._heartbeat = Heartbeat(opened, self.desk, duties)
+
+    def _make_desk(self, clock: Clock) -> AttemptDesk:
+        return AttemptDesk(
+            runner=self._opened.runner,
+            writer=self._opened.writer,
+            loop=asyncio.get_running_loop(),
+            clock=clock,
+            path_seconds=lambda name: self._standing.path_seconds.get(name, 0.0),
+            deadline_at=self.fold.run.deadline_at,
+            freed_by=self._standing.ledger.freed_by,
+            on_ended=self._attempt_ended,
+            on_trouble=self._fail,
+        )
+
+    # --- The loop --------------------------------------------------------------------------------------------------
+
+    async def run(self, on_open: Callable[[str], None] | None = None) -> RunResult:
+        """Dispatch until the run has ended, is blocked, or was asked to stop."""
+        asyncio.get_running_loop().set_exception_handler(self._hear_of_a_bug)
+        await self._start()
+        if on_open is not None:
+            on_open(self.fold.run.run_id)
+        try:
+            while not self._over.done():
+                await self._wake.wait()
+                self._wake.clear()
+                self._turn()
+            return self._over.result()
+        finally:
+            await self._close()
+
+    def _turn(self) -> None:
+        self._clock_watch.look()  # before anybody asks whether an instant has come
+        step = None if self._over.done() else self._next_step()
+        if isinstance(step, RunResult):
+            self._over.set_result(step)
+        elif step is not None:
+            self._is_committing = True
+            self._opened.writer.submit(step.item).add_done_callback(partial(self._committed, step))
+
+    def _next_step(self) -> RunResult | Commit | None:
+        """What to commit next, or the end; None: wait for events."""
+        if self.shutdown.how is not None and self._gives_up_writing():
+            return None
+        if self._is_committing:
+            return None
+        if self.shutdown.how is not None:
+            return self._judge.interrupted()
+        start = self._dispatcher.next_commit() if self.storage_trouble is None else None
+        return start or self._judge.verdict()
+
+    def _committed(self, commit: Commit, written: asyncio.Future[Any]) -> None:
+        self._is_committing = False
+        try:
+            commit.then(written.result())
+        except Exception as error:  # a step that fails must not put the run to sleep
+            self._fail(error)
+        self.shutdown.end_what_runs()
+        self.wake()
+
+    def _take_events(self, events: Sequence[Event]) -> None:
+        self._standing.take(events)
+        self._end_what_is_unwanted(events)
+        self.wake()  # first: a listener that raises must not put the run to sleep
+        self._notifier.take(events)
+        self._show(events)
+
+    def _end_what_is_unwanted(self, events: Sequence[Event]) -> None:
+        """An operator's cancel of a running task is in the file first, and done then."""
+        for event in events:
+            if event.task is not None and (event.data.get("set") or {}).get("cancel_requested_at") is not None:
+                self.desk.cancel(event.task, f"cancelled by {event.actor}: {event.reason}")
+
+    def _attempt_ended(self, claim: Claim, outcome: Outcome) -> None:
+        """Its downstream learns of it before anybody else may start, and its slot is free before it is settled."""
+        self._clock_watch.look()
+        self.downstreams.record(claim.name, outcome, self.fold.tasks[claim.name].failures)
+        self.wake()
+
+    # --- Start and end ---------------------------------------------------------------------------------------------
+
+    async def _start(self) -> None:
+        hooks, runner = self._opened.hooks, self._opened.runner
+        hooks.on_events, hooks.on_trouble = self._take_events, self._hear_of_storage
+        self._show(hooks.early)
+        runner.on_lost, runner.on_freed, runner.on_news = self._revival.begin, self.wake, self._tell_news
+        await self._server.start()
+        self._notifier.start()
+        self._standing.start()
+        self._heartbeat.start()
+
+    async def _close(self) -> None:
+        self._standing.close()
+        self._heartbeat.stop()
+        failed = self._over.done() and self._over.exception() is not None
+        if not failed:
+            await self.desk.drain()
+        await self._notifier.close(0 if failed else CLOSE_SECONDS)
+        await self._server.close()
+
+    def _fail(self, error: BaseException) -> None:
+        """End at once; what it was is raised to the caller."""
+        if not self._over.done():
+            self._over.set_exception(error)
+        self.wake()
+
+    def _hear_of_a_bug(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """What a callback should have done is not done: to end at once is safe, to go on could wait for ever."""
+        loop.default_exception_handler(context)
+        if "handle" in context and isinstance(error := context.get("exception"), BaseException):
+            self._fail(error)
+
+    def _hear_of_storage(self, what: str, sentence: str) -> None:
+        self._storage.hear(what, sentence)
+        self.wake()
+
+    def _gives_up_writing(self) -> bool:
+        """Who was asked to stop does not wait for a disk that refuses."""
+        if self.storage_trouble is None or self.desk.sitters:
+            return False
+        why = "stopped while the state file could not be written: what ended meanwhile runs again on resume"
+        self._fail(StorageError(why))
+        return True
+
+    # --- For those who speak with the executor ---------------------------------------------------------------------
+
+    @property
+    def fold(self) -> RunFold:
+        """The run as its committed events tell it."""
+        return self._standing.fold
+
+    @property
+    def executor_id(self) -> str:
+        """Of this process, as in the executor table and in the environment of every attempt."""
+        return self._opened.claimant.executor_id
+
+    @property
+    def storage_trouble(self) -> str | None:
+        """Why the state file cannot be written at the moment."""
+        return self._storage.trouble
+
+    def submit(self, item: Callable[[Journal], Any], **who: str | None) -> asyncio.Future[Any]:
+        """Have something written; ``who``: actor, reason, command_id."""
+        return self._opened.writer.submit(item, **who)
+
+    def stop(self, how: str) -> None:
+        """ "drain": start nothing more; "now": end what runs as well."""
+        self.shutdown.ask(how)
+
+    def wake(self) -> None:
+        """Look again whether there is something to do."""
+        self._wake.set()
+
+    # --- What nobody waits for -------------------------------------------------------------------------------------
+
+    def _show(self, events: Sequence[Event]) -> None:
+        if self._listener is None:
+            return
+        try:
+            self._listener(events)
+        except Exception as error:  # whoever looks on has no part in the run
+            told = {"message": "a listener of events raised", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(told)
+
+    def _tell_breaker(self, downstream: str) -> None:
+        told, run_id = self.downstreams.told(downstream), self.fold.run.run_id
+        rows = self.downstreams.take_dirty()
+        self.desk.write(lambda journal: tell_change(journal, run_id, told, rows))
+
+    def _store_counts(self) -> None:
+        if rows := self.downstreams.take_dirty():
+            self.desk.write(lambda journal: store(journal, rows))
+
+    def _move_instants(self, jump_us: int) -> None:
+        run_id = self.fold.run.run_id
+        self.downstreams.shift(jump_us)
+        self.desk.write(lambda journal: claims.shift_instants(journal, run_id, jump_us))
+
+    def _tell_news(self, what: str, data: Mapping[str, Any]) -> None:
+        """Something about the processes under the executor that no attempt of its own tells."""
+        run_id, told = self.fold.run.run_id, {"what": what, **data}
+        self.desk.write(lambda journal: _tell_executor(journal, run_id, told))
+
+
+def _tell_executor(journal: Journal, run_id: str, data: dict[str, Any]) -> None:
+    journal.tell(EventKind.EXECUTOR, run_id, data=data)

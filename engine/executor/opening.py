@@ -1,0 +1,385 @@
+"""From "run this" to a run that can be dispatched: lock, orphans, flow, state file, recovery, in this order.
+
+The lock comes first, because the zygote inherits it. The flow comes before the state file, so that a flow that cannot
+be imported leaves no trace. Orphans of a dead executor are gone before any of its tasks is touched (DESIGN 2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from platformdirs import user_state_path
+
+from .. import client
+from ..checking.validation import is_text
+from ..clock import Clock
+from ..core.events import Event, EventKind
+from ..core.fold import RunFold
+from ..core.spec import FlowSpec
+from ..errors import ExecutorBusyError, FlowError, RedriveError, RefusedError
+from ..flow import Flow, split_target
+from ..runner.zygote_client import Runner
+from ..store import database, history, lock, reconcile, recovery, runs
+from ..store.claims import Claimant
+from ..store.journal import Journal
+from ..store.writer import Writer
+from ..version import VERSION
+from . import downstreams
+
+MAX_PARALLEL = 4  # document 003
+STATE_VARIABLE = "REDRIVE_STATE"
+EXECUTOR_VARIABLE = "REDRIVE_EXECUTOR"  # in the environment of every process below this executor
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How to run. ``stay``: when the run is blocked, wait for an operator instead of ending."""
+
+    max_parallel: int | None = None
+    durability: str = "full"
+    params: Mapping[str, Any] = field(default_factory=dict)
+    stay: bool = False
+    resume: bool = False  # the run must exist already
+    wait: bool = False  # wait for another executor to leave the file
+    dask: str | None = None  # address of the scheduler whose workers run tasks with isolation="dask"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What shall be run, where and how."""
+
+    flow: Flow | str | None  # None: the flow file that the run in the state file names
+    run_id: str | None
+    state_path: str
+    executor_id: str
+    options: RunOptions
+
+
+@dataclass(slots=True)
+class Place:
+    """A state file that is ours: locked, and for a flow in memory with its zygote already forked."""
+
+    request: Request
+    lock: lock.StateLock
+    runner: Runner
+
+    def release(self) -> None:
+        """Let the next one have it."""
+        self.lock.release()
+
+
+@dataclass(slots=True)
+class OpenRun:
+    """Everything that the loop needs, open."""
+
+    state_path: str
+    claimant: Claimant
+    flow: FlowSpec
+    fold: RunFold
+    median_seconds: Mapping[str, float]
+    breaker_rows: Sequence[Mapping[str, Any]]
+    runner: Runner
+    writer: Writer
+    place: Place
+    hooks: Hooks
+
+    def touch(self) -> None:
+        """Show the outside that the loop turns: by the lock file's mtime, which costs no commit."""
+        self.place.lock.touch()
+
+    async def close(self) -> None:
+        """Stop what runs, write what is left, say goodbye in the file."""
+        await self.runner.close()
+        executor_id = self.claimant.executor_id
+        goodbye = self.writer.submit(lambda journal: _say_goodbye(journal, executor_id))
+        await self.writer.close()
+        with contextlib.suppress(RedriveError):  # the storage refuses; the next executor finds that this one is gone
+            await goodbye
+
+
+@dataclass(slots=True)
+class Hooks:
+    """Where the parts report to; the loop puts itself here once it turns."""
+
+    early: list[Event] = field(default_factory=list)  # what was told before that: in the fold, and not yet shown
+    on_events: Callable[[Sequence[Event]], None] = field(init=False)
+    on_trouble: Callable[[str, str], None] = lambda what, sentence: None
+
+    def __post_init__(self) -> None:
+        self.on_events = self.early.extend
+
+
+def state_path_of(flow: Flow | str | None, state: str | None) -> str:
+    """Where a run is kept: as told, else by REDRIVE_STATE, else under the flow's name in the default place."""
+    given = state or os.environ.get(STATE_VARIABLE)
+    if given:
+        return os.path.expanduser(given)
+    if flow is None:
+        raise RedriveError("say which state file to resume")
+    name = flow.name if isinstance(flow, Flow) else os.path.basename(split_target(flow)[0]).removesuffix(".py")
+    safe = "".join(character if character.isalnum() or character in "._-" else "_" for character in name)
+    return str(user_state_path("redrive") / f"{safe.strip('._') or 'flow'}.db")
+
+
+# --- Before the loop -----------------------------------------------------------------------------------------------
+
+
+def reserve(request: Request) -> Place:
+    """Take the lock, and fork the zygote of an in-memory flow while this process has no thread and no loop yet.
+
+    Raises ExecutorBusyError, StateFileError, FlowError.
+    """
+    options = request.options
+    if options.max_parallel is not None and options.max_parallel < 1:
+        raise RedriveError(f"max_parallel is a whole number of at least 1, not {options.max_parallel!r}")
+    if request.run_id is not None and not is_text(request.run_id):
+        raise RedriveError(f"the name of a run is a text: not {request.run_id!r}")
+    if options.resume and not os.path.exists(request.state_path):
+        raise RedriveError(f"there is no state file {request.state_path!r} to resume")
+    if isinstance(request.flow, Flow):
+        request.flow.spec()  # refuse here what the zygote would refuse, with a traceback of the caller's own
+    _make_folder(request.state_path)
+    held = lock.acquire(request.state_path, request.executor_id, request.run_id, wait=options.wait)
+    try:
+        _demand_alone(request.state_path)
+        environment = {EXECUTOR_VARIABLE: request.executor_id}
+        keep_fds = (held.fileno(),)
+        if isinstance(request.flow, Flow):
+            runner = Runner.fork(request.flow, environment=environment, keep_fds=keep_fds)
+        else:
+            runner = Runner.spawn(environment=environment, keep_fds=keep_fds)
+        return Place(request, held, runner)
+    except BaseException:
+        held.release()
+        raise
+
+
+def _demand_alone(state_path: str) -> None:
+    """Whoever removes a lock file removes the lock, not its owner: he still answers at his socket."""
+    try:
+        said = client.ping(state_path)
+    except RedriveError:
+        return  # nobody listens, or nobody who can be understood
+    if said is not None:
+        why = "its lock file was removed: stop it first, for two writers would damage the file"
+        raise ExecutorBusyError(f"another executor still writes {state_path}, and {why}")
+
+
+def _make_folder(state_path: str) -> None:
+    folder = os.path.dirname(os.path.abspath(state_path))
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    except OSError as error:
+        why = f"the folder {folder!r} cannot be made: {error.strerror}; choose another with --state"
+        raise RedriveError(why) from None
+
+
+# --- In the loop ---------------------------------------------------------------------------------------------------
+
+
+async def open_run(place: Place, clock: Clock) -> OpenRun:
+    """Open everything and bring the run to where it can be dispatched."""
+    request, hooks = place.request, Hooks()
+    known = _look_into(request)
+    runner = place.runner
+    flow = await runner.open(known.flow_target, request.options.params, remembered=known.params)
+    try:
+        await _join_cluster(runner, request.options.dask, known.flow_target, flow)
+        connection = database.open_for_writing(request.state_path, _durability(request.options))
+        try:
+            _bury_the_dead(connection, request)
+            loop = asyncio.get_running_loop()
+            writer = Writer(
+                connection,
+                loop,
+                clock.now_us,
+                lambda events: hooks.on_events(events),
+                lambda what, sentence: hooks.on_trouble(what, sentence),
+                reopen=lambda: database.open_for_writing(request.state_path, _durability(request.options)),
+            )
+        except BaseException:
+            connection.close()
+            raise
+        claimant = Claimant(request.executor_id, socket.gethostname(), flow.code_hash, flow.params)
+        opened = await _prepare_run(place, known, flow, writer, claimant, runner, hooks)
+    except BaseException:
+        await runner.close()
+        raise
+    return opened
+
+
+async def _join_cluster(runner: Runner, address: str | None, target: str, flow: FlowSpec) -> None:
+    """Find the workers of tasks that want to run elsewhere, before anything of the run begins."""
+    wanting = next((task.name for task in flow.tasks if task.isolation == "dask"), None)
+    if wanting is None:
+        return
+    if address is None:
+        raise FlowError(f"task {wanting!r} runs on Dask: say where with --dask tcp://HOST:8786 or REDRIVE_DASK")
+    if not target:
+        raise FlowError(f"task {wanting!r} runs on Dask, where workers import the flow: give it in a file")
+    from ..runner.dask import connect
+
+    runner.elsewhere = await connect(address, runner.executor_id, target, flow.params, flow)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the state file says already about the run that is meant."""
+
+    flow_target: str
+    run_id: str
+    exists: bool
+    params: Mapping[str, Any]
+
+
+def _look_into(request: Request) -> _Known:
+    """Read, before anything is written, which run is meant and which flow it belongs to."""
+    target = request.flow if isinstance(request.flow, str) else ""
+    if not request.options.resume and _is_missing_or_empty(request.state_path):
+        return _Known(target, request.run_id or new_run_id(), False, {})
+    with database.reading(request.state_path) as connection:
+        run_id = request.run_id or (runs.latest_run_id(connection) if request.options.resume else None)
+        fresh_id = _unused(connection, new_run_id())
+        row = None
+        if run_id is not None:
+            row = connection.execute("SELECT flow_path, params FROM run WHERE run_id = ?", (run_id,)).fetchone()
+    if row is None:
+        if request.options.resume:
+            raise RefusedError(f"there is no run {run_id or ''!r} to resume in {request.state_path}; see redrive runs")
+        return _Known(target, run_id or fresh_id, False, {})
+    if request.flow is None and row[0] is None:
+        raise FlowError(f"run {run_id!r} was started by a program, not from a flow file; start that program again")
+    return _Known(target or str(row[0] or ""), str(run_id), True, json.loads(row[1]))
+
+
+def _is_missing_or_empty(path: str) -> bool:
+    try:
+        return os.path.getsize(path) == 0
+    except FileNotFoundError:
+        return True
+
+
+def new_run_id() -> str:
+    """Unless given: the instant, short enough for a header, readable and sortable."""
+    return datetime.now().astimezone().strftime("%Y%m%dT%H%M%S")
+
+
+def _unused(connection: sqlite3.Connection, run_id: str) -> str:
+    """The same, or with a number behind it where a run of this second is in the file already."""
+    candidate, number = run_id, 1
+    while connection.execute("SELECT 1 FROM run WHERE run_id = ?", (candidate,)).fetchone():
+        number += 1
+        candidate = f"{run_id}-{number}"
+    return candidate
+
+
+def _durability(options: RunOptions) -> database.Durability:
+    return "normal" if options.durability == "normal" else "full"
+
+
+def _bury_the_dead(connection: sqlite3.Connection, request: Request) -> None:
+    """Kill whatever an executor that died has left alive, before any of its tasks may run again."""
+    with database.explained(request.state_path):
+        dead = recovery.dead_executors(connection, request.executor_id)
+    if dead:
+        lock.sweep_orphans(dead, request.state_path)
+
+
+async def _prepare_run(
+    place: Place,
+    known: _Known,
+    flow: FlowSpec,
+    writer: Writer,
+    claimant: Claimant,
+    runner: Runner,
+    hooks: Hooks,
+) -> OpenRun:
+    options, run_id = place.request.options, known.run_id
+    parallel = options.max_parallel or flow.max_parallel or MAX_PARALLEL
+
+    def item(journal: Journal) -> tuple[RunFold, dict[str, float], list[dict[str, Any]]]:
+        _say_hello(journal, claimant, run_id, runner)
+        recovery.recover(journal, claimant.executor_id)
+        if not known.exists:
+            deadline = flow.deadline_seconds
+            runs.create_run(
+                journal,
+                run_id=run_id,
+                flow=flow,
+                max_parallel=parallel,
+                params=flow.params,
+                at=journal.at,
+                deadline_at=None if deadline is None else journal.at + round(deadline * 1e6),
+            )
+        else:
+            _take_up(journal, run_id, flow, options)
+        fold = runs.load_fold(journal.connection, run_id)
+        return fold, history.durations(journal.connection, flow.name), downstreams.read_rows(journal.connection)
+
+    try:
+        fold, medians, breakers = await writer.submit(item)
+    except BaseException:
+        await writer.close()
+        raise
+    return OpenRun(place.request.state_path, claimant, flow, fold, medians, breakers, runner, writer, place, hooks)
+
+
+def _take_up(journal: Journal, run_id: str, flow: FlowSpec, options: RunOptions) -> None:
+    fold = runs.load_fold(journal.connection, run_id)
+    difference = reconcile.compare(fold, flow)
+    if difference:
+        reconcile.write(journal, run_id, flow, difference)
+    reconcile.write_options(journal, run_id, fold.run.options, flow)
+    reconcile.write_params(journal, run_id, json.loads(fold.run.params), flow)
+    if options.max_parallel is not None:
+        journal.change_run(run_id, "opened", {"max_parallel": options.max_parallel})
+
+
+def _say_hello(journal: Journal, claimant: Claimant, run_id: str, runner: Runner) -> None:
+    start_ticks, boot_id = lock.process_identity(os.getpid())
+    journal.connection.execute(
+        "INSERT INTO executor (executor_id, pid, start_ticks, boot_id, host, version, started_at, heartbeat_at, run_id)"
+        " VALUES (?,?,?,?,?,?,?,?,?)",
+        (
+            claimant.executor_id,
+            os.getpid(),
+            start_ticks,
+            boot_id,
+            claimant.host,
+            VERSION,
+            journal.at,
+            journal.at,
+            run_id,
+        ),
+    )
+    data: dict[str, Any] = {
+        "what": "started",
+        "executor_id": claimant.executor_id,
+        "pid": os.getpid(),
+        "host": claimant.host,
+    }
+    doubts = {"warnings": list(runner.warnings), "printed": runner.printed}  # of the import of the flow
+    data.update({name: value for name, value in doubts.items() if value})
+    journal.tell(EventKind.EXECUTOR, run_id, data=data)
+
+
+def beat(journal: Journal, executor_id: str) -> None:
+    """The heartbeat in the file; tells no event."""
+    journal.connection.execute("UPDATE executor SET heartbeat_at = ? WHERE executor_id = ?", (journal.at, executor_id))
+
+
+def _say_goodbye(journal: Journal, executor_id: str) -> None:
+    journal.connection.execute(
+        "UPDATE executor SET stopped_at = ?, heartbeat_at = ? WHERE executor_id = ?",
+        (journal.at, journal.at, executor_id),
+    )
+    journal.tell(EventKind.EXECUTOR, data={"what": "stopped", "executor_id": executor_id})

@@ -1,0 +1,230 @@
+"""The executor's ear: a UNIX socket beside the state file where operators' commands arrive, one JSON object a line.
+
+Each command is one transaction through ``store/operator.py``, the same functions that a commander uses under the lock
+when no executor lives. Only what needs the living executor is done here: ending a running attempt, stopping, presence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from ..client import socket_path
+from ..core.durations import spoken
+from ..core.events import EventKind
+from ..core.states import TaskState
+from ..errors import RedriveError, RefusedError, StorageError
+from ..store import claims, operator
+from ..store.journal import Journal
+from ..store.undo import find_act
+
+if TYPE_CHECKING:
+    from .loop import RunLoop
+
+LINE_BYTES_MAX = 16 * 1024 * 1024  # a frozen list of 10,000 targets is well below
+SOCKET_MODE = 0o600
+
+Answer = dict[str, Any]
+
+
+class CommandServer:
+    """Listens while the executor lives."""
+
+    def __init__(self, run_loop: RunLoop, state_path: str) -> None:
+        self._run_loop = run_loop
+        self._path = socket_path(state_path)
+        self._server: asyncio.AbstractServer | None = None
+        self._present: dict[asyncio.StreamWriter, str] = {}
+        self._conversations: set[asyncio.Task[None]] = set()
+
+    @property
+    def present(self) -> list[str]:
+        """Who is attached."""
+        return sorted(self._present.values())
+
+    async def start(self) -> None:
+        """Listen. A socket that a dead executor left behind is replaced: the lock says that nobody else is alive."""
+        directory = os.open(os.path.dirname(os.path.abspath(self._path)), os.O_PATH | os.O_DIRECTORY)
+        try:
+            # Through the descriptor of the folder, because the path of a socket may have 107 bytes only.
+            short = f"/proc/self/fd/{directory}/{os.path.basename(self._path)}"
+            if os.path.lexists(self._path):
+                os.unlink(self._path)
+            mask = os.umask(0o777 & ~SOCKET_MODE)
+            try:
+                self._server = await asyncio.start_unix_server(self._converse, short, limit=LINE_BYTES_MAX)
+            except OSError as error:  # the file system knows no sockets
+                why = error.strerror or error
+                raise StorageError(f"the socket {self._path} cannot be made: {why}; choose another --state") from None
+            finally:
+                os.umask(mask)
+        finally:
+            os.close(directory)
+
+    async def close(self) -> None:
+        """Hang up on everybody and remove the socket."""
+        if self._server is not None:
+            self._server.close()
+        for conversation in list(self._conversations):
+            conversation.cancel()
+        if self._conversations:
+            await asyncio.wait(self._conversations)
+        if os.path.lexists(self._path):
+            os.unlink(self._path)
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._conversations.add(task)
+        try:
+            while line := await reader.readline():
+                answer = await self._answer_whatever_comes(line, writer)
+                writer.write(json.dumps(answer).encode() + b"\n")
+                await writer.drain()
+        except (ConnectionError, asyncio.CancelledError, ValueError):
+            pass  # hung up, or a line over the limit: nothing was applied that was not answered
+        finally:
+            self._conversations.discard(task)
+            self._leave(writer)
+            writer.close()
+
+    async def _answer_whatever_comes(self, line: bytes, writer: asyncio.StreamWriter) -> Answer:
+        """A command that we fail at must cost neither the operator the answer nor the run its executor."""
+        try:
+            return await self._answer(line, writer)
+        except RedriveError as error:
+            return {"ok": False, "message": str(error)}
+        except Exception as error:
+            asyncio.get_running_loop().call_exception_handler({"message": "a command failed", "exception": error})
+            fault = " ".join(f"{type(error).__name__}: {error}".split())
+            return {"ok": False, "message": f"nothing is changed, by a fault of redrive itself: {fault}"}
+
+    async def _answer(self, line: bytes, writer: asyncio.StreamWriter) -> Answer:
+        try:
+            command = json.loads(line)
+            act = command["act"]
+        except (ValueError, KeyError, TypeError):
+            return {"ok": False, "message": "that is not a command: one JSON object a line with an 'act'"}
+        special = _SPECIAL.get(str(act))
+        trouble = self._run_loop.storage_trouble
+        if trouble is not None and str(act) not in _WRITES_NOTHING:
+            # Better a refusal now than an answer when the disk has room again.
+            return {"ok": False, "message": f"nothing is changed: {trouble}"}
+        if special is not None:
+            return await special(self, command, writer)
+        return await self._apply(command)
+
+    async def _apply(self, command: dict[str, Any]) -> Answer:
+        def item(journal: Journal) -> tuple[Answer, bool]:
+            is_new = find_act(journal.connection, str(command.get("id"))) is None
+            return operator.apply(journal, command), is_new
+
+        answer: Answer
+        answer, is_new = await self._run_loop.submit(item, **_who(command))
+        running = [result for result in answer["results"] if result[1] == "running"]
+        for result in running:
+            done, sentence = await _RUNNING[command["act"]](self, command, result, is_new)
+            result[1:] = ["done" if done else "refused", sentence]
+        if running:
+            answer["ok"] = any(result[1] == "done" for result in answer["results"])
+        if running and len(answer["results"]) == 1:
+            answer["message"] = f"{running[0][0]}: {running[0][2]}"
+        return answer
+
+    async def _end(self, command: dict[str, Any], result: list[str], is_new: bool) -> tuple[bool, str]:
+        """Its CANCELLED comes when its process is gone; the loop began to end it when it saw the event."""
+        row = self._run_loop.fold.tasks[result[0]]
+        ending = row.state is TaskState.CANCELLED or row.cancel_requested_at is not None
+        return ending, result[2] if ending else f"it ended before: now {row.state}"
+
+    async def _extend(self, command: dict[str, Any], result: list[str], is_new: bool) -> tuple[bool, str]:
+        """Its deadline is on a clock of this process alone; that it has moved is told afterwards."""
+        if not is_new:  # the same command again must not give the time twice
+            return True, "it was given more time when this came first"
+        seconds = float(command["options"]["seconds"])
+        sitter = self._run_loop.desk.extend(result[0], seconds)
+        if sitter is None or sitter.timeout is None:
+            return False, "its deadline has just passed, or its process is only starting"
+        claim, timeout = sitter.claim, sitter.timeout
+        await self._run_loop.submit(lambda journal: claims.extend(journal, claim, timeout, seconds), **_who(command))
+        return True, f"{spoken(round(seconds * 1e6))} more: {spoken(round(timeout * 1e6))} in all"
+
+    # --- What only a living executor can do ------------------------------------------------------------------------
+
+    async def _hello(self, command: dict[str, Any], writer: asyncio.StreamWriter) -> Answer:
+        actor = str(command.get("actor") or "somebody")
+        if writer not in self._present:
+            self._present[writer] = actor
+            self._tell_presence("attach", actor)
+        return {**self._self_portrait("hello"), "present": self.present}
+
+    def _leave(self, writer: asyncio.StreamWriter) -> None:
+        actor = self._present.pop(writer, None)
+        if actor is not None:
+            self._tell_presence("detach", actor)
+            self._run_loop.wake()
+
+    def _tell_presence(self, what: str, actor: str) -> None:
+        present = self.present
+        run_id = self._run_loop.fold.run.run_id
+
+        def item(journal: Journal) -> None:
+            journal.actor = actor
+            journal.tell(EventKind.OPERATOR, run_id, data={"what": what, "present": present})
+
+        self._run_loop.desk.write(item)
+
+    async def _ping(self, command: dict[str, Any], writer: asyncio.StreamWriter) -> Answer:
+        return {**self._self_portrait("pong"), "pid": os.getpid()}
+
+    def _self_portrait(self, message: str) -> Answer:
+        run_loop = self._run_loop
+        trouble = run_loop.storage_trouble
+        return {"ok": True, "message": message, "executor_id": run_loop.executor_id, "storage_trouble": trouble}
+
+    async def _stop(self, command: dict[str, Any], writer: asyncio.StreamWriter) -> Answer:
+        how = str((command.get("options") or {}).get("how") or "drain")
+        if how not in ("drain", "now"):
+            return {"ok": False, "message": f"stop how? 'drain' or 'now', not {how!r}"}
+        self._run_loop.stop(how)
+        running = len(self._run_loop.desk.sitters)
+        word = "ending" if how == "now" else "waiting for"
+        return {"ok": True, "message": f"stopping: {word} {running} running task{'' if running == 1 else 's'}"}
+
+    async def _breaker(self, command: dict[str, Any], writer: asyncio.StreamWriter) -> Answer:
+        options = command.get("options") or {}
+        downstream, how, by = options.get("downstream"), options.get("how"), command.get("actor")
+        try:
+            message = self._run_loop.downstreams.act(str(downstream), str(how), str(by or "an operator"))
+        except RefusedError as error:
+            return {"ok": False, "message": str(error)}
+        run_id, told = self._run_loop.fold.run.run_id, {"what": "breaker", **options}
+
+        def item(journal: Journal) -> None:
+            journal.tell(EventKind.OPERATOR, run_id, data=told)
+
+        await self._run_loop.submit(item, **_who(command))
+        self._run_loop.wake()
+        return {"ok": True, "message": message}
+
+
+def _who(command: dict[str, Any]) -> dict[str, Any]:
+    return {"actor": command.get("actor"), "reason": command.get("reason"), "command_id": command.get("id")}
+
+
+#: What is done to a running task once the act that wants it is committed: (done, sentence).
+_RUNNING = {
+    "cancel": CommandServer._end,
+    "extend": CommandServer._extend,
+}
+
+_SPECIAL = {
+    "hello": CommandServer._hello,
+    "ping": CommandServer._ping,
+    "stop": CommandServer._stop,
+    "breaker": CommandServer._breaker,
+}
+
+_WRITES_NOTHING = frozenset(["hello", "ping", "stop"])

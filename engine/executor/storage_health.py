@@ -1,0 +1,46 @@
+"""Whether the state file can be written, as the writer tells it.
+
+While the disk refuses, nothing more is started, and what runs goes on: its results wait in memory. Who watches learns
+of it at once, by an event that no file can hold; the file learns of it as soon as it can be written again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..clock import Clock
+from ..core.events import Event, EventKind
+from ..store.journal import Journal
+
+
+class StorageHealth:
+    """``trouble``: why the state file cannot be written at the moment, in a sentence; None: it can.
+
+    ``write`` writes something that nobody waits for; ``show`` hands events to whoever shows or prints the run.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        write: Callable[[Callable[[Journal], None]], Any],
+        show: Callable[[Sequence[Event]], None],
+    ) -> None:
+        self.trouble: str | None = None
+        self._clock = clock
+        self._write = write
+        self._show = show
+
+    def hear(self, what: str, sentence: str) -> None:
+        """Take the writer's word: "degraded" or "recovered"."""
+        data = {"what": what, "sentence": sentence}
+        if what == "degraded":
+            self.trouble = sentence
+            self._show([Event._make((0, self._clock.now_us(), EventKind.STORAGE, *[None] * 9, data))])
+        else:
+            self.trouble = None
+            self._write(lambda journal: _tell(journal, data))
+
+
+def _tell(journal: Journal, data: dict[str, Any]) -> None:
+    journal.tell(EventKind.STORAGE, data=data)

@@ -1,0 +1,69 @@
+"""A text in the operator's pager: whole, harmless, and with Ctrl-C for the pager alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+from pathlib import Path
+
+import pytest
+from redrive.console.terminal.pager import page
+from redrive.engine.errors import RedriveError
+
+
+@pytest.fixture
+def pager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A pager that keeps what it was given; the path is that of the copy."""
+    script = tmp_path / "my pager"
+    script.write_text(
+        f'#!/bin/sh\necho "$1" > {tmp_path}/option\necho "$2" > {tmp_path}/name\ncp "$2" {tmp_path}/seen\n'
+    )
+    script.chmod(stat.S_IRWXU)
+    monkeypatch.setenv("PAGER", f"'{script}' -R")
+    return tmp_path / "seen"
+
+
+def test_the_pager_is_given_all_lines_and_its_own_options(pager: Path) -> None:
+    page(["one", "zwei ü", "[3]"], "load-2")
+    assert pager.read_text() == "one\nzwei ü\n[3]\n"
+    assert (pager.parent / "option").read_text() == "-R\n"
+    assert (pager.parent / "name").read_text().endswith("/load-2.txt\n")
+
+
+def test_nothing_is_left_behind(pager: Path) -> None:
+    page(["one"], "load")
+    assert not os.path.exists((pager.parent / "name").read_text().strip())
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "-rf", "a/b\x1b[2J", ".", "x" * 500, ""])
+def test_a_hostile_name_names_a_file_in_the_folder(pager: Path, name: str) -> None:
+    page(["one"], name)
+    told = Path((pager.parent / "name").read_text().strip())
+    assert told.parent.name.startswith("redrive-")
+    assert told.name.isprintable() and not told.name.startswith("-") and len(told.name) < 100
+
+
+def test_ctrl_c_ends_the_pager_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The terminal sends SIGINT to both of us; only the pager has the default action."""
+    script = tmp_path / "pager"
+    script.write_text('#!/bin/sh\nkill -INT "$PPID"\nkill -INT $$\nsleep 60\n')
+    script.chmod(stat.S_IRWXU)
+    monkeypatch.setenv("PAGER", str(script))
+    before = signal.getsignal(signal.SIGINT)
+    page(["one"], "load")
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize("pager_of_choice", ["/nowhere/to/be/found", "'never closed"])
+def test_a_pager_that_cannot_be_started_says_so(pager_of_choice: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAGER", pager_of_choice)
+    with pytest.raises(RedriveError, match="cannot be"):
+        page(["one"], "load")
+
+
+def test_without_any_pager_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PAGER", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RedriveError, match=r"set \$PAGER"):
+        page(["one"], "load")
