@@ -8,15 +8,21 @@ from typing import NoReturn
 
 SHELL = "/bin/sh"
 
-#: Python ignores these two, and an ignored signal stays ignored across exec: ``yes | head -1`` would never end.
-_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
-
 
 def become(line: str, folder: str | None) -> NoReturn:
     """Replace this process by the shell. Raises OSError when the folder or the shell cannot be used."""
     if folder is not None:
         os.chdir(folder)
-    for number in _IGNORED_BY_PYTHON:
-        signal.signal(number, signal.SIG_DFL)
+    _ignore_no_signal()
     words: list[str | bytes] = [SHELL, "-c", line.encode("utf-8", "surrogateescape")]  # UTF-8 in every locale
     os.execve(SHELL, words, os.environb)
+
+
+def _ignore_no_signal() -> None:
+    """Let each signal do what it does by default, as an ignored one stays ignored across exec.
+
+    Python ignores SIGPIPE, and ``yes | head -1`` would never end; nohup ignores SIGHUP, a shell's ``&`` SIGQUIT.
+    """
+    for number in signal.valid_signals():
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)

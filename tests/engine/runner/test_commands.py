@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,16 @@ async def test_a_command_runs_in_the_folder_of_its_flow_and_knows_who_it_is(benc
     assert who == "t 2 run-1 it's; $(monday)"
 
 
+@pytest.fixture
+def started_in_the_background() -> Iterator[None]:
+    """As ``nohup redrive run ... &`` of a script: the shell ignores SIGQUIT, nohup SIGHUP."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGQUIT, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("started_in_the_background")
 async def test_the_signals_of_a_command_are_those_of_a_fresh_shell(bench: Any) -> None:
     """Python ignores SIGPIPE, and an ignored signal stays ignored across exec: ``yes`` would never end."""
     await bench.open(flow("yes | head -1; grep -E 'Sig(Blk|Ign)' /proc/self/status"))
