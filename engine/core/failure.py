@@ -19,6 +19,7 @@ from .fingerprint import (
     fingerprint_of_stack,
     innermost_of_stack,
     is_engine_path,
+    is_machinery,
     message_of,
     type_name,
 )
@@ -51,7 +52,7 @@ def describe(
     verdict = classify(error, rules=parse_rules(rules), policy=policy)
     return Failure(
         error_type=type_name(error),
-        message=clipped(message_of(error), MESSAGE_MAX),
+        message=clipped(_message(error), MESSAGE_MAX),
         failure_class=verdict.failure_class,
         fingerprint=fingerprint(error, project_root=project_root, code_hash=code_hash),
         traceback=clipped(traceback_of(error), TRACEBACK_MAX),
@@ -105,12 +106,30 @@ def describe_timeout(timeout_seconds: float, stack_text: str = "", project_root:
 
 
 def traceback_of(error: BaseException) -> str:
-    """Return the traceback without the frames through which the engine called the task."""
+    """Return the traceback without the frames through which the engine, and its event loop, called the task."""
     report = traceback.TracebackException.from_exception(error, limit=-_TRACEBACK_FRAMES_MAX)
-    own = [frame for frame in report.stack if not is_engine_path(frame.filename)]
-    if own:
-        report.stack = traceback.StackSummary.from_list(own)
+    waiting = [report]
+    for part in waiting:  # the exceptions of a group, and what each of them came of
+        part.stack = _without_machinery(part.stack)
+        found = (part.__cause__, part.__context__, *(part.exceptions or ()))
+        waiting += [other for other in found if other is not None]
     return "".join(report.format())
+
+
+def _without_machinery(stack: traceback.StackSummary) -> traceback.StackSummary:
+    frames = [frame for frame in stack if not is_engine_path(frame.filename)]
+    first = next((place for place, frame in enumerate(frames) if not is_machinery(frame.filename)), 0)
+    return traceback.StackSummary.from_list(frames[first:]) if frames else stack
+
+
+def _message(error: BaseException) -> str:
+    """Of a group, what the first of its exceptions says: "unhandled errors in a TaskGroup" helps nobody."""
+    first = error
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    if first is error:
+        return message_of(error)
+    return f"{type(first).__name__}: {message_of(first)} ({message_of(error)})"
 
 
 def _ruled(facts: Facts, message: str, rules: Rules, otherwise: FailureClass, signal: int | None = None) -> Verdict:

@@ -40,6 +40,8 @@ _MESSAGE_MAX = 200
 _STDLIB = str(PurePath(linecache.__file__).parent)
 _ENGINE = str(PurePath(__file__).parent.parent)
 _INSTALLED = frozenset(["site-packages", "dist-packages"])
+_CANCELLED = "asyncio.exceptions.CancelledError"
+_IN_GROUP = " (in a group)"
 
 
 def fingerprint(error: BaseException, *, project_root: str | None = None, code_hash: str | None = None) -> Fingerprint:
@@ -50,19 +52,25 @@ def fingerprint(error: BaseException, *, project_root: str | None = None, code_h
     """
     links = _without_repeats(_signature(link, project_root, depth=0) for link in _chain(error))
     parts = ("v2", code_hash or "", *(link.strict for link in links))
-    later = "".join(f", then {_short(link.type_name)}" for link in links[1:])
     return Fingerprint(
         strict=_digest(parts),
         loose=_digest(["v2", *(link.loose for link in links)]),
         v1=fingerprint_v1(error),
-        explain=links[0].words + later,
+        explain=_words(links),
         parts=parts,
     )
 
 
-def _short(type_name: str) -> str:
-    """For people, who know where their errors come from; the hash has the module as well."""
-    return type_name.rpartition(".")[2]
+def _words(links: list[_Signature]) -> str:
+    """For people: the root cause, and the place in their own code that is nearest to it.
+
+    The root may have no such place, where a library raised one exception out of another; and the cancellation inside a
+    wait that took too long says where that was, not what went wrong.
+    """
+    told = [link for link in links if link.type_name != _CANCELLED] or links
+    place = next((link.place for link in links if link.is_own), links[0].place)
+    root = told[0].inside or f"{told[0].name} {place}"
+    return root + "".join(f", then {link.name}" for link in told[1:])
 
 
 def fingerprint_v1(error: BaseException) -> str:
@@ -169,14 +177,37 @@ def is_engine_path(path: str) -> bool:
     return pure.is_relative_to(_ENGINE) and not pure.is_relative_to(PurePath(_ENGINE, "examples"))
 
 
+def is_machinery(path: str) -> bool:
+    """Tell whether a file is Python's own or the engine's: what runs the user's code, and the libraries it uses."""
+    return path.startswith("<frozen ") or is_engine_path(path) or _is_of_python(PurePath(path))
+
+
 # --- one exception of the chain ---------------------------------------------------------------------------------
 
 
 class _Signature(NamedTuple):
+    """One exception. For people: ``place``, which ``is_own`` if it is in the user's code, and what is ``inside``."""
+
     strict: str
     loose: str
     type_name: str
-    words: str  # for people
+    place: str
+    is_own: bool
+    inside: str = ""
+
+    @property
+    def name(self) -> str:
+        """For people, who know where their errors come from; the hash has the module as well."""
+        return self.type_name.rpartition(".")[2]
+
+
+class _Place(NamedTuple):
+    """Where an exception was raised."""
+
+    strict: str
+    loose: str
+    words: str
+    is_own: bool
 
 
 class _Frame(NamedTuple):
@@ -212,13 +243,15 @@ def _chain(error: BaseException) -> list[BaseException]:
 
 def _signature(error: BaseException, root: str | None, depth: int) -> _Signature:
     name = type_name(error)
-    strict, loose, words = _place(error, root)
+    strict, loose, place, is_own = _place(error, root)
+    inside = ""
     if isinstance(error, BaseExceptionGroup) and depth < GROUP_DEPTH_MAX:
         children = _children(error, root, depth + 1)
         strict += "".join(f"[{child}]" for child in sorted({child.strict for child in children})[:GROUP_WIDTH_MAX])
         loose += "".join(f"[{child}]" for child in sorted({child.loose for child in children})[:GROUP_WIDTH_MAX])
-        words += f" ({', '.join(sorted({child.type_name for child in children})[:GROUP_WIDTH_MAX])})"
-    return _Signature(f"{name}|{strict}", f"{name}|{loose}", name, f"{_short(name)} {words}")
+        inside = ", ".join(sorted({child.inside for child in children})[:GROUP_WIDTH_MAX])
+        inside = inside.removesuffix(_IN_GROUP) + _IN_GROUP
+    return _Signature(f"{name}|{strict}", f"{name}|{loose}", name, place, is_own, inside)
 
 
 def _children(group: BaseExceptionGroup[BaseException], root: str | None, depth: int) -> list[_Signature]:
@@ -227,28 +260,27 @@ def _children(group: BaseExceptionGroup[BaseException], root: str | None, depth:
     for child in islice(group.exceptions, _GROUP_SCAN_MAX):
         links = [_signature(link, root, depth) for link in _chain(child)]
         strict, loose = ("<".join(texts) for texts in zip(*((link.strict, link.loose) for link in links), strict=True))
-        found.append(_Signature(strict, loose, links[-1].type_name, links[0].words))
+        found.append(links[-1]._replace(strict=strict, loose=loose, inside=_words(links)))
     return found
 
 
-def _place(error: BaseException, root: str | None) -> tuple[str, str, str]:
-    """Where an exception was raised: strict, loose, and in words."""
+def _place(error: BaseException, root: str | None) -> _Place:
     frames = list(_frames(error.__traceback__, root))
     if not frames:
         message = normalise(message_of(error))
-        return message, message, message
+        return _Place(message, message, message, is_own=False)
     if isinstance(error, RecursionError):
         cycle = _cycle(frames)
         if cycle:
             functions = ",".join(cycle)
-            return functions, functions, f"in the recursion of {functions}"
+            return _Place(functions, functions, f"in the recursion of {functions}", is_own=True)
     telling = _telling(frames, wanted=2 if isinstance(error, AssertionError) else 1)
     strict = [frame.strict for frame in telling]
     innermost = frames[-1]
     if not innermost.own:
         # Its line is left out: the same call can end at several lines of a library.
         strict.append(innermost.loose)
-    return ">".join(strict), ">".join(frame.loose for frame in telling), (telling[0] if telling else innermost).words
+    return _Place(">".join(strict), ">".join(frame.loose for frame in telling), telling[0].words, telling[0].own)
 
 
 def _telling(frames: list[_Frame], wanted: int) -> list[_Frame]:
@@ -294,7 +326,11 @@ def _is_library(path: str, module: str = "") -> bool:
     pure = PurePath(path)
     if pure.is_relative_to(_ENGINE):
         return is_engine_path(path)
-    return pure.is_relative_to(_STDLIB) or not _INSTALLED.isdisjoint(pure.parts)
+    return _is_of_python(pure) or not _INSTALLED.isdisjoint(pure.parts)
+
+
+def _is_of_python(path: PurePath) -> bool:
+    return path.is_relative_to(_STDLIB) and _INSTALLED.isdisjoint(path.parts)
 
 
 def _relative(path: str, root: str | None, module: str = "") -> str:

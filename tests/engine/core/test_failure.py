@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import subprocess
 import sys
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redrive.engine.core.failure import (
@@ -22,6 +26,7 @@ from redrive.engine.core.policy import simple
 from redrive.engine.errors import PermanentError, RetryAfter
 
 ROOT = str(Path(__file__).parent)
+ENGINE = str(Path(describe.__code__.co_filename).parents[1] / "runner" / "call.py")
 
 
 def settle(row: dict[str, int]) -> float:
@@ -111,6 +116,56 @@ def test_the_frames_of_the_engine_are_not_shown(tmp_path):
     assert "test_failure.py" in text
     assert "policy.py" not in text
     assert text.rstrip().endswith("not 0")
+
+
+async def settle_later(row: dict[str, int]) -> float:
+    await asyncio.sleep(0)
+    return settle(row)
+
+
+async def settle_together(row: dict[str, int]) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(settle_later(row))
+
+
+def raised_by(coroutine: Coroutine[Any, Any, Any]) -> BaseException:
+    """As an attempt runs it: the frames of the event loop come first."""
+    sink: list[BaseException] = []
+    calling = compile(
+        "try:\n    run(coroutine)\nexcept BaseException as error:\n    sink.append(error)", ENGINE, "exec"
+    )
+    exec(calling, {"run": asyncio.run, "coroutine": coroutine, "sink": sink})
+    return sink[0]
+
+
+def test_the_traceback_of_a_coroutine_begins_with_the_users_own_line():
+    """Six frames of asyncio and of the engine came before it."""
+    lines = traceback_of(raised_by(settle_later({"amount": 1, "count": 0}))).splitlines()
+    assert f'File "{__file__}"' in lines[1] and lines[1].endswith("in settle_later")
+    assert not any("asyncio" in line for line in lines)
+
+
+def test_the_tracebacks_in_a_group_begin_there_too():
+    error = raised_by(settle_together({"amount": 1, "count": 0}))
+    lines = traceback_of(error).splitlines()
+    assert lines[1].endswith("in settle_together")
+    assert not any("runners.py" in line or "base_events.py" in line for line in lines)
+    assert any(line.endswith("in settle_later") for line in lines)
+
+
+def test_a_group_says_what_the_first_of_its_exceptions_says():
+    failure = describe(raised_by(settle_together({"amount": 1, "count": 0})), project_root=ROOT)
+    assert failure.message.startswith("ZeroDivisionError: division by zero (unhandled errors in a TaskGroup")
+    assert failure.error_type == "ExceptionGroup"
+
+
+def test_a_failure_inside_the_library_keeps_its_frames():
+    """Only what comes before the first line of the user's own is left out."""
+    with pytest.raises(ValueError) as caught:
+        json.loads("{")
+    lines = traceback_of(caught.value)
+    assert "test_failure.py" in lines.splitlines()[1]
+    assert "decoder.py" in lines
 
 
 def test_an_exit_code_is_a_failure():

@@ -6,6 +6,7 @@ import asyncio
 import faulthandler
 import hashlib
 import json
+import re
 import subprocess
 import sys
 import textwrap
@@ -211,6 +212,61 @@ class TestGroups:
             raise ExceptionGroup("one", [child])
 
         assert of(group, KeyError("k")).strict != of(group, OSError("o")).strict
+
+    def test_the_words_of_a_group_are_those_of_what_is_inside(self):
+        """ "unhandled errors in a TaskGroup" at the line of the ``async with`` tells nobody where to look."""
+
+        async def grouped() -> None:
+            async with asyncio.TaskGroup() as outer:
+                async with asyncio.TaskGroup() as inner:
+                    inner.create_task(asyncio.to_thread(divide, 1))
+                outer.create_task(asyncio.sleep(0))
+
+        words = of(lambda: asyncio.run(grouped())).explain
+        assert re.fullmatch(r"ZeroDivisionError test_fingerprint.py:\d+ in divide \(in a group\)", words)
+
+    def test_several_failures_in_a_group_are_all_named(self):
+        async def failing(function: Callable[[int], object]) -> None:
+            function(1)
+
+        async def grouped() -> None:
+            async with asyncio.TaskGroup() as group:
+                for function in (divide, lookup):
+                    group.create_task(failing(function))
+
+        words = of(lambda: asyncio.run(grouped())).explain
+        assert re.fullmatch(r"KeyError .* in lookup, ZeroDivisionError .* in divide \(in a group\)", words)
+
+
+class TestWaits:
+    def test_a_wait_that_took_too_long_is_a_timeout_at_the_line_that_waited(self):
+        """Its root cause is a cancellation inside the event loop, which says nothing to anybody."""
+
+        async def impatient() -> None:
+            await asyncio.wait_for(asyncio.Event().wait(), 0.001)
+
+        async def in_a_block() -> None:
+            async with asyncio.timeout(0.001):
+                await asyncio.Event().wait()
+
+        for function in (impatient, in_a_block):
+            words = of(lambda function=function: asyncio.run(function())).explain
+            assert words.startswith("TimeoutError test_fingerprint.py:")
+            assert words.endswith(f".<locals>.{function.__name__}")
+
+    def test_what_a_library_made_of_its_own_failure_is_told_at_the_line_that_called_it(self):
+        """The root cause was raised and caught inside the library: no frame of it is the user's."""
+
+        def call() -> None:
+            try:
+                json.loads("{")
+            except ValueError as error:
+                lost = error.with_traceback(error.__traceback__.tb_next)
+            raise RuntimeError("no answer") from lost
+
+        words = of(call).explain
+        assert words.startswith("JSONDecodeError test_fingerprint.py:")
+        assert words.endswith("<locals>.call, then RuntimeError")
 
 
 class TestTypes:
