@@ -67,7 +67,6 @@ NOT_BY_A_TEST = {
     "000.55": "left for later by the document itself; of it, deadlines are here (003.35)",
     "001.02": "a diagram of what 001.05 to 001.07 say in numbers",
     "001.12": "reasons for and against; what they cost is in redrive costs (004.17)",
-    "001.14": "adapting the objects of other retry libraries: optional, not done",
     "003.35": "schedules: cron starts `redrive run`; a missed deadline pages (engine/executor/test_watch.py)",
     "003.38": "a remark on the design: the dispatch is still one guarded UPDATE",
     "003.39": "another database: the state file is SQLite, so that it can be copied whole",
