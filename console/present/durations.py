@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, tzinfo
 
+from ...engine.core.durations import spoken as spoken  # the same words as in pages and in what the engine says
+
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
@@ -40,20 +42,6 @@ def brief(duration_us: int) -> str:
             rest = whole % size // smaller
             return f"{whole // size}{unit}{rest:02}" if rest else f"{whole // size}{unit}"
     return "0s"
-
-
-def spoken(duration_us: int) -> str:
-    """For sentences: ``0.4 s``, ``41 s``, ``14 min``, ``3 h 05 min``, ``2 days``."""
-    seconds = max(duration_us, 0) / SECOND
-    if seconds < 1:
-        return f"{seconds:.1f} s"
-    if seconds < 120:
-        return f"{int(seconds)} s"
-    if seconds < 2 * 3600:
-        return f"{int(seconds // 60)} min"
-    if seconds < 2 * 86400:
-        return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02} min"
-    return f"{int(seconds // 86400)} days"
 
 
 def countdown(due_at: int, now: int) -> str:
