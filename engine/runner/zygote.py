@@ -185,10 +185,13 @@ class _Zygote:
     def _reap(self) -> None:
         """Reap all that are dead, attempts and strangers, and condemn the children that attempts left to us."""
         now = time.monotonic()
-        while (dead := _next_dead()) is not None:
+        while (death := _next_dead()) is not None:
+            dead = death.si_pid
             number = self._numbers.pop(dead, None)
             if number is not None:
                 _kill_group(dead)  # while its zombie still pins the number
+            elif _was_killed(death) and dead not in self._condemned | self._spared:
+                self._blame(dead)  # it died with its group, before we have seen it among our children
             _, status, usage = os.wait4(dead, 0)
             self._condemned.discard(dead)
             self._spared.discard(dead)
@@ -234,13 +237,16 @@ def _socket_pair() -> tuple[int, int]:
     return ours.detach(), theirs.detach()
 
 
-def _next_dead() -> int | None:
-    """The pid of a dead child, left unreaped; None when all children live or there are none."""
+def _next_dead() -> os.waitid_result | None:
+    """A dead child, left unreaped; None when all children live or there are none."""
     try:
-        info = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return None
-    return None if info is None else info.si_pid
+
+
+def _was_killed(death: os.waitid_result) -> bool:
+    return death.si_code == os.CLD_KILLED and death.si_status == signal.SIGKILL
 
 
 def _kill_group(leader: int) -> None:
