@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ..core.downstreams import Downstreams
 from ..core.fold import TaskRow, missing_inputs
 from ..store import claims
 from ..store.claims import Claim, ClaimOrder
@@ -15,7 +16,6 @@ from ..store.expiry import expire
 from ..store.journal import Journal
 from .attempts import AttemptDesk
 from .commit import Commit
-from .downstreams import Downstreams
 from .opening import OpenRun
 from .standing import Standing
 

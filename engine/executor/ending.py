@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..core.downstreams import Downstreams
 from ..core.run_state import RunVerdict, judge_run
 from ..core.states import RunState, TaskState
 from ..store import claims
 from .attempts import AttemptDesk
 from .commit import Commit
-from .downstreams import Downstreams
 from .standing import Standing
 
 

@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any
 
 from ..clock import Clock, SystemClock
+from ..core.downstreams import Downstreams
 from ..core.events import Event, EventKind
 from ..core.fold import RunFold
 from ..core.outcome import Outcome
@@ -34,7 +35,7 @@ from .attempts import AttemptDesk
 from .clock_watch import ClockWatch
 from .commit import Commit
 from .dispatching import Dispatcher
-from .downstreams import Downstreams, store, tell_change
+from .downstreams import store, tell_change
 from .ending import Judge, RunResult
 from .heartbeat import Heartbeat
 from .opening import OpenRun, Place, Request, RunOptions, open_run, reserve, state_path_of

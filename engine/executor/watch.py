@@ -11,6 +11,7 @@ from datetime import datetime
 from ..clock import Clock
 from ..core import liveness, paging
 from ..core.deadline import Slack, slack_of
+from ..core.downstreams import Downstreams
 from ..core.durations import spoken
 from ..core.events import EventKind
 from ..core.liveness import Sight
@@ -20,7 +21,6 @@ from ..store.journal import Journal
 from ..store.lock import process_identity
 from ..store.pages import Trouble, page
 from .attempts import AttemptDesk, Sitter
-from .downstreams import Downstreams
 from .standing import Standing
 
 TASKS_PER_LOOK = 2000  # in a larger run the deadline is looked at less often

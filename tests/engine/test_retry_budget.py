@@ -1,8 +1,8 @@
 """The retry bucket of a downstream: what costs a token, and what must not (SPEC 4.12)."""
 
+from redrive.engine.core.downstreams import Downstreams
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec
-from redrive.engine.executor.downstreams import Downstreams
 
 SECOND = 1_000_000
 BLIP = Outcome(OutcomeKind.ERROR, Failure("E", "503", FailureClass.TRANSIENT, Fingerprint("s", "l")))

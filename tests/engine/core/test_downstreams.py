@@ -6,9 +6,9 @@ import time
 
 from redrive.engine import AuthError, Executor, Flow, RetryPolicy, RunOptions, TransientError
 from redrive.engine.clock import SystemClock
+from redrive.engine.core.downstreams import Downstreams
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec
-from redrive.engine.executor.downstreams import Downstreams
 
 QUICK = RetryPolicy(max_attempts=3, base=0.05, cap=0.1)
 

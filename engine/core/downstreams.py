@@ -1,0 +1,167 @@
+"""The systems that tasks call, as one run sees them: one breaker and one retry bucket each.
+
+``breaker.py`` decides; here its values are held by name, and who was let through is remembered. The executor stores
+them (``executor/downstreams.py``); a replay throws them away (``what_if.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ..errors import RefusedError
+from . import breaker as rules
+from .breaker import Admission, Breaker, BreakerState, Call
+from .outcome import Outcome, OutcomeKind
+from .spec import DownstreamSpec, FlowSpec
+
+#: What an operator, whose name comes last, may ask of a breaker.
+ACTS: dict[str, Callable[[Breaker, DownstreamSpec, int, str], Breaker]] = {
+    "open": lambda breaker, spec, now, by: rules.force_open(breaker, f"held by {by}"),
+    "close": lambda breaker, spec, now, by: rules.reset(breaker, spec, now),
+    "probe": lambda breaker, spec, now, by: rules.probe_now(breaker, spec),
+    "disable": lambda breaker, spec, now, by: rules.disable(breaker, f"disabled by {by}"),
+}
+
+_SAYS_NOTHING = frozenset([OutcomeKind.CANCELLED, OutcomeKind.LOST, OutcomeKind.DEFERRED, OutcomeKind.SKIPPED])
+
+
+class Downstreams:
+    """Asks and records. ``on_change(name)`` is called when a breaker begins a new episode."""
+
+    def __init__(self, flow: FlowSpec, now_us: Callable[[], int], on_change: Callable[[str], None]) -> None:
+        declared = {spec.name: spec for spec in flow.downstreams}
+        named = (task.downstream for task in flow.tasks if task.downstream is not None)
+        self.specs = {name: declared.get(name) or DownstreamSpec(name) for name in {**declared, **dict.fromkeys(named)}}
+        self._now_us = now_us
+        self._on_change = on_change
+        self._breakers = {name: rules.new_breaker(spec) for name, spec in self.specs.items()}
+        self._buckets = {name: rules.new_bucket(spec) for name, spec in self.specs.items()}
+        self._calls: dict[str, tuple[str, Call]] = {}  # task -> (downstream, permission)
+        self._changed_at = dict.fromkeys(self.specs, now_us())  # when the episode of each breaker began
+        self._dirty: set[str] = set()
+
+    # --- Asking ----------------------------------------------------------------------------------------------------
+
+    def admit(self, task: str, downstream: str, is_retry: bool) -> Admission:
+        """Ask for one start of ``task``; a granted permission is kept until ``record`` or ``withdraw``."""
+        spec, now = self.specs[downstream], self._now_us()
+        changed, admission = rules.admit(self._breakers[downstream], spec, now)
+        self._replace(downstream, changed)
+        if admission.call is None:
+            return admission
+        # A retry that the breaker holds costs no token, and a probe is the breaker's own question.
+        if is_retry and not admission.call.probe:
+            bucket, afforded = rules.take(self._buckets[downstream], spec, now)
+            self._buckets[downstream] = bucket
+            self._dirty.add(downstream)
+            if afforded.call is None:
+                return afforded
+        self._calls[task] = (downstream, admission.call)
+        return admission
+
+    def withdraw(self, tasks: Iterable[str]) -> None:
+        """These were admitted and did not start."""
+        for task in tasks:
+            downstream, call = self._calls.pop(task, (None, None))
+            if downstream is not None and call is not None:
+                self._replace(downstream, rules.withdraw(self._breakers[downstream], call))
+
+    def record(self, task: str, outcome: Outcome, failures_before: int) -> None:
+        """Tell how the attempt of ``task`` ended."""
+        downstream, call = self._calls.pop(task, (None, None))
+        if downstream is None or call is None:
+            return
+        if outcome.kind in _SAYS_NOTHING:
+            self._replace(downstream, rules.withdraw(self._breakers[downstream], call))
+            return
+        spec = self.specs[downstream]
+        failure_class = outcome.failure.failure_class if outcome.failure is not None else None
+        breaker = self._breakers[downstream]
+        self._replace(downstream, rules.record(breaker, spec, call, failure_class, self._now_us(), failures_before))
+        if failure_class is None:
+            self._buckets[downstream] = rules.refund(self._buckets[downstream], spec)
+        self._dirty.add(downstream)
+
+    def is_probe(self, task: str) -> bool:
+        """Whether the start of ``task`` was granted to find out if its downstream is back."""
+        return task in self._calls and self._calls[task][1].probe
+
+    def rules(self, downstream: str | None) -> tuple[Mapping[str, Any], ...]:
+        """How failures against a downstream are classified differently."""
+        return () if downstream is None else self.specs[downstream].rules
+
+    def is_open(self, downstream: str) -> bool:
+        """Whether nobody gets through now."""
+        return self._breakers[downstream].state in (BreakerState.OPEN, BreakerState.FORCED_OPEN)
+
+    def is_shut(self, downstream: str) -> bool:
+        """Whether nobody gets through until an operator says so."""
+        return self.is_open(downstream) and self._breakers[downstream].reopens_at is None
+
+    def is_down(self, downstream: str) -> bool:
+        """Whether its breaker holds calls because they failed, also while it is asking; not by an operator's will."""
+        return self._breakers[downstream].state in (BreakerState.OPEN, BreakerState.HALF_OPEN)
+
+    def shift(self, jump_us: int) -> None:
+        """The wall clock was moved by so much: whatever is waited for stays as far away as it was (SPEC 4.10)."""
+        for name in self.specs:
+            self._breakers[name] = rules.shifted(self._breakers[name], jump_us)
+            self._buckets[name] = rules.shifted_bucket(self._buckets[name], jump_us)
+            self._changed_at[name] += jump_us
+            self._dirty.add(name)
+
+    def _replace(self, downstream: str, changed: Breaker) -> None:
+        before = self._breakers[downstream]
+        if changed is before:
+            return
+        self._breakers[downstream] = changed
+        self._dirty.add(downstream)
+        if changed.episode != before.episode:
+            self._changed_at[downstream] = self._now_us()
+            self._on_change(downstream)
+
+    # --- Acting ----------------------------------------------------------------------------------------------------
+
+    def act(self, downstream: str, how: str, by: str = "an operator") -> str:
+        """Do what an operator asks; ``by`` is kept with it. Raises RefusedError for what there is not."""
+        if downstream not in self.specs:
+            known = ", ".join(sorted(self.specs)) or "none"
+            raise RefusedError(f"this flow has no downstream {downstream!r}; it has: {known}")
+        if how not in ACTS:
+            raise RefusedError(f"a breaker can be told {', '.join(ACTS)}, not {how!r}")
+        self._replace(downstream, ACTS[how](self._breakers[downstream], self.specs[downstream], self._now_us(), by))
+        return f"{downstream} is {self._breakers[downstream].state} now"
+
+    # --- Storing ---------------------------------------------------------------------------------------------------
+
+    def load(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Take up what the file remembers."""
+        for row in rows:
+            spec = self.specs.get(row["downstream"])
+            if spec is not None:
+                self._breakers[spec.name], self._buckets[spec.name] = rules.from_row(row, spec)
+                self._changed_at[spec.name] = row["changed_at"]
+
+    def take_dirty(self) -> dict[str, dict[str, Any]]:
+        """Rows to be stored, by name; asked once, they count as stored."""
+        dirty, self._dirty = self._dirty, set()
+        return {name: self._row(name) for name in sorted(dirty)}
+
+    def _row(self, name: str) -> dict[str, Any]:
+        return {**rules.to_row(self._breakers[name], self._buckets[name]), "changed_at": self._changed_at[name]}
+
+    def told(self, name: str) -> dict[str, Any]:
+        """What the event of a change says."""
+        breaker, spec = self._breakers[name], self.specs[name]
+        calls, failures, _ = rules.totals(breaker, spec, self._now_us())
+        return {
+            "downstream": name,
+            "state": str(breaker.state),
+            "since": self._changed_at[name],
+            "reopens_at": breaker.reopens_at,
+            "why": breaker.why,
+            "calls": calls,
+            "failures": failures,
+            "tokens": self._buckets[name].tokens,
+        }
