@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ..engine.core.episode import BY_KEY
 from ..engine.core.states import MOVING, NEEDS_HUMAN, TaskState
 from ..engine.errors import RedriveError
 from . import questions
@@ -39,7 +40,6 @@ GRACE_SECONDS = 5  # between the requeue of one task and its start
 SPREAD_ABOVE = 20  # more requeues than this start one by one
 RATE_PER_SECOND = 5.0
 ANSWER_SECONDS = 8.0
-BY_KEY = "by key, without a note"
 SECOND_US = 1_000_000
 DIALOG_COLUMNS = 76
 _DIALOG_FRAME_COLUMNS = 5

@@ -15,6 +15,7 @@ import click
 
 from ..engine.core.durations import parse_duration
 from ..engine.errors import ExecutorBusyError, FlowError, FlowImportError, RedriveError, RefusedError, StateFileError
+from .shell.cause_commands import note
 from .shell.help import Commands
 from .shell.options import (
     acting_options,
@@ -350,6 +351,9 @@ def pause(**options: Any) -> int:
 def unpause(**options: Any) -> int:
     """Start tasks again."""
     return _act_on_run("unpause", options)
+
+
+cli.add_command(note)
 
 
 def _act(act: str, extra: dict[str, Any], send: Callable[..., int], options: dict[str, Any]) -> int:

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..engine.core.episode import BY_KEY
 from ..engine.errors import RedriveError
 from . import questions
-from .acts import ANSWER_SECONDS, BY_KEY
+from .acts import ANSWER_SECONDS
 from .model.guards import Guard, why_not
 from .model.inbox import targets_of
 from .model.preview import preview_requeue

@@ -325,6 +325,7 @@ _READS = {
     "usual": ("usual", "of_run"),
     "log": ("logs", "read"),
     "attempt_text": ("logs", "attempt_text"),
+    "memory": ("memory", "of_causes"),
     "preview": ("preview", "preview"),
 }
 

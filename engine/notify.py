@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from .clock import Clock
+from .core.episode import last_time, memory_of, noted
 from .core.events import Event, EventKind
 from .core.paging import SEVERITIES, STORM_WINDOW_US, Plan, plan_sending
 from .core.policy import RetryPolicy, draw
@@ -210,6 +211,7 @@ def _page_lines(page: Mapping[str, Any], origin: Origin) -> list[str]:
     lines += [str(text) for text in (body.get("diagnostic") or body.get("error"),) if text]
     if body.get("changed") is not None:
         lines.append(f"changed between the last two attempts: {', '.join(body['changed']) or 'nothing'}")
+    lines += _remembered(page)
     if body.get("held"):
         lines.append("1 task below is held up" if body["held"] == 1 else f"{body['held']} tasks below are held up")
     if body.get("deadline_at"):
@@ -217,3 +219,12 @@ def _page_lines(page: Mapping[str, Any], origin: Origin) -> list[str]:
     if body.get("owner"):
         lines.append(f"owner: {body['owner']}")
     return [*lines, str(body.get("command") or "")]
+
+
+def _remembered(page: Mapping[str, Any]) -> list[str]:
+    """What came of it the last time, and what people wrote on it."""
+    if not page["body"].get("memory"):
+        return []
+    memory, now_us = memory_of(page["body"]["memory"]), page["created_at"]
+    before = last_time(memory, now_us)
+    return [*([before] if before else []), *(noted(note, now_us) for note in memory.notes)]

@@ -1,7 +1,8 @@
 """The inbox: what needs a human, one row per cause and not per task.
 
-A cause is the loose fingerprint of the latest failure: 1,247 tasks with the same bug are one decision. Causes are
-ordered by what they hold up; each knows since when, which tasks, and whether anything changed between the attempts.
+A cause is the loose fingerprint of the latest failure, and the downstream: 1,247 tasks with the same bug are one
+decision, and one helper that two services refuse is two. Causes are ordered by what they hold up; each knows since
+when, which tasks, and whether anything changed between the attempts.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Entry:
     name: str
     state: str
     position: int
-    fingerprint: str  # loose; the cause
+    fingerprint: str  # loose
+    downstream: str | None
     strict: str | None
     title: str  # "UnicodeDecodeError parser.py:31 in read_row"
     message: str
@@ -46,12 +48,18 @@ class Entry:
     since: int  # when it came to need a human
     haystack: str  # what filters look through
 
+    @property
+    def cause(self) -> str:
+        """The key of its cause."""
+        return _key(self.fingerprint, self.downstream)
+
 
 @dataclass(frozen=True, slots=True)
 class Cause:
     """Tasks that failed alike. ``held``: distinct tasks that wait below any of them."""
 
     fingerprint: str
+    downstream: str | None
     title: str
     message: str
     tasks: tuple[str, ...]
@@ -62,15 +70,20 @@ class Cause:
     oldest: int  # since when the first of them waits for a decision
 
     @property
+    def key(self) -> str:
+        """What it is known by among the causes of its run."""
+        return _key(self.fingerprint, self.downstream)
+
+    @property
     def count(self) -> int:
         """How many tasks failed like this."""
         return len(self.tasks)
 
 
 class InboxRow(NamedTuple):
-    """One row of the list: a cause (``task`` None, ``hidden`` 0), a task of it, or how many more there are."""
+    """One row of the list: a cause, by its key (``task`` None, ``hidden`` 0), a task of it, or how many more."""
 
-    fingerprint: str
+    cause: str
     task: str | None = None
     hidden: int = 0
 
@@ -87,7 +100,7 @@ class Inbox:
         self.sort = Sort.HELD
         self.filter = Filter()
         self._entries: dict[str, Entry] = {}
-        self._open: dict[str, int] = {}  # fingerprint -> how many tasks are shown
+        self._open: dict[str, int] = {}  # key -> how many tasks are shown
         self._families: dict[str, list[Entry]] | None = None  # by cause, each in the order of the flow
         self._whole: dict[str, Cause] = {}  # causes of which the filter keeps every task
         self._causes: list[Cause] | None = None
@@ -151,9 +164,9 @@ class Inbox:
             self._causes = self._grouped()
         return self._causes
 
-    def cause(self, fingerprint: str) -> Cause | None:
-        """A cause by its loose fingerprint, if it is listed."""
-        return next((cause for cause in self.groups() if cause.fingerprint == fingerprint), None)
+    def cause(self, key: str) -> Cause | None:
+        """A cause by its key, if it is listed."""
+        return next((cause for cause in self.groups() if cause.key == key), None)
 
     def matching(self) -> tuple[str, ...]:
         """Every task that the filter leaves, in the order shown: what "mark all" means."""
@@ -162,24 +175,25 @@ class Inbox:
     def _grouped(self) -> list[Cause]:
         if self._families is None:
             self._families = _families(self._entries.values())
-        causes = [self._kept(fingerprint, entries) for fingerprint, entries in self._families.items()]
+        causes = [self._kept(key, entries) for key, entries in self._families.items()]
         return sorted((cause for cause in causes if cause is not None), key=_ORDERS[self.sort])
 
-    def _kept(self, fingerprint: str, entries: list[Entry]) -> Cause | None:
+    def _kept(self, key: str, entries: list[Entry]) -> Cause | None:
         """What the filter leaves of a cause; most often all of it or nothing."""
         keeps = self.filter.keeps
         kept = [entry for entry in entries if keeps(entry.haystack)] if self.filter else entries
         if len(kept) < len(entries):
-            return self._cause(fingerprint, kept) if kept else None
-        if fingerprint not in self._whole:
-            self._whole[fingerprint] = self._cause(fingerprint, kept)
-        return self._whole[fingerprint]
+            return self._cause(kept) if kept else None
+        if key not in self._whole:
+            self._whole[key] = self._cause(kept)
+        return self._whole[key]
 
-    def _cause(self, fingerprint: str, entries: list[Entry]) -> Cause:
+    def _cause(self, entries: list[Entry]) -> Cause:
         tasks = tuple([entry.name for entry in entries])
         since = [entry.since for entry in entries]
         return Cause(
-            fingerprint=fingerprint,
+            fingerprint=entries[0].fingerprint,
+            downstream=entries[0].downstream,
             title=_commonest([entry.title for entry in entries]),
             message=entries[0].message,
             tasks=tasks,
@@ -192,29 +206,29 @@ class Inbox:
 
     # --- Folding ---------------------------------------------------------------------------------------------------
 
-    def is_open(self, fingerprint: str) -> bool:
+    def is_open(self, key: str) -> bool:
         """Whether a cause shows its tasks."""
-        return fingerprint in self._open
+        return key in self._open
 
     def toggle(self, row: InboxRow) -> None:
         """Open or close a cause; on "more", show all of it."""
         if row.hidden:
-            self._open[row.fingerprint] = len(self._entries)
-        elif row.fingerprint in self._open:
-            del self._open[row.fingerprint]
+            self._open[row.cause] = len(self._entries)
+        elif row.cause in self._open:
+            del self._open[row.cause]
         else:
-            self._open[row.fingerprint] = SHOWN_AT_FIRST
+            self._open[row.cause] = SHOWN_AT_FIRST
 
     def rows(self) -> list[InboxRow]:
         """What is shown, from top to bottom."""
         rows: list[InboxRow] = []
         for cause in self.groups():
-            rows.append(InboxRow(cause.fingerprint))
-            shown = self._open.get(cause.fingerprint, 0)
+            rows.append(InboxRow(cause.key))
+            shown = self._open.get(cause.key, 0)
             if shown:
-                rows.extend(InboxRow(cause.fingerprint, name) for name in cause.tasks[:shown])
+                rows.extend(InboxRow(cause.key, name) for name in cause.tasks[:shown])
                 if cause.count > shown:
-                    rows.append(InboxRow(cause.fingerprint, None, cause.count - shown))
+                    rows.append(InboxRow(cause.key, None, cause.count - shown))
         return rows
 
 
@@ -226,11 +240,15 @@ _ORDERS: dict[Sort, Callable[[Cause], tuple[int, ...]]] = {
 }
 
 
+def _key(fingerprint: str, downstream: str | None) -> str:
+    return fingerprint if downstream is None else f"{fingerprint} {downstream}"
+
+
 def _families(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
     """By cause, in the order in which causes came; the tasks of each in the order of the flow."""
     found: dict[str, list[Entry]] = {}
     for entry in entries:
-        found.setdefault(entry.fingerprint, []).append(entry)
+        found.setdefault(entry.cause, []).append(entry)
     for family in found.values():
         family.sort(key=attrgetter("position"))
     return found
@@ -248,12 +266,15 @@ def _entry(row: TaskRow) -> Entry:
     alike = [attempt for attempt in failures_of(row) if _loose(attempt) == fingerprint]
     since = row.ended_at or row.changed_at
     ends = [attempt.ended_at for attempt in alike if attempt.ended_at is not None]
-    words = (row.name, row.state, title, message, row.dead_letter_kind, row.failure_fingerprint, fingerprint)
+    downstream = row.spec.downstream if row.spec is not None else None
+    marks = (row.dead_letter_kind, row.failure_fingerprint, fingerprint, downstream)
+    words = (row.name, row.state, title, message, *marks)
     return Entry(
         name=row.name,
         state=str(row.state),
         position=row.position,
         fingerprint=fingerprint,
+        downstream=downstream,
         strict=row.failure_fingerprint,
         title=title,
         message=message,

@@ -310,6 +310,10 @@ def _canary(event: Event) -> str:
     }.get(str(event.data.get("what")), "")
 
 
+def _note(event: Event) -> str:
+    return f"on {event.data.get('fingerprint')}: {event.data.get('text')}"
+
+
 def _storage(event: Event) -> str:
     return f"storage {event.data.get('what')}: {event.data.get('sentence', '')}"
 
@@ -349,6 +353,7 @@ _TELLERS: dict[str, Callable[[Event], str]] = {
     EventKind.PAGE: _page,
     EventKind.QUARANTINE: _quarantine,
     EventKind.CANARY: _canary,
+    EventKind.NOTE: _note,
     EventKind.STORAGE: _storage,
     EventKind.CLOCK: _clock,
     EventKind.OPERATOR: _operator,

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...engine.context import ROWS_LIMIT
 from ...engine.core.breaker import BreakerState
+from ...engine.core.episode import memory_of, noted, told
 from ...engine.core.ledger import spec_of
 from ..model.guards import Guard
 from ..model.systems import Group, Page
@@ -151,6 +152,7 @@ def _of_page(page: Page, body: Mapping[str, Any], scene: Scene) -> Iterator[Line
     if changed is not None:
         words = ", ".join(one_line(str(word)) for word in changed) or "nothing"
         yield [Piece("changed between the last two attempts ", Role.DIM), Piece(words)]
+    yield from _remembered(body, scene)
     if body.get("held"):
         yield [Piece("below it ", Role.DIM), Piece(f"{tasks(int(body['held']))} held up")]
     if body.get("deadline_at"):
@@ -161,6 +163,16 @@ def _of_page(page: Page, body: Mapping[str, Any], scene: Scene) -> Iterator[Line
     yield [Piece("cause ", Role.DIM), Piece(one_line(page.cause))]
     if body.get("command"):
         yield [Piece("to act ", Role.DIM), Piece(one_line(str(body["command"])))]
+
+
+def _remembered(body: Mapping[str, Any], scene: Scene) -> Iterator[Line]:
+    """As it was known when the page was written."""
+    if body.get("memory"):
+        memory = memory_of(body["memory"])
+        for note in memory.notes:
+            yield [Piece(one_line(noted(note, scene.now_us)))]
+        if memory.episodes:
+            yield [Piece("last time ", Role.DIM), Piece(one_line(told(memory.episodes[0], scene.now_us)))]
 
 
 def _sent(page: Page) -> Line:

@@ -63,8 +63,8 @@ class InboxScreen(TwoPanes):
         self.who = Bar(2, id="who")
         self.consequences = Bar(2, id="consequences")
         self._scene: Scene | None = None
-        self._causes: dict[str, Cause] = {}  # what is listed, by fingerprint
-        self._ages: dict[str, str] = {}  # fingerprint -> as it is on the screen
+        self._causes: dict[str, Cause] = {}  # what is listed, by its key
+        self._ages: dict[str, str] = {}  # key of a cause -> as it is on the screen
         self._others_moved = False  # what is held has to be counted again
         self._resting: Timer | None = None
         self._jumped_at = float("-inf")
@@ -111,8 +111,8 @@ class InboxScreen(TwoPanes):
         self.inbox.order_by(before.sort)
         self.inbox.show_only(before.filter)
         for cause in before.groups():
-            if before.is_open(cause.fingerprint):
-                self.inbox.toggle(InboxRow(cause.fingerprint))
+            if before.is_open(cause.key):
+                self.inbox.toggle(InboxRow(cause.key))
         self._renew_scene()
         self._renew_list()
 
@@ -154,12 +154,12 @@ class InboxScreen(TwoPanes):
     def _tick_ages(self) -> None:
         """Paint the ends of those rows whose age reads otherwise now."""
         for y, row in enumerate(self.table.in_view()):
-            cause = self._causes.get(row.fingerprint) if row.task is None and not row.hidden else None
+            cause = self._causes.get(row.cause) if row.task is None and not row.hidden else None
             if cause is None:
                 continue
             text = plain(cause_age(cause, self.scene()))
-            if self._ages.get(row.fingerprint) != text:
-                self._ages[row.fingerprint] = text
+            if self._ages.get(row.cause) != text:
+                self._ages[row.cause] = text
                 width = AGE_CELLS + 3
                 self.table.refresh_cells(self.table.columns - width, y, width)
 
@@ -167,7 +167,7 @@ class InboxScreen(TwoPanes):
 
     def _renew_list(self, by_hand: bool = False) -> None:
         """Show what the inbox says now. Where only counts changed, only causes are painted again."""
-        self._causes = {cause.fingerprint: cause for cause in self.inbox.groups()}
+        self._causes = {cause.key: cause for cause in self.inbox.groups()}
         rows = self.inbox.rows()
         before = self.table.cursor_key
         if rows == self.table.order:
@@ -202,17 +202,17 @@ class InboxScreen(TwoPanes):
             return task_row(self.inbox.entry(row.task), self.board.row(row.task), scene, columns)
         if row.hidden:
             return more_row(row.hidden, self.console.keymap.label("open"), scene.glyphs)
-        cause = self._causes.get(row.fingerprint)
+        cause = self._causes.get(row.cause)
         if cause is None:
             return []
-        self._ages[row.fingerprint] = plain(cause_age(cause, scene))
-        return cause_row(cause, self.inbox.is_open(row.fingerprint), scene, columns)
+        self._ages[row.cause] = plain(cause_age(cause, scene))
+        return cause_row(cause, self.inbox.is_open(row.cause), scene, columns)
 
     def tasks_of(self, row: InboxRow) -> Sequence[str]:
         """The tasks that a row stands for."""
         if row.task is not None:
             return (row.task,)
-        cause = self._causes.get(row.fingerprint)
+        cause = self._causes.get(row.cause)
         if cause is None:
             return ()
         return cause.tasks[-row.hidden :] if row.hidden else cause.tasks
@@ -236,7 +236,7 @@ class InboxScreen(TwoPanes):
         row = self.table.cursor_key
         if row is None:
             return None
-        cause = self._causes.get(row.fingerprint)
+        cause = self._causes.get(row.cause)
         if row.task is not None or cause is None:
             return row.task
         return cause if cause.count > 1 else cause.tasks[0]
@@ -253,8 +253,8 @@ class InboxScreen(TwoPanes):
     def _go_to_task(self, name: str) -> None:
         for cause in self._causes.values():
             if name in cause.tasks:
-                row = InboxRow(cause.fingerprint, name)
-                self.table.move_to_key(row) or self.table.move_to_key(InboxRow(cause.fingerprint))
+                row = InboxRow(cause.key, name)
+                self.table.move_to_key(row) or self.table.move_to_key(InboxRow(cause.key))
                 return
 
     def on_virtual_table_moved(self, message: VirtualTable.Moved) -> None:
@@ -335,11 +335,11 @@ class InboxScreen(TwoPanes):
     def _open_if(self, wanted: bool, causes: Iterable[Cause]) -> None:
         cause_of_cursor = self.table.cursor_key
         for cause in causes:
-            if self.inbox.is_open(cause.fingerprint) != wanted:
-                self.inbox.toggle(InboxRow(cause.fingerprint))
+            if self.inbox.is_open(cause.key) != wanted:
+                self.inbox.toggle(InboxRow(cause.key))
         self._renew_list(by_hand=True)
         if cause_of_cursor is not None and self.table.cursor_key != cause_of_cursor:
-            self.table.move_to_key(InboxRow(cause_of_cursor.fingerprint))
+            self.table.move_to_key(InboxRow(cause_of_cursor.cause))
 
     def action_unfold(self) -> None:
         """Every cause shows its tasks."""
@@ -359,7 +359,7 @@ class InboxScreen(TwoPanes):
 
     def _cause_at_cursor(self) -> list[Cause]:
         row = self.table.cursor_key
-        cause = self._causes.get(row.fingerprint) if row is not None else None
+        cause = self._causes.get(row.cause) if row is not None else None
         return [cause] if cause is not None else []
 
     def action_next(self) -> None:
@@ -371,11 +371,11 @@ class InboxScreen(TwoPanes):
         self._go_on(-1)
 
     def _go_on(self, step: int) -> None:
-        prints = list(self._causes)
+        keys = list(self._causes)
         row = self.table.cursor_key
         if row is not None:
-            here = prints.index(row.fingerprint)
-            self.table.move_to_key(InboxRow(prints[(here + step) % len(prints)]))
+            here = keys.index(row.cause)
+            self.table.move_to_key(InboxRow(keys[(here + step) % len(keys)]))
 
     def action_sort(self) -> None:
         """The next order."""

@@ -15,7 +15,7 @@ from ...engine import client
 from ...engine.core.events import Event
 from ...engine.core.fold import RunFold
 from ...engine.errors import CorruptFileError, LinkError, RefusedError, SnapshotNeeded, StateFileError
-from ...engine.store import database, lists, lock, logs, preview, runs, tail, usual
+from ...engine.store import database, lists, lock, logs, memory, preview, runs, tail, usual
 from ...engine.store.reader import head_of
 from . import picture
 from .people import me, others
@@ -176,6 +176,8 @@ class FileSession:
         """Lists beside a run; see ``Session``."""
         if what == "preview":
             return await self._read(lambda connection: preview.preview(connection, options["command"]))
+        if what == "memory":
+            return await self._read(lambda connection: memory.of_causes(connection, **options))
         return await self._read(lambda connection: lists.query(connection, what, options))
 
     async def _read(self, use: Callable[[sqlite3.Connection], Result]) -> Result:

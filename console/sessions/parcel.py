@@ -48,6 +48,8 @@ ACTING = (
     "store/generation",
     "store/journal",
     "store/logs",
+    "store/memory",
+    "store/notes",
     "store/operator",
     "store/paged",
     "store/preview",

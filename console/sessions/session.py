@@ -55,7 +55,7 @@ class Command:
     """One act of an operator. ``targets`` are (task, state seen, generation seen)."""
 
     id: str
-    act: str  # requeue skip cancel extend pause unpause hurry undo ack snooze breaker stop requeue-rows discard-rows
+    act: str  # requeue skip cancel extend pause unpause hurry undo ack snooze note breaker stop {requeue,discard}-rows
     run_id: str | None
     targets: tuple[tuple[str, str, int], ...] = ()
     actor: str = ""
@@ -140,7 +140,7 @@ class Session(Protocol):
 
     async def query(self, what: str, **options: Any) -> Any:
         """Lists beside a run, as JSON values: "breakers", "pages", "quarantine", "journal", "executors", "history",
-        "output"."""
+        "output", and "memory" of the causes in its inbox (``engine/store/memory.py``)."""
 
     async def close(self) -> None:
         """Leave. The run goes on."""

@@ -190,8 +190,8 @@ class SshSession:
 
     async def query(self, what: str, **options: Any) -> Any:
         """Lists beside a run; see ``Session``."""
-        if what == "preview":
-            return await self._read("preview", teach=True, **options)
+        if what in ("preview", "memory"):
+            return await self._read(what, teach=True, **options)
         return await self._read("query", what=what, options=options)
 
     async def _read(self, what: str, /, *, teach: bool = False, **options: Any) -> Any:

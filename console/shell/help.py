@@ -8,7 +8,7 @@ import click
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Run": ("demo", "run", "resume", "attach"),
     "Look": ("inbox", "tasks", "runs", "events", "pages", "breakers", "quarantine", "costs", "replay", "doctor"),
-    "Act": ("requeue", "skip", "cancel", "extend", "pause", "unpause"),
+    "Act": ("requeue", "skip", "cancel", "extend", "pause", "unpause", "note"),
     "Before a run": ("check", "backoff", "simulate"),
 }
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 import msgspec
 
+from ...engine.core.episode import Memory, all_told, last_time
 from ...engine.core.events import Event
 from ...engine.core.fold import RunFold, TaskRow
 from ...engine.core.states import NEEDS_HUMAN, TaskState
@@ -23,6 +24,9 @@ from ..present.durations import brief, spoken
 from ..present.text import one_line, pad, shorten
 from ..sessions.session import RunSummary, Session
 from . import plain
+
+if TYPE_CHECKING:
+    from ..model.inbox import Cause
 
 Door = Any  # the ssh options, passed on as they came
 
@@ -58,19 +62,36 @@ def _run_row(summary: RunSummary) -> tuple[str, ...]:
 def show_tasks(target: str, run_id: str | None, as_json: bool, **door: Door) -> int:
     """One line a task, in the order of the flow."""
 
-    async def use(session: Session) -> tuple[Board, int | None]:
+    async def use(session: Session) -> tuple[Board, int | None, dict[str, str]]:
         board = Board(await session.snapshot(run_id))
         board.learn(await session.query("breakers"), await session.query("pages", limit=_PAGES_MAX))
+        before = {} if as_json else await _last_times(session, board)
         status = session.status
-        return board, None if status.executor_alive else status.executor_gone_at
+        return board, None if status.executor_alive else status.executor_gone_at, before
 
-    board, gone_at = with_session(target, use, **door)
-    print_tasks(board.fold, as_json, lambda name: board.why(name, _now_us(), gone_at))
+    board, gone_at, before = with_session(target, use, **door)
+
+    def why(name: str) -> str:
+        return before.get(name, "") or board.why(name, _now_us(), gone_at)
+
+    print_tasks(board.fold, as_json, why)
     return 0
 
 
+async def _last_times(session: Session, board: Board) -> dict[str, str]:
+    """Of the tasks that need a human: what came of their cause before."""
+    from ..model.inbox import Inbox
+    from ..remembering import remember
+
+    causes = Inbox(board).groups()
+    known = await remember(session, board.fold.run.run_id, causes)
+    said = {key: last_time(memory, _now_us()) for key, memory in known.items()}
+    return {name: words for cause in causes if (words := said.get(cause.key)) for name in cause.tasks}
+
+
 def print_tasks(fold: RunFold, as_json: bool, why: Callable[[str], str] = lambda name: "") -> None:
-    """The tasks of a run as it stands in ``fold``. ``why``: what a task that waits is waiting for."""
+    """The tasks of a run as it stands in ``fold``. ``why``: what a task that waits is waiting for; of one that needs a
+    human, what came of its cause before."""
     rows = sorted(fold.tasks.values(), key=lambda row: row.position)
     if as_json:
         for row in rows:
@@ -97,40 +118,62 @@ def _note(row: TaskRow, why: Callable[[str], str]) -> str:
         left = row.next_retry_at - _now_us()
         when = f"retry in {spoken(left)}" if left > 0 else f"retry due {spoken(-left)} ago"
         return f"{when} · {row.error or ''}"
-    if row.state is TaskState.DEAD_LETTER:
-        return f"{row.dead_letter_kind}: {row.error or ''}"
+    if row.state in NEEDS_HUMAN:
+        kind = f"{row.dead_letter_kind}: " if row.state is TaskState.DEAD_LETTER else ""
+        before = why(row.name)
+        return f"{kind}{row.error or ''}{f' · {before}' if before else ''}"
     if row.state is TaskState.UPSTREAM_FAILED:
         return f"because of {row.blocked_by}"
     if row.state is TaskState.SKIPPED:
         return f"by {row.skip_cause}"
-    return row.error or "" if row.state in NEEDS_HUMAN else ""
+    return ""
 
 
 def show_inbox(target: str, run_id: str | None, as_json: bool, **door: Door) -> int:
-    """What needs a human, cause by cause."""
+    """What needs a human, cause by cause, and what came of each cause before."""
     from ..model.inbox import Inbox
+    from ..remembering import remember
 
-    fold = _fold(target, run_id, door)
-    groups = Inbox(fold).groups()
+    async def use(session: Session) -> tuple[RunFold, Sequence[Cause], dict[str, Memory]]:
+        fold = await session.snapshot(run_id)
+        groups = Inbox(fold).groups()
+        return fold, groups, await remember(session, fold.run.run_id, groups)
+
+    fold, groups, known = with_session(target, use, **door)
     if as_json:
         for group in groups:
-            print_json(_plain(group))
+            memory = known.get(group.key)
+            print_json({**_plain(group), "memory": None if memory is None else _plain(memory)})
         return 0
     if not groups:
         click.echo("nothing needs a human")
-        return 0
     for group in groups:
-        tasks = group.tasks
-        holds = f" · holds {group.held}" if group.held else ""
-        named = any(fold.tasks[name].failure_fingerprint for name in tasks)  # what was lost has none to requeue by
-        fingerprint = f"  (fp {group.fingerprint[:12]})" if named else ""
-        click.echo(f"{len(tasks)} × {one_line(group.title)}{holds}{fingerprint}")
-        for name in tasks:
-            row = fold.tasks[name]
-            kind = row.dead_letter_kind or row.state
-            line = f"  {row.state} {name} {row.attempt}/{row.max_attempts} {kind}: {row.error or ''}"
-            click.echo(shorten(one_line(line), 160))
+        _print_cause(group, fold, known.get(group.key))
     return 0
+
+
+def _print_cause(cause: Cause, fold: RunFold, memory: Memory | None) -> None:
+    downstream = f" · {one_line(cause.downstream)}" if cause.downstream else ""
+    holds = f" · holds {cause.held}" if cause.held else ""
+    named = any(fold.tasks[name].failure_fingerprint for name in cause.tasks)  # what was lost has none to requeue by
+    fingerprint = f"  (fp {cause.fingerprint[:12]})" if named else ""
+    click.echo(f"{len(cause.tasks)} × {one_line(cause.title)}{downstream}{holds}{fingerprint}")
+    for line in _remembered(memory) if memory is not None else ():
+        click.echo(f"  {one_line(line)}")
+    for name in cause.tasks:
+        row = fold.tasks[name]
+        kind = row.dead_letter_kind or row.state
+        line = f"  {row.state} {name} {row.attempt}/{row.max_attempts} {kind}: {row.error or ''}"
+        click.echo(shorten(one_line(line), 160))
+
+
+def _remembered(memory: Memory) -> Iterator[str]:
+    """Notes first, they are meant for the reader; then how it went before."""
+    notes, now_us = len(memory.notes), _now_us()
+    lines = all_told(memory, now_us)
+    yield from lines[:notes]
+    for place, line in enumerate(lines[notes:]):
+        yield f"{'before that' if place else 'last time'} {line}"
 
 
 def show_events(target: str, run_id: str | None, as_json: bool, *, follow: bool, since: int, **door: Door) -> int:

@@ -53,6 +53,7 @@ class EventKind(object):
     BUCKET = "bucket"
     PAGE = "page"
     QUARANTINE = "quarantine"
+    NOTE = "note"  # somebody wrote a note on a cause: ``data`` is its fingerprint, downstream or None, and the text
     CANARY = "canary"  # the task that ran first has ended: "released", "not-fixed", "failed"; ``data["tasks"]``
     STORAGE = "storage"  # degraded, recovered
     CLOCK = "clock"  # the wall clock moved

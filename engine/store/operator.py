@@ -34,6 +34,7 @@ from .act import (
 )
 from .generation import overrides_of, renew
 from .journal import Journal
+from .notes import note
 from .paged import rearm, resolve
 from .propagation import (
     descendants_of,
@@ -374,6 +375,7 @@ _ACTS: Dict[str, Callable[[Work], Dict[str, Any]]] = {
     "undo": undo,
     "ack": _ack,
     "snooze": _snooze,
+    "note": note,
 }
 
 

@@ -13,10 +13,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..core.episode import memory_of
 from ..core.events import EventKind
 from ..core.outcome import Failure, FailureMode
 from ..core.paging import EPISODE_SILENCE_US, STORM_WINDOW_US, Outgoing, cause_of, severity_of
 from ..core.states import DeadLetterKind
+from . import memory
 from .journal import Journal
 
 
@@ -143,8 +145,23 @@ def _body(connection: sqlite3.Connection, trouble: Trouble) -> dict[str, Any]:
         "deadline_at": _deadline_at(connection, trouble.run_id),
         "downstream": trouble.downstream,
         "owner": trouble.owner,
+        "memory": _remembered(connection, trouble),
         "command": _command(connection, trouble),
     }
+
+
+_NOTES_TOLD = 2
+
+
+def _remembered(connection: sqlite3.Connection, trouble: Trouble) -> dict[str, Any] | None:
+    """What came of this cause the last time, and the latest notes on it; None where nobody has seen it before."""
+    if trouble.failure is None:
+        return None
+    cause = (trouble.failure.fingerprint.loose, trouble.downstream)
+    (found,) = memory.of_causes(connection, trouble.run_id, [cause])
+    if memory_of(found).is_new:
+        return None
+    return {**found, "episodes": found["episodes"][:1], "notes": found["notes"][:_NOTES_TOLD]}
 
 
 _CIRCUMSTANCES = {"code_hash": "code", "input_hash": "input", "params_hash": "parameters", "host": "host"}

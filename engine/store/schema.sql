@@ -124,6 +124,7 @@ CREATE TABLE attempt (
 
 CREATE INDEX idx_attempt_running ON attempt(outcome) WHERE outcome = 'running';
 CREATE INDEX idx_attempt_name ON attempt(name, started_at); -- history across runs: durations, healed fingerprints
+CREATE INDEX idx_attempt_cause ON attempt(fingerprint_loose, run_id) WHERE fingerprint_loose IS NOT NULL; -- memory.py
 
 CREATE TABLE event (                      -- append-only; told in the transaction of the change
     seq        INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -145,6 +146,9 @@ CREATE INDEX idx_event_run ON event(run_id, seq);
 CREATE INDEX idx_event_command ON event(command_id) WHERE command_id IS NOT NULL;
 CREATE INDEX idx_event_ladder ON event(run_id, seq) -- the instants of every kill, for those who open a run late
     WHERE kind IN ('attempt.deadline', 'attempt.stack', 'attempt.sigterm', 'attempt.sigkill');
+CREATE INDEX idx_event_decision ON event(run_id, seq) -- what operators decided about what needs a human: memory.py
+    WHERE kind = 'task' AND old IN ('DEAD_LETTER', 'FAILED') AND command_id IS NOT NULL;
+CREATE INDEX idx_event_note ON event(run_id, seq) WHERE kind = 'note';
 
 CREATE TABLE log (                        -- output of attempts: chunks as they came, in order of id
                                           -- the head is kept, the tail moves on; attempt.output_dropped_bytes between

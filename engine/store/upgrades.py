@@ -2,8 +2,9 @@
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
-Only columns came, each with a default that says what there was before. So a file is brought up to date in place by
-whoever may write it, and one that is only looked at is read as if it had them (``runs.py``).
+Only columns came, each with a default that says what there was before, and indexes. So a file is brought up to date in
+place by whoever may write it, and one that is only looked at is read as if it had them (``runs.py``). An index changes
+nothing that an earlier version would have to know: it comes without a new version of the schema.
 """
 
 import sqlite3
@@ -20,9 +21,19 @@ ADDED_COLUMNS = (
     ("attempt", "params_hash", "TEXT"),
 )
 
+#: As in ``schema.sql``.
+ADDED_INDEXES = (
+    "idx_attempt_cause ON attempt(fingerprint_loose, run_id) WHERE fingerprint_loose IS NOT NULL",
+    "idx_event_decision ON event(run_id, seq)"
+    " WHERE kind = 'task' AND old IN ('DEAD_LETTER', 'FAILED') AND command_id IS NOT NULL",
+    "idx_event_note ON event(run_id, seq) WHERE kind = 'note'",
+)
+
 
 def upgrade(connection: sqlite3.Connection, version: int) -> None:
     """Bring a file of an earlier ``version`` up to date, in the transaction of the caller."""
+    for index in ADDED_INDEXES:
+        connection.execute("CREATE INDEX IF NOT EXISTS " + index)
     if version == SCHEMA_VERSION:
         return
     add_columns(connection)

@@ -368,6 +368,22 @@ async def test_what_an_act_would_do_is_told_without_doing_it(door: Any, night: A
     assert (await session.snapshot()).tasks["task_00002"].state is TaskState.DEAD_LETTER
 
 
+async def test_what_came_of_a_cause_and_the_notes_on_it_are_remembered(door: Any, night: Any) -> None:
+    """Asked for before anything else: the far side learns what it needs for it."""
+    sql = "UPDATE attempt SET fingerprint = 'f1', fingerprint_loose = 'f0' WHERE name = 'task_00002'"
+    night.write(lambda journal: journal.connection.execute(sql))
+    session = await door(night.path)
+    (found,) = await session.query("memory", run_id="night-1", causes=[["f0", None]])
+    assert (found["episodes"], found["notes"]) == ([], [])
+    noted = {"fingerprint": "f0", "downstream": None, "text": "reload the schema\x1b[31m first"}
+    assert (await session.send(command("note", id="n1", **noted))).ok
+    assert (await session.send(command("skip", ("task_00002", "DEAD_LETTER", 0)))).ok
+    (found,) = await session.query("memory", run_id="night-1", causes=[["f0", None]])
+    assert [note["text"] for note in found["notes"]] == ["reload the schema [31m first"]
+    ((decision, tasks, reason),) = [(one["decision"], one["tasks"], one["reason"]) for one in found["episodes"]]
+    assert (decision, tasks, reason) == ("skip", 1, "because")
+
+
 # --- Files that are not what they were -----------------------------------------------------------------------------
 
 

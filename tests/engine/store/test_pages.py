@@ -10,6 +10,7 @@ from redrive.engine.core.paging import EPISODE_SILENCE_US
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.core.states import DeadLetterKind
+from redrive.engine.notify import Origin, page_message
 from redrive.engine.store import claims, pages, runs
 from redrive.engine.store.claims import Claim, ClaimOrder
 from redrive.engine.store.settle import settle
@@ -276,3 +277,20 @@ def test_a_lost_task_pages_for_its_run(siblings):
     end(siblings, "a", lost, idempotent=False)
     assert DeadLetterKind.INDETERMINATE == siblings.column("a", "dead_letter_kind")
     assert [(f"run:{RUN}", "high")] == table(siblings, "cause, severity")
+
+
+def test_a_page_says_what_came_of_its_cause_the_last_time_and_what_people_wrote_on_it(siblings):
+    end(siblings, "a", blip())
+    assert pages.read_messages(siblings.connection, [1])[0]["body"]["memory"] is None
+    siblings.send({**siblings.command("note", fingerprint="cause-1", text="look at the vendor's page"), "reason": ""})
+    siblings.act("requeue", "a")
+    siblings.now += 90 * SECOND
+    end(siblings, "a", SUCCESS)
+    siblings.now += 3600 * SECOND
+    end(siblings, "b", blip())
+    (message,) = pages.read_messages(siblings.connection, [2])
+    said = page_message(message, Origin("settlement", RUN, "x.db"))["text"].splitlines()
+    (line,) = [line for line in said if line.startswith("last time ")]
+    assert line.endswith(": 1 task, requeued by ana 'the vendor has fixed it', healed after 90 s")
+    (line,) = [line for line in said if line.startswith("note by ana, ")]
+    assert line.endswith(": look at the vendor's page")

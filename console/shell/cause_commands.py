@@ -1,0 +1,29 @@
+"""Commands of the shell that are about a cause and not about tasks: notes on it, and the class of its failures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .options import json_option, run_option, ssh_options, state_option
+
+fingerprint_option = click.option(
+    "--fingerprint", required=True, metavar="FP", help="Of the cause, as `redrive inbox` shows it."
+)
+
+
+@click.command()
+@click.argument("text")
+@fingerprint_option
+@click.option("--downstream", metavar="NAME", help="Only where tasks call this one; without it, wherever it fails so.")
+@state_option
+@run_option
+@json_option
+@ssh_options
+def note(text: str, state: str | None, **options: Any) -> int:
+    """Write on a cause what the next one who is called for it should know, in this run and in later ones."""
+    from ..target import existing_target
+    from . import noting
+
+    return noting.note(existing_target(state), text, **options)
