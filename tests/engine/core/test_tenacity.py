@@ -50,7 +50,7 @@ def shortest_and_longest(wait: Any, retry_index: int, monkeypatch: pytest.Monkey
         wait_exponential(multiplier=4, min=4, max=10),
         wait_random_exponential(multiplier=0.5, max=20),
     ],
-    ids=repr,
+    ids=lambda wait: f"{type(wait).__name__}-{sorted(vars(wait).values())}",
 )
 def test_the_waits_are_those_of_the_library(wait: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = from_tenacity(wait=wait, stop=FIVE)
