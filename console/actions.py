@@ -95,6 +95,15 @@ _CHANGING = (
         _ASK,
         "skip",
     ),
+    Action(
+        "note",
+        ("w",),
+        "note…",
+        "Write on a cause what the next one who is called for it should know.",
+        frozenset({Place.INBOX, Place.DETAIL}),
+        _ASK,
+        "note",
+    ),
     Action("undo", ("z",), "undo…", "Take back the last act that can be taken back.", _RUN, _ASK, "undo"),
     Action(
         "stop_task",
@@ -286,7 +295,7 @@ _FOOTERS: Mapping[Place, tuple[str, ...]] = {
     Place.RUNS: ("open", "filter", "sort", "help", "quit"),
     Place.GRAPH: ("requeue", "skip", "details", "output", "why", "next", "filter", "help", "quit"),
     Place.TIMELINE: ("requeue", "skip", "details", "fold", "unfold", "follow", "sort", "help", "quit"),
-    Place.INBOX: ("requeue", "skip", "mark", "open", "undo", "details", "help", "quit"),
+    Place.INBOX: ("requeue", "skip", "mark", "open", "undo", "note", "details", "help", "quit"),
     Place.LOG: ("filter", "next", "first_error", "older_attempt", "wrap", "follow", "only", "output", "help", "quit"),
     Place.JOURNAL: ("open", "filter", "next", "times", "copy", "help", "quit"),
     Place.SYSTEMS: (

@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..engine.core.episode import BY_KEY
+from ..engine.core.episode import BY_KEY, noted
 from ..engine.core.states import MOVING, NEEDS_HUMAN, TaskState
 from ..engine.errors import RedriveError
 from . import questions
 from .doors import actor
 from .model.board import Board
-from .model.inbox import targets_of
+from .model.inbox import causes_of, targets_of
 from .model.preview import PREVIEWS, Preview
 from .present.answers import answer_line, lines_of_results, refusals
 from .present.durations import clock
@@ -44,6 +44,7 @@ SECOND_US = 1_000_000
 DIALOG_COLUMNS = 76
 _DIALOG_FRAME_COLUMNS = 5
 _JOURNAL_ROWS = 100
+_NOTES_SHOWN = 2
 
 #: One of these is requeued without a question: nothing runs, nothing below it has run.
 _AT_ONCE = frozenset([TaskState.DEAD_LETTER, TaskState.FAILED, TaskState.CANCELLED])
@@ -175,6 +176,23 @@ class Acts:
             targets = targets_of(board, names)
             title = f"Page again for {questions.named(names)}"
             self.choose_time(title, lambda seconds: self.send("snooze", targets, "", {"seconds": seconds}))
+
+    def note(self, names: Sequence[str]) -> None:
+        """Write on the cause of these what the next one who is called for it should know."""
+        board = self.ready_for(names)
+        if board is None:
+            return
+        causes = causes_of(board, names)
+        if len(causes) != 1:
+            many = f"these failed for {len(causes)} causes: a note is about one"
+            self.complain(many if causes else "nothing failed here: a note is about a failure")
+            return
+        (cause,) = causes
+        memory, now_us = self._console.memory.of(cause.key), self._console.live.now_us
+        facts = [noted(note, now_us) for note in memory.notes[:_NOTES_SHOWN]] if memory is not None else []
+        about = {"fingerprint": cause.fingerprint, "downstream": cause.downstream}
+        question = questions.of_note(cause, facts, self.key_of("note"))
+        self.ask(question, lambda reply: self.send("note", (), "", {**about, "text": reply.value}))
 
     def pause(self) -> None:
         """Start nothing more, or start tasks again."""

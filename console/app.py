@@ -25,6 +25,7 @@ from .model.board import Board
 from .present.glyphs import ASCII, UTF8
 from .present.header import Health
 from .present.pieces import Line, Piece, Role
+from .remembering import Remembering
 from .rewind import Rewind
 from .screens.base import ConsoleScreen
 from .screens.opening import OpeningScreen
@@ -125,6 +126,7 @@ class ConsoleApp(ConsoleBase):
         self.systems_acts = SystemsActs(self)
         self.bell_of_pages = Bell(self.ring)
         self.rewind = Rewind(self)
+        self.memory = Remembering()
         self.commands = Commands(self)
         self.acting_session: Session | None = None  # beside one that was opened to look
         self.selected: str | None = None

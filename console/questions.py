@@ -6,8 +6,10 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from ..engine.store.notes import TEXT_CHARACTERS_MAX
 from .model.board import Board
 from .model.guards import Guard
+from .model.inbox import Cause
 from .model.preview import Preview
 from .present.glyphs import Glyphs
 from .present.pieces import Line, Piece, Role
@@ -222,6 +224,27 @@ def _of_rows(
         reason_needed=accept == "discard",
         type_exactly=str(count) if count > TYPED_ABOVE else None,
     )
+
+
+def of_note(cause: Cause, facts: Sequence[str], trigger: str | None) -> Question:
+    """Before a note on a cause. ``facts``: what was written on it already."""
+    shown = "Shown with this cause from now on, in later runs as well."
+    return Question(
+        title=[Piece(f"Note on {one_line(cause.title)}", Role.TITLE)],
+        facts=[[Piece(one_line(fact))] for fact in (*facts, shown)],
+        accept="write it",
+        trigger=trigger,
+        accept_key=accept_key(trigger),
+        value="what the next one who is called should know",
+        value_label="Note: ",
+        value_needed="Nothing is written yet.",
+        value_trouble=_why_no_note,
+    )
+
+
+def _why_no_note(text: str) -> str | None:
+    too_many = len(text) - TEXT_CHARACTERS_MAX
+    return f"Too long by {too_many:,} characters." if too_many > 0 else None
 
 
 def of_undo(what: str, names: Sequence[str], trigger: str | None) -> Question:

@@ -105,7 +105,7 @@ class Inbox:
         self._whole: dict[str, Cause] = {}  # causes of which the filter keeps every task
         self._causes: list[Cause] | None = None
         for name in self.board.problems:
-            self._entries[name] = _entry(self.board.row(name))
+            self._entries[name] = entry_of(self.board.row(name))
 
     # --- Told ------------------------------------------------------------------------------------------------------
 
@@ -116,7 +116,7 @@ class Inbox:
             row = self.board.row(name)
             known = self._entries.get(name)
             if row.state in NEEDS_HUMAN:
-                entry = _entry(row)
+                entry = entry_of(row)
                 changed |= entry != known
                 self._entries[name] = entry
             elif known is not None:
@@ -258,7 +258,8 @@ def _commonest(titles: list[str]) -> str:
     return titles[0] if len(set(titles)) == 1 else Counter(titles).most_common(1)[0][0]
 
 
-def _entry(row: TaskRow) -> Entry:
+def entry_of(row: TaskRow) -> Entry:
+    """What the inbox says of one task."""
     latest = row.attempts.get(row.attempt)
     fingerprint = _cause_of(row, latest)
     title = title_of(row, latest)
@@ -302,6 +303,12 @@ def title_of(row: TaskRow, latest: AttemptRow | None) -> str:
     if latest is not None and latest.error_type:
         return short_error(latest.error_type)
     return row.dead_letter_kind or str(row.state)
+
+
+def causes_of(board: Board, names: Iterable[str]) -> list[Cause]:
+    """The causes of those of ``names`` that need a human, each with all of its tasks."""
+    wanted = {entry_of(row).cause for row in map(board.row, names) if row.state in NEEDS_HUMAN}
+    return [cause for cause in Inbox(board).groups() if cause.key in wanted]
 
 
 def targets_of(board: Board, names: Iterable[str]) -> tuple[tuple[str, str, int], ...]:

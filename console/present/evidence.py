@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...engine.core.episode import Memory
 from ...engine.core.fold import AttemptRow, TaskRow
 from ...engine.core.states import TaskState
 from ...engine.core.why import short_error
@@ -20,7 +21,7 @@ from .detail import FINGERPRINT_DIGITS
 from .durations import brief, number, offset, wall, wall_day
 from .durations import size as size_of
 from .folding import folded
-from .inbox import age, tasks, verdict_of
+from .inbox import age, memory_lines, tasks, verdict_of
 from .pieces import Line, Piece, Role, two_sided
 from .states import LOOKS, sign
 from .tasks import Scene
@@ -60,12 +61,14 @@ class LongTexts:
 class Found:
     """What was read for one task beside the board.
 
-    ``history``: its attempts in all runs of the file, latest first; ``rows``: its rows in quarantine.
+    ``history``: its attempts in all runs of the file, latest first; ``rows``: its rows in quarantine; ``memory``: what
+    came of its cause before.
     """
 
     texts: Sequence[LongTexts] = ()
     history: Sequence[Mapping[str, Any]] = ()
     rows: Sequence[Mapping[str, Any]] = ()
+    memory: Memory | None = None
 
 
 # --- One task ------------------------------------------------------------------------------------------------------
@@ -80,6 +83,7 @@ def evidence_page(row: TaskRow, scene: Scene, found: Found, columns: int) -> lis
         *_indented(_sentence(verdict(comparison)), columns, Role.STRONG if comparison.deterministic else Role.TEXT),
         *_history(row, scene, found.history),
         [],
+        *memory_lines(found.memory, scene.now_us, columns),
         *_said(failures, found.texts, columns),
         *side_by_side(row, comparison, scene, columns),
         *_quarantined(found.rows),
@@ -334,6 +338,7 @@ def cause_page(cause: Cause, scene: Scene, found: Found, columns: int) -> list[L
         *_indented(_sentence(verdict_of(cause.tasks, scene.board)), columns, Role.STRONG),
         *_indented(one_line(cause.message), columns),
         [],
+        *memory_lines(found.memory, scene.now_us, columns),
         *_counted(cause, scene),
         *_when(cause, scene, columns),
         *_below(cause.tasks, scene),
@@ -347,6 +352,8 @@ def _counted(cause: Cause, scene: Scene) -> Iterator[Line]:
     yield _pair("first seen", f"{wall_day(cause.first_seen, None)}, {age(scene.now_us - cause.first_seen)} ago")
     yield _pair("last seen", f"{wall_day(cause.last_seen, None)}, {age(scene.now_us - cause.last_seen)} ago")
     yield _pair("fingerprint", one_line(cause.fingerprint)[:_HASH_DIGITS])
+    if cause.downstream:
+        yield _pair("downstream", one_line(cause.downstream))
 
 
 def _pair(label: str, value: str) -> Line:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ...engine.core.episode import Memory, day, last_time, noted, told
 from ...engine.core.fold import TaskRow
 from ...engine.core.states import TaskState
 from ..model.board import Board
@@ -12,6 +13,7 @@ from ..model.evidence import compare, failures_of, verdict
 from ..model.inbox import Cause, Entry
 from ..model.preview import Preview
 from .durations import HOUR, MINUTE, SECOND, number, wall
+from .folding import folded
 from .glyphs import Glyphs
 from .pieces import Line, Piece, Role, fit, width
 from .states import LOOKS, sign
@@ -120,6 +122,8 @@ def cause_row(cause: Cause, is_open: bool, scene: Scene, columns: int) -> Line:
         Piece(f" {number(cause.count):>{_COUNT_CELLS}}  ", Role.STRONG),
         Piece(one_line(cause.title) or "unknown"),
     ]
+    if cause.downstream:
+        left.append(Piece(f" {glyphs.dot} {one_line(cause.downstream)}", Role.DIM))
     return [*fit(left, columns - width(right) - 1, glyphs.more), Piece(" "), *right]
 
 
@@ -174,6 +178,47 @@ def who_lines(names: Sequence[str], scene: Scene) -> list[Line]:
         head += [Piece(f" {scene.glyphs.dot} ", Role.DIM), Piece(part)]
     said = verdict_of(names, scene.board)
     return [head, [Piece(f"   {said[:1].upper()}{said[1:]}.", Role.STRONG)]]
+
+
+def memory_line(memory: Memory | None, now_us: int, columns: int, glyphs: Glyphs) -> Line:
+    """What people wrote on a cause, and how it went the last time, as far as there is room; nothing while unread."""
+    if memory is None:
+        return []
+    if memory.is_new:
+        return [Piece("   never seen before in this flow", Role.DIM)]
+    said = [Piece(one_line(noted(note, now_us)), Role.STRONG) for note in memory.notes[:1]]
+    before = last_time(memory, now_us) or _seen(memory, now_us)
+    said += [Piece(one_line(before))] if before else []
+    line: Line = [Piece("   ")]
+    for place, piece in enumerate(said):
+        line += [Piece(f" {glyphs.dot} ", Role.DIM), piece] if place else [piece]
+    return fit(line, columns - 1, glyphs.more)
+
+
+def memory_lines(memory: Memory | None, now_us: int, columns: int) -> Iterator[Line]:
+    """All of it, folded: notes first, they are meant for the reader."""
+    if memory is None or memory.is_new:
+        return
+    for note in memory.notes:
+        yield from _told([Piece(one_line(noted(note, now_us)), Role.STRONG)], columns)
+    for place, episode in enumerate(memory.episodes):
+        when = Piece("before that " if place else "last time ", Role.DIM)
+        yield from _told([when, Piece(one_line(told(episode, now_us)))], columns)
+    seen = _seen(memory, now_us)
+    if seen:
+        yield from _told([Piece(seen, Role.DIM)], columns)
+    yield []
+
+
+def _told(line: Line, columns: int) -> list[Line]:
+    return folded([Piece(" "), *line], columns - 1, 3)
+
+
+def _seen(memory: Memory, now_us: int) -> str:
+    if not memory.runs or memory.first_at is None:
+        return ""
+    others = "one other run" if memory.runs == 1 else f"{number(memory.runs)} other runs"
+    return f"seen in {others} of this flow, first {day(memory.first_at, now_us)}"
 
 
 def verdict_of(names: Sequence[str], board: Board) -> str:

@@ -391,6 +391,10 @@ class ConsoleScreen(Screen[None]):
         """Give them more time before their timeout."""
         self.console.acts.extend(self.chosen())
 
+    def action_note(self) -> None:
+        """A word on the cause."""
+        self.console.acts.note(self.chosen())
+
     def action_acknowledge(self) -> None:
         """Seen."""
         self.console.acts.acknowledge(self.chosen())

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
+from ...engine.core.episode import Memory
+from ...engine.core.states import NEEDS_HUMAN
 from ..actions import Place
 from ..live import News
 from ..model.board import Board
 from ..model.evidence import failures_of
-from ..model.inbox import Cause
+from ..model.inbox import Cause, entry_of
 from ..present.evidence import Found, LongTexts, cause_page, evidence_page
 from ..present.inbox import age
 from ..present.pieces import Line
@@ -27,8 +30,11 @@ Wanted = tuple[str, tuple[int, ...]]  # a task, and the attempts whose texts are
 class EvidenceView(PageView[Wanted, Found]):
     """The page of one task or of one cause."""
 
-    def __init__(self, scene: Callable[[], Scene], *, id: str | None = None) -> None:
+    def __init__(
+        self, scene: Callable[[], Scene], memory: Callable[[str], Memory | None], *, id: str | None = None
+    ) -> None:
         super().__init__(scene, id=id)
+        self._memory = memory
         self.subject: Subject | None = None
         self._age = ""
 
@@ -53,9 +59,12 @@ class EvidenceView(PageView[Wanted, Found]):
         """What speaks for and against another try."""
         scene, subject, found = self.scene(), self.subject, self.texts or Found()
         if isinstance(subject, Cause):
-            return cause_page(subject, scene, found, self.columns)
+            return cause_page(subject, scene, replace(found, memory=self._memory(subject.key)), self.columns)
         row = scene.board.fold.tasks.get(subject) if subject is not None else None
-        return evidence_page(row, scene, found, self.columns) if row is not None else []
+        if row is None:
+            return []
+        memory = self._memory(entry_of(row).cause) if row.state in NEEDS_HUMAN else None
+        return evidence_page(row, scene, replace(found, memory=memory), self.columns)
 
     @property
     def _task_name(self) -> str | None:
@@ -95,7 +104,7 @@ class EvidenceScreen(PageScreen):
     def __init__(self, name: str) -> None:
         super().__init__(Place.INBOX)
         self._task_name = name
-        self.page = EvidenceView(self.scene)
+        self.page = EvidenceView(self.scene, self.console.memory.of)
 
     def shown(self) -> None:
         """The task that was opened."""

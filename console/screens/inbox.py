@@ -11,6 +11,7 @@ from textual.binding import BindingType
 from textual.timer import Timer
 from textual.widget import Widget
 
+from ...engine.errors import RedriveError
 from ..actions import Place
 from ..live import News
 from ..model.board import Board
@@ -24,6 +25,7 @@ from ..present.inbox import (
     cause_row,
     consequence_lines,
     heading_line,
+    memory_line,
     more_row,
     nothing_line,
     rough_lines,
@@ -37,6 +39,7 @@ from ..widgets.bars import Bar
 from ..widgets.beside import has_room_below
 from ..widgets.bindings import bindings_of
 from ..widgets.table import VirtualTable
+from .base import run_latest
 from .evidence import EvidenceScreen, EvidenceView, Subject
 from .inbox_table import InboxTable
 from .page import read_page
@@ -44,6 +47,7 @@ from .panes import Side, TwoPanes
 
 RESTING_SECONDS = 0.15  # the cursor may only be passing by
 JUMP_SECONDS = 0.7  # after a row left from under the cursor: what is typed was meant for it
+_WHO_ROWS = 3
 _PREVIEWED_MAX = 2_000  # tasks whose acts are tried out while the cursor rests on them
 
 
@@ -59,8 +63,8 @@ class InboxScreen(TwoPanes):
         self.inbox = Inbox(self.board)
         self.heading = Bar(id="heading")
         self.main = self.table = InboxTable(self._row, self, self.console.glyphs.mark)
-        self.beside = self.evidence = EvidenceView(self.scene, id="beside")
-        self.who = Bar(2, id="who")
+        self.beside = self.evidence = EvidenceView(self.scene, self.console.memory.of, id="beside")
+        self.who = Bar(_WHO_ROWS, id="who")
         self.consequences = Bar(2, id="consequences")
         self._scene: Scene | None = None
         self._causes: dict[str, Cause] = {}  # what is listed, by its key
@@ -77,7 +81,7 @@ class InboxScreen(TwoPanes):
         yield self.table
 
     def below(self) -> Iterable[Widget]:
-        """Who is selected, and what requeue and skip would do."""
+        """Who is selected, how that went before, and what requeue and skip would do."""
         yield self.who
         yield self.consequences
 
@@ -125,12 +129,14 @@ class InboxScreen(TwoPanes):
         name = self.console.selected
         if name is not None and name not in self._names_at_cursor():
             self._go_to_task(name)
+        self._remember()
         self._rest()
 
     def take(self, news: News) -> None:
         """Tasks came, left, or are held no longer."""
         self._others_moved |= bool(news.delta.moves)
         changed = self.inbox.apply(news.delta)
+        self.console.memory.take(news.events, bool(news.delta.moves))
         if self not in self.app.screen_stack:
             return
         self._renew_scene()
@@ -147,6 +153,7 @@ class InboxScreen(TwoPanes):
             self.inbox.recount()
             self._renew_list()
         self._show_heading()
+        self._remember()
         self._tick_ages()
         if self.evidence.display:
             self.evidence.tick()
@@ -162,6 +169,22 @@ class InboxScreen(TwoPanes):
                 self._ages[row.cause] = text
                 width = AGE_CELLS + 3
                 self.table.refresh_cells(self.table.columns - width, y, width)
+
+    def _remember(self) -> None:
+        """Ask what came of these causes before, where the answer may be another one by now."""
+        if self.console.memory.is_due(self.board.fold.run.run_id, self.inbox.groups()):
+            run_latest(self, self._read_memory, "memory")
+
+    async def _read_memory(self) -> None:
+        session, run_id = self.console.live.session, self.board.fold.run.run_id
+        try:
+            changed = await self.console.memory.read(session, run_id, self.inbox.groups())
+        except RedriveError:
+            return  # the inbox is one without it too; what happens next asks again
+        if changed:
+            self._rest()
+            if self.evidence.display:
+                self.evidence.update_page()
 
     # --- The list -------------------------------------------------------------------------------------------------
 
@@ -290,16 +313,23 @@ class InboxScreen(TwoPanes):
     def _show_consequences(self, names: Sequence[str]) -> None:
         keymap = self.console.keymap
         keys = {action: keymap.label(action) for action in ("requeue", "skip")}
-        who: list[Line] = who_lines(names, self.scene()) if names else []
+        who: list[Line] = [*who_lines(names, self.scene()), self._memory_line()] if names else []
         if not names:
             acts: list[Line] = []
         elif len(names) > _PREVIEWED_MAX:
             acts = rough_lines(len(names), self.board.held_by(*names), keys)
         else:
             acts = consequence_lines(preview_requeue(self.board, names), preview_skip(self.board, names), keys)
-        for bar, lines in ((self.who, who), (self.consequences, acts)):
-            for place in range(2):
+        for bar, lines, rows in ((self.who, who, _WHO_ROWS), (self.consequences, acts, 2)):
+            for place in range(rows):
                 bar.show(lines[place] if place < len(lines) else [], row=place)
+
+    def _memory_line(self) -> Line:
+        row = self.table.cursor_key
+        if row is None or self.table.marked_count:
+            return []
+        columns = self.app.size.width
+        return memory_line(self.console.memory.of(row.cause), self.scene().now_us, columns, self.console.glyphs)
 
     # --- Keys -----------------------------------------------------------------------------------------------------
 

@@ -46,6 +46,8 @@ class Question:
         reason_needed: an empty reason is none.
         type_exactly: what must be typed before yes is possible: a number, a run's name.
         value: None if no value is asked for, else the hint in its field; an empty one is none.
+        value_label: what stands before that field.
+        value_needed: what is said where it is empty.
         value_trouble: says in a sentence why a value cannot be, or None.
         other: the key and the words of another way to say yes.
         cancel: the word for no.
@@ -61,6 +63,8 @@ class Question:
     reason_needed: bool = False
     type_exactly: str | None = None
     value: str | None = None
+    value_label: str = "Instead: "
+    value_needed: str = "A value is needed in its place."
     value_trouble: Callable[[str], str | None] = lambda text: None
     other: tuple[str, str] | None = None
     cancel: str = "Cancel"
@@ -190,7 +194,7 @@ class Dialog(ModalScreen[Reply]):
         self._choices = Choices(question.cancel, *yes)
         self._hint = Bar()
         self._position = Bar()
-        self._value = TextField("Instead: ", hint=question.value or "")
+        self._value = TextField(question.value_label, hint=question.value or "")
         self._reason = TextField("Reason: ", hint=question.reason or "")
         self._typed = TextField(f"Type {question.type_exactly} to go on: ")
 
@@ -284,7 +288,7 @@ class Dialog(ModalScreen[Reply]):
         question = self.question
         if question.value is not None:
             value = self._value.text.strip()
-            trouble = question.value_trouble(value) if value else "A value is needed in its place."
+            trouble = question.value_trouble(value) if value else question.value_needed
             if trouble is not None:
                 return trouble
         if question.reason_needed and not self._reason.text.strip():

@@ -66,6 +66,7 @@ class FakeSession:
         self.texts: dict[tuple[str, int], AttemptText] = {}
         self.logs: dict[tuple[str, int], Sequence[LogChunk]] = {}
         self.lists: dict[str, Any] = {}
+        self.memories: dict[str, dict[str, Any]] = {}  # loose fingerprint -> what is remembered of it
         self.durations: dict[str, Usual] = {}  # what the runs before say
         self.summaries: Sequence[RunSummary] | None = None
         self.closed = False
@@ -141,6 +142,8 @@ class FakeSession:
 
     async def query(self, what: str, **options: Any) -> Any:
         self._raise()
+        if what == "memory":
+            return [{**unknown(*cause), **self.memories.get(cause[0], {})} for cause in options["causes"]]
         return self.lists.get(what, [])
 
     async def close(self) -> None:
@@ -150,6 +153,12 @@ class FakeSession:
         error, self.error = self.error, None
         if error is not None:
             raise error
+
+
+def unknown(fingerprint: str, downstream: str | None) -> dict[str, Any]:
+    """A cause that was never seen before."""
+    known: dict[str, Any] = {"runs": 0, "first_at": None, "episodes": [], "notes": []}
+    return {"fingerprint": fingerprint, "downstream": downstream, **known}
 
 
 def done(command: Command) -> Answer:

@@ -12,7 +12,7 @@ from redrive.console.shell import requeueing
 
 #: ``Command.act`` of console/sessions/session.py, but ``unpause``, which is the second press of ``pause``.
 ACTS = {"requeue", "skip", "cancel", "extend", "pause", "hurry", "undo", "ack", "snooze", "breaker", "stop"}
-ACTS |= {"requeue-rows", "discard-rows"}
+ACTS |= {"requeue-rows", "discard-rows", "note"}
 
 
 def test_names_are_given_once() -> None:

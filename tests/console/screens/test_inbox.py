@@ -330,6 +330,80 @@ async def test_of_a_cause_the_pane_says_when_they_came_and_what_they_hold(night,
         assert "Holds  30 tasks" in hand.text
 
 
+DAY = 24 * 3600 * S
+
+
+def remembered(now: int, **more) -> dict:
+    """Forty-one tasks that a requeue has healed, a month ago."""
+    episode = {"run_id": "run-2026-03-25", "at": now - 31 * DAY, "tasks": 41, "decision": "requeue", "healed": 41}
+    episode |= {"decided_at": now - 31 * DAY, "healed_at": now - 31 * DAY + 360 * S}
+    return {"runs": 3, "first_at": now - 60 * DAY, "episodes": [{**episode, "actor": "ana@ops", **more}]}
+
+
+async def test_the_strip_says_how_it_went_the_last_time_and_what_was_never_seen(night, clock):
+    night.memories = {"c0ffee": remembered(clock.now, reason="schema reloaded")}
+    async with at_the_console(night, clock, "4", size=(100, 24)) as hand:
+        said = "last time 24 March: 41 tasks, requeued by ana 'schema reloaded', healed after 6 min"
+        assert said in hand.text
+        await hand.press("n")
+        assert said not in hand.text and "never seen before in this flow" in hand.text
+
+
+async def test_a_note_is_written_by_key_and_stands_first_when_it_has_come_back(night, clock):
+    night.memories = {"c0ffee": remembered(clock.now, reason="[red]x[/]\x1b[31m")}
+    async with at_the_console(night, clock, "4", "w") as hand:
+        assert "Note on UnicodeDecodeError parser.py:31 in read_row" in hand.text
+        await hand.press("enter")
+        assert "Nothing is written yet." in hand.text and not night.commands
+        await hand.type("reload the schema")
+        await hand.press("enter")
+        (command,) = night.commands
+        about = {"fingerprint": "c0ffee", "downstream": None, "text": "reload the schema"}
+        assert (command.act, command.targets, command.options) == ("note", (), about)
+        assert "note by" not in hand.text  # the screen changes when the event comes back
+        written = {"at": clock.now, "actor": "bob@x", "run_id": "r", "text": "reload the schema"}
+        night.memories["c0ffee"]["notes"] = [written]
+        await hand.tell(night, night.story.tell("note", data={"fingerprint": "c0ffee", "text": "reload the schema"}))
+        hand.app.screen.tick(clock.now)
+        await hand.settle()
+        assert "note by bob, at 03:20: reload the schema" in hand.text
+
+
+async def test_a_note_is_about_one_cause(night, clock):
+    async with at_the_console(night, clock, "4", "a", "w") as hand:
+        assert "these failed for 3 causes: a note is about one" in hand.text
+        assert not night.commands
+
+
+async def test_the_evidence_tells_every_episode_and_text_of_people_cannot_do_anything(night, clock):
+    night.memories = {"c0ffee": remembered(clock.now, reason="[red]x[/]\x1b[31m\u202e")}
+    night.memories["c0ffee"]["episodes"] *= 2
+    async with at_the_console(night, clock, "4", size=(140, 40)) as hand:
+        assert "seen in 3 other runs of this flow, first 23 February" in hand.text
+        assert "before that 24 March: 41 tasks" in hand.text
+        assert "'[red]x[/]" in hand.text
+        assert "\x1b" not in hand.text and "\u202e" not in hand.text
+
+
+async def test_memory_is_asked_for_once_and_again_when_something_happened(night, clock, monkeypatch):
+    asked = []
+
+    async def query(what, **options):
+        asked.append(what)
+        return await type(night).query(night, what, **options)
+
+    monkeypatch.setattr(night, "query", query)
+    async with at_the_console(night, clock, "4") as hand:
+        for _ in range(3):
+            hand.app.screen.tick(clock.now)
+            await hand.settle()
+        assert asked.count("memory") == 1
+        await hand.tell(night, night.story.tell("operator", data={"act": "skip", "answer": {"ok": True}}))
+        hand.app.screen.tick(clock.now)
+        await hand.settle()
+        assert asked.count("memory") == 2
+
+
 async def test_names_of_tasks_cannot_do_anything(clock):
     session = poisoned_night(clock, 1)
     row = session.fold.tasks["archive"]
@@ -360,6 +434,7 @@ async def test_ten_thousand_rows_are_sorted_and_filtered_without_a_wait(clock):
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 15)], ids=lambda size: "x".join(map(str, size)))
 def test_picture(size, clock, snap_compare):
     session = poisoned_night(clock, 1_247)
+    session.memories = {"c0ffee": remembered(clock.now, reason="schema reloaded")}
     app = make_app(session, clock)
 
     async def look(pilot):
@@ -368,8 +443,20 @@ def test_picture(size, clock, snap_compare):
     assert snap_compare(app, terminal_size=size, run_before=look)
 
 
+def test_picture_of_what_is_remembered(clock, snap_compare):
+    session = poisoned_night(clock, 1_247)
+    session.memories = {"c0ffee": remembered(clock.now, reason="schema reloaded")}
+    app = make_app(session, clock)
+
+    async def look(pilot):
+        await Hand(app, pilot).press("4")
+
+    assert snap_compare(app, terminal_size=(80, 24), run_before=look)
+
+
 def test_picture_of_evidence(clock, snap_compare):
     session = poisoned_night(clock, 30)
+    session.memories = {"c0ffee": remembered(clock.now, reason="schema reloaded")}
     session.fold.tasks[PART].attempts[2].host = "ops-2"
     app = make_app(session, clock)
 
