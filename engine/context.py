@@ -79,7 +79,7 @@ class Context:
         self._send = send
         self._is_cancelled = is_cancelled
         self._describe = describe
-        self._progress: protocol.Progressed | None = None
+        self._progress: tuple[float, float | None] | None = None
         self._progress_due = 0.0
         self._beat_due = 0.0
         self.checkpointed: Any = _payload(order.checkpoint)
@@ -103,9 +103,12 @@ class Context:
 
     # --- Being alive --------------------------------------------------------------------------------------------------
 
-    def progress(self, done: int, total: int | None = None) -> None:
-        """Say how far the task is. Cheap enough to be called for each row."""
-        self._progress = protocol.Progressed(done, total)
+    def progress(self, done: float, total: float | None = None) -> None:
+        """Say how far the task is, in whole steps. Cheap enough to be called for each row.
+
+        Raises TypeError or ValueError for what is no number, as soon as it would be told.
+        """
+        self._progress = done, total
         now = time.monotonic()
         if now >= self._progress_due or done == total:
             self._progress_due = now + PROGRESS_INTERVAL
@@ -146,7 +149,8 @@ class Context:
     def _flush(self) -> None:
         progress, self._progress = self._progress, None
         if progress is not None:
-            self._send(progress)
+            done, total = progress
+            self._send(protocol.Progressed(_count(done), None if total is None else _count(total)))
 
     # --- Rows that are bad while the task is good ---------------------------------------------------------------------
 
@@ -250,6 +254,11 @@ class Row(Generic[RowValue]):
             return value[key] if isinstance(value, Mapping) else getattr(value, key)
         except Exception:
             return self._position
+
+
+def _count(number: float) -> int:
+    """As a whole number that the state file can hold."""
+    return int(min(max(number, 0), protocol.COUNT_MAX))
 
 
 def _key_text(key: object) -> str:

@@ -128,8 +128,8 @@ class RetryAfter(TransientError):
     """Transient, and the other side named a wait: never retried sooner than ``seconds``."""
 
     def __init__(self, seconds: float, message: str = "", *, diagnostic: Optional[str] = None) -> None:
-        super().__init__(message or f"asked to wait {seconds:g} s", diagnostic=diagnostic)
-        self.seconds = seconds
+        self.seconds = float(seconds)
+        super().__init__(message or f"asked to wait {self.seconds:g} s", diagnostic=diagnostic)
 
 
 class PermanentError(TaskError):
@@ -153,7 +153,7 @@ class NotReady(TaskError):
 
     def __init__(self, message: str = "", *, recheck_seconds: Optional[float] = None) -> None:
         super().__init__(message)
-        self.recheck_seconds = recheck_seconds
+        self.recheck_seconds = None if recheck_seconds is None else float(recheck_seconds)
 
 
 class SkipTask(TaskError):

@@ -23,6 +23,7 @@ Describe = Callable[[BaseException], Failure]
 RunCoroutine = Callable[[Coroutine[Any, Any, Any]], Any]
 
 CONTEXT_NAME = "ctx"
+NAME_LIMIT = 500  # characters: what names a failure is longer only where names are made up by a program
 _GENERATORS = (GeneratorType, AsyncGeneratorType)
 
 
@@ -169,11 +170,15 @@ def _undescribed(error: BaseException, second: Exception) -> Failure:
 
 
 def _bounded(failure: Failure) -> Failure:
-    limit = protocol.TEXT_LIMIT
-    diagnostic = failure.diagnostic
+    """Fit for a frame: file names and messages may hold bytes that are no text."""
+    limit, clean = protocol.TEXT_LIMIT, protocol.clean_text
+    diagnostic, mark = failure.diagnostic, failure.fingerprint
+    parts = tuple(clean(part, limit // 10) for part in mark.parts)  # of a chain of ten exceptions at most
     return replace(
         failure,
-        message=protocol.clean_text(failure.message, limit),
-        traceback=protocol.clean_text(failure.traceback, limit),
-        diagnostic=None if diagnostic is None else protocol.clean_text(diagnostic, limit),
+        error_type=clean(failure.error_type, NAME_LIMIT),
+        message=clean(failure.message, limit),
+        traceback=clean(failure.traceback, limit),
+        diagnostic=None if diagnostic is None else clean(diagnostic, limit),
+        fingerprint=replace(mark, explain=clean(mark.explain, limit), parts=parts),
     )

@@ -5,6 +5,7 @@ A frame that came in time stands, whatever happened to the process afterwards. W
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -16,6 +17,7 @@ from ..core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeK
 from . import protocol
 
 DIED_WITHOUT_RESULT = "child died without sending result"
+RECHECK_SECONDS_MAX = 366 * 86_400.0
 
 
 class Force(Enum):
@@ -92,11 +94,16 @@ def _told(ending: protocol.Ending, evidence: Evidence) -> Outcome:
         case protocol.Failed(failure):
             return Outcome(OutcomeKind.ERROR, failure, usage=evidence.usage)
         case protocol.Deferred(recheck_seconds):
-            return Outcome(OutcomeKind.DEFERRED, recheck_seconds=recheck_seconds, usage=evidence.usage)
+            return Outcome(OutcomeKind.DEFERRED, recheck_seconds=_bounded(recheck_seconds), usage=evidence.usage)
         case protocol.Skipped():
             return Outcome(OutcomeKind.SKIPPED, usage=evidence.usage)
         case protocol.Terminated():  # by a SIGTERM that was not ours
             return Outcome(OutcomeKind.ERROR, _killed(evidence, SIGTERM), usage=evidence.usage)
+
+
+def _bounded(seconds: float | None) -> float | None:
+    """NaN asks for nothing: then the sensor looks again when it usually does."""
+    return None if seconds is None or math.isnan(seconds) else min(seconds, RECHECK_SECONDS_MAX)
 
 
 def _timeout(evidence: Evidence) -> Failure:

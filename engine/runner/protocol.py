@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -21,6 +21,9 @@ CONTROL_LIMIT = 256 * 1024 * 1024  # bytes: a flow of 100,000 tasks is about 40 
 ATTEMPT_LIMIT = 1024 * 1024
 RESULT_LIMIT = 64 * 1024  # JSON bytes of a task's return value
 TEXT_LIMIT = 64 * 1024  # characters of a traceback or a message
+COUNT_MAX = 2**63 - 1  # the largest number that the state file can hold
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
 
 
 class ProtocolError(Exception):
@@ -182,8 +185,8 @@ class Exiting(Frame, frozen=True):
 
 
 class Progressed(Frame, frozen=True):
-    done: int
-    total: int | None
+    done: Count
+    total: Count | None
 
 
 class Beat(Frame, frozen=True):

@@ -221,6 +221,26 @@ def test_a_sensor_looks_again_and_holds_no_slot(tmp_path):
     } == table(tmp_path, columns)
 
 
+def test_numbers_that_nothing_can_hold_end_nobodys_run(tmp_path):
+    flow = Flow("f")
+
+    @flow.sensor(every=0.2)
+    def file_is_there(ctx):
+        if ctx.attempt < 2:
+            raise NotReady("no", recheck_seconds=float("nan"))
+        return True
+
+    @flow.task
+    def counts(ctx):
+        ctx.progress(2**64, 2**65)
+
+    assert "SUCCESS" == run(tmp_path, flow).state
+    largest = 2**63 - 1
+    assert {"file_is_there": (None, None), "counts": (largest, largest)} == table(
+        tmp_path, "progress_done, progress_total"
+    )
+
+
 def test_pools_and_max_parallel_bound_what_runs_at_a_time(tmp_path):
     flow = Flow("f", pools={"db": 1})
     for number in range(3):

@@ -177,11 +177,21 @@ async def test_an_exception_that_cannot_be_shown_is_still_a_failure(bench: Any) 
             raise ValueError("\\udcff" * 3)
 
         @flow.task
+        def nested():
+            raise ExceptionGroup("\\udcff", [ValueError("row \\udcff")])
+
+        @flow.task
+        def unnamed():
+            raise type("Unnamed", (Exception,), {"__module__": "\\udcff"})
+
+        @flow.task
         def long():
             raise ValueError("x" * 10_000_000)
     """)
     assert "Hostile" in (await bench.run("hostile"))[0].failure.error_type
     assert (await bench.run("surrogate"))[0].failure.error_type == "ValueError"
+    assert (await bench.run("nested"))[0].failure.error_type == "ExceptionGroup"
+    assert "Unnamed" in (await bench.run("unnamed"))[0].failure.error_type
     assert len((await bench.run("long"))[0].failure.message) < 100_000
 
 
@@ -217,6 +227,10 @@ async def test_a_task_may_defer_or_skip(bench: Any) -> None:
             raise NotReady("no file", recheck_seconds=12)
 
         @flow.task
+        def wrong(seconds):
+            raise NotReady("no file", recheck_seconds=seconds)
+
+        @flow.task
         def skip():
             raise SkipTask("branch not taken")
 
@@ -226,6 +240,8 @@ async def test_a_task_may_defer_or_skip(bench: Any) -> None:
     """)
     deferred, _ = await bench.run("defer")
     assert (deferred.kind, deferred.recheck_seconds) == (OutcomeKind.DEFERRED, 12)
+    assert (await bench.run("wrong", params={"seconds": "12"}))[0].recheck_seconds == 12
+    assert (await bench.run("wrong", params={"seconds": "soon"}))[0].failure.error_type == "ValueError"
     assert (await bench.run("skip"))[0].kind is OutcomeKind.SKIPPED
     assert (await bench.run("look", params={"ready": ""}))[0].kind is OutcomeKind.DEFERRED
     assert (await bench.run("look", params={"ready": "file.csv"}))[0].result == '"file.csv"'
@@ -304,6 +320,29 @@ async def test_the_last_progress_is_not_lost_to_the_interval(bench: Any) -> None
             ctx.progress(2)
     """)
     assert (await bench.run("two"))[1].progresses == [(1, None), (2, None)]
+
+
+async def test_progress_is_told_in_whole_steps_whatever_numbers_a_task_counts_with(bench: Any) -> None:
+    await bench.open("""
+        @flow.task
+        def halves(ctx):
+            ctx.progress(0.5, 2.0)
+            ctx.progress(2.0, 2.0)
+
+        @flow.task
+        def beyond(ctx):
+            ctx.progress(-1, float("inf"))
+            ctx.progress(2 ** 80)
+
+        @flow.task
+        def words(ctx):
+            ctx.progress("half")
+    """)
+    outcome, recorder = await bench.run("halves")
+    assert (outcome.kind, recorder.progresses) == (OutcomeKind.SUCCESS, [(0, 2), (2, 2)])
+    largest = 2**63 - 1  # that the state file can hold
+    assert (await bench.run("beyond"))[1].progresses == [(0, largest), (largest, None)]
+    assert (await bench.run("words"))[0].failure.error_type == "TypeError"
 
 
 async def test_retries_inside_the_task_are_told(bench: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, OutcomeKind
 from redrive.engine.runner import protocol
-from redrive.engine.runner.endings import Evidence, Force, lost, outcome_of
+from redrive.engine.runner.endings import RECHECK_SECONDS_MAX, Evidence, Force, lost, outcome_of
 
 FAILURE = Failure("ValueError", "no", FailureClass.VALIDATION, Fingerprint("a", "b"))
 ROWS: list[tuple[dict[str, Any], OutcomeKind, str | None]] = [
@@ -41,6 +41,13 @@ def test_every_way_to_end(seen: dict[str, Any], kind: OutcomeKind, error_type: s
     assert outcome.kind is kind
     assert (outcome.failure.error_type if outcome.failure else None) == error_type
     assert outcome.usage == {"exit_code": seen.get("exit_code")}
+
+
+@pytest.mark.parametrize(
+    ("asked", "granted"), [(None, None), (12.0, 12.0), (float("nan"), None), (float("inf"), RECHECK_SECONDS_MAX)]
+)
+def test_a_sensor_is_asked_again_at_an_instant_that_comes(asked: float | None, granted: float | None) -> None:
+    assert outcome_of(Evidence(ending=protocol.Deferred(asked))).recheck_seconds == granted
 
 
 def test_the_words_of_a_timeout_are_those_of_document_000() -> None:
