@@ -11,6 +11,7 @@ import json
 from typing import Any, Dict, List, Mapping, Optional
 
 TIMEOUT_SECONDS_MAX = 30 * 24 * 3600.0
+NUMBER_MAX = 2**63 - 1  # what the processes that run tasks can be told
 
 _WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
@@ -57,9 +58,12 @@ def _param(name: str, value: Any, params: Mapping[str, Any]) -> Any:
         known = ", ".join(sorted(params)) or "none"
         raise ValueError("this run has no parameter {!r}; it has: {}".format(name, known))
     try:
-        return convert(value, params[name])
+        value = convert(value, params[name])
     except ValueError as error:
         raise ValueError("parameter {!r} {}".format(name, error)) from None
+    if isinstance(value, int) and abs(value) > NUMBER_MAX:
+        raise ValueError("parameter {!r} is larger than a task can be told: {}".format(name, value))
+    return value
 
 
 def _is_number(value: Any) -> bool:

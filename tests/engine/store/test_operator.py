@@ -96,6 +96,7 @@ def test_what_a_requeue_changes_holds_for_its_generation_alone(state_file: State
         ({"timeout": "20m"}, "a timeout is a number of seconds above 0"),
         ({"params": {"month": 1}}, "no parameter 'month'; it has: day"),
         ({"params": {"day": "monday"}}, "parameter 'day' wants a int like 3, not 'monday'"),
+        ({"params": {"day": str(2**70)}}, "parameter 'day' is larger than a task can be told: 1180591620717411303424"),
         ({"max_attempts": 0}, "max_attempts is a whole number"),
         ({"not_before": "soon"}, "not_before is a number"),
         ({"rate_per_second": -1}, "rate_per_second is a number"),
