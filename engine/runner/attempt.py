@@ -194,6 +194,7 @@ class Attempt(ABC):
         if force is Force.DEADLINE:
             self._listener.step(EventKind.ATTEMPT_DEADLINE, {"timeout": self._limit})
         self._ladder = self._loop.create_task(self._climb(reason))
+        self._ladder.add_done_callback(raise_what_broke)
         return True
 
     @abstractmethod
@@ -297,7 +298,8 @@ class ProcessAttempt(Attempt):
 
     def _kill(self, reason: str) -> None:
         victims = process.descendants(self.pid)
-        process.signal_group(self._pidfd, self.pid, signal.SIGKILL)
+        if not process.signal_group(self._pidfd, self.pid, signal.SIGKILL):
+            victims = []  # read from a number that was another's by then, or as much out of reach
         process.kill_all(victims)
         self._listener.step(EventKind.ATTEMPT_SIGKILL, {"reason": reason, "pids": [self.pid, *victims]})
 
@@ -363,6 +365,15 @@ class ProcessAttempt(Attempt):
         self._stack_pipe.pipe.close()
         os.close(self._pidfd)
         self._finish(outcome)
+
+
+def raise_what_broke(work: asyncio.Task[Any]) -> None:
+    """Make an exception that nobody waits for one of the loop, which ends at it: what it should have done is not done.
+
+    Left in its task it would be a line on stderr, some day, and an attempt without a deadline.
+    """
+    if not work.cancelled():
+        work.result()
 
 
 def _process_lines(pid: int) -> list[str]:

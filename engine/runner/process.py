@@ -203,6 +203,9 @@ def signal_descriptor(number: int) -> int:
 
 # --- Signals ----------------------------------------------------------------------------------------------------------
 
+#: It is gone; or it has become another user's (sudo, su), and nobody but that user or root may end it.
+_OUT_OF_REACH = (ProcessLookupError, PermissionError)
+
 
 def has_ended(pidfd: int) -> bool:
     """True once the process is a zombie or gone."""
@@ -212,20 +215,23 @@ def has_ended(pidfd: int) -> bool:
 
 
 def signal_process(pidfd: int, number: int) -> bool:
-    """Signal exactly the process of the pidfd. False if it is gone."""
+    """Signal exactly the process of the pidfd. False if it is out of reach."""
     try:
         signal.pidfd_send_signal(pidfd, number)
-    except ProcessLookupError:
+    except _OUT_OF_REACH:
         return False
     return True
 
 
 def signal_group(pidfd: int, pid: int, number: int) -> bool:
-    """Signal the process group that this process leads, or the process alone before it has made its group."""
+    """Signal the process group that this process leads, or the process alone before it has made its group.
+
+    False if nobody of them could be reached.
+    """
     try:
         signal.pidfd_send_signal(pidfd, number, None, _PIDFD_SIGNAL_PROCESS_GROUP)
         return True
-    except ProcessLookupError:
+    except _OUT_OF_REACH:
         return signal_process(pidfd, number)
     except OSError as error:
         if error.errno != errno.EINVAL:
@@ -234,25 +240,22 @@ def signal_group(pidfd: int, pid: int, number: int) -> bool:
         return False
     try:
         os.killpg(pid, number)  # its number is pinned: it has not ended, or its zombie is not reaped yet
-    except ProcessLookupError:
+    except _OUT_OF_REACH:
         return signal_process(pidfd, number)
     return True
 
 
-def kill_all(pids: Iterable[int]) -> list[int]:
-    """SIGKILL each; answers with those that were there. Only for pids that were just read from /proc."""
-    killed = []
+def kill_all(pids: Iterable[int]) -> None:
+    """SIGKILL each that can be reached. Only for pids that were just read from /proc."""
     for pid in pids:
         try:
             os.kill(pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
+        except _OUT_OF_REACH:
             continue
-        killed.append(pid)
-    return killed
 
 
 def kill_and_wait(pids: Iterable[int], seconds: float) -> list[int]:
-    """SIGKILL each and wait until they are gone, at most ``seconds`` in all. Answers with those that were there."""
+    """SIGKILL each and wait until they are gone, at most ``seconds`` in all. Answers with those that were killed."""
     held = {}
     for pid in pids:
         try:
@@ -261,7 +264,7 @@ def kill_and_wait(pids: Iterable[int], seconds: float) -> list[int]:
             continue
     try:
         killed = [pid for pid, pidfd in held.items() if signal_process(pidfd, signal.SIGKILL)]
-        wait_until_ended(held.values(), seconds)
+        wait_until_ended([held[pid] for pid in killed], seconds)
     finally:
         for pidfd in held.values():
             os.close(pidfd)
@@ -282,12 +285,13 @@ def wait_until_ended(pidfds: Iterable[int], seconds: float) -> None:
 
 
 def kill_bearers(executor_id: str, seconds: float = 5.0) -> list[int]:
-    """SIGKILL everything that carries the token until a look finds nobody. Answers with the pids killed."""
+    """SIGKILL everything that carries the token until a look finds nobody to kill. Answers with the pids killed."""
     killed: dict[int, None] = {}
     limit = time.monotonic() + seconds
     while (left := limit - time.monotonic()) > 0:
         living = [pid for pid in bearers(executor_id) if pid != os.getpid()]
-        if not living:
+        latest = kill_and_wait(living, left)
+        if not latest:
             break
-        killed.update(dict.fromkeys(kill_and_wait(living, left)))
+        killed.update(dict.fromkeys(latest))
     return list(killed)

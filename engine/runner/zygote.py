@@ -206,7 +206,7 @@ class _Zygote:
                 continue
             self._condemned.add(pid)
             self._blame(pid)
-            os.kill(pid, signal.SIGKILL)  # our own unreaped child: the number cannot have been reused
+            process.kill_all([pid])  # our own unreaped child: the number cannot have been reused
 
     def _blame(self, stranger: int) -> None:
         """Tell which attempt left it: the one whose session it is in, else the first of those that just ended."""
@@ -218,7 +218,8 @@ class _Zygote:
 
     def _report_exits(self) -> None:
         """Report once nothing is left of what was swept, or the patience with it has ended."""
-        if not self._exits or (self._condemned and time.monotonic() < self._exits_due):
+        is_left = any(pid in self._condemned for exit in self._exits for pid in exit.swept)
+        if not self._exits or (is_left and time.monotonic() < self._exits_due):
             return
         exits, self._exits = self._exits, []
         for exit in exits:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from ..core.spec import FlowSpec
 from ..errors import FlowImportError
 from . import process, protocol
-from .attempt import IMPORT_SECONDS, AttemptListener, ProcessAttempt, RunningAttempt, Surroundings
+from .attempt import IMPORT_SECONDS, AttemptListener, ProcessAttempt, RunningAttempt, Surroundings, raise_what_broke
 from .importing import Loaded
 from .launch import ZygoteProcess, fork_zygote, spawn_zygote
 from .oom import OutOfMemoryWatch
@@ -205,7 +205,7 @@ class Runner:
     async def close(self) -> None:
         """Kill whatever still runs, and end the zygote. Attempts that ran end as LOST."""
         if self._losing is not None:
-            await self._losing
+            await asyncio.wait([self._losing])
         elsewhere, self.elsewhere = self.elsewhere, None
         if elsewhere is not None:
             await elsewhere.close()
@@ -218,6 +218,7 @@ class Runner:
         link, self._link = self._link, None
         if link is not None:  # else ``open`` is about to find out
             self._losing = asyncio.get_running_loop().create_task(self._lose(link))
+            self._losing.add_done_callback(raise_what_broke)
 
     async def _lose(self, link: ZygoteLink) -> None:
         """Make sure that nothing of the dead zygote lives, then say so."""

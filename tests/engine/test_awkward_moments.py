@@ -541,6 +541,17 @@ def test_a_run_whose_name_is_no_text_is_refused(tmp_path):
     assert not (tmp_path / "state.db").exists()
 
 
+def test_a_bug_in_the_ladder_ends_the_executor_and_its_attempts_instead_of_waiting_for_ever(tmp_path, monkeypatch):
+    from redrive.engine.runner.attempt import ProcessAttempt
+
+    flow = Flow("f")
+    flow.task(lambda: time.sleep(600), name="hangs", timeout=0.1)
+    with monkeypatch.context() as patch:
+        patch.setattr(ProcessAttempt, "_terminate", lambda *_: {}["no such key"])
+        with pytest.raises(KeyError):
+            executor(tmp_path, flow).run_result()
+
+
 def test_a_bug_in_a_callback_ends_the_executor_and_its_attempts_instead_of_waiting_for_ever(tmp_path, monkeypatch):
     """What is in the file stays; the next executor takes the run up."""
     from redrive.engine.executor.attempts import AttemptDesk

@@ -91,10 +91,17 @@ class Recorder:
     async def outcome(self, seconds: float = LIMIT_SECONDS) -> Outcome:
         return await asyncio.wait_for(asyncio.shield(self._outcome), seconds)
 
-    async def heard(self, text: bytes, seconds: float = LIMIT_SECONDS) -> None:
+    async def heard(self, text: bytes) -> None:
         """Wait until the output contains this."""
-        async with asyncio.timeout(seconds):
-            while text not in self.text:
+        await self._until(lambda: text in self.text)
+
+    async def climbed(self, kind: str) -> None:
+        """Wait for a rung of the ladder."""
+        await self._until(lambda: kind in self.kinds)
+
+    async def _until(self, met: Callable[[], bool]) -> None:
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while not met():
                 self._news.clear()
                 await self._news.wait()
 

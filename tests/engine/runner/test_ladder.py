@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -314,6 +315,27 @@ async def test_cancel_is_the_same_ladder_without_a_deadline(bench: Any) -> None:
     assert recorder.data_of("sigterm")["reason"] == "cancelled by ana"
     assert recorder.text == b"ready\ncleaned\n"
     assert not recorder.attempt.cancel("too late")
+
+
+async def test_what_may_not_be_signalled_is_waited_for_and_still_too_late(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command that has become another user's, as ``sudo`` does."""
+    await bench.open("""
+        flow.command("exchange", "read go < gate", timeout=0.1, grace_seconds=0.1)
+    """)
+    os.mkfifo(bench.folder / "gate")
+
+    def refuse(*_: Any) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(signal, "pidfd_send_signal", refuse)
+    recorder = await bench.start("exchange")
+    await recorder.climbed("sigkill")
+    assert recorder.kinds == ["deadline", "stack", "sigterm", "sigkill"]
+    assert not recorder.is_over
+    (bench.folder / "gate").write_text("go\n")
+    assert (await recorder.outcome()).kind is OutcomeKind.TIMED_OUT
 
 
 async def test_a_deadline_can_be_moved_until_it_has_passed(bench: Any) -> None:

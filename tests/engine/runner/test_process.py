@@ -114,6 +114,26 @@ def test_an_old_kernel_gets_the_group_signalled_by_number(monkeypatch: pytest.Mo
         os.close(pidfd)
 
 
+def test_a_process_that_has_become_another_users_is_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``sudo`` in a task: no error, for whoever asks has others to look after."""
+
+    def refuse(*_: Any) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(signal, "pidfd_send_signal", refuse)
+    monkeypatch.setattr(os, "kill", refuse)
+    token = uuid.uuid4().hex
+    with running("sleep", "600", env={"REDRIVE_EXECUTOR": token}, start_new_session=True) as other:
+        pidfd = os.pidfd_open(other.pid)
+        assert not process.signal_process(pidfd, signal.SIGTERM)
+        assert not process.signal_group(pidfd, other.pid, signal.SIGTERM)
+        process.kill_all([other.pid])
+        assert process.kill_bearers(token) == []
+        assert other.poll() is None
+        os.close(pidfd)
+        monkeypatch.undo()
+
+
 def test_a_blocked_signal_is_seen_on_its_descriptor() -> None:
     code = """
 import os, select, signal

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -145,6 +146,39 @@ async def test_a_helper_that_the_import_started_is_left_alone(bench: Any) -> Non
             return os.path.exists(f"/proc/{helper.pid}")
     """)
     assert [(await bench.run("task"))[0].result for _ in range(3)] == ["true"] * 3
+
+
+async def test_what_an_attempt_left_to_another_user_ends_nobody_and_holds_nobody_up(bench: Any) -> None:
+    await bench.open("""
+        import subprocess
+        kill = os.kill
+
+        def refuse(pid, number):
+            if open(f"/proc/{pid}/comm").read() == "sleep\\n":
+                raise PermissionError(1, "Operation not permitted")
+            kill(pid, number)
+
+        os.kill = refuse
+
+        @flow.task
+        def leaves():
+            return subprocess.Popen(["sleep", "600"], start_new_session=True).pid
+
+        @flow.task
+        def after():
+            return 1
+    """)
+    zygote_pid = bench.runner.zygote_pid
+    outcome, recorder = await bench.run("leaves")
+    pid = int(outcome.result)
+    try:
+        assert recorder.data_of("swept") == {"pids": [pid], "survivors": [pid]}
+        before = time.monotonic()
+        assert [(await bench.run("after"))[0].result for _ in range(20)] == ["1"] * 20
+        assert time.monotonic() - before < 15, "each of them waited for the death of what was never theirs"
+        assert bench.runner.zygote_pid == zygote_pid
+    finally:
+        os.kill(pid, signal.SIGKILL)
 
 
 async def test_a_process_that_cannot_be_made_is_an_oserror_and_the_next_one_works(bench: Any, survivors: Any) -> None:
