@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Generic, NoReturn, TypeVar
 
 from .core.outcome import Failure, FailureClass
+from .core.spec import LOGICAL_TIME
 from .errors import NotReady, SkipTask, TaskTerminated, TooManyBadRows
 from .runner import protocol
 
@@ -88,6 +90,12 @@ class Context:
         self._bad_rows = 0
         self._latest_error: str | None = None
         self._too_many: TooManyBadRows | None = None
+
+    @property
+    def logical_time(self) -> datetime | None:
+        """The instant of the flow's schedule that this run stands for, in its zone; None for one started by hand."""
+        said = self.params.get(LOGICAL_TIME)
+        return datetime.fromisoformat(said) if said else None
 
     # --- Being cancelled ----------------------------------------------------------------------------------------------
 

@@ -26,13 +26,16 @@ from .core.overrides import convert
 from .core.paging import check_sender
 from .core.policy import RetryPolicy
 from .core.rules import parse_rules
-from .core.spec import DownstreamSpec, FlowSpec, Isolation, Kind, TaskSpec
+from .core.spec import LOGICAL_TIME, DownstreamSpec, FlowSpec, Isolation, Kind, Misfire, ScheduleSpec, TaskSpec
 from .errors import FlowError, FlowImportError
+from .zones import open_schedule
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 After = str | Callable[..., Any]
 
 Params = Mapping[str, Any]
+
+MISFIRES = ("skip", "one", "all")
 
 #: For the flow that is being imported: what its run remembers of its parameters, and what was given now.
 _params: ContextVar[tuple[Params, Params]] = ContextVar("_params", default=({}, {}))
@@ -85,7 +88,13 @@ class Flow:
 
     ``deadline`` is a duration from the start of a run ("3h"); ``pools`` maps names to slots; ``params`` maps names to
     defaults, which ``--param name=value`` overrides. ``dead_letter_ttl`` ("8h"): what nobody has decided about for so
-    long, or until the deadline, becomes FAILED, so that the run ends. Raises FlowError for what cannot be.
+    long, or until the deadline, becomes FAILED, so that the run ends.
+
+    ``schedule``: when ``redrive serve`` starts a run, as the five fields of cron or "every 15m", in ``timezone``; the
+    run's parameter ``logical_time`` says for which instant it stands, and its deadline counts from there. ``misfire``:
+    of those that passed meanwhile, run none that is late ("skip"), the latest ("one") or "all". ``splay`` ("5m"): start
+    later, by a share of it that is this flow's own. ``start_within``: page when a run has not started so long after it
+    was due. Raises FlowError for what cannot be.
     """
 
     def __init__(
@@ -97,6 +106,11 @@ class Flow:
         max_parallel: int | None = None,
         pools: Mapping[str, int] | None = None,
         params: Mapping[str, Any] | None = None,
+        schedule: str | None = None,
+        timezone: str = "UTC",
+        misfire: Misfire = "one",
+        splay: float | str = 0,
+        start_within: float | str | None = None,
     ) -> None:
         if not isinstance(name, str) or not name or not is_text(name):
             raise FlowError(f"a flow needs a name, which is a text: not {name!r}")
@@ -109,7 +123,9 @@ class Flow:
             raise FlowError(f"flow {name!r}: a dead_letter_ttl of 0 leaves nobody time to decide; give more, or None")
         self.max_parallel = max_parallel
         self.pools = dict(pools or {})
-        self.params = _merge_params(name, dict(params or {}), *_params.get())
+        self.schedule = None if schedule is None else _schedule(name, schedule, timezone, misfire, splay, start_within)
+        declared = {} if schedule is None else {LOGICAL_TIME: ""}
+        self.params = _merge_params(name, {**declared, **(params or {})}, *_params.get())
         self.tasks: list[TaskDef] = []
         self.downstreams: list[DownstreamSpec] = []
         self.pages: list[dict[str, Any]] = []
@@ -250,6 +266,7 @@ class Flow:
             downstreams=tuple(self.downstreams),
             pages=tuple(self.pages),
             params=self.params,
+            schedule=self.schedule,
             code_hash=self.code_hash,
             path=self.path,
         )
@@ -317,6 +334,19 @@ def _duration(value: float | str, what: str, name: str) -> float:
         return parse_duration(value)
     except ValueError as error:
         raise FlowError(f"{name!r}: {what}: {error}") from None
+
+
+def _schedule(
+    flow: str, expression: str, timezone: str, misfire: Misfire, splay: float | str, start_within: float | str | None
+) -> ScheduleSpec:
+    if not isinstance(expression, str):
+        raise FlowError(f"flow {flow!r}: a schedule is a text like '0 2 * * *' or 'every 15m', not {expression!r}")
+    if misfire not in MISFIRES:
+        raise FlowError(f"flow {flow!r}: misfire is one of {', '.join(MISFIRES)}, not {misfire!r}")
+    within = None if start_within is None else _duration(start_within, "start_within", flow)
+    spec = ScheduleSpec(expression, timezone, misfire, _duration(splay, "splay", flow), within)
+    open_schedule(spec, flow)  # what cannot be is refused here
+    return spec
 
 
 def _merge_params(flow: str, declared: dict[str, Any], remembered: Params, given: Params) -> dict[str, Any]:

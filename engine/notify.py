@@ -207,7 +207,8 @@ def digest_message(found: Sequence[Mapping[str, Any]], origin: Origin, now: int)
 
 def _page_lines(page: Mapping[str, Any], origin: Origin) -> list[str]:
     body = page["body"]
-    lines = [f"[{page['severity']}] {page['title']}", f"{origin.flow}, run {page['run_id']}: {body.get('why')}"]
+    where = origin.flow if page["run_id"] is None else f"{origin.flow}, run {page['run_id']}"
+    lines = [f"[{page['severity']}] {page['title']}", f"{where}: {body.get('why')}"]
     lines += [str(text) for text in (body.get("diagnostic") or body.get("error"),) if text]
     if body.get("changed") is not None:
         lines.append(f"changed between the last two attempts: {', '.join(body['changed']) or 'nothing'}")

@@ -322,6 +322,35 @@ def _clock(event: Event) -> str:
     return f"the clock moved by {event.data.get('moved_us', 0) / 1e6:+.1f} s"
 
 
+def of_schedule(event: Event) -> str:
+    """What has become of a schedule. Logical times by the clocks of its zone."""
+    data = event.data
+    flow, what = data.get("flow"), str(data.get("what") or "")
+    if what in ("begun", "changed"):
+        return f"schedule of {flow} {'begins' if what == 'begun' else 'is now'}: {_expression(data)}"
+    if what == "missed":
+        more = "" if data.get("is_all") else " or more"
+        count, first, last = data.get("count"), _minute(data.get("first")), _minute(data.get("last"))
+        when = f"the one of {last}" if count == 1 else f"{count}{more}, from {first} to {last}"
+        return f"runs of {flow} given up (misfire {data.get('misfire')}): {when}"
+    if what == "late-start":
+        count = data.get("count", 1)
+        others = f", nor {count - 1} before it" if count > 1 else ""
+        return f"{flow} of {_minute(data.get('last'))} has not started as promised{others}"
+    if what == "late-end":
+        return f"not ended by {wall(int(data.get('due_at') or 0), None)}, when it was due"
+    return ""
+
+
+def _expression(data: Mapping[str, Any]) -> str:
+    return f"{data.get('expression')} {data.get('timezone')}"
+
+
+def _minute(text: Any) -> str:
+    """``2026-11-21 02:00`` of an instant in ISO 8601."""
+    return str(text)[:16].replace("T", " ")
+
+
 def _operator(event: Event) -> str:
     data, what = event.data, event.data.get("what")
     if what in ("attach", "detach"):
@@ -356,6 +385,7 @@ _TELLERS: dict[str, Callable[[Event], str]] = {
     EventKind.NOTE: _note,
     EventKind.STORAGE: _storage,
     EventKind.CLOCK: _clock,
+    EventKind.SCHEDULE: of_schedule,
     EventKind.OPERATOR: _operator,
 }
 

@@ -7,6 +7,7 @@ import click
 #: Heading -> the commands under it, most wanted first. Every command stands under one; a test holds that.
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Run": ("demo", "run", "resume", "attach"),
+    "By a schedule": ("serve", "schedule", "backfill"),
     "Look": ("inbox", "tasks", "runs", "events", "pages", "breakers", "quarantine", "costs", "replay", "doctor"),
     "Act": ("requeue", "skip", "cancel", "extend", "pause", "unpause", "note"),
     "Before a run": ("check", "backoff", "simulate"),
@@ -17,8 +18,9 @@ TARGETS = (
     " this machine."
 )
 EXIT_CODES = (
-    "run and resume exit with 0 success, 1 failed, 2 bad usage or flow, 3 partial or waiting for a human, 75 another"
-    " executor owns the state file, 130 interrupted."
+    "run, resume and backfill exit with 0 success, 1 failed, 2 bad usage or flow, 3 partial or waiting for a human,"
+    " 75 another executor owns the state file, 130 interrupted; serve with 0 once it was told to stop, 130 where that"
+    " interrupted a run."
 )
 
 

@@ -52,6 +52,12 @@ running_options = options(
     click.option("--dask", metavar="ADDRESS", envvar="REDRIVE_DASK", help="Dask scheduler for isolation='dask'."),
     click.option("--durability", type=click.Choice(["full", "normal"]), default="full", show_default=True),
 )
+serving_options = options(
+    click.option("--state", "state", metavar="PATH", help="State file; default: <flow>.db in the default place."),
+    click.option("--max-parallel", type=click.IntRange(1, 10_000), metavar="N", help="Attempts at a time."),
+    click.option("--dask", metavar="ADDRESS", envvar="REDRIVE_DASK", help="Dask scheduler for isolation='dask'."),
+    click.option("--durability", type=click.Choice(["full", "normal"]), default="full", show_default=True),
+)
 acting_options = options(
     click.argument("names", nargs=-1, metavar="TASK..."),
     state_option,

@@ -17,6 +17,7 @@ from typing import Any
 
 from ...engine.core.events import Event, EventKind
 from ...engine.core.states import TaskState
+from ..model.sentences import of_schedule
 from ..present.text import one_line
 
 FINGERPRINT_DIGITS = 6
@@ -166,7 +167,8 @@ def _late(event: Event) -> Iterator[str]:
 def _page(event: Event) -> Iterator[str]:
     data = event.data
     if data.get("what") == "opened":
-        yield f"PAGED on-call: {data.get('title')} on {event.task} ({_digits(data.get('fingerprint'))})"
+        about = f" on {event.task} ({_digits(data.get('fingerprint'))})" if event.task is not None else ""
+        yield f"PAGED on-call: {data.get('title')}{about}"
     elif data.get("what") == "send-failed" and data.get("tries") == 1:
         yield f"page {data.get('id')} not sent by {data.get('sender')}, will be tried again: {data.get('error')}"
 
@@ -216,6 +218,10 @@ def _moved_clock(event: Event) -> Iterator[str]:
     yield f"the clock moved by {event.data.get('moved_us', 0) / 1e6:+.1f} s"
 
 
+def _schedule(event: Event) -> Iterator[str]:
+    yield f"run {event.run_id}: {of_schedule(event)}" if event.run_id else of_schedule(event)
+
+
 _TELLERS: dict[str, Callable[[Event], Iterator[str]]] = {
     EventKind.TASK: _task,
     EventKind.RUN: _run,
@@ -234,6 +240,7 @@ _TELLERS: dict[str, Callable[[Event], Iterator[str]]] = {
     EventKind.PAGE: _page,
     EventKind.STORAGE: _storage,
     EventKind.CLOCK: _moved_clock,
+    EventKind.SCHEDULE: _schedule,
     EventKind.EXECUTOR: _executor,
 }
 

@@ -54,6 +54,7 @@ class EventKind(object):
     PAGE = "page"
     QUARANTINE = "quarantine"
     NOTE = "note"  # somebody wrote a note on a cause: ``data`` is its fingerprint, downstream or None, and the text
+    SCHEDULE = "schedule"  # of a flow: begun, changed, missed, late-start, late-end: ``data["what"]``
     CANARY = "canary"  # the task that ran first has ended: "released", "not-fixed", "failed"; ``data["tasks"]``
     STORAGE = "storage"  # degraded, recovered
     CLOCK = "clock"  # the wall clock moved

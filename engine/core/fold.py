@@ -119,6 +119,7 @@ class RunRow:
     params: str = "{}"
     options: str = "{}"
     code_hash: str | None = None
+    logical_time: int | None = None  # the instant of its schedule that it stands for
 
 
 @dataclass(slots=True)

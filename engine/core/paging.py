@@ -69,6 +69,11 @@ def deadline_cause(run_id: str) -> str:
     return f"deadline:{run_id}"
 
 
+def schedule_cause(flow: str) -> str:
+    """The cause of runs that a schedule owes and nobody has started."""
+    return f"schedule:{flow}"
+
+
 def _is_of_the_downstream(kind: DeadLetterKind | None, failure: Failure | None, breaker_state: str | None) -> bool:
     if kind in (DeadLetterKind.BREAKER, DeadLetterKind.AUTH) or failure is None:
         return True

@@ -14,6 +14,9 @@ from .policy import RetryPolicy
 
 Kind = Literal["python", "command", "sensor"]
 Isolation = Literal["process", "thread", "dask"]
+Misfire = Literal["skip", "one", "all"]
+
+LOGICAL_TIME = "logical_time"  # the parameter that says for which instant of its schedule a run stands; else empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,17 @@ class DownstreamSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class ScheduleSpec:
+    """When a flow runs by itself (``core/schedule.py``)."""
+
+    expression: str  # five fields of cron, or "every 15m"
+    timezone: str = "UTC"
+    misfire: Misfire = "one"  # of those that passed while nobody could start them: run none, the latest, or all
+    splay_seconds: float = 0.0  # each flow starts later by its own share of this
+    start_within_seconds: float | None = None  # a run that has not started so long after it was due is a broken promise
+
+
+@dataclass(frozen=True, slots=True)
 class FlowSpec:
     """A whole flow, in the order in which its tasks were written."""
 
@@ -90,5 +104,6 @@ class FlowSpec:
     downstreams: tuple[DownstreamSpec, ...] = ()
     pages: tuple[Mapping[str, Any], ...] = ()  # senders, as the flow declares them
     params: Mapping[str, Any] = field(default_factory=dict)
+    schedule: ScheduleSpec | None = None
     code_hash: str | None = None
     path: str | None = None

@@ -39,6 +39,7 @@ from .downstreams import store, tell_change
 from .ending import Judge, RunResult
 from .heartbeat import Heartbeat
 from .opening import OpenRun, Place, Request, RunOptions, open_run, reserve, state_path_of
+from .promises import Promises
 from .revival import Revival
 from .server import CommandServer
 from .shutdown import Shutdown
@@ -88,6 +89,8 @@ class Executor:
         self._on_events = on_events
         self._on_open = on_open
         self._handle_signals = handle_signals
+        self._run_loop: RunLoop | None = None
+        self._is_stopping = False
 
     @property
     def state_path(self) -> str:
@@ -109,14 +112,31 @@ class Executor:
         finally:
             place.release()
 
+    async def run_here(self) -> RunResult:
+        """Run a flow from a file to the end, in the loop of the caller."""
+        place = reserve(self._request)
+        try:
+            return await self._serve(place)
+        finally:
+            place.release()
+
+    def stop(self) -> None:
+        """Stop in order, now or as soon as there is something to stop: the run can be taken up later."""
+        self._is_stopping = True
+        if self._run_loop is not None:
+            self._run_loop.stop("now")
+
     async def _serve(self, place: Place) -> RunResult:
         opened = await open_run(place, self._clock)
         try:
-            run_loop = RunLoop(opened, self._clock, self._on_events)
+            run_loop = self._run_loop = RunLoop(opened, self._clock, self._on_events)
+            if self._is_stopping:
+                self.stop()
             if self._handle_signals:
                 run_loop.shutdown.handle_signals(asyncio.get_running_loop())
             return await run_loop.run(self._on_open)
         finally:
+            self._run_loop = None
             await opened.close()
 
 
@@ -154,7 +174,8 @@ class RunLoop:
         self._notifier = Notifier(opened.flow.pages, origin, opened.writer.submit, clock)
         watch = Watch(self._standing, self.desk, self.downstreams, clock)
         self._clock_watch = ClockWatch(clock, self._move_instants)
-        duties = [self._store_counts, self._clock_watch.look, watch.beat, self.wake]
+        promises = Promises(opened, clock, self._fail)
+        duties = [self._store_counts, self._clock_watch.look, watch.beat, promises.beat, self.wake]
         self._heartbeat = Heartbeat(opened, self.desk, duties)
 
     def _make_desk(self, clock: Clock) -> AttemptDesk:

@@ -28,7 +28,7 @@ from ..core.spec import FlowSpec
 from ..errors import ExecutorBusyError, FlowError, RedriveError, RefusedError
 from ..flow import Flow, split_target
 from ..runner.zygote_client import Runner
-from ..store import database, history, lock, reconcile, recovery, runs
+from ..store import database, history, lock, reconcile, recovery, runs, schedules
 from ..store.claims import Claimant
 from ..store.journal import Journal
 from ..store.writer import Writer
@@ -51,6 +51,8 @@ class RunOptions:
     resume: bool = False  # the run must exist already
     wait: bool = False  # wait for another executor to leave the file
     dask: str | None = None  # address of the scheduler whose workers run tasks with isolation="dask"
+    logical_time: int | None = None  # microseconds UTC: a new run that stands for this instant of its schedule
+    served: bool = False  # by `redrive serve`: the schedule waits for this run, and what comes too late is told
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +149,10 @@ def reserve(request: Request) -> Place:
         raise RedriveError(f"there is no state file {request.state_path!r} to resume")
     if isinstance(request.flow, Flow):
         request.flow.spec()  # refuse here what the zygote would refuse, with a traceback of the caller's own
-    _make_folder(request.state_path)
+    make_folder(request.state_path)
     held = lock.acquire(request.state_path, request.executor_id, request.run_id, wait=options.wait)
     try:
-        _demand_alone(request.state_path)
+        demand_alone(request.state_path)
         environment = {EXECUTOR_VARIABLE: request.executor_id}
         keep_fds = (held.fileno(),)
         if isinstance(request.flow, Flow):
@@ -163,7 +165,7 @@ def reserve(request: Request) -> Place:
         raise
 
 
-def _demand_alone(state_path: str) -> None:
+def demand_alone(state_path: str) -> None:
     """Whoever removes a lock file removes the lock, not its owner: he still answers at his socket."""
     try:
         said = client.ping(state_path)
@@ -174,7 +176,7 @@ def _demand_alone(state_path: str) -> None:
         raise ExecutorBusyError(f"another executor still writes {state_path}, and {why}")
 
 
-def _make_folder(state_path: str) -> None:
+def make_folder(state_path: str) -> None:
     folder = os.path.dirname(os.path.abspath(state_path))
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -244,16 +246,19 @@ class _Known:
 def _look_into(request: Request) -> _Known:
     """Read, before anything is written, which run is meant and which flow it belongs to."""
     target = request.flow if isinstance(request.flow, str) else ""
-    if not request.options.resume and _is_missing_or_empty(request.state_path):
+    options = request.options
+    if not options.resume and _is_missing_or_empty(request.state_path):
         return _Known(target, request.run_id or new_run_id(), False, {})
     with database.reading(request.state_path) as connection:
-        run_id = request.run_id or (runs.latest_run_id(connection) if request.options.resume else None)
-        fresh_id = _unused(connection, new_run_id())
+        run_id = request.run_id or (runs.latest_run_id(connection) if options.resume else None)
+        fresh_id = _unused(connection, run_id if run_id and options.logical_time else new_run_id())
         row = None
+        if options.logical_time is not None:
+            run_id = None  # always a run of its own: another flow of this file may have one of this name
         if run_id is not None:
             row = connection.execute("SELECT flow_path, params FROM run WHERE run_id = ?", (run_id,)).fetchone()
     if row is None:
-        if request.options.resume:
+        if options.resume:
             raise RefusedError(f"there is no run {run_id or ''!r} to resume in {request.state_path}; see redrive runs")
         return _Known(target, run_id or fresh_id, False, {})
     if request.flow is None and row[0] is None:
@@ -310,7 +315,7 @@ async def _prepare_run(
         _say_hello(journal, claimant, run_id, runner)
         recovery.recover(journal, claimant.executor_id)
         if not known.exists:
-            deadline = flow.deadline_seconds
+            _fire(journal, flow, run_id, options)
             runs.create_run(
                 journal,
                 run_id=run_id,
@@ -318,7 +323,8 @@ async def _prepare_run(
                 max_parallel=parallel,
                 params=flow.params,
                 at=journal.at,
-                deadline_at=None if deadline is None else journal.at + round(deadline * 1e6),
+                deadline_at=_deadline_at(flow, options, journal.at),
+                logical_time=options.logical_time,
             )
         else:
             _take_up(journal, run_id, flow, options)
@@ -331,6 +337,24 @@ async def _prepare_run(
         await writer.close()
         raise
     return OpenRun(place.request.state_path, claimant, flow, fold, medians, breakers, runner, writer, place, hooks)
+
+
+def _fire(journal: Journal, flow: FlowSpec, run_id: str, options: RunOptions) -> None:
+    """Let the run stand for its logical time, which nobody else may have run. Raises RefusedError, FlowError."""
+    if options.logical_time is None:
+        return
+    served = schedules.served_of(flow)
+    if served is None:
+        raise FlowError(f"flow {flow.name!r} has no schedule any more")
+    schedules.fire(journal, served, options.logical_time, run_id, again=not options.served)
+
+
+def _deadline_at(flow: FlowSpec, options: RunOptions, now: int) -> int | None:
+    """Of a run that is served the instant that was promised, however late it starts; else so long from now."""
+    if flow.deadline_seconds is None:
+        return None
+    start = options.logical_time if options.served and options.logical_time is not None else now
+    return start + round(flow.deadline_seconds * 1e6)
 
 
 def _take_up(journal: Journal, run_id: str, flow: FlowSpec, options: RunOptions) -> None:

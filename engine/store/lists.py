@@ -88,6 +88,16 @@ _QUERIES: Dict[str, Tuple[str, Dict[str, Any]]] = {
         " AND (:before IS NULL OR seq < :before) ORDER BY seq DESC LIMIT :limit) ORDER BY seq",
         {"run_id": None, "task": None, "acts": 0, "before": None, "limit": ROWS_MAX},
     ),
+    "schedules": ("SELECT * FROM schedule ORDER BY next_at", {}),
+    "slots": (
+        "SELECT * FROM slot WHERE (:flow IS NULL OR dag_name = :flow) AND logical_time > :after"
+        " ORDER BY logical_time DESC LIMIT :limit",
+        {"flow": None, "after": 0, "limit": ROWS_MAX},
+    ),
+    "sla": (
+        "SELECT * FROM sla WHERE (:flow IS NULL OR dag_name = :flow) ORDER BY promised_at DESC LIMIT :limit",
+        {"flow": None, "limit": ROWS_MAX},
+    ),
     "executors": ("SELECT * FROM executor ORDER BY started_at DESC, rowid DESC LIMIT :limit", {"limit": ROWS_MAX}),
     "history": (
         "SELECT run_id, attempt, generation, started_at, ended_at, duration_us, outcome, error_type, error,"
@@ -120,8 +130,19 @@ def query(connection: sqlite3.Connection, what: str, options: Dict[str, Any]) ->
     unknown = set(options) - set(defaults)
     if unknown:
         raise RedriveError("the list {!r} takes no {}".format(what, ", ".join(sorted(unknown))))
+    if _is_missing(connection, _CAME_LATER.get(what)):
+        return []
     found = _rows(connection, sql, dict(defaults, **options))
     return [{name: _value(name, value) for name, value in row.items()} for row in found]
+
+
+#: Tables that a file of an earlier version does not have: nothing is in them.
+_CAME_LATER = {"schedules": "schedule", "slots": "slot", "sla": "sla"}
+
+
+def _is_missing(connection: sqlite3.Connection, table: Optional[str]) -> bool:
+    found = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)).fetchone()
+    return table is not None and found is None
 
 
 def _value(name: str, value: Optional[Any]) -> Any:

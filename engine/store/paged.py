@@ -3,7 +3,7 @@
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
 
-from typing import Any, Dict, Iterable, List, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 from ..core.events import EventKind
 from .journal import Journal
@@ -36,12 +36,24 @@ def resolve(journal: Journal, run_id: str, name: str) -> None:
             _change(journal, run_id, name, page, "resolved", {"state": "resolved"})
 
 
+def resolve_cause(journal: Journal, cause: str) -> None:
+    """What a page of no task was about is well again."""
+    sql = "SELECT id, cause, episode, rearmed, run_id FROM page WHERE cause = ? AND state <> 'resolved'"
+    for page in journal.connection.execute(sql, (cause,)).fetchall():
+        _change(journal, page[4], None, page, "resolved", {"state": "resolved"})
+
+
 def _pages_of(journal: Journal, run_id: str, name: str) -> List[Tuple[Any, ...]]:
     return journal.connection.execute(_WAITING, (run_id, name)).fetchall()
 
 
 def _change(
-    journal: Journal, run_id: str, name: str, page: Tuple[Any, ...], what: str, columns: Dict[str, Any]
+    journal: Journal,
+    run_id: Optional[str],
+    name: Optional[str],
+    page: Tuple[Any, ...],
+    what: str,
+    columns: Dict[str, Any],
 ) -> None:
     sql = "UPDATE page SET {}, updated_at = ? WHERE id = ?".format(", ".join("{} = ?".format(key) for key in columns))
     journal.connection.execute(sql, list(columns.values()) + [journal.at, page[0]])

@@ -24,10 +24,13 @@ from .journal import Journal
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why somebody is called. ``kind`` None: the task is FAILED, its budget spent; ``task`` is the one responsible."""
+    """Why somebody is called. ``kind`` None: the task is FAILED, its budget spent; ``task`` is the one responsible.
 
-    run_id: str
-    task: str
+    Of a run that has not even started there is neither run nor task, and ``cause`` says what it is about.
+    """
+
+    run_id: str | None
+    task: str | None
     title: str
     why: str
     kind: DeadLetterKind | None = None
@@ -35,21 +38,25 @@ class Trouble:
     failure: Failure | None = None
     downstream: str | None = None
     owner: str | None = None
+    cause: str | None = None
 
 
 def page(journal: Journal, trouble: Trouble) -> None:
     """Open a page for the cause of a trouble, or count it up where one is open."""
     breaker_state = _breaker_state(journal.connection, trouble.downstream)
-    cause = cause_of(trouble.run_id, trouble.kind, trouble.failure, trouble.downstream, breaker_state)
+    cause = trouble.cause or cause_of(
+        trouble.run_id or "", trouble.kind, trouble.failure, trouble.downstream, breaker_state
+    )
     latest = _latest(journal.connection, cause)
     if latest is None or latest.is_over(journal.at):
         page_id, told = _open(journal, trouble, cause, latest)
     else:
         page_id, told = _fold(journal, latest)
-    journal.connection.execute(
-        "INSERT OR REPLACE INTO page_task (run_id, task, page_id) VALUES (?,?,?)",
-        (trouble.run_id, trouble.task, page_id),
-    )
+    if trouble.task is not None:
+        journal.connection.execute(
+            "INSERT OR REPLACE INTO page_task (run_id, task, page_id) VALUES (?,?,?)",
+            (trouble.run_id, trouble.task, page_id),
+        )
     told.update(
         id=page_id,
         cause=cause,
@@ -103,7 +110,7 @@ def _open(journal: Journal, trouble: Trouble, cause: str, latest: _Latest | None
         "run_id": trouble.run_id,
         "task": trouble.task,
         "severity": severity_of(trouble.kind, trouble.failure),
-        "title": f"{trouble.title} on {trouble.task}",
+        "title": trouble.title if trouble.task is None else f"{trouble.title} on {trouble.task}",
         "body": json.dumps(_body(journal.connection, trouble), ensure_ascii=False),
         "created_at": journal.at,
         "updated_at": journal.at,
@@ -155,7 +162,7 @@ _NOTES_TOLD = 2
 
 def _remembered(connection: sqlite3.Connection, trouble: Trouble) -> dict[str, Any] | None:
     """What came of this cause the last time, and the latest notes on it; None where nobody has seen it before."""
-    if trouble.failure is None:
+    if trouble.failure is None or trouble.run_id is None:
         return None
     cause = (trouble.failure.fingerprint.loose, trouble.downstream)
     (found,) = memory.of_causes(connection, trouble.run_id, [cause])
@@ -197,7 +204,7 @@ def _held(connection: sqlite3.Connection, trouble: Trouble) -> int:
     return int(count)
 
 
-def _deadline_at(connection: sqlite3.Connection, run_id: str) -> int | None:
+def _deadline_at(connection: sqlite3.Connection, run_id: str | None) -> int | None:
     row = connection.execute("SELECT deadline_at FROM run WHERE run_id = ?", (run_id,)).fetchone()
     return None if row is None else row[0]
 
@@ -205,7 +212,9 @@ def _deadline_at(connection: sqlite3.Connection, run_id: str) -> int | None:
 def _command(connection: sqlite3.Connection, trouble: Trouble) -> str:
     """The exact line to act. Names come from flows: quoted, and nothing in them can break the line."""
     path = str(connection.execute("PRAGMA database_list").fetchone()[2])
-    words = ["redrive", "requeue", "--state", path, "--run", trouble.run_id, "--reason", "...", "--", trouble.task]
+    words = ["redrive", "runs", path]
+    if trouble.run_id is not None and trouble.task is not None:
+        words = ["redrive", "requeue", "--state", path, "--run", trouble.run_id, "--reason", "...", "--", trouble.task]
     return shlex.join("".join(letter if letter.isprintable() else " " for letter in word) for word in words)
 
 

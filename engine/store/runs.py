@@ -45,12 +45,13 @@ def create_run(
     params: Mapping[str, Any],
     at: int,
     deadline_at: int | None,
+    logical_time: int | None = None,
 ) -> None:
-    """Write a run with its tasks and edges, and tell it in one event. ``at`` and ``deadline_at``: microseconds UTC.
+    """Write a run with its tasks and edges, and tell it in one event. Instants are microseconds UTC.
 
     Raises RefusedError where the file has a run of this name already.
     """
-    columns = {
+    columns: dict[str, Any] = {
         "dag_name": flow.name,
         "started_at": at,
         "state": str(RunState.RUNNING),
@@ -61,6 +62,8 @@ def create_run(
         "options": options_of(flow),
         "code_hash": flow.code_hash,
     }
+    if logical_time is not None:
+        columns["logical_time"] = logical_time
     connection = journal.connection
     if connection.execute("SELECT 1 FROM run WHERE run_id = ?", (run_id,)).fetchone():
         raise RefusedError(f"run {run_id!r} is in this state file already; resume it, or give another --run-id")
@@ -198,7 +201,7 @@ def ready_audit(connection: sqlite3.Connection, run_id: str, at: int = 0) -> lis
 
 # --- Read back -----------------------------------------------------------------------------------------------------
 
-_RUN_COLUMNS = tuple(field.name for field in fields(RunRow))
+_RUN_COLUMNS = {field.name: None for field in fields(RunRow)}  # all but those of the first version may be NULL
 _NOT_IN_TASK = ("changed_seq", "changed_at", "spec", "attempts")
 _TASK_COLUMNS = {field.name: field.default for field in fields(TaskRow) if field.name not in _NOT_IN_TASK}
 _FROM_EVENTS = ("where", "deadline_at", "sigterm_at", "sigkill_at")
@@ -236,7 +239,8 @@ def load_fold(connection: sqlite3.Connection, run_id: str) -> RunFold:
 
 
 def _read_run(connection: sqlite3.Connection, run_id: str) -> RunRow:
-    row = connection.execute(f"SELECT {', '.join(_RUN_COLUMNS)} FROM run WHERE run_id = ?", (run_id,)).fetchone()
+    columns = _as_told(connection, "run", _RUN_COLUMNS)
+    row = connection.execute(f"SELECT {columns} FROM run WHERE run_id = ?", (run_id,)).fetchone()
     if row is None:
         raise RefusedError(f"there is no run {run_id!r} in this state file; `redrive runs` lists them")
     return _run_row(row)
@@ -340,9 +344,8 @@ def list_runs(connection: sqlite3.Connection) -> list[RunListing]:
             "SELECT run_id, state, count(*) FROM task GROUP BY run_id, state"
         ):
             counts.setdefault(run_id, {})[state] = count
-        rows = connection.execute(
-            f"SELECT {', '.join(_RUN_COLUMNS)} FROM run ORDER BY started_at DESC, rowid DESC"
-        ).fetchall()
+        columns = _as_told(connection, "run", _RUN_COLUMNS)
+        rows = connection.execute(f"SELECT {columns} FROM run ORDER BY started_at DESC, rowid DESC").fetchall()
     return [RunListing(_run_row(row), counts.get(row[0], {})) for row in rows]
 
 

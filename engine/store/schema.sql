@@ -20,8 +20,11 @@ CREATE TABLE run (
     flow_path     TEXT,                   -- what `resume` starts again; NULL for a flow built in a program
     params        TEXT NOT NULL DEFAULT '{}',
     options       TEXT NOT NULL DEFAULT '{}', -- pools, downstreams, ... as the flow declares them (JSON)
-    code_hash     TEXT
+    code_hash     TEXT,
+    logical_time  INTEGER                 -- the instant of its schedule that it stands for; NULL: started by hand
 );
+
+CREATE INDEX idx_run_late ON run(dag_name) WHERE ended_at IS NULL OR ended_at > deadline_at;
 
 CREATE TABLE task (
     run_id        TEXT NOT NULL REFERENCES run(run_id),
@@ -234,6 +237,37 @@ CREATE TABLE executor (
     stopped_at   INTEGER,
     run_id       TEXT
 );
+
+CREATE TABLE schedule (                   -- a flow that `redrive serve` starts from here, and how far it has come
+    dag_name      TEXT PRIMARY KEY,
+    expression    TEXT NOT NULL,
+    timezone      TEXT NOT NULL,
+    misfire       TEXT NOT NULL,
+    flow_path     TEXT,
+    since         INTEGER NOT NULL,       -- from when on it holds
+    decided_until INTEGER NOT NULL,       -- logical times up to here have run, or were given up
+    next_at       INTEGER,                -- when the next one is due, its splay included
+    next_local    TEXT                    -- its logical time by the clocks of its zone, in ISO 8601
+) WITHOUT ROWID;
+
+CREATE TABLE slot (                       -- logical times: no second row for one, so no second run
+    dag_name     TEXT NOT NULL,
+    logical_time INTEGER NOT NULL,
+    state        TEXT NOT NULL CHECK (state IN ('run', 'missed')),
+    run_id       TEXT,                    -- run: written in one transaction with it
+    decided_at   INTEGER NOT NULL,
+    PRIMARY KEY (dag_name, logical_time)
+) WITHOUT ROWID;
+
+CREATE TABLE sla (                        -- promises that were not kept, each told once
+    dag_name     TEXT NOT NULL,
+    logical_time INTEGER NOT NULL,
+    promise      TEXT NOT NULL CHECK (promise IN ('start', 'end')),
+    promised_at  INTEGER NOT NULL,
+    run_id       TEXT,                    -- end: which run
+    at           INTEGER NOT NULL,        -- when it was noticed
+    PRIMARY KEY (dag_name, logical_time, promise)
+) WITHOUT ROWID;
 
 -- The documents' own columns, with instants as text, for people at a sqlite3 prompt.
 CREATE VIEW task_view AS

@@ -1,0 +1,400 @@
+"""``redrive serve`` with real processes: killed and started again, two at a time, stopped, blocked, late, backfilled.
+
+000.55, 003.35, SPEC 4.10 and 4.13.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+COMMAND = [sys.executable, "-P", "-m", "redrive.console"]
+PATIENCE_SECONDS = 60
+SECOND = 1_000_000
+
+HEAD = """import time
+from pathlib import Path
+from redrive.engine import Flow, PermanentError
+HERE = Path(__file__).parent
+"""
+QUICK = HEAD + "flow = Flow('f', schedule='every 1s')\n@flow.task\ndef a(): pass\n"
+YEARLY = "schedule='0 0 1 1 *'"  # nothing comes while a test runs
+FIXABLE = """
+@flow.task
+def a():
+    if not (HERE / 'fixed').exists():
+        raise PermanentError('not yet')
+"""
+HELD = """
+@flow.task(timeout=60)
+def a():
+    while not (HERE / 'go').exists():
+        time.sleep(0.02)
+"""
+
+
+class Serve:
+    """One service, and what it has printed."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        command = [*COMMAND, "serve", str(folder / "flow.py"), "--state", str(folder / "state.db"), *words]
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
+        )
+        self.text = ""
+
+    def until(self, words: str, times: int = 1) -> str:
+        """Wait until it has printed this so often."""
+        assert self.process.stdout is not None
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while self.text.count(words) < times:
+            ready, _, _ = select.select([self.process.stdout], [], [], deadline - time.monotonic())
+            piece = os.read(self.process.stdout.fileno(), 65536) if ready else b""
+            assert piece, f"no {words!r} in {self.text!r}"
+            self.text += piece.decode()
+        return self.text
+
+    def stop(self) -> int:
+        """As systemd does."""
+        self.process.terminate()
+        self.text += self.process.communicate(timeout=PATIENCE_SECONDS)[0].decode()
+        return self.process.returncode
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate(timeout=PATIENCE_SECONDS)
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Callable[..., Serve]]:
+    made: list[Serve] = []
+
+    def start(*words: str, flow: str | None = None) -> Serve:
+        if flow is not None:
+            (tmp_path / "flow.py").write_text(flow)
+        made.append(Serve(tmp_path, *words))
+        return made[-1]
+
+    yield start
+    for one in made:
+        if one.process.poll() is None:
+            one.kill()
+
+
+def redrive(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *map(str, words)], capture_output=True, text=True, timeout=100, stdin=subprocess.DEVNULL
+    )
+
+
+def ask(tmp_path: Path, sql: str) -> list[Any]:
+    with sqlite3.connect(tmp_path / "state.db") as connection:
+        return connection.execute(sql).fetchall()
+
+
+def change(tmp_path: Path, sql: str, *values: object) -> None:
+    with sqlite3.connect(tmp_path / "state.db") as connection:
+        connection.execute(sql, values)
+
+
+# --- Killed and started again --------------------------------------------------------------------------------------
+
+
+def assert_nothing_is_doubled_or_lost(tmp_path: Path) -> None:
+    """Every second from the first to the last has run, once, or was given up; and what ran has one run."""
+    slots = ask(tmp_path, "SELECT logical_time, state, run_id FROM slot ORDER BY logical_time")
+    times = [logical for logical, _, _ in slots]
+    assert times == list(range(times[0], times[-1] + 1, SECOND))
+    started = {(logical, run_id) for logical, state, run_id in slots if state == "run"}
+    assert started == set(ask(tmp_path, "SELECT logical_time, run_id FROM run"))
+    assert len(started) == len({logical for logical, _ in started})
+
+
+@pytest.mark.parametrize("misfire", ["one", "all", "skip"])
+def test_killed_at_any_moment_and_started_again_nothing_runs_twice_and_nothing_is_forgotten(tmp_path, serve, misfire):
+    flow = QUICK.replace("'every 1s'", f"'every 1s', misfire={misfire!r}")
+    service = serve(flow=flow)
+    service.until("a SUCCESS")
+    service.until(" is due", 2)
+    service.kill()
+    last = ask(tmp_path, "SELECT decided_until FROM schedule")[0][0]
+    while time.time_ns() // 1000 < last + 4 * SECOND:
+        time.sleep(0.1)  # nobody serves: three times pass
+    service = serve()
+    service.until("a SUCCESS", 4 if misfire == "all" else 1)
+    assert service.stop() in (0, 130)
+    assert_nothing_is_doubled_or_lost(tmp_path)
+    missed = ask(tmp_path, "SELECT count(*) FROM slot WHERE state = 'missed'")[0][0]
+    if misfire == "all":
+        assert 0 == missed
+    else:
+        assert missed >= 2 and "given up (misfire" in service.text
+
+
+def test_the_run_that_a_kill_interrupted_is_taken_up_before_anything_else(tmp_path, serve):
+    first = serve(flow=QUICK + HELD.replace("def a", "def b"))
+    first.until("b RUNNING")
+    first.kill()
+    (tmp_path / "go").touch()
+    second = serve()
+    second.until("is taken up")
+    second.until(" is due")
+    assert second.text.index("is taken up") < second.text.index(" is due")
+    second.stop()
+    assert_nothing_is_doubled_or_lost(tmp_path)
+    ((state,),) = ask(tmp_path, "SELECT state FROM run ORDER BY started_at LIMIT 1")
+    assert "SUCCESS" == state
+
+
+# --- Two at a time -------------------------------------------------------------------------------------------------
+
+
+def test_a_second_service_is_refused_and_one_that_stands_by_goes_on_where_the_first_was_killed(tmp_path, serve):
+    first = serve(flow=QUICK)
+    first.until("a SUCCESS")
+    refused = redrive("serve", tmp_path / "flow.py", "--state", tmp_path / "state.db")
+    assert 75 == refused.returncode and f"pid {first.process.pid}" in refused.stderr
+    second = serve("--wait")
+    first.until("a SUCCESS", 3)
+    assert "" == second.text
+    first.kill()
+    second.until("a SUCCESS", 2)
+    second.stop()
+    assert_nothing_is_doubled_or_lost(tmp_path)
+
+
+def test_a_run_by_hand_and_the_schedule_take_turns(tmp_path, serve):
+    service = serve(flow=QUICK)
+    service.until("a SUCCESS")
+    by_hand = redrive("run", tmp_path / "flow.py", "--state", tmp_path / "state.db", "--run-id", "mine", "--wait")
+    assert 0 == by_hand.returncode, by_hand.stderr
+    service.until("a SUCCESS", 3)
+    service.stop()
+    assert [(None,)] == ask(tmp_path, "SELECT logical_time FROM run WHERE run_id = 'mine'")
+
+
+# --- Stopped -------------------------------------------------------------------------------------------------------
+
+
+def test_sigterm_ends_a_service_that_waits(serve):
+    service = serve(flow=HEAD + f"flow = Flow('f', {YEARLY})" + FIXABLE)
+    service.until("next ")
+    assert 0 == service.stop()
+
+
+def test_sigterm_in_the_middle_of_a_run_stops_it_in_order_and_the_next_service_goes_on(tmp_path, serve):
+    service = serve(flow=HEAD + "flow = Flow('f', schedule='every 1s')" + HELD)
+    service.until("a RUNNING")
+    assert 130 == service.stop()
+    assert [("RETRYING", 0)] == ask(tmp_path, "SELECT state, losses FROM task")
+    (tmp_path / "go").touch()
+    again = serve()
+    again.until("a SUCCESS")
+    again.stop()
+    assert [("success",)] == ask(tmp_path, "SELECT outcome FROM attempt ORDER BY started_at LIMIT 1 OFFSET 1")
+
+
+# --- What an operator does meanwhile -------------------------------------------------------------------------------
+
+
+def test_a_blocked_run_stays_in_the_inbox_the_next_one_comes_and_a_requeue_is_taken_up(tmp_path, serve):
+    service = serve(flow=HEAD + "flow = Flow('f', schedule='every 1s')" + FIXABLE)
+    service.until("BLOCKED", 2)
+    (tmp_path / "flow.py").write_text(HEAD + f"flow = Flow('f', {YEARLY})" + FIXABLE)
+    service.until("schedule of f is now")
+    ((first,),) = ask(tmp_path, "SELECT run_id FROM run ORDER BY started_at LIMIT 1")
+    (tmp_path / "fixed").touch()
+    state = tmp_path / "state.db"
+    done = redrive("requeue", "--state", state, "--run", first, "--reason", "fixed", "a")
+    assert 0 == done.returncode, done.stderr
+    service.until(f"run {first} is taken up")
+    service.until(f"run {first} SUCCESS")
+    assert [("RUNNING", 1)] == ask(
+        tmp_path, f"SELECT DISTINCT state, blocked_since IS NOT NULL FROM run WHERE run_id <> '{first}'"
+    )
+    assert 0 == service.stop()
+
+
+def test_a_flow_that_was_broken_while_it_is_served_keeps_its_schedule_until_it_is_repaired(tmp_path, serve):
+    service = serve(flow=QUICK)
+    service.until("a SUCCESS")
+    (tmp_path / "flow.py").write_text("1 / 0\n")
+    service.until("cannot be used")
+    (tmp_path / "flow.py").write_text(QUICK.replace("def a", "def c"))
+    service.until("c SUCCESS")
+    service.stop()
+    assert_nothing_is_doubled_or_lost(tmp_path)
+
+
+# --- Late ----------------------------------------------------------------------------------------------------------
+
+PAGED = "flow.page('command', argv=['sh', '-c', 'cat >> \"$0\"', str(HERE / 'paged')])\n"
+
+
+def test_a_run_that_takes_too_long_and_the_one_that_it_holds_up_are_told_while_it_still_runs(tmp_path, serve):
+    service = serve(flow=HEAD + "flow = Flow('f', schedule='every 1s', start_within='1s', deadline='2s')\n" + HELD)
+    service.until("not ended by")
+    service.until("has not started as promised")
+    service.until("PAGED on-call: f has not started")
+    assert [("RUNNING",)] == ask(tmp_path, "SELECT state FROM run")
+    (tmp_path / "go").touch()
+    service.until("a SUCCESS", 3)
+    service.stop()
+    causes = [cause.partition(":")[0] for (cause,) in ask(tmp_path, "SELECT cause FROM page ORDER BY cause")]
+    assert "schedule" in causes and "deadline" in causes
+    assert [(1,)] == ask(tmp_path, "SELECT count(*) FROM sla WHERE promise = 'end' GROUP BY logical_time LIMIT 1")
+
+
+def test_nights_that_nobody_served_page_once_although_nothing_is_started_for_them(tmp_path, serve):
+    options = "schedule='*/20 * * * *', start_within='1m', misfire='skip'"
+    first = serve(flow=HEAD + f"flow = Flow('f', {options})\n" + PAGED + "@flow.task\ndef a(): pass\n")
+    first.until("next ")
+    first.kill()
+    now = datetime.now(UTC)
+    since = (now - timedelta(hours=2)).replace(minute=now.minute // 20 * 20, second=0, microsecond=0)
+    change(tmp_path, "UPDATE schedule SET decided_until = ?", round(since.timestamp() * 1e6))
+    second = serve()
+    second.until("PAGED on-call: f has not started")
+    second.until("given up (misfire skip)")
+    second.until("next ")
+    second.kill()
+    third = serve()
+    third.until("next ")
+    third.stop()
+    assert 1 == (tmp_path / "paged").read_text().count('"episode": 1')
+    ((broken, late),) = ask(tmp_path, "SELECT (SELECT count(*) FROM sla), (SELECT count(*) FROM slot)")
+    assert 5 <= broken <= late <= 7
+
+
+# --- What a task sees ----------------------------------------------------------------------------------------------
+
+
+def test_a_task_sees_for_which_instant_it_runs(tmp_path, serve):
+    body = """flow = Flow('f', schedule='every 1s', timezone='Asia/Kolkata')
+@flow.task
+def a(ctx, logical_time):
+    assert ctx.logical_time.isoformat() == logical_time
+    (HERE / 'seen').write_text(f'{logical_time} {ctx.run_id}')
+flow.command('b', f'grep "^$REDRIVE_PARAM_LOGICAL_TIME " "{HERE}/seen"', after=[a])
+"""
+    service = serve(flow=HEAD + body)
+    service.until("SUCCESS", 3)
+    service.stop()
+    ((logical, run_id),) = ask(tmp_path, "SELECT logical_time, run_id FROM run ORDER BY started_at LIMIT 1")
+    wall = datetime.fromtimestamp(logical / 1e6, UTC).astimezone(datetime.strptime("+0530", "%z").tzinfo)
+    assert f"{wall:%Y-%m-%dT%H:%M}" in run_id and run_id.endswith("+0530")
+    assert (tmp_path / "seen").read_text().split()[0].endswith("+05:30")
+
+
+def test_a_run_by_hand_stands_for_no_instant_unless_it_is_told_one(tmp_path):
+    body = (
+        "@flow.task\ndef a(ctx): (HERE / 'seen').write_text(repr(ctx.logical_time and ctx.logical_time.isoformat()))\n"
+    )
+    (tmp_path / "flow.py").write_text(HEAD + f"flow = Flow('f', {YEARLY})\n" + body)
+    words = ["run", tmp_path / "flow.py", "--state", tmp_path / "state.db"]
+    assert 0 == redrive(*words).returncode and "None" == (tmp_path / "seen").read_text()
+    assert 0 == redrive(*words, "--param", "logical_time=2026-11-01T02:00:00+05:30").returncode
+    assert "'2026-11-01T02:00:00+05:30'" == (tmp_path / "seen").read_text()
+
+
+# --- Backfill ------------------------------------------------------------------------------------------------------
+
+DAILY = "flow = Flow('f', schedule='0 2 * * *', timezone='Europe/Berlin', deadline='1h')\n"
+BACKFILL = ["--from", "2026-03-27", "--to", "2026-03-30"]
+NIGHTS = ["2026-03-27T02:00+0100", "2026-03-28T02:00+0100", "2026-03-29T03:00+0200", "2026-03-30T02:00+0200"]
+
+
+def backfill(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return redrive("backfill", tmp_path / "flow.py", "--state", tmp_path / "state.db", *BACKFILL, *words)
+
+
+def test_a_backfill_runs_what_is_left_out_oldest_first_and_once(tmp_path):
+    """Over a night in which the clocks change."""
+    (tmp_path / "flow.py").write_text(HEAD + DAILY + "@flow.task\ndef a(): pass\n")
+    looked = backfill(tmp_path, "--dry-run")
+    assert 0 == looked.returncode and "4 to run" in looked.stdout and not (tmp_path / "state.db").exists()
+    done = backfill(tmp_path)
+    assert 0 == done.returncode, done.stderr
+    assert [(night, "SUCCESS") for night in NIGHTS] == ask(
+        tmp_path, "SELECT run_id, state FROM run ORDER BY started_at"
+    )
+    again = backfill(tmp_path)
+    assert 0 == again.returncode and "0 of 4" in again.stdout
+    assert [(4,)] == ask(tmp_path, "SELECT count(*) FROM run")
+    assert [] == ask(tmp_path, "SELECT * FROM page"), "a deadline counts from the start of a backfill's run"
+
+
+def test_a_backfill_goes_on_behind_a_failure_and_where_it_was_interrupted(tmp_path):
+    body = FIXABLE.replace("not (HERE / 'fixed').exists()", "'03-28' in ctx.run_id").replace("a()", "a(ctx)")
+    held = HELD.replace("def a()", "def b(ctx)").replace(
+        "not (HERE / 'go').exists()", "'03-29' in ctx.run_id and not (HERE / 'go').exists()"
+    )
+    (tmp_path / "flow.py").write_text(HEAD + DAILY + body + held)
+    words = ["backfill", str(tmp_path / "flow.py"), "--state", str(tmp_path / "state.db"), *BACKFILL]
+    first = subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, text=True)
+    assert first.stdout is not None
+    while "b RUNNING" not in (line := first.stdout.readline()) or NIGHTS[2] not in str(
+        ask(tmp_path, "SELECT run_id FROM run")
+    ):
+        assert line
+    first.send_signal(signal.SIGTERM)
+    first.communicate(timeout=PATIENCE_SECONDS)
+    assert 130 == first.returncode
+    (tmp_path / "go").touch()
+    assert f"BLOCKED: {NIGHTS[1]}" in backfill(tmp_path, "--dry-run").stdout
+    assert 0 == backfill(tmp_path).returncode
+    assert ["SUCCESS", "RUNNING", "SUCCESS", "SUCCESS"] == [
+        state for (state,) in ask(tmp_path, "SELECT state FROM run ORDER BY logical_time")
+    ]
+
+
+def test_what_a_service_gave_up_a_backfill_can_run_and_both_at_a_time_run_nothing_twice(tmp_path, serve):
+    service = serve(flow=QUICK.replace("'every 1s'", "'every 1s', misfire='skip'"))
+    service.until("a SUCCESS")
+    service.kill()
+    begun = ask(tmp_path, "SELECT since FROM schedule")[0][0]
+    while time.time_ns() // 1000 < begun + 5 * SECOND:
+        time.sleep(0.1)
+    service = serve()
+    service.until("given up")
+    to = datetime.fromtimestamp(begun / 1e6 + 6, UTC).isoformat(timespec="seconds")
+    since = datetime.fromtimestamp(begun / 1e6, UTC).isoformat(timespec="seconds")
+    done = redrive("backfill", tmp_path / "flow.py", "--state", tmp_path / "state.db", "--from", since, "--to", to)
+    assert 0 == done.returncode, done.stderr
+    service.until("a SUCCESS", 2)
+    service.stop()
+    assert_nothing_is_doubled_or_lost(tmp_path)
+    assert [] == ask(tmp_path, f"SELECT * FROM slot WHERE state = 'missed' AND logical_time < {begun + 5 * SECOND}")
+
+
+# --- What is refused -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ("", "has no schedule"),
+        (", schedule='0 2 * *'", "five fields"),
+        (", schedule='0 2 * * *', timezone='Mars/Olympus'", "no time zone 'Mars/Olympus'"),
+        (", schedule='0 2 * * *', misfire='maybe'", "misfire is one of"),
+        (", schedule='0 2 * * *', splay='soon'", "not a duration"),
+        (", schedule=7", "a schedule is a text"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_in_one_sentence(tmp_path, options, why):
+    (tmp_path / "flow.py").write_text(HEAD + f"flow = Flow('f'{options})\n@flow.task\ndef a(): pass\n")
+    for words in (["serve", "--state", tmp_path / "state.db"], ["schedule"]):
+        done = redrive(words[0], tmp_path / "flow.py", *words[1:])
+        assert 2 == done.returncode and why in done.stderr.splitlines()[-1]
+    assert not (tmp_path / "state.db").exists()

@@ -1,0 +1,339 @@
+"""What a file remembers of schedules: logical times that run once, those that are given up, promises that broke.
+
+003.35, SPEC 4.10 and 4.13.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redrive.engine.core.schedule import KEPT
+from redrive.engine.core.spec import FlowSpec, ScheduleSpec, TaskSpec
+from redrive.engine.errors import RefusedError
+from redrive.engine.store import database, lists, runs, schedules
+from redrive.engine.store.journal import Journal
+
+HOUR = 3600 * 1_000_000
+SIX = 494_118 * HOUR  # an hour that is whole
+
+
+class Files:
+    """A state file and a clock that is set by hand."""
+
+    def __init__(self, path: Path, **options: Any) -> None:
+        self.connection = database.open_for_writing(path)
+        self.now = SIX
+        self.served = self.of(**options)
+        self.told: list[dict[str, Any]] = []
+
+    def of(self, expression: str = "0 * * * *", deadline: float | None = None, **options: Any) -> schedules.Served:
+        flow = FlowSpec(
+            "f",
+            (TaskSpec("a"), TaskSpec("b", parents=("a",))),
+            deadline_seconds=deadline,
+            schedule=ScheduleSpec(expression, **options),
+        )
+        served = schedules.served_of(flow)
+        assert served is not None
+        return served
+
+    def write(self, item: Callable[[Journal], Any]) -> Any:
+        self.connection.execute("BEGIN IMMEDIATE")
+        journal = Journal(self.connection, self.now)
+        try:
+            result = item(journal)
+        except BaseException:
+            self.connection.execute("ROLLBACK")
+            raise
+        self.connection.execute("COMMIT")
+        self.told += [{**event.data, "kind": event.kind} for event in journal.events]
+        return result
+
+    def settle(self) -> None:
+        self.write(lambda journal: schedules.settle(journal, self.served))
+
+    def start(self, logical: int, **options: Any) -> None:
+        def item(journal: Journal) -> None:
+            schedules.fire(journal, self.served, logical, str(logical), **options)
+            seconds = self.served.flow.deadline_seconds
+            runs.create_run(
+                journal,
+                run_id=str(logical),
+                flow=self.served.flow,
+                max_parallel=4,
+                params={},
+                at=self.now,
+                deadline_at=None if seconds is None else logical + round(seconds * 1e6),
+                logical_time=logical,
+            )
+
+        self.write(item)
+
+    def decision(self) -> Any:
+        return schedules.outlook(self.connection, self.served, self.now).decision(self.served, self.now)
+
+    def ask(self, sql: str) -> list[Any]:
+        return self.connection.execute(sql).fetchall()
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Iterator[Callable[..., Files]]:
+    made: list[Files] = []
+
+    def make(**options: Any) -> Files:
+        made.append(Files(tmp_path / "state.db", **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.connection.close()
+
+
+# --- Begun, come further, changed ----------------------------------------------------------------------------------
+
+
+def test_nothing_was_due_before_the_schedule_began(files):
+    file = files()
+    file.now = SIX + 1
+    file.settle()
+    assert file.decision().run is None
+    assert [(SIX + 1, SIX + HOUR)] == file.ask("SELECT since, next_at FROM schedule")
+    assert ["begun"] == [one["what"] for one in file.told]
+
+
+def test_a_run_and_its_logical_time_are_written_together_and_what_comes_next_with_them(files):
+    file = files()
+    file.settle()
+    file.now = SIX + HOUR
+    assert SIX + HOUR == file.decision().run
+    file.start(SIX + HOUR)
+    assert [("run", str(SIX + HOUR))] == file.ask("SELECT state, run_id FROM slot")
+    assert [(SIX + HOUR, SIX + 2 * HOUR)] == file.ask("SELECT decided_until, next_at FROM schedule")
+    assert file.decision().run is None
+
+
+def test_a_logical_time_runs_once_and_the_second_run_leaves_nothing_behind(files):
+    file = files()
+    file.settle()
+    file.now = SIX + HOUR
+    file.start(SIX + HOUR)
+    before = file.ask("SELECT count(*) FROM event"), file.ask("SELECT * FROM run")
+    for again in (False, True):
+        with pytest.raises(RefusedError, match="decided about already"):
+            file.start(SIX + HOUR, again=again)
+    assert before == (file.ask("SELECT count(*) FROM event"), file.ask("SELECT * FROM run"))
+
+
+RACE = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from test_schedules import HOUR, SIX, Files
+from redrive.engine.errors import RefusedError
+
+file, won = Files(Path(sys.argv[2])), 0
+file.connection.execute("PRAGMA busy_timeout = 60000")
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(1, 61):
+    try:
+        file.start(SIX + number * HOUR)
+        won += 1
+    except RefusedError:
+        pass
+print(won)
+"""
+
+
+def test_two_processes_that_want_the_same_times_start_each_of_them_once(files, tmp_path):
+    file = files()
+    words = [sys.executable, "-c", RACE, str(Path(__file__).parent), str(tmp_path / "state.db")]
+    racers = [subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    for racer in racers:
+        assert "ready\n" == racer.stdout.readline()
+    for racer in racers:
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
+    won = [int(racer.communicate(timeout=100)[0]) for racer in racers]
+    assert 60 == sum(won)
+    assert [(60, 60)] == file.ask("SELECT count(*), count(DISTINCT logical_time) FROM run")
+
+
+def test_what_is_given_up_is_written_down_and_told_in_one_sentence(files):
+    file = files()
+    file.settle()
+    file.now = SIX + 4 * HOUR
+    file.settle()
+    assert [(SIX + hour * HOUR, "missed") for hour in (1, 2, 3)] == file.ask("SELECT logical_time, state FROM slot")
+    assert SIX + 4 * HOUR == file.decision().run
+    assert [3] == [one["count"] for one in file.told if one["what"] == "missed"]
+    file.settle()
+    assert 1 == len([one for one in file.told if one["what"] == "missed"])
+
+
+def test_of_a_year_without_service_the_latest_are_kept_one_by_one(files):
+    file = files(expression="* * * * *")
+    file.settle()
+    file.now = SIX + 365 * 24 * HOUR
+    begun = time.monotonic()
+    file.settle()
+    assert time.monotonic() - begun < 10
+    assert [(KEPT,)] == file.ask("SELECT count(*) FROM slot")
+    assert [False] == [one["is_all"] for one in file.told if one["what"] == "missed"]
+    assert file.now == file.decision().run
+
+
+def test_what_was_given_up_can_be_backfilled_and_then_never_again(files):
+    file = files()
+    file.settle()
+    file.now = SIX + 2 * HOUR
+    file.settle()
+    with pytest.raises(RefusedError):
+        file.start(SIX + HOUR)
+    file.start(SIX + HOUR, again=True)
+    with pytest.raises(RefusedError):
+        file.start(SIX + HOUR, again=True)
+    assert SIX + 2 * HOUR == file.decision().run, "a backfill leaves the schedule where it was"
+
+
+def test_what_a_backfill_has_run_ahead_of_the_schedule_is_not_run_again(files):
+    file = files()
+    file.settle()
+    file.now = SIX + 2 * HOUR
+    file.start(SIX + 2 * HOUR, again=True)
+    assert file.decision().run is None
+    file.settle()
+    assert [("missed",), ("run",)] == file.ask("SELECT state FROM slot ORDER BY logical_time")
+    assert [(SIX + 3 * HOUR,)] == file.ask("SELECT next_at FROM schedule")
+
+
+def test_another_expression_holds_from_now_on_and_owes_nothing(files):
+    file = files()
+    file.settle()
+    file.now = SIX + 5 * HOUR + 1
+    file.served = file.of("*/5 * * * *")
+    assert file.decision() is None
+    file.settle()
+    assert file.decision().run is None
+    assert [] == file.ask("SELECT * FROM slot")
+    assert ["begun", "changed"] == [one["what"] for one in file.told]
+
+
+# --- Promises ------------------------------------------------------------------------------------------------------
+
+
+def pages(file: Files) -> list[tuple[str, int, str]]:
+    return file.ask("SELECT cause, count, state FROM page ORDER BY id")
+
+
+def test_a_run_that_has_not_started_in_time_is_recorded_and_pages_once(files):
+    file = files(start_within_seconds=600)
+    file.settle()
+    file.now = SIX + HOUR + 600 * 1_000_000
+    assert file.now + 1 == file.write(lambda journal: schedules.keep_promises(journal, file.served))
+    assert [] == pages(file)
+    file.now += 1
+    for _ in range(3):
+        breaks_at = file.write(lambda journal: schedules.keep_promises(journal, file.served))
+    assert SIX + 2 * HOUR + 600 * 1_000_000 + 1 == breaks_at
+    assert [("schedule:f", 1, "open")] == pages(file)
+    assert [(SIX + HOUR, "start", SIX + HOUR + 600 * 1_000_000, None)] == file.ask(
+        "SELECT logical_time, promise, promised_at, run_id FROM sla"
+    )
+    ((title, body),) = file.ask("SELECT title, body FROM page")
+    assert "f has not started" == title and "was due 10 min ago" in body and "redrive runs" in body
+
+
+def test_nights_without_service_are_one_page_and_the_next_run_on_time_resolves_it(files):
+    file = files(start_within_seconds=600, misfire="skip")
+    file.settle()
+    file.now = SIX + 3 * HOUR + HOUR // 2
+    file.settle()
+    assert [("schedule:f", 1, "open")] == pages(file)
+    assert [(3,)] == file.ask("SELECT count(*) FROM sla")
+    assert [(3, "missed")] == file.ask("SELECT count(*), state FROM slot GROUP BY state")
+    file.now = SIX + 4 * HOUR
+    file.start(SIX + 4 * HOUR)
+    assert [("schedule:f", 1, "resolved")] == pages(file)
+
+
+def test_a_run_that_starts_late_resolves_nothing(files):
+    file = files(start_within_seconds=600)
+    file.settle()
+    file.now = SIX + HOUR + HOUR // 2
+    file.settle()
+    file.start(SIX + HOUR)
+    assert [("schedule:f", 1, "open")] == pages(file)
+
+
+def test_a_run_that_nobody_moves_any_more_is_late_all_the_same(files):
+    """Blocked, its executor gone: who waits for the schedule tells that it was due."""
+    file = files(deadline=1800)
+    file.settle()
+    file.now = SIX + HOUR
+    file.start(SIX + HOUR)
+    due = SIX + HOUR + 1800 * 1_000_000
+    assert due == schedules.outlook(file.connection, file.served, file.now).breaks_at
+    file.now = due
+    for _ in range(2):
+        file.settle()
+    assert [(SIX + HOUR, "end", due, str(SIX + HOUR))] == file.ask(
+        "SELECT logical_time, promise, promised_at, run_id FROM sla"
+    )
+    assert [(f"deadline:{SIX + HOUR}", 1, "open")] == pages(file)
+
+
+def test_who_was_called_already_is_not_called_again_when_it_comes_true(files):
+    from redrive.engine.core.states import DeadLetterKind
+    from redrive.engine.store.pages import Trouble, page
+
+    file = files(deadline=1800)
+    file.settle()
+    file.now = SIX + HOUR
+    file.start(SIX + HOUR)
+    seen = Trouble(str(SIX + HOUR), "a", "deadline at risk", "it will be late", kind=DeadLetterKind.DEADLINE)
+    file.write(lambda journal: page(journal, seen))
+    file.now = SIX + 2 * HOUR - 1
+    file.settle()
+    assert [(1,)] == file.ask("SELECT count(*) FROM sla")
+    assert [(f"deadline:{SIX + HOUR}", 1, "open")] == pages(file)
+
+
+def test_a_run_that_ended_in_time_breaks_no_promise(files):
+    file = files(deadline=1800)
+    file.settle()
+    file.now = SIX + HOUR
+    file.start(SIX + HOUR)
+    ended = {"state": "SUCCESS", "ended_at": SIX + HOUR + 60_000_000}
+    file.write(lambda journal: journal.change_run(str(SIX + HOUR), "ended", ended, old="RUNNING", new="SUCCESS"))
+    file.now = SIX + 2 * HOUR - 1
+    file.settle()
+    assert [] == file.ask("SELECT * FROM sla") and [] == pages(file)
+
+
+# --- For those who look --------------------------------------------------------------------------------------------
+
+
+def test_the_list_of_schedules_says_what_comes_next_by_the_clocks_of_its_zone(files):
+    file = files(expression="0 2 * * *", timezone="Asia/Kolkata", splay_seconds=60)
+    file.settle()
+    (row,) = lists.query(file.connection, "schedules", {})
+    assert row["next_local"].endswith("T02:00:00+05:30") and "Asia/Kolkata" == row["timezone"]
+    assert 0 <= row["next_at"] - schedules.served_of(file.served.flow).schedule.upcoming(SIX) < 60_000_000
+
+
+def test_a_file_of_an_earlier_version_has_no_schedules(tmp_path):
+    old = sqlite3.connect(tmp_path / "old.db")
+    old.executescript(Path(__file__).with_name("schema_1.sql").read_text())
+    assert [] == lists.query(old, "schedules", {}) == lists.query(old, "sla", {}) == lists.query(old, "slots", {})
+    assert not schedules.has_tables(old)
+    old.execute("INSERT INTO run (run_id, dag_name, started_at, state) VALUES ('r', 'f', 1, 'RUNNING')")
+    assert [None] == [one.run.logical_time for one in runs.list_runs(old)]
+    old.close()
