@@ -16,6 +16,7 @@ from typing import Any
 from .clock import Clock
 from .core.episode import last_time, memory_of, noted
 from .core.events import Event, EventKind
+from .core.outcome import FailureClass
 from .core.paging import SEVERITIES, STORM_WINDOW_US, Plan, plan_sending
 from .core.policy import RetryPolicy, draw
 from .errors import StorageError
@@ -209,7 +210,8 @@ def _page_lines(page: Mapping[str, Any], origin: Origin) -> list[str]:
     body = page["body"]
     where = origin.flow if page["run_id"] is None else f"{origin.flow}, run {page['run_id']}"
     lines = [f"[{page['severity']}] {page['title']}", f"{where}: {body.get('why')}"]
-    lines += [str(text) for text in (body.get("diagnostic") or body.get("error"),) if text]
+    said = (body.get("error") if body.get("class") == FailureClass.TIMEOUT else "", body.get("diagnostic"))
+    lines += [str(text) for text in said if text] or [str(text) for text in (body.get("error"),) if text]
     if body.get("changed") is not None:
         lines.append(f"changed between the last two attempts: {', '.join(body['changed']) or 'nothing'}")
     lines += _remembered(page)

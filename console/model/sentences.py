@@ -175,6 +175,11 @@ def _extended(event: Event) -> str:
     return f"given {brief(round(more * 1e6))} more{in_all}" if more is not None else "given more time"
 
 
+def _stack(event: Event) -> str:
+    hang, where = event.data.get("hang"), event.data.get("where")
+    return str(hang) if hang else f"it was in {where}" if where else ""
+
+
 def _sigterm(event: Event) -> str:
     grace = event.data.get("grace_seconds")
     return "SIGTERM sent" + (f"; {grace:g} s to end" if grace is not None else "")
@@ -368,7 +373,7 @@ _TELLERS: dict[str, Callable[[Event], str]] = {
     EventKind.ATTEMPT_STARTED: _started,
     EventKind.ATTEMPT_EXTENDED: _extended,
     EventKind.ATTEMPT_DEADLINE: _deadline,
-    EventKind.ATTEMPT_STACK: lambda event: f"it was in {event.data['where']}" if event.data.get("where") else "",
+    EventKind.ATTEMPT_STACK: _stack,
     EventKind.ATTEMPT_SIGTERM: _sigterm,
     EventKind.ATTEMPT_SIGKILL: _sigkill,
     EventKind.ATTEMPT_SWEPT: _swept,

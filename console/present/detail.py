@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ...engine.core import hang
 from ...engine.core.fold import AttemptRow, TaskRow
 from ...engine.core.ledger import spec_of
 from ...engine.core.overrides import in_words, read
@@ -242,10 +243,12 @@ def _comparison(row: TaskRow) -> Iterator[Line]:
 def _texts(texts: Texts | None) -> Iterator[Line]:
     if texts is None:
         return
+    stack, autopsy = hang.split(texts.stack)
     parts = (
         ("Diagnostic", texts.diagnostic),
         ("Traceback", texts.traceback),
-        ("Stack at the timeout", texts.stack),
+        ("Stack at the timeout", stack),
+        ("What it did and held then", autopsy),
         ("Log, its end", "\n".join(texts.log[-_LOG_LINES:])),
     )
     for heading, text in parts:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...engine.core import hang
 from ...engine.core.episode import Memory
 from ...engine.core.fold import AttemptRow, TaskRow
 from ...engine.core.states import TaskState
@@ -35,6 +36,8 @@ _HELD_NAMED = 12
 _ROWS_SHOWN = 10
 _SPARK_CELLS_MAX = 48
 _HASH_DIGITS = 10
+_STACK = "Stack at the timeout"
+_AUTOPSY = "What it did and held then"
 
 _OUTCOMES = {
     "error": "failed",
@@ -285,9 +288,11 @@ def _quarantined(rows: Sequence[Mapping[str, Any]]) -> Iterator[Line]:
 
 def _texts(texts: Sequence[LongTexts], columns: int) -> Iterator[Line]:
     """Long texts of the latest attempts; what two of them share is shown once."""
-    stacks = {one.attempt: one.stack for one in texts}
+    seen = {one.attempt: hang.split(one.stack) for one in texts}
+    stacks = {attempt: stack for attempt, (stack, _) in seen.items()}
+    autopsies = {attempt: autopsy for attempt, (_, autopsy) in seen.items()}
     tracebacks = {one.attempt: one.traceback for one in texts}
-    for heading, written in (("Stack at the timeout", stacks), ("Traceback", tracebacks)):
+    for heading, written in ((_STACK, stacks), (_AUTOPSY, autopsies), ("Traceback", tracebacks)):
         for text, attempts in _shared(written).items():
             same = ", the same" if len(attempts) > 1 else ""
             yield []

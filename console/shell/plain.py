@@ -108,7 +108,9 @@ def _deadline(event: Event) -> Iterator[str]:
 
 
 def _stack(event: Event) -> Iterator[str]:
-    if event.data.get("where"):
+    if event.data.get("hang"):
+        yield f"{event.task} at its end: {event.data['hang']}"
+    elif event.data.get("where"):
         yield f"{event.task} was in {event.data['where']}"
 
 

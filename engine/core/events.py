@@ -38,7 +38,7 @@ class EventKind(object):
     ATTEMPT_STARTED = "attempt.started"  # its process exists: pid
     ATTEMPT_EXTENDED = "attempt.extended"  # an operator gave it ``data["seconds"]`` more before its timeout
     ATTEMPT_DEADLINE = "attempt.deadline"  # the timeout passed
-    ATTEMPT_STACK = "attempt.stack"  # where it hung: ``data["where"]``; the text is in the attempt's row
+    ATTEMPT_STACK = "attempt.stack"  # ``data["where"]`` it hung, and in what: "hang"; all of it is in the attempt's row
     ATTEMPT_SIGTERM = "attempt.sigterm"
     ATTEMPT_SIGKILL = "attempt.sigkill"
     ATTEMPT_SWEPT = "attempt.swept"  # processes that had left its group were killed: ``data["pids"]``

@@ -93,15 +93,17 @@ def describe_signal(
     return _without_exception(f"signal:{signal}:{sender}", told.explain, verdict, told, diagnostic)
 
 
-def describe_timeout(timeout_seconds: float, stack_text: str = "", project_root: str | None = None) -> Failure:
-    """Describe an attempt that was killed at its deadline, in document 000's words."""
+def describe_timeout(
+    timeout_seconds: float, stack_text: str = "", project_root: str | None = None, hang: str = ""
+) -> Failure:
+    """Describe an attempt that was killed at its deadline, in document 000's words; ``hang``: what it was at then."""
     frame = innermost_of_stack(stack_text)
     return _without_exception(
         "timeout",
-        f"task exceeded {timeout_seconds:g}s",
+        f"task exceeded {timeout_seconds:g}s" + (f": {hang}" if hang else ""),
         Verdict(FailureClass.TIMEOUT, "its deadline"),
         fingerprint_of_stack(stack_text, project_root),
-        f"it hung at {frame}" if frame is not None else "",
+        f"it hung at {frame}" if frame is not None and not hang else "",
     )
 
 

@@ -131,12 +131,17 @@ def innermost_of_stack(stack_text: str) -> StackFrame | None:
 
     The thread that took the signal is asked first: it is the main one unless the task arranged otherwise.
     """
-    threads = sorted(_threads(stack_text), key=lambda thread: not thread[0])
-    for _, frames in threads:
+    threads = threads_of_stack(stack_text)
+    for frames in threads:
         for frame in frames:
             if not _is_library(frame.path):
                 return frame
-    return next((frames[0] for _, frames in threads if frames), None)
+    return next((frames[0] for frames in threads if frames), None)
+
+
+def threads_of_stack(stack_text: str) -> list[list[StackFrame]]:
+    """Return the frames of each thread in a faulthandler dump, innermost first; first the thread that was asked."""
+    return [frames for _, frames in sorted(_threads(stack_text), key=lambda thread: not thread[0])]
 
 
 _VARYING = (

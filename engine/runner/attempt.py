@@ -3,6 +3,10 @@
 The ladder: deadline, stack, SIGTERM to the group, grace, SIGKILL to the group and to every descendant, sweep. It is
 driven by the executor's monotonic clock and never by the task (document 000). A result that arrived before the
 SIGTERM was sent stands, even in the same instant.
+
+What the task hangs in is looked at in the last quarter of a second before the deadline, so that the SIGTERM comes on
+time: its CPU over the last ten seconds, its processes and what they wait for, then the stacks of its threads. The
+stacks come last, because the signal that asks for them wakes whatever sleeps.
 """
 
 from __future__ import annotations
@@ -12,15 +16,18 @@ import os
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
 
 from ..core.events import EventKind
+from ..core.hang import Autopsy, report, sentence
 from ..core.outcome import Outcome
 from . import process, protocol, stack
+from .autopsy import CpuSample, Subject
 from .endings import Evidence, Force, lost, outcome_of
+from .examiner import Examiner
 from .listener import AttemptListener
 from .oom import OutOfMemoryWatch
 from .pipes import Pipe, StackPipe
@@ -29,7 +36,10 @@ from .protocol import AttemptOrder
 __all__ = ["Attempt", "AttemptListener", "AttemptOrder", "ProcessAttempt", "RunningAttempt", "Surroundings"]
 
 TAIL_BYTES = 4096
-PROCESSES_TOLD = 50
+CPU_SECONDS = 10.0  # before the deadline: how much it computes is told of this time
+LOOK_SECONDS = 0.25  # before the deadline: what it does is looked at
+LOOK_SHARE = 0.2  # of a short timeout
+STACK_SHARE = 0.4  # of that time is kept for the stacks
 IMPORT_SECONDS = 300.0  # how long the import of a flow may take
 
 
@@ -62,6 +72,15 @@ class Surroundings:
     oom: OutOfMemoryWatch
     on_over: Callable[[int], None]  # the number of an attempt that has ended
     imports_anew: bool = False  # each process imports the flow before a task begins
+    examiner: Examiner = field(default_factory=Examiner)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a look at an attempt has found."""
+
+    dump: str
+    autopsy: Autopsy
 
 
 class Attempt(ABC):
@@ -85,6 +104,11 @@ class Attempt(ABC):
         self._progress: tuple[int, int | None] = (0, None)
         self._tail = b""
         self._stack = ""
+        self._hang = ""
+        self._report = ""
+        self._cpu_before = CpuSample(started_at)
+        self._sampling: asyncio.Task[None] | None = None
+        self._look: asyncio.Task[Seen] | None = None
         self._over = self._loop.create_future()
         self._ladder: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -107,8 +131,8 @@ class Attempt(ABC):
 
     def _take_frame(self, frame: protocol.AttemptFrame) -> None:
         match frame:
-            case protocol.Began(at, ident):
-                self._take_beginning(at, ident)
+            case protocol.Began():
+                self._take_beginning(frame)
             case protocol.Exiting(code):
                 self.exit_code = code
             case _ if self._over.done():
@@ -133,6 +157,7 @@ class Attempt(ABC):
         if in_time:
             self._ending = ending
             self._disarm()
+            self._forget_look()
         self._ending_came(in_time)
 
     def _take_output(self, data: bytes) -> None:
@@ -145,11 +170,11 @@ class Attempt(ABC):
     @abstractmethod
     def _results_end(self) -> None: ...
 
-    def _take_beginning(self, at: float, ident: int) -> None:
+    def _take_beginning(self, began: protocol.Began) -> None:
         """The flow is imported and the function called: from now on its own time runs."""
         if self._is_importing:
             self._is_importing = False
-            self._started_at = at
+            self._started_at = began.at
             if self._forcing is Force.NONE:
                 self._arm()
 
@@ -162,13 +187,60 @@ class Attempt(ABC):
 
     def _arm(self) -> None:
         self._disarm()
-        if self._limit is not None:
-            self._timer = self._loop.call_at(self._started_at + self._limit, self._deadline_passed)
+        self._forget_look()
+        if self._limit is None:
+            return
+        deadline = self._started_at + self._limit
+        if deadline - CPU_SECONDS > self._loop.time():
+            self._timer = self._loop.call_at(deadline - CPU_SECONDS, self._sample_cpu, deadline)
+        else:
+            self._arm_look(deadline)
 
     def _disarm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _sample_cpu(self, deadline: float) -> None:
+        self._sampling = self._loop.create_task(self._take_sample())
+        self._arm_look(deadline)
+
+    async def _take_sample(self) -> None:
+        self._cpu_before = await self._shared.examiner.sample(self._subject)
+
+    def _arm_look(self, deadline: float) -> None:
+        assert self._limit is not None
+        lead = min(LOOK_SECONDS, self._limit * LOOK_SHARE)
+        self._timer = self._loop.call_at(deadline - lead, self._begin_look, deadline)
+
+    def _begin_look(self, deadline: float) -> None:
+        self._timer = self._loop.call_at(deadline, self._deadline_passed)
+        self._look = self._loop.create_task(self._look_at(deadline))
+
+    def _forget_look(self) -> None:
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None
+
+    @property
+    def _subject(self) -> Subject:
+        """Whose processes are looked at. A fork has the command line of what it was forked from."""
+        return Subject(self.pid, line=None if self.order.spec.kind == "command" else f"task {self.order.task}")
+
+    async def _look_at(self, until: float) -> Seen:
+        left = until - self._loop.time()
+        autopsy = await self._shared.examiner.examine(self._subject, self._cpu_before, until - left * STACK_SHARE)
+        return Seen(await self.dump_stack(), autopsy)
+
+    async def _seen(self) -> Seen:
+        """What the look before the deadline has found; what is seen now, where there was none."""
+        if self._look is None:
+            self._look = self._loop.create_task(self._look_at(self._loop.time() + LOOK_SECONDS))
+        return await self._look
+
+    @abstractmethod
+    async def dump_stack(self) -> str:
+        """Where it stands now, as text; empty when it does not answer within 100 ms."""
 
     def _deadline_passed(self) -> None:
         self._results.drain()  # the same instant: what is in the pipe was in time
@@ -201,9 +273,13 @@ class Attempt(ABC):
     async def _climb(self, reason: str) -> None:
         """The ladder. Stops when an ending came before the task was touched."""
 
-    def _tell_stack(self, dump: str, where: str | None, **more: Any) -> None:
-        self._stack = dump
-        self._listener.step(EventKind.ATTEMPT_STACK, {"where": where, **more})
+    def _tell_stack(self, seen: Seen, **more: Any) -> None:
+        frames = stack.frames(seen.dump, self._shared.project_root)
+        self._stack = seen.dump
+        self._hang = sentence(seen.autopsy, frames)
+        self._report = report(seen.autopsy)
+        where = frames.where or self._hang or None
+        self._listener.step(EventKind.ATTEMPT_STACK, {"where": where, "hang": self._hang or None, **more})
 
     async def _ended_within(self, seconds: float) -> bool:
         await asyncio.wait([self._over], timeout=seconds)
@@ -218,16 +294,20 @@ class Attempt(ABC):
             is_command=self.order.spec.kind == "command",
             timeout=self._limit,
             stack=self._stack,
+            hang=self._hang,
             output_tail=self._tail.decode("utf-8", "replace"),
             project_root=self._shared.project_root,
             rules=self.order.rules,
             memory_bound=self._shared.oom.bound,
-            usage={**usage, **({"stack": self._stack} if self._stack else {})},
+            usage={**usage, **({"stack": seen} if (seen := self._stack + self._report) else {})},
             **more,
         )
 
     def _finish(self, outcome: Outcome) -> None:
         self._disarm()
+        self._forget_look()
+        if self._sampling is not None:
+            self._sampling.cancel()
         self._over.set_result(None)
         self._output.close()
         self._shared.on_over(self.number)
@@ -268,26 +348,21 @@ class ProcessAttempt(Attempt):
     # --- The ladder ---------------------------------------------------------------------------------------------------
 
     async def dump_stack(self) -> str:
-        """Where it stands: frames of all its threads, or for a command its processes."""
-        if self.order.spec.kind == "command":
-            return "\n".join(_process_lines(self.pid))
+        """Where it stands: frames of all its threads; none of a program that is not Python: the signal would end it."""
+        if not process.catches(self.pid, process.STACK_SIGNAL):
+            return ""
         dump = await self._stack_pipe.collect(lambda: process.signal_process(self._pidfd, process.STACK_SIGNAL))
         return stack.without_engine(dump)
 
     async def _climb(self, reason: str) -> None:
-        dump = await self.dump_stack()
+        seen = await self._seen()
         self._results.drain()
         if self._ending is not None or self._over.done():
             return
-        self._tell_stack(dump, self._where(dump), kernel=process.kernel_view(self.pid))
+        self._tell_stack(seen, kernel=process.kernel_view(self.pid))
         self._terminate(reason)
         if not await self._ended_within(self.order.spec.grace_seconds):
             self._kill(reason)
-
-    def _where(self, dump: str) -> str | None:
-        if self.order.spec.kind == "command":
-            return dump.splitlines()[-1] if dump else None
-        return stack.where(dump, self._shared.project_root) or process.kernel_view(self.pid) or None
 
     def _terminate(self, reason: str) -> None:
         self._forced = self._forcing
@@ -374,10 +449,3 @@ def raise_what_broke(work: asyncio.Task[Any]) -> None:
     """
     if not work.cancelled():
         work.result()
-
-
-def _process_lines(pid: int) -> list[str]:
-    """The processes of a command, the shell first, the one that it waits for last."""
-    pids = [pid, *process.descendants(pid)][:PROCESSES_TOLD]
-    views = ((each, process.kernel_view(each), process.command_line(each)) for each in pids)
-    return [f"pid {each} {view}: {line}" for each, view, line in views if view]

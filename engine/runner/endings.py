@@ -44,6 +44,7 @@ class Evidence:
     is_command: bool = False
     timeout: float | None = None  # seconds, as it was when it passed
     stack: str = ""
+    hang: str = ""  # in a sentence, what it was at when it was ended
     output_tail: str = ""
     project_root: str | None = None
     rules: tuple[Mapping[str, Any], ...] = ()
@@ -107,7 +108,7 @@ def _bounded(seconds: float | None) -> float | None:
 
 
 def _timeout(evidence: Evidence) -> Failure:
-    failure = describe_timeout(evidence.timeout or 0, evidence.stack, evidence.project_root)
+    failure = describe_timeout(evidence.timeout or 0, evidence.stack, evidence.project_root, evidence.hang)
     return replace(failure, error_type="TimeoutError")  # document 000's word for it
 
 

@@ -60,7 +60,7 @@ def run_with_timeout(fn: Callable[[], Any], timeout_s: float | None, *, grace_se
         return None if outcome.result is None else json.loads(outcome.result)
     failure = outcome.failure
     if outcome.kind is OutcomeKind.TIMED_OUT and failure is not None:
-        raise TimeoutError(failure.message)
+        raise TimeoutError(f"task exceeded {timeout_s:g}s")
     raise RuntimeError(str(outcome.kind) if failure is None else f"{failure.error_type}: {failure.message}")
 
 

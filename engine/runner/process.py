@@ -53,7 +53,7 @@ def adopt_orphans() -> None:
 # --- Facts ------------------------------------------------------------------------------------------------------------
 
 
-def _read(path: str) -> bytes:
+def read_file(path: str) -> bytes:
     """The whole file, with as few system calls as that takes: the zygote reads two of these for each attempt."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -67,7 +67,7 @@ def _read(path: str) -> bytes:
 
 def stat_fields(pid: int) -> list[bytes]:
     """The fields of /proc/PID/stat from the third on (state, parent, group, session, ...). Raises OSError."""
-    return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    return read_file(f"/proc/{pid}/stat").rpartition(b")")[2].split()
 
 
 def start_ticks(pid: int) -> int:
@@ -85,7 +85,7 @@ def session_of(pid: int) -> int | None:
 
 def boot_id() -> str:
     """Names this boot of the machine."""
-    return _read("/proc/sys/kernel/random/boot_id").decode("ascii").strip()
+    return read_file("/proc/sys/kernel/random/boot_id").decode("ascii").strip()
 
 
 def is_same(pid: int, ticks: int) -> bool:
@@ -101,7 +101,7 @@ def kernel_view(pid: int) -> str:
     """State letter and wait channel where readable: "S in pipe_read"."""
     try:
         state = stat_fields(pid)[0].decode("ascii")
-        channel = _read(f"/proc/{pid}/wchan").decode("ascii", "replace")
+        channel = read_file(f"/proc/{pid}/wchan").decode("ascii", "replace")
     except OSError:
         return ""
     return state if channel in ("", "0") else f"{state} in {channel}"
@@ -110,9 +110,19 @@ def kernel_view(pid: int) -> str:
 def command_line(pid: int) -> str:
     """The command line with spaces between its words; empty when the process is gone."""
     try:
-        return _read(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode("utf-8", "replace").strip()
+        return read_file(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode("utf-8", "replace").strip()
     except OSError:
         return ""
+
+
+def catches(pid: int, number: int) -> bool:
+    """Whether a process has a handler for a signal, which it loses when it executes another program."""
+    try:
+        status = read_file(f"/proc/{pid}/status")
+    except OSError:
+        return False
+    caught = status.partition(b"SigCgt:")[2].split(maxsplit=1)
+    return bool(caught) and bool(int(caught[0], 16) >> (number - 1) & 1)
 
 
 def threads_of(pid: int) -> int:
@@ -131,16 +141,24 @@ def own_children() -> list[int]:
     """The children of this process, which has one thread."""
     pid = os.getpid()
     try:
-        return [int(child) for child in _read(f"/proc/{pid}/task/{pid}/children").split()]
+        return [int(child) for child in read_file(f"/proc/{pid}/task/{pid}/children").split()]
     except OSError:
         return _children_by_scan(pid)
+
+
+def children_of_thread(pid: int, thread: int) -> list[int] | None:
+    """The children of one thread of a process; None where the kernel does not say."""
+    try:
+        return [int(child) for child in read_file(f"/proc/{pid}/task/{thread}/children").split()]
+    except OSError:
+        return None
 
 
 def children(pid: int) -> list[int]:
     """The children of all threads of a process."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
-        return [int(child) for thread in threads for child in _read(f"/proc/{pid}/task/{thread}/children").split()]
+        return [int(child) for thread in threads for child in read_file(f"/proc/{pid}/task/{thread}/children").split()]
     except OSError:
         return _children_by_scan(pid)
 
@@ -177,7 +195,7 @@ def bearers(executor_id: str) -> list[int]:
     found = []
     for pid in all_pids():
         try:
-            if needle in _read(f"/proc/{pid}/environ").split(b"\0"):
+            if needle in read_file(f"/proc/{pid}/environ").split(b"\0"):
                 found.append(pid)
         except OSError:
             continue

@@ -176,6 +176,7 @@ class Began(Frame, frozen=True):
 
     at: float  # seconds on the monotonic clock
     ident: int  # finds the thread in a dump of all stacks
+    native: int = 0  # the kernel's number for it
 
 
 class Exiting(Frame, frozen=True):

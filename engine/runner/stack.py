@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import PurePath
 
-from ..core.fingerprint import innermost_of_stack, is_engine_path
+from ..core.fingerprint import StackFrame, innermost_of_stack, is_engine_path, is_machinery, threads_of_stack
+from ..core.hang import Frames
 
 _HEAD = re.compile(r"^(?:Current thread|Thread) 0x(?P<ident>[0-9a-fA-F]+)", re.MULTILINE)
 _CRASH = re.compile(r"^Fatal Python error: .*?^Current thread 0x(?P<ident>[0-9a-fA-F]+)", re.MULTILINE | re.DOTALL)
@@ -15,12 +17,37 @@ _FRAME = re.compile(r'^\s+File "(?P<path>.*)", line \d+ in ')
 def where(dump: str, project_root: str | None) -> str | None:
     """ "file:line in function" of the innermost frame that is the user's own; None when there is no frame."""
     frame = innermost_of_stack(dump)
-    if frame is None:
-        return None
+    return None if frame is None else _place(frame, project_root)
+
+
+def _place(frame: StackFrame, project_root: str | None) -> str:
     path = frame.path
     if project_root is not None and path.startswith(project_root + os.sep):
         path = path[len(project_root) + 1 :]
     return f"{path}:{frame.line} in {frame.function}"
+
+
+def frames(dump: str, project_root: str | None) -> Frames:
+    """The same, with the call into a library that was made there, and where another thread stands."""
+    innermost = innermost_of_stack(dump)
+    if innermost is None:
+        return Frames()
+    threads = threads_of_stack(dump)
+    here = next(thread for thread in threads if innermost in thread)
+    above = here[: here.index(innermost)]
+    others = [frame for thread in threads if thread is not here for frame in thread[:1]]
+    elsewhere = next((frame for frame in others if not is_machinery(frame.path)), None)
+    return Frames(
+        where=_place(innermost, project_root),
+        call=_name(above[-1]) if above else "",
+        elsewhere=None if elsewhere is None else _place(elsewhere, project_root),
+    )
+
+
+def _name(frame: StackFrame) -> str:
+    """``re.match`` of "re/__init__.py in match"."""
+    path = PurePath(frame.path)
+    return f"{path.parent.name if path.stem == '__init__' else path.stem}.{frame.function}"
 
 
 def without_engine(dump: str) -> str:

@@ -121,7 +121,7 @@ class _Attempt:
         ident = threading.get_ident()
         self._threads[ident] = self
         try:
-            self.send(protocol.Began(time.monotonic(), ident))
+            self.send(protocol.Began(time.monotonic(), ident, threading.get_native_id()))
             ending = self._ending()
             if os.getpid() != self._pid:  # a process that the task forked came back out of the function
                 os._exit(0)

@@ -11,6 +11,7 @@ from ..core.events import EventKind
 from ..core.outcome import Outcome
 from . import protocol, stack
 from .attempt import Attempt, AttemptListener, Surroundings
+from .autopsy import Subject
 from .endings import Force, lost, outcome_of
 from .protocol import AttemptOrder
 
@@ -49,15 +50,21 @@ class ThreadAttempt(Attempt):
         super().__init__(number, order, listener, shared, started_at)
         self.pid = host.pid
         self.ident: int | None = None  # finds the thread in a dump of all stacks
+        self._native = 0
         self._host = host
         self._leaked = False
         self._unexplained: asyncio.TimerHandle | None = None
         self._open(*fds)
         listener.started(host.pid, host.start_ticks)
 
-    def _take_beginning(self, at: float, ident: int) -> None:
-        super()._take_beginning(at, ident)
-        self.ident = ident
+    def _take_beginning(self, began: protocol.Began) -> None:
+        super()._take_beginning(began)
+        self.ident, self._native = began.ident, began.native
+
+    @property
+    def _subject(self) -> Subject:
+        """Its thread, once that is known: its neighbours in the process are none of its."""
+        return Subject(self.pid, self._native, f"task {self.order.task}") if self._native else Subject(0)
 
     async def dump_stack(self) -> str:
         """Where its thread stands."""
@@ -67,11 +74,11 @@ class ThreadAttempt(Attempt):
     # --- The ladder ---------------------------------------------------------------------------------------------------
 
     async def _climb(self, reason: str) -> None:
-        dump = await self.dump_stack()
+        seen = await self._seen()
         self._results.drain()
         if self._ending is not None or self._over.done():
             return
-        self._tell_stack(dump, stack.where(dump, self._shared.project_root))
+        self._tell_stack(seen)
         self._forced = self._forcing
         self._host.cancel(self.number)
         if not await self._ended_within(self.order.spec.grace_seconds):

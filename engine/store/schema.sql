@@ -102,7 +102,7 @@ CREATE TABLE attempt (
     error         TEXT,
     diagnostic    TEXT,                   -- what the other side said about it: first thing to read
     traceback     TEXT,
-    stack         TEXT,                   -- captured at the deadline, before SIGTERM
+    stack         TEXT,                   -- at the deadline, before SIGTERM: its threads, then its processes
     failure_class TEXT,
     failure_mode  TEXT,
     fingerprint   TEXT,                   -- strict: same code, same place

@@ -42,6 +42,7 @@ class Recorder:
         self.retries: list[Mapping[str, Any]] = []
         self.rows: list[Mapping[str, Any]] = []
         self.steps: list[tuple[str, Mapping[str, Any]]] = []
+        self.times: dict[str, float] = {}  # when a step was told
         self._outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._news = asyncio.Event()
 
@@ -66,6 +67,7 @@ class Recorder:
 
     def step(self, kind: str, data: Mapping[str, Any]) -> None:
         self._hear()
+        self.times[kind] = time.monotonic()
         self.steps.append((kind, data))
 
     def ended(self, outcome: Outcome) -> None:
@@ -146,11 +148,13 @@ class Bench:
         recorder = await self.start(name, **order)
         return await recorder.outcome(), recorder
 
-    async def run_until(self, met: Callable[[Outcome, Recorder], bool], name: str) -> tuple[Outcome, Recorder]:
+    async def run_until(
+        self, met: Callable[[Outcome, Recorder], bool], name: str, **order: Any
+    ) -> tuple[Outcome, Recorder]:
         """Run it until it went as meant: deadlines of tenths of a second say what a test wants to see only where the
         machine does not stand still before they pass."""
         for _ in range(_TRIES):
-            outcome, recorder = await self.run(name)
+            outcome, recorder = await self.run(name, **order)
             if met(outcome, recorder):
                 return outcome, recorder
         raise AssertionError(f"not once in {_TRIES} times: {recorder.steps} {outcome}")

@@ -86,10 +86,16 @@ async def test_a_pipeline_that_hangs_is_ended_whole_and_says_what_it_waited_for(
     await bench.open('flow.command("t", "echo go; sleep 600 | cat", timeout=0.5, grace_seconds=0.5)')
     outcome, recorder = await bench.run("t")
     assert outcome.kind is OutcomeKind.TIMED_OUT
-    stack = outcome.usage["stack"].splitlines()
-    assert [line.split(": ", 1)[1] for line in stack] == ["/bin/sh -c echo go; sleep 600 | cat", "sleep 600", "cat"]
-    assert recorder.data_of("stack")["where"] == stack[-1]
-    assert survivors([int(line.split()[1]) for line in stack], seconds=0) == []
+    heading, *lines = outcome.usage["stack"].splitlines()
+    assert heading == "Processes:"
+    told = {line.split(": ", 1)[1]: line for line in lines[:3]}
+    assert list(told) == ["/bin/sh -c echo go; sleep 600 | cat", "sleep 600", "cat"]
+    pids = [int(standing.split()[1]) for standing in told.values()]
+    message = outcome.failure.message
+    assert f"waits for its child `sleep` (pid {pids[1]}, S" in message
+    assert "asleep, 0 % CPU for the last" in message
+    assert recorder.data_of("stack")["where"] == message.removeprefix("task exceeded 0.5s: ")
+    assert survivors(pids, seconds=0) == []
 
 
 async def test_a_command_that_ignores_sigterm_is_killed(bench: Any) -> None:

@@ -154,7 +154,7 @@ def test_a_flow_runs_on_the_workers_with_results_output_deadline_and_failures(cl
     logs = dict(rows(state, "SELECT name, group_concat(text, '') FROM log GROUP BY name"))
     assert logs["extract"] == "hello from a worker\n"
     assert logs["tell"] == "task tell\n"
-    assert "hang was in flow.py:" in output
+    assert "hang at its end: spinning at flow.py:" in output
     hosts = {host for (host,) in rows(state, "SELECT host FROM attempt")}
     assert all(str(host).startswith("tcp://127.0.0.1:") for host in hosts)
 

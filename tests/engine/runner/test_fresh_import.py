@@ -136,7 +136,7 @@ async def test_the_time_of_a_task_begins_after_its_import(bench: Any) -> None:
     assert outcome.result == "1"
     assert outcome.usage["duration_us"] < 600_000
     outcome, recorder = await bench.run("hangs")
-    assert outcome.failure.message == "task exceeded 0.5s"
+    assert outcome.failure.message.startswith("task exceeded 0.5s")
     assert f"line {bench.line_of('here')} in hangs" in outcome.usage["stack"]
     assert recorder.data_of("deadline") == {"timeout": 0.5}
 

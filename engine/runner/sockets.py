@@ -1,0 +1,193 @@
+"""Who is at the other end of a socket, and what lies in its queues: from /proc/PID/net and, for unix sockets, netlink.
+
+Bounded by time: on a host with a hundred thousand connections the tables are long, and nobody waits for their end.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
+
+LINES_BETWEEN_LOOKS = 256  # at the clock
+GOOD_SECONDS = 0.1
+
+_TCP_STATES = (
+    "",
+    "ESTABLISHED",
+    "SYN_SENT",
+    "SYN_RECV",
+    "FIN_WAIT1",
+    "FIN_WAIT2",
+    "TIME_WAIT",
+    "CLOSE",
+    "CLOSE_WAIT",
+    "LAST_ACK",
+    "LISTEN",
+    "CLOSING",
+)
+_TABLES = (("tcp", "tcp"), ("tcp6", "tcp"), ("udp", "udp"), ("udp6", "udp"))
+
+_NETLINK_SOCK_DIAG = 4
+_SOCK_DIAG_BY_FAMILY = 20
+_NLM_F_REQUEST = 1
+_UDIAG_SHOW_NAME, _UDIAG_SHOW_PEER, _UDIAG_SHOW_QUEUES = 1, 4, 16
+_UNIX_DIAG_NAME, _UNIX_DIAG_PEER, _UNIX_DIAG_QUEUES = 0, 2, 4
+_REQUEST = struct.Struct("=IHHII BBHIIIII")  # nlmsghdr and unix_diag_req
+_HEADER_BYTES = 16
+_ANSWER_BYTES = 16  # unix_diag_msg
+_NETLINK_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Socket:
+    """One socket. ``peer``: address and port, or path; empty where it has none or it cannot be told."""
+
+    kind: str  # tcp udp unix
+    peer: str = ""
+    state: str = ""
+    unread: int | None = None  # bytes
+    unsent: int | None = None
+
+
+class Tables:
+    """The kernel's tables, read once for all who ask within a moment: deadlines like to come together."""
+
+    def __init__(self) -> None:
+        self._namespace = ""
+        self._good_until = 0.0
+        self._rows: dict[int, tuple[str, list[bytes]]] = {}  # by inode
+
+    def look_up(self, pid: int, inodes: set[int], until: float) -> dict[int, Socket]:
+        """What is known of these sockets of a process; ``until`` (monotonic) what was found by then is all."""
+        if not inodes:
+            return {}
+        self._read(pid, until)
+        found = {inode: _internet(*self._rows[inode]) for inode in inodes if inode in self._rows}
+        for inode in inodes - found.keys():
+            if time.monotonic() < until and (unix := _unix(inode)) is not None:
+                found[inode] = unix
+        return found
+
+    def _read(self, pid: int, until: float) -> None:
+        namespace = _namespace(pid)
+        if namespace == self._namespace and time.monotonic() < self._good_until:
+            return
+        self._rows.clear()
+        for table, kind in _TABLES:
+            for line in _lines(f"/proc/{pid}/net/{table}", until):
+                fields = line.split()
+                self._rows[int(fields[9])] = (kind, fields)
+        self._namespace, self._good_until = namespace, time.monotonic() + GOOD_SECONDS
+
+    def forget(self) -> None:
+        """Give back the memory."""
+        self._rows.clear()
+        self._good_until = 0.0
+
+
+def _namespace(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/ns/net")
+    except OSError:
+        return ""
+
+
+def _lines(path: str, until: float) -> Iterator[bytes]:
+    try:
+        with open(path, "rb") as file:
+            next(file, None)
+            for number, line in enumerate(file):
+                yield line
+                if number % LINES_BETWEEN_LOOKS == LINES_BETWEEN_LOOKS - 1 and time.monotonic() > until:
+                    return
+    except OSError:
+        return  # no such family here, or not ours to read
+
+
+def _internet(kind: str, fields: list[bytes]) -> Socket:
+    unsent, _, unread = fields[4].partition(b":")
+    number = int(fields[3], 16)
+    state = _TCP_STATES[number] if kind == "tcp" and number < len(_TCP_STATES) else ""
+    peer = address(fields[2].decode("ascii"))
+    if state == "LISTEN":
+        peer = address(fields[1].decode("ascii"))
+    return Socket(kind, peer, state, int(unread, 16), int(unsent, 16))
+
+
+def address(text: str) -> str:
+    """``0100007F:1538`` as the kernel writes it: ``127.0.0.1:5432``. Empty for port 0 of no host."""
+    host, _, port = text.partition(":")
+    if int(port, 16) == 0 and int(host, 16) == 0:
+        return ""
+    words = [int(host[start : start + 8], 16) for start in range(0, len(host), 8)]
+    packed = struct.pack(f"={len(words)}I", *words)
+    if len(packed) == 4:
+        return f"{IPv4Address(packed)}:{int(port, 16)}"
+    found = IPv6Address(packed)
+    return f"{found.ipv4_mapped}:{int(port, 16)}" if found.ipv4_mapped else f"[{found}]:{int(port, 16)}"
+
+
+# --- Unix sockets: only netlink knows their peers -------------------------------------------------------------------
+
+
+def _unix(inode: int) -> Socket | None:
+    told = _ask(inode, _UDIAG_SHOW_NAME | _UDIAG_SHOW_PEER | _UDIAG_SHOW_QUEUES)
+    if told is None:
+        return None
+    peer = told.get(_UNIX_DIAG_PEER)
+    name = told.get(_UNIX_DIAG_NAME)
+    if peer is not None:
+        theirs = _ask(struct.unpack("=I", peer)[0], _UDIAG_SHOW_NAME) or {}
+        name = theirs.get(_UNIX_DIAG_NAME)
+    queues = told.get(_UNIX_DIAG_QUEUES)
+    unread, unsent = struct.unpack("=II", queues) if queues is not None and peer is not None else (None, None)
+    return Socket("unix", _path(name or b""), unread=unread, unsent=unsent)
+
+
+def _path(name: bytes) -> str:
+    """An abstract name begins with a zero byte; it is written with an @."""
+    return os.fsdecode(b"@" + name[1:] if name[:1] == b"\0" else name.rstrip(b"\0"))
+
+
+def _ask(inode: int, show: int) -> dict[int, bytes] | None:
+    """The attributes of one unix socket; None where there is none, or netlink is not for us."""
+    request = _REQUEST.pack(
+        _REQUEST.size,
+        _SOCK_DIAG_BY_FAMILY,
+        _NLM_F_REQUEST,
+        1,
+        0,
+        socket.AF_UNIX,
+        0,
+        0,
+        0xFFFFFFFF,
+        inode,
+        show,
+        0xFFFFFFFF,
+        0xFFFFFFFF,
+    )
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _NETLINK_SOCK_DIAG) as asking:
+            asking.settimeout(_NETLINK_SECONDS)
+            asking.send(request)
+            answer = asking.recv(8192)
+    except OSError:
+        return None
+    (kind,) = struct.unpack_from("=H", answer, 4)
+    return _attributes(answer[_HEADER_BYTES + _ANSWER_BYTES :]) if kind == _SOCK_DIAG_BY_FAMILY else None
+
+
+def _attributes(data: bytes) -> dict[int, bytes]:
+    found = {}
+    while len(data) >= 4:
+        length, kind = struct.unpack_from("=HH", data)
+        if length < 4:
+            break
+        found[kind] = data[4:length]
+        data = data[(length + 3) & ~3 :]
+    return found
