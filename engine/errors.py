@@ -7,6 +7,7 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
     RedriveError
     ├── FlowError                  the flow file cannot be run as it stands
     │   ├── FlowImportError        its import raised; carries the traceback once
+    │   ├── OptionError            an option is not what it must be; a ValueError too
     │   └── CycleError             carries the tasks of one cycle, in order
     ├── StateFileError             the state file cannot be used; nothing was changed in it
     │   ├── ForeignFileError       SQLite, but not ours, or not SQLite at all
@@ -39,7 +40,20 @@ class RedriveError(Exception):
 
 
 class FlowError(RedriveError):
-    """The flow cannot be run as it stands."""
+    """The flow cannot be run as it stands. ``task``: which one, where it is one."""
+
+    def __init__(self, message: str, *, task: Optional[str] = None) -> None:
+        super().__init__(message)
+        self.task = task
+
+    def at(self, place: Optional[str]) -> "FlowError":
+        """The same with its place (``revenue.py:12``) in front of the sentence, unless it has none or knows one."""
+        if place is not None and not self._is_placed:
+            self._is_placed = True
+            self.args = ("{}: {}".format(place, self), *self.args[1:])
+        return self
+
+    _is_placed = False
 
 
 class FlowImportError(FlowError):
@@ -48,6 +62,10 @@ class FlowImportError(FlowError):
     def __init__(self, message: str, traceback: str = "") -> None:
         super().__init__(message)
         self.traceback = traceback
+
+
+class OptionError(FlowError, ValueError):
+    """An option of a flow, a task, a policy or a downstream is not what it must be."""
 
 
 class CycleError(FlowError):

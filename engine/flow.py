@@ -1,4 +1,4 @@
-"""How people write a DAG, and how a flow file is loaded.
+"""How people write a DAG.
 
 A ``Flow`` collects ``TaskDef``s (functions, commands, sensors) and turns them into a ``FlowSpec``: plain values for the
 executor. The functions stay in the process that imported the file.
@@ -6,28 +6,33 @@ executor. The functions stay in the process that imported the file.
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
-import sys
-import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from types import ModuleType, TracebackType
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, TypeVar
 
+from .checking.places import place_of_caller
 from .checking.signatures import asked_for, source_of
-from .checking.validation import check_task, is_text
+from .checking.validation import (
+    ABOVE_ZERO,
+    AFTER,
+    SETTABLE,
+    check_fields,
+    check_params,
+    check_task,
+    demand_known,
+    flow_options,
+    option,
+    read_downstream,
+    read_page,
+)
 from .core.dag import Dag
-from .core.durations import parse_duration
 from .core.overrides import convert
-from .core.paging import check_sender
 from .core.policy import RetryPolicy
-from .core.rules import parse_rules
 from .core.spec import LOGICAL_TIME, DownstreamSpec, FlowSpec, Isolation, Kind, Misfire, ScheduleSpec, TaskSpec
-from .errors import FlowError, FlowImportError
+from .core.wanted import TEXT, choice, is_text, shown
+from .errors import FlowError, OptionError
 from .zones import open_schedule
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -35,10 +40,18 @@ After = str | Callable[..., Any]
 
 Params = Mapping[str, Any]
 
-MISFIRES = ("skip", "one", "all")
-
 #: For the flow that is being imported: what its run remembers of its parameters, and what was given now.
 _params: ContextVar[tuple[Params, Params]] = ContextVar("_params", default=({}, {}))
+
+
+@contextmanager
+def importing_with(remembered: Params, given: Params) -> Iterator[None]:
+    """Hand parameters to the flows that are made meanwhile."""
+    token = _params.set((dict(remembered), dict(given)))
+    try:
+        yield
+    finally:
+        _params.reset(token)
 
 
 @dataclass(slots=True)
@@ -47,7 +60,8 @@ class TaskDef:
 
     ``max_attempts`` counts all starts, the first included; ``timeout_seconds=None`` means no deadline. ``requires``
     names the parents whose results it cannot do without, so that no operator skips one of them unless with a
-    substitute; left out, it is those that the function asks for by a parameter without a default.
+    substitute; left out, it is those that the function asks for by a parameter without a default. Durations are seconds
+    or texts as "90s". Raises OptionError for what an option cannot be.
     """
 
     name: str
@@ -75,12 +89,19 @@ class TaskDef:
     max_bad_ratio: float | None = None
     strict_rows: bool = False
 
+    def __post_init__(self) -> None:
+        check_fields(self, _DEFAULTS)
+
     def policy(self) -> RetryPolicy:
         """The retry policy; ``max_attempts`` given beside it wins."""
         policy = self.retry or RetryPolicy()
         if self.max_attempts is None or self.max_attempts == policy.max_attempts:
             return policy
         return replace(policy, max_attempts=self.max_attempts)
+
+
+#: Fields that are their default are looked at by ``Flow.spec`` no more than by ``TaskDef``.
+_DEFAULTS = {one.name: one.default for one in fields(TaskDef) if one.default is not MISSING}
 
 
 class Flow:
@@ -112,26 +133,39 @@ class Flow:
         splay: float | str = 0,
         start_within: float | str | None = None,
     ) -> None:
-        if not isinstance(name, str) or not name or not is_text(name):
-            raise FlowError(f"a flow needs a name, which is a text: not {name!r}")
-        if max_parallel is not None and not (isinstance(max_parallel, int) and max_parallel >= 1):
-            raise FlowError(f"flow {name!r}: max_parallel is a whole number of at least 1, not {max_parallel!r}")
+        if not is_text(name):
+            raise OptionError(f"a flow needs a name, which is a text that is not empty: not {shown(name)}")
+        options = flow_options(
+            name,
+            {
+                "deadline": deadline,
+                "dead_letter_ttl": dead_letter_ttl,
+                "max_parallel": max_parallel,
+                "pools": pools,
+                "params": params,
+                "schedule": schedule,
+                "timezone": timezone,
+                "misfire": misfire,
+                "splay": splay,
+                "start_within": start_within,
+            },
+        )
         self.name = name
-        self.deadline_seconds = None if deadline is None else _duration(deadline, "deadline", name)
-        self.dead_letter_ttl = None if dead_letter_ttl is None else _duration(dead_letter_ttl, "dead_letter_ttl", name)
-        if self.dead_letter_ttl == 0:
-            raise FlowError(f"flow {name!r}: a dead_letter_ttl of 0 leaves nobody time to decide; give more, or None")
-        self.max_parallel = max_parallel
-        self.pools = dict(pools or {})
-        self.schedule = None if schedule is None else _schedule(name, schedule, timezone, misfire, splay, start_within)
+        self.deadline_seconds: float | None = options["deadline"]
+        self.dead_letter_ttl: float | None = options["dead_letter_ttl"]
+        self.max_parallel: int | None = options["max_parallel"]
+        self.pools: dict[str, int] = options["pools"] or {}
+        self.schedule = _schedule(name, options)
         declared = {} if schedule is None else {LOGICAL_TIME: ""}
-        self.params = _merge_params(name, {**declared, **(params or {})}, *_params.get())
+        self.params = _merge_params(name, {**declared, **(options["params"] or {})}, *_params.get())
+        check_params(name, self.params)
         self.tasks: list[TaskDef] = []
         self.downstreams: list[DownstreamSpec] = []
         self.pages: list[dict[str, Any]] = []
         self.path: str | None = None
         self.code_hash: str | None = None
         self._names: dict[int, str] = {}
+        self._places: dict[str, str] = {}  # where each task was declared
 
     # --- Writing a flow --------------------------------------------------------------------------------------------
 
@@ -152,7 +186,7 @@ class Flow:
         """
 
         def register(function: Function) -> Function:
-            self._add("python", name or function.__name__, function, after, timeout, options)
+            self._add("python", _name_of(name, function), function, after, timeout, options)
             return function
 
         return register if fn is None else register(fn)
@@ -172,12 +206,13 @@ class Flow:
         Between two looks (``every``) the task is SENSING and holds no slot. ``timeout`` bounds one look, by default
         ``every`` + 60 s (document 000); the whole wait is bounded by ``retry=RetryPolicy(max_elapsed=...)``.
         """
-        recheck_seconds = _duration(every, "every", name or str(getattr(fn, "__name__", "sensor")))
+        called = f"task {shown(getattr(fn, '__name__', 'sensor') if name is None else name)}"
+        recheck_seconds = option(called, "every", ABOVE_ZERO, every)
         bound = recheck_seconds + 60 if timeout is None else timeout
         options = {"recheck_seconds": recheck_seconds, **options}
 
         def register(function: Function) -> Function:
-            self._add("sensor", name or function.__name__, function, after, bound, options)
+            self._add("sensor", _name_of(name, function), function, after, bound, options)
             return function
 
         return register if fn is None else register(fn)
@@ -192,13 +227,20 @@ class Flow:
         **options: Any,
     ) -> str:
         """Add a shell line as a task and return its name. Exit code 0 is success, 75 a transient failure."""
-        if not line.strip():
-            raise FlowError(f"task {name!r}: the command is empty")
+        option(f"task {shown(name)}", "its command", TEXT, line)
         self._add("command", name, None, after, timeout, {"command": line, **options})
         return name
 
     def add(self, definition: TaskDef) -> TaskDef:
-        """Add a task in the documents' own form."""
+        """Add a task in the documents' own form. Raises FlowError for what cannot be, and for a name that is taken."""
+        if not isinstance(definition, TaskDef):
+            raise OptionError(f"flow {self.name!r}: add takes a TaskDef, not {shown(definition)}")
+        check_task(definition, self.pools)
+        place = place_of_caller()
+        if definition.name in self._places:
+            first = self._places[definition.name]
+            raise FlowError(f"two tasks are named {definition.name!r}, the first at {first}: give one another name")
+        self._places[definition.name] = place or "an unknown place"
         self.tasks.append(definition)
         if definition.fn is not None:
             self._names.setdefault(id(definition.fn), definition.name)
@@ -206,11 +248,10 @@ class Flow:
 
     def downstream(self, name: str, **options: Any) -> str:
         """Declare a system that tasks call: its breaker, its retry bucket, its classification rules."""
-        try:
-            parse_rules(options.get("rules", ()))
-            self.downstreams.append(DownstreamSpec(name, **options))
-        except (AttributeError, TypeError, ValueError) as error:
-            raise FlowError(f"downstream {name!r}: {error}") from None
+        declared = read_downstream(name, options)
+        if any(other.name == name for other in self.downstreams):
+            raise FlowError(f"downstream {name!r} is declared twice: say everything about it in one place")
+        self.downstreams.append(declared)
         return name
 
     def page(self, sender: str, **options: Any) -> None:
@@ -218,11 +259,7 @@ class Flow:
 
         ``timeout``: seconds that the sender may take, 10 unless given; ``headers``: for a webhook.
         """
-        try:
-            check_sender(sender, options)
-        except ValueError as error:
-            raise FlowError(f"flow {self.name!r}: {error}") from None
-        self.pages.append({"sender": sender, **options})
+        self.pages.append(read_page(self.name, sender, options))
 
     def _add(
         self,
@@ -233,15 +270,12 @@ class Flow:
         timeout: float | str | None,
         options: Mapping[str, Any],
     ) -> None:
-        parents = [after] if isinstance(after, str) or callable(after) else list(after)
-        options = dict(options)
-        usual = _usual_timeout(options.pop("kind", None), name)
-        seconds = usual if timeout is None else _duration(timeout, "timeout", name)
-        try:
-            definition = TaskDef(name, function, parents, timeout_seconds=seconds, kind=kind, **options)
-        except TypeError as error:
-            raise FlowError(f"task {name!r}: {str(error).replace('TaskDef.__init__()', 'a task')}") from None
-        self.add(definition)
+        called, options = f"task {shown(name)}", dict(options)
+        usual = _usual_timeout(options.pop("kind", None), called)
+        seconds = usual if timeout is None else option(called, "timeout", ABOVE_ZERO, timeout)
+        parents = option(called, "after", AFTER, after)
+        demand_known(called, options, SETTABLE)
+        self.add(TaskDef(name, function, parents, timeout_seconds=seconds, kind=kind, **options))
 
     # --- Reading it ------------------------------------------------------------------------------------------------
 
@@ -253,9 +287,13 @@ class Flow:
     def spec(self) -> FlowSpec:
         """The flow as plain values. Raises FlowError (CycleError) for an unknown parent, a double name, a ring."""
         if not self.tasks:
-            raise FlowError(f"flow {self.name!r} has no tasks")
-        specs = tuple(self._task_spec(task) for task in self.tasks)
-        Dag((spec.name, spec.parents) for spec in specs)
+            raise FlowError(f"flow {shown(self.name)} has no tasks")
+        check_params(self.name, self.params)  # once more: they may have been changed since
+        try:
+            specs = tuple(self._task_spec(task) for task in self.tasks)
+            Dag((spec.name, spec.parents) for spec in specs)
+        except FlowError as error:
+            raise error.at(self._places.get(error.task or "")) from None
         return FlowSpec(
             name=self.name,
             tasks=specs,
@@ -272,6 +310,7 @@ class Flow:
         )
 
     def _task_spec(self, task: TaskDef) -> TaskSpec:
+        check_fields(task, _DEFAULTS)  # once more: it may have been changed since
         check_task(task, self.pools)
         parents = tuple(dict.fromkeys(self._parent_name(task, parent) for parent in task.parents))
         return TaskSpec(
@@ -306,7 +345,8 @@ class Flow:
         names = tuple(dict.fromkeys(self._parent_name(task, parent) for parent in task.requires))
         strangers = [name for name in names if name not in parents]
         if strangers:
-            raise FlowError(f"task {task.name!r} requires the result of {strangers[0]!r}, which it does not come after")
+            why = f"requires the result of {strangers[0]!r}, which it does not come after"
+            raise FlowError(f"task {task.name!r} {why}", task=task.name)
         return names
 
     def _parent_name(self, task: TaskDef, parent: After) -> str:
@@ -315,7 +355,9 @@ class Flow:
         name = self._names.get(id(parent))
         if name is None:
             called = getattr(parent, "__name__", repr(parent))
-            raise FlowError(f"task {task.name!r} comes after {called!r}, which is not a task of this flow")
+            raise FlowError(
+                f"task {task.name!r} comes after {called!r}, which is not a task of this flow", task=task.name
+            )
         return name
 
 
@@ -323,28 +365,24 @@ class Flow:
 USUAL_TIMEOUTS = {"etl": 30 * 60.0, "backfill": 6 * 3600.0}
 
 
-def _usual_timeout(kind: str | None, name: str) -> float | None:
-    if kind is not None and kind not in USUAL_TIMEOUTS:
-        raise FlowError(f"task {name!r}: its kind is {kind!r}; choose one of {', '.join(USUAL_TIMEOUTS)}")
-    return None if kind is None else USUAL_TIMEOUTS[kind]
+def _usual_timeout(kind: Any, called: str) -> float | None:
+    return None if kind is None else USUAL_TIMEOUTS[option(called, "kind", choice(*USUAL_TIMEOUTS), kind)]
 
 
-def _duration(value: float | str, what: str, name: str) -> float:
-    try:
-        return parse_duration(value)
-    except ValueError as error:
-        raise FlowError(f"{name!r}: {what}: {error}") from None
+def _name_of(name: str | None, function: Any) -> str:
+    """As given, else the function's own. Raises OptionError for what is no function."""
+    if not callable(function):
+        raise OptionError(f"a task is a function, not {shown(function)}")
+    found: str | None = getattr(function, "__name__", None) if name is None else name
+    if found is None:
+        raise OptionError(f"{shown(function)} has no name of its own: say name=...")
+    return found
 
 
-def _schedule(
-    flow: str, expression: str, timezone: str, misfire: Misfire, splay: float | str, start_within: float | str | None
-) -> ScheduleSpec:
-    if not isinstance(expression, str):
-        raise FlowError(f"flow {flow!r}: a schedule is a text like '0 2 * * *' or 'every 15m', not {expression!r}")
-    if misfire not in MISFIRES:
-        raise FlowError(f"flow {flow!r}: misfire is one of {', '.join(MISFIRES)}, not {misfire!r}")
-    within = None if start_within is None else _duration(start_within, "start_within", flow)
-    spec = ScheduleSpec(expression, timezone, misfire, _duration(splay, "splay", flow), within)
+def _schedule(flow: str, options: Mapping[str, Any]) -> ScheduleSpec | None:
+    if options["schedule"] is None:
+        return None
+    spec = ScheduleSpec(*(options[name] for name in ("schedule", "timezone", "misfire", "splay", "start_within")))
     open_schedule(spec, flow)  # what cannot be is refused here
     return spec
 
@@ -370,76 +408,3 @@ def _convert_param(flow: str, name: str, value: Any, default: Any) -> Any:
         return convert(value, default)
     except ValueError as error:
         raise FlowError(f"flow {flow!r}: parameter {name!r} {error}") from None
-
-
-# --- Loading a file ------------------------------------------------------------------------------------------------
-
-
-def split_target(target: str) -> tuple[str, str | None]:
-    """``file.py:name`` -> (file, name); a plain path has no name."""
-    path, colon, name = target.rpartition(":")
-    return (path, name) if colon and path.endswith(".py") else (target, None)
-
-
-def load_flow(target: str, params: Params | None = None, remembered: Params | None = None) -> Flow:
-    """Import a flow file and return its Flow.
-
-    ``target`` is a path, optionally ``file.py:name``; ``remembered``: the parameters that its run had until now.
-    Raises FlowImportError where its code raises, FlowError where it cannot be found or holds no flow, or several.
-    """
-    path, name = split_target(target)
-    source = Path(path)
-    if not source.is_file():
-        raise FlowError(f"there is no flow file {path!r}")
-    code = source.read_bytes()
-    token = _params.set((dict(remembered or {}), dict(params or {})))
-    try:
-        module = _import_file(source.resolve())
-        flow = _pick_flow(module, path, name)
-    finally:
-        _params.reset(token)
-    flow.path = str(source.resolve()) + (f":{name}" if name else "")
-    flow.code_hash = hashlib.sha256(code).hexdigest()[:16]
-    return flow
-
-
-def _import_file(path: Path) -> ModuleType:
-    module_name = path.stem if path.stem.isidentifier() and path.stem not in sys.modules else "redrive_flow"
-    spec = importlib.util.spec_from_file_location(module_name, path)
-    if spec is None or spec.loader is None:
-        raise FlowError(f"{str(path)!r} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module
-    sys.path.insert(0, str(path.parent))
-    try:
-        spec.loader.exec_module(module)
-    except FlowError:
-        raise
-    except (Exception, SystemExit) as error:
-        text = "".join(traceback.format_exception(type(error), error, _from_file(error.__traceback__, str(path))))
-        raise FlowImportError(f"importing {str(path)!r} failed: {type(error).__name__}: {error}", text) from error
-    return module
-
-
-def _from_file(frames: TracebackType | None, path: str) -> TracebackType | None:
-    """The part of a traceback that is the flow's own."""
-    while frames is not None and frames.tb_frame.f_code.co_filename != path:
-        frames = frames.tb_next
-    return frames
-
-
-def _pick_flow(module: ModuleType, path: str, name: str | None) -> Flow:
-    if name is not None:
-        found = getattr(module, name, None)
-        if callable(found) and not isinstance(found, Flow):
-            found = found()
-        if not isinstance(found, Flow):
-            raise FlowError(f"{path!r} has no flow named {name!r}")
-        return found
-    flows = {id(value): (key, value) for key, value in vars(module).items() if isinstance(value, Flow)}
-    if len(flows) == 1:
-        return next(iter(flows.values()))[1]
-    if not flows:
-        raise FlowError(f"{path!r} defines no Flow; write: flow = Flow('name')")
-    names = ", ".join(f"{path}:{key}" for key, _ in flows.values())
-    raise FlowError(f"{path!r} defines {len(flows)} flows; name one: {names}")

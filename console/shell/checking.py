@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
-import time
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stdout
 from dataclasses import asdict
 from typing import Any
 
 import click
 
 from ...engine.checking import checks
+from ...engine.checking.apart import check_apart
 from ...engine.checking.finding import Finding
 from ...engine.core.spec import FlowSpec
 from ...engine.errors import StateFileError
-from ...engine.flow import Flow, load_flow
-from ...engine.runner.leftovers import Survey, single_threaded_libraries
 from ...engine.store import database
 from ...engine.store.history import Observed, observed
 from ..cli import ExitCode
@@ -30,10 +26,10 @@ _SIGNS = {True: "[x]", False: "[ ]", None: "[?]"}
 
 def check_flow(flow: str, params: Mapping[str, str], *, state: str | None, verbose: bool, as_json: bool) -> int:
     """Load the flow, print its findings, and say whether it can run. Exit code 2 where it cannot."""
-    loaded, doubts = _load(flow, params)
-    spec = loaded.spec()
+    spec, found = check_apart(flow, params)
     seen = _observed(state, spec.name)
-    findings = [*doubts, *checks.check_flow(loaded, seen)]
+    left = [finding for finding in found if finding.rule == "import"]
+    findings = [*left, *checks.check_spec(spec, seen), *(finding for finding in found if finding not in left)]
     if as_json:
         _print_json(spec, findings, seen, verbose)
     else:
@@ -42,15 +38,6 @@ def check_flow(flow: str, params: Mapping[str, str], *, state: str | None, verbo
             _print_checklists(spec, seen)
         _print_summary(spec, findings)
     return ExitCode.BAD_USAGE if any(finding.level == "error" for finding in findings) else ExitCode.SUCCESS
-
-
-def _load(flow: str, params: Mapping[str, str]) -> tuple[Flow, list[Finding]]:
-    """Import it as an executor would, and say what is doubtful. What it prints is no finding: that goes to stderr."""
-    survey, before = Survey(), time.monotonic()
-    with redirect_stdout(sys.stderr), single_threaded_libraries():
-        loaded = load_flow(flow, params)
-    seconds = time.monotonic() - before
-    return loaded, [Finding("warning", "import", doubt) for doubt in survey.since().warnings(seconds)]
 
 
 def _observed(state: str | None, flow_name: str) -> Mapping[str, Observed]:

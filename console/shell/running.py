@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...engine.core.states import RunState
-from ...engine.flow import split_target
+from ...engine.loading import split_target
 from ..target import default_folder, state_for_flow
 
 if TYPE_CHECKING:  # the executor and all below it take longer to import than a first screen may take to come

@@ -22,7 +22,7 @@ from ...engine.errors import FlowError, RefusedError
 from ...engine.executor.backfill import Owed, give_way, owed
 from ...engine.executor.loop import Executor, RunOptions
 from ...engine.executor.serving import Service, read_flow
-from ...engine.flow import split_target
+from ...engine.loading import split_target
 from ...engine.store.schedules import Served, served_of
 from ..cli import ExitCode
 from ..present.text import one_line

@@ -26,65 +26,24 @@ from pathlib import Path
 from typing import Any
 
 from ..core.spec import FlowSpec, TaskSpec
-from ..runner.call import CONTEXT_NAME, plan_of
+from ..runner.call import plan_of
+from .calling import check_calls, parameter_of
 from .finding import Finding
 
 Function = Callable[..., Any]
 
 
 def check_functions(flow: FlowSpec, functions: Mapping[str, Function]) -> list[Finding]:
-    """All findings, task by task in the order of the flow."""
-    findings: list[Finding] = []
+    """All findings: first what cannot be called, then task by task in the order of the flow."""
+    findings = list(check_calls(flow, {name: plan_of(function) for name, function in functions.items()}))
     for task in flow.tasks:
         function = functions.get(task.name)
         if function is None:
             findings += _program(task)
             continue
-        findings += _generator(task, function)
-        findings += _parameters(task, function, flow)
         findings += _edges(task, function, functions)
         findings += _captured(task, function)
     return findings
-
-
-# --- How it is called -----------------------------------------------------------------------------------------------
-
-
-def _generator(task: TaskSpec, function: Function) -> Iterator[Finding]:
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        yield Finding("error", "generator", "is a generator: its body would never run; remove the yield", task.name)
-
-
-def _parameters(task: TaskSpec, function: Function, flow: FlowSpec) -> Iterator[Finding]:
-    """The same matching by name as at run time (``runner/call.py``)."""
-    known = {CONTEXT_NAME, *flow.params, *task.params, *map(parameter_of, task.parents)}
-    for name, optional in plan_of(function).parameters:
-        if name not in known and not optional:
-            message = f"asks for an argument {name!r}, which is neither {CONTEXT_NAME!r}, nor a task it comes after, "
-            message += f"nor a parameter of the flow{_near(name, known)}"
-            yield Finding("error", "parameters", message, task.name)
-    for parameter in _signature(function):
-        if parameter.kind is inspect.Parameter.POSITIONAL_ONLY and parameter.default is inspect.Parameter.empty:
-            message = f"its argument {parameter.name!r} is positional only, and arguments are given by name"
-            yield Finding("error", "parameters", message, task.name)
-
-
-def parameter_of(parent: str) -> str:
-    """The name under which a parent's result is handed to a function."""
-    return re.sub(r"\W", "_", parent)
-
-
-def _signature(function: Function) -> list[inspect.Parameter]:
-    try:
-        return list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        return []
-
-
-def _near(wrong: str, names: set[str]) -> str:
-    plain = wrong.casefold().replace("_", "")
-    meant = sorted(name for name in names if name.casefold().replace("_", "") == plain)
-    return f"; did you mean {meant[0]!r}?" if meant else ""
 
 
 # --- What goes along the edges --------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Callable, Iterator
 
 from ..core.spec import FlowSpec
-from ..flow import split_target
+from ..loading import split_target
 from .finding import Finding
 
 _BROAD = frozenset(["Exception", "BaseException"])

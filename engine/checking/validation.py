@@ -1,13 +1,37 @@
-"""What cannot be a task, in one sentence each that says what to write instead."""
+"""What a flow, its tasks and its downstreams may say: option -> what it must be, in one table for each.
+
+Everything that people write goes through here, so that a slip is refused where it stands, by its name, and `check`
+refuses what `run` would. What only the whole flow can tell is in ``check_task`` and in ``Dag``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, get_args
+import json
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, get_args
 
+import msgspec
+
+from ..core.paging import check_sender
 from ..core.policy import RetryPolicy
-from ..core.spec import Isolation
-from ..errors import FlowError
+from ..core.rules import parse_rules
+from ..core.spec import DownstreamSpec, Isolation, Kind, Misfire
+from ..core.wanted import (
+    FLAG,
+    NAME,
+    TEXT,
+    Table,
+    Wanted,
+    choice,
+    count,
+    duration,
+    is_text,
+    number,
+    optional,
+    read,
+    shown,
+)
+from ..errors import FlowError, OptionError
 
 if TYPE_CHECKING:
     from ..flow import TaskDef
@@ -15,44 +39,209 @@ if TYPE_CHECKING:
 RULES = ("all_success", "all_success_strict", "none_failed", "all_done")
 
 
+# --- What the tables need beside numbers and texts ------------------------------------------------------------------
+
+
+def _read_after(value: Any) -> list[Any]:
+    """Task functions and names; a single one is a list of it."""
+    parents = [value] if isinstance(value, str) or callable(value) else list(value)
+    if not all(isinstance(parent, str) or callable(parent) for parent in parents):
+        raise ValueError
+    return parents
+
+
+def _read_policy(value: Any) -> RetryPolicy:
+    if not isinstance(value, RetryPolicy):
+        raise TypeError
+    return value
+
+
+def _read_pools(value: Any) -> dict[str, int]:
+    return {NAME.read(name): count(1).read(slots) for name, slots in _mapping(value).items()}
+
+
+def _read_params(value: Any) -> dict[str, Any]:
+    return {NAME.read(name): default for name, default in _mapping(value).items()}
+
+
+def _mapping(value: Any) -> Mapping[Any, Any]:
+    if not isinstance(value, Mapping):
+        raise TypeError
+    return value
+
+
+AFTER = Wanted("a task, the name of one, or a list of these", _read_after)
+POLICY = Wanted("a RetryPolicy, as retry=RetryPolicy(max_attempts=3)", _read_policy)
+ABOVE_ZERO = duration(above_zero=True)
+
+# --- The tables ------------------------------------------------------------------------------------------------------
+
+FLOW: Table = {
+    "deadline": optional(duration()),
+    "dead_letter_ttl": optional(ABOVE_ZERO, "a dead letter waits for ever"),
+    "max_parallel": optional(count(1)),
+    "pools": optional(Wanted("a mapping of names to whole numbers of at least 1, as {'database': 2}", _read_pools)),
+    "schedule": optional(Wanted("a text as '0 2 * * *' or 'every 15m'", TEXT.read)),
+    "timezone": TEXT,
+    "misfire": choice(*get_args(Misfire)),
+    "splay": duration(),
+    "start_within": optional(duration()),
+    "params": optional(Wanted("a mapping of names to defaults, as {'day': '2026-04-25'}", _read_params)),
+}
+
+TASK: Table = {
+    "name": NAME,
+    "kind": choice(*get_args(Kind)),
+    "parents": AFTER,
+    "max_attempts": optional(count(1, "the first start counts too")),
+    "timeout_seconds": optional(ABOVE_ZERO, "no deadline"),
+    "retry": optional(POLICY),
+    "grace_seconds": duration(),
+    "command": optional(TEXT),
+    "isolation": choice(*get_args(Isolation)),
+    "downstream": optional(NAME),
+    "pool": optional(NAME),
+    "pool_slots": count(1),
+    "max_active": optional(count(1)),
+    "idempotent": FLAG,
+    "optional": FLAG,
+    "recheck_seconds": ABOVE_ZERO,
+    "rule": choice(*RULES),
+    "owner": optional(TEXT),
+    "requires": optional(AFTER),
+    "max_losses": count(1),
+    "max_bad_rows": optional(count(0)),
+    "max_bad_ratio": optional(number(0, 1)),
+    "strict_rows": FLAG,
+}
+
+#: What ``Flow.task``, ``sensor`` and ``command`` hand on as it is written; the others have words of their own there.
+SETTABLE = tuple(name for name in TASK if name not in ("name", "kind", "parents", "timeout_seconds"))
+
+DOWNSTREAM: Table = {
+    "failure_rate": number(0, 1, above=True),
+    "minimum_calls": count(1),
+    "window_seconds": ABOVE_ZERO,
+    "open_seconds": duration(),
+    "probes": count(1),
+    "on_open": choice("hold", "fail", "dead_letter"),
+    "release_per_second": number(0),
+    "bucket_capacity": number(0),
+    "bucket_refund": number(0),
+    "metrics_only": FLAG,
+}
+
+
+# --- Reading ---------------------------------------------------------------------------------------------------------
+
+
+def check_fields(task: TaskDef, defaults: Mapping[str, Any]) -> None:
+    """Put every field of a task into the form that the engine keeps. Raises OptionError.
+
+    Most fields of most tasks are as they were left: ``defaults`` are not looked at again.
+    """
+    for name, wanted in TASK.items():
+        value = getattr(task, name)
+        if value is not defaults.get(name, task):
+            setattr(task, name, option(f"task {shown(task.name)}", name, wanted, value))
+
+
+def option(owner: str, name: str, wanted: Wanted, value: Any) -> Any:
+    """One value as the engine keeps it. Raises OptionError with whose it is."""
+    try:
+        return read(name, wanted, value)
+    except OptionError as error:
+        raise OptionError(f"{owner}: {error}") from None
+
+
+def flow_options(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``Flow(...)`` was given. Raises OptionError."""
+    return {key: option(f"flow {shown(name)}", key, FLOW[key], value) for key, value in given.items()}
+
+
+def read_downstream(name: str, options: Mapping[str, Any]) -> DownstreamSpec:
+    """What ``Flow.downstream`` was given. Raises FlowError."""
+    owner = f"downstream {shown(name)}"
+    option("a downstream", "its name", NAME, name)
+    options = dict(options)
+    rules = options.pop("rules", ())
+    demand_known(owner, options, (*DOWNSTREAM, "rules"))
+    values = {key: option(owner, key, DOWNSTREAM[key], value) for key, value in options.items()}
+    return DownstreamSpec(name, rules=_rules(owner, rules), **values)
+
+
+def _rules(owner: str, rules: Any) -> tuple[Mapping[str, Any], ...]:
+    if not isinstance(rules, list | tuple) or not all(isinstance(rule, Mapping) for rule in rules):
+        example = '[{"status": 409, "class": "transient"}]'
+        raise OptionError(f"{owner}: rules is a list of mappings, as {example}, not {shown(rules)}")
+    try:
+        parse_rules(rules)
+    except (TypeError, ValueError) as error:
+        raise OptionError(f"{owner}: {error}") from None
+    return tuple(rules)
+
+
+def read_page(flow: str, sender: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``Flow.page`` was given. Raises FlowError."""
+    try:
+        check_sender(sender, options)
+    except ValueError as error:
+        raise OptionError(f"flow {shown(flow)}: {error}") from None
+    timeout = options.get("timeout")
+    seconds = {} if timeout is None else {"timeout": option(f"sender {sender!r}", "timeout", ABOVE_ZERO, timeout)}
+    return {"sender": sender, **options, **seconds}
+
+
+def demand_known(owner: str, options: Iterable[str], known: tuple[str, ...]) -> None:
+    """Refuse names that no option has. Raises OptionError."""
+    for name in options:
+        if name not in known:
+            raise OptionError(f"{owner}: there is no option {name!r}; there are {', '.join(known)}")
+
+
+def check_params(flow: str, params: Mapping[str, Any]) -> None:
+    """Parameters are kept as JSON and handed to each attempt. Raises OptionError for what cannot be."""
+    for name, value in params.items():
+        _check_param(flow, name, value)
+
+
+def _check_param(flow: str, name: str, value: Any) -> None:
+    try:
+        msgspec.json.encode(value)
+        msgspec.msgpack.encode(value)
+        json.dumps(value, allow_nan=False, default=lambda _: None)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise OptionError(
+            f"flow {shown(flow)}: parameter {name!r} is {shown(value)}, which cannot be kept as JSON ({error}); "
+            "use texts, finite numbers, true, false, null, lists and mappings of these"
+        ) from None
+    if isinstance(value, str) and ("\0" in value or not _is_unicode(value)):
+        raise OptionError(
+            f"flow {shown(flow)}: parameter {name!r} holds a NUL character or half of one: {shown(value)}"
+        )
+
+
+def _is_unicode(text: str) -> bool:
+    return not text or is_text(text)
+
+
 def check_task(task: TaskDef, pools: Mapping[str, int]) -> None:
-    """Raise FlowError for what cannot be a task. ``pools``: the slots of each."""
+    """What the fields of a task, or they and the flow, say against each other. Raises FlowError."""
 
     def refuse(why: str) -> None:
-        raise FlowError(f"task {task.name!r}: {why}")
+        raise FlowError(f"task {task.name!r}: {why}", task=task.name)
 
-    if not isinstance(task.name, str) or not task.name:
-        refuse("a task's name is a text that is not empty")
-    if "\0" in task.name or not is_text(task.name):
-        refuse("a task's name holds no NUL character and no half of a character")
     if task.kind != "command" and not callable(task.fn):
-        refuse(f"its function is {task.fn!r}, which cannot be called")
-    if task.timeout_seconds is not None and not task.timeout_seconds > 0:
-        refuse(f"its timeout is {task.timeout_seconds!r}; give seconds above 0, or None for no deadline")
-    if not task.grace_seconds >= 0:
-        refuse(f"its grace_seconds is {task.grace_seconds!r}; give 0 or more")
-    if task.retry is not None and not isinstance(task.retry, RetryPolicy):
-        starts = task.retry if isinstance(task.retry, int) else 3
-        refuse(f"its retry is {task.retry!r}; write retry=RetryPolicy(max_attempts={starts}), or max_attempts={starts}")
-    if task.kind == "sensor" and not task.recheck_seconds > 0:
-        refuse("its every is 0: give the seconds that it waits between two looks")
-    if task.isolation not in get_args(Isolation):
-        refuse(f"its isolation is {task.isolation!r}; choose 'process', 'thread' or 'dask'")
+        refuse(f"its function is {shown(task.fn)}, which cannot be called")
+    if task.kind == "command" and not (task.command or "").strip():
+        refuse("the command is empty")
+    if task.kind != "command" and task.command is not None:
+        refuse("it has a function and a command: use flow.command(name, line) for a shell line")
     if task.isolation == "thread" and task.kind == "command":
         refuse("a command cannot run in a thread")
-    if task.rule not in RULES:
-        refuse(f"its rule is {task.rule!r}; choose one of {', '.join(RULES)}")
     if task.pool is not None and task.pool not in pools:
         refuse(f"its pool {task.pool!r} is not declared; add it to Flow(pools={{{task.pool!r}: 2}})")
-    if task.pool is not None and not 1 <= task.pool_slots <= pools[task.pool]:
+    if task.pool is not None and task.pool_slots > pools[task.pool]:
         refuse(f"it wants {task.pool_slots} slots of pool {task.pool!r}, which has {pools[task.pool]}")
-    if task.max_active is not None and task.max_active < 1:
-        refuse(f"its max_active is {task.max_active!r}; give 1 or more, or None")
-
-
-def is_text(value: str) -> bool:
-    """False for what is empty or holds lone surrogates, as bytes from a command line that are no UTF-8."""
-    try:
-        return bool(value.encode())
-    except UnicodeEncodeError:
-        return False
+    if task.pool is None and task.pool_slots != 1:
+        refuse(f"it wants {task.pool_slots} slots and names no pool; add pool=...")

@@ -186,7 +186,8 @@ def _parents_of(name: str, parents: Sequence[str], number: Mapping[str, int]) ->
     for parent in parents:
         if parent not in number:
             raise FlowError(
-                f"task {name!r} waits for {parent!r}, which is not a task of this flow{_near(parent, number)}"
+                f"task {name!r} waits for {parent!r}, which is not a task of this flow{_near(parent, number)}",
+                task=name,
             )
     return tuple(number[parent] for parent in parents)
 

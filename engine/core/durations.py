@@ -8,19 +8,38 @@ _UNIT_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|d|h|m|s)")
 
 
+#: A hundred years: what is longer is a slip, and instants in microseconds would no longer fit into the state file.
+LONGEST_SECONDS = 100 * 365 * 86400.0
+
+
 def parse_duration(value: float | int | str) -> float:
-    """Seconds. Raises ValueError with one sentence for what is not a duration or is negative."""
+    """Seconds. Raises ValueError with one sentence for what is not a duration, is negative or exceeds 100 years."""
+    seconds = _seconds(value)
+    if seconds is None:
+        raise ValueError(f"{_shown(value)} is not a duration; give seconds, or text like '90s', '10m', '1h30m'")
+    if seconds > LONGEST_SECONDS:
+        raise ValueError(f"{_shown(value)} is longer than 100 years")
+    return float(seconds)
+
+
+def _seconds(value: object) -> float | None:
+    """None for what is no duration."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        if not 0 <= value < float("inf"):
-            raise ValueError(f"{value!r} is not a duration; give seconds, or text like '90s', '10m', '1h30m'")
-        return float(value)
-    text = str(value).strip().lower().replace(" ", "")
+        return value if 0 <= value < float("inf") else None
+    if not isinstance(value, str):
+        return None
+    text = value.strip().lower().replace(" ", "")
     if re.fullmatch(r"\d+(?:\.\d+)?", text):
         return float(text)
     parts = _PART.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise ValueError(f"{value!r} is not a duration; give seconds, or text like '90s', '10m', '1h30m'")
+        return None
     return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in parts)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def spoken(duration_us: int) -> str:

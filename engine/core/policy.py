@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from .wanted import Wanted, choice, count, duration, names, number, optional, read
+
 Jitter = Literal["none", "full", "equal", "decorrelated", "add50"]
 Uniform = Callable[[float, float], float]
 
@@ -29,6 +31,22 @@ SPREADS: dict[str, tuple[float, float]] = {
 ATTEMPTS_OF_A_REDESIGN = 10
 
 
+_STARTS = "the first start counts too"
+
+_FIELDS: dict[str, Wanted] = {
+    "max_attempts": count(1, _STARTS),
+    "ambiguous_attempts": count(1, _STARTS),
+    "poison_after": optional(count(1), "no failure counts as poison"),
+    "base": duration(),
+    "cap": duration(),
+    "factor": number(1),
+    "max_elapsed": optional(duration()),
+    "jitter": choice(*get_args(Jitter)),
+    "retry_on": names("exception names", "'builtins.ConnectionError'"),
+    "never_retry": names("exception names", "'builtins.ConnectionError'"),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """Total starts, waits between them, and which failures deserve them. Seconds throughout.
@@ -36,7 +54,7 @@ class RetryPolicy:
     ``max_attempts`` counts the first start too. ``cap`` bounds the exponential delay. ``max_elapsed`` bounds the time
     from the first start of the generation. ``poison_after`` is the number of identical failures that proves a
     deterministic one (1: at once, None: off). ``ambiguous_attempts`` is the budget of failures that nobody can class.
-    Raises ValueError with the field and the sentence that would have been right.
+    Waits are seconds or texts as "10m". Raises OptionError, a ValueError, with the field and what it must be.
     """
 
     max_attempts: int = 3
@@ -51,19 +69,11 @@ class RetryPolicy:
     ambiguous_attempts: int = 3
 
     def __post_init__(self) -> None:
-        _check_count("max_attempts", self.max_attempts, "the first start counts too")
-        _check_count("ambiguous_attempts", self.ambiguous_attempts, "the first start counts too")
-        if self.poison_after is not None:
-            _check_count("poison_after", self.poison_after, "None turns the poison rule off")
-        _check_number("base", self.base, 0)
-        _check_number("cap", self.cap, 0)
-        _check_number("factor", self.factor, 1)
-        if self.max_elapsed is not None:
-            _check_number("max_elapsed", self.max_elapsed, 0)
-        if self.jitter not in get_args(Jitter):
-            raise ValueError(f"jitter is one of {', '.join(get_args(Jitter))}, not {self.jitter!r}")
-        _check_names("retry_on", self.retry_on)
-        _check_names("never_retry", self.never_retry)
+        for name, wanted in _FIELDS.items():
+            value = getattr(self, name)
+            kept = read(name, wanted, value)
+            if kept is not value:
+                object.__setattr__(self, name, kept)
 
 
 def fixed(delay_seconds: float = 30.0, max_attempts: int = 3) -> RetryPolicy:
@@ -218,18 +228,3 @@ def _sum_of_waits(policy: RetryPolicy, wait: Callable[[int], float]) -> float:
             return total + wait(index) * (retries - index)
         total += wait(index)
     return total
-
-
-def _check_count(field: str, value: int, hint: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{field} is a whole number of at least 1 ({hint}), not {value!r}")
-
-
-def _check_number(field: str, value: float, least: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < least:
-        raise ValueError(f"{field} is a finite number of at least {least}, not {value!r}")
-
-
-def _check_names(field: str, names: tuple[str, ...]) -> None:
-    if not isinstance(names, tuple) or not all(isinstance(name, str) and name for name in names):
-        raise ValueError(f"{field} is a tuple of exception names such as 'builtins.ConnectionError', not {names!r}")

@@ -7,9 +7,11 @@ that only resembles the one that somebody tuned would be worse than none. A subc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
+from .durations import LONGEST_SECONDS
 from .policy import RetryPolicy
 
 _Fields = dict[str, Any]
@@ -65,7 +67,12 @@ def _random_exponential(wait: Any) -> _Fields:
 def _growing(wait: Any) -> _Fields:
     if wait.min > min(wait.multiplier, wait.max):
         raise ValueError(f"{type(wait).__name__}: a min of {wait.min:g} s over the first wait: make it the multiplier")
-    return {"base": wait.multiplier, "cap": wait.max, "factor": wait.exp_base}
+    return {"base": wait.multiplier, "cap": _cap(wait.max), "factor": wait.exp_base}
+
+
+def _cap(seconds: float) -> float:
+    """Left out, tenacity's is as long as the universe; infinity somebody has written, and it is refused."""
+    return min(seconds, LONGEST_SECONDS) if math.isfinite(seconds) else seconds
 
 
 def _after_delay(stop: Any) -> _Fields:

@@ -20,13 +20,14 @@ from typing import Any
 from platformdirs import user_state_path
 
 from .. import client
-from ..checking.validation import is_text
 from ..clock import Clock
 from ..core.events import Event, EventKind
 from ..core.fold import RunFold
 from ..core.spec import FlowSpec
+from ..core.wanted import is_text
 from ..errors import ExecutorBusyError, FlowError, RedriveError, RefusedError
-from ..flow import Flow, split_target
+from ..flow import Flow
+from ..loading import split_target
 from ..runner.zygote_client import Runner
 from ..store import database, history, lock, reconcile, recovery, runs, schedules
 from ..store.claims import Claimant

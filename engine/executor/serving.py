@@ -25,7 +25,7 @@ from ..core.schedule import at_wall, iso_of, name_of
 from ..core.spec import LOGICAL_TIME, FlowSpec
 from ..core.states import RunState
 from ..errors import ExecutorBusyError, FlowError, RedriveError, RefusedError
-from ..flow import split_target
+from ..loading import split_target
 from ..notify import Notifier, Origin
 from ..runner.zygote_client import Runner
 from ..store import database, lock, schedules

@@ -34,6 +34,7 @@ class Plan:
     function: Callable[..., Any]
     parameters: tuple[tuple[str, bool], ...]  # name, and whether it may be left out
     is_async: bool
+    positional_only: str | None = None  # a parameter that cannot be given by name, and has no default
 
 
 def plan_of(function: Callable[..., Any]) -> Plan:
@@ -48,7 +49,12 @@ def plan_of(function: Callable[..., Any]) -> Plan:
         for parameter in signature.parameters.values()
         if parameter.kind in by_name
     )
-    return Plan(function, parameters, inspect.iscoroutinefunction(function))
+    positional_only = next((name for name, one in signature.parameters.items() if _is_positional_only(one)), None)
+    return Plan(function, parameters, inspect.iscoroutinefunction(function), positional_only)
+
+
+def _is_positional_only(parameter: inspect.Parameter) -> bool:
+    return parameter.kind is inspect.Parameter.POSITIONAL_ONLY and parameter.default is inspect.Parameter.empty
 
 
 def arguments(plan: Plan, context: Context) -> dict[str, Any]:

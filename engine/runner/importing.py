@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from ..checking.calling import demand_callable
 from ..core.spec import FlowSpec
 from ..errors import CycleError, FlowError, FlowImportError
 from . import process, protocol
@@ -50,7 +51,7 @@ def open_flow(request: protocol.Open, load: Loader) -> ImportedFlow | protocol.O
     try:
         imported = _import(request, load)
     except BaseException as error:
-        return _failure(error)
+        return failure_of(error)
     process.die_with_parent(0)  # from here on the end of the socket tells, and nothing below is left alive
     return imported
 
@@ -71,8 +72,8 @@ def _import(request: protocol.Open, load: Loader) -> ImportedFlow:
     with single_threaded_libraries():
         flow = load(request.target, request.params, request.remembered)
         spec = flow.spec()
-        _check_params(spec.params)
         plans = _plans(flow)
+        demand_callable(spec, plans)
     seconds, left = time.monotonic() - before, survey.since()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()  # else each attempt would print it once more
@@ -93,16 +94,7 @@ def _facts(plans: Mapping[str, Plan] | FreshImport, root: str, code_hash: str | 
     return FlowFacts(plans, root, code_hash, stack_fd=os.dup(2), termination=Termination())
 
 
-def _check_params(params: Mapping[str, Any]) -> None:
-    """Each attempt gets them in its order. Raises FlowError for what cannot travel in one."""
-    for name, value in params.items():
-        try:
-            protocol.encode(protocol.Open("", {name: value}))
-        except (TypeError, ValueError, OverflowError) as error:
-            raise FlowError(f"parameter {name!r} cannot be handed to tasks: {error}") from None
-
-
-def _failure(error: BaseException) -> protocol.OpenFailed:
+def failure_of(error: BaseException) -> protocol.OpenFailed:
     """As data: the class of errors.py that the executor raises, the sentence, and the traceback once."""
     text = "".join(traceback.format_exception(error))
     kind, message, cycle = "FlowImportError", f"importing the flow failed: {type(error).__name__}: {error}", []

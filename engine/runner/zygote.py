@@ -368,7 +368,7 @@ def renew_streams() -> None:
 
 def main(arguments: list[str]) -> None:
     """The entry of the process that the executor starts."""
-    from ..flow import load_flow
+    from ..loading import load_flow
 
     origin = Origin.here()
     renew_streams()

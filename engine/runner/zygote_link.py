@@ -85,7 +85,7 @@ class ZygoteLink:
             await asyncio.sleep(STACK_WAIT_SECONDS)
             message = f"importing {target!r} did not end within {seconds:g} s"
             raise errors.FlowImportError(message, self.printed()) from None
-        return _flow_spec(opened.spec), opened
+        return flow_spec(opened.spec), opened
 
     async def start(self, frame: protocol.Start | protocol.StartHost, on_started: OnStarted) -> None:
         """Have a process forked. Raises OSError when there can be none."""
@@ -112,7 +112,7 @@ class ZygoteLink:
             case protocol.Opened() as opened:
                 self._opened.set_result(opened)
             case protocol.OpenFailed() as failed:
-                self._opened.set_exception(_flow_error(failed))
+                self._opened.set_exception(flow_error(failed))
 
     def _take_started(self, started: protocol.Started, fds: list[int]) -> None:
         pending = self._pending.pop(started.number)
@@ -155,7 +155,7 @@ class ZygoteLink:
 
     async def end_told(self) -> str:
         """The same, and how it ended in words."""
-        return _status(await self.end())
+        return status_in_words(await self.end())
 
     async def _end(self) -> int | None:
         self._closing = True
@@ -185,7 +185,7 @@ def _resolve(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-def _flow_spec(text: bytes) -> FlowSpec:
+def flow_spec(text: bytes) -> FlowSpec:
     """Raises FlowError where a flow gave a value of the wrong kind."""
     try:
         return msgspec.json.decode(text, type=FlowSpec)
@@ -197,7 +197,7 @@ def _flow_spec(text: bytes) -> FlowSpec:
         raise errors.FlowError(f"the flow cannot be used: {why}") from None
 
 
-def _flow_error(failed: protocol.OpenFailed) -> errors.FlowError:
+def flow_error(failed: protocol.OpenFailed) -> errors.FlowError:
     """The exception of errors.py that the zygote described."""
     if failed.error == "CycleError":
         return errors.CycleError(failed.cycle)
@@ -206,7 +206,8 @@ def _flow_error(failed: protocol.OpenFailed) -> errors.FlowError:
     return errors.FlowImportError(failed.message, failed.traceback)
 
 
-def _status(exit_code: int | None) -> str:
+def status_in_words(exit_code: int | None) -> str:
+    """How a process ended; None: it has not."""
     if exit_code is None:
         return "still there"
     return f"exit code {exit_code}" if exit_code >= 0 else f"signal {-exit_code}"

@@ -388,8 +388,8 @@ def test_what_a_service_gave_up_a_backfill_can_run_and_both_at_a_time_run_nothin
         (", schedule='0 2 * *'", "five fields"),
         (", schedule='0 2 * * *', timezone='Mars/Olympus'", "no time zone 'Mars/Olympus'"),
         (", schedule='0 2 * * *', misfire='maybe'", "misfire is one of"),
-        (", schedule='0 2 * * *', splay='soon'", "not a duration"),
-        (", schedule=7", "a schedule is a text"),
+        (", schedule='0 2 * * *', splay='soon'", "splay is a duration"),
+        (", schedule=7", "schedule is a text"),
     ],
 )
 def test_what_cannot_be_served_is_refused_in_one_sentence(tmp_path, options, why):

@@ -2,14 +2,17 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 from redrive.console.cli import cli
 from redrive.engine import Executor
-from redrive.engine.flow import load_flow
+from redrive.engine.loading import load_flow
 
+REDRIVE = Path(sys.executable).with_name("redrive")
 GOOD = """
 from redrive.engine import Flow
 flow = Flow("f", deadline="1h")
@@ -71,7 +74,9 @@ print("loading")
 
 
 def test_what_the_import_leaves_behind_is_a_finding_and_what_it_prints_is_none(write, tmp_path):
-    done = redrive("check", write(LEAVES + GOOD), "--json")
+    done = subprocess.run(
+        [REDRIVE, "check", write(LEAVES + GOOD), "--json"], capture_output=True, text=True, check=True
+    )
     (tmp_path / "stop").touch()
     found = [json.loads(line) for line in done.stdout.splitlines()]
     thread, descriptor = (finding["message"] for finding in found if finding["rule"] == "import")

@@ -232,11 +232,13 @@ def test_the_default_policy_raises_no_concern():
         ({"max_attempts": 0}, "max_attempts"),
         ({"max_attempts": True}, "max_attempts"),
         ({"max_attempts": 2.5}, "max_attempts"),
+        ({"max_attempts": 10**30}, "max_attempts"),
         ({"ambiguous_attempts": 0}, "ambiguous_attempts"),
         ({"poison_after": 0}, "poison_after"),
         ({"base": -1.0}, "base"),
         ({"base": math.nan}, "base"),
-        ({"base": "2"}, "base"),
+        ({"base": "2 moons"}, "base"),
+        ({"cap": 1e300}, "cap"),
         ({"cap": -0.1}, "cap"),
         ({"cap": math.inf}, "cap"),
         ({"factor": 0.5}, "factor"),
@@ -250,6 +252,11 @@ def test_an_impossible_policy_is_refused_by_the_name_of_its_field(fields, word):
     """000.10: document 000 takes any unknown jitter for "none" without a word; here it is an error."""
     with pytest.raises(ValueError, match=f"^{word} is "):
         policy(**fields)
+
+
+def test_waits_may_be_written_as_texts():
+    written = RetryPolicy(base="2s", cap="10m", max_elapsed="1h30m")  # type: ignore[arg-type]
+    assert (written.base, written.cap, written.max_elapsed) == (2.0, 600.0, 5400.0)
 
 
 def test_a_negative_retry_index_is_refused():

@@ -89,7 +89,7 @@ class Own(wait_fixed):
         ({"wait": wait_random_exponential(min=1, max=10), "stop": FIVE}, "full jitter begins at 0 here"),
         ({"wait": wait_random(3, 4), "stop": FIVE}, "none, half or all of the longest"),
         ({"wait": wait_exponential(exp_base=0.5), "stop": FIVE}, "factor is a finite number of at least 1"),
-        ({"wait": wait_exponential(max=math.inf), "stop": FIVE}, "cap is a finite number"),
+        ({"wait": wait_exponential(max=math.inf), "stop": FIVE}, "cap is a duration"),
     ],
 )
 def test_what_has_no_equal_is_refused_with_what_to_write_instead(parts: dict[str, Any], sentence: str) -> None:

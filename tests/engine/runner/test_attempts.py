@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from redrive.engine.core.outcome import FailureClass, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
+from redrive.engine.errors import FlowError
 
 
 async def test_a_result_is_handed_on_as_json(bench: Any) -> None:
@@ -45,7 +46,8 @@ async def test_usage_tells_what_the_attempt_cost(bench: Any) -> None:
 
 
 async def test_arguments_are_matched_by_name(bench: Any) -> None:
-    await bench.open("""
+    await bench.open(
+        """
         @flow.task
         def plain():
             return "as it is"
@@ -58,7 +60,9 @@ async def test_arguments_are_matched_by_name(bench: Any) -> None:
         def join(ctx, load_orders, plain, day, limit=7, *, shout=False):
             who = [ctx.attempt, ctx.generation, ctx.run_id, ctx.task]
             return [load_orders, plain, day, limit, shout, ctx.inputs, *who]
-    """)
+    """,
+        declared={"day": "monday"},
+    )
     assert (await bench.run("plain"))[0].result == '"as it is"'
     inputs = {"load-orders": {"rows": 10**30}, "plain": None}
     outcome, _ = await bench.run("join", inputs=inputs, params={"day": "tuesday"}, attempt=3, generation=2)
@@ -67,16 +71,19 @@ async def test_arguments_are_matched_by_name(bench: Any) -> None:
     ]  # fmt: skip
 
 
-async def test_an_argument_that_nobody_knows_is_a_permanent_failure_in_words(bench: Any) -> None:
-    await bench.open("""
-        @flow.task
-        def ask(nonsense):
-            return nonsense
-    """)
-    outcome, _ = await bench.run("ask")
-    assert outcome.kind is OutcomeKind.ERROR
-    assert outcome.failure.failure_class is FailureClass.PERMANENT
-    assert "'nonsense'" in outcome.failure.message
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("def ask(nonsense): ...", "asks for an argument 'nonsense'"),
+        ("def ask(ctx, /): ...", "takes its argument 'ctx' by position only"),
+        ("def ask(): yield 1", "is a generator"),
+        ("async def ask(): yield 1", "is a generator"),
+    ],
+)
+async def test_a_function_that_cannot_be_called_keeps_the_flow_from_being_run(bench: Any, body: str, why: str) -> None:
+    """By day, with the line of the function, and not as a dead letter at night."""
+    with pytest.raises(FlowError, match=rf"flow_under_test.py:\d+: task 'ask' {why}"):
+        await bench.open(f"@flow.task\n{body}")
 
 
 async def test_the_environment_says_who_the_attempt_is(bench: Any) -> None:
@@ -219,7 +226,8 @@ async def test_what_is_no_exception_is_reported_too(bench: Any, code: str, kind:
 
 
 async def test_a_task_may_defer_or_skip(bench: Any) -> None:
-    await bench.open("""
+    await bench.open(
+        """
         from redrive.engine.errors import NotReady, SkipTask
 
         @flow.task
@@ -237,7 +245,9 @@ async def test_a_task_may_defer_or_skip(bench: Any) -> None:
         @flow.sensor(every=5)
         def look(ready):
             return ready
-    """)
+    """,
+        declared={"ready": ""},
+    )
     deferred, _ = await bench.run("defer")
     assert (deferred.kind, deferred.recheck_seconds) == (OutcomeKind.DEFERRED, 12)
     assert (await bench.run("wrong", params={"seconds": "12"}))[0].recheck_seconds == 12
@@ -259,11 +269,11 @@ async def test_a_coroutine_function_is_run_to_its_end(bench: Any) -> None:
     assert (await bench.run("fetch"))[0].result == '"fetch"'
 
 
-async def test_a_generator_is_refused_because_its_body_never_ran(bench: Any) -> None:
+async def test_a_generator_that_a_function_returns_is_refused_because_its_body_never_ran(bench: Any) -> None:
     await bench.open("""
         @flow.task
         def generate():
-            yield 1
+            return (number for number in range(3))
     """)
     outcome, _ = await bench.run("generate")
     assert outcome.kind is OutcomeKind.ERROR

@@ -109,7 +109,7 @@ def test_how_long_there_is_to_decide_is_in_the_sentence(state_file: StateFile) -
 
 
 def test_a_time_of_nothing_is_refused() -> None:
-    with pytest.raises(FlowError, match="leaves nobody time to decide"):
+    with pytest.raises(FlowError, match="dead_letter_ttl is a duration above 0"):
         Flow("f", dead_letter_ttl=0)
 
 
