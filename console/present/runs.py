@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from ...engine.core.fold import RunRow
 from ...engine.core.states import NEEDS_HUMAN, RunState, TaskState
 from . import counts
-from .durations import clock, number, wall_day
+from .durations import brief, clock, number, wall_day
 from .glyphs import Glyphs
 from .pieces import Line, Piece, Role, fit, width
+from .schedules import late_us
 from .states import BLOCKED, PAUSED, RUN_LOOKS, Look
 from .text import one_line, pad, shorten_middle
 
@@ -45,15 +46,18 @@ def run_name(run: RunRow, glyphs: Glyphs) -> str:
 
 
 def heading_line(
-    shown: int, known: int, waiting: int, filter_text: str, sort: str, glyphs: Glyphs
+    shown: int, known: int, waiting: int, filter_text: str, sort: str, glyphs: Glyphs, coming: str = ""
 ) -> tuple[Line, Line]:
-    """Left and right side of the line above the list. ``waiting``: runs in which something needs a human."""
+    """Left and right side of the line above the list. ``waiting``: runs in which something needs a human; ``coming``:
+    what a schedule says comes next."""
     dot = Piece(f" {glyphs.dot} ", Role.DIM)
     left = [Piece(" "), Piece(f"{number(known)} run{'' if known == 1 else 's'}", Role.STRONG)]
     if filter_text:
         left += [dot, Piece(f"/{one_line(filter_text)}: {number(shown)}", Role.MATCH)]
     if waiting:
         left += [dot, Piece(f"{number(waiting)} need{'s' if waiting == 1 else ''} a human")]
+    if coming:
+        left += [dot, Piece(coming)]
     return left, [Piece("sort: ", Role.DIM), Piece(f"{sort} {glyphs.open} ")]
 
 
@@ -70,6 +74,8 @@ def run_row(view: RunView, now_us: int, columns: int, glyphs: Glyphs, longest_na
         Piece(f" {f'{done}/{total}':>{9 if columns >= _WORDS_FROM else 7}}  {took}  "),
         *_counted(view.counts, columns, glyphs),
     ]
+    if late := late_us(run, now_us):
+        fixed += [Piece("  " if columns >= _WORDS_FROM else ""), Piece(f"late {brief(late)}", Role.WARNING)]
     if view.beside:
         fixed += [Piece("  " if columns >= _WORDS_FROM else ""), Piece(view.beside, Role.WARNING)]
     low, high = _NAME_CELLS

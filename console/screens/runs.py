@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
 
 from textual.binding import BindingType
 from textual.widget import Widget
@@ -18,6 +18,7 @@ from ..model.filters import parse_filter
 from ..present.pieces import Line, Piece, Role
 from ..present.replay import Visit
 from ..present.runs import RunView, heading_line, run_name, run_row
+from ..present.schedules import nearest_words
 from ..present.text import cells, one_line
 from ..sessions.session import RunSummary
 from ..widgets.bars import Bar
@@ -38,6 +39,8 @@ class RunsScreen(ConsoleScreen):
     def __init__(self) -> None:
         super().__init__()
         self._summaries: dict[str, RunSummary] = {}
+        self._schedules: Sequence[Mapping[str, Any]] = ()
+        self._shown = 0
         self._name_cells = 0
         self._sort = 0
         self._age = 0  # seconds since the list was read
@@ -70,7 +73,9 @@ class RunsScreen(ConsoleScreen):
         running = [name for name, one in self._summaries.items() if one.run.state is RunState.RUNNING]
         self.table.rows_changed(running)
         self._age += 1
-        if running and self._age >= _OTHERS_SECONDS:
+        if self._schedules:
+            self._show_heading(self._shown)  # what comes next comes nearer
+        if (running or self._schedules) and self._age >= _OTHERS_SECONDS:
             self._read()
 
     def past_words(self, visit: Visit) -> str:
@@ -86,6 +91,7 @@ class RunsScreen(ConsoleScreen):
     async def _read_list(self) -> None:
         try:
             summaries = await self.console.live.session.runs()
+            self._schedules = await self.console.live.session.query("schedules")
         except RedriveError as error:
             self.console.say([Piece(one_line(str(error)), Role.WARNING)], 5)
             return
@@ -110,7 +116,8 @@ class RunsScreen(ConsoleScreen):
     def _show_heading(self, shown: int) -> None:
         waiting = sum(1 for one in self._summaries.values() if one.dead_letters)
         known, sort = len(self._summaries), SORTS[self._sort]
-        self.heading.show(*heading_line(shown, known, waiting, self.filter_text, sort, self.console.glyphs))
+        coming, self._shown = nearest_words(self._schedules, self.console.live.now_us), shown
+        self.heading.show(*heading_line(shown, known, waiting, self.filter_text, sort, self.console.glyphs, coming))
 
     def _row(self, run_id: str, columns: int) -> Line:
         return run_row(self._view_of(run_id), self.console.live.now_us, columns, self.console.glyphs, self._name_cells)

@@ -21,6 +21,7 @@ from ...engine.core.states import NEEDS_HUMAN, TaskState
 from ..doors import with_session
 from ..model.board import Board
 from ..present.durations import brief, spoken
+from ..present.schedules import broken_words, late_us, next_words
 from ..present.text import one_line, pad, shorten
 from ..sessions.session import RunSummary, Session
 from . import plain
@@ -37,10 +38,11 @@ _PAGES_MAX = 100  # of the latest, for sentences that name who looks after a fai
 def show_runs(target: str, as_json: bool, **door: Door) -> int:
     """One line a run, the latest first."""
 
-    async def use(session: Session) -> Sequence[RunSummary]:
-        return await session.runs()
+    async def use(session: Session) -> tuple[Sequence[RunSummary], list[str]]:
+        coming = next_words(await session.query("schedules"), _now_us())
+        return await session.runs(), coming + broken_words(await session.query("sla", limit=_PAGES_MAX), _now_us())
 
-    summaries = with_session(target, use, **door)
+    summaries, of_schedules = with_session(target, use, **door)
     if as_json:
         for summary in summaries:
             print_json({**_plain(summary.run), "counts": summary.counts, "dead_letters": summary.dead_letters})
@@ -48,6 +50,8 @@ def show_runs(target: str, as_json: bool, **door: Door) -> int:
     rows: list[Sequence[str]] = [("RUN", "FLOW", "STATE", "TASKS", "OK", "DEAD", "ELAPSED")]
     rows += [_run_row(summary) for summary in summaries]
     table(rows)
+    for sentence in of_schedules:
+        click.echo(sentence)
     return 0
 
 
@@ -56,7 +60,9 @@ def _run_row(summary: RunSummary) -> tuple[str, ...]:
     elapsed_us = (run.ended_at or _now_us()) - run.started_at
     state = "BLOCKED" if run.blocked_since is not None else "PAUSED" if run.paused_since is not None else str(run.state)
     total, done = sum(counts.values()), counts.get(TaskState.SUCCESS, 0)
-    return (run.run_id, run.dag_name, state, str(total), str(done), str(summary.dead_letters), brief(elapsed_us))
+    late = late_us(run, _now_us())
+    elapsed = f"{brief(elapsed_us)}, late {brief(late)}" if late else brief(elapsed_us)
+    return (run.run_id, run.dag_name, state, str(total), str(done), str(summary.dead_letters), elapsed)
 
 
 def show_tasks(target: str, run_id: str | None, as_json: bool, **door: Door) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice, pairwise
 
 from ..core.dag import Dag
 from ..core.policy import (
@@ -18,15 +19,18 @@ from ..core.policy import (
     worst_case_elapsed_seconds,
     worst_case_wait_seconds,
 )
+from ..core.schedule import Schedule
 from ..core.spec import FlowSpec, TaskSpec
 from ..flow import Flow
 from ..store.history import Observed
+from ..zones import open_schedule
 from .finding import Finding
 from .fitting import check_functions
 from .lint import check_source
 
 MAX_ACTIVE_OF_A_LOCK = 1
 TASKS_NAMED = 5
+TIMES_COMPARED = 100  # of a schedule, for the shortest time between two of them
 CALL_SECONDS_MAX = 60.0  # what takes longer is a batch: its first wait need not be longer than it
 
 
@@ -86,6 +90,30 @@ def _downstreams(case: Case) -> Iterator[Finding]:
 def _pages(case: Case) -> Iterator[Finding]:
     if not case.flow.pages:
         yield Finding("note", "pages", "nobody is paged: flow.page(...) names no sender")
+
+
+def _schedule(case: Case) -> Iterator[Finding]:
+    """One state file has one run at a time: what does not fit between two logical times comes late."""
+    spec = case.flow.schedule
+    if spec is None:
+        return
+    gap = _shortest_gap_seconds(open_schedule(spec, case.flow.name))
+    if spec.splay_seconds >= gap:
+        message = f"its splay of {spec.splay_seconds:g} s is no shorter than the {gap:g} s between two runs"
+        yield Finding("warning", "splay", message)
+    deadline = case.flow.deadline_seconds
+    if deadline is not None and deadline > gap:
+        message = (
+            f"a run may take until its deadline of {deadline:g} s, and the next one is due after {gap:g} s: it waits"
+        )
+        yield Finding("warning", "overlap", message)
+    if spec.start_within_seconds is None:
+        yield Finding("note", "start", "nobody is told when a scheduled run does not start: give start_within")
+
+
+def _shortest_gap_seconds(schedule: Schedule) -> float:
+    times = list(islice(schedule.rhythm.after(0), TIMES_COMPARED))
+    return min((later - earlier for earlier, later in pairwise(times)), default=0) / 1e6
 
 
 def worst_case_seconds(task: TaskSpec, observed: Observed | None = None) -> float | None:
@@ -222,6 +250,7 @@ TASK_RULES: tuple[Callable[[TaskSpec, Case], Iterator[Finding]], ...] = (
 )
 FLOW_RULES: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     _deadline,
+    _schedule,
     _unconnected,
     _orphans,
     _downstreams,

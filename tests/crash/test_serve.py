@@ -272,6 +272,8 @@ def test_nights_that_nobody_served_page_once_although_nothing_is_started_for_the
     third = serve()
     third.until("next ")
     third.stop()
+    listed = redrive("runs", tmp_path / "state.db").stdout
+    assert "f: next " in listed and "did not start as promised" in listed
     assert 1 == (tmp_path / "paged").read_text().count('"episode": 1')
     ((broken, late),) = ask(tmp_path, "SELECT (SELECT count(*) FROM sla), (SELECT count(*) FROM slot)")
     assert 5 <= broken <= late <= 7

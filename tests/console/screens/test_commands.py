@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
@@ -200,3 +201,21 @@ async def test_a_list_of_runs_that_cannot_be_read_says_why(revenue: FakeSession,
         revenue.error = StateFileError("revenue.db is damaged")
         await press(app, pilot, "1")
         assert "revenue.db is damaged" in rows_of(app)[-1]
+
+
+async def test_above_the_list_of_runs_stands_what_comes_next_and_beside_a_run_by_how_much_it_is_late(
+    revenue: FakeSession, clock: StillClock
+):
+    """003.35."""
+    late = RunRow("run-1", "revenue", START - 60 * S, START, RunState.SUCCESS, deadline_at=START - 30 * S)
+    revenue.summaries = [RunSummary(late, {"SUCCESS": 1}, 0)]
+    due = datetime.fromtimestamp(clock.now / S, timezone(timedelta(hours=5, minutes=30))) + timedelta(
+        hours=3, minutes=12
+    )
+    said = {"timezone": "Asia/Kolkata", "next_local": due.isoformat(), "next_at": clock.now + 11_520 * S}
+    revenue.lists["schedules"] = [{"dag_name": "revenue", **said}]
+    async with shown(revenue, clock, (120, 40)) as (app, pilot):
+        await press(app, pilot, "1")
+        heading, listed = rows_of(app)[3:5]
+        assert "next " in heading and "Asia/Kolkata, in 3 h 12 min" in heading
+        assert "late 30s" in listed

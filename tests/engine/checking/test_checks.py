@@ -129,6 +129,46 @@ def test_a_task_without_a_timeout_is_taken_to_need_its_p99():
     assert 3 * 40 + 6 == worst_case_seconds(TaskSpec("a"), Observed(10, 30, 40, 99))
 
 
+# --- The schedule ---------------------------------------------------------------------------------------------------
+
+
+def scheduled(**options: Any) -> dict[str, Finding]:
+    flow = quiet(**options)
+    flow.task(lambda: 1, name="a", timeout=30)
+    flow.task(lambda a: a, name="b", after="a", timeout=30)
+    return found(flow)
+
+
+def test_a_schedule_that_fits_has_no_findings():
+    """003.35: on the hour, spread over five minutes, done before the next."""
+    findings = scheduled(schedule="0 * * * *", splay="5m", start_within="10m", deadline="1h")
+    assert {"deadline"} == set(findings) and "note" == findings["deadline"].level
+
+
+def test_runs_that_wait_for_one_another_and_a_splay_over_the_interval_are_warnings():
+    findings = scheduled(schedule="*/10 * * * *", splay="10m", start_within="1m", deadline="11m")
+    assert "between two runs" in findings["splay"].message
+    assert "the next one is due after 600 s" in findings["overlap"].message
+
+
+def test_a_schedule_that_promises_no_start_is_told():
+    assert "start_within" in scheduled(schedule="every 15m")["start"].message
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"schedule": "0 25 * * *"}, "bad hour"),
+        ({"schedule": "0 2 * * *", "timezone": "Europe"}, "no time zone"),
+        ({"schedule": "0 2 * * *", "misfire": "never"}, "misfire is one of"),
+        ({"schedule": "0 2 * * *", "start_within": "-1s"}, "not a duration"),
+    ],
+)
+def test_a_schedule_that_cannot_be_is_refused(options, why):
+    with pytest.raises(FlowError, match=why):
+        Flow("f", **options)
+
+
 def test_no_timeout_is_a_warning():
     flow = quiet()
     flow.task(lambda: None, name="a")

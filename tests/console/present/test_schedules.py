@@ -1,0 +1,64 @@
+"""How schedules read where runs are listed (003.35)."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+from redrive.console.present.schedules import broken_words, late_us, nearest_words, next_words
+from redrive.engine.core.fold import RunRow
+
+MINUTE = 60_000_000
+NOW = round(datetime.fromisoformat("2026-11-21T22:48:00+05:30").timestamp() * 1e6)
+
+
+def row(local: str, name: str = "revenue", splay_us: int = 0) -> dict[str, object]:
+    due = round(datetime.fromisoformat(local).timestamp() * 1e6) + splay_us
+    return {"dag_name": name, "timezone": "Asia/Kolkata", "next_local": local, "next_at": due}
+
+
+@pytest.mark.parametrize(
+    ("local", "said"),
+    [
+        ("2026-11-22T02:00:00+05:30", "next 02:00 Asia/Kolkata, in 3 h 12 min"),
+        ("2026-11-21T22:48:30+05:30", "next 22:48:30 Asia/Kolkata, in 30 s"),
+        ("2026-11-24T02:00:00+05:30", "next 24 Nov 02:00 Asia/Kolkata, in 2 days"),
+        ("2026-11-21T22:34:00+05:30", "due 14 min ago and not started: is redrive serve running?"),
+    ],
+)
+def test_what_comes_next_is_said_by_its_own_clocks_and_by_how_long_it_takes(local, said):
+    assert [f"revenue: {said}"] == next_words([row(local)], NOW)
+    assert said == nearest_words([row(local)], NOW)
+
+
+def test_where_there_is_room_for_one_it_is_the_nearest():
+    rows = [row("2026-11-22T02:00:00+05:30"), row("2026-11-21T23:00:00+05:30", "other")]
+    assert nearest_words(rows, NOW).startswith("next 23:00")
+    assert "" == nearest_words([], NOW)
+
+
+def test_a_name_cannot_do_anything():
+    (said,) = next_words([row("2026-11-22T02:00:00+05:30", "a\x1b[2Jb")], NOW)
+    assert "\x1b" not in said
+
+
+def test_promises_of_the_last_day_that_broke_are_named_the_latest_first():
+    rows = [
+        {
+            "dag_name": "f",
+            "promise": "start",
+            "logical_time": NOW - n * 60 * MINUTE,
+            "promised_at": NOW - n * 60 * MINUTE,
+        }
+        for n in range(1, 30)
+    ]
+    said = broken_words([*rows, {**rows[0], "promise": "end"}], NOW)
+    assert 4 == len(said) and all("did not start as promised" in one for one in said[:3])
+    assert "and 20 before it" == said[3]
+
+
+@pytest.mark.parametrize(("ended_at", "late"), [(None, 5), (NOW - 4 * MINUTE, 1), (NOW - 6 * MINUTE, 0)])
+def test_a_run_is_late_from_its_deadline_to_its_end(ended_at, late):
+    run = RunRow("r", deadline_at=NOW - 5 * MINUTE, ended_at=ended_at)
+    assert late * MINUTE == late_us(run, NOW)
+    assert 0 == late_us(RunRow("r", ended_at=ended_at), NOW)
