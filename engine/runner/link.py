@@ -7,7 +7,7 @@ import os
 import socket
 from array import array
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -21,8 +21,8 @@ HIGH_WATER = 1024 * 1024  # bytes waiting to be sent above which a sender should
 class FrameLink:
     """Cuts what arrives into payloads; queues what the socket does not take yet.
 
-    ``on_payload(payload, take_fds)`` is called for each frame in order, ``on_closed()`` once when the other end is
-    gone or sends what is no frame.
+    ``on_payload(payload)`` is called for each frame in order, ``on_closed()`` once when the other end is gone or sends
+    what is no frame.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class FrameLink:
         self._reader = protocol.FrameReader(protocol.CONTROL_LIMIT)
         self._loop = asyncio.get_running_loop()
         self._received: deque[int] = deque()
-        self._queue: deque[tuple[memoryview, list[int]]] = deque()
+        self._queue: deque[tuple[memoryview, Sequence[int]]] = deque()
         self._queued_bytes = 0
         self._room = asyncio.Event()
         self._room.set()
@@ -75,13 +75,14 @@ class FrameLink:
 
     # --- Out ----------------------------------------------------------------------------------------------------------
 
-    def send(self, frame: protocol.Frame, fds: list[int] | None = None) -> None:
-        """Send or queue. ``fds`` are duplicated when they must wait, so the caller may close its own at once."""
+    def send(self, frame: protocol.Frame, fds: Sequence[int] = ()) -> None:
+        """Send or queue. ``fds`` are ours to close from now on."""
         if self.is_closed:
+            _close(fds)
             return
         data = memoryview(protocol.encode(frame))
         idle = not self._queue
-        self._queue.append((data, [os.dup(fd) for fd in fds or ()]))
+        self._queue.append((data, fds))
         self._queued_bytes += len(data)
         if idle:
             self._flush()
@@ -97,12 +98,13 @@ class FrameLink:
     def _flush(self) -> None:
         try:
             while self._queue:
-                data, fds = self._queue.popleft()
+                data, fds = self._queue[0]
                 sent = self._send_some(data, fds)
                 self._queued_bytes -= sent
                 if sent < len(data):
-                    self._queue.appendleft((data[sent:], [] if sent else fds))
+                    self._queue[0] = data[sent:], () if sent else fds
                     return
+                self._queue.popleft()
         except OSError:
             self.close()
 
@@ -112,14 +114,13 @@ class FrameLink:
             self._loop.remove_writer(self._socket)
             self._room.set()
 
-    def _send_some(self, data: memoryview, fds: list[int]) -> int:
+    def _send_some(self, data: memoryview, fds: Sequence[int]) -> int:
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", fds))] if fds else []
         try:
             sent = self._socket.sendmsg([data], rights)
         except BlockingIOError:
             return 0
-        for fd in fds:
-            os.close(fd)
+        _close(fds)
         return sent
 
     # --- End ----------------------------------------------------------------------------------------------------------
@@ -131,9 +132,14 @@ class FrameLink:
         self._loop.remove_reader(self._socket)
         self._loop.remove_writer(self._socket)
         self._socket.close()
-        for fd in [*self._received, *(fd for _, fds in self._queue for fd in fds)]:
-            os.close(fd)
+        _close([*self._received, *(fd for _, fds in self._queue for fd in fds)])
         self._received.clear()
         self._queue.clear()
+        self._queued_bytes = 0
         self._room.set()
         self._on_closed()
+
+
+def _close(fds: Sequence[int]) -> None:
+    for fd in fds:
+        os.close(fd)

@@ -66,12 +66,10 @@ class ThreadHost:
         """Run an attempt in a new thread. Raises OSError when there are no descriptors."""
         results, output = _two_pipes()
         started_at = asyncio.get_running_loop().time()
-        ours, theirs = (results[0], output[0]), [results[1], output[1]]
+        ours, theirs = (results[0], output[0]), (results[1], output[1])
         attempt = ThreadAttempt(number, order, listener, self._shared, self._view, ours, started_at)
         self.attempts[number] = attempt
         self._link.send(protocol.StartThread(number, order, inputs), theirs)
-        for fd in theirs:
-            os.close(fd)
         return attempt
 
     async def _dump_stacks(self) -> str:
