@@ -73,7 +73,10 @@ def fork_zygote(flow: Loaded, environment: Mapping[str, str], keep_fds: Sequence
 
 
 def _wait(pid: int) -> int:
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    try:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    except ChildProcessError:  # a program that ignores SIGCHLD: the kernel has reaped it and tells nobody how it ended
+        return 0
 
 
 def _doubts() -> list[str]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import Any
 
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.spec import FlowSpec, TaskSpec
-from . import process
+from . import process, protocol
 from .attempt import AttemptOrder
 from .listener import SilentListener
 from .zygote_client import Runner
@@ -39,7 +38,7 @@ class _Waiter(SilentListener):
         self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
     def output(self, data: bytes) -> None:
-        os.write(1, data)
+        protocol.write_all(1, data)
 
     def ended(self, outcome: Outcome) -> None:
         self.outcome.set_result(outcome)

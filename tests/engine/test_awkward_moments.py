@@ -541,6 +541,16 @@ def test_a_run_whose_name_is_no_text_is_refused(tmp_path):
     assert not (tmp_path / "state.db").exists()
 
 
+def test_a_program_that_ignores_the_end_of_its_children_can_run_a_flow(tmp_path):
+    flow = Flow("f")
+    flow.task(lambda: None, name="a")
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        assert "SUCCESS" == executor(tmp_path, flow).run_result().state
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
 def test_a_bug_in_the_ladder_ends_the_executor_and_its_attempts_instead_of_waiting_for_ever(tmp_path, monkeypatch):
     from redrive.engine.runner.attempt import ProcessAttempt
 
