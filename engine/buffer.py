@@ -218,6 +218,8 @@ class SendBuffer(Generic[Item]):
                 elapsed = budget.now() - started
                 report_retry(self._name, index + 1, policy.max_attempts, error, delay, elapsed)
                 await asyncio.sleep(delay)
+        except Exception as fault:  # of ``retryable`` or of the dice: whoever put these items hears of it
+            _settle(batch, [fault] * len(batch), None)
         finally:
             _abandon(batch)
 

@@ -290,6 +290,18 @@ class TestBatches:
 
         run(main())
 
+    def test_a_fault_of_who_judges_the_errors_reaches_everybody_who_waits(self):
+        def judge(error: Exception) -> bool:
+            raise LookupError("no verdict")
+
+        async def main() -> None:
+            buffer = SendBuffer(Service(after(0, ValueError()), after(0)), retryable=judge)
+            first = await asyncio.gather(buffer.put(1), buffer.put(2), return_exceptions=True)
+            assert [type(outcome) for outcome in first] == [LookupError] * 2
+            assert await buffer.send(3)
+
+        run(main())
+
     def test_an_item_whose_sender_gave_up_does_not_hurt_its_batch(self):
         async def main() -> None:
             buffer = SendBuffer(Service(after(5)))
