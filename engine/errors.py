@@ -18,16 +18,17 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
     ├── RefusedError               an operator's act that no longer holds; carries what came first
     ├── AddressError               the address of a state file makes no sense, or is not safe to use
     ├── LinkError                  the way to another host is closed; ``final``: trying again will not open it
-    ├── SnapshotNeeded             the picture must be read again: the file was replaced, or more of it is known
-    └── TaskError                  what a task may raise to say which kind of failure it is
-        ├── TransientError         "the next attempt might work"
-        │   └── RetryAfter         ... but not sooner than its seconds
-        ├── PermanentError         "the next attempt will not work"
-        │   └── TooManyBadRows     more rows were set aside than the task allows
-        ├── AmbiguousError         nobody can say: a small budget, then permanent
-        ├── AuthError              the credential is refused: stop at once, before the account is locked
-        ├── NotReady               a sensor's answer: look again later, no failure
-        └── SkipTask               the task decides that its branch is not taken
+    └── SnapshotNeeded             the picture must be read again: the file was replaced, or more of it is known
+
+    TaskError                      what a task may raise to say which kind of failure it is
+    ├── TransientError             "the next attempt might work"
+    │   └── RetryAfter             ... but not sooner than its seconds
+    ├── PermanentError             "the next attempt will not work"
+    │   ├── TooManyBadRows         more rows were set aside than the task allows
+    │   └── AuthError              the credential is refused: stop at once, before the account is locked
+    ├── AmbiguousError             nobody can say: a small budget, then permanent
+    ├── NotReady                   a sensor's answer: look again later, no failure
+    └── SkipTask                   the task decides that its branch is not taken
 
     TaskTerminated                 a BaseException: SIGTERM arrived, run your ``finally`` blocks
 """
