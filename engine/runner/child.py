@@ -202,7 +202,7 @@ def run_attempt(start: protocol.Start, facts: FlowFacts, channels: Channels, zyg
     except BaseException:  # whatever it is, it must not climb into the zygote's loop
         traceback.print_exc()
     finally:
-        _flush()
+        flush()
         os._exit(code)
 
 
@@ -212,7 +212,7 @@ def _run(start: protocol.Start, facts: FlowFacts, channels: Channels) -> int:
     pid = os.getpid()
     ending = _ending(start, facts, pipe, facts.termination)
     if os.getpid() != pid:  # a process that the task forked came back out of the function
-        _flush()
+        flush()
         os._exit(0)
     pipe.send(ending)
     return 0 if isinstance(ending, protocol.Succeeded) else 1
@@ -289,7 +289,8 @@ def _run_exit_functions(facts: FlowFacts) -> None:
     atexit._run_exitfuncs()
 
 
-def _flush() -> None:
+def flush() -> None:
+    """Have written what was printed."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import signal
-import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -19,7 +18,7 @@ from ..core.spec import FlowSpec
 from ..errors import CycleError, FlowError, FlowImportError
 from . import process, protocol
 from .call import Plan, plan_of
-from .child import FlowFacts, Termination
+from .child import FlowFacts, Termination, flush
 from .fresh import FreshImport
 from .leftovers import Survey, single_threaded_libraries
 
@@ -75,8 +74,7 @@ def _import(request: protocol.Open, load: Loader) -> ImportedFlow:
         plans = _plans(flow)
         demand_callable(spec, plans)
     seconds, left = time.monotonic() - before, survey.since()
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()  # else each attempt would print it once more
+    flush()  # else each attempt would print it once more
     root = _project_root(spec)
     warnings = left.warnings(seconds)
     answer = protocol.Opened(msgspec.json.encode(spec), root, warnings, imports_anew=False)

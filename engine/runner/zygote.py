@@ -35,7 +35,7 @@ import msgspec
 
 from . import process, protocol
 from .anew import Origin, read_what_is_left
-from .child import Channels, FlowFacts, run_attempt
+from .child import Channels, FlowFacts, flush, run_attempt
 from .importing import Loader, fresh_flow, open_flow
 from .rehearsal import rehearse
 
@@ -319,7 +319,7 @@ def _live(work: Callable[[], None]) -> NoReturn:
         traceback.print_exc()
     finally:
         _kill_everything(END_SECONDS)
-        sys.stdout.flush()
+        flush()
         os._exit(0)
 
 

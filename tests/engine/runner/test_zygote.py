@@ -112,6 +112,17 @@ async def test_what_the_import_prints_is_kept_and_not_printed_again_by_attempts(
     assert (await bench.run("task"))[1].text == b"and now the task\n"
 
 
+async def test_a_flow_may_take_the_streams_away(bench: Any) -> None:
+    await bench.open("""
+        sys.stdout = sys.stderr = None
+
+        @flow.task
+        def task():
+            return 1
+    """)
+    assert (await bench.run("task"))[0].result == "1"
+
+
 async def test_descriptors_left_by_the_import_are_doubted(bench: Any) -> None:
     await bench.open("""
         log = open("/dev/zero")
