@@ -1,7 +1,8 @@
 """One visit of the console to a run: the door is opened, the executor started where one is wanted, the app shown.
 
-Whatever may ask for a password comes before the screen is taken. The executor starts while Textual is imported, in a
-process of its own, so that nothing that happens to this terminal happens to the run.
+What the operator has written into files is read first, so that a mistake in them starts nothing. Whatever may ask for a
+password comes before the screen is taken. The executor starts while Textual is imported, in a process of its own, so
+that nothing that happens to this terminal happens to the run.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .target import is_remote
 from .terminal.hold import Hold
@@ -19,11 +20,28 @@ from .terminal.hold import Hold
 if TYPE_CHECKING:
     from ..engine.executor.loop import RunOptions
     from .app import ConsoleApp
+    from .keys import KeyMap
     from .sessions.session import Session
+    from .theme import Theme
 
 CRASHED = 70  # EX_SOFTWARE: the console failed, which says nothing about the run
 
 Door = Callable[[], Awaitable["Session"]]
+
+
+class Habits(NamedTuple):
+    """What the operator's own files say."""
+
+    keymap: KeyMap
+    look: Theme
+
+    @classmethod
+    def read(cls) -> Habits:
+        """Raises RedriveError with what is wrong in them."""
+        from .keys import load_keys
+        from .theme import chosen_name, load_theme
+
+        return cls(load_keys(), load_theme(chosen_name()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +72,16 @@ def attach(hold: Hold, visit: Visit, read_only: bool, python: str | None, ssh_op
 
     if read_only:
         visit = Visit(visit.target, visit.run_id, open_to_act=acting)
-    return asyncio.run(_go(hold, door, visit))
+    return asyncio.run(_go(hold, door, visit, Habits.read()))
 
 
 def start(hold: Hold, flow: str | None, state: str, run_id: str | None, options: RunOptions) -> int:
     """Start an executor and visit its run. Returns the exit code."""
     later = {"max_parallel": options.max_parallel, "durability": options.durability}
-    visit = Visit(state, run_id, started_here=True, run_options=later)
+    visit, habits = Visit(state, run_id, started_here=True, run_options=later), Habits.read()
     with ThreadPoolExecutor(1) as beside:
         starting = beside.submit(_spawn, flow, state, run_id, options)
-        return asyncio.run(_go(hold, lambda: _embedded(starting, state, later), visit))
+        return asyncio.run(_go(hold, lambda: _embedded(starting, state, later), visit, habits))
 
 
 def _spawn(flow: str | None, state: str, run_id: str | None, options: RunOptions) -> None:
@@ -84,19 +102,16 @@ async def _embedded(starting: Future[None], state: str, later: Mapping[str, Any]
     return session
 
 
-async def _go(hold: Hold, door: Door, visit: Visit) -> int:
+async def _go(hold: Hold, door: Door, visit: Visit, habits: Habits) -> int:
     session = None
     if visit.state_path is None:
         session = await door()
         hold.splash(f"redrive - {visit.target}")
     from .app import ConsoleApp, Way
-    from .keys import load_keys
-    from .theme import chosen_name, load_theme
 
-    keymap, look = load_keys(), load_theme(chosen_name())
     way = Way(visit.state_path, visit.started_here, visit.run_options, visit.open_to_act)
     session = session or await door()
-    app = ConsoleApp(session, visit.run_id, hold=hold, keymap=keymap, look=look, way=way)
+    app = ConsoleApp(session, visit.run_id, hold=hold, keymap=habits.keymap, look=habits.look, way=way)
     try:
         code = await app.run_async()
     finally:

@@ -374,3 +374,16 @@ def test_a_key_file_that_is_wrong_is_said_before_anything_is_drawn_over(make_pla
     assert terminal.wait() == 2
     assert "requeue changes state and must not be on D" in terminal.text.replace("\n", " ")
     assert terminal.is_given_back()
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "environ"), [("keys.toml", 'requeue = "D"', {}), ("x", "", {"REDRIVE_THEME": "nonsense"})]
+)
+def test_nothing_is_started_where_the_operators_own_files_are_wrong(make_place, file, text, environ):
+    place = make_place()
+    (place.folder / "config/redrive").mkdir(parents=True)
+    (place.folder / "config/redrive" / file).write_text(text)
+    terminal = place.redrive("run", str(place.flow), "--state", str(place.state), environ=environ)
+    assert terminal.wait() == 2
+    assert terminal.is_given_back()
+    assert not place.state.exists()
