@@ -15,7 +15,7 @@ import click
 
 from ..engine.core.durations import parse_duration
 from ..engine.errors import ExecutorBusyError, FlowError, FlowImportError, RedriveError, RefusedError, StateFileError
-from .shell.cause_commands import note
+from .shell.cause_commands import classify, note
 from .shell.help import Commands
 from .shell.options import (
     acting_options,
@@ -395,6 +395,7 @@ def unpause(**options: Any) -> int:
 
 
 cli.add_command(note)
+cli.add_command(classify)
 
 
 def _act(act: str, extra: dict[str, Any], send: Callable[..., int], options: dict[str, Any]) -> int:

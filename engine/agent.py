@@ -326,6 +326,7 @@ _READS = {
     "log": ("logs", "read"),
     "attempt_text": ("logs", "attempt_text"),
     "memory": ("memory", "of_causes"),
+    "failures": ("failures", "against"),
     "preview": ("preview", "preview"),
 }
 

@@ -15,7 +15,7 @@ from ...engine import client
 from ...engine.core.events import Event
 from ...engine.core.fold import RunFold
 from ...engine.errors import CorruptFileError, LinkError, RefusedError, SnapshotNeeded, StateFileError
-from ...engine.store import database, lists, lock, logs, memory, preview, runs, tail, usual
+from ...engine.store import database, failures, lists, lock, logs, memory, preview, runs, tail, usual
 from ...engine.store.reader import head_of
 from . import picture
 from .people import me, others
@@ -25,6 +25,9 @@ BEAT_SECONDS = 1.0  # an empty batch so often: the ages on the screen are due ag
 LOOK_SECONDS = 1.0  # between two looks at the lock: a look takes it for an instant
 
 Result = TypeVar("Result")
+
+#: Lists that take more than one statement.
+_OF_CAUSES: Mapping[str, Callable[..., Any]] = {"memory": memory.of_causes, "failures": failures.against}
 
 
 class FileSession:
@@ -176,8 +179,8 @@ class FileSession:
         """Lists beside a run; see ``Session``."""
         if what == "preview":
             return await self._read(lambda connection: preview.preview(connection, options["command"]))
-        if what == "memory":
-            return await self._read(lambda connection: memory.of_causes(connection, **options))
+        if what in _OF_CAUSES:
+            return await self._read(lambda connection: _OF_CAUSES[what](connection, **options))
         return await self._read(lambda connection: lists.query(connection, what, options))
 
     async def _read(self, use: Callable[[sqlite3.Connection], Result]) -> Result:

@@ -45,6 +45,7 @@ ACTING = (
     "core/states",
     "store/act",
     "store/canary",
+    "store/failures",
     "store/generation",
     "store/journal",
     "store/logs",

@@ -140,7 +140,7 @@ class Session(Protocol):
 
     async def query(self, what: str, **options: Any) -> Any:
         """Lists beside a run, as JSON values: "breakers", "pages", "quarantine", "journal", "executors", "history",
-        "output", and "memory" of the causes in its inbox (``engine/store/memory.py``)."""
+        "output", "memory" of causes and the "failures" of a downstream."""
 
     async def close(self) -> None:
         """Leave. The run goes on."""

@@ -190,7 +190,7 @@ class SshSession:
 
     async def query(self, what: str, **options: Any) -> Any:
         """Lists beside a run; see ``Session``."""
-        if what in ("preview", "memory"):
+        if what in ("preview", "memory", "failures"):
             return await self._read(what, teach=True, **options)
         return await self._read("query", what=what, options=options)
 

@@ -27,3 +27,28 @@ def note(text: str, state: str | None, **options: Any) -> int:
     from . import noting
 
     return noting.note(existing_target(state), text, **options)
+
+
+@click.command()
+@fingerprint_option
+@click.option(
+    "--as",
+    "failure_class",
+    required=True,
+    type=click.Choice(["transient", "permanent", "ambiguous", "validation", "auth"]),
+    help="What such a failure is.",
+)
+@click.option("--downstream", metavar="NAME", help="Whose rule it is; left out: that of the tasks that failed so.")
+@click.option(
+    "--when", "conditions", multiple=True, metavar="NAME=VALUE", help="Instead of the proposed rule: status=409."
+)
+@state_option
+@run_option
+@json_option
+@ssh_options
+def classify(state: str | None, **options: Any) -> int:
+    """Make a rule of a failure, and say what it would have done; it goes into the flow, nothing is changed here."""
+    from ..target import existing_target
+    from . import classifying
+
+    return classifying.classify(existing_target(state), **options)

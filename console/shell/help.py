@@ -10,7 +10,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "By a schedule": ("serve", "schedule", "backfill"),
     "Look": ("inbox", "tasks", "runs", "events", "pages", "breakers", "quarantine", "costs", "replay", "doctor"),
     "Act": ("requeue", "skip", "cancel", "extend", "pause", "unpause", "note"),
-    "Before a run": ("check", "backoff", "simulate"),
+    "Before a run": ("check", "classify", "backoff", "simulate"),
 }
 
 TARGETS = (

@@ -37,7 +37,7 @@ from .tables import (
 RETRY_AFTER_MAX_SECONDS = 7 * 86_400.0
 
 _CAUSES_MAX = 10
-_EVERYTHING = frozenset(["builtins.Exception", "builtins.BaseException", "Exception", "BaseException"])
+EVERYTHING = frozenset(["builtins.Exception", "builtins.BaseException", "Exception", "BaseException"])
 _RESOLVER_TRY_AGAIN = -3  # EAI_AGAIN
 
 
@@ -176,10 +176,10 @@ def _under_retry_on(case: _Case, verdict: Verdict) -> Verdict:
     names = case.policy.retry_on if case.policy else ()
     if not names or verdict.failure_class is FailureClass.AUTH or isinstance(case.error, BaseExceptionGroup):
         return verdict  # of a group, each child was asked
-    name = _named_by(case, tuple(name for name in names if name not in _EVERYTHING))
+    name = _named_by(case, tuple(name for name in names if name not in EVERYTHING))
     if name is not None:
         return replace(verdict, failure_class=FailureClass.TRANSIENT, because=f"retry_on names {name}")
-    if _EVERYTHING.isdisjoint(names):
+    if EVERYTHING.isdisjoint(names):
         return Verdict(FailureClass.PERMANENT, "retry_on does not name it")
     return verdict
 

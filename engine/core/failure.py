@@ -23,7 +23,7 @@ from .fingerprint import (
     message_of,
     type_name,
 )
-from .foreign import Facts, clipped
+from .foreign import Facts, clipped, facts_of
 from .outcome import Failure, FailureClass, Fingerprint
 from .policy import RetryPolicy
 from .rules import parse_rules
@@ -31,6 +31,9 @@ from .rules import parse_rules
 MESSAGE_MAX = 2000  # characters
 TRACEBACK_MAX = 60_000
 _TRACEBACK_FRAMES_MAX = 2000
+_TYPES_MAX = 8  # classes of an exception, its own first
+_TYPE_CHARACTERS = 200
+_EVERYBODYS = frozenset(["builtins.Exception", "builtins.BaseException", "builtins.object"])
 
 Rules = Iterable[Mapping[str, Any]]
 
@@ -58,7 +61,16 @@ def describe(
         traceback=clipped(traceback_of(error), TRACEBACK_MAX),
         diagnostic=verdict.diagnostic,
         retry_after_seconds=verdict.retry_after_seconds,
+        facts=recorded(facts_of(error)),
     )
+
+
+def recorded(facts: Facts) -> dict[str, Any]:
+    """What rules can ask of a failure, as JSON: kept, so that a rule can be tried on what has happened."""
+    said = {name: getattr(facts, name) for name in ("status", "grpc", "sqlstate", "exit_code")}
+    types = [spellings[0].encode("ascii", "backslashreplace").decode() for spellings in facts.names]
+    told = [name[:_TYPE_CHARACTERS] for name in types if name not in _EVERYBODYS][:_TYPES_MAX]
+    return {**({"types": told} if told else {}), **{name: value for name, value in said.items() if value is not None}}
 
 
 def describe_exit(exit_code: int, *, stderr: str = "", rules: Rules = ()) -> Failure:
@@ -72,6 +84,7 @@ def describe_exit(exit_code: int, *, stderr: str = "", rules: Rules = ()) -> Fai
         _ruled(facts, stderr, rules, classify_exit(exit_code)),
         fingerprint_of_exit(exit_code, last_line),
         stderr.strip(),
+        recorded(facts),
     )
 
 
@@ -90,7 +103,8 @@ def describe_signal(
     """
     told = fingerprint_of_signal(signal, sender, stack_text, project_root)
     verdict = _ruled(Facts(), "", rules, classify_signal(signal, sender), signal)
-    return _without_exception(f"signal:{signal}:{sender}", told.explain, verdict, told, diagnostic)
+    kind, facts = f"signal:{signal}:{sender}", {"signal": signal}
+    return _without_exception(kind, told.explain, verdict, told, diagnostic, facts)
 
 
 def describe_timeout(
@@ -141,7 +155,14 @@ def _ruled(facts: Facts, message: str, rules: Rules, otherwise: FailureClass, si
     return Verdict(otherwise)
 
 
-def _without_exception(kind: str, message: str, verdict: Verdict, told: Fingerprint, diagnostic: str) -> Failure:
+def _without_exception(
+    kind: str,
+    message: str,
+    verdict: Verdict,
+    told: Fingerprint,
+    diagnostic: str,
+    facts: Mapping[str, Any] | None = None,
+) -> Failure:
     return Failure(
         error_type=kind,
         message=clipped(message, MESSAGE_MAX),
@@ -149,4 +170,5 @@ def _without_exception(kind: str, message: str, verdict: Verdict, told: Fingerpr
         fingerprint=told,
         diagnostic=clipped(diagnostic) if diagnostic else None,
         retry_after_seconds=verdict.retry_after_seconds,
+        facts=facts or {},
     )

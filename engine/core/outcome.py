@@ -65,6 +65,7 @@ class Failure:
     traceback: str = ""
     diagnostic: str | None = None
     retry_after_seconds: float | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)  # what rules ask: types, status, grpc, sqlstate, exit_code
 
 
 @dataclass(frozen=True, slots=True)

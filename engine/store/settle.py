@@ -266,7 +266,7 @@ def attempt_columns(at: int, outcome: Outcome, decision: Decision | None) -> dic
     failure = outcome.failure
     if failure is not None:
         mark = failure.fingerprint
-        detail = {"explain": mark.explain, "parts": mark.parts, "v1": mark.v1}
+        detail = {"explain": mark.explain, "parts": mark.parts, "v1": mark.v1, "facts": dict(failure.facts)}
         columns.update(
             error_type=failure.error_type,
             error=failure.message,

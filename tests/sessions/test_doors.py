@@ -384,6 +384,17 @@ async def test_what_came_of_a_cause_and_the_notes_on_it_are_remembered(door: Any
     assert (decision, tasks, reason) == ("skip", 1, "because")
 
 
+async def test_what_failed_against_a_downstream_is_told_with_all_of_its_attempts(door: Any, night: Any) -> None:
+    sql = "UPDATE attempt SET fingerprint_loose = 'f0', fingerprint_detail = ? WHERE name = 'task_00002'"
+    detail = '{"facts": {"status": 409}}'
+    night.write(lambda journal: journal.connection.execute(sql, (detail,)))
+    session = await door(night.path)
+    (task,) = await session.query("failures", run_id="night-1", downstream=None, names=["task_00002"])
+    assert (task["name"], task["state"], task["run_id"]) == ("task_00002", "DEAD_LETTER", "night-1")
+    assert [(one["outcome"], one["facts"]) for one in task["attempts"]] == [("error", {"status": 409})]
+    assert await session.query("failures", run_id="night-1", downstream="nobody", names=[]) == []
+
+
 # --- Files that are not what they were -----------------------------------------------------------------------------
 
 

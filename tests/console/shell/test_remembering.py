@@ -22,7 +22,7 @@ def run(tmp_path: Path, run_id: str, broken: bool = True) -> str:
 
     flow.task(lambda: fetch("orders"), name="orders", timeout=30, downstream="shop")
     flow.task(lambda: fetch("refunds"), name="refunds", timeout=30, downstream="bank")
-    return Executor(run_id=run_id, flow=flow, state=tmp_path / "state.db").run()
+    return Executor(run_id=run_id, flow=flow, state=tmp_path / "state.db", max_parallel=1).run()
 
 
 @pytest.fixture

@@ -1,0 +1,76 @@
+"""What failed against one downstream in all runs of a flow, and how each such task went on: to try a rule on it.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+"""
+
+import json
+import sqlite3
+from typing import Any, Dict, Iterable, List, Optional, Tuple
+
+from ..errors import RefusedError
+
+TASKS_MAX = 2000  # the latest; each with all of its attempts
+DIAGNOSTIC_CHARACTERS = 1000
+
+#: Every failure is in this index, and nothing else is: runs of a million successes are not looked at.
+_FAILED = (
+    "SELECT failed.run_id, failed.name FROM (SELECT DISTINCT run_id, name FROM attempt INDEXED BY idx_attempt_cause"
+    " WHERE fingerprint_loose IS NOT NULL) AS failed CROSS JOIN run ON run.run_id = failed.run_id"
+    " WHERE run.dag_name = ? ORDER BY run.started_at DESC, failed.run_id, failed.name"
+)
+_TASK = "SELECT state, generation, skip_cause, spec FROM task WHERE run_id = ? AND name = ?"
+_ATTEMPTS = (
+    "SELECT attempt, generation, outcome, started_at, ended_at, error_type, error, substr(diagnostic, 1, {}),"
+    " failure_class, fingerprint, fingerprint_loose, explain, fingerprint_detail, delay_us, params_hash, input_hash"
+    " FROM attempt WHERE run_id = ? AND name = ? AND late = 0 ORDER BY attempt"
+).format(DIAGNOSTIC_CHARACTERS)
+_COLUMNS = (
+    *("attempt", "generation", "outcome", "started_at", "ended_at", "error_type", "error", "diagnostic"),
+    *("failure_class", "fingerprint", "fingerprint_loose", "explain", "facts", "delay_us", "params_hash", "input_hash"),
+)
+
+Row = Dict[str, Any]
+
+
+def against(
+    connection: sqlite3.Connection, run_id: str, downstream: Optional[str], names: Iterable[str] = ()
+) -> List[Row]:
+    """Tasks that failed and call ``downstream``, or are among ``names``, in all runs of the flow of a run.
+
+    The latest runs first: ``run_id``, ``name``, ``state``, ``generation``, ``skip_cause``, ``spec``, and ``attempts``.
+    Raises RefusedError for a run that the file does not have, and for a file that was not written to for long.
+    """
+    row = connection.execute("SELECT dag_name FROM run WHERE run_id = ?", (run_id,)).fetchone()
+    if row is None:
+        raise RefusedError("there is no run {!r} in this state file; `redrive runs` lists them".format(run_id))
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'idx_attempt_cause'").fetchone() is None:
+        raise RefusedError("nobody has written to this state file since it was made by an earlier version of redrive")
+    wanted = frozenset(names)
+    found: List[Row] = []
+    for run, name in connection.execute(_FAILED, (row[0],)).fetchall():
+        task = _task(connection, run, name)
+        if task is not None and (name in wanted or (downstream is not None and _calls(task, downstream))):
+            task["attempts"] = [_attempt(values) for values in connection.execute(_ATTEMPTS, (run, name))]
+            found.append(task)
+            if len(found) == TASKS_MAX:
+                break
+    return found
+
+
+def _task(connection: sqlite3.Connection, run_id: str, name: str) -> Optional[Row]:
+    row = connection.execute(_TASK, (run_id, name)).fetchone()
+    if row is None:
+        return None
+    state, generation, skip_cause, spec = row
+    told = {"run_id": run_id, "name": name, "state": state, "generation": generation, "skip_cause": skip_cause}
+    return dict(told, spec=json.loads(spec))
+
+
+def _calls(task: Row, downstream: str) -> bool:
+    return bool(task["spec"].get("downstream") == downstream)
+
+
+def _attempt(values: Tuple[Any, ...]) -> Row:
+    row = dict(zip(_COLUMNS, values))
+    row["facts"] = json.loads(row["facts"]).get("facts") or {} if row["facts"] else {}
+    return row
