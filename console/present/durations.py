@@ -65,6 +65,11 @@ def wall_day(at: int, zone: tzinfo | None = UTC) -> str:
     return _instant(at, zone).strftime("%m-%d %H:%M:%S")
 
 
+def weekday(at: int, zone: tzinfo | None = UTC) -> int:
+    """The day of the week of an instant; 0 is Monday."""
+    return _instant(at, zone).weekday()
+
+
 def _instant(at: int, zone: tzinfo | None) -> datetime:
     return datetime.fromtimestamp(at / SECOND, UTC).astimezone(zone)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...engine.core import hang
+from ...engine.core.advice import Took
 from ...engine.core.episode import Memory
 from ...engine.core.fold import AttemptRow, TaskRow
 from ...engine.core.states import TaskState
@@ -19,7 +20,7 @@ from ...engine.core.why import short_error
 from ..model.evidence import Comparison, compare, failures_of, verdict
 from ..model.inbox import Cause
 from .detail import FINGERPRINT_DIGITS
-from .durations import brief, number, offset, wall, wall_day
+from .durations import SECOND, brief, number, offset, wall, wall_day, weekday
 from .durations import size as size_of
 from .folding import folded
 from .inbox import age, memory_lines, tasks, verdict_of
@@ -27,6 +28,7 @@ from .pieces import Line, Piece, Role, two_sided
 from .states import LOOKS, sign
 from .tasks import Scene
 from .text import cells, one_line, pad, sanitize, shorten
+from .took import took_lines
 
 _LABEL_CELLS = 14
 _COLUMN_CELLS_MIN = 16
@@ -126,6 +128,18 @@ def _history(row: TaskRow, scene: Scene, attempts: Sequence[Mapping[str, Any]]) 
     words.append(f"this failure in {number(len(seen))} of them" if seen else "this failure in none of them")
     words.append(f"last went well {wall_day(max(good), None)}" if good else "it never went well")
     yield [Piece(f" {f' {scene.glyphs.dot} '.join(words)}", Role.DIM)]
+    if any(one.outcome == "timed_out" for one in row.attempts.values()):
+        for line in took_lines(_took_of(attempts)):
+            yield [Piece(f" {line}", Role.DIM)]
+
+
+def _took_of(attempts: Sequence[Mapping[str, Any]]) -> list[Took]:
+    """How long they took, on which days: what a timeout is held against."""
+    return [
+        Took(weekday(one["started_at"], None), one["duration_us"] / SECOND, one["outcome"] == "success")
+        for one in attempts
+        if one["outcome"] in ("success", "timed_out") and one["duration_us"] is not None
+    ]
 
 
 # --- Side by side --------------------------------------------------------------------------------------------------

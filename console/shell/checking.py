@@ -12,12 +12,14 @@ import click
 from ...engine.checking import checks
 from ...engine.checking.apart import check_apart
 from ...engine.checking.finding import Finding
+from ...engine.core.advice import WEEKDAYS, by_weekday, spread
 from ...engine.core.spec import FlowSpec
 from ...engine.errors import StateFileError
 from ...engine.store import database
 from ...engine.store.history import Observed, observed
 from ..cli import ExitCode
 from ..present.text import one_line
+from ..present.took import took_lines
 from ..target import is_remote
 
 NAMES_SHOWN = 5
@@ -71,12 +73,18 @@ def _print_json(spec: FlowSpec, findings: Sequence[Finding], seen: Mapping[str, 
         worst = checks.worst_case_seconds(task, seen.get(task.name))
         held = [asdict(check) for check in checks.checklist(task)]
         value: dict[str, Any] = {"task": task.name, "worst_case_seconds": worst, "checklist": held}
+        past = seen[task.name].past if task.name in seen else ()
+        if (took := spread(past)) is not None:
+            days = {WEEKDAYS[day]: asdict(one) for day, one in by_weekday(past).items()}
+            value["took_seconds"] = {**asdict(took), "by_weekday": days}
         click.echo(json.dumps(value, ensure_ascii=False))
 
 
 def _print_checklists(spec: FlowSpec, seen: Mapping[str, Observed]) -> None:
     for task in spec.tasks:
         click.echo(one_line(f"{task.name}: at the worst {checks.sum_of(task, seen.get(task.name))}"))
+        for line in took_lines(seen[task.name].past if task.name in seen else ()):
+            click.echo(f"  {line}")
         for check in checks.checklist(task):
             click.echo(f"  {_SIGNS[check.holds]} {one_line(check.text)}")
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
 
+from ..core.advice import advise
 from ..core.dag import Dag
 from ..core.policy import (
     RetryPolicy,
@@ -173,13 +174,22 @@ def _no_timeout(task: TaskSpec, case: Case) -> Iterator[Finding]:
 
 def _tight_timeout(task: TaskSpec, case: Case) -> Iterator[Finding]:
     seen = case.observed.get(task.name)
-    if seen is not None and task.timeout is not None and task.timeout < seen.p99:
-        message = (
-            f"its timeout of {task.timeout:g} s is under what it takes: p50 {seen.p50:.3g} s, p99 {seen.p99:.3g} s"
-        )
-        yield Finding(
-            "warning", "tight-timeout", f"{message} in {_times(seen.count)}; budget for the season too", task.name
-        )
+    if seen is None or task.timeout is None:
+        return
+    advice = advise(seen.past, task.timeout)
+    suggested = f"; {advice.reason}" if advice is not None and advice.timeout is not None else ""
+    killed = sum(not one.ended for one in seen.past)
+    took = f"p50 {seen.p50:.3g} s, p99 {seen.p99:.3g} s in {_times(seen.count)}"
+    if task.timeout < seen.p99:
+        message = f"its timeout of {task.timeout:g} s is under what it takes: {took}"
+        yield Finding("warning", "tight-timeout", f"{message}; budget for the season too{suggested}", task.name)
+    elif killed and suggested:
+        message = f"its timeout of {task.timeout:g} s has killed it {_often(killed)}, and it takes {took}"
+        yield Finding("warning", "tight-timeout", f"{message}{suggested}", task.name)
+
+
+def _often(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
 def _policy(task: TaskSpec, case: Case) -> Iterator[Finding]:

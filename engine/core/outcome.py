@@ -78,5 +78,5 @@ class Outcome:
     recheck_seconds: float | None = None  # DEFERRED
     usage: Mapping[str, Any] = field(
         default_factory=dict
-    )  # attempt columns: exit_code, signal, max_rss_kb, cpu_*, stack
+    )  # attempt columns: exit_code, signal, max_rss_kb, cpu_*, stack; needs_seconds: at the pace of its own progress
     is_blameless: bool = False  # LOST, and by somebody else's doing: costs the task nothing

@@ -16,11 +16,12 @@ import os
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import msgspec
 
+from ..core.advice import Progress
 from ..core.events import EventKind
 from ..core.hang import Autopsy, report, sentence
 from ..core.outcome import Outcome
@@ -28,7 +29,7 @@ from . import process, protocol, stack
 from .autopsy import CpuSample, Subject
 from .endings import Evidence, Force, lost, outcome_of
 from .examiner import Examiner
-from .listener import AttemptListener
+from .listener import AttemptListener, RunningAttempt
 from .oom import OutOfMemoryWatch
 from .pipes import Pipe, StackPipe
 from .protocol import AttemptOrder
@@ -41,27 +42,6 @@ LOOK_SECONDS = 0.25  # before the deadline: what it does is looked at
 LOOK_SHARE = 0.2  # of a short timeout
 STACK_SHARE = 0.4  # of that time is kept for the stacks
 IMPORT_SECONDS = 300.0  # how long the import of a flow may take
-
-
-class RunningAttempt(Protocol):
-    """What may be asked of an attempt while it runs."""
-
-    pid: int
-
-    def cancel(self, reason: str) -> bool:
-        """End it by the ladder, without waiting for its deadline. False: it is ending already."""
-
-    def extend(self, seconds: float) -> bool:
-        """Move its deadline. False: it has none, or it has passed."""
-
-    async def dump_stack(self) -> str:
-        """Where it stands now, as text; empty when it does not answer within 100 ms."""
-
-    def pause_output(self) -> None:
-        """Stop reading what it says: it waits once a pipe is full."""
-
-    def resume_output(self) -> None:
-        """Read again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +81,7 @@ class Attempt(ABC):
         self._forcing = Force.NONE  # the ladder has begun
         self._forced = Force.NONE  # it has touched the task: what comes now is too late
         self._reader = protocol.FrameReader(protocol.ATTEMPT_LIMIT)
-        self._progress: tuple[int, int | None] = (0, None)
+        self._progress = Progress(0, None, 0.0, 0.0, 0)
         self._tail = b""
         self._stack = ""
         self._hang = ""
@@ -138,10 +118,10 @@ class Attempt(ABC):
             case _ if self._over.done():
                 return  # a thread that leaked goes on talking
             case protocol.Progressed(done, total):
-                self._progress = (done, total)
+                self._take_progress(done, total)
                 self._listener.progress(done, total)
             case protocol.Beat():
-                self._listener.progress(*self._progress)
+                self._listener.progress(self._progress.done, self._progress.total)
             case protocol.Retried(data):
                 self._listener.retried(data)
             case protocol.Quarantined(row_key, payload, error, fingerprint):
@@ -151,6 +131,11 @@ class Attempt(ABC):
                 self._listener.checkpointed(value)
             case _:
                 self._take_ending(frame)
+
+    def _take_progress(self, done: int, total: int | None) -> None:
+        if (done, total) != (self._progress.done, self._progress.total):
+            moved_at = self._loop.time() - self._started_at
+            self._progress = Progress(done, total, 0.0, moved_at, self._progress.reports + 1)
 
     def _take_ending(self, ending: protocol.Ending) -> None:
         in_time = self._forced is Force.NONE and self._ending is None
@@ -295,6 +280,7 @@ class Attempt(ABC):
             timeout=self._limit,
             stack=self._stack,
             hang=self._hang,
+            progress=replace(self._progress, elapsed=self._limit or 0.0) if self._progress.reports else None,
             output_tail=self._tail.decode("utf-8", "replace"),
             project_root=self._shared.project_root,
             rules=self.order.rules,

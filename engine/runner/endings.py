@@ -12,6 +12,7 @@ from enum import Enum
 from signal import SIGTERM
 from typing import Any
 
+from ..core.advice import Progress
 from ..core.failure import describe_exit, describe_signal, describe_timeout
 from ..core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from . import protocol
@@ -45,6 +46,7 @@ class Evidence:
     timeout: float | None = None  # seconds, as it was when it passed
     stack: str = ""
     hang: str = ""  # in a sentence, what it was at when it was ended
+    progress: Progress | None = None  # at its deadline
     output_tail: str = ""
     project_root: str | None = None
     rules: tuple[Mapping[str, Any], ...] = ()
@@ -56,7 +58,8 @@ def outcome_of(evidence: Evidence) -> Outcome:
     if evidence.ending is not None:
         return _told(evidence.ending, evidence)
     if evidence.force is Force.DEADLINE:
-        return Outcome(OutcomeKind.TIMED_OUT, _timeout(evidence), usage=evidence.usage)
+        needs = {} if evidence.progress is None else {"needs_seconds": evidence.progress.needs}
+        return Outcome(OutcomeKind.TIMED_OUT, _timeout(evidence), usage={**evidence.usage, **needs})
     if evidence.force is Force.CANCEL:
         return Outcome(OutcomeKind.CANCELLED, usage=evidence.usage)
     if evidence.is_command and evidence.exit_code == 0:
@@ -109,6 +112,8 @@ def _bounded(seconds: float | None) -> float | None:
 
 def _timeout(evidence: Evidence) -> Failure:
     failure = describe_timeout(evidence.timeout or 0, evidence.stack, evidence.project_root, evidence.hang)
+    if evidence.progress is not None:
+        failure = replace(failure, diagnostic=str(evidence.progress))
     return replace(failure, error_type="TimeoutError")  # document 000's word for it
 
 

@@ -1,4 +1,4 @@
-"""Who hears of an attempt."""
+"""Who hears of an attempt, and what may be asked of it."""
 
 from __future__ import annotations
 
@@ -37,6 +37,27 @@ class AttemptListener(Protocol):
 
     def ended(self, outcome: Outcome) -> None:
         """It is over, and none of its processes lives."""
+
+
+class RunningAttempt(Protocol):
+    """What may be asked of an attempt while it runs."""
+
+    pid: int
+
+    def cancel(self, reason: str) -> bool:
+        """End it by the ladder, without waiting for its deadline. False: it is ending already."""
+
+    def extend(self, seconds: float) -> bool:
+        """Move its deadline. False: it has none, or it has passed."""
+
+    async def dump_stack(self) -> str:
+        """Where it stands now, as text; empty when it does not answer within 100 ms."""
+
+    def pause_output(self) -> None:
+        """Stop reading what it says: it waits once a pipe is full."""
+
+    def resume_output(self) -> None:
+        """Read again."""
 
 
 class SilentListener:

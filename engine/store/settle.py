@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..core.advice import Took, advise, spread
 from ..core.decide import (
     Cancel,
     DeadLetter,
@@ -36,7 +37,7 @@ from . import quarantine, rollout
 from .act import who_asked
 from .claims import Claim
 from .expiry import expires_at
-from .history import healed_count
+from .history import healed_count, past_of, weekday_of
 from .journal import Journal
 from .paged import resolve
 from .pages import Trouble, page
@@ -67,6 +68,7 @@ def settle(
     """Write the end of an attempt. ``interrupted``: the executor ended it because it stops itself."""
     history = read_history(journal.connection, claim, spec, outcome.failure)
     history = replace(history, path_seconds=path_seconds, deadline_at=deadline_at, is_probe=is_probe)
+    outcome = advised(journal.connection, claim, spec, outcome, journal.at)
     if interrupted and not history.cancel_requested and outcome.kind is OutcomeKind.CANCELLED:
         # Stopped half-way: what may not happen twice is no better known than after a crash.
         decision: Decision = Interrupt() if history.idempotent else decide_loss(history, spec.retry, uniform)
@@ -232,15 +234,22 @@ def _is_timeout(failure: Failure | None) -> bool:
 
 
 def _p99_seconds(connection: sqlite3.Connection, name: str) -> float | None:
-    rows = connection.execute(
-        "SELECT duration_us FROM attempt WHERE name = ? AND outcome = 'success' AND duration_us IS NOT NULL"
-        " ORDER BY started_at DESC LIMIT 200",
-        (name,),
-    ).fetchall()
-    if not rows:
-        return None
-    durations = sorted(duration for (duration,) in rows)
-    return float(durations[int(0.99 * (len(durations) - 1))] / 1e6)
+    seen = spread(past_of(connection, name))
+    return None if seen is None else seen.p99
+
+
+def advised(connection: sqlite3.Connection, claim: Claim, spec: TaskSpec, outcome: Outcome, at: int) -> Outcome:
+    """The outcome; of a timeout with what earlier attempts, and the task's own progress, say of that timeout."""
+    failure, timeout = outcome.failure, spec.timeout
+    if outcome.kind is not OutcomeKind.TIMED_OUT or failure is None or timeout is None:
+        return outcome
+    weekday = weekday_of(at)
+    past = [*past_of(connection, claim.name), Took(weekday, timeout, ended=False)]
+    advice = advise(past, timeout, weekday, outcome.usage.get("needs_seconds"))
+    if advice is None:
+        return outcome
+    diagnostic = "; ".join(filter(None, (failure.diagnostic, advice.reason)))
+    return replace(outcome, failure=replace(failure, diagnostic=diagnostic))
 
 
 # --- Columns -------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import pytest
 from redrive.engine import Executor, Flow, FlowError, RetryPolicy
 from redrive.engine.checking.checks import check_flow, checklist, sum_of, worst_case_seconds
 from redrive.engine.checking.finding import Finding
+from redrive.engine.core.advice import Took
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.loading import load_flow
 from redrive.engine.store.history import Observed, observed
@@ -182,6 +183,25 @@ def test_a_timeout_under_the_observed_p99_is_a_warning():
     finding = found(flow, {"a": Observed(p50=400, p95=580, p99=720, count=40)})["tight-timeout"]
     assert "its timeout of 600 s is under what it takes: p50 400 s, p99 720 s in 40 attempts" in finding.message
     assert "tight-timeout" not in found(flow, {"a": Observed(400, 500, 599, 40)})
+
+
+def test_a_timeout_that_has_killed_what_usually_ends_is_a_warning_with_a_number():
+    """What ended took less than the timeout, of course: only those that were killed say that it is too tight."""
+    flow = Flow("f")
+    flow.command("a", "true", timeout="10m")
+    past = (*(Took(day, 540.0 + day) for day in range(7)), Took(0, 600.0, ended=False))
+    finding = found(flow, {"a": Observed(543, 546, 546, 7, past)})["tight-timeout"]
+    assert finding.message == (
+        "its timeout of 600 s has killed it once, and it takes p50 543 s, p99 546 s in 7 attempts; "
+        "7 of 8 attempts took about 9 min: timeout=12m would have let all but one end for certain"
+    )
+
+
+def test_a_timeout_that_only_ever_killed_hangs_is_no_finding():
+    flow = Flow("f")
+    flow.command("a", "true", timeout="10m")
+    past = (*(Took(day, 40.0) for day in range(7)), Took(0, 600.0, ended=False))
+    assert "tight-timeout" not in found(flow, {"a": Observed(40, 40, 40, 7, past)})
 
 
 def test_a_first_wait_under_the_observed_median_of_a_call_is_a_warning():
@@ -422,7 +442,7 @@ def test_what_earlier_runs_took_is_read_from_their_state_file(tmp_path: Path):
     with sqlite3.connect(tmp_path / "state.db") as connection:
         seen = observed(connection, "nightly")["a"]
         assert {} == observed(connection, "another flow")
-    assert 3 == seen.count
+    assert 3 == seen.count == len(seen.past)
     assert 0.05 <= seen.p50 <= seen.p95 <= seen.p99 < 30
 
 

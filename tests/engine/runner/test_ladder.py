@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -423,6 +424,30 @@ async def test_a_task_that_closed_its_stack_pipe_is_ended_all_the_same(bench: An
     assert outcome.kind is OutcomeKind.TIMED_OUT
     assert recorder.kinds[:3] == ["deadline", "stack", "sigterm"]
     assert ", line " not in outcome.usage.get("stack", "")
+
+
+async def test_a_task_that_was_killed_says_how_far_it_came_by_its_own_progress(bench: Any) -> None:
+    """Nearly done needs another timeout; standing still since long before needs another look."""
+    await bench.open("""
+        @flow.task(timeout=1.5, grace_seconds=5)
+        def slow(ctx):
+            for row in range(1000):
+                ctx.progress(row, 1000)
+                time.sleep(0.05)
+
+        @flow.task(timeout=3, grace_seconds=5)
+        def stuck(ctx):
+            for row in range(3):
+                ctx.progress(row, 1000)
+            time.sleep(600)
+    """)
+    outcome, _ = await bench.run_until(lambda outcome, _: "% done" in outcome.failure.diagnostic, "slow")
+    words = r"[1-9] % done by its own progress \(\d+ of 1,000\), at that pace it needed .*"
+    assert re.fullmatch(words, outcome.failure.diagnostic)
+    assert outcome.usage["needs_seconds"] > 15
+    outcome, _ = await bench.run_until(lambda outcome, _: "no progress" in outcome.failure.diagnostic, "stuck")
+    assert re.fullmatch(r"no progress since [12] s, at [012] of 1,000", outcome.failure.diagnostic)
+    assert outcome.usage["needs_seconds"] is None
 
 
 async def test_many_deadlines_at_once_are_all_kept(bench: Any) -> None:

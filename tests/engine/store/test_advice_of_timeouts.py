@@ -1,0 +1,105 @@
+"""A timeout says in its attempt, its dead letter and its page what the timeout should have been."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import datetime
+
+from redrive.engine.core.failure import describe_timeout
+from redrive.engine.core.outcome import Outcome, OutcomeKind
+from redrive.engine.core.policy import RetryPolicy
+from redrive.engine.core.spec import TaskSpec
+from redrive.engine.store.claims import Claim
+from redrive.engine.store.history import past_of, weekday_of
+from redrive.engine.store.settle import settle
+
+from .conftest import RUN, START, StateFile
+
+SECOND = 1_000_000
+DAY = 86_400 * SECOND
+
+
+def before(state_file: StateFile, seconds: list[float], *, outcome: str = "success", days: int = 7) -> None:
+    """Earlier attempts of ``load``, one in each run; every ``days`` days, 7 being the weekday of START."""
+    rows = [
+        (f"before-{days}-{number}", "load", START - (number + 1) * days * DAY, round(each * SECOND), outcome)
+        for number, each in enumerate(seconds)
+    ]
+
+    def item(journal: object) -> None:
+        state_file.connection.executemany(
+            "INSERT INTO attempt (run_id, name, attempt, generation, token, started_at, duration_us, outcome)"
+            " VALUES (?, ?, 1, 0, 't', ?, ?, ?)",
+            rows,
+        )
+
+    state_file.write(item)
+
+
+def time_out(state_file: StateFile, diagnostic: str | None = None, needs_seconds: float | None = None) -> str | None:
+    """The only attempt of ``load`` is killed after ten minutes. Answers with what its row says about that."""
+    state_file.create({"load": ""})
+    state_file.move("load", "READY")
+    number = state_file.claim("load")
+    failure = replace(describe_timeout(600, hang="asleep"), diagnostic=diagnostic)
+    outcome = Outcome(OutcomeKind.TIMED_OUT, failure, usage={"needs_seconds": needs_seconds})
+    claim = Claim(RUN, "load", number, 0, "token")
+    spec = TaskSpec("load", timeout=600.0, retry=RetryPolicy(max_attempts=1))
+    state_file.write(lambda journal: settle(journal, claim, spec, outcome, lambda low, high: low))
+    sql = "SELECT diagnostic FROM attempt WHERE run_id = ? AND name = 'load'"
+    (found,) = state_file.connection.execute(sql, (RUN,)).fetchone()
+    return str(found) if found is not None else None
+
+
+def test_its_own_history_gives_the_number_and_the_reason(state_file: StateFile) -> None:
+    before(state_file, [540, 550, 560, 570, 580, 590])
+    said = "6 of 7 attempts took about 9 min: timeout=15m would have let all but one end for certain"
+    assert time_out(state_file) == said
+    assert state_file.column("load", "error") == "task exceeded 600s: asleep"
+    (body,) = state_file.connection.execute("SELECT body FROM page").fetchone()
+    assert json.loads(body)["diagnostic"] == said
+
+
+def test_the_progress_of_the_attempt_comes_first_and_counts(state_file: StateFile) -> None:
+    before(state_file, [540, 550, 560, 570, 580, 590])
+    said = time_out(state_file, "91 % done by its own progress", needs_seconds=660.0)
+    assert said == (
+        "91 % done by its own progress; 6 of 7 attempts took about 9 min: timeout=15m would have let all of them end"
+    )
+
+
+def test_a_hang_is_told_from_a_timeout_that_is_too_tight(state_file: StateFile) -> None:
+    before(state_file, [40, 41, 42, 43, 44, 45])
+    assert time_out(state_file) == "6 of 7 attempts took 40 to 45 s: more time is not what it lacks"
+
+
+def test_the_day_of_the_week_is_looked_at(state_file: StateFile) -> None:
+    before(state_file, [540, 550, 560, 570, 580, 590], days=7)
+    before(state_file, [100.0 + number for number in range(6)], days=8)
+    weekday = datetime.fromtimestamp(START / 1e6).astimezone().strftime("%As")
+    said = time_out(state_file)
+    assert said is not None and said.startswith(f"6 of 7 {weekday} took about 9 min: timeout=15m")
+
+
+def test_a_task_without_a_past_gets_no_advice(state_file: StateFile) -> None:
+    assert time_out(state_file) is None
+
+
+def test_the_past_is_read_in_order_with_those_that_were_killed(state_file: StateFile) -> None:
+    before(state_file, [1.0, 2.0])
+    before(state_file, [600.0], outcome="timed_out", days=30)
+    before(state_file, [5.0], outcome="error", days=31)
+    past = past_of(state_file.connection, "load")
+    assert [(one.seconds, one.ended) for one in past] == [(600.0, False), (2.0, True), (1.0, True)]
+    assert past[-1].weekday == weekday_of(START)
+    assert past_of(state_file.connection, "load", "another flow") == []
+
+
+def test_it_walks_no_table(state_file: StateFile) -> None:
+    """It is read in the transaction that settles the timeout."""
+    plan = state_file.connection.execute(
+        "EXPLAIN QUERY PLAN SELECT started_at, duration_us, outcome FROM attempt WHERE name = 'load'"
+        " AND outcome IN ('success', 'timed_out') AND duration_us IS NOT NULL ORDER BY started_at DESC LIMIT 200"
+    ).fetchall()
+    assert [row[3] for row in plan] == ["SEARCH attempt USING INDEX idx_attempt_name (name=?)"]
