@@ -287,10 +287,23 @@ def breakers(
 @cli.command()
 @reading_options
 @click.option("--at", "at", metavar="TIME", help="As of then: 03:12, 2026-04-25T03:12:00, or an event's number.")
+@click.option("--what-if", metavar="CHANGES", help="Go on from there under another policy: jitter=full,max_attempts=5.")
+@click.option("--nights", type=click.IntRange(1, 100), default=5, show_default=True, help="Replays with other dice.")
 def replay(
-    target: str | None, state: str | None, run_id: str | None, as_json: bool, at: str | None, **door: Any
+    target: str | None,
+    state: str | None,
+    run_id: str | None,
+    as_json: bool,
+    at: str | None,
+    what_if: str | None,
+    nights: int,
+    **door: Any,
 ) -> int:
-    """A run as it was at some instant, told by its events."""
+    """A run as it was at some instant, told by its events; or as it would have been under another policy."""
+    if what_if is not None:
+        from .shell.what_if import show_what_if
+
+        return show_what_if(_target(target, state), run_id, as_json, at=at, what_if=what_if, nights=nights, **door)
     from . import replaying
 
     return replaying.show(_target(target, state), run_id, as_json, at, **door)

@@ -17,12 +17,14 @@ from .present.folding import folded
 from .present.pieces import Line, Piece, Role
 from .present.summary import incident
 from .present.text import one_line, pad
+from .present.what_if import table, title
 from .rewind import SPEEDS
 from .screens.base import ConsoleScreen, run_latest
 from .screens.choice import Option
 from .screens.palette import CommandPalette, Entry
 from .screens.reading import Reading
 from .terminal.clipboard import copied_part
+from .what_if import Answer
 
 if TYPE_CHECKING:
     from .app import ConsoleApp
@@ -40,6 +42,9 @@ _QUITTING = (
 _STOPPING = _QUITTING[1:]
 
 _REPLAYED = "Play the night, from here or from its beginning, {} times as fast."
+
+_WHAT_IF = "The night under another policy, from here on: what-if max_attempts=5 jitter=full."
+_WORDED = {"at": "The run as it was then: 03:12, or an event's number.", "what-if": _WHAT_IF}
 
 _GOING = frozenset(["open", "back", "quit", "details", "output", "why", "next_pane", "previous_pane"])
 _FINDING = frozenset(["filter", "next", "previous", "palette", "help", "sort", "copy"])
@@ -82,6 +87,7 @@ class Commands:
             "theme": self.use_theme,
             "at": console.rewind.to_time,
             "replay": lambda speed: console.rewind.play(int(speed)),
+            "what-if": console.rewind.what_if,
         }
 
     # --- Leaving --------------------------------------------------------------------------------------------------
@@ -179,6 +185,17 @@ class Commands:
         lines: list[Line] = [[], *self._help_lines()]
         self._console.push_screen(Reading([Piece("Keys that work here", Role.TITLE)], lines))
 
+    def show_what_if(self, answer: Answer) -> None:
+        """A run beside itself under another policy."""
+        lines: list[Line] = [[], *([Piece(line)] for line in table(answer.comparison)), []]
+        for sentence in answer.sentences():
+            lines += folded([Piece(sentence, Role.DIM)], self._reading_cells, 2)
+        self._console.push_screen(Reading([Piece(one_line(title(answer.comparison)), Role.TITLE)], lines))
+
+    @property
+    def _reading_cells(self) -> int:
+        return min(self._console.size.width, READING_COLUMNS) - 5
+
     def _help_lines(self) -> Iterator[Line]:
         keymap = self._console.keymap
         for heading, chosen in _HELP:
@@ -191,7 +208,7 @@ class Commands:
                 yield []
 
     def _folded(self, line: Line) -> list[Line]:
-        return folded(line, min(self._console.size.width, READING_COLUMNS) - 5, _KEYS_CELLS + 3)
+        return folded(line, self._reading_cells, _KEYS_CELLS + 3)
 
     def list_keys(self) -> None:
         """Every key, and the file that changes them."""
@@ -215,13 +232,14 @@ class Commands:
         entries += [Entry("quit", "q", BY_NAME["quit"].help)]
         entries += [Entry(f"theme:{name}", f"theme {name}", _about(name)) for name in theme.names()]
         entries += [Entry(f"replay:{speed}", f"replay {speed}x", _REPLAYED.format(speed)) for speed in SPEEDS]
+        entries.append(Entry("what-if:", "what-if", _WHAT_IF))
 
         def chosen(value: str | None) -> None:
             if value is not None:
-                self._history.append(value.replace(":", " ", 1).replace("_", " "))
+                self._history.append(value.replace(":", " ", 1) if ":" in value else value.replace("_", " "))
                 run_latest(self._console, partial(self._run, value), "palette")
 
-        self._console.push_screen(CommandPalette(entries, self._history, text, _at_time), chosen)
+        self._console.push_screen(CommandPalette(entries, self._history, text, _with_words), chosen)
 
     async def _run(self, value: str) -> None:
         command, colon, argument = value.partition(":")
@@ -320,12 +338,12 @@ class Commands:
         self._console.say([Piece(one_line(sentence), role)], SAID_SECONDS)
 
 
-def _at_time(text: str) -> Entry | None:
-    """What is typed as ``at 03:12``."""
-    word, _, when = text.strip().partition(" ")
-    if word != "at":
+def _with_words(text: str) -> Entry | None:
+    """What is typed as ``at 03:12``, or ``what-if max_attempts=5``."""
+    word, _, words = text.strip().partition(" ")
+    if word not in _WORDED:
         return None
-    return Entry(f"at:{when.strip()}", one_line(text.strip()), "The run as it was then: 03:12, or an event's number.")
+    return Entry(f"{word}:{words.strip()}", one_line(text.strip()), _WORDED[word])
 
 
 def _about(name: str) -> str:

@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING
 
 from textual.timer import Timer
 
+from ..engine.core.change import Change, parse_change
 from ..engine.core.events import Event
 from ..engine.errors import RedriveError
+from .model.board import Board
 from .model.replay import NUMBER_MAX, Reel, parse_when
 from .model.sentences import subject
 from .present.pieces import Piece, Role
 from .present.replay import Visit, why_locked
 from .present.text import one_line
 from .replaying import Night, Sight
+from .what_if import ask
 
 if TYPE_CHECKING:
     from .app import ConsoleApp
@@ -28,6 +31,7 @@ SPEEDS = (1, 10, 60)  # seconds of the night in one of ours
 FRAME_SECONDS = 0.1  # between two pictures of what is played
 SILENCE_SECONDS = 5.0  # of playing; what is longer is cut short
 SAID_SECONDS = 5.0
+_REPLAYING_SECONDS = 60.0
 SECOND_US = 1_000_000
 
 _PRESENT = "this is the present"
@@ -90,6 +94,33 @@ class Rewind:
             return here if found is None else found
 
         self._go(move, back=direction < 0, points=True)
+
+    def what_if(self, text: str) -> None:
+        """The run under another policy, from here on; in the present, from its start."""
+        board = self._console.live.board
+        if board is None:
+            return
+        try:
+            change = parse_change(text)
+        except ValueError as error:
+            self._say(str(error))
+            return
+        seq = self._seq if self._console.live.is_past else None
+        self._say("replaying the night ...", _REPLAYING_SECONDS)
+        self._console.run_worker(self._ask_what_if(board, change, seq), group="what-if", exclusive=True)
+
+    async def _ask_what_if(self, board: Board, change: Change, seq: int | None) -> None:
+        live = self._console.live
+        try:
+            night = await self._read_night()
+            fold = await live.session.snapshot(board.fold.run.run_id)  # its own: events move that of the board
+            answer = await ask(live.session, fold, night, change, seq)
+        except RedriveError as error:
+            self._say(str(error))
+            return
+        if live.board is board:
+            self._say("", 0.1)
+            self._console.commands.show_what_if(answer)
 
     def to_event(self, seq: int) -> None:
         """To the moment after an event."""

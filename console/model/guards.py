@@ -6,13 +6,13 @@ the board: a task that could start, were it not for the breaker, or for the budg
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...engine.core import breaker as rules
 from ...engine.core.breaker import Breaker, BreakerState, Slice
+from ...engine.core.declared import declared_downstreams
 from ...engine.core.fold import TaskRow
 from ...engine.core.ledger import spec_of
 from ...engine.core.spec import DownstreamSpec
@@ -94,22 +94,10 @@ class Guard:
 
 def specs_of(board: Board) -> dict[str, DownstreamSpec]:
     """The downstreams of a run, as its flow declares them or its tasks name them."""
-    declared = {spec.name: spec for spec in _declared(board.fold.run.options)}
+    declared = {spec.name: spec for spec in declared_downstreams(board.fold.run.options)}
     named = (spec_of(row).downstream for row in board.fold.tasks.values())
     names = dict.fromkeys([*declared, *(name for name in named if name is not None)])
     return {name: declared.get(name) or DownstreamSpec(name) for name in names}
-
-
-_SPEC_FIELDS = frozenset(one.name for one in fields(DownstreamSpec)) - {"rules"}
-
-
-def _declared(options: str) -> Iterator[DownstreamSpec]:
-    try:
-        said = json.loads(options).get("downstreams") or ()
-    except (ValueError, AttributeError):
-        return
-    for one in said:
-        yield DownstreamSpec(**{name: value for name, value in one.items() if name in _SPEC_FIELDS})
 
 
 def callers_of(board: Board) -> dict[str, tuple[str, ...]]:

@@ -8,9 +8,10 @@ from typing import Any
 
 from ...engine.core.events import Event
 from ...engine.core.states import NEEDS_HUMAN
+from ...engine.core.tally import is_act
 from ..actions import shell_line
 from .filters import Filter
-from .sentences import is_act, sentence, subject, targets
+from .sentences import sentence, subject, targets
 
 KEPT_MAX = 20_000  # events; what is earlier is read again when somebody looks there
 _FORGOTTEN_AT_ONCE = 2_000

@@ -19,11 +19,11 @@ from typing import NamedTuple
 from ...engine.core.events import Event, EventKind
 from ...engine.core.fold import AttemptRow, RunFold, RunRow, TaskRow
 from ...engine.core.states import TaskState
+from ...engine.core.tally import Tally, is_act
 from ...engine.core.why import BreakerView
 from ...engine.errors import RedriveError
 from ..present.durations import wall_day
 from .moment import Moment
-from .sentences import is_act
 
 FRAME_EVENTS = 1_000  # from one frame to the next
 FRAMES_MAX = 128  # more, and every second one goes: a run of a million events has a frame every 8,000
@@ -67,6 +67,7 @@ class Reel:
         self._steps = array("q")  # numbers of those that show on the board
         self._troubles = array("q")  # numbers of those that one looks for
         self._trouble: tuple[str, int] = ("", 0)  # the latest of them: its cause, and when
+        self.tally = Tally()
 
     # --- Made ------------------------------------------------------------------------------------------------------
 
@@ -95,6 +96,7 @@ class Reel:
         if self._since_frame == self._frame_events:
             self._add_frame()
         self._end.apply(event)
+        self.tally.take(event)
         self._since_frame += 1
         self._numbers.append(event.seq)
         self._instants.append(max(event.at, self._instants[-1] if self._instants else event.at))

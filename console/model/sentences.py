@@ -39,11 +39,6 @@ def targets(event: Event) -> list[str]:
     return [str(result[0]) for result in results] if event.kind == EventKind.OPERATOR else []
 
 
-def is_act(event: Event) -> bool:
-    """Whether it is the record of an operator's act itself, and not one of its consequences."""
-    return event.kind == EventKind.OPERATOR and event.data.get("what") not in ("attach", "detach")
-
-
 def _anything(event: Event) -> str:
     """For what has no words of its own."""
     what = event.data.get("what")

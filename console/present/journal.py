@@ -9,7 +9,8 @@ from datetime import datetime
 
 from ...engine.core.events import Event, EventKind
 from ...engine.core.states import TaskState
-from ..model.sentences import is_act, sentence, subject
+from ...engine.core.tally import is_act
+from ..model.sentences import sentence, subject
 from .durations import number, offset, wall, wall_day
 from .glyphs import Glyphs
 from .pieces import Line, Piece, Role, width
