@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import os
 import select
@@ -121,8 +122,10 @@ class Bench:
     async def open(
         self, source: str, params: Mapping[str, Any] | None = None, declared: Mapping[str, Any] | None = None
     ) -> FlowSpec:
-        """Open a flow of this source; ``declared``: its parameters with their defaults."""
-        self.path.write_text(HEAD.format(params=dict(declared or {})) + textwrap.dedent(source))
+        """Open a flow of this source; ``declared``: its parameters with their defaults, else what its tasks ask for."""
+        source = textwrap.dedent(source)
+        declared = asked_for(source) if declared is None else dict(declared)
+        self.path.write_text(HEAD.format(params=declared) + source)
         self.spec = await self.runner.open(str(self.path), params)
         return self.spec
 
@@ -170,6 +173,16 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     found = Bench(tmp_path)
     yield found
     await found.runner.close()
+
+
+def asked_for(source: str) -> dict[str, None]:
+    """The arguments of tasks that neither the engine nor another task gives."""
+    functions = [
+        node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    tasks = [one for one in functions if any(ast.unparse(each).startswith("flow.") for each in one.decorator_list)]
+    given = {"ctx", *(one.name for one in tasks)}
+    return {argument.arg: None for one in tasks for argument in one.args.args if argument.arg not in given}
 
 
 def wait_until_dead(pids: Iterable[int], seconds: float = LIMIT_SECONDS) -> list[int]:

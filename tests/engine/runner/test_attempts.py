@@ -83,7 +83,7 @@ async def test_arguments_are_matched_by_name(bench: Any) -> None:
 async def test_a_function_that_cannot_be_called_keeps_the_flow_from_being_run(bench: Any, body: str, why: str) -> None:
     """By day, with the line of the function, and not as a dead letter at night."""
     with pytest.raises(FlowError, match=rf"flow_under_test.py:\d+: task 'ask' {why}"):
-        await bench.open(f"@flow.task\n{body}")
+        await bench.open(f"@flow.task\n{body}", declared={})
 
 
 async def test_the_environment_says_who_the_attempt_is(bench: Any) -> None:
@@ -246,7 +246,7 @@ async def test_a_task_may_defer_or_skip(bench: Any) -> None:
         def look(ready):
             return ready
     """,
-        declared={"ready": ""},
+        declared={"ready": "", "seconds": ""},
     )
     deferred, _ = await bench.run("defer")
     assert (deferred.kind, deferred.recheck_seconds) == (OutcomeKind.DEFERRED, 12)

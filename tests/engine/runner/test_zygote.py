@@ -76,7 +76,7 @@ async def test_a_flow_that_cannot_be_imported_is_told_once_and_clearly(
     bench: Any, source: str, error: type[FlowError], words: str
 ) -> None:
     with pytest.raises(error) as caught:
-        await bench.open(source)
+        await bench.open(source, declared={})
     assert words in str(caught.value) + getattr(caught.value, "traceback", "")
     if error is CycleError:
         assert set(caught.value.cycle) == {"a", "b"}
