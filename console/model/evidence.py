@@ -5,17 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from ...engine.core.circumstances import CIRCUMSTANCES
 from ...engine.core.fold import AttemptRow, TaskRow
 
 #: Outcomes that say something about a failure; a lost attempt says nothing about the task.
 _FAILED = frozenset(["error", "timed_out"])
-
-#: What a retry may have had that the attempt before had not: column -> word.
-_CIRCUMSTANCES = {"code_hash": "code", "input_hash": "input", "params_hash": "parameters", "host": "host"}
 
 #: What an attempt may have ended in otherwise.
 _RESULTS = {"fingerprint": "place of the failure", "error_type": "error", "exit_code": "exit code", "signal": "signal"}
@@ -63,16 +61,16 @@ def failures_of(row: TaskRow) -> list[AttemptRow]:
 
 def compare(attempts: Sequence[AttemptRow]) -> Comparison:
     """Lay attempts side by side, each with the one before."""
-    known = {column for column in _CIRCUMSTANCES if any(getattr(one, column) is not None for one in attempts)}
+    known = {column for column in CIRCUMSTANCES if any(getattr(one, column) is not None for one in attempts)}
     return Comparison(
         attempts=tuple(one.attempt for one in attempts),
-        circumstances=_changes(attempts, _CIRCUMSTANCES),
+        circumstances=_changes(attempts, CIRCUMSTANCES),
         results=_changes(attempts, _RESULTS),
-        unknown=tuple(word for column, word in _CIRCUMSTANCES.items() if column not in known),
+        unknown=tuple(word for column, word in CIRCUMSTANCES.items() if column not in known),
     )
 
 
-def _changes(attempts: Sequence[AttemptRow], columns: dict[str, str]) -> tuple[Change, ...]:
+def _changes(attempts: Sequence[AttemptRow], columns: Mapping[str, str]) -> tuple[Change, ...]:
     found: list[Change] = []
     for column, word in columns.items():
         for earlier, later in pairwise(attempts):
@@ -98,6 +96,6 @@ def verdict(comparison: Comparison) -> str:
     if not comparison.same_failure:
         return f"{times} different failures; nothing changed between"
     how_often = "twice" if times == 2 else f"{times} times"
-    checked = ", ".join(word for word in _CIRCUMSTANCES.values() if word not in comparison.unknown)
+    checked = ", ".join(word for word in CIRCUMSTANCES.values() if word not in comparison.unknown)
     what = f" ({checked})" if checked else ""
     return f"same failure {how_often}; nothing changed between{what}"

@@ -64,7 +64,12 @@ def _success(event: Event) -> str:
 
 def _retrying(event: Event) -> str:
     who = f"attempt {event.attempt} " if event.attempt else ""
-    return f"{who}{_outcome(event)}{_again(event)}{_because(event)}"
+    return f"{who}{_outcome(event)}{_again(event)}{_because(event)}{_although(event)}"
+
+
+def _although(event: Event) -> str:
+    words = event.data.get("changed")
+    return f"; the {' and the '.join(map(str, words))} changed since it last failed so" if words else ""
 
 
 def _outcome(event: Event) -> str:

@@ -55,7 +55,13 @@ def _retrying(event: Event) -> Iterator[str]:
     drawn = columns.get("delay_us")
     ceiling = columns.get("ceiling_us")
     waits = f" drew {drawn / 1e6:.2f} s of {ceiling / 1e6:g} s" if drawn is not None and ceiling is not None else ""
-    yield f"{event.task} RETRYING attempt={event.attempt} next_retry_at={_instant(due_at)}{waits}"
+    yield f"{event.task} RETRYING attempt={event.attempt} next_retry_at={_instant(due_at)}{waits}{_changed(event)}"
+
+
+def _changed(event: Event) -> str:
+    """What was not the same when it last failed like this, so that it is tried once more."""
+    words = event.data.get("changed")
+    return f" changed={','.join(map(str, words))}" if words else ""
 
 
 def _failed(event: Event) -> Iterator[str]:

@@ -24,7 +24,7 @@ class History:
     deferrals: int = 0
     refusals: int = 0
     previous_delay: float | None = None  # seconds, for decorrelated jitter
-    fingerprints: tuple[str, ...] = ()  # strict, of failures of this generation with the same input, oldest first
+    fingerprints: tuple[str, ...] = ()  # strict, of failures of this generation in these circumstances, oldest first
     classes: tuple[FailureClass, ...] = ()  # of all failed attempts of this generation
     healed: int = 0  # how often the fingerprint at hand was followed by a success, in all history
     first_started_at: int | None = None  # microseconds UTC
@@ -37,6 +37,7 @@ class History:
     path_seconds: float = 0.0  # this task and the longest path behind it, by history
     deadline_at: int | None = None  # of the run, microseconds UTC
     cancel_requested: bool = False  # an operator wants the end of this attempt
+    changed: tuple[str, ...] = ()  # what was not the same when it last failed like this, as people call it
     verifies: str | None = None  # loose fingerprint of the failure that a fix is meant to have ended
 
 

@@ -48,6 +48,7 @@ class AttemptRow:
     code_hash: str | None = None
     input_hash: str | None = None
     params_hash: str | None = None
+    image_hash: str | None = None  # interpreter and packages
     late: int = 0
     where: str | None = None  # where the captured stack says that it hung
     deadline_at: int | None = None  # the instants of the kill, as the events told them

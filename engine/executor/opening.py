@@ -35,6 +35,7 @@ from ..store.journal import Journal
 from ..store.writer import Writer
 from ..version import VERSION
 from . import downstreams
+from .image import image_hash
 
 MAX_PARALLEL = 4  # document 003
 STATE_VARIABLE = "REDRIVE_STATE"
@@ -212,7 +213,8 @@ async def open_run(place: Place, clock: Clock) -> OpenRun:
         except BaseException:
             connection.close()
             raise
-        claimant = Claimant(request.executor_id, socket.gethostname(), flow.code_hash, flow.params)
+        host, image = socket.gethostname(), image_hash()
+        claimant = Claimant(request.executor_id, host, flow.code_hash, flow.params, image)
         opened = await _prepare_run(place, known, flow, writer, claimant, runner, hooks)
     except BaseException:
         await runner.close()

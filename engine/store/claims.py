@@ -51,6 +51,7 @@ class Claimant:
     host: str
     code_hash: str | None
     params: Mapping[str, Any] = field(default_factory=dict)  # of the run
+    image_hash: str | None = None  # interpreter and packages
 
 
 def dispatch(
@@ -74,6 +75,7 @@ def _claim(journal: Journal, run_id: str, order: ClaimOrder, claimant: Claimant)
         "executor_id": claimant.executor_id,
         "host": claimant.host,
         "code_hash": claimant.code_hash,
+        "image_hash": claimant.image_hash,
         "params_hash": _hash(claimant.params, spec.params),
         "input_hash": _input_hash(journal, run_id, order.name),
         "timeout_us": None if spec.timeout is None else round(spec.timeout * 1e6),

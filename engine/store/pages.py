@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..core.circumstances import CIRCUMSTANCES
 from ..core.episode import memory_of
 from ..core.events import EventKind
 from ..core.outcome import Failure, FailureMode
@@ -171,13 +172,10 @@ def _remembered(connection: sqlite3.Connection, trouble: Trouble) -> dict[str, A
     return {**found, "episodes": found["episodes"][:1], "notes": found["notes"][:_NOTES_TOLD]}
 
 
-_CIRCUMSTANCES = {"code_hash": "code", "input_hash": "input", "params_hash": "parameters", "host": "host"}
-
-
 def _changed_between(connection: sqlite3.Connection, trouble: Trouble) -> list[str] | None:
     """What was not the same in the last two failed attempts; None where there are not two to compare."""
     rows = connection.execute(
-        f"SELECT {', '.join('attempt.' + column for column in _CIRCUMSTANCES)} FROM attempt"
+        f"SELECT {', '.join('attempt.' + column for column in CIRCUMSTANCES)} FROM attempt"
         " JOIN task ON task.run_id = attempt.run_id AND task.name = attempt.name"
         " AND task.generation = attempt.generation"
         " WHERE attempt.run_id = ? AND attempt.name = ? AND attempt.outcome IN ('error', 'timed_out')"
@@ -186,7 +184,7 @@ def _changed_between(connection: sqlite3.Connection, trouble: Trouble) -> list[s
     ).fetchall()
     if len(rows) < 2:
         return None
-    return [word for word, later, earlier in zip(_CIRCUMSTANCES.values(), *rows, strict=True) if later != earlier]
+    return [word for word, later, earlier in zip(CIRCUMSTANCES.values(), *rows, strict=True) if later != earlier]
 
 
 _HELD = (

@@ -121,6 +121,7 @@ CREATE TABLE attempt (
     code_hash     TEXT,
     input_hash    TEXT,                   -- of what its parents handed on
     params_hash   TEXT,
+    image_hash    TEXT,                   -- interpreter and packages
     late          INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (run_id, name, attempt)
 ) WITHOUT ROWID;

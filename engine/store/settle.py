@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ..core.advice import Took, advise, spread
+from ..core.circumstances import CIRCUMSTANCES
 from ..core.decide import (
     Cancel,
     DeadLetter,
@@ -189,10 +190,11 @@ def _title(decision: Fail | DeadLetter) -> str:
 # --- Reading -------------------------------------------------------------------------------------------------------
 
 
-#: Failures of the generation so far. With other parameters or other input it is not the same failure again.
+#: Failures of the generation so far, and for each circumstance whether it was the same. Under others it is not the same
+#: failure again: another try is the first one there (SPEC part 4, proof of determinism).
 _PAST = (
-    "SELECT past.fingerprint, past.failure_class,"
-    " past.params_hash IS now.params_hash AND past.input_hash IS now.input_hash"
+    f"SELECT past.fingerprint, past.failure_class, past.fingerprint_loose,"
+    f" {', '.join(f'past.{column} IS now.{column}' for column in CIRCUMSTANCES)}"
     " FROM attempt AS now CROSS JOIN attempt AS past ON past.run_id = now.run_id AND past.name = now.name"
     " WHERE now.run_id = ? AND now.name = ? AND now.attempt = ? AND past.generation = ? AND past.attempt < now.attempt"
     " AND past.fingerprint IS NOT NULL AND past.outcome IN ('error', 'timed_out') ORDER BY past.attempt"
@@ -215,8 +217,8 @@ def read_history(connection: sqlite3.Connection, claim: Claim, spec: TaskSpec, f
         deferrals=deferrals,
         refusals=refusals,
         previous_delay=None if delay_us is None else delay_us / 1e6,
-        fingerprints=tuple(fingerprint for fingerprint, _, alike in past if alike),
-        classes=tuple(FailureClass(name) for _, name, _ in past if name),
+        fingerprints=tuple(fingerprint for fingerprint, _, _, *same in past if all(same)),
+        classes=tuple(FailureClass(name) for _, name, *_ in past if name),
         healed=0 if failure is None else healed_count(connection, claim.name, failure.fingerprint.strict),
         first_started_at=first_started_at,
         p99_seconds=_p99_seconds(connection, claim.name) if _is_timeout(failure) else None,
@@ -225,8 +227,15 @@ def read_history(connection: sqlite3.Connection, claim: Claim, spec: TaskSpec, f
         max_losses=spec.max_losses,
         recheck_seconds=spec.recheck_seconds,
         cancel_requested=cancel_at is not None,
+        changed=() if failure is None else _changed(past, failure.fingerprint.loose),
         verifies=read(overrides).get("verifies"),
     )
+
+
+def _changed(past: Sequence[tuple[Any, ...]], loose: str) -> tuple[str, ...]:
+    """What was not the same when it last failed like this; nothing where it never did."""
+    same = next((row[3:] for row in reversed(past) if row[2] == loose), ())
+    return tuple(word for word, alike in zip(CIRCUMSTANCES.values(), same, strict=False) if not alike)
 
 
 def _is_timeout(failure: Failure | None) -> bool:
@@ -331,7 +340,8 @@ def _retry(journal: Journal, decision: Retry, outcome: Outcome, history: History
             decision.counts: getattr(history, decision.counts) + 1,
         }
     )
-    return TaskState.RETRYING, columns, {"explain": _explain(outcome)}
+    told = {"changed": list(history.changed)} if history.changed else {}
+    return TaskState.RETRYING, columns, {"explain": _explain(outcome), **told}
 
 
 def _fail(journal: Journal, decision: Fail, outcome: Outcome, history: History) -> Columns:

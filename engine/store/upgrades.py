@@ -21,6 +21,7 @@ ADDED_COLUMNS = (
     ("task", "canary", "TEXT"),
     ("attempt", "params_hash", "TEXT"),
     ("run", "logical_time", "INTEGER"),
+    ("attempt", "image_hash", "TEXT"),
 )
 
 #: As ``schema.sql`` explains them.

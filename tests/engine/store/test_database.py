@@ -50,7 +50,7 @@ def test_a_new_file_names_itself_and_knows_when_it_was_made(tmp_path: Path) -> N
     connection = database.open_for_writing(tmp_path / "state.db")
     facts = dict(connection.execute("SELECT key, value FROM meta").fetchall())
     assert len(facts["uuid"]) == 32 and facts["uuid"] == database.file_uuid(connection)
-    assert int(facts["created_at"]) > 1_600_000_000_000_000 and facts["schema_version"] == "3"
+    assert int(facts["created_at"]) > 1_600_000_000_000_000 and facts["schema_version"] == str(header.SCHEMA_VERSION)
     connection.close()
 
 
