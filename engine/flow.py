@@ -379,8 +379,13 @@ def _name_of(name: str | None, function: Any) -> str:
     return found
 
 
+_WITHOUT_SCHEDULE = {"timezone": "UTC", "misfire": "one", "splay": 0, "start_within": None}
+
+
 def _schedule(flow: str, options: Mapping[str, Any]) -> ScheduleSpec | None:
     if options["schedule"] is None:
+        if any(options[option] != usual for option, usual in _WITHOUT_SCHEDULE.items()):
+            raise OptionError(f"flow {flow!r}: {', '.join(_WITHOUT_SCHEDULE)} say nothing without a schedule")
         return None
     spec = ScheduleSpec(*(options[name] for name in ("schedule", "timezone", "misfire", "splay", "start_within")))
     open_schedule(spec, flow)  # what cannot be is refused here

@@ -22,7 +22,7 @@ from .durations import parse_duration
 from .spec import Misfire, ScheduleSpec
 
 SHORTEST_SECONDS = 1.0
-LATE_SECONDS = 60.0  # misfire="skip", without a start_within: what starts later than this is skipped
+LATE_SECONDS = 60.0  # misfire="skip": what starts later than this, and than a start_within, is skipped
 KEPT = 100  # of logical times that were missed in one stretch, the latest are written down one by one
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -191,7 +191,7 @@ def _oldest(schedule: Schedule, decided_until: int, fired: Collection[int], unti
 
 
 def _tolerance_us(schedule: Schedule) -> int:
-    return round(LATE_SECONDS * 1e6) if schedule.start_within_us is None else schedule.start_within_us
+    return max(round(LATE_SECONDS * 1e6), schedule.start_within_us or 0)
 
 
 def late_starts(schedule: Schedule, decided_until: int, fired: Collection[int], now: int) -> list[int]:

@@ -1,7 +1,8 @@
 """While a run of a served flow goes on: has the next one not started in time, has this one not ended in time?
 
 One state file has one run at a time, so a run that takes too long makes the next one late, and only its own executor
-can tell. What no executor sees, because none is alive, ``serving.py`` tells by the same function.
+can tell: also one that somebody started by hand while a service waits for the file. What no executor sees, because none
+is alive, ``serving.py`` tells by the same function.
 """
 
 from __future__ import annotations
@@ -11,15 +12,19 @@ from collections.abc import Callable
 
 from ..clock import Clock
 from ..errors import StorageError
-from ..store import schedules
+from ..store import lock, schedules
 from .opening import OpenRun
+
+LOOK_SECONDS = 10.0  # until somebody may have begun to serve the file
 
 
 class Promises:
     """Told of every beat; looks into the file only when a promise may be about to break."""
 
     def __init__(self, opened: OpenRun, clock: Clock, on_trouble: Callable[[BaseException], None]) -> None:
-        self._served = schedules.served_of(opened.flow) if opened.place.request.options.served else None
+        self._served = schedules.served_of(opened.flow)
+        self._is_of_service = opened.place.request.options.served
+        self._state_path = opened.state_path
         self._submit = opened.writer.submit
         self._clock = clock
         self._on_trouble = on_trouble
@@ -29,6 +34,9 @@ class Promises:
         """One second has passed."""
         served = self._served
         if served is None or self._breaks_at is None or self._clock.now_us() < self._breaks_at:
+            return
+        if not self._is_of_service and lock.served_by(self._state_path) is None:
+            self._breaks_at = self._clock.now_us() + round(LOOK_SECONDS * 1e6)  # nobody has promised anything
             return
         self._breaks_at = None  # until this look is written
         self._submit(lambda journal: schedules.keep_promises(journal, served)).add_done_callback(self._looked)

@@ -39,7 +39,6 @@ from .opening import EXECUTOR_VARIABLE, RunOptions, demand_alone, make_folder
 LOOK_SECONDS = 1.0  # between two looks at the wall clock and at the file: neither tells when it moves
 BUSY_SECONDS = 1.0  # somebody else owns the file: nobody tells when he leaves it
 AGAIN_SECONDS = 60.0  # until what could not be done is tried again, or a page that no sender took is sent again
-SERVICE = ".serve"  # beside the state file: whose lock says who serves it
 
 
 async def read_flow(target: str, params: Mapping[str, Any] | None = None) -> FlowSpec:
@@ -83,12 +82,13 @@ class Service:
         self._say = say
         self._on_events = on_events
         self._clock: Clock = clock or SystemClock()
-        self._clock_watch = ClockWatch(self._clock, self._tell_jump)
+        self._clock_watch = ClockWatch(self._clock, self._follow_the_clock)
         self._id = uuid.uuid4().hex
         self._executor: Executor | None = None
         self._interrupted = False
         self._has_begun = False
-        self._left: set[str] = set()  # runs that this service does not take up
+        self._stopped: set[str] = set()  # runs that an operator has stopped: who goes on with them is his to say
+        self._unusable: set[str] = set()  # runs that the flow as it is now cannot go on with
         self._hold_until = 0  # microseconds UTC: nothing is started before
         self._send_at = 0  # from when on a page that was not sent is tried again
         self._wakes_at = 0
@@ -105,7 +105,7 @@ class Service:
 
     def _become_the_server(self) -> lock.StateLock:
         try:
-            return lock.acquire(self._state_path + SERVICE, self._id, wait=self._stands_by)
+            return lock.acquire(self._state_path + lock.SERVICE, self._id, wait=self._stands_by)
         except ExecutorBusyError as error:
             who = f"pid {error.pid} on {error.host}"
             raise ExecutorBusyError(
@@ -159,7 +159,7 @@ class Service:
         if now < self._hold_until:
             return False
         decision = view.decision(self._served, now)
-        if waiting := [run_id for run_id in view.unfinished if run_id not in self._left]:
+        if waiting := [run_id for run_id in view.unfinished if run_id not in self._stopped | self._unusable]:
             await self._take_up(waiting[0])
         elif decision is not None and decision.run is not None:
             await self._start(decision.run)
@@ -204,7 +204,7 @@ class Service:
     async def _read_schedule_again(self) -> None:
         """The file of the flow has changed. What it says now holds from now on, if it can be read."""
         self._flow_seen = traces_of(self._flow_path)
-        self._left.clear()
+        self._unusable.clear()
         self._hold_until = 0
         try:
             self._served = await self._read_schedule()
@@ -277,7 +277,7 @@ class Service:
         try:
             await self._run(run_id, replace(self._options, params={}, resume=True))
         except (FlowError, RefusedError) as error:  # the others need not wait until somebody has repaired this
-            self._left.add(run_id)
+            self._unusable.add(run_id)
             self._tell_once(f"run {run_id} is left as it is: {error}")
 
     async def _run(self, run_id: str, options: RunOptions) -> None:
@@ -298,7 +298,7 @@ class Service:
         is_unfinished = result.interrupted and result.state is RunState.RUNNING
         self._interrupted = is_unfinished and self._stopping.is_set()
         if is_unfinished and not self._stopping.is_set():
-            self._left.add(result.run_id)  # an operator has stopped it: who goes on with it is his to say
+            self._stopped.add(result.run_id)
             self._tell_once(f"run {result.run_id} was stopped by an operator; `redrive resume` goes on with it")
 
     # --- What people hear ------------------------------------------------------------------------------------------
@@ -318,5 +318,7 @@ class Service:
             self._told = sentence
             self._say(sentence)
 
-    def _tell_jump(self, jump_us: int) -> None:
+    def _follow_the_clock(self, jump_us: int) -> None:
+        """Logical times are times of day and stay; what waits for a minute does not wait for a day because of it."""
+        self._hold_until = self._send_at = self._wakes_at = 0
         self._tell_once(f"the clock of this machine moved by {jump_us / 1e6:+.0f} s")

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 
 from ..errors import ExecutorBusyError, StorageError
 
+SERVICE = ".serve"  # behind the name of a state file: its lock says who serves the schedule
 TOKEN_VARIABLE = "REDRIVE_EXECUTOR"
 PATIENCE_SECONDS = 2.0  # for a commander who holds the lock for one command, or a console that probes it
 LOOK_AGAIN_SECONDS = 0.02  # a flock that is given back tells nobody
@@ -115,6 +116,11 @@ def probe(state_path: str) -> LockHolder | None:
         return _read_holder(descriptor)
     finally:
         os.close(descriptor)
+
+
+def served_by(state_path: str) -> LockHolder | None:
+    """Return who starts the runs of a state file by a schedule (``redrive serve``); None when nobody does."""
+    return probe(state_path + SERVICE)
 
 
 def process_identity(pid: int) -> tuple[int | None, str | None]:

@@ -117,7 +117,7 @@ def assert_nothing_is_doubled_or_lost(tmp_path: Path) -> None:
     times = [logical for logical, _, _ in slots]
     assert times == list(range(times[0], times[-1] + 1, SECOND))
     started = {(logical, run_id) for logical, state, run_id in slots if state == "run"}
-    assert started == set(ask(tmp_path, "SELECT logical_time, run_id FROM run"))
+    assert started == set(ask(tmp_path, "SELECT logical_time, run_id FROM run WHERE logical_time IS NOT NULL"))
     assert len(started) == len({logical for logical, _ in started})
 
 
@@ -254,6 +254,27 @@ def test_a_run_that_takes_too_long_and_the_one_that_it_holds_up_are_told_while_i
     causes = [cause.partition(":")[0] for (cause,) in ask(tmp_path, "SELECT cause FROM page ORDER BY cause")]
     assert "schedule" in causes and "deadline" in causes
     assert [(1,)] == ask(tmp_path, "SELECT count(*) FROM sla WHERE promise = 'end' GROUP BY logical_time LIMIT 1")
+
+
+def test_a_run_by_hand_that_holds_up_the_schedule_tells_so_itself(tmp_path, serve):
+    """Somebody has left it running, perhaps for the night."""
+    body = HELD.replace("def a()", "def a(ctx)").replace("while not", "while ctx.run_id == 'mine' and not")
+    service = serve(flow=HEAD + "flow = Flow('f', schedule='every 1s', start_within='1s')\n" + body)
+    service.until("a SUCCESS")
+    words = ["run", str(tmp_path / "flow.py"), "--state", str(tmp_path / "state.db"), "--run-id", "mine", "--wait"]
+    by_hand = subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, text=True)
+    assert by_hand.stdout is not None
+    told = ""
+    while "has not started as promised" not in told:
+        line = by_hand.stdout.readline()
+        assert line, told
+        told += line
+    (tmp_path / "go").touch()
+    by_hand.communicate(timeout=PATIENCE_SECONDS)
+    service.until("a SUCCESS", 3)
+    service.stop()
+    assert "another executor owns" in service.text
+    assert_nothing_is_doubled_or_lost(tmp_path)
 
 
 def test_nights_that_nobody_served_page_once_although_nothing_is_started_for_them(tmp_path, serve):

@@ -160,9 +160,10 @@ def test_a_schedule_that_promises_no_start_is_told():
     ("options", "why"),
     [
         ({"schedule": "0 25 * * *"}, "bad hour"),
+        ({"timezone": "Asia/Kolkata"}, "nothing without a schedule"),
         ({"schedule": "0 2 * * *", "timezone": "Europe"}, "no time zone"),
         ({"schedule": "0 2 * * *", "misfire": "never"}, "misfire is one of"),
-        ({"schedule": "0 2 * * *", "start_within": "-1s"}, "not a duration"),
+        ({"schedule": "0 2 * * *", "start_within": "-1s"}, "start_within is a duration"),
     ],
 )
 def test_a_schedule_that_cannot_be_is_refused(options, why):
