@@ -122,7 +122,8 @@ class StackFrame:
         return f"{PurePath(self.path).name}:{self.line} in {self.function}"
 
 
-_THREAD_HEAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-fA-F]+\b")
+_THREAD_HEAD = re.compile(r"^(?:(Current thread|Thread) 0x[0-9a-fA-F]+\b|(Coroutine) ')")
+_ASKED_FIRST = ("Current thread", "Coroutine", "Thread")
 _THREAD_FRAME = re.compile(r'^\s*File "(.*)", line (\d+) in (.*)$')
 
 
@@ -140,8 +141,11 @@ def innermost_of_stack(stack_text: str) -> StackFrame | None:
 
 
 def threads_of_stack(stack_text: str) -> list[list[StackFrame]]:
-    """Return the frames of each thread in a faulthandler dump, innermost first; first the thread that was asked."""
-    return [frames for _, frames in sorted(_threads(stack_text), key=lambda thread: not thread[0])]
+    """Return the frames of each thread in a dump, innermost first.
+
+    First the thread that was asked, then the coroutines that its loop waits for (``runner/awaiting.py``).
+    """
+    return [frames for _, frames in sorted(_threads(stack_text), key=lambda thread: _ASKED_FIRST.index(thread[0]))]
 
 
 _VARYING = (
@@ -358,18 +362,18 @@ def _constant(value: object) -> str:
     return repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)
 
 
-def _threads(stack_text: str) -> list[tuple[bool, list[StackFrame]]]:
-    threads: list[tuple[bool, list[StackFrame]]] = []
+def _threads(stack_text: str) -> list[tuple[str, list[StackFrame]]]:
+    threads: list[tuple[str, list[StackFrame]]] = []
     for line in stack_text.splitlines():
         head = _THREAD_HEAD.match(line)
         if head is not None:
-            threads.append((head[1] == "Current thread", []))
+            threads.append((head[1] or head[2], []))
             continue
         frame = _THREAD_FRAME.match(line)
         if frame is None:
             continue
         if not threads:  # with all_threads=False there is no head but "Stack (most recent call first):"
-            threads.append((True, []))
+            threads.append(("Current thread", []))
         threads[-1][1].append(StackFrame(frame[1], int(frame[2]), frame[3]))
     return threads
 

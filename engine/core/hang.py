@@ -142,7 +142,9 @@ def _cpu_words(share: float, seconds: float) -> str:
 
 def _computing(case: _Case) -> str:
     busiest = max(case.autopsy.processes, key=lambda process: process.cpu or 0.0)
-    if (busiest.cpu or 0.0) < (RUNNING_SHARE if busiest.state == "R" else SPINNING_SHARE):
+    threads = (busiest, *case.autopsy.threads) if busiest is case.root else (busiest,)
+    wants_to_run = any(thread.state == "R" for thread in threads)
+    if (busiest.cpu or 0.0) < (RUNNING_SHARE if wants_to_run else SPINNING_SHARE):
         return "busy, in processes that come and go" if (case.autopsy.cpu or 0.0) >= SPINNING_SHARE else ""
     if busiest is not case.root:
         return f"its {_kinship(case, busiest)} {_named(busiest)} is spinning"
@@ -262,7 +264,8 @@ def _polling(case: _Case, process: Process) -> _Finding:
             if found.behind is not None or len(ends) == 1:
                 return found
     if process.doing is Doing.EPOLL:
-        return _Finding("idle in its event loop")
+        call = case.frames.call if process is case.root else ""
+        return _Finding(f"awaits {call}" if call else "idle in its event loop")
     return _Finding("waits for a descriptor" if ends else "blocked in poll")
 
 

@@ -229,7 +229,7 @@ def _ending(start: protocol.Start, facts: FlowFacts, pipe: ResultPipe, terminati
         plan = facts.plan(order.task)
         if isinstance(facts.plans, FreshImport):
             pipe.send(protocol.Began(time.monotonic(), _thread.get_ident()))
-        ending = call_task(start, plan, pipe, termination, describe_error)
+        ending = call_task(start, plan, pipe, termination, describe_error, facts.stack_fd)
         termination.close()
         return ending
     except BaseException as error:
@@ -240,9 +240,14 @@ def _ending(start: protocol.Start, facts: FlowFacts, pipe: ResultPipe, terminati
 
 
 def call_task(
-    start: protocol.Start, plan: Plan, pipe: ResultPipe, termination: Termination, describe_error: Describe
+    start: protocol.Start,
+    plan: Plan,
+    pipe: ResultPipe,
+    termination: Termination,
+    describe_error: Describe,
+    stack_fd: int | None = None,
 ) -> protocol.Ending:
-    """Call the function. Raises whatever it raises."""
+    """Call the function. Raises whatever it raises. ``stack_fd``: where its coroutines tell where they stand."""
 
     def new_context() -> Context:
         return context_for(
@@ -254,13 +259,20 @@ def call_task(
         )
 
     observe_retries(lambda data: pipe.send(protocol.Retried(dict(data))))
-    value = call(plan, start.order.task, new_context, lambda coroutine: _run_coroutine(coroutine, termination))
+    value = call(
+        plan, start.order.task, new_context, lambda coroutine: _run_coroutine(coroutine, termination, stack_fd)
+    )
     return ending_of_value(start.order, value)
 
 
-def _run_coroutine(coroutine: Coroutine[Any, Any, Any], termination: Termination) -> Any:
+def _run_coroutine(coroutine: Coroutine[Any, Any, Any], termination: Termination, stack_fd: int | None = None) -> Any:
     """Run it so that SIGTERM cancels the main task, and raises only where a step of the user's code is stuck."""
     import asyncio  # only here: attempts that need no loop do not pay for it
+
+    from .awaiting import tell_coroutines
+
+    if stack_fd is not None:
+        tell_coroutines(stack_fd)
 
     async def main() -> Any:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()

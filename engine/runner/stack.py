@@ -11,6 +11,7 @@ from ..core.hang import Frames
 
 _HEAD = re.compile(r"^(?:Current thread|Thread) 0x(?P<ident>[0-9a-fA-F]+)", re.MULTILINE)
 _CRASH = re.compile(r"^Fatal Python error: .*?^Current thread 0x(?P<ident>[0-9a-fA-F]+)", re.MULTILINE | re.DOTALL)
+_LIBRARY = re.compile(r"python3\.\d+t?|site-packages|dist-packages|")  # no package, but where packages lie
 _FRAME = re.compile(r'^\s+File "(?P<path>.*)", line \d+ in ')
 
 
@@ -45,9 +46,9 @@ def frames(dump: str, project_root: str | None) -> Frames:
 
 
 def _name(frame: StackFrame) -> str:
-    """``re.match`` of "re/__init__.py in match"."""
+    """``re.match`` of "re/__init__.py in match", ``threading.join`` of "threading.py in join"."""
     path = PurePath(frame.path)
-    return f"{path.parent.name if path.stem == '__init__' else path.stem}.{frame.function}"
+    return f"{path.stem if _LIBRARY.fullmatch(path.parent.name) else path.parent.name}.{frame.function}"
 
 
 def without_engine(dump: str) -> str:

@@ -563,6 +563,14 @@ class TestStacks:
         )
         assert str(innermost_of_stack(dump)) == "flow.py:9 in watch"
 
+    def test_a_coroutine_speaks_before_a_thread_beside_the_loop(self):
+        loop = (
+            'Current thread 0x01 (most recent call first):\n  File "/usr/lib/site-packages/loop.py", line 3 in poll\n'
+        )
+        beside = 'Thread 0x02 (most recent call first):\n  File "/srv/flow/flow.py", line 9 in watch\n'
+        waits = "Coroutine 'Task-1' (most recent call first):\n  File \"/srv/flow/flow.py\", line 12 in fetch\n"
+        assert str(innermost_of_stack(beside + loop + waits)) == "flow.py:12 in fetch"
+
     def test_a_dump_of_libraries_only_still_has_a_place(self):
         dump = 'Stack (most recent call first):\n  File "/usr/lib/site-packages/a.py", line 3 in spin\n'
         assert str(innermost_of_stack(dump)) == "a.py:3 in spin"

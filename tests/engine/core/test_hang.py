@@ -100,6 +100,11 @@ def test_a_child_that_computes_is_named() -> None:
 def test_on_a_crowded_machine_who_wants_to_run_computes_too() -> None:
     seen = autopsy(process(state="R", cpu=0.2), cpu=0.2)
     assert sentence(seen, HERE) == "spinning at load.py:12 in fetch, 20 % CPU for the last 10 s"
+    thread = process(state="R", pid=14, owner=10)
+    frames = Frames("flow.py:3 in work", "threading.join", "flow.py:30 in crunch")
+    assert sentence(autopsy(process(Doing.FUTEX, cpu=0.2), cpu=0.2, threads=(thread,)), frames).startswith(
+        "a thread is spinning at flow.py:30 in crunch, 20 %"
+    )
     resting = autopsy(process(Doing.SLEEP, cpu=0.2), cpu=0.2)
     assert sentence(resting, HERE) == "asleep at load.py:12 in fetch, 20 % CPU for the last 10 s"
 

@@ -24,6 +24,8 @@ from redrive.engine.runner.autopsy import CpuSample, Subject, examine, sample_cp
 from redrive.engine.runner.examiner import Examiner
 from redrive.engine.runner.sockets import Tables, address
 
+PARAMETERS = {"port": 0, "path": ""}
+
 FLOW = """
     import fcntl, socket, subprocess, threading
     from concurrent.futures import ThreadPoolExecutor
@@ -86,6 +88,10 @@ FLOW = """
         while time.process_time() < end: pass
         time.sleep(600)
 
+    @flow.task(**OPTIONS)
+    def rests():
+        time.sleep(600)
+
     @flow.task(isolation="thread", **OPTIONS)
     def asks_in_a_thread(port, ctx):
         with socket.create_connection(("127.0.0.1", port), timeout=0.2) as connection:
@@ -112,7 +118,7 @@ def is_told(words: str) -> Any:
 async def hang_of(bench: Any, task: str, words: str, **params: Any) -> Any:
     """Run a task of FLOW until its timeout says this. Answers with its outcome."""
     if bench.spec is None:
-        await bench.open(FLOW)
+        await bench.open(FLOW, declared=PARAMETERS)
     outcome, recorder = await bench.run_until(is_told(words), task, params=params)
     assert outcome.kind is OutcomeKind.TIMED_OUT
     assert outcome.failure.message == f"task exceeded 1s: {recorder.data_of('stack')['hang']}"
@@ -176,7 +182,7 @@ async def test_a_child_that_computes_is_told_from_one_that_waits(bench: Any) -> 
 
 
 async def test_a_thread_that_computes_is_told_by_its_place(bench: Any) -> None:
-    await bench.open(FLOW)
+    await bench.open(FLOW, declared=PARAMETERS)
     words = f"a thread is spinning at flow_under_test.py:{bench.line_of('crunch')} in crunch, "
     await hang_of(bench, "spins_in_a_thread", words)
 
@@ -184,8 +190,8 @@ async def test_a_thread_that_computes_is_told_by_its_place(bench: Any) -> None:
 async def test_only_the_time_just_before_the_deadline_counts(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it computed in the hour before says nothing about how it hangs."""
     monkeypatch.setattr(attempt, "CPU_SECONDS", 0.3)
-    outcome = await hang_of(bench, "computes_first", "asleep at flow_under_test.py")
-    assert outcome.failure.message.endswith(", 0 % CPU for the last 0.1 s")
+    outcome = await hang_of(bench, "computes_first", ", 0 % CPU for the last 0.1 s")
+    assert "asleep at flow_under_test.py" in outcome.failure.message
 
 
 async def test_a_task_in_a_thread_is_looked_at_without_its_neighbours(bench: Any, server: socket.socket) -> None:
@@ -206,18 +212,85 @@ async def test_a_command_is_followed_through_its_shell(bench: Any, server: socke
     assert outcome.usage["stack"].startswith("Processes:\n  pid ")
 
 
+COROUTINES = """
+    import asyncio
+
+    OPTIONS = {"timeout": 1.0, "grace_seconds": 5}
+
+    async def leaf():
+        await asyncio.sleep(600)  # leaf
+
+    async def pulse():
+        while True:
+            await asyncio.sleep(0.02)
+
+    @flow.task(**OPTIONS)
+    async def awaits():
+        await leaf()
+
+    @flow.task(**OPTIONS)
+    async def groups():
+        async with asyncio.TaskGroup() as group:
+            group.create_task(leaf())
+
+    @flow.task(**OPTIONS)
+    async def gathers():
+        await asyncio.gather(leaf(), leaf())
+
+    @flow.task(**OPTIONS)
+    async def has_a_pulse():
+        async with asyncio.TaskGroup() as group:
+            group.create_task(leaf())
+            group.create_task(pulse())
+
+    @flow.task(**OPTIONS)
+    async def asks(port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        await reader.read()  # reader
+
+    @flow.task(**OPTIONS)
+    async def blocks():
+        time.sleep(600)  # blocks
+"""
+
+
+@pytest.mark.parametrize("task", ["awaits", "groups", "gathers", "has_a_pulse"])
+async def test_a_coroutine_that_hangs_is_told_by_the_line_that_awaits(bench: Any, task: str) -> None:
+    """The stack of its thread shows nothing but the loop: every such hang had the same place, in a library."""
+    await bench.open(COROUTINES, declared=PARAMETERS)
+    place = f"flow_under_test.py:{bench.line_of('leaf')} in leaf"
+    outcome, recorder = await bench.run_until(is_told(f"awaits asyncio.sleep at {place}"), task)
+    assert recorder.data_of("stack")["where"] == place
+    assert outcome.failure.fingerprint.explain == f"timed out at {place}"
+    assert "Coroutine 'Task-" in outcome.usage["stack"]
+
+
+async def test_a_coroutine_that_awaits_a_server_names_it(bench: Any, server: socket.socket) -> None:
+    await bench.open(COROUTINES, declared=PARAMETERS)
+    port = server.getsockname()[1]
+    words = f"waits for 127.0.0.1:{port} at flow_under_test.py:{bench.line_of('reader')} in asks, "
+    await bench.run_until(is_told(words), "asks", params={"port": port})
+
+
+async def test_a_coroutine_that_blocks_its_loop_is_told_by_its_thread(bench: Any) -> None:
+    await bench.open(COROUTINES, declared=PARAMETERS)
+    words = f"asleep at flow_under_test.py:{bench.line_of('blocks')} in blocks, "
+    outcome, _ = await bench.run_until(is_told(words), "blocks")
+    assert "Coroutine" not in outcome.usage["stack"]
+
+
 # --- A kill is never late -------------------------------------------------------------------------------------------
 
 
 async def test_everything_is_seen_before_the_deadline_so_that_the_sigterm_comes_on_time(bench: Any) -> None:
     """A dump that is asked for at the deadline takes ten milliseconds and more; all of it took place before."""
-    await bench.open(FLOW)
+    await bench.open(FLOW, declared=PARAMETERS)
 
     def is_on_time(outcome: Any, recorder: Any) -> bool:
         late = recorder.times["attempt.sigterm"] - recorder.times["attempt.deadline"]
         return late < 0.008 and "asleep at flow_under_test.py" in outcome.failure.message
 
-    await bench.run_until(is_on_time, "computes_first")
+    await bench.run_until(is_on_time, "rests")
 
 
 async def test_a_look_that_never_ends_holds_up_nobody(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,8 +303,8 @@ async def test_a_look_that_never_ends_holds_up_nobody(bench: Any, monkeypatch: p
         return Autopsy()
 
     monkeypatch.setattr(examiner, "examine", stuck)
-    await bench.open(FLOW)
-    outcomes = [(await bench.run("computes_first"))[0] for _ in range(2)]
+    await bench.open(FLOW, declared=PARAMETERS)
+    outcomes = [(await bench.run("rests"))[0] for _ in range(2)]
     release.set()
     for outcome in outcomes:
         assert outcome.kind is OutcomeKind.TIMED_OUT
