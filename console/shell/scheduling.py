@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import date, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from ...engine.clock import SystemClock
 from ...engine.core.durations import spoken
 from ...engine.core.schedule import Cron, at_wall, daylight_note, instant_of, iso_of, name_of
 from ...engine.core.spec import LOGICAL_TIME
+from ...engine.core.states import RunState
 from ...engine.errors import FlowError, RefusedError
 from ...engine.executor.backfill import Owed, give_way, owed
 from ...engine.executor.loop import Executor, RunOptions
@@ -29,7 +30,7 @@ from ..present.text import one_line
 from ..target import state_for_flow
 from .listing import table
 from .printer import Printer
-from .running import Manner, exit_code, standing
+from .running import Manner, standing
 
 _DATE_CHARACTERS = len("2026-11-21")
 
@@ -46,7 +47,7 @@ def _state(flow: str, manner: Manner) -> str:
     return state_for_flow(Path(split_target(flow)[0]).stem, manner.state)
 
 
-def _sayer(printer: Printer) -> Any:
+def _sayer(printer: Printer) -> Callable[[str], None]:
     return lambda sentence: printer.write(f"[{datetime.now().astimezone():%H:%M:%S}] {one_line(sentence)}\n")
 
 
@@ -103,14 +104,11 @@ def _other_zone(served: Served, times: Sequence[int]) -> tuple[str, tzinfo | Non
     same = all(at_wall(at, served.schedule.zone).utcoffset() == _here(at, None).utcoffset() for at in times)
     if not same:
         return f"HERE ({_here(times[0], None).tzname()})", None
-    return "UTC", _UTC
-
-
-_UTC = datetime.fromisoformat("1970-01-01T00:00+00:00").tzinfo
+    return "UTC", UTC
 
 
 def _here(at: int, zone: tzinfo | None) -> datetime:
-    return datetime.fromtimestamp(at // 1_000_000, _UTC).astimezone(zone)
+    return datetime.fromtimestamp(at // 1_000_000, UTC).astimezone(zone)
 
 
 def _row(served: Served, at: int, there: tzinfo | None) -> tuple[str, ...]:
@@ -130,19 +128,29 @@ def backfill(
     first, last = _instant(since, zone, "--from"), _instant(until, zone, "--to", whole_day=True)
     if last < first:
         raise click.UsageError("--to comes before --from")
-    found = owed(state, served, first, min(last, clock.now_us()))
+    last = min(last, clock.now_us())
+    found = owed(state, served, first, last)
     if dry_run:
         return _show_owed(served, found, as_json)
     say = _sayer(Printer(sys.stdout))
     say(f"{sum(one.is_to_do for one in found)} of {len(found)} logical times are to be run")
-    codes = []
     for one in found:
         if one.is_to_do:
             give_way(state, served, clock, say)
-            codes.append(_run_one(flow, state, served, one, manner.options(params)))
-            if codes[-1] == ExitCode.INTERRUPTED:
+            if _run_one(flow, state, served, one, manner.options(params)):
                 return ExitCode.INTERRUPTED
-    return next((code for code in (ExitCode.FAILED, ExitCode.PARTIAL_OR_BLOCKED) if code in codes), ExitCode.SUCCESS)
+    return _judge(owed(state, served, first, last), say)
+
+
+def _judge(found: Sequence[Owed], say: Callable[[str], None]) -> int:
+    """What has not succeeded is named, whenever it ran: the stretch is not filled before that is repaired."""
+    for one in found:
+        if one.state is not RunState.SUCCESS:
+            say(_standing(one))
+    states = {one.state for one in found}
+    if RunState.FAILED in states:
+        return ExitCode.FAILED
+    return ExitCode.SUCCESS if states <= {RunState.SUCCESS} else ExitCode.PARTIAL_OR_BLOCKED
 
 
 def _instant(text: str, zone: tzinfo, option: str, *, whole_day: bool = False) -> int:
@@ -177,7 +185,8 @@ def _standing(one: Owed) -> str:
     return f"{'BLOCKED' if one.is_blocked else one.state}: {one.run_id}"
 
 
-def _run_one(flow: str, state: str, served: Served, one: Owed, options: RunOptions) -> int:
+def _run_one(flow: str, state: str, served: Served, one: Owed, options: RunOptions) -> bool:
+    """True where it was interrupted."""
     zone, printer = served.schedule.zone, Printer(sys.stdout)
     options = replace(options, wait=True)
     if one.run_id is None:
@@ -194,7 +203,7 @@ def _run_one(flow: str, state: str, served: Served, one: Owed, options: RunOptio
         result = executor.run_result()
     except RefusedError as error:  # somebody else was quicker
         _sayer(printer)(str(error))
-        return ExitCode.SUCCESS
+        return False
     if not printer.told_the_end:
         printer.write(f"{standing(result, state)}\n")
-    return exit_code(result)
+    return result.interrupted and result.state is RunState.RUNNING

@@ -77,6 +77,7 @@ class Outlook:
 
 # --- Read ----------------------------------------------------------------------------------------------------------
 
+# The first condition is that of the index.
 _UNFINISHED = (
     "SELECT run_id FROM run WHERE dag_name = ? AND (ended_at IS NULL OR ended_at > deadline_at) AND ended_at IS NULL"
     " AND blocked_since IS NULL AND paused_since IS NULL ORDER BY started_at, rowid"
@@ -156,16 +157,7 @@ def fire(journal: Journal, served: Served, logical: int, run_id: str, *, again: 
     ``again``: also for one that was given up, as a backfill does. Raises RefusedError for one that has run, or that
     somebody else has decided about meanwhile.
     """
-    values = (served.name, logical, run_id, journal.at)
-    sql = "INSERT OR IGNORE INTO slot (dag_name, logical_time, state, run_id, decided_at) VALUES (?,?,'run',?,?)"
-    written = journal.connection.execute(sql, values).rowcount
-    if not written and again:
-        sql = (
-            "UPDATE slot SET state = 'run', run_id = ?3, decided_at = ?4"
-            " WHERE dag_name = ?1 AND logical_time = ?2 AND state = 'missed'"
-        )
-        written = journal.connection.execute(sql, values).rowcount
-    if not written:
+    if not _take(journal, served, logical, run_id) and not (again and _take_given_up(journal, served, logical, run_id)):
         when = iso_of(logical, served.schedule.zone)
         raise RefusedError(f"the run of {served.name!r} for {when} has been decided about already")
     kept = _kept(journal.connection, served.name)
@@ -174,6 +166,19 @@ def fire(journal: Journal, served: Served, logical: int, run_id: str, *, again: 
     late_at = served.schedule.late_at(logical)
     if not again and (late_at is None or journal.at <= late_at):
         resolve_cause(journal, schedule_cause(served.name))
+
+
+def _take(journal: Journal, served: Served, logical: int, run_id: str) -> bool:
+    sql = "INSERT OR IGNORE INTO slot (dag_name, logical_time, state, run_id, decided_at) VALUES (?,?,'run',?,?)"
+    return journal.connection.execute(sql, (served.name, logical, run_id, journal.at)).rowcount == 1
+
+
+def _take_given_up(journal: Journal, served: Served, logical: int, run_id: str) -> bool:
+    sql = (
+        "UPDATE slot SET state = 'run', run_id = ?, decided_at = ?"
+        " WHERE dag_name = ? AND logical_time = ? AND state = 'missed'"
+    )
+    return journal.connection.execute(sql, (run_id, journal.at, served.name, logical)).rowcount == 1
 
 
 def _begin(journal: Journal, served: Served, kept: Kept | None) -> None:
@@ -251,6 +256,8 @@ _LAST_LATE_START = "SELECT max(logical_time) FROM sla WHERE dag_name = ? AND pro
 def keep_promises(journal: Journal, served: Served) -> int | None:
     """Write down what was not kept by now, and page once for it. Answers with when the next one will not have been."""
     kept = _kept(journal.connection, served.name)
+    if kept is not None and _is_another(kept, served.spec):
+        kept = None  # what the flow says by now has promised nothing yet
     if kept is not None:
         _look_at_starts(journal, served, kept)
     for run_id, logical, due_at in journal.connection.execute(_LATE, (served.name, journal.at)).fetchall():

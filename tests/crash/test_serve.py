@@ -376,7 +376,8 @@ def test_a_backfill_goes_on_behind_a_failure_and_where_it_was_interrupted(tmp_pa
     assert 130 == first.returncode
     (tmp_path / "go").touch()
     assert f"BLOCKED: {NIGHTS[1]}" in backfill(tmp_path, "--dry-run").stdout
-    assert 0 == backfill(tmp_path).returncode
+    done = backfill(tmp_path)
+    assert 3 == done.returncode and f"BLOCKED: {NIGHTS[1]}" in done.stdout
     assert ["SUCCESS", "RUNNING", "SUCCESS", "SUCCESS"] == [
         state for (state,) in ask(tmp_path, "SELECT state FROM run ORDER BY logical_time")
     ]

@@ -307,7 +307,7 @@ async def test_lists_beside_a_run_are_values(door: Any, night: Any) -> None:
     (act,) = await session.query("journal", acts=1)
     assert (act["actor"], act["data"]) == ("ana@desk", {"what": "ack"})
     assert [row["attempt"] for row in await session.query("history", task="task_00002")] == [1]
-    assert await session.query("breakers") == []
+    assert await session.query("breakers") == await session.query("schedules") == await session.query("sla") == []
     with pytest.raises(RedriveError, match="no-such"):
         await session.query("no-such")
     with pytest.raises(RedriveError, match="colour"):

@@ -318,6 +318,16 @@ def test_a_run_that_ended_in_time_breaks_no_promise(files):
     assert [] == file.ask("SELECT * FROM sla") and [] == pages(file)
 
 
+def test_another_expression_has_promised_nothing_before_it_begins(files):
+    """As in a run that was started by hand from a flow that has changed."""
+    file = files(start_within_seconds=600)
+    file.settle()
+    file.now = SIX + HOUR // 2
+    file.served = file.of("* * * * *", start_within_seconds=60)
+    assert file.write(lambda journal: schedules.keep_promises(journal, file.served)) is None
+    assert [] == file.ask("SELECT * FROM sla") and [] == pages(file)
+
+
 # --- For those who look --------------------------------------------------------------------------------------------
 
 
