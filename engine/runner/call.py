@@ -83,15 +83,14 @@ def arguments(plan: Plan, context: Context) -> dict[str, Any]:
 
 def context_for(
     order: AttemptOrder,
-    inputs: str,
     *,
     send: Callable[[protocol.Frame], None],
     is_cancelled: Callable[[], bool],
     describe: Describe,
 ) -> Context:
-    """The context of one attempt. ``inputs`` is JSON. Parameters of the task win over those of the run."""
+    """The context of one attempt. Parameters of the task win over those of the run."""
     params: Mapping[str, Any] = {**order.params, **order.spec.params}
-    return Context(order, params, json.loads(inputs), send=send, is_cancelled=is_cancelled, describe=describe)
+    return Context(order, params, json.loads(order.inputs), send=send, is_cancelled=is_cancelled, describe=describe)
 
 
 def call(plan: Plan, task: str, new_context: Callable[[], Context], run_coroutine: RunCoroutine) -> Any:

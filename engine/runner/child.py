@@ -252,7 +252,6 @@ def call_task(
     def new_context() -> Context:
         return context_for(
             start.order,
-            start.inputs,
             send=pipe.send,
             is_cancelled=lambda: termination.requested,
             describe=describe_error,

@@ -150,10 +150,10 @@ class DaskCluster:
         client.subscribe_topic(self._topic, self._hear)
         self._keep(self._renew())
 
-    def start(self, order: AttemptOrder, inputs: str, listener: AttemptListener) -> DaskAttempt:
+    def start(self, order: AttemptOrder, listener: AttemptListener) -> DaskAttempt:
         """Queue an attempt for the next worker that has room."""
         attempt = self._attempts[order.token] = DaskAttempt(self, order, listener)
-        errand = Errand(self._executor_id, self._topic, self._target, self._params, self._code_hash, order, inputs)
+        errand = Errand(self._executor_id, self._topic, self._target, self._params, self._code_hash, order)
         attempt.future = self._client.submit(
             dask_worker.attend,
             msgspec.msgpack.encode(errand),

@@ -12,13 +12,11 @@ anew, unasked, when its worker died. Two rules fence that in:
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -48,7 +46,6 @@ class Errand(msgspec.Struct, frozen=True):
     params: dict[str, Any]
     code_hash: str | None
     order: AttemptOrder
-    inputs: str  # JSON
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -235,7 +232,7 @@ class Station:
         errand = charge.errand
         try:
             await self._open()
-            charge.attempt = await self._runner.start(replace(errand.order, inputs=json.loads(errand.inputs)), charge)
+            charge.attempt = await self._runner.start(errand.order, charge)
         except FlowError as error:
             charge.ended(refused(str(error)))
         except OSError as error:

@@ -32,8 +32,9 @@ class ProtocolError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AttemptOrder:
-    """Everything that one attempt needs to know. ``inputs``: the results of its parents, by name.
+    """Everything that one attempt needs to know.
 
+    ``inputs``: the results of its parents by name, as JSON: they came as JSON, which has integers of any size.
     ``missing``: (name, why) of the parents that have none, because they did not succeed.
     ``only_rows``: (key, payload) of the quarantined rows that it is about; empty: it is about all of its rows.
     ``checkpoint``: the JSON that an earlier attempt of the generation left for it.
@@ -46,7 +47,7 @@ class AttemptOrder:
     token: str
     spec: TaskSpec
     params: Mapping[str, Any] = field(default_factory=dict)
-    inputs: Mapping[str, Any] = field(default_factory=dict)
+    inputs: str = "{}"
     idempotency_key: str = ""
     rules: tuple[Mapping[str, Any], ...] = ()
     only_rows: tuple[tuple[str, str | None], ...] = ()
@@ -70,11 +71,10 @@ class Open(Frame, frozen=True):
 
 
 class Start(Frame, frozen=True):
-    """Fork an attempt. ``number`` names it in the answers; ``inputs`` is those of the order as JSON."""
+    """Fork an attempt. ``number`` names it in the answers."""
 
     number: int
     order: AttemptOrder
-    inputs: str
 
 
 class StartHost(Frame, frozen=True):
@@ -155,7 +155,6 @@ class StartThread(Frame, frozen=True):
 
     number: int
     order: AttemptOrder
-    inputs: str
 
 
 class CancelThread(Frame, frozen=True):

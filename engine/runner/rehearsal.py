@@ -15,7 +15,7 @@ from .call import plan_of
 
 ROUNDS = 10  # the interpreter specialises a function after eight calls
 
-_START = protocol.Start(0, protocol.AttemptOrder("", "rehearsal", 1, 0, "", TaskSpec("rehearsal")), "{}")
+_START = protocol.Start(0, protocol.AttemptOrder("", "rehearsal", 1, 0, "", TaskSpec("rehearsal")))
 
 
 def _nothing() -> None:

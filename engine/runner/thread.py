@@ -100,7 +100,6 @@ class _Attempt:
     ) -> None:
         self.token = _Token()
         self._order = start.order
-        self._inputs = start.inputs
         self._facts = facts
         self._results, self.output = fds
         self._threads = threads
@@ -159,9 +158,7 @@ class _Attempt:
 
     def _call(self, plan: Plan, describe: Describe) -> Any:
         def new_context() -> Context:
-            return context_for(
-                self._order, self._inputs, send=self.send, is_cancelled=self.token.event.is_set, describe=describe
-            )
+            return context_for(self._order, send=self.send, is_cancelled=self.token.event.is_set, describe=describe)
 
         return call(plan, self._order.task, new_context, self._run_coroutine)
 

@@ -62,14 +62,14 @@ class ThreadHost:
         """Return once it keeps up with what it is asked, or is gone."""
         await self._link.wait_for_room()
 
-    def start(self, number: int, order: AttemptOrder, inputs: str, listener: AttemptListener) -> ThreadAttempt:
+    def start(self, number: int, order: AttemptOrder, listener: AttemptListener) -> ThreadAttempt:
         """Run an attempt in a new thread. Raises OSError when there are no descriptors."""
         results, output = _two_pipes()
         started_at = asyncio.get_running_loop().time()
         ours, theirs = (results[0], output[0]), (results[1], output[1])
         attempt = ThreadAttempt(number, order, listener, self._shared, self._view, ours, started_at)
         self.attempts[number] = attempt
-        self._link.send(protocol.StartThread(number, order, inputs), theirs)
+        self._link.send(protocol.StartThread(number, order), theirs)
         return attempt
 
     async def _dump_stacks(self) -> str:

@@ -57,13 +57,13 @@ class ThreadHosts:
 
     # --- Attempts -----------------------------------------------------------------------------------------------------
 
-    async def start(self, number: int, order: AttemptOrder, inputs: str, listener: AttemptListener) -> ThreadAttempt:
+    async def start(self, number: int, order: AttemptOrder, listener: AttemptListener) -> ThreadAttempt:
         """Run an attempt in a thread. Raises OSError when there is no process or no descriptor for it."""
         while True:
             host = await self._host()
             await host.wait_for_room()
             if not host.is_retired:
-                return host.start(number, order, inputs, listener)
+                return host.start(number, order, listener)
 
     async def _host(self) -> ThreadHost:
         """The current one; forked with the first task that wants a thread, and after the one before was retired."""

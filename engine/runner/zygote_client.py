@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -30,8 +28,8 @@ ZYGOTE_DIED = "the process that forks the attempts died"
 class Elsewhere(Protocol):
     """Other machines that run attempts (``dask.py``)."""
 
-    def start(self, order: AttemptOrder, inputs: str, listener: AttemptListener) -> RunningAttempt:
-        """Queue an attempt. ``inputs``: the results of its parents as JSON."""
+    def start(self, order: AttemptOrder, listener: AttemptListener) -> RunningAttempt:
+        """Queue an attempt."""
 
     async def close(self) -> None:
         """Leave: what still runs there ends by itself."""
@@ -147,12 +145,10 @@ class Runner:
             raise ProcessLookupError("there is no zygote: open a flow first")
         self._numbers += 1
         number = self._numbers
-        # JSON has integers of any size, and the parents' results came as JSON.
-        inputs, order = json.dumps(order.inputs), replace(order, inputs={})
         if self.elsewhere is not None and order.spec.isolation == "dask":
-            return self.elsewhere.start(order, inputs, listener)
+            return self.elsewhere.start(order, listener)
         if order.spec.isolation == "thread":
-            return await self._hosts.start(number, order, inputs, listener)
+            return await self._hosts.start(number, order, listener)
         shared = self._shared
         begun: list[ProcessAttempt] = []
 
@@ -161,7 +157,7 @@ class Runner:
             self._attempts[number] = attempt
             begun.append(attempt)
 
-        await self._link.start(protocol.Start(number, order, inputs), begin)
+        await self._link.start(protocol.Start(number, order), begin)
         return begun[0]
 
     @property

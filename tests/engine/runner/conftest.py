@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import json
 import os
 import select
 import textwrap
@@ -133,7 +134,7 @@ class Bench:
         assert self.spec is not None
         return next(task for task in self.spec.tasks if task.name == name)
 
-    async def start(self, name: str, **order: Any) -> Recorder:
+    async def start(self, name: str, *, inputs: Mapping[str, Any] | None = None, **order: Any) -> Recorder:
         recorder = Recorder()
         values: dict[str, Any] = {
             "run_id": "run-1",
@@ -142,6 +143,7 @@ class Bench:
             "generation": 0,
             "token": "token",
             "spec": self.task(name),
+            "inputs": json.dumps(inputs or {}),
             **order,
         }
         recorder.attempt = await self.runner.start(AttemptOrder(**values), recorder)
