@@ -166,10 +166,12 @@ class DaskCluster:
 
     async def _attend(self, attempt: DaskAttempt) -> None:
         """Wait for its end, whatever that is."""
+        outcome = lost("the cluster could not say how it ended")
         try:
-            attempt.end(await self._outcome(attempt))
+            outcome = await self._outcome(attempt)
         finally:
             del self._attempts[attempt.order.token]
+            attempt.end(outcome)
 
     async def _outcome(self, attempt: DaskAttempt) -> Outcome:
         status, value = await _settled(attempt.future)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -17,6 +18,11 @@ from pathlib import Path
 import psutil
 import pytest
 from redrive.engine.core.liveness import LEASE_SECONDS
+from redrive.engine.core.outcome import Outcome, OutcomeKind
+from redrive.engine.core.spec import FlowSpec, TaskSpec
+from redrive.engine.runner.dask import DaskCluster
+from redrive.engine.runner.listener import SilentListener
+from redrive.engine.runner.protocol import AttemptOrder
 
 PATIENCE_SECONDS = 100.0  # a limit for hangs: nothing here takes as long
 pytestmark = pytest.mark.xdist_group("dask")  # one cluster for all of them
@@ -222,3 +228,38 @@ def test_a_cluster_that_is_not_there_is_one_sentence(tmp_path: Path, words: tupl
     assert process.returncode == 2
     assert sentence in errors
     assert len(errors.splitlines()) == 1
+
+
+class Unreadable:
+    """A client of a cluster, and the future of its one errand, which has ended and cannot be read."""
+
+    status = "finished"
+
+    def subscribe_topic(self, topic: str, handler: Callable[..., None]) -> None: ...
+
+    def submit(self, *errand: object, **options: object) -> Unreadable:
+        return self
+
+    def add_done_callback(self, callback: Callable[[object], None]) -> None:
+        callback(self)
+
+    async def result(self) -> bytes:
+        raise RuntimeError("the result cannot be read here")
+
+    async def close(self) -> None: ...
+
+
+async def test_an_end_that_cannot_be_read_is_an_end() -> None:
+    """Or its task would be running for ever."""
+    ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+    class Listener(SilentListener):
+        def ended(self, outcome: Outcome) -> None:
+            ended.set_result(outcome)
+
+    spec = TaskSpec("a")
+    cluster = DaskCluster(Unreadable(), "executor", "flow.py", {}, FlowSpec("f", (spec,)))
+    cluster.start(AttemptOrder("run", "a", 1, 0, "token", spec), Listener())
+    outcome = await asyncio.wait_for(ended, 30)
+    assert outcome.kind is OutcomeKind.LOST
+    await cluster.close()
