@@ -52,6 +52,7 @@ class _Delivery:
     owed: set[int]
     tries: int = 0
     due_at: float = 0.0  # on the loop's clock
+    is_on_its_way: bool = False
     told: dict[int, int] = field(default_factory=dict)  # page -> the count that it says
 
 
@@ -69,6 +70,7 @@ class Notifier:
         self._wake = asyncio.Event()
         self._closing = False
         self._task: asyncio.Task[None] | None = None
+        self._sending: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         """Begin with what is in the outbox already."""
@@ -88,9 +90,11 @@ class Notifier:
         self._closing = True
         self._wake.set()
         _, pending = await asyncio.wait([self._task], timeout=patience_seconds)
-        for task in pending:
+        late = pending | self._sending
+        for task in late:
             task.cancel()
-            await asyncio.wait([task])
+        if late:
+            await asyncio.wait(late)
 
     def _report(self, task: asyncio.Task[None]) -> None:
         """A fault of our own is told like any other of the loop's; the run goes on without pages."""
@@ -107,12 +111,16 @@ class Notifier:
             self._wake.clear()
             look_again_at = await self._round()
             if last:
-                return
+                break
             await self._rest(look_again_at)
+        if self._sending:
+            await asyncio.wait(self._sending)
 
     async def _round(self) -> int | None:
-        """Send all that is due. Answers with the instant (microseconds UTC) of the next thing that only waits."""
+        """Set off all that is due. Answers with the instant (microseconds UTC) of the next thing that only waits."""
         run_id = self._origin.run_id
+        # Before the outbox is read: what arrives while it is would look there as if nobody had sent it.
+        self._under_way = [one for one in self._under_way if one.owed or one.is_on_its_way]
         outbox = await self._submit(lambda journal: pages.read_outbox(journal, run_id))
         open_ids = {page.id for page in outbox if page.state == "open"}
         self._under_way = [one for one in self._under_way if open_ids.issuperset(one.ids)]
@@ -121,9 +129,18 @@ class Notifier:
         plan = plan_sending((page for page in outbox if page.id not in held), self._sent, self._digest_at, now)
         self._begin(plan, now)
         clock = asyncio.get_running_loop().time()
-        await asyncio.gather(*(self._deliver(one) for one in self._under_way if one.due_at <= clock))
-        self._under_way = [one for one in self._under_way if one.owed]
+        for one in self._under_way:
+            if one.due_at <= clock and not one.is_on_its_way:
+                self._set_off(one)
         return plan.look_again_at
+
+    def _set_off(self, delivery: _Delivery) -> None:
+        """Have it delivered beside all others, of which one may hang."""
+        delivery.is_on_its_way = True
+        task = asyncio.get_running_loop().create_task(self._deliver(delivery))
+        self._sending.add(task)
+        task.add_done_callback(self._report)
+        task.add_done_callback(self._sending.discard)
 
     def _begin(self, plan: Plan, now: int) -> None:
         everybody = range(len(self._senders))
@@ -135,7 +152,7 @@ class Notifier:
 
     async def _rest(self, look_again_at: int | None) -> None:
         loop = asyncio.get_running_loop()
-        waits = [one.due_at - loop.time() for one in self._under_way]
+        waits = [one.due_at - loop.time() for one in self._under_way if not one.is_on_its_way]
         if look_again_at is not None:
             waits.append((look_again_at - self._clock.now_us()) / 1e6)
         try:
@@ -155,11 +172,13 @@ class Notifier:
             message = digest_message(messages, self._origin, self._clock.now_us())
         delivery.tries += 1
         await asyncio.gather(*(self._send(delivery, number, message) for number in sorted(delivery.owed)))
-        if not delivery.owed:
+        if delivery.owed:
+            wait, _ = draw(RESEND, delivery.tries - 1, None, self._clock.uniform)
+            delivery.due_at = asyncio.get_running_loop().time() + wait
+        else:
             await self._submit(lambda journal: pages.write_sent(journal, delivery.told, delivery.how))
-            return
-        wait, _ = draw(RESEND, delivery.tries - 1, None, self._clock.uniform)
-        delivery.due_at = asyncio.get_running_loop().time() + wait
+        delivery.is_on_its_way = False
+        self._wake.set()
 
     async def _send(self, delivery: _Delivery, number: int, message: Mapping[str, Any]) -> None:
         sender = self._senders[number]

@@ -114,6 +114,21 @@ def test_a_sender_that_hangs_is_killed_with_its_children_while_the_run_goes_on(t
     assert moment < gave_up
 
 
+def test_a_sender_that_hangs_does_not_keep_the_next_page_from_the_others(tmp_path, monkeypatch):
+    monkeypatch.setattr("redrive.engine.executor.loop.CLOSE_SECONDS", 0.1)
+    inbox = tmp_path / "inbox"
+    flow = Flow("night")
+    doomed(flow)
+    flow.command("later", f"until test -s '{inbox}'; do sleep 0.05; done; exit 3", retry=ONCE, timeout=60)
+    both = f"until test $(wc -l < '{inbox}') -ge 2; do sleep 0.05; done"
+    flow.command("both_are_there", both, after="later", rule="all_done", retry=ONCE, timeout=60)
+    flow.page("command", line="sleep 300", timeout=200)
+    flow.page("command", **to_file(inbox))
+    run(tmp_path, flow)
+    assert [("SUCCESS",)] == ask(tmp_path, "SELECT state FROM task WHERE name = 'both_are_there'")
+    assert ["doomed", "later"] == [message["task"] for message in received(inbox)]
+
+
 def is_alive(pid: int) -> bool:
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE  # nobody may have reaped it yet
