@@ -55,6 +55,11 @@ class _Delivery:
     is_on_its_way: bool = False
     told: dict[int, int] = field(default_factory=dict)  # page -> the count that it says
 
+    @property
+    def waits(self) -> bool:
+        """For its instant: some sender has not taken it, and none is being asked."""
+        return bool(self.owed) and not self.is_on_its_way
+
 
 class Notifier:
     """Runs from ``start`` to ``close``. Without senders it does nothing: the pages wait in the inbox."""
@@ -130,7 +135,7 @@ class Notifier:
         self._begin(plan, now)
         clock = asyncio.get_running_loop().time()
         for one in self._under_way:
-            if one.due_at <= clock and not one.is_on_its_way:
+            if one.waits and one.due_at <= clock:
                 self._set_off(one)
         return plan.look_again_at
 
@@ -152,7 +157,7 @@ class Notifier:
 
     async def _rest(self, look_again_at: int | None) -> None:
         loop = asyncio.get_running_loop()
-        waits = [one.due_at - loop.time() for one in self._under_way if not one.is_on_its_way]
+        waits = [one.due_at - loop.time() for one in self._under_way if one.waits]
         if look_again_at is not None:
             waits.append((look_again_at - self._clock.now_us()) / 1e6)
         try:
