@@ -217,6 +217,13 @@ _VIEWS = (
     Action("quit", ("q",), "quit", "Back; at the top level leave the console: the run goes on.", EVERYWHERE, _ASK),
     Action("details", ("d",), "details", "Attempts, errors and relatives of the selected task.", _RUN),
     Action("output", ("o",), "log", "Output of the selected attempt; again: in $PAGER.", _RUN, _ASK),
+    Action(
+        "classify",
+        ("c",),
+        "classify…",
+        "Call the failure something else: the rule for the flow, and what it would have done.",
+        frozenset({Place.INBOX}),
+    ),
     Action("why", ("i",), "why", "Why is it not running?", _TASKS | {Place.LOG, Place.JOURNAL}),
     Action("next_pane", ("tab",), "pane", "Next pane.", EVERYWHERE),
     Action("previous_pane", ("shift+tab",), "", "Previous pane.", EVERYWHERE),

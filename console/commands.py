@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ..engine.core.outcome import FailureClass
 from ..engine.errors import RedriveError
 from . import questions, theme
 from .actions import ACTIONS, BY_NAME, MOVES, Action, Effect, actions_of, shell_line
 from .keys import key_file, key_label
 from .model.board import Board
+from .model.inbox import Cause, causes_of
 from .present.durations import wall
 from .present.folding import folded
 from .present.pieces import Line, Piece, Role
@@ -24,6 +26,7 @@ from .screens.choice import Option
 from .screens.palette import CommandPalette, Entry
 from .screens.reading import Reading
 from .terminal.clipboard import copied_part
+from .trial import CLASSES, told, try_rule
 from .what_if import Answer
 
 if TYPE_CHECKING:
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 ARMED_SECONDS = 600
 READING_COLUMNS = 92
 _KEYS_CELLS = 9
+_LABEL_CELLS = 9  # of what is told of a rule
 SAID_SECONDS = 5.0
 
 _QUITTING = (
@@ -303,6 +307,36 @@ class Commands:
             self._say(f"{word}: the first {part:,} of {whole:,} bytes, as much as terminals take", Role.WARNING)
         else:
             self._say(f"{word} sent to the terminal's clipboard ({whole:,} bytes, by OSC 52)")
+
+    # --- Classes --------------------------------------------------------------------------------------------------
+
+    def classify(self, names: Sequence[str]) -> None:
+        """Make a rule of a cause and show what it would have done; into the flow it goes by hand."""
+        board = self._console.live.board
+        causes = causes_of(board, names) if board is not None else []
+        if len(causes) != 1:
+            self._say("a rule is made of one cause: put the cursor on it", Role.WARNING)
+            return
+        options = [Option(name, name, words) for name, words in CLASSES.items()]
+        title = f"What is {one_line(causes[0].title)}?"
+        self._console.acts.choose(
+            title, options, lambda name: run_latest(self._console, partial(self._try_rule, causes[0], name), "classify")
+        )
+
+    async def _try_rule(self, cause: Cause, name: str) -> None:
+        board = self._console.live.board
+        assert board is not None
+        session = self._console.live.session
+        try:
+            found = await try_rule(session, board.fold, cause.fingerprint, FailureClass(name), cause.downstream)
+        except RedriveError as error:
+            self._say(str(error), Role.WARNING)
+            return
+        columns = min(self._console.size.width, READING_COLUMNS) - 5
+        lines: list[Line] = []
+        for label, text in told(found):
+            lines += folded([Piece(pad(label, _LABEL_CELLS), Role.DIM), Piece(text)], columns, _LABEL_CELLS)
+        self._console.push_screen(Reading([Piece("Nothing is changed: the flow decides", Role.TITLE)], lines))
 
     # --- Looks ----------------------------------------------------------------------------------------------------
 

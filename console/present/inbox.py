@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...engine.core.episode import Memory, day, last_time, noted, told
+from ...engine.core.episode import REASON_CHARACTERS, Memory, day, last_time, noted, told
 from ...engine.core.fold import TaskRow
 from ...engine.core.states import TaskState
 from ..model.board import Board
@@ -15,7 +15,7 @@ from ..model.preview import Preview
 from .durations import HOUR, MINUTE, SECOND, number, wall
 from .folding import folded
 from .glyphs import Glyphs
-from .pieces import Line, Piece, Role, fit, width
+from .pieces import Line, Piece, Role, fit, join, width
 from .states import LOOKS, sign
 from .tasks import Scene, tries
 from .text import one_line, pad, pad_left, shorten, shorten_middle
@@ -30,6 +30,7 @@ _KIND_FROM = 76
 _MESSAGE_FROM = 50
 _COMPARED_MAX = 200  # tasks of one cause that are looked at for a verdict
 _NAMED_MAX = 2
+_REASON_CHARACTERS = (REASON_CHARACTERS, 24, 0)  # how it ended matters more than why somebody tried
 
 
 def age(duration_us: int) -> str:
@@ -186,13 +187,14 @@ def memory_line(memory: Memory | None, now_us: int, columns: int, glyphs: Glyphs
         return []
     if memory.is_new:
         return [Piece("   never seen before in this flow", Role.DIM)]
-    said = [Piece(one_line(noted(note, now_us)), Role.STRONG) for note in memory.notes[:1]]
-    before = last_time(memory, now_us) or _seen(memory, now_us)
-    said += [Piece(one_line(before))] if before else []
-    line: Line = [Piece("   ")]
-    for place, piece in enumerate(said):
-        line += [Piece(f" {glyphs.dot} ", Role.DIM), piece] if place else [piece]
-    return fit(line, columns - 1, glyphs.more)
+    line: Line = []
+    said: list[Line] = [[Piece(one_line(noted(note, now_us)), Role.STRONG)] for note in memory.notes[:1]]
+    for reason_characters in _REASON_CHARACTERS:
+        before = last_time(memory, now_us, None, reason_characters) or _seen(memory, now_us)
+        line = join([*said, [Piece(one_line(before))] if before else []], f" {glyphs.dot} ")
+        if width(line) < columns - 3:
+            break
+    return fit([Piece("   "), *line], columns - 1, glyphs.more)
 
 
 def memory_lines(memory: Memory | None, now_us: int, columns: int) -> Iterator[Line]:

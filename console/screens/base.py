@@ -395,6 +395,10 @@ class ConsoleScreen(Screen[None]):
         """A word on the cause."""
         self.console.acts.note(self.chosen())
 
+    def action_classify(self) -> None:
+        """Call the failure something else, on trial."""
+        self.console.commands.classify(self.chosen())
+
     def action_acknowledge(self) -> None:
         """Seen."""
         self.console.acts.acknowledge(self.chosen())

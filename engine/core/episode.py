@@ -19,7 +19,7 @@ _MONTHS = (
     *("January", "February", "March", "April", "May", "June", "July"),
     *("August", "September", "October", "November", "December"),
 )
-_REASON_CHARACTERS = 60
+REASON_CHARACTERS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,20 +83,22 @@ def memory_of(row: Mapping[str, Any]) -> Memory:
     )
 
 
-def last_time(memory: Memory, now_us: int, zone: tzinfo | None = None) -> str | None:
+def last_time(
+    memory: Memory, now_us: int, zone: tzinfo | None = None, reason_characters: int = REASON_CHARACTERS
+) -> str | None:
     """``last time 12 March: 41 tasks, requeued by ana 'schema reloaded', healed after 6 min``; None: there was none.
 
-    ``zone`` None is that of this machine.
+    ``zone`` None is that of this machine. Where there is little room it is the reason that is told in fewer characters.
     """
-    return f"last time {told(memory.episodes[0], now_us, zone)}" if memory.episodes else None
+    return f"last time {told(memory.episodes[0], now_us, zone, reason_characters)}" if memory.episodes else None
 
 
-def told(episode: Episode, now_us: int, zone: tzinfo | None = None) -> str:
+def told(episode: Episode, now_us: int, zone: tzinfo | None = None, reason_characters: int = REASON_CHARACTERS) -> str:
     """``12 March: 41 tasks, requeued by ana 'schema reloaded', healed after 6 min``."""
     at = episode.at if episode.at is not None else episode.decided_at
     when = f"{day(at, now_us, zone)}: " if at is not None else ""
     count = f"{episode.tasks:,} task{'' if episode.tasks == 1 else 's'}"
-    return f"{when}{', '.join([count, *_what_came(episode)])}"
+    return f"{when}{', '.join([count, *_what_came(episode, reason_characters)])}"
 
 
 def noted(note: Note, now_us: int, zone: tzinfo | None = None) -> str:
@@ -110,7 +112,7 @@ def all_told(memory: Memory, now_us: int, zone: tzinfo | None = None) -> Sequenc
     return [*notes, *(told(episode, now_us, zone) for episode in memory.episodes)]
 
 
-def _what_came(episode: Episode) -> Iterator[str]:
+def _what_came(episode: Episode, reason_characters: int) -> Iterator[str]:
     if episode.decision == "undecided":
         yield "nobody decided"
         return
@@ -118,7 +120,7 @@ def _what_came(episode: Episode) -> Iterator[str]:
         yield "nobody decided, and they expired" if episode.tasks > 1 else "nobody decided, and it expired"
         return
     verb = {"requeue": "requeued", "skip": "skipped", "cancel": "cancelled"}.get(episode.decision, episode.decision)
-    yield f"{verb} by {who(episode.actor)}{_why(episode.reason)}"
+    yield f"{verb} by {who(episode.actor)}{_why(episode.reason, reason_characters)}"
     if episode.decision == "requeue":
         yield from _results(episode)
 
@@ -138,11 +140,11 @@ def _results(episode: Episode) -> Iterator[str]:
             yield words if count == episode.tasks else f"{count:,} {words}"
 
 
-def _why(reason: str | None) -> str:
+def _why(reason: str | None, characters: int) -> str:
     said = " ".join((reason or "").split())
-    if not said or said == BY_KEY:
+    if not said or said == BY_KEY or not characters:
         return ""
-    return f" '{said if len(said) <= _REASON_CHARACTERS else said[: _REASON_CHARACTERS - 1].rstrip() + '…'}'"
+    return f" '{said if len(said) <= characters else said[: characters - 1].rstrip() + '…'}'"
 
 
 def who(actor: str | None) -> str:

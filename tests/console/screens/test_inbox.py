@@ -349,6 +349,15 @@ async def test_the_strip_says_how_it_went_the_last_time_and_what_was_never_seen(
         assert said not in hand.text and "never seen before in this flow" in hand.text
 
 
+async def test_where_there_is_little_room_the_end_is_told_rather_than_the_reason(night, clock):
+    night.memories = {"c0ffee": remembered(clock.now, reason="the vendor had loaded the schema of the day before")}
+    begun = "last time 24 March: 41 tasks, requeued by ana"
+    async with at_the_console(night, clock, "4") as hand:
+        assert f"{begun}, healed after 6 min" in hand.text
+    async with at_the_console(night, clock, "4", size=(100, 24)) as hand:
+        assert f"{begun} 'the vendor had loaded t…', healed after 6 min" in hand.text
+
+
 async def test_a_note_is_written_by_key_and_stands_first_when_it_has_come_back(night, clock):
     night.memories = {"c0ffee": remembered(clock.now, reason="[red]x[/]\x1b[31m")}
     async with at_the_console(night, clock, "4", "w") as hand:
@@ -367,6 +376,26 @@ async def test_a_note_is_written_by_key_and_stands_first_when_it_has_come_back(n
         hand.app.screen.tick(clock.now)
         await hand.settle()
         assert "note by bob, at 03:20: reload the schema" in hand.text
+
+
+async def test_a_cause_is_called_something_else_on_trial(night, clock):
+    attempt = {"attempt": 1, "generation": 0, "outcome": "error", "started_at": 1, "ended_at": 2}
+    attempt |= {"error_type": "vendor.Denied", "error": "[b]no\x1b[31m", "facts": {"status": 401}}
+    attempt |= {"failure_class": "permanent", "fingerprint": "aa11", "fingerprint_loose": "aa11"}
+    task = {"run_id": "r", "name": "fetch_invoices", "state": "DEAD_LETTER", "generation": 0, "skip_cause": None}
+    night.lists["failures"] = [{**task, "spec": {"downstream": "invoices-api"}, "attempts": [attempt]}]
+    async with at_the_console(night, clock, "4", "j", "c") as hand:
+        assert "What is PermanentError api.py:12 in fetch_invoices?" in hand.text
+        await hand.press("enter")
+        assert "rule     status 401 is transient" in hand.text
+        assert "1 dead-lettered -> retried: nobody has decided yet" in hand.text
+        assert "Nothing is changed" in hand.text and not night.commands
+
+
+async def test_what_no_rule_can_be_made_of_says_so(night, clock):
+    async with at_the_console(night, clock, "4", "c") as hand:
+        await hand.press("enter")
+        assert "nothing of flow nightly failed with fingerprint c0ffee" in hand.text
 
 
 async def test_a_note_is_about_one_cause(night, clock):
