@@ -34,7 +34,7 @@ def _next(row: Row, now_us: int) -> str:
         return "nothing comes any more"
     wall, left_us = datetime.fromisoformat(str(row["next_local"])), int(row["next_at"]) - now_us
     if left_us < -_STARTS_US:
-        return f"due {spoken(-left_us)} ago and not started: is redrive serve running?"
+        return f"due {spoken(-left_us)} ago and not started"
     today = datetime.fromtimestamp(now_us / SECOND, wall.tzinfo).date()
     day = "" if wall.date() - today <= timedelta(days=1) and left_us < DAY else f"{wall:%d %b} "
     return f"next {day}{_clock(wall)} {one_line(str(row['timezone']))}, in {spoken(max(left_us, 0))}"

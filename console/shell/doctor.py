@@ -7,6 +7,7 @@ import os
 import platform
 import sqlite3
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Literal
@@ -16,9 +17,10 @@ import click
 from ...engine import client
 from ...engine.errors import LinkError, RedriveError, StateFileError
 from ...engine.runner import process
-from ...engine.store import database, lock, runs
+from ...engine.store import database, lists, lock, runs
 from ...engine.version import VERSION
 from ..present.durations import size
+from ..present.schedules import next_words
 from ..present.text import one_line
 from ..target import existing_target, is_remote
 
@@ -139,6 +141,18 @@ def _executor(path: str) -> Iterator[Finding]:
         yield Finding("error", "storage", f"nothing is started: {trouble}")
 
 
+def _schedules(path: str, connection: sqlite3.Connection) -> Iterator[Finding]:
+    rows = lists.query(connection, "schedules", {})
+    keeper = lock.served_by(path)
+    for row, words in zip(rows, next_words(rows, time.time_ns() // 1000), strict=True):
+        if keeper is None:
+            yield Finding(
+                "warning", "schedule", f"{words}; nobody serves it: redrive serve {row['flow_path'] or 'FLOW'}"
+            )
+        else:
+            yield Finding("ok", "schedule", f"{words}; served by {keeper.describe()}")
+
+
 def _file(path: str, connection: sqlite3.Connection) -> Iterator[Finding]:
     problems = database.integrity_check(connection)
     if problems:
@@ -149,6 +163,7 @@ def _file(path: str, connection: sqlite3.Connection) -> Iterator[Finding]:
     level: Literal["ok", "warning"] = "warning" if wal_bytes > WAL_LARGE_BYTES else "ok"
     hint = ": a reader holds it back" if level == "warning" else ""
     yield Finding(level, "wal", f"{size(wal_bytes)}{hint}")
+    yield from _schedules(path, connection)
     for listing in runs.list_runs(connection):
         stuck = runs.ready_audit(connection, listing.run.run_id) if lock.probe(path) is None else []
         total = sum(listing.counts.values())

@@ -18,12 +18,14 @@ from ...engine.core.episode import Memory, all_told, last_time
 from ...engine.core.events import Event
 from ...engine.core.fold import RunFold, TaskRow
 from ...engine.core.states import NEEDS_HUMAN, TaskState
+from ...engine.store import lock
 from ..doors import with_session
 from ..model.board import Board
 from ..present.durations import brief, spoken
 from ..present.schedules import broken_words, late_us, next_words
 from ..present.text import one_line, pad, shorten
 from ..sessions.session import RunSummary, Session
+from ..target import is_remote
 from . import plain
 
 if TYPE_CHECKING:
@@ -39,8 +41,7 @@ def show_runs(target: str, as_json: bool, **door: Door) -> int:
     """One line a run, the latest first."""
 
     async def use(session: Session) -> tuple[Sequence[RunSummary], list[str]]:
-        coming = next_words(await session.query("schedules"), _now_us())
-        return await session.runs(), coming + broken_words(await session.query("sla", limit=_PAGES_MAX), _now_us())
+        return await session.runs(), await _of_schedules(session, target)
 
     summaries, of_schedules = with_session(target, use, **door)
     if as_json:
@@ -53,6 +54,14 @@ def show_runs(target: str, as_json: bool, **door: Door) -> int:
     for sentence in of_schedules:
         click.echo(sentence)
     return 0
+
+
+async def _of_schedules(session: Session, target: str) -> list[str]:
+    """What comes next, whether anybody will start it, and what did not start in time."""
+    is_unserved = not is_remote(target) and lock.served_by(target) is None
+    unserved = "; nobody serves it" if is_unserved else ""
+    coming = [f"{words}{unserved}" for words in next_words(await session.query("schedules"), _now_us())]
+    return coming + broken_words(await session.query("sla", limit=_PAGES_MAX), _now_us())
 
 
 def _run_row(summary: RunSummary) -> tuple[str, ...]:

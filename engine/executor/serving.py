@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -123,6 +124,7 @@ class Service:
             loop.add_signal_handler(number, self._stop)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self._served = await self._read_schedule()
+        self._tell_once(f"serves {self._served.name}; look at it with: redrive attach {shlex.quote(self._state_path)}")
         while not self._stopping.is_set():
             self._seen = traces_of(self._state_path)
             if not await self._try_a_step():

@@ -187,9 +187,12 @@ def test_a_run_by_hand_and_the_schedule_take_turns(tmp_path, serve):
 # --- Stopped -------------------------------------------------------------------------------------------------------
 
 
-def test_sigterm_ends_a_service_that_waits(serve):
+def test_a_service_that_waits_is_seen_by_others_and_ends_with_sigterm(tmp_path, serve):
     service = serve(flow=HEAD + f"flow = Flow('f', {YEARLY})" + FIXABLE)
     service.until("next ")
+    examined = redrive("doctor", tmp_path / "state.db").stdout
+    assert "f: next 01 Jan 00:00 UTC" in examined and f"served by pid {service.process.pid}" in examined
+    assert "nobody serves it" not in redrive("runs", tmp_path / "state.db").stdout
     assert 0 == service.stop()
 
 
@@ -294,7 +297,8 @@ def test_nights_that_nobody_served_page_once_although_nothing_is_started_for_the
     third.until("next ")
     third.stop()
     listed = redrive("runs", tmp_path / "state.db").stdout
-    assert "f: next " in listed and "did not start as promised" in listed
+    assert "f: next " in listed and "nobody serves it" in listed and "did not start as promised" in listed
+    assert f"nobody serves it: redrive serve {tmp_path / 'flow.py'}" in redrive("doctor", tmp_path / "state.db").stdout
     assert 1 == (tmp_path / "paged").read_text().count('"episode": 1')
     ((broken, late),) = ask(tmp_path, "SELECT (SELECT count(*) FROM sla), (SELECT count(*) FROM slot)")
     assert 5 <= broken <= late <= 7
