@@ -14,7 +14,16 @@ from typing import Any
 import click
 
 from ..engine.core.durations import parse_duration
-from ..engine.errors import ExecutorBusyError, FlowError, FlowImportError, RedriveError, RefusedError, StateFileError
+from ..engine.errors import (
+    ExecutorBusyError,
+    FlowError,
+    FlowImportError,
+    NotFoundError,
+    RedriveError,
+    RefusedError,
+    StartInterrupted,
+    StateFileError,
+)
 from .shell.cause_commands import classify, note
 from .shell.help import Commands
 from .shell.options import (
@@ -47,8 +56,10 @@ class ExitCode(IntEnum):
 
 EXIT_CODES: tuple[tuple[type[RedriveError], ExitCode], ...] = (
     (ExecutorBusyError, ExitCode.BUSY),
+    (StartInterrupted, ExitCode.INTERRUPTED),
     (FlowError, ExitCode.BAD_USAGE),
     (StateFileError, ExitCode.BAD_USAGE),
+    (NotFoundError, ExitCode.BAD_USAGE),
     (RefusedError, ExitCode.FAILED),
     (RedriveError, ExitCode.BAD_USAGE),
 )
@@ -60,12 +71,14 @@ def main() -> None:
         sys.exit(cli.main(standalone_mode=False))
     except click.exceptions.Exit as exit_:
         sys.exit(exit_.exit_code)
-    except click.Abort:
+    except click.Abort:  # Ctrl-C; its ^C has a line of its own by now
+        click.echo("redrive: interrupted", err=True)
         sys.exit(ExitCode.INTERRUPTED)
     except click.ClickException as error:
         error.show()
         sys.exit(ExitCode.BAD_USAGE)
     except KeyboardInterrupt:
+        click.echo("redrive: interrupted", err=True)
         sys.exit(ExitCode.INTERRUPTED)
     except BrokenPipeError:
         sys.stderr.close()  # the reader has seen enough
@@ -101,7 +114,7 @@ def _target(target: str | None, state: str | None) -> str:
 
     if target and state and target != state:
         raise click.UsageError("name the state file once: as the argument or with --state")
-    return existing_target(target or state)
+    return existing_target(state if target is None else target)
 
 
 # --- Running -------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -95,8 +96,15 @@ def show(target: str, run_id: str | None, as_json: bool, at: str | None, **door:
         when = parse_when(at, fold.run)
         night = Night(session, fold)
         await night.read(fold.seq)
+        if NUMBER_MAX <= when < fold.run.started_at:
+            raise RedriveError(f"{at} is before run {fold.run.run_id} began: {_spoken(fold.run.started_at)}")
         seq = when if when < NUMBER_MAX else night.reel.at(when)
         return (await night.sight(min(seq, night.reel.seq))).moment.fold
 
     print_tasks(with_session(target, use, **door), as_json)
     return 0
+
+
+def _spoken(instant: int) -> str:
+    """As it is written to ``--at``."""
+    return datetime.fromtimestamp(instant / 1e6).astimezone().isoformat(sep=" ", timespec="seconds")

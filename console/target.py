@@ -26,6 +26,7 @@ def default_folder() -> Path:
 
 def state_for_flow(flow_name: str, state: str | None) -> str:
     """The state file that a run of this flow writes."""
+    _demand_name(state)
     given = state or os.environ.get(ENVIRONMENT)
     if given:
         if is_remote(given):
@@ -37,6 +38,7 @@ def state_for_flow(flow_name: str, state: str | None) -> str:
 
 def existing_target(target: str | None) -> str:
     """The state file that a command reads. Raises RedriveError when there is none."""
+    _demand_name(target)
     given = target or os.environ.get(ENVIRONMENT)
     if given:
         return given if is_remote(given) else os.path.expanduser(given)
@@ -44,6 +46,12 @@ def existing_target(target: str | None) -> str:
     if not files:
         raise RedriveError(f"there is no state file in {default_folder()}; start a run, or name one with --state")
     return str(max(files, key=_changed_at))
+
+
+def _demand_name(given: str | None) -> None:
+    """An empty name is a variable that was not set: never the latest file by accident."""
+    if given == "":
+        raise RedriveError("the name of the state file is empty; name one, or leave --state out")
 
 
 def _changed_at(path: Path) -> float:

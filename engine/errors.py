@@ -14,8 +14,10 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
     │   ├── NewerFileError         written by a later version
     │   ├── CorruptFileError       damaged or cut short
     │   └── StorageError           the disk said no: full, read-only, I/O error
+    ├── StartInterrupted           a signal came before the run was opened: nothing was started
     ├── ExecutorBusyError          another executor owns the state file: carries pid, host, age
     ├── RefusedError               an operator's act that no longer holds; carries what came first
+    │   └── NotFoundError          there is no such run in the state file
     ├── AddressError               the address of a state file makes no sense, or is not safe to use
     ├── LinkError                  the way to another host is closed; ``final``: trying again will not open it
     └── SnapshotNeeded             the picture must be read again: the file was replaced, or more of it is known
@@ -106,8 +108,16 @@ class ExecutorBusyError(RedriveError):
         self.host = host
 
 
+class StartInterrupted(RedriveError):
+    """A signal came before the run was opened. Nothing was started, and nothing is left behind."""
+
+
 class RefusedError(RedriveError):
     """An operator's act that no longer holds: something else came first."""
+
+
+class NotFoundError(RefusedError):
+    """The state file has no such run."""
 
 
 class AddressError(RedriveError):

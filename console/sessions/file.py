@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 from ...engine import client
 from ...engine.core.events import Event
 from ...engine.core.fold import RunFold
-from ...engine.errors import CorruptFileError, LinkError, RefusedError, SnapshotNeeded, StateFileError
+from ...engine.errors import CorruptFileError, LinkError, NotFoundError, SnapshotNeeded, StateFileError
 from ...engine.store import database, failures, lists, lock, logs, memory, preview, runs, tail, usual
 from ...engine.store.reader import head_of
 from . import picture
@@ -96,7 +96,7 @@ class FileSession:
         def load(connection: sqlite3.Connection) -> tuple[str, RunFold]:
             wanted = run_id if run_id is not None else runs.latest_run_id(connection)
             if wanted is None:
-                raise RefusedError(f"no run has been recorded in {self._path} yet")
+                raise NotFoundError(f"no run has been recorded in {self._path} yet")
             return database.file_uuid(connection), runs.load_fold(connection, wanted)
 
         self._uuid, fold = await self._read(load)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -12,10 +13,12 @@ import click
 from ...engine.core.fold import RunFold, TaskRow
 from ...engine.core.states import NEEDS_HUMAN, TaskState
 from ...engine.errors import RedriveError
+from ...engine.store.operator import NEEDS_REASON
 from ..cli import ExitCode
 from ..doors import actor, with_session
 from ..present.text import one_line
 from ..sessions.session import Answer, Command, Session
+from .rehearsing import print_preview
 
 Target = tuple[str, str, int]
 
@@ -33,14 +36,20 @@ def act(
     extra: dict[str, Any],
     reason: str,
     as_json: bool,
+    dry_run: bool = False,
     python: str | None,
     ssh_option: Sequence[str],
 ) -> int:
-    """Send one act and print what the engine answered, task by task. Exit code 1 where nothing was done."""
+    """Send one act and print what the engine answered, task by task. Exit code 1 where nothing was done.
 
-    async def use(session: Session) -> tuple[Answer, bool]:
+    ``dry_run``: print what it would change, and send nothing.
+    """
+    if not dry_run:
+        demand_reason(act, reason)
+
+    async def command_for(session: Session) -> Command:
         fold = await session.snapshot(run_id)
-        command = Command(
+        return Command(
             id=uuid.uuid4().hex,
             act=act,
             run_id=fold.run.run_id,
@@ -49,13 +58,29 @@ def act(
             reason=reason,
             options=extra,
         )
-        return await session.send(command), session.status.executor_alive
 
+    async def use(session: Session) -> tuple[Answer, bool]:
+        return await session.send(await command_for(session)), session.status.executor_alive
+
+    async def look(session: Session) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = await session.query("preview", command=asdict(await command_for(session)))
+        return found
+
+    if dry_run:
+        preview = with_session(target, look, python=python, ssh_option=ssh_option)
+        print_preview(preview, as_json)
+        return ExitCode.SUCCESS if preview["ok"] else ExitCode.FAILED
     answer, lives = with_session(target, use, python=python, ssh_option=ssh_option)
     print_answer(answer, as_json)
     if answer.ok and act in _WANTS_AN_EXECUTOR and not lives:
         click.echo(f"no executor runs this file; go on with: redrive resume {one_line(target)}", err=True)
     return ExitCode.SUCCESS if answer.ok else ExitCode.FAILED
+
+
+def demand_reason(act: str, reason: str) -> None:
+    """Raise UsageError where the journal would have to keep an act that nobody gave a reason for."""
+    if act in NEEDS_REASON and not reason.strip():
+        raise click.UsageError("say why with --reason TEXT: it is kept with the act")
 
 
 def json_of(option: str, text: str) -> Any:
@@ -113,4 +138,4 @@ def print_answer(answer: Answer, as_json: bool) -> None:
     for task, _, message in answer.results:
         click.echo(f"{one_line(task)}: {one_line(message)}")
     if answer.message and not answer.results:
-        click.echo(one_line(answer.message))
+        click.echo(one_line(answer.message), err=not answer.ok)

@@ -28,8 +28,21 @@ def params_of(given: Iterable[str]) -> dict[str, str]:
         name, equals, value = item.partition("=")
         if not equals or not name:
             raise click.UsageError(f"--param {item!r}: write name=value")
+        if not is_storable(item):
+            raise click.UsageError(f"--param {name!r}: its bytes are no UTF-8; write a text")
+        if name in params:
+            raise click.UsageError(f"--param {name!r} is given twice: {params[name]!r} and {value!r}")
         params[name] = value
     return params
+
+
+def is_storable(text: str) -> bool:
+    """False for bytes of the command line that are no UTF-8: nothing could keep them."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 state_option = click.option("--state", "state", metavar="TARGET", help="State file, or ssh://[user@]host[:port]/path.")
@@ -64,6 +77,7 @@ acting_options = options(
     run_option,
     click.option("--fingerprint", metavar="FP", help="All tasks that failed this way."),
     reason_option,
+    click.option("--dry-run", is_flag=True, help="Print exactly what it would change, and change nothing."),
     json_option,
     ssh_options,
 )

@@ -32,6 +32,8 @@ def pages(
     acts += [("snooze", {"pages": [page], "seconds": seconds}) for page, seconds in snooze]
 
     async def use(session: Session) -> tuple[list[Answer], Sequence[Mapping[str, Any]]]:
+        if run_id is not None:
+            await session.snapshot(run_id)  # a run that is not there is told, and is no run without pages
         answers = [await session.send(_command(act, options)) for act, options in acts]
         return answers, await session.query("pages")
 

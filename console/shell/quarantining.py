@@ -14,7 +14,7 @@ from ...engine.errors import RedriveError
 from ..cli import ExitCode
 from ..doors import actor, with_session
 from ..sessions.session import Answer, Command, Session
-from .acting import print_answer
+from .acting import demand_reason, print_answer
 from .listing import table
 
 EVERY_ROW = "all"
@@ -37,6 +37,8 @@ def quarantine(
 ) -> int:
     """List rows, or act on those with the given keys. Exit code 1 where nothing was done."""
     act, keys = ("requeue-rows", requeue) if requeue else ("discard-rows", discard)
+    if keys:
+        demand_reason(act, reason)
 
     async def use(session: Session) -> tuple[list[Row], Answer | None]:
         fold = await session.snapshot(run_id)

@@ -8,25 +8,61 @@ first, or because the first has succeeded (``store/rollout.py``).
 """
 
 import json
+import math
 from typing import Any, Dict, List, Mapping, Optional
 
 TIMEOUT_SECONDS_MAX = 30 * 24 * 3600.0
 NUMBER_MAX = 2**63 - 1  # what the processes that run tasks can be told
 
+_KINDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a finite number",
+    list: "a list in JSON",
+    dict: "a mapping in JSON",
+}
 _WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
 def convert(value: Any, default: Any) -> Any:
-    """A parameter as text, in the type of its default. Raises ValueError for a text that says no such thing."""
+    """A parameter as text, in the type of its default. Raises ValueError for a text that says no such thing.
+
+    Where the default is a list or a mapping, the text is JSON; where it is None or a text, it stays a text.
+    """
     if not isinstance(value, str) or default is None or isinstance(default, str):
         return value
     try:
         if isinstance(default, bool):
             return _WORDS[value.lower()]
         if isinstance(default, (int, float)):
-            return type(default)(value)
-    except (KeyError, ValueError):
-        raise ValueError("wants a {} like {!r}, not {!r}".format(type(default).__name__, default, value)) from None
+            return _number(type(default)(value))
+        if isinstance(default, (list, dict)):
+            return _json(value, type(default))
+    except (KeyError, ValueError, OverflowError, RecursionError):
+        shown = value if len(value) <= 60 else value[:57] + "..."
+        raise ValueError("wants {} like {!r}, not {!r}".format(_kind(default), default, shown)) from None
+    return value
+
+
+def _kind(default: Any) -> str:
+    return next(words for kind, words in _KINDS.items() if isinstance(default, kind))  # True is an int as well
+
+
+def _number(value: Any) -> Any:
+    """Finite, and within what the state file and the frames to attempts can hold."""
+    if not (math.isfinite(value) if isinstance(value, float) else abs(value) <= NUMBER_MAX):
+        raise ValueError
+    return value
+
+
+def _json(text: str, wanted: type) -> Any:
+    def refuse(word: str) -> Any:
+        raise ValueError(word)  # NaN and Infinity are no JSON
+
+    value = json.loads(text, parse_constant=refuse)
+    if not isinstance(value, wanted):
+        raise ValueError
+    json.dumps(value, allow_nan=False)  # 1e999 is read as infinity
     return value
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -25,7 +26,7 @@ from ..core.downstreams import Downstreams
 from ..core.events import Event, EventKind
 from ..core.fold import RunFold
 from ..core.outcome import Outcome
-from ..errors import StorageError
+from ..errors import StartInterrupted, StorageError
 from ..flow import Flow, TaskDef
 from ..notify import CLOSE_SECONDS, Notifier, Origin
 from ..store import claims
@@ -42,7 +43,7 @@ from .opening import OpenRun, Place, Request, RunOptions, open_run, reserve, sta
 from .promises import Promises
 from .revival import Revival
 from .server import CommandServer
-from .shutdown import Shutdown
+from .shutdown import Shutdown, handle_signals
 from .standing import Standing
 from .storage_health import StorageHealth
 from .watch import Watch
@@ -89,6 +90,7 @@ class Executor:
         self._on_events = on_events
         self._on_open = on_open
         self._handle_signals = handle_signals
+        self._place: Place | None = None
         self._run_loop: RunLoop | None = None
         self._is_stopping = False
 
@@ -106,11 +108,26 @@ class Executor:
 
     def run_result(self) -> RunResult:
         """Run to the end. The zygote of an in-memory flow is forked first, before any thread or loop exists."""
-        place = reserve(self._request)
+        place = self._reserve()
         try:
             return asyncio.run(self._serve(place))
+        except KeyboardInterrupt:  # a signal before the loop took it
+            if place.is_used:
+                raise
+            raise StartInterrupted(_TOO_EARLY) from None
         finally:
             place.release()
+
+    def _reserve(self) -> Place:
+        """Raises StartInterrupted for a signal, as while it waits for another executor to leave."""
+        if not self._handle_signals:
+            return reserve(self._request)
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the loop takes both
+        try:
+            return reserve(self._request)
+        except KeyboardInterrupt:
+            signal.signal(signal.SIGTERM, before)
+            raise StartInterrupted(_TOO_EARLY) from None
 
     async def run_here(self) -> RunResult:
         """Run a flow from a file to the end, in the loop of the caller."""
@@ -123,21 +140,31 @@ class Executor:
     def stop(self) -> None:
         """Stop in order, now or as soon as there is something to stop: the run can be taken up later."""
         self._is_stopping = True
+        if self._place is not None:
+            self._place.interrupt()
         if self._run_loop is not None:
             self._run_loop.stop("now")
 
     async def _serve(self, place: Place) -> RunResult:
+        self._place = place
+        if self._handle_signals:
+            handle_signals(asyncio.get_running_loop(), self.stop)
+        if self._is_stopping:
+            place.interrupt()
         opened = await open_run(place, self._clock)
         try:
             run_loop = self._run_loop = RunLoop(opened, self._clock, self._on_events)
             if self._is_stopping:
                 self.stop()
             if self._handle_signals:
-                run_loop.shutdown.handle_signals(asyncio.get_running_loop())
+                handle_signals(asyncio.get_running_loop(), lambda: run_loop.shutdown.ask("now"))
             return await run_loop.run(self._on_open)
         finally:
             self._run_loop = None
             await opened.close()
+
+
+_TOO_EARLY = "interrupted before the run was opened: nothing was started"
 
 
 def _flow_of(dag_name: str, tasks: Sequence[TaskDef]) -> Flow:

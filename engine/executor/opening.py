@@ -25,7 +25,7 @@ from ..core.events import Event, EventKind
 from ..core.fold import RunFold
 from ..core.spec import FlowSpec
 from ..core.wanted import is_text
-from ..errors import ExecutorBusyError, FlowError, RedriveError, RefusedError
+from ..errors import ExecutorBusyError, FlowError, NotFoundError, RedriveError, StartInterrupted
 from ..flow import Flow
 from ..loading import split_target
 from ..runner.zygote_client import Runner
@@ -70,15 +70,30 @@ class Request:
 
 @dataclass(slots=True)
 class Place:
-    """A state file that is ours: locked, and for a flow in memory with its zygote already forked."""
+    """A state file that is ours: locked, and for a flow in memory with its zygote already forked.
+
+    ``importing``: while the flow is being imported, which may take long and can be given up.
+    """
 
     request: Request
     lock: lock.StateLock
     runner: Runner
+    is_used: bool = False  # something of the run is in the state file
+    is_interrupted: bool = False
+    importing: asyncio.Task[FlowSpec] | None = None
+
+    def interrupt(self) -> None:
+        """Give the import up, where there is one; what comes after it is quick."""
+        self.is_interrupted = True
+        if self.importing is not None:
+            self.importing.cancel()
 
     def release(self) -> None:
-        """Let the next one have it."""
-        self.lock.release()
+        """Let the next one have it. What was refused leaves no lock file behind."""
+        if self.is_used:
+            self.lock.release()
+        else:
+            self.lock.abandon()
 
 
 @dataclass(slots=True)
@@ -163,7 +178,7 @@ def reserve(request: Request) -> Place:
             runner = Runner.spawn(environment=environment, keep_fds=keep_fds)
         return Place(request, held, runner)
     except BaseException:
-        held.release()
+        held.abandon()
         raise
 
 
@@ -195,10 +210,11 @@ async def open_run(place: Place, clock: Clock) -> OpenRun:
     request, hooks = place.request, Hooks()
     known = _look_into(request)
     runner = place.runner
-    flow = await runner.open(known.flow_target, request.options.params, remembered=known.params)
+    flow = await _import(place, known)
     try:
         await _join_cluster(runner, request.options.dask, known.flow_target, flow)
         connection = database.open_for_writing(request.state_path, _durability(request.options))
+        place.is_used = True
         try:
             _bury_the_dead(connection, request)
             loop = asyncio.get_running_loop()
@@ -220,6 +236,23 @@ async def open_run(place: Place, clock: Clock) -> OpenRun:
         await runner.close()
         raise
     return opened
+
+
+async def _import(place: Place, known: _Known) -> FlowSpec:
+    """Raises StartInterrupted where somebody asks to stop meanwhile."""
+    params = place.request.options.params
+    opening = place.runner.open(known.flow_target, params, remembered=known.params)
+    place.importing = asyncio.get_running_loop().create_task(opening)
+    try:
+        if place.is_interrupted:
+            place.importing.cancel()
+        return await place.importing
+    except asyncio.CancelledError:
+        if not place.is_interrupted:
+            raise
+        raise StartInterrupted("interrupted while the flow was imported: nothing was started") from None
+    finally:
+        place.importing = None
 
 
 async def _join_cluster(runner: Runner, address: str | None, target: str, flow: FlowSpec) -> None:
@@ -262,7 +295,7 @@ def _look_into(request: Request) -> _Known:
             row = connection.execute("SELECT flow_path, params FROM run WHERE run_id = ?", (run_id,)).fetchone()
     if row is None:
         if options.resume:
-            raise RefusedError(f"there is no run {run_id or ''!r} to resume in {request.state_path}; see redrive runs")
+            raise NotFoundError(f"there is no run {run_id or ''!r} to resume in {request.state_path}; see redrive runs")
         return _Known(target, run_id or fresh_id, False, {})
     if request.flow is None and row[0] is None:
         raise FlowError(f"run {run_id!r} was started by a program, not from a flow file; start that program again")

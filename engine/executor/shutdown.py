@@ -9,6 +9,13 @@ from collections.abc import Callable
 from .attempts import AttemptDesk
 
 
+def handle_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+    """SIGTERM and SIGINT stop in order; the terminal going away means nothing to a run."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
 class Shutdown:
     """``how``: None while nobody has asked; ``on_asked()`` is called whenever somebody does."""
 
@@ -16,12 +23,6 @@ class Shutdown:
         self.how: str | None = None
         self._desk = desk
         self._on_asked = on_asked
-
-    def handle_signals(self, loop: asyncio.AbstractEventLoop) -> None:
-        """SIGTERM and SIGINT stop in order; the terminal going away means nothing to a run."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.ask, "now")
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def ask(self, how: str) -> None:
         """ "drain", or "now", which is never taken back."""

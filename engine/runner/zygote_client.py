@@ -117,8 +117,11 @@ class Runner:
         try:
             request = protocol.Open(target, dict(params or {}), dict(remembered or {}))
             spec, opened = await link.open(request, import_seconds)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError):
+                link.kill()  # an import does not hear that nobody waits for it
             await link.end()
+            await asyncio.to_thread(process.kill_bearers, self.executor_id, SWEEP_SECONDS)  # what the import started
             raise
         if link.is_closed:
             await link.end()

@@ -147,6 +147,10 @@ class ZygoteLink:
 
     # --- The end ------------------------------------------------------------------------------------------------------
 
+    def kill(self) -> None:
+        """Without a word: what it was about no longer matters."""
+        process.signal_process(self._zygote.pidfd, signal.SIGKILL)
+
     async def end(self) -> int | None:
         """Have everything below killed and wait until the zygote is gone. Its exit code, negative for a signal."""
         if self._ending is None:

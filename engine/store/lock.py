@@ -58,8 +58,10 @@ class LockHolder:
 class StateLock:
     """The lock, held. Children inherit it through ``fileno``; it is free when the last of them is gone."""
 
-    def __init__(self, descriptor: int, holder: LockHolder) -> None:
+    def __init__(self, descriptor: int, holder: LockHolder, state_path: str, is_new: bool) -> None:
         self._descriptor = descriptor
+        self._path = lock_path(state_path)
+        self._is_new = is_new
         self.holder = holder
 
     def fileno(self) -> int:
@@ -78,9 +80,20 @@ class StateLock:
             os.close(self._descriptor)
             self._descriptor = -1
 
+    def abandon(self) -> None:
+        """Let go of what was refused before anything was written: a lock file made for it goes with it.
+
+        Only while it is held, and everybody who takes a lock looks whether its file is still there (``_is_there``):
+        else two owners could hold two files of one name.
+        """
+        if self._is_new and self._descriptor >= 0:
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)
+        self.release()
+
 
 def lock_path(state_path: str) -> str:
-    """Where the lock of a state file is. The file is never removed: two owners could hold two files of one name."""
+    """Where the lock of a state file is. It stays when the lock is released."""
     return state_path + ".lock"
 
 
@@ -89,19 +102,29 @@ def acquire(state_path: str, executor_id: str, run_id: str | None = None, *, wai
 
     ``wait``: until a living owner leaves. Raises ExecutorBusyError, which names it, or StorageError.
     """
-    descriptor = _open(lock_path(state_path))
-    try:
-        _take(descriptor, state_path, wait)
-        start_ticks, boot_id = process_identity(os.getpid())
-        holder = LockHolder(executor_id, os.getpid(), start_ticks, boot_id, socket.gethostname(), _now_us(), run_id)
-        _write_holder(descriptor, asdict(holder))
-    except OSError as error:
-        os.close(descriptor)
-        raise StorageError(f"cannot write {lock_path(state_path)}: {error.strerror}") from error
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return StateLock(descriptor, holder)
+    path, is_new = lock_path(state_path), False
+    while True:
+        descriptor, made = _open(path)
+        is_new = is_new or made
+        try:
+            _take(descriptor, state_path, wait)
+            if _is_there(descriptor, path):
+                holder = _sign(descriptor, executor_id, run_id)
+                return StateLock(descriptor, holder, state_path, is_new)
+        except OSError as error:
+            os.close(descriptor)
+            raise StorageError(f"cannot write {path}: {error.strerror}") from error
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # the one before us was refused, and took the file with it
+
+
+def _sign(descriptor: int, executor_id: str, run_id: str | None) -> LockHolder:
+    start_ticks, boot_id = process_identity(os.getpid())
+    holder = LockHolder(executor_id, os.getpid(), start_ticks, boot_id, socket.gethostname(), _now_us(), run_id)
+    _write_holder(descriptor, asdict(holder))
+    return holder
 
 
 def probe(state_path: str) -> LockHolder | None:
@@ -138,11 +161,23 @@ def process_identity(pid: int) -> tuple[int | None, str | None]:
 # --- Taking --------------------------------------------------------------------------------------------------------
 
 
-def _open(path: str) -> int:
+def _open(path: str) -> tuple[int, bool]:
+    """The descriptor, and whether the file was made for it."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
     try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise StorageError(f"cannot open {path}: {error.strerror}") from error
+        with contextlib.suppress(FileExistsError):
+            return os.open(path, flags | os.O_EXCL, 0o600), True
+        return os.open(path, flags, 0o600), False
+    except (OSError, ValueError) as error:
+        raise StorageError(f"cannot open {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _is_there(descriptor: int, path: str) -> bool:
+    """Whether the file that is locked is the one that others find under its name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _try(descriptor: int, kind: int) -> bool:

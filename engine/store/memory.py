@@ -14,7 +14,7 @@ import sqlite3
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 from ..core.states import MOVING, SkipCause, TaskState
-from ..errors import RefusedError
+from ..errors import NotFoundError
 
 CAUSES_MAX = 100  # of one question
 EPISODES_MAX = 5  # that are told of one cause
@@ -94,12 +94,12 @@ def of_causes(connection: sqlite3.Connection, run_id: str, causes: Iterable[Any]
 
     ``fingerprint`` and ``downstream`` as asked; ``runs``: in how many other runs it was seen, since ``first_at``;
     ``episodes``: the latest first, without what waits for a decision in this run; ``notes``: the latest first.
-    Instants in microseconds UTC. Raises RefusedError for a run that the file does not have.
+    Instants in microseconds UTC. Raises NotFoundError for a run that the file does not have.
     """
     wanted = [(str(loose), None if downstream is None else str(downstream)) for loose, downstream in causes]
     row = connection.execute("SELECT dag_name FROM run WHERE run_id = ?", (run_id,)).fetchone()
     if row is None:
-        raise RefusedError("there is no run {!r} in this state file; `redrive runs` lists them".format(run_id))
+        raise NotFoundError("there is no run {!r} in this state file; `redrive runs` lists them".format(run_id))
     if not _is_indexed(connection):  # nobody has written to it since it was made by an earlier version
         return [_remembered(cause, [], []) for cause in wanted[:CAUSES_MAX]]
     looking = _Looking(connection, run_id, row[0])

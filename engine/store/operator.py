@@ -384,6 +384,8 @@ def _malformed(command: Dict[str, Any]) -> Optional[str]:
         json.dumps(command, ensure_ascii=False).encode("utf-8")
     except (TypeError, ValueError):
         return "a command is text that can be stored: no lone surrogates, no objects"
+    if command.get("act") == "breaker":
+        return "an executor holds the breakers, and none runs this file; start one with redrive resume"
     if command.get("act") not in _ACTS:
         return "there is no act {!r}".format(command.get("act"))
     if not command.get("id") or not command.get("actor"):

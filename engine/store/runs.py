@@ -18,7 +18,7 @@ from ..core.events import Event, EventKind
 from ..core.fold import AttemptRow, RunFold, RunRow, TaskRow
 from ..core.spec import FlowSpec, TaskSpec
 from ..core.states import RunState, TaskState
-from ..errors import RefusedError
+from ..errors import NotFoundError, RefusedError
 from .journal import Journal
 from .propagation import UNSATISFIED_PARENT, reconsider
 
@@ -225,7 +225,7 @@ def one_moment(connection: sqlite3.Connection) -> Iterator[None]:
 def load_fold(connection: sqlite3.Connection, run_id: str) -> RunFold:
     """Return a run as of now; ``fold.seq`` is the latest event of the file.
 
-    Raises RefusedError where the file has no such run.
+    Raises NotFoundError where the file has no such run.
     """
     with one_moment(connection):
         run = _read_run(connection, run_id)
@@ -242,7 +242,7 @@ def _read_run(connection: sqlite3.Connection, run_id: str) -> RunRow:
     columns = _as_told(connection, "run", _RUN_COLUMNS)
     row = connection.execute(f"SELECT {columns} FROM run WHERE run_id = ?", (run_id,)).fetchone()
     if row is None:
-        raise RefusedError(f"there is no run {run_id!r} in this state file; `redrive runs` lists them")
+        raise NotFoundError(f"there is no run {run_id!r} in this state file; `redrive runs` lists them")
     return _run_row(row)
 
 

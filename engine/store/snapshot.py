@@ -11,7 +11,7 @@ import json
 import sqlite3
 from typing import Any, Dict, List, Optional, Sequence
 
-from ..errors import RefusedError
+from ..errors import NotFoundError
 from .columns import Table, pack, pack_table
 
 EDGES_AT_ONCE = 12000  # more of them, as links, follow the board
@@ -49,7 +49,7 @@ Row = Dict[str, Any]
 
 
 def board(connection: sqlite3.Connection, run_id: Optional[str]) -> Dict[str, Any]:
-    """A run (default: the latest) as of ``seq``. Raises RefusedError when the file has no such run."""
+    """A run (default: the latest) as of ``seq``. Raises NotFoundError when the file has no such run."""
     connection.execute("BEGIN")  # one moment
     try:
         run = _run(connection, run_id)
@@ -131,8 +131,8 @@ def _run(connection: sqlite3.Connection, run_id: Optional[str]) -> Row:
     row = cursor.fetchone()
     if row is None:
         if run_id is None:
-            raise RefusedError("no run has been recorded in this state file yet")
-        raise RefusedError("there is no run {!r} in this state file; `redrive runs` lists them".format(run_id))
+            raise NotFoundError("no run has been recorded in this state file yet")
+        raise NotFoundError("there is no run {!r} in this state file; `redrive runs` lists them".format(run_id))
     return dict(zip([column[0] for column in cursor.description], row))
 
 

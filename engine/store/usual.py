@@ -9,7 +9,7 @@ and a file with a year of large runs is looked at as far as ATTEMPTS_MAX and no 
 import sqlite3
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
-from ..errors import RefusedError
+from ..errors import NotFoundError
 from .columns import Table, pack_table, unpack_table
 
 RUNS_LOOKED_AT = 30
@@ -57,11 +57,11 @@ def quantile(values: Sequence[int], share: float) -> int:
 def of_run(connection: sqlite3.Connection, run_id: str) -> Table:
     """What the runs before say of the tasks of a run: ``read`` makes it a mapping.
 
-    Raises RefusedError for a run that the file does not have.
+    Raises NotFoundError for a run that the file does not have.
     """
     row = connection.execute("SELECT dag_name FROM run WHERE run_id = ?", (run_id,)).fetchone()
     if row is None:
-        raise RefusedError("there is no run {!r} in this state file; `redrive runs` lists them".format(run_id))
+        raise NotFoundError("there is no run {!r} in this state file; `redrive runs` lists them".format(run_id))
     known = durations_us(connection, row[0], but=run_id)
     names = connection.execute("SELECT name FROM task WHERE run_id = ? ORDER BY name", (run_id,)).fetchall()
     rows = [

@@ -78,7 +78,7 @@ def test_an_open_breaker_says_whom_it_holds_and_opens_by_hand(living: Path) -> N
         assert redrive("breakers", living, "--open", "api", "--reason", "maintenance").returncode == 0
         assert listed(living)["state"] == "FORCED_OPEN"
         refused = redrive("breakers", living, "--close", "nobody")
-        assert (refused.returncode, "nobody" in refused.stdout) == (1, True)
+        assert (refused.returncode, "nobody" in refused.stderr) == (1, True)
     finally:
         redrive("cancel", "--state", living, "first", "second", "--reason", "the test is over")
 

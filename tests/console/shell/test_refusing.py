@@ -1,0 +1,190 @@
+"""What is wrong on a command line, for every command: its exit code, its stream, and one sentence that helps."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REDRIVE = Path(sys.executable).with_name("redrive")
+FLOW = """
+from redrive.engine import Flow, RetryPolicy
+flow = Flow("night", params={"day": "monday", "limit": 3, "share": 0.5, "names": ["a"], "really": False})
+@flow.task(retry=RetryPolicy(max_attempts=1))
+def fails(): raise ValueError("no")
+@flow.task(after=fails)
+def below(): ...
+@flow.task
+def fine(): ...
+"""
+
+
+@pytest.fixture(scope="module")
+def night(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a flow, and with the state file of a run of it that failed."""
+    folder = tmp_path_factory.mktemp("night")
+    (folder / "flow.py").write_text(FLOW)
+    assert redrive(folder, "run", "flow.py", "--state", "night.db", "--plain", "--run-id", "first").returncode == 1
+    return folder
+
+
+def redrive(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "XDG_STATE_HOME": str(folder / "states")}
+    return subprocess.run(
+        [REDRIVE, *map(str, words)],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="surrogateescape",
+        timeout=120,
+    )
+
+
+def assert_refused(done: subprocess.CompletedProcess[str], code: int, sentence: str) -> None:
+    assert sentence in done.stderr.splitlines()[-1]
+    assert (done.returncode, done.stdout) == (code, "")
+    assert "Traceback" not in done.stderr
+
+
+READING = ("tasks", "inbox", "events", "pages", "breakers", "replay", "costs", "quarantine", "attach")
+ON_A_RUN = [
+    *((name, "night.db") for name in READING),
+    *((name, "night.db") for name in ("pause", "unpause")),
+    *((name, "--state", "night.db", "fails", "--reason", "x") for name in ("requeue", "skip", "cancel")),
+    ("extend", "--state", "night.db", "fails", "1m", "--reason", "x"),
+    ("resume", "night.db", "--plain"),
+]
+
+
+@pytest.mark.parametrize("words", ON_A_RUN, ids=lambda words: words[0])
+def test_a_run_that_is_not_there_is_bad_usage(night: Path, words: tuple[str, ...]) -> None:
+    assert_refused(redrive(night, *words, "--run", "nosuch"), 2, "there is no run 'nosuch'")
+
+
+@pytest.mark.parametrize("words", ON_A_RUN, ids=lambda words: words[0])
+def test_a_state_file_that_is_not_there_is_bad_usage(night: Path, words: tuple[str, ...]) -> None:
+    missing = ["nowhere.db" if word == "night.db" else word for word in words]
+    assert_refused(redrive(night, *missing), 2, "there is no state file")
+    assert not list(night.glob("nowhere*"))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("requeue", "fails"),
+        ("skip", "fails"),
+        ("cancel", "fails"),
+        ("requeue", "fails", "--reason", "  "),
+    ],
+)
+def test_an_act_without_a_reason_is_bad_usage(night: Path, words: tuple[str, ...]) -> None:
+    assert_refused(redrive(night, *words, "--state", "night.db"), 2, "say why with --reason TEXT")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (("requeue", "--state", "night.db", "nobody", "--reason", "x"), 2, "run first has no task 'nobody'"),
+        (("requeue", "--state", "night.db", "--reason", "x"), 2, "name tasks, or give --fingerprint"),
+        (("requeue", "--state", "night.db", "--fingerprint", "zz", "--reason", "x"), 2, "failed with fingerprint zz"),
+        (("requeue", "fails", "--rate", "0/s", "--reason", "x"), 2, "write a number above 0 a second"),
+        (("skip", "fails", "--substitute", "{", "--reason", "x"), 2, "--substitute: not JSON"),
+        (("extend", "--state", "night.db", "fails", "soon"), 2, "is not a duration"),
+        (("extend", "--state", "night.db", "fails", "9" * 400), 2, "is longer than 100 years"),
+        (("pause", "night.db"), 1, "the run has ended: FAILED"),
+        (("breakers", "night.db", "--open", "api"), 1, "an executor holds the breakers"),
+        (("replay", "night.db", "--at", "yesterdayish"), 2, "yesterdayish"),
+        (("replay", "night.db", "--at", "2001-01-01"), 2, "2001-01-01 is before run first began: 20"),
+        (("nonsense",), 2, "No such command"),
+        (("tasks", "a.db", "--state", "b.db"), 2, "name the state file once"),
+        (("tasks", "--state", ""), 2, "the name of the state file is empty"),
+        (("tasks", ""), 2, "the name of the state file is empty"),
+        (("run", "flow.py", "--state", ""), 2, "the name of the state file is empty"),
+    ],
+)
+def test_what_makes_no_sense_is_told_on_stderr(night: Path, words: tuple[str, ...], code: int, sentence: str) -> None:
+    assert_refused(redrive(night, *words), code, sentence)
+
+
+@pytest.mark.parametrize("command", ["check", "run"])
+@pytest.mark.parametrize(
+    ("params", "sentence"),
+    [
+        (("limit=[1,2]",), "parameter 'limit' wants a whole number like 3, not '[1,2]'"),
+        (("share=nan",), "parameter 'share' wants a finite number like 0.5, not 'nan'"),
+        (("share=1e999",), "parameter 'share' wants a finite number"),
+        (("limit=99999999999999999999",), "parameter 'limit' wants a whole number"),
+        (("really=maybe",), "parameter 'really' wants true or false"),
+        (("names=a,b",), "parameter 'names' wants a list in JSON like ['a'], not 'a,b'"),
+        (("names=[1e999]",), "parameter 'names' wants a list in JSON"),
+        (("nosuch=1",), "has no parameter 'nosuch'; it declares: day, limit, names, really, share"),
+        (("=1",), "write name=value"),
+        (("day",), "write name=value"),
+        (("day=1", "day=2"), "--param 'day' is given twice: '1' and '2'"),
+        (("day=\udcff",), "its bytes are no UTF-8"),
+    ],
+)
+def test_a_parameter_that_cannot_be_is_refused_alike(
+    night: Path, tmp_path: Path, command: str, params: tuple[str, ...], sentence: str
+) -> None:
+    words = [word for param in params for word in ("--param", param)]
+    more = [] if command == "check" else ["--plain", "--state", tmp_path / "new.db"]
+    assert_refused(redrive(night, command, "flow.py", *words, *more), 2, sentence)
+    assert not list(tmp_path.iterdir())
+
+
+def test_parameters_arrive_as_what_they_are(night: Path, tmp_path: Path) -> None:
+    given = ["--param", 'names=["x", "y"]', "--param", "day=", "--param", "limit=-7", "--param", "really=yes"]
+    state = tmp_path / "new.db"
+    assert redrive(night, "run", "flow.py", "--plain", "--state", state, *given).returncode == 1
+    params = json.loads(sql(state, "SELECT params FROM run"))
+    assert params == {"names": ["x", "y"], "day": "", "limit": -7, "really": True, "share": 0.5}
+
+
+def sql(state: Path, query: str) -> str:
+    import sqlite3
+    from contextlib import closing
+
+    with closing(sqlite3.connect(state)) as connection:
+        return str(connection.execute(query).fetchone()[0])
+
+
+# --- What an act would do --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        (
+            ("requeue", "fails"),
+            ["would run again (1): fails", "would no longer be stopped (1): below", "dry run: nothing was changed"],
+        ),
+        (
+            ("skip", "fails"),
+            ["would be skipped (1): fails", "would no longer be stopped (1): below", "dry run: nothing was changed"],
+        ),
+    ],
+)
+def test_a_dry_run_tells_exactly_what_would_change_and_changes_nothing(
+    night: Path, words: tuple[str, ...], lines: list[str]
+) -> None:
+    before = sql(night / "night.db", "SELECT count(*) || max(seq) FROM event")
+    done = redrive(night, *words, "--state", "night.db", "--dry-run")
+    assert (done.returncode, done.stdout.splitlines(), done.stderr) == (0, lines, "")
+    assert sql(night / "night.db", "SELECT count(*) || max(seq) FROM event") == before
+
+
+def test_a_dry_run_of_what_would_be_refused_says_so(night: Path) -> None:
+    done = redrive(night, "cancel", "fine", "--state", "night.db", "--dry-run")
+    assert done.returncode == 1
+    assert done.stdout.splitlines() == ["fine: a task in SUCCESS cannot be cancelled", "dry run: nothing would change"]
+
+
+def test_a_dry_run_as_json_has_the_whole_set(night: Path) -> None:
+    told = json.loads(redrive(night, "requeue", "fails", "--state", "night.db", "--dry-run", "--json").stdout)
+    assert (told["dry_run"], told["ok"], told["run_again"], told["unblocked"]) == (True, True, ["fails"], ["below"])
