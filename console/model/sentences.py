@@ -84,7 +84,15 @@ def _again(event: Event) -> str:
     due_at, drawn, ceiling = columns.get("next_retry_at"), columns.get("delay_us"), columns.get("ceiling_us")
     if drawn is None:
         return "" if due_at is None else f", again in {brief(due_at - event.at)}"
-    return f", again in {brief(drawn)}" + (f" of {brief(ceiling)}" if ceiling is not None else "")
+    return f", again in {brief(drawn)}" + (f" of {brief(ceiling)}" if ceiling is not None else "") + cut(event)
+
+
+def cut(event: Event) -> str:
+    """What the deadline of the run took from a wait: ``, shortened from 4m: the run is due 02:00:00``."""
+    before, due_at = _columns(event).get("shortened_us"), event.data.get("due_at")
+    if before is None or due_at is None:
+        return ""
+    return f", shortened from {brief(before)}: the run is due {wall(due_at, None)}"
 
 
 def _because(event: Event) -> str:

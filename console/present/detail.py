@@ -188,6 +188,11 @@ def _folded(text: str, columns: int, role: Role) -> Iterator[Line]:
         yield [Piece(_DEEP), Piece(part, role)]
 
 
+def _cut(attempt: AttemptRow) -> str:
+    """What the deadline of the run took from the wait."""
+    return "" if attempt.shortened_us is None else f", shortened from {brief(attempt.shortened_us)} for the deadline"
+
+
 def _attempt_facts(attempt: AttemptRow, scene: Scene, columns: int) -> Iterator[Line]:
     if attempt.error and attempt.explain:
         yield from _folded(attempt.error, columns, Role.TEXT)
@@ -196,7 +201,7 @@ def _attempt_facts(attempt: AttemptRow, scene: Scene, columns: int) -> Iterator[
         f"mode {attempt.failure_mode}" if attempt.failure_mode else "",
         f"exit {attempt.exit_code}" if attempt.exit_code else "",
         f"signal {attempt.signal}" if attempt.signal else "",
-        f"then waited {brief(attempt.delay_us)} of {brief(attempt.ceiling_us)}"
+        f"then waited {brief(attempt.delay_us)} of {brief(attempt.ceiling_us)}{_cut(attempt)}"
         if attempt.delay_us is not None and attempt.ceiling_us
         else "",
         f"peak {size(attempt.max_rss_kb * 1024)}" if attempt.max_rss_kb else "",

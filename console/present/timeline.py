@@ -312,7 +312,8 @@ def attempt_words(attempt: AttemptRow, now_us: int) -> str:
     text = f"{begun}{said} after {spoken(took)}" + (f": {why}" if why else "")
     if attempt.delay_us is not None:
         ceiling = f" of up to {spoken(attempt.ceiling_us)}" if attempt.ceiling_us else ""
-        text += f"; then waited {spoken(attempt.delay_us)}{ceiling}"
+        cut = f", shortened from {spoken(attempt.shortened_us)} for the deadline" if attempt.shortened_us else ""
+        text += f"; then waited {spoken(attempt.delay_us)}{ceiling}{cut}"
     return text
 
 

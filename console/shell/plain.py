@@ -17,7 +17,7 @@ from typing import Any
 
 from ...engine.core.events import Event, EventKind
 from ...engine.core.states import TaskState
-from ..model.sentences import of_schedule
+from ..model.sentences import cut, of_schedule
 from ..present.text import one_line
 
 FINGERPRINT_DIGITS = 6
@@ -55,7 +55,8 @@ def _retrying(event: Event) -> Iterator[str]:
     drawn = columns.get("delay_us")
     ceiling = columns.get("ceiling_us")
     waits = f" drew {drawn / 1e6:.2f} s of {ceiling / 1e6:g} s" if drawn is not None and ceiling is not None else ""
-    yield f"{event.task} RETRYING attempt={event.attempt} next_retry_at={_instant(due_at)}{waits}{_changed(event)}"
+    more = f"{waits}{_changed(event)}{cut(event)}"
+    yield f"{event.task} RETRYING attempt={event.attempt} next_retry_at={_instant(due_at)}{more}"
 
 
 def _changed(event: Event) -> str:

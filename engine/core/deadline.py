@@ -1,5 +1,7 @@
 """How much slack a run has: what is left until its deadline, minus what the longest way to its end still needs.
 
+A wait for the next attempt that is longer than the slack is shortened, where the policy allows a shorter one at all.
+
 Everything is expected from history, so that the miss is known when it becomes certain and not when it happens.
 """
 
@@ -10,6 +12,24 @@ from dataclasses import dataclass
 
 from .fold import RunFold, TaskRow
 from .states import TaskState
+
+
+def shortened(
+    delay: float, ceiling: float, floor: float, first_ceiling: float, slack: float
+) -> tuple[float, float] | None:
+    """Return a wait that leaves time for the work, and its ceiling; None where the policy has none so short.
+
+    ``delay`` was drawn under ``ceiling``, on top of ``floor`` (Retry-After), which stays; ``first_ceiling``: that of
+    the first retry; ``slack``: what is left for waiting, floor and all. Seconds. The new ceiling is half of what is
+    left, since work takes longer than usual half of the time, but never below the first: those who failed together are
+    thrown together no closer than the policy itself does it. The dice stay as they fell, under another ceiling: whoever
+    drew early comes early, and nobody waits at the edge with all others.
+    """
+    room = slack - floor
+    if room < first_ceiling or ceiling <= 0:
+        return None
+    lower = min(ceiling, max(first_ceiling, room / 2))
+    return floor + delay * lower / ceiling, floor + lower
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,13 @@ second sight although attempts are left.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from .deadline import shortened
 from .outcome import Failure, FailureClass, FailureMode, Outcome, OutcomeKind
-from .policy import RetryPolicy, draw
+from .policy import RetryPolicy, bounds, draw, with_floor
 from .states import DeadLetterKind
 
 
@@ -48,12 +50,16 @@ class Succeed:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Try again. ``delay`` was drawn under ``ceiling`` (seconds); ``counts`` says which counter pays."""
+    """Try again. ``delay`` was drawn under ``ceiling`` (seconds); ``counts`` says which counter pays.
+
+    ``shortened_from``: the delay that the deadline of the run left no time for; None: it is as it was drawn.
+    """
 
     delay: float
     ceiling: float
     mode: FailureMode
     counts: str = "failures"  # or "losses", "refusals"
+    shortened_from: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,18 +312,28 @@ def _attempts_spent(case: _Case) -> Decision | None:
 
 
 def _try_again(case: _Case) -> Decision:
-    delay, ceiling = draw(case.policy, case.failures - 1, case.history.previous_delay, case.uniform)
+    drawn, highest = draw(case.policy, case.failures - 1, case.history.previous_delay, case.uniform)
     floor = case.failure.retry_after_seconds
-    if floor is not None:  # never sooner than asked; jitter only adds
-        delay, ceiling = floor + delay, floor + ceiling
+    delay, ceiling = with_floor(floor, drawn, highest)  # never sooner than asked; jitter only adds
+    slack, shortened_from = _slack_seconds(case), None
+    if delay > slack:
+        first = bounds(case.policy, 0)[1]
+        shorter = shortened(drawn, highest, max(floor or 0.0, 0.0), first, slack)
+        if shorter is not None:
+            shortened_from, (delay, ceiling) = delay, shorter
     elapsed = _elapsed_seconds(case.history, case.now)
     if case.policy.max_elapsed is not None and elapsed + delay > case.policy.max_elapsed:
         return Fail(mode_of(case.failure), f"the next try would come after max_elapsed, {case.policy.max_elapsed:g} s")
-    deadline = case.history.deadline_at
-    if deadline is not None and case.now + (delay + case.history.path_seconds) * 1e6 > deadline:
+    if delay > slack:
         why = "a retry could not finish before the deadline of the run"
         return DeadLetter(DeadLetterKind.DEADLINE, mode_of(case.failure), why)
-    return Retry(delay, ceiling, mode_of(case.failure))
+    return Retry(delay, ceiling, mode_of(case.failure), shortened_from=shortened_from)
+
+
+def _slack_seconds(case: _Case) -> float:
+    """How long this task may wait and the run still make its deadline."""
+    deadline = case.history.deadline_at
+    return math.inf if deadline is None else (deadline - case.now) / 1e6 - case.history.path_seconds
 
 
 FAILURE_RULES: tuple[Callable[[_Case], Decision | None], ...] = (

@@ -38,6 +38,7 @@ class AttemptRow:
     signal: int | None = None
     delay_us: int | None = None
     ceiling_us: int | None = None
+    shortened_us: int | None = None  # the delay drawn before the deadline of the run cut it
     max_rss_kb: int | None = None
     cpu_user_us: int | None = None
     cpu_system_us: int | None = None
@@ -79,6 +80,7 @@ class TaskRow:
     dead_letter_kind: str | None = None
     delay_us: int | None = None
     ceiling_us: int | None = None
+    shortened_us: int | None = None  # the delay drawn before the deadline of the run cut it
     first_started_at: int | None = None
     blocked_by: str | None = None
     skip_cause: str | None = None

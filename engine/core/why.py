@@ -268,9 +268,18 @@ def _retrying(case: _Case) -> str:
     when = f"due in {spoken(left)}" if left > 0 else f"due {spoken(-left)} ago"
     drew = ""
     if row.delay_us is not None and row.ceiling_us:
-        drew = f" (drew {_seconds(row.delay_us)} of ceiling {_seconds(row.ceiling_us)})"
+        drew = f" (drew {_seconds(row.delay_us)} of ceiling {_seconds(row.ceiling_us)}{_cut(case)})"
     after = f", after {error_name(row)}" if error_name(row) else ""
     return f"retry {row.failures + 1}/{row.max_attempts} {when}{drew}{after}"
+
+
+def _cut(case: _Case) -> str:
+    row, deadline = case.row, case.fold.run.deadline_at
+    if row.shortened_us is None or row.delay_us is None or deadline is None:
+        return ""
+    left = deadline - case.now
+    due = f"is due in {spoken(left)}" if left > 0 else f"was due {spoken(-left)} ago"
+    return f"; shortened from {_seconds(row.shortened_us)} s to {_seconds(row.delay_us)} s: the run {due}"
 
 
 def _seconds(duration_us: int) -> str:

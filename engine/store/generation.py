@@ -21,6 +21,7 @@ _FORGOTTEN: Dict[str, Any] = {
     "dead_letter_kind": None,
     "delay_us": None,
     "ceiling_us": None,
+    "shortened_us": None,
     "first_started_at": None,
     "blocked_by": None,
     "skip_cause": None,

@@ -48,6 +48,7 @@ CREATE TABLE task (
     dead_letter_kind TEXT,
     delay_us      INTEGER,                      -- the delay drawn for next_retry_at, and the ceiling it was drawn under
     ceiling_us    INTEGER,
+    shortened_us  INTEGER,                      -- the delay drawn before the deadline of the run cut it
     first_started_at INTEGER,                   -- of this generation: max_elapsed counts from here
     blocked_by    TEXT,                         -- UPSTREAM_FAILED: the ancestor that failed
     skip_cause    TEXT,
@@ -113,6 +114,7 @@ CREATE TABLE attempt (
     signal        INTEGER,
     delay_us      INTEGER,
     ceiling_us    INTEGER,
+    shortened_us  INTEGER,
     max_rss_kb    INTEGER,
     cpu_user_us   INTEGER,
     cpu_system_us INTEGER,

@@ -300,6 +300,8 @@ def attempt_columns(at: int, outcome: Outcome, decision: Decision | None) -> dic
         columns["failure_mode"] = str(decision.mode)
     if isinstance(decision, Retry):
         columns.update(delay_us=round(decision.delay * 1e6), ceiling_us=round(decision.ceiling * 1e6))
+        if decision.shortened_from is not None:
+            columns["shortened_us"] = round(decision.shortened_from * 1e6)
     return columns
 
 
@@ -337,11 +339,16 @@ def _retry(journal: Journal, decision: Retry, outcome: Outcome, history: History
             "next_retry_at": journal.at + round(decision.delay * 1e6),
             "delay_us": round(decision.delay * 1e6),
             "ceiling_us": round(decision.ceiling * 1e6),
+            "shortened_us": None if decision.shortened_from is None else round(decision.shortened_from * 1e6),
             decision.counts: getattr(history, decision.counts) + 1,
         }
     )
-    told = {"changed": list(history.changed)} if history.changed else {}
-    return TaskState.RETRYING, columns, {"explain": _explain(outcome), **told}
+    told: dict[str, Any] = {"explain": _explain(outcome)}
+    if history.changed:
+        told["changed"] = list(history.changed)
+    if decision.shortened_from is not None:
+        told["due_at"] = history.deadline_at
+    return TaskState.RETRYING, columns, told
 
 
 def _fail(journal: Journal, decision: Fail, outcome: Outcome, history: History) -> Columns:

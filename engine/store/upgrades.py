@@ -22,6 +22,8 @@ ADDED_COLUMNS = (
     ("attempt", "params_hash", "TEXT"),
     ("run", "logical_time", "INTEGER"),
     ("attempt", "image_hash", "TEXT"),
+    ("task", "shortened_us", "INTEGER"),
+    ("attempt", "shortened_us", "INTEGER"),
 )
 
 #: As ``schema.sql`` explains them.

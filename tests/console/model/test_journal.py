@@ -9,6 +9,7 @@ from redrive.console.model import journal as module
 from redrive.console.model.filters import parse_filter
 from redrive.console.model.journal import Journal, command_line, event_of
 from redrive.console.model.sentences import sentence, subject
+from redrive.console.present.durations import wall
 from redrive.engine.core.events import Event, EventKind
 from redrive.engine.core.states import TaskState
 
@@ -40,6 +41,16 @@ def test_a_failure_says_what_comes_next_before_it_says_why(story: Story) -> None
     story.start("a")
     (event,) = story.fail("a", delay_us=9 * S, ceiling_us=16 * S, next_retry_at=story.at + 9 * S)
     assert sentence(event) == "attempt 1 failed, again in 9s of 16s: ValueError settle.py:87 in settle"
+
+
+def test_a_wait_that_the_deadline_shortened_says_so(story: Story) -> None:
+    story.start("a")
+    (event,) = story.fail("a", delay_us=31 * S, ceiling_us=62 * S, shortened_us=240 * S)
+    event.data["due_at"] = 1_777_000_000 * S
+    due = wall(1_777_000_000 * S, None)
+    assert sentence(event).startswith(
+        f"attempt 1 failed, again in 31s of 1m02, shortened from 4m: the run is due {due}"
+    )
 
 
 @pytest.mark.parametrize(

@@ -198,6 +198,53 @@ def test_a_retry_that_cannot_finish_before_the_deadline_is_refused_early():
     assert isinstance(judge(failed(), history, dice=bottom), Retry)
 
 
+LONG = RetryPolicy(max_attempts=9, base=2, cap=600, jitter="none")
+
+
+@pytest.mark.parametrize(
+    ("failures", "left", "path", "asked", "expected"),
+    [
+        # The drawn wait of the retry after so many failures is 2 s * 2 ** failures.
+        (6, 1000.0, 100.0, None, (128.0, 128.0, None)),  # time enough: as it was drawn
+        (6, 162.0, 100.0, None, (31.0, 31.0, 128.0)),  # 62 s left: half of it, the other for work that is slower
+        (6, 103.0, 100.0, None, (2.0, 2.0, 128.0)),  # 3 s left: no shorter than the first wait of the policy
+        (6, 101.9, 100.0, None, None),  # not even that
+        (6, 99.0, 100.0, None, None),  # the work alone takes too long
+        (0, 101.0, 100.0, None, None),  # the first wait is the shortest there is
+        (6, 202.0, 100.0, 40.0, (71.0, 71.0, 168.0)),  # Retry-After stays whole: 40 s and half of the other 62 s
+        (6, 141.0, 100.0, 40.0, None),  # what is left after it is shorter than the first wait
+        (6, 141.0, 100.0, 60.0, None),  # it asks for more than is left
+    ],
+)
+def test_a_wait_that_the_deadline_has_no_time_for_is_shortened_or_refused(failures, left, path, asked, expected):
+    """SPEC part 4, 2 and 4.14: a shorter wait that could still make it, never below what the other side asked for."""
+    history = History(failures=failures, path_seconds=path, deadline_at=NOW + round(left * 1e6))
+    decision = judge(failed(FailureClass.TRANSIENT, retry_after_seconds=asked), history, LONG)
+    if expected is None:
+        assert DeadLetterKind.DEADLINE == decision.kind
+    else:
+        assert expected == (decision.delay, decision.ceiling, decision.shortened_from)
+
+
+def test_who_failed_together_is_still_thrown_together_no_closer_than_by_the_first_retry():
+    """The dice stay as they fell under a lower ceiling; who had drawn a wait that is short enough keeps it."""
+    history = History(failures=6, path_seconds=100.0, deadline_at=NOW + 162_000_000)
+    policy = RetryPolicy(max_attempts=9, base=2, cap=600, jitter="full")
+    delays = [
+        judge(failed(FailureClass.TRANSIENT), history, policy, lambda low, high, part=part: high * part / 100).delay
+        for part in range(101)
+    ]
+    assert max(delays) <= 62.0 and len(set(delays)) > 90
+    assert delays[40] == pytest.approx(51.2)  # as drawn
+    assert delays[90] == pytest.approx(0.9 * 31)
+
+
+def test_a_shortened_wait_may_fit_into_max_elapsed():
+    history = History(failures=6, first_started_at=NOW, deadline_at=NOW + 62_000_000)
+    policy = RetryPolicy(max_attempts=9, base=2, cap=600, jitter="none", max_elapsed=40)
+    assert judge(failed(FailureClass.TRANSIENT), history, policy).delay == 31.0
+
+
 def test_a_failed_probe_of_a_breaker_spends_nothing_of_its_task():
     """SPEC 4.2: refusals are free."""
     history = History(failures=2, is_probe=True)

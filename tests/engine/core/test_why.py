@@ -40,6 +40,14 @@ def test_a_retry_tells_its_number_its_time_and_the_dice():
     assert sentence(fold) == "retry 4/5 due in 41 s (drew 41 of ceiling 64), after ConnectTimeout"
 
 
+def test_a_wait_that_the_deadline_shortened_says_from_what_and_why():
+    drawn = {"delay_us": 31 * S, "ceiling_us": 60 * S, "shortened_us": 240 * S}
+    fold = one("RETRYING", failures=3, max_attempts=5, next_retry_at=NOW + 20 * S, **drawn)
+    fold.run.deadline_at = NOW + 840 * S
+    dice = "drew 31 of ceiling 60; shortened from 240 s to 31 s: the run is due in 14 min"
+    assert sentence(fold) == f"retry 4/5 due in 20 s ({dice})"
+
+
 def test_a_retry_that_is_overdue_says_so():
     assert sentence(one("RETRYING", failures=1, next_retry_at=NOW - 4 * S)) == "retry 2/3 due 4 s ago"
 

@@ -248,6 +248,26 @@ def test_a_retry_that_could_not_finish_in_time_is_refused_at_once_and_pages(tmp_
     assert [("critical", "deadline:r")] == ask(tmp_path, "SELECT severity, cause FROM page")
 
 
+def test_a_wait_that_the_deadline_leaves_no_time_for_is_shortened_and_told(tmp_path):
+    """SPEC part 4, 2: a shorter wait that can still make it, with what it was in the attempt and in the event."""
+    flow = Flow("f", deadline=5)
+
+    @flow.task(timeout=30, retry=RetryPolicy(max_attempts=5, base=0.1, factor=1000, cap=100, jitter="none"))
+    def flaky(ctx: Any) -> None:
+        if ctx.attempt < 3:
+            raise TransientError(f"503, {ctx.attempt}")
+
+    assert "SUCCESS" == run(tmp_path, flow)
+    first, second, third = ask(tmp_path, "SELECT delay_us, ceiling_us, shortened_us FROM attempt ORDER BY attempt")
+    assert ((100_000, 100_000, None), (None, None, None)) == (first, third)
+    assert 100_000 < second[0] <= 2_500_000 and 100_000_000 == second[2]
+    waits = [
+        json.loads(data) for (data,) in ask(tmp_path, "SELECT data FROM event WHERE new = 'RETRYING' ORDER BY seq")
+    ]
+    ((deadline,),) = ask(tmp_path, "SELECT deadline_at FROM run")
+    assert [None, deadline] == [told.get("due_at") for told in waits]
+
+
 @pytest.mark.parametrize("fits", [True, False])
 def test_max_elapsed_bounds_all_attempts_together(tmp_path, fits):
     """004.28: elapsed time is a dimension of its own."""
