@@ -92,12 +92,22 @@ class Downstreams:
         return () if downstream is None else self.specs[downstream].rules
 
     def is_open(self, downstream: str) -> bool:
-        """Whether nobody gets through now."""
-        return self._breakers[downstream].state in (BreakerState.OPEN, BreakerState.FORCED_OPEN)
+        """Whether nobody gets through now, not even to find out whether it is back."""
+        return self.is_shut(downstream) or (
+            self._breakers[downstream].state is BreakerState.OPEN and not self.wants_probe(downstream)
+        )
 
     def is_shut(self, downstream: str) -> bool:
         """Whether nobody gets through until an operator says so."""
-        return self.is_open(downstream) and self._breakers[downstream].reopens_at is None
+        breaker = self._breakers[downstream]
+        return breaker.state in (BreakerState.OPEN, BreakerState.FORCED_OPEN) and breaker.reopens_at is None
+
+    def wants_probe(self, downstream: str) -> bool:
+        """Whether the next call that is let through will be asked whether it is back."""
+        breaker = self._breakers[downstream]
+        if breaker.state is BreakerState.OPEN:
+            return breaker.reopens_at is not None and breaker.reopens_at <= self._now_us()
+        return breaker.state is BreakerState.HALF_OPEN and breaker.probes_free > 0
 
     def is_down(self, downstream: str) -> bool:
         """Whether its breaker holds calls because they failed, also while it is asking; not by an operator's will."""

@@ -125,10 +125,14 @@ class Ledger:
                 continue
             heappop(self._lanes[best])
             self._offered.discard(name)
-            self.claiming.add(name)
-            self._use_pool(self._fold.tasks[name], +1)
+            self.take(name)
             picked.append(name)
         return picked
+
+    def take(self, name: str) -> None:
+        """Pick this one out of its turn: it is startable, and is being claimed from now on."""
+        self.claiming.add(name)
+        self._use_pool(self._fold.tasks[name], +1)
 
     def _best_lane(self, lanes: set[Lane]) -> Lane | None:
         best: Lane | None = None

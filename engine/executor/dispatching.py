@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ..core.breaker import Candidate, choose_probe
 from ..core.downstreams import Downstreams
 from ..core.fold import TaskRow, missing_inputs
 from ..store import claims
@@ -26,6 +27,7 @@ class Dispatcher:
     def __init__(self, opened: OpenRun, standing: Standing, downstreams: Downstreams, desk: AttemptDesk) -> None:
         self._runner = opened.runner
         self._claimant = opened.claimant
+        self._median_seconds = opened.median_seconds
         self._standing = standing
         self._downstreams = downstreams
         self._desk = desk
@@ -39,7 +41,8 @@ class Dispatcher:
         if unwanted := self._unwanted():
             return self._turn_away(unwanted)
         ledger, free = self._standing.ledger, self._free_slots()
-        picked = ledger.pick(free, self._admits)
+        picked = self._pick_probes(free)
+        picked += ledger.pick(free - len(picked), self._admits)
         self._want_leaked_slots(len(picked) == free)
         promote = {name: self._standing.fold.tasks[name].generation for name in ledger.promotable}
         return self._start(promote, picked) if picked or promote else None
@@ -108,6 +111,23 @@ class Dispatcher:
         if admission.call is None and admission.retry_at is not None:
             self._standing.ask_again_at(spec.downstream, admission.retry_at)
         return admission.call is not None
+
+    # --- Finding out -----------------------------------------------------------------------------------------------
+
+    def _pick_probes(self, count: int) -> list[str]:
+        """Who shall find out whether a downstream is back: not the most urgent, for it may well fail."""
+        picked: list[str] = []
+        for downstream in self._downstreams.specs:
+            while len(picked) < count and self._downstreams.wants_probe(downstream):
+                candidate = choose_probe(map(self._candidate, self._standing.ledger.startable(downstream)))
+                if candidate is None or not self._admits(self._standing.fold.tasks[candidate.name]):
+                    break
+                self._standing.ledger.take(candidate.name)
+                picked.append(candidate.name)
+        return picked
+
+    def _candidate(self, name: str) -> Candidate:
+        return Candidate(name, self._standing.spec(name).idempotent, self._median_seconds.get(name))
 
     # --- Turning away ----------------------------------------------------------------------------------------------
 

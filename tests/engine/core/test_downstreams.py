@@ -75,6 +75,38 @@ def test_a_flow_may_want_its_tasks_to_fail_at_once_instead(tmp_path):
     assert [(2,)] == ask(tmp_path, "SELECT count(*) FROM attempt")
 
 
+def test_whoever_comes_when_it_is_time_to_ask_again_is_let_through_though_nobody_shall_wait(tmp_path):
+    """Or an outage of a minute would fail every task of the night."""
+    flow = Flow("f", max_parallel=3)
+    flow.downstream("api", minimum_calls=2, open_seconds=0.3, on_open="fail")
+    outage(tmp_path, flow, calls=2)
+    flow.command("a_while", "sleep 1", after=["t00", "t11"], rule="all_done")
+    flow.task(lambda: None, name="late", downstream="api", after="a_while")
+    assert "FAILED" == run(tmp_path, flow).state
+    assert [("SUCCESS", 1)] == ask(tmp_path, "SELECT state, attempt FROM task WHERE name = 'late'")
+    assert [("CLOSED",)] == ask(tmp_path, "SELECT state FROM breaker")
+
+
+def test_the_cheapest_idempotent_task_finds_out_whether_a_downstream_is_back(tmp_path):
+    """SPEC 4.12: not the most urgent one, which may well fail and be gone."""
+    flow = Flow("f", max_parallel=4)
+    flow.downstream("api", minimum_calls=2, open_seconds=0.5, release_per_second=200)
+
+    def refused():
+        raise TransientError("503")
+
+    for name in ("first", "second"):
+        flow.task(refused, name=name, downstream="api", retry=RetryPolicy(max_attempts=1), optional=True)
+    later = {"downstream": "api", "after": ["first", "second"], "rule": "all_done"}
+    flow.task(lambda: None, name="pay", idempotent=False, **later)
+    flow.command("report", "true", after="pay")
+    flow.task(lambda: None, name="ping", **later)
+    flow.task(lambda: None, name="pay_again", idempotent=False, **later)
+    assert "PARTIAL" == run(tmp_path, flow).state
+    calls = ask(tmp_path, "SELECT name FROM attempt WHERE name LIKE 'p%' ORDER BY started_at")
+    assert ("ping",) == calls[0]
+
+
 def test_the_retry_bucket_throttles_retries_and_never_first_tries(tmp_path):
     """SPEC 4.12: one token, so the second retry waits; the task that was never tried does not."""
     flow = Flow("f", max_parallel=1)

@@ -89,6 +89,17 @@ def test_a_picked_task_is_not_picked_again_until_its_claim_is_settled():
     assert [] == ledger.pick(1, anything)
 
 
+def test_a_task_that_is_taken_out_of_its_turn_is_offered_once_more_only_if_its_claim_failed():
+    fold = fold_of({"urgent": [], "cheap": []}, cheap={"pool": "db"})
+    ledger = Ledger(fold, {"urgent": 9.0, "cheap": 1.0})
+    ledger.take("cheap")
+    assert 1 == ledger.pool_used["db"]
+    assert ["urgent"] == ledger.pick(9, anything)
+    ledger.claimed(["cheap", "urgent"])
+    assert 0 == ledger.pool_used["db"]
+    assert ["urgent", "cheap"] == ledger.pick(9, anything)
+
+
 def test_a_full_pool_holds_its_lane_and_no_other():
     fold = fold_of({"p1": [], "p2": [], "free": []}, p1={"pool": "db"}, p2={"pool": "db"})
     ledger = Ledger(fold, {"p1": 3.0, "p2": 2.0, "free": 1.0})
