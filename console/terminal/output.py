@@ -251,7 +251,7 @@ class TerminalOutput:
         return self._pacing.answers_due if self._pacing is not None else 0
 
     def control(self, text: str) -> None:
-        """Send modes, a bell or the like, in order and between frames. Dropped when far too much of it waits."""
+        """Send modes and the like, in order and between parts of frames. Dropped when far too much of it waits."""
         data = text.encode("utf-8", "replace")
         if self._controls_bytes + len(data) <= _CONTROL_BYTES_MAX:
             self._controls.append(data)
@@ -294,9 +294,8 @@ class TerminalOutput:
             if waited and not self.busy:
                 self._on_quiet()
 
-    def abandon(self) -> bool:
-        """Write nothing any more and let go of the descriptor. Returns True if a sequence may have been cut short."""
-        cut_short = bool(self._pending)
+    def abandon(self) -> None:
+        """Write nothing any more and let go of the descriptor."""
         if self._screen is not None:
             if self._waiting:
                 self._loop.remove_writer(self._screen)
@@ -308,7 +307,6 @@ class TerminalOutput:
         self._pending = b""
         self._controls.clear()
         self._bell = False
-        return cut_short
 
     def _wait(self) -> None:
         if not self._waiting and self._screen is not None:

@@ -70,11 +70,6 @@ class Canvas(LineView, can_focus=True):
         """Paint these cells of the drawing again, as far as they are in view."""
         self.refresh_cells(x - self._x, y - self._y, columns, rows)
 
-    def is_visible(self, x: int, y: int, columns: int = 1, rows: int = 1) -> bool:
-        """Whether any of these cells is in view."""
-        across = x < self._x + self.columns and x + columns > self._x
-        return across and y < self._y + self.rows and y + rows > self._y
-
     def scroll_to_cell(self, x: int, y: int) -> None:
         """Put this cell in the upper left corner, as far as the drawing reaches."""
         if self._go_to(x, y):

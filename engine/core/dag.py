@@ -108,15 +108,6 @@ class Dag:
             bits[number] = mine
         return tuple(bits)
 
-    def descendant_count(self, *names: str) -> int:
-        """How many distinct tasks wait below these, the tasks themselves not counted."""
-        below, own = 0, 0
-        for name in names:
-            number = self.number[name]
-            below |= self.below[number]
-            own |= 1 << number
-        return (below & ~own).bit_count()
-
     def remaining_path(self, weights: Mapping[str, float]) -> dict[str, float]:
         """Per task: the heaviest way from its start to the end of a leaf, its own weight included.
 

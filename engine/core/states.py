@@ -112,17 +112,11 @@ OPERATOR_MOVES: Dict[TaskState, FrozenSet[TaskState]] = {
 #: Every legal move, whoever makes it. ``store/journal.py`` refuses all others.
 LEGAL_MOVES = {state: EXECUTOR_MOVES[state] | OPERATOR_MOVES[state] for state in TaskState}
 
-#: A parent in one of these lets its children start. SKIPPED counts when its cause is the operator.
-SATISFYING = frozenset([_S.SUCCESS, _S.SKIPPED])
-
 #: Something will still happen to these without an operator.
 MOVING = frozenset([_S.PENDING, _S.READY, _S.RUNNING, _S.RETRYING, _S.SENSING])
 
 #: Nothing happens to these any more without an operator.
 RESTING = frozenset(TaskState) - MOVING
-
-#: These fail their descendants.
-PROPAGATING = frozenset([_S.FAILED, _S.CANCELLED])
 
 #: What the inbox shows.
 NEEDS_HUMAN = frozenset([_S.DEAD_LETTER, _S.FAILED])

@@ -88,15 +88,6 @@ def boot_id() -> str:
     return read_file("/proc/sys/kernel/random/boot_id").decode("ascii").strip()
 
 
-def is_same(pid: int, ticks: int) -> bool:
-    """True if the process that started then still runs under this number (a zombie counts as gone)."""
-    try:
-        fields = stat_fields(pid)
-    except OSError:
-        return False
-    return int(fields[19]) == ticks and fields[0] != b"Z"
-
-
 def kernel_view(pid: int) -> str:
     """State letter and wait channel where readable: "S in pipe_read"."""
     try:
@@ -123,11 +114,6 @@ def catches(pid: int, number: int) -> bool:
         return False
     caught = status.partition(b"SigCgt:")[2].split(maxsplit=1)
     return bool(caught) and bool(int(caught[0], 16) >> (number - 1) & 1)
-
-
-def threads_of(pid: int) -> int:
-    """How many threads a process has. Raises OSError."""
-    return int(stat_fields(pid)[17])
 
 
 def all_pids() -> Iterator[int]:

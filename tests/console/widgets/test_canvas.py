@@ -57,7 +57,6 @@ async def test_a_changed_cell_is_painted_alone_and_only_if_it_is_in_view(stage, 
         widget.cells_changed(99, 50, 2)
         widget.cells_changed(0, 0, 50, 2)
         assert painted(widget) == [Region(0, 0, 1, 1), Region(10, 5, 3, 1)]
-        assert widget.is_visible(139, 59) and not widget.is_visible(140, 59)
 
 
 async def test_showing_a_cell_scrolls_no_further_than_needed(stage) -> None:

@@ -85,7 +85,7 @@ async def test_the_zygote_of_such_a_flow_has_no_thread_and_commands_import_nothi
     """
     )
     assert len(process.children(bench.runner.zygote_pid)) == 0
-    assert process.threads_of(bench.runner.zygote_pid) == 1
+    assert len(os.listdir(f"/proc/{bench.runner.zygote_pid}/task")) == 1
     _, recorder = await bench.run("command")
     assert recorder.text.split() == [str(bench.runner.zygote_pid).encode()]
     outcome, recorder = await bench.run("task")
