@@ -17,13 +17,13 @@ _BY_PEOPLE = frozenset([EventKind.NOTE, EventKind.OPERATOR])
 
 
 async def remember(session: Session, run_id: str, causes: Sequence[Cause]) -> dict[str, Memory]:
-    """By the key of the cause; of very many the first. Raises RedriveError."""
+    """By the key of the cause; of very many the first; of a file of an earlier version none. Raises RedriveError."""
     asked = causes[:CAUSES_MAX]
     if not asked:
         return {}
     marks = [[cause.fingerprint, cause.downstream] for cause in asked]
     rows = await session.query("memory", run_id=run_id, causes=marks)
-    return {cause.key: memory_of(row) for cause, row in zip(asked, rows, strict=True)}
+    return {cause.key: memory_of(row) for cause, row in zip(asked, rows, strict=False)}
 
 
 class Remembering:
