@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...engine.errors import LinkError, RedriveError
@@ -86,8 +86,8 @@ class Line:
             await self._pipe.close()
         self._finish(LinkError("this door was closed", final=True))
 
-    async def ask(self, ask: str, *, teach: bool = False, **fields: Any) -> Any:
-        """Put a question that may be put again: when the line drops meanwhile, it is. ``teach``: it needs what acts.
+    async def ask(self, ask: str, *, teach: Sequence[str] = (), **fields: Any) -> Any:
+        """Put a question that may be put again: when the line drops meanwhile, it is. ``teach``: modules that it needs.
 
         Raises LinkError when no answer comes in PATIENCE_SECONDS or ever.
         """
@@ -102,7 +102,7 @@ class Line:
         if self._pipe is not None and not self._pipe.ended.done():
             self._pipe.tell(ask, **fields)
 
-    async def _ask_until_answered(self, ask: str, teach: bool, fields: dict[str, Any]) -> Any:
+    async def _ask_until_answered(self, ask: str, teach: Sequence[str], fields: dict[str, Any]) -> Any:
         while True:
             await self._open.wait()
             pipe = self._pipe
@@ -110,8 +110,7 @@ class Line:
                 assert self._final is not None
                 raise self._final
             try:
-                if teach:
-                    pipe.teach()
+                pipe.teach(teach)
                 return await pipe.ask(ask, **fields)
             except LinkError:
                 if not pipe.ended.done():

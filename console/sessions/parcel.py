@@ -45,11 +45,9 @@ ACTING = (
     "core/states",
     "store/act",
     "store/canary",
-    "store/failures",
     "store/generation",
     "store/journal",
     "store/logs",
-    "store/memory",
     "store/notes",
     "store/operator",
     "store/paged",
@@ -60,6 +58,9 @@ ACTING = (
     "store/undo",
     "store/upgrades",
 )
+
+#: What remembers: goes over when somebody looks at an inbox, on a slow line seconds before what acts could.
+REMEMBERING = ("core/states", "store/failures", "store/memory")
 
 _STATEMENT_ENDS = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 _BOOT = "import sys,zlib;r=sys.stdin.buffer;exec(zlib.decompress(r.read(int(r.readline()))))"

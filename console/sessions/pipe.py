@@ -10,12 +10,12 @@ import secrets
 import signal
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...engine import errors
 from ...engine.errors import LinkError, RedriveError, StorageError
-from .parcel import ACTING, first_parcel, sources
+from .parcel import first_parcel, sources
 from .troubles import explain, last_line, printable
 
 HELLO_SECONDS = 60.0  # slow lines and slow shells; a host that does not answer at all is ssh's to give up
@@ -84,7 +84,7 @@ class Pipe:
         self._hello: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._numbers = itertools.count(1)
-        self._has_learnt = False
+        self._learnt: set[str] = set()
         self._stderr = bytearray()
         self._process: asyncio.subprocess.Process
         self._reading: asyncio.Task[None]
@@ -133,11 +133,12 @@ class Pipe:
             raise self.ended.result()
         self._write(json.dumps({"ask": ask, **fields}).encode() + b"\n")
 
-    def teach(self) -> None:
-        """Send what acts and what reads texts, once."""
-        if not self._has_learnt:
-            self._has_learnt = True
-            self.tell("learn", sources=sources(ACTING))
+    def teach(self, modules: Iterable[str]) -> None:
+        """Send those of the modules that have not gone over yet."""
+        new = [module for module in modules if module not in self._learnt]
+        if new:
+            self._learnt.update(new)
+            self.tell("learn", sources=sources(new))
 
     def kill(self) -> None:
         """End ssh and whatever it started for its connection, at once."""

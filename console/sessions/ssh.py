@@ -20,7 +20,7 @@ from . import picture
 from .address import SshAddress, parse
 from .feed import Feed
 from .line import Line
-from .parcel import boot_command
+from .parcel import ACTING, REMEMBERING, boot_command
 from .people import me, others
 from .pipe import Message, Pipe
 from .session import Answer, AttemptText, Command, Link, LogChunk, RunSummary, SessionStatus
@@ -173,28 +173,28 @@ class SshSession:
             raise StateFileError(f"read-only: {self.status.read_only}")
         if self._line.link is not Link.LIVE:
             raise LinkError(f"not sent, the line is down: {self._line.trouble or 'nothing heard for too long'}")
-        said = await self._line.ask("send", teach=True, command=asdict(command))
+        said = await self._line.ask("send", teach=ACTING, command=asdict(command))
         results = tuple((str(task), str(word), str(sentence)) for task, word, sentence in said.get("results", ()))
         return Answer(bool(said["ok"]), str(said["message"]), results)
 
     async def attempt_text(self, run_id: str, task: str, attempt: int) -> AttemptText:
         """Traceback, stack and diagnostic of one attempt."""
-        said = await self._read("attempt_text", teach=True, run_id=run_id, name=task, attempt=attempt)
+        said = await self._read("attempt_text", teach=ACTING, run_id=run_id, name=task, attempt=attempt)
         return AttemptText(*said)
 
     async def log(self, run_id: str, task: str, attempt: int, after: int = 0, limit: int = 500) -> Sequence[LogChunk]:
         """A window of its output; see ``Session``."""
         where = {"run_id": run_id, "name": task, "attempt": attempt}
-        said = await self._read("log", teach=True, **where, after=after, limit=limit)
+        said = await self._read("log", teach=ACTING, **where, after=after, limit=limit)
         return [LogChunk(identity, at, text, tail) for identity, at, text, tail in said]
 
     async def query(self, what: str, **options: Any) -> Any:
         """Lists beside a run; see ``Session``."""
         if what in ("preview", "memory", "failures"):
-            return await self._read(what, teach=True, **options)
+            return await self._read(what, teach=ACTING if what == "preview" else REMEMBERING, **options)
         return await self._read("query", what=what, options=options)
 
-    async def _read(self, what: str, /, *, teach: bool = False, **options: Any) -> Any:
+    async def _read(self, what: str, /, *, teach: Sequence[str] = (), **options: Any) -> Any:
         return await self._line.ask("read", teach=teach, what=what, options=options)
 
     # --- What comes after the board ---------------------------------------------------------------------------------
