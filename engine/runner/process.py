@@ -188,9 +188,22 @@ def bearers(executor_id: str) -> list[int]:
     return found
 
 
+def descriptors() -> tuple[int, int]:
+    """How many descriptors we may have: the soft limit and the hard one."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)
+
+
+def limit_descriptors(pid: int, limits: tuple[int, int]) -> None:
+    """Let a child of ours, and what it will start, have so many. One that has ended needs none."""
+    try:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+    except ProcessLookupError:
+        return
+
+
 def allow_many_descriptors() -> int:
     """Raise our own soft limit to the hard one, within reason. Answers with how many there may be then."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, hard = descriptors()
     wanted = DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_WANTED)
     if soft == resource.RLIM_INFINITY:
         return DESCRIPTORS_WANTED

@@ -56,6 +56,7 @@ class Runner:
         self.printed = ""  # by that import: the last of it
         self.elsewhere: Elsewhere | None = None  # where tasks with isolation="dask" run
         self._launch = launch
+        self._descriptors = process.descriptors()  # as attempts may have them: for them ours is not raised
         self._link: ZygoteLink | None = None
         self._shared: Surroundings | None = None
         self._numbers = 0
@@ -105,13 +106,14 @@ class Runner:
         """
         if self._link is not None:
             raise RuntimeError("a flow is open already: close the runner first")
+        zygote = self._launch()
+        process.limit_descriptors(zygote.pid, self._descriptors)
         link = ZygoteLink(
-            self._launch(),
+            zygote,
             on_exited=self._exited,
             on_gone=self._zygote_gone,
             on_output=lambda data: self.on_output(data),
         )
-        # After the launch, for attempts shall not inherit it.
         descriptors = process.allow_many_descriptors()
         self.attempts_max = max(1, (descriptors - DESCRIPTORS_SPARED) // DESCRIPTORS_PER_ATTEMPT)
         try:

@@ -322,6 +322,33 @@ async def test_a_zygote_that_is_killed_takes_everything_along_and_can_be_opened_
     assert (await bench.run("quick"))[0].result == "1"
 
 
+@pytest.fixture
+def thousand_descriptors() -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+async def test_attempts_may_have_as_many_descriptors_under_each_zygote(thousand_descriptors: None, bench: Any) -> None:
+    """The executor allows itself more, after its start."""
+    lost = asyncio.Event()
+    bench.runner.on_lost = lost.set
+    await bench.open("""
+        import resource
+
+        @flow.task
+        def task():
+            return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    """)
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 1000
+    assert (await bench.run("task"))[0].result == "1000"
+    os.kill(bench.runner.zygote_pid, signal.SIGKILL)
+    await asyncio.wait_for(lost.wait(), 30)
+    await bench.runner.open(str(bench.path))
+    assert (await bench.run("task"))[0].result == "1000"
+
+
 async def test_a_result_that_was_sent_stands_though_the_zygote_is_killed(bench: Any) -> None:
     await bench.open("""
         import atexit
