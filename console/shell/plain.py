@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import Any
 
 from ...engine.core.events import Event, EventKind
+from ...engine.core.results import unkept_kind
 from ...engine.core.states import TaskState
 from ..model.sentences import cut, of_schedule
 from ..present.text import one_line
@@ -43,7 +44,9 @@ def _running(event: Event) -> Iterator[str]:
 
 
 def _ended(event: Event) -> Iterator[str]:
-    yield f"{event.task} {event.new}{_by(event)}"
+    kind = unkept_kind(_columns(event).get("result"))
+    lost = "" if kind is None else f" (its result, a {kind}, is not JSON: it is not kept)"
+    yield f"{event.task} {event.new}{_by(event)}{lost}"
 
 
 def _retrying(event: Event) -> Iterator[str]:

@@ -9,6 +9,7 @@ import asyncio
 import enum
 import inspect
 import io
+import os
 import re
 import shlex
 import socket
@@ -24,6 +25,9 @@ from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import Any
+from uuid import UUID
+
+import msgspec
 
 from ..core.spec import FlowSpec, TaskSpec
 from ..runner.call import plan_of
@@ -41,6 +45,7 @@ def check_functions(flow: FlowSpec, functions: Mapping[str, Function]) -> list[F
         if function is None:
             findings += _program(task)
             continue
+        findings += _result(task, function, flow)
         findings += _edges(task, function, functions)
         findings += _captured(task, function)
     return findings
@@ -53,6 +58,29 @@ _ARRIVES_AS: tuple[tuple[tuple[type, ...], type], ...] = (
     ((datetime, date, time, timedelta, Decimal, bytes, bytearray, Path), str),
     ((tuple, set, frozenset), list),
 )
+
+
+#: What tasks can hand on, beside dataclasses: what is of none of these kinds is not kept.
+_JSON_KINDS = (
+    *(str, int, float, list, dict, tuple, set, frozenset, bytes, bytearray, memoryview, type(None)),
+    *(datetime, date, time, timedelta, Decimal, UUID, enum.Enum, os.PathLike, msgspec.Struct),
+)
+
+
+def _result(task: TaskSpec, function: Function, flow: FlowSpec) -> Iterator[Finding]:
+    """What a function says that it returns cannot be kept: bad for a child that asks for it, else worth a note."""
+    given = _hints(function).get("return")
+    given = typing.get_origin(given) or given
+    if not isinstance(given, type) or given is object or inspect.isabstract(given) or is_dataclass(given):
+        return
+    if issubclass(given, _JSON_KINDS) or hasattr(given, "__attrs_attrs__") or given.__module__ == "typing":
+        return
+    asking = [child.name for child in flow.tasks if task.name in child.requires]
+    told = f"returns a {given.__name__}, which is not JSON: it is not kept"
+    if asking:
+        yield Finding("warning", "result", f"{told}, and {asking[0]!r} asks for it", task.name)
+    else:
+        yield Finding("note", "result", told, task.name)
 
 
 def _edges(task: TaskSpec, function: Function, functions: Mapping[str, Function]) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .events import Event, EventKind
+from .results import unkept_kind, why_unkept
 from .spec import TaskSpec
 from .states import RunState, TaskState
 
@@ -173,9 +174,16 @@ class RunFold:
 
 
 def missing_inputs(fold: RunFold, name: str) -> dict[str, str]:
-    """The parents of a task that hand on no result because they did not succeed, and what became of them."""
-    parents = (fold.tasks[parent] for parent in fold.parents.get(name, ()))
-    return {row.name: _fate(row) for row in parents if row.state is not TaskState.SUCCESS and row.result is None}
+    """The parents of a task that hand on no result, and why: they did not succeed, or it could not be kept."""
+    found = {}
+    for parent in fold.parents.get(name, ()):
+        row = fold.tasks[parent]
+        kind = unkept_kind(row.result)
+        if kind is not None:
+            found[parent] = why_unkept(kind)
+        elif row.state is not TaskState.SUCCESS and row.result is None:
+            found[parent] = _fate(row)
+    return found
 
 
 def _fate(row: TaskRow) -> str:

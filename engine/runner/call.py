@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Coroutine, Mapping
@@ -15,6 +16,7 @@ import msgspec
 
 from ..context import Context, Missing
 from ..core.outcome import Failure, FailureClass, Fingerprint
+from ..core.results import is_unkept, unkept
 from ..errors import NotReady, PermanentError, SkipTask, TaskTerminated
 from . import protocol
 from .protocol import AttemptOrder
@@ -72,13 +74,23 @@ def arguments(plan: Plan, context: Context) -> dict[str, Any]:
         if optional and isinstance(known.get(name), Missing):
             continue
         if name in known:
-            found[name] = known[name]
+            found[name] = _handed_on(context, name, known[name])
         elif not optional:
             raise PermanentError(
                 f"task {context.task!r} asks for an argument {name!r}, which is neither {CONTEXT_NAME!r}, "
                 "nor a task it comes after, nor a parameter of the flow"
             )
     return found
+
+
+def _handed_on(context: Context, name: str, value: Any) -> Any:
+    """Raises PermanentError for a result that was there and could not be kept; ``ctx.inputs`` has it as Missing."""
+    if isinstance(value, Missing) and is_unkept(value.why):
+        raise PermanentError(
+            f"task {context.task!r} asks for the result of {value.task!r}, and {value.why}; return texts, numbers, "
+            "lists or mappings there, or write a file and return its name"
+        )
+    return value
 
 
 def context_for(
@@ -130,14 +142,14 @@ def ending_of_error(error: BaseException, describe: Describe) -> protocol.Ending
 
 
 def _result_json(task: str, value: object) -> str | None:
-    """The JSON text of a result; null with a line in the log when it has none. Raises PermanentError when too large."""
+    """The JSON text of a result, or what stands for one that has none. Raises PermanentError when too large."""
     if value is None:
         return None
     text = _json_text(value)
     if text is None:
         kind = type(value).__qualname__
-        print(f"redrive: the result of {task!r} is a {kind}, which is not JSON; null is stored", file=sys.stderr)
-        return None
+        print(f"redrive: the result of {task!r} is a {kind}, which is not JSON: it is not kept", file=sys.stderr)
+        return unkept(kind)
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > protocol.RESULT_LIMIT:
         raise PermanentError(
@@ -150,13 +162,20 @@ def _result_json(task: str, value: object) -> str | None:
 def _json_text(value: object) -> str | None:
     """msgspec knows dates, enums and dataclasses; json knows integers of any size. None when neither can."""
     try:
-        return msgspec.json.encode(value).decode("utf-8")
+        return msgspec.json.encode(value, enc_hook=_plain).decode("utf-8")
     except (TypeError, ValueError, OverflowError, RecursionError):
         pass
     try:
         return json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, OverflowError, RecursionError):
         return None
+
+
+def _plain(value: object) -> str:
+    """Paths are texts to whoever gets them. Raises TypeError for the rest."""
+    if isinstance(value, os.PathLike):
+        return os.fsdecode(value)
+    raise TypeError
 
 
 def described(describe: Describe, error: BaseException) -> Failure:

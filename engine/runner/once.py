@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.outcome import Outcome, OutcomeKind
+from ..core.results import unkept_kind
 from ..core.spec import FlowSpec, TaskSpec
 from . import process, protocol
 from .attempt import AttemptOrder
@@ -56,7 +57,8 @@ def run_with_timeout(fn: Callable[[], Any], timeout_s: float | None, *, grace_se
     environment = {process.EXECUTOR_VARIABLE: uuid.uuid4().hex}
     outcome = asyncio.run(_run(Runner.fork(_OneTask({name: fn}, task), environment=environment), task))
     if outcome.kind is OutcomeKind.SUCCESS:
-        return None if outcome.result is None else json.loads(outcome.result)
+        is_kept = outcome.result is not None and unkept_kind(outcome.result) is None
+        return json.loads(outcome.result) if is_kept and outcome.result is not None else None
     failure = outcome.failure
     if outcome.kind is OutcomeKind.TIMED_OUT and failure is not None:
         raise TimeoutError(f"task exceeded {timeout_s:g}s")

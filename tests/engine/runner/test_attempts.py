@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from redrive.engine.core.outcome import FailureClass, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
+from redrive.engine.core.results import unkept_kind
 from redrive.engine.errors import FlowError
 
 
@@ -280,15 +281,26 @@ async def test_a_generator_that_a_function_returns_is_refused_because_its_body_n
     assert "generator" in outcome.failure.message
 
 
-async def test_a_result_that_is_no_json_becomes_null_with_a_line_in_the_log(bench: Any) -> None:
+async def test_a_result_that_is_no_json_is_not_kept_and_says_what_it_was(bench: Any) -> None:
     await bench.open("""
         @flow.task
         def odd():
             return object()
     """)
     outcome, recorder = await bench.run("odd")
-    assert (outcome.kind, outcome.result) == (OutcomeKind.SUCCESS, None)
+    assert (outcome.kind, unkept_kind(outcome.result)) == (OutcomeKind.SUCCESS, "object")
     assert b"not JSON" in recorder.text
+
+
+async def test_a_path_arrives_as_its_text(bench: Any) -> None:
+    await bench.open("""
+        import pathlib
+
+        @flow.task
+        def found():
+            return {"files": [pathlib.Path("/a/b.csv")]}
+    """)
+    assert json.loads((await bench.run("found"))[0].result) == {"files": ["/a/b.csv"]}
 
 
 async def test_a_result_that_is_too_large_fails_with_a_way_out(bench: Any) -> None:

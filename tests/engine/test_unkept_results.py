@@ -1,0 +1,91 @@
+"""A result that is no JSON: a success that says so, unless a child asks for it, which then fails in words."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from redrive.engine import Flow
+from redrive.engine.checking.checks import check_flow
+from redrive.engine.checking.finding import Finding
+
+REDRIVE = Path(sys.executable).with_name("redrive")
+FLOW = """
+from redrive.engine import Flow
+flow = Flow("f")
+
+class Frame: ...
+
+@flow.task
+def loads(): return Frame()
+
+@flow.task(after=loads)
+def only_waits(): ...
+
+@flow.task(after=loads)
+def may_do_without(loads=7): return loads
+
+@flow.task(after=loads)
+def looks(ctx): return repr(ctx.inputs["loads"])
+"""
+ASKS = "\n@flow.task(after=loads)\ndef asks(loads): return 1\n"
+
+
+def run(folder: Path, flow: str) -> tuple[subprocess.CompletedProcess[str], dict[str, dict[str, object]]]:
+    (folder / "flow.py").write_text(flow)
+    done = subprocess.run(
+        [REDRIVE, "run", "flow.py", "--plain", "--state", "s.db"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    rows = subprocess.run([REDRIVE, "tasks", "s.db", "--json"], cwd=folder, capture_output=True, text=True, timeout=120)
+    return done, {row["name"]: row for row in map(json.loads, rows.stdout.splitlines())}
+
+
+def test_it_is_a_success_that_says_so_where_nobody_asks(tmp_path: Path) -> None:
+    """003: the functions of the documents return what they like, and nobody looks at it."""
+    done, rows = run(tmp_path, FLOW)
+    assert done.returncode == 0
+    assert "loads SUCCESS (its result, a Frame, is not JSON: it is not kept)" in done.stdout
+    assert rows["may_do_without"]["result"] == "7"
+    assert "no result of 'loads': its result was not kept: not JSON, but a Frame" in str(rows["looks"]["result"])
+
+
+def test_a_child_that_asks_for_it_fails_in_words(tmp_path: Path) -> None:
+    done, rows = run(tmp_path, FLOW + ASKS)
+    assert done.returncode == 3
+    assert (rows["loads"]["state"], rows["asks"]["state"]) == ("SUCCESS", "DEAD_LETTER")
+    assert "asks for the result of 'loads', and its result was not kept: not JSON, but a Frame" in str(
+        rows["asks"]["error"]
+    )
+
+
+class Frame:
+    pass
+
+
+@pytest.mark.parametrize(("asks", "level"), [(True, "warning"), (False, "note")])
+def test_check_tells_it_where_it_is_known(asks: bool, level: str) -> None:
+    flow = Flow("f")
+
+    @flow.task
+    def loads() -> Frame:
+        return Frame()
+
+    @flow.task
+    def fine() -> dict[str, int]:
+        return {}
+
+    if asks:
+
+        @flow.task(after=loads)
+        def wants(loads: Frame) -> None: ...
+
+    told: list[Finding] = [finding for finding in check_flow(flow) if finding.rule == "result"]
+    assert [(finding.level, finding.task) for finding in told] == [(level, "loads")]
+    assert told[0].message.startswith("returns a Frame, which is not JSON: it is not kept")
