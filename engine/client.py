@@ -301,26 +301,10 @@ def _apply(connection: sqlite3.Connection, command: Dict[str, Any]) -> Answer:
             reason=command.get("reason"),
             command_id=command.get("id"),
         )
-        answer: Answer = apply(journal, command)
+        answer: Answer = apply(journal, command, is_abandoned=True)
         connection.execute("COMMIT")
-        _explain_running(str(command.get("act")), answer)
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
     return answer
-
-
-def _explain_running(act: str, answer: Answer) -> None:
-    """With the lock in our hands nothing of these runs any more, whatever the file still says."""
-    running = [result for result in answer["results"] if result[1] == "running"]
-    for result in running:
-        result[1:] = _WITHOUT_EXECUTOR[act]
-    if running:
-        answer["ok"] = any(result[1] == "done" for result in answer["results"])
-
-
-_WITHOUT_EXECUTOR = {
-    "cancel": ["done", "its executor is gone: it counts as cancelled as soon as the run is taken up"],
-    "extend": ["refused", "its executor is gone: nothing of it runs any more"],
-}

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from .deadline import shortened
+from .liveness import LOST_HALFWAY
 from .outcome import Failure, FailureClass, FailureMode, Outcome, OutcomeKind
 from .policy import RetryPolicy, bounds, draw, with_floor
 from .states import DeadLetterKind
@@ -169,8 +170,7 @@ def decide_loss(history: History, policy: RetryPolicy, uniform: Uniform) -> Deci
     The wait is at least ``base``, or a task that kills its host would kill it again at once.
     """
     if not history.idempotent:
-        why = "it was lost while it ran and is not idempotent: find out whether it happened, then requeue or skip"
-        return DeadLetter(DeadLetterKind.INDETERMINATE, FailureMode.LOST, why)
+        return DeadLetter(DeadLetterKind.INDETERMINATE, FailureMode.LOST, LOST_HALFWAY)
     if history.losses + 1 >= history.max_losses:
         why = f"lost {history.losses + 1} times together with its executor or host"
         return DeadLetter(DeadLetterKind.CRASH_LOOP, FailureMode.LOST, why)

@@ -143,6 +143,12 @@ class Downstreams:
         self._replace(downstream, ACTS[how](self._breakers[downstream], self.specs[downstream], self._now_us(), by))
         return f"{downstream} is {self._breakers[downstream].state} now"
 
+    def ask_again(self, downstream: str) -> None:
+        """Somebody says that the refused credential was renewed: one call is let through to see."""
+        breaker = self._breakers.get(downstream)
+        if breaker is not None and breaker.state is BreakerState.OPEN and breaker.reopens_at is None:
+            self._replace(downstream, rules.probe_now(breaker, self.specs[downstream]))
+
     # --- Storing ---------------------------------------------------------------------------------------------------
 
     def load(self, rows: Iterable[Mapping[str, Any]]) -> None:

@@ -2,11 +2,11 @@
 
 A heartbeat that is late proves nothing: a garbage collection, a suspended machine, a full disk. A process that is not
 there any more proves everything. So only the second takes an attempt away from its task; the first is told.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
 
-from __future__ import annotations
-
-from enum import StrEnum
+from enum import Enum
 
 HEARTBEAT_SECONDS = 10.0  # how often a task's sign of life is written
 SWEEP_SECONDS = 60.0
@@ -17,8 +17,11 @@ LEASE_SECONDS = 15.0
 RENEW_SECONDS = 5.0
 _FENCE_MARGIN_SECONDS = 5.0
 
+#: What is known of a task that is not idempotent and was lost while it ran.
+LOST_HALFWAY = "it was lost while it ran and is not idempotent: find out whether it happened, then requeue or skip"
 
-class Sight(StrEnum):
+
+class Sight(str, Enum):
     """What a look at one attempt says."""
 
     FINE = "fine"

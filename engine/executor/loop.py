@@ -267,6 +267,7 @@ class RunLoop:
     def _take_events(self, events: Sequence[Event]) -> None:
         self._standing.take(events)
         self._end_what_is_unwanted(events)
+        self._probe_what_was_mended(events)
         self.wake()  # first: a listener that raises must not put the run to sleep
         self._notifier.take(events)
         self._show(events)
@@ -276,6 +277,12 @@ class RunLoop:
         for event in events:
             if event.task is not None and (event.data.get("set") or {}).get("cancel_requested_at") is not None:
                 self.desk.cancel(event.task, f"cancelled by {event.actor}: {event.reason}")
+
+    def _probe_what_was_mended(self, events: Sequence[Event]) -> None:
+        """A requeue of what died of a refused credential says that it was renewed (``store/guards.py``)."""
+        for event in events:
+            for downstream in event.data.get("probes") or () if event.kind == EventKind.OPERATOR else ():
+                self.downstreams.ask_again(downstream)
 
     def _attempt_ended(self, claim: Claim, outcome: Outcome) -> None:
         """Its downstream learns of it before anybody else may start, and its slot is free before it is settled."""

@@ -29,7 +29,7 @@ from ..errors import ExecutorBusyError, FlowError, NotFoundError, RedriveError, 
 from ..flow import Flow
 from ..loading import split_target
 from ..runner.zygote_client import Runner
-from ..store import database, history, lock, reconcile, recovery, runs, schedules
+from ..store import database, history, lock, processes, reconcile, recovery, runs, schedules
 from ..store.claims import Claimant
 from ..store.journal import Journal
 from ..store.writer import Writer
@@ -405,7 +405,7 @@ def _take_up(journal: Journal, run_id: str, flow: FlowSpec, options: RunOptions)
 
 
 def _say_hello(journal: Journal, claimant: Claimant, run_id: str, runner: Runner) -> None:
-    start_ticks, boot_id = lock.process_identity(os.getpid())
+    start_ticks, boot_id = processes.identity(os.getpid())
     journal.connection.execute(
         "INSERT INTO executor (executor_id, pid, start_ticks, boot_id, host, version, started_at, heartbeat_at, run_id)"
         " VALUES (?,?,?,?,?,?,?,?,?)",

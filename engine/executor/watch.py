@@ -18,8 +18,8 @@ from ..core.liveness import Sight
 from ..core.states import DeadLetterKind, TaskState
 from ..runner import process
 from ..store.journal import Journal
-from ..store.lock import process_identity
 from ..store.pages import Trouble, page
+from ..store.processes import identity
 from .attempts import AttemptDesk, Sitter
 from .standing import Standing
 
@@ -63,7 +63,7 @@ class Watch:
             if sitter.pid is None:
                 continue
             token = sitter.claim.token
-            there = sitter.start_ticks is None or process_identity(sitter.pid)[0] == sitter.start_ticks
+            there = sitter.start_ticks is None or identity(sitter.pid)[0] == sitter.start_ticks
             silent = self._desk.loop.time() - sitter.heard_at
             match liveness.look(there, token in self._suspects, sitter.promised, silent):
                 case Sight.SUSPECT:

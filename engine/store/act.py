@@ -130,10 +130,17 @@ class Asked(NamedTuple):
 
 
 class Work(object):
-    """One act under way."""
+    """One act under way. ``is_abandoned``: no executor lives, so nothing of the file runs any more."""
 
-    def __init__(self, journal: RememberingJournal, command: Dict[str, Any]) -> None:
+    def __init__(self, journal: RememberingJournal, command: Dict[str, Any], is_abandoned: bool = False) -> None:
         self.journal = journal
+        self.is_abandoned = is_abandoned
+        self.bearers: Dict[str, Optional[int]] = {}  # of a dead executor's token: the pid of one that still lives
+        self.guards: Dict[str, Optional[str]] = {}  # why the breaker of a downstream lets nobody through
+        self.probes: List[str] = []  # downstreams that are to be asked with one call
+        self.shut: Dict[
+            str, Tuple[List[str], str]
+        ] = {}  # downstream -> who waits for its breaker all the same, and why
         self.act = str(command["act"])
         self.run_id = str(command.get("run_id") or "")
         self.options: Dict[str, Any] = command.get("options") or {}

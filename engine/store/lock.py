@@ -14,13 +14,13 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 
 from ..errors import ExecutorBusyError, StorageError
+from .processes import ancestors, bears_token, boot_id, identity, pids
 
 SERVICE = ".serve"  # behind the name of a state file: its lock says who serves the schedule
-TOKEN_VARIABLE = "REDRIVE_EXECUTOR"
 PATIENCE_SECONDS = 2.0  # for a commander who holds the lock for one command, or a console that probes it
 LOOK_AGAIN_SECONDS = 0.02  # a flock that is given back tells nobody
 KILL_SECONDS = 5.0  # SIGKILL is not instant
@@ -43,9 +43,9 @@ class LockHolder:
         """False only if it has certainly left: another boot or host cannot be looked into, and counts as alive."""
         if self.released_at is not None:
             return False
-        if self.host != socket.gethostname() or self.boot_id != _boot_id():
+        if self.host != socket.gethostname() or self.boot_id != boot_id():
             return True
-        return self.start_ticks is not None and process_identity(self.pid)[0] == self.start_ticks
+        return self.start_ticks is not None and identity(self.pid)[0] == self.start_ticks
 
     def describe(self) -> str:
         """Pid, host, run and age in words."""
@@ -121,7 +121,7 @@ def acquire(state_path: str, executor_id: str, run_id: str | None = None, *, wai
 
 
 def _sign(descriptor: int, executor_id: str, run_id: str | None) -> LockHolder:
-    start_ticks, boot_id = process_identity(os.getpid())
+    start_ticks, boot_id = identity(os.getpid())
     holder = LockHolder(executor_id, os.getpid(), start_ticks, boot_id, socket.gethostname(), _now_us(), run_id)
     _write_holder(descriptor, asdict(holder))
     return holder
@@ -144,18 +144,6 @@ def probe(state_path: str) -> LockHolder | None:
 def served_by(state_path: str) -> LockHolder | None:
     """Return who starts the runs of a state file by a schedule (``redrive serve``); None when nobody does."""
     return probe(state_path + SERVICE)
-
-
-def process_identity(pid: int) -> tuple[int | None, str | None]:
-    """Return what makes a pid unmistakable: the ticks at which it started, and the boot that the ticks count from."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            fields = stat.read().rpartition(b")")[2].split()  # the name before it may hold spaces and brackets
-        if fields[0] == b"Z":
-            return None, _boot_id()
-        return int(fields[19]), _boot_id()
-    except (OSError, IndexError, ValueError):
-        return None, _boot_id()
 
 
 # --- Taking --------------------------------------------------------------------------------------------------------
@@ -235,10 +223,10 @@ def sweep_orphans(executor_ids: Collection[str], state_path: str) -> list[int]:
     descends from. Raises ExecutorBusyError if one cannot be killed.
     """
     heirs = _Heirs(set(executor_ids), state_path)
-    spared = _ancestors()
+    spared = ancestors()
     killed: list[int] = []
     deadline = time.monotonic() + KILL_SECONDS
-    while found := [pid for pid in _pids() if pid not in spared and heirs.include(pid)]:
+    while found := [pid for pid in pids() if pid not in spared and heirs.include(pid)]:
         pidfds = [pidfd for pid in found if (pidfd := _kill(pid, heirs)) is not None]
         killed += [pid for pid in found if pid not in killed]
         try:
@@ -257,7 +245,7 @@ class _Heirs:
     """Tells whether a process comes from one of the dead executors."""
 
     def __init__(self, executor_ids: set[str], state_path: str) -> None:
-        self._tokens = {f"{TOKEN_VARIABLE}={executor_id}".encode() for executor_id in executor_ids}
+        self._executor_ids = executor_ids
         self._lock: tuple[int, int] | None = None
         self._taker = 0
         try:
@@ -272,14 +260,7 @@ class _Heirs:
             self._lock, self._taker = (status.st_dev, status.st_ino), holder.pid
 
     def include(self, pid: int) -> bool:
-        return self._bears_token(pid) or self._has_lock(pid)
-
-    def _bears_token(self, pid: int) -> bool:
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as environ:
-                return not self._tokens.isdisjoint(environ.read().split(b"\0"))
-        except OSError:
-            return False
+        return bears_token(pid, self._executor_ids) or self._has_lock(pid)
 
     def _has_lock(self, pid: int) -> bool:
         """True if it inherited the very lock that the dead executor took; who probes or takes it anew has another."""
@@ -333,30 +314,6 @@ def _wait(pidfds: list[int], seconds: float) -> bool:
             poll.unregister(pidfd)
             waiting.discard(pidfd)
     return True
-
-
-def _pids() -> Iterator[int]:
-    return (int(name) for name in os.listdir("/proc") if name.isdecimal())
-
-
-def _ancestors() -> set[int]:
-    found, pid = {os.getpid()}, os.getppid()
-    while pid > 0 and pid not in found:
-        found.add(pid)
-        try:
-            with open(f"/proc/{pid}/stat", "rb") as stat:
-                pid = int(stat.read().rpartition(b")")[2].split()[1])
-        except (OSError, IndexError, ValueError):
-            break
-    return found
-
-
-def _boot_id() -> str | None:
-    try:
-        with open("/proc/sys/kernel/random/boot_id") as boot_id:
-            return boot_id.read().strip()
-    except OSError:
-        return None
 
 
 def _now_us() -> int:

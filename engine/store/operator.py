@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, List, Optional
 from ..core.events import EventKind
 from ..core.overrides import in_words
 from ..core.states import REQUEUE_FROM, RunState, TaskState
-from . import canary, rows
+from . import canary, guards, lost, rows
 from .act import (
     DONE,
     REFUSED,
@@ -53,8 +53,11 @@ EXTENSION_SECONDS_MAX = 7 * 24 * 3600.0
 NEEDS_REASON = frozenset(["requeue", "skip", "cancel", "requeue-rows", "discard-rows"])
 
 
-def apply(journal: Journal, command: Dict[str, Any]) -> Dict[str, Any]:
-    """Do one act, or refuse it with the reason; the same ``id`` again is answered from memory and changes nothing."""
+def apply(journal: Journal, command: Dict[str, Any], is_abandoned: bool = False) -> Dict[str, Any]:
+    """Do one act, or refuse it with the reason; the same ``id`` again is answered from memory and changes nothing.
+
+    ``is_abandoned``: the caller holds the lock because no executor lives: what RUNNING says is not so any more.
+    """
     trouble = _malformed(command)
     if trouble:
         return answer(False, trouble)
@@ -65,9 +68,11 @@ def apply(journal: Journal, command: Dict[str, Any]) -> Dict[str, Any]:
     remembering.actor = str(command["actor"])
     remembering.reason = str(command.get("reason") or "") or None
     remembering.command_id = str(command["id"])
-    work = Work(remembering, command)
+    work = Work(remembering, command, is_abandoned)
     given = _ACTS[work.act](work)
     told: Dict[str, Any] = {"act": work.act, "options": work.options, "answer": given}
+    if work.probes:
+        told["probes"] = work.probes  # for the executor, who holds the breakers
     if remembering.tasks or remembering.runs:
         told.update(was=remembering.tasks, was_run=remembering.runs, was_rows=remembering.rows)
     remembering.tell(EventKind.OPERATOR, work.run_id or None, data=told)
@@ -116,7 +121,7 @@ def _requeue(work: Work) -> Dict[str, Any]:
         return answer(False, str(error))
     blocked: List[Seen] = []
     for target in work.targets:
-        row = still_as_seen(work, target)
+        row = lost.find(work, target)
         if row is None:
             continue
         if row.state == TaskState.UPSTREAM_FAILED:
@@ -131,12 +136,14 @@ def _requeue(work: Work) -> Dict[str, Any]:
         work.note(_requeue_successes_below(work), "successes below run again")
     rows.release(work.journal, work.run_id, work.done())
     _begin_again(work)
+    guards.conclude_again(work)
     for row in blocked:
         _answer_for_blocked(work, row)
     return conclude(work)
 
 
 def _run_again(work: Work, row: Seen, overrides: Dict[str, Any]) -> None:
+    guards.before_again(work, row)
     renew(work, row, overrides, new_key=bool(work.options.get("new_key")))
     words = ["after attempt {}".format(row.attempt) if row.attempt else "", in_words(overrides)]
     work.say(row.name, DONE, "runs again {}".format(", ".join(word for word in words if word)).strip())
@@ -216,10 +223,10 @@ def _answer_for_blocked(work: Work, row: Seen) -> None:
 
 def _cancel(work: Work) -> Dict[str, Any]:
     """Stop what does not run yet. Of one that runs the end is asked for and the answer is "running": its executor ends
-    the attempt, or the next executor finds what this one was asked for."""
+    the attempt. What a dead executor left running has ended."""
     stopped: List[str] = []
     for target in work.targets:
-        row = still_as_seen(work, target)
+        row = lost.find(work, target)
         if row is None:
             continue
         if row.state == TaskState.RUNNING:
@@ -268,6 +275,8 @@ def _extend(work: Work) -> Dict[str, Any]:
 def _why_not_extended(work: Work, row: Seen) -> Optional[str]:
     if row.state != TaskState.RUNNING:
         return "it does not run"
+    if work.is_abandoned:
+        return "its executor is dead: nothing of it runs any more"
     if row.cancel_requested_at is not None:
         return "somebody has asked for its end"
     key = (work.run_id, row.name, row.attempt)
@@ -376,6 +385,7 @@ _ACTS: Dict[str, Callable[[Work], Dict[str, Any]]] = {
     "ack": _ack,
     "snooze": _snooze,
     "note": note,
+    "breaker": guards.set_by_hand,
 }
 
 
@@ -384,8 +394,6 @@ def _malformed(command: Dict[str, Any]) -> Optional[str]:
         json.dumps(command, ensure_ascii=False).encode("utf-8")
     except (TypeError, ValueError):
         return "a command is text that can be stored: no lone surrogates, no objects"
-    if command.get("act") == "breaker":
-        return "an executor holds the breakers, and none runs this file; start one with redrive resume"
     if command.get("act") not in _ACTS:
         return "there is no act {!r}".format(command.get("act"))
     if not command.get("id") or not command.get("actor"):

@@ -16,7 +16,7 @@ from .propagation import descendants_of, parents_of
 from .undo import find_act
 from .upgrades import add_columns
 
-_TABLES = ("run", "task", "attempt", "edge", "event", "page", "page_task", "quarantine")
+_TABLES = ("run", "task", "attempt", "edge", "event", "page", "page_task", "quarantine", "breaker")
 _LATEST_ATTEMPT = (
     "SELECT attempt.* FROM task CROSS JOIN attempt ON attempt.run_id = task.run_id AND attempt.name = task.name"
     " AND attempt.attempt = task.attempt WHERE task.run_id = ? AND task.name = ?"
@@ -64,6 +64,7 @@ def _copy(
         copy.execute(sql)
     _pour(copy, "run", source.execute("SELECT * FROM run WHERE run_id = ?", (run_id,)))
     _pour(copy, "page", source.execute("SELECT * FROM page"))
+    _pour(copy, "breaker", source.execute("SELECT * FROM breaker"))
     _pour(copy, "page_task", source.execute("SELECT * FROM page_task WHERE run_id = ?", (run_id,)))
     _pour(copy, "event", source.execute("SELECT * FROM event WHERE command_id IS NOT NULL AND run_id = ?", (run_id,)))
     if since is not None:

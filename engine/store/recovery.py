@@ -21,6 +21,7 @@ from ..core.spec import TaskSpec, with_overrides
 from ..core.states import TaskState
 from .claims import Claim
 from .journal import Journal
+from .lost import tell_evidence
 from .settle import settle
 
 LOSSES_WINDOW_SECONDS = 24 * 3600  # losses longer ago than this say nothing about a crash loop
@@ -72,7 +73,7 @@ def _left_running(connection: sqlite3.Connection, executor_id: str) -> list[Clai
 
 def _lose(journal: Journal, claim: Claim, uniform: Uniform) -> tuple[str, str]:
     _forgive_old_losses(journal, claim)
-    _tell_evidence(journal, claim)
+    tell_evidence(journal, claim.run_id, claim.name, claim.attempt, claim.generation)
     spec = _spec(journal.connection, claim)
     settle(journal, claim, spec, Outcome(OutcomeKind.LOST), uniform)
     if spec.isolation == "dask":
@@ -89,25 +90,6 @@ def _wait_for_the_fence(journal: Journal, claim: Claim, spec: TaskSpec) -> None:
     ).fetchone()
     if row is not None and row[0] < earliest:
         journal.change(*key, {"next_retry_at": earliest})
-
-
-def _tell_evidence(journal: Journal, claim: Claim) -> None:
-    """Why the attempt is taken from its task: its executor is dead, and the sweep has left nothing of it alive."""
-    pid, start_ticks, executor_id, heard_at = journal.connection.execute(
-        "SELECT pid, pid_start_ticks, executor_id, max(attempt.started_at, coalesce(last_heartbeat_at, 0)) FROM attempt"
-        " JOIN task USING (run_id, name) WHERE run_id = ? AND name = ? AND attempt.attempt = ?",
-        (claim.run_id, claim.name, claim.attempt),
-    ).fetchone()
-    data = {"pid": pid, "start_ticks": start_ticks, "process": "gone", "executor_id": executor_id}
-    data["silent_seconds"] = round((journal.at - heard_at) / 1e6, 1)
-    journal.tell(
-        EventKind.ATTEMPT_RECLAIMED,
-        claim.run_id,
-        claim.name,
-        attempt=claim.attempt,
-        generation=claim.generation,
-        data=data,
-    )
 
 
 def _forgive_old_losses(journal: Journal, claim: Claim) -> None:

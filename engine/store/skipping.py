@@ -7,8 +7,8 @@ import json
 from typing import Any, Dict, List, Optional, Set
 
 from ..core.states import SKIP_FROM, SkipCause, TaskState
-from . import canary
-from .act import DONE, REFUSED, Work, answer, cannot, conclude, still_as_seen
+from . import canary, lost
+from .act import DONE, REFUSED, Work, answer, cannot, conclude
 from .paged import resolve
 from .propagation import stop_strict_children, unpropagate
 
@@ -42,7 +42,7 @@ def skip(work: Work) -> Dict[str, Any]:
             return answer(False, "a substitute has at most {} characters of JSON".format(SUBSTITUTE_CHARACTERS_MAX))
     together = {target[0] for target in work.targets}
     for target in work.targets:
-        row = still_as_seen(work, target)
+        row = lost.find(work, target)
         needed_by = None if row is None or "result" in columns else _needed_by(work, row.name, together)
         if row is not None and row.state not in SKIP_FROM:
             work.say(row.name, REFUSED, cannot("skip", row.state))

@@ -152,7 +152,7 @@ def test_a_cancel_outlives_the_executor_that_took_it(tmp_path):
         assert [("ana@host", "because")] == connection.execute(event).fetchall()
 
 
-def test_a_cancel_without_any_executor_is_kept_for_the_next_one(tmp_path):
+def test_a_cancel_without_any_executor_is_done_at_once(tmp_path):
     flow, path = tmp_path / "flow.py", str(tmp_path / "state.db")
     flow.write_text(STUBBORN)
     settings = {"flow": str(flow), "state": path, "params": {}, "options": {"stay": True}}
@@ -161,9 +161,10 @@ def test_a_cancel_without_any_executor_is_kept_for_the_next_one(tmp_path):
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     answer = act(path, "cancel", ("deaf", "RUNNING", 0))
-    assert answer["ok"] and "its executor is gone" in answer["results"][0][2]
-    os.waitpid(host.spawn(run_id="r", **settings), 0)
+    assert answer["results"] == [["deaf", "done", "cancelled"]]
     assert ("CANCELLED", 1) == row(path, "deaf", "state, attempt")
+    os.waitpid(host.spawn(run_id="r", **settings), 0)
+    assert ("CANCELLED", 1, 1) == row(path, "deaf", "state, attempt, losses")
 
 
 SLOW = """
@@ -201,7 +202,61 @@ def test_an_attempt_that_is_given_more_time_outlives_its_timeout(tmp_path):
 def test_nothing_can_be_given_more_time_without_an_executor(state):
     os.kill(lock.probe(state).pid, signal.SIGKILL)
     answer = act(state, "extend", ("long", "RUNNING", 0), options={"seconds": 600})
-    assert not answer["ok"] and "its executor is gone" in answer["results"][0][2]
+    assert not answer["ok"] and "its executor is dead" in answer["results"][0][2]
+
+
+def test_what_ran_when_its_executor_died_can_be_requeued_and_resumed(state):
+    """Lost with the evidence, then requeued: nobody has to resume first in order to decide."""
+    os.kill(lock.probe(state).pid, signal.SIGKILL)
+    answer = act(state, "requeue", ("long", "RUNNING", 0))
+    assert answer["ok"], answer
+    assert ("PENDING", 1, 1) == row(state, "long", "state, attempt, generation")
+    with sqlite3.connect(state) as connection:
+        lost = "SELECT outcome, ended_at IS NOT NULL FROM attempt WHERE name = 'long'"
+        assert [("lost", 1)] == connection.execute(lost).fetchall()
+        told = "SELECT json_extract(data, '$.process') FROM event WHERE kind = 'attempt.reclaimed'"
+        assert [("gone",)] == connection.execute(told).fetchall()
+    pid = host.spawn(flow=None, state=state, run_id="r", params={}, options={"stay": True, "resume": True})
+    wait_for(state, "long", "RUNNING")
+    assert (2, 1) == row(state, "long", "attempt, generation")
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+LOCKED_OUT = """
+import pathlib
+from redrive.engine import AuthError, Flow
+
+flow = Flow("locked-out")
+renewed = pathlib.Path(__file__).with_name("renewed")
+
+@flow.task(downstream="vault")
+def first():
+    if not renewed.exists():
+        raise AuthError("no")
+
+@flow.task(after=first, downstream="vault")
+def second(): ...
+"""
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_a_requeue_after_a_renewed_credential_needs_no_second_lever(tmp_path, alive):
+    """The breaker that waits for an operator takes the requeue for his word, with an executor alive or without."""
+    flow, path = tmp_path / "flow.py", str(tmp_path / "state.db")
+    flow.write_text(LOCKED_OUT)
+    settings = {"flow": str(flow), "state": path, "run_id": "r", "params": {}}
+    pid = host.spawn(**settings, options={"stay": alive})
+    wait_until(path, "SELECT 1 FROM run WHERE blocked_since IS NOT NULL")
+    if not alive:
+        os.waitpid(pid, 0)
+    (tmp_path / "renewed").touch()
+    answer = act(path, "requeue", ("first", "DEAD_LETTER", 0))
+    assert "vault is asked with one call" in answer["message"]
+    if not alive:
+        pid = host.spawn(**settings, options={})
+    wait_for(path, "second", "SUCCESS")
+    os.waitpid(pid, 0)
 
 
 CHANGED = """

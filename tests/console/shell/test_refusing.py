@@ -97,7 +97,7 @@ def test_an_act_without_a_reason_is_bad_usage(night: Path, words: tuple[str, ...
         (("extend", "--state", "night.db", "fails", "soon"), 2, "is not a duration"),
         (("extend", "--state", "night.db", "fails", "9" * 400), 2, "is longer than 100 years"),
         (("pause", "night.db"), 1, "the run has ended: FAILED"),
-        (("breakers", "night.db", "--open", "api"), 1, "an executor holds the breakers"),
+        (("breakers", "night.db", "--open", "api"), 1, "this run has no downstream 'api'"),
         (("replay", "night.db", "--at", "yesterdayish"), 2, "yesterdayish"),
         (("replay", "night.db", "--at", "2001-01-01"), 2, "2001-01-01 is before run first began: 20"),
         (("nonsense",), 2, "No such command"),

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from redrive.engine.errors import ExecutorBusyError, StorageError
 from redrive.engine.store import lock
+from redrive.engine.store.processes import identity
 
 SECOND = 1_000_000
 
@@ -90,7 +91,7 @@ OWNER_WITH_ORPHAN = """
 
 
 def is_gone(pid: int) -> bool:
-    return lock.process_identity(pid)[0] is None
+    return identity(pid)[0] is None
 
 
 def new_id() -> str:
@@ -110,7 +111,7 @@ def test_the_owner_says_who_it_is(state: str) -> None:
     found = lock.probe(state)
     assert found == held.holder and found is not None and found.is_alive()
     assert (found.executor_id, found.pid, found.host) == ("executor-1", os.getpid(), socket.gethostname())
-    assert (found.run_id, found.start_ticks) == ("monday", lock.process_identity(os.getpid())[0])
+    assert (found.run_id, found.start_ticks) == ("monday", identity(os.getpid())[0])
     held.release()
 
 
@@ -241,7 +242,7 @@ def test_a_lock_of_a_stranger_is_not_waited_for_for_ever(
 
 
 def holder(**changes: object) -> lock.LockHolder:
-    start_ticks, boot_id = lock.process_identity(os.getpid())
+    start_ticks, boot_id = identity(os.getpid())
     fields: dict[str, object] = {
         "executor_id": "e",
         "pid": os.getpid(),
@@ -268,7 +269,7 @@ def test_a_zombie_is_not_alive() -> None:
         os._exit(0)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     try:
-        assert lock.process_identity(pid)[0] is None
+        assert identity(pid)[0] is None
     finally:
         os.waitpid(pid, 0)
 
