@@ -93,7 +93,7 @@ class Acts:
         board = self.ready_for(names)
         if board is None:
             return
-        preview = PREVIEWS["requeue"](board, names)
+        preview = PREVIEWS["requeue"](board, names, is_abandoned=not self._console.health.executor_alive)
         if self._is_refused(preview, preview.run_again or preview.unblocked):
             return
         targets = targets_of(board, names)
@@ -115,7 +115,7 @@ class Acts:
         board = self.ready_for(names)
         if board is None:
             return
-        preview = PREVIEWS["skip"](board, names)
+        preview = PREVIEWS["skip"](board, names, is_abandoned=not self._console.health.executor_alive)
         if self._is_refused(preview, preview.skipped):
             return
         targets = targets_of(board, names)

@@ -157,6 +157,11 @@ class ConsoleApp(ConsoleBase):
         return health_of(self.live.status)
 
     @property
+    def gone_at(self) -> int | None:
+        """Since when nobody runs the run that is shown (microseconds UTC); None while somebody does."""
+        return None if self.health.executor_alive or self.live.is_past else self.health.gone_at
+
+    @property
     def wanting(self) -> int:
         """How much of what stands between tasks and the world wants a human."""
         return self._attention.count if self._attention is not None else 0
@@ -458,6 +463,7 @@ def health_of(status: SessionStatus) -> Health:
         executor_alive=status.executor_alive,
         heartbeat_age=status.heartbeat_age_seconds,
         gone_at=status.executor_gone_at,
+        dead_pid=None if status.executor_alive or status.executor_stopped else status.executor_pid,
         storage_trouble=status.storage_trouble,
         picture_age=status.picture_age_seconds,
         line_down=down,

@@ -165,6 +165,7 @@ class Agent(object):
 
     def serve(self) -> None:
         """Until the input ends or nobody reads the output."""
+        self._beat()  # before any answer: whoever asks one question and leaves learns how the executor is
         while True:
             ready = self._wait()
             if self._bell.descriptor in ready:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...engine.core.ledger import RULE_BITS, satisfied_bits, spec_of
+from ...engine.core.liveness import LOST_HALFWAY
 from ...engine.core.states import REQUEUE_FROM, SKIP_FROM, SkipCause, TaskState
 from .board import WAITS, Board
 
@@ -76,15 +77,22 @@ class _Trial:
         return tuple(sorted(set(names), key=lambda name: (self.board.row(name).position, name)))
 
 
-def preview_requeue(board: Board, names: Iterable[str], cascade: bool = False) -> Preview:
-    """A new generation of each task; ``cascade``: also of what succeeded below. Raises KeyError for an unknown one."""
+def preview_requeue(
+    board: Board, names: Iterable[str], cascade: bool = False, *, is_abandoned: bool = False
+) -> Preview:
+    """A new generation of each task; ``cascade``: also of what succeeded below. Raises KeyError for an unknown one.
+
+    ``is_abandoned``: no executor lives, so what says RUNNING was lost and can be decided about.
+    """
     trial = _Trial(board)
     again, blocked = [], []
     for name in dict.fromkeys(names):
         state = trial.at(name).state
         if state is TaskState.UPSTREAM_FAILED:
             blocked.append(name)
-        elif state in REQUEUE_FROM:
+        elif state is TaskState.RUNNING and is_abandoned and not spec_of(board.row(name)).idempotent:
+            trial.refused[name] = f"{LOST_HALFWAY}, once the run is resumed"
+        elif state in REQUEUE_FROM or (state is TaskState.RUNNING and is_abandoned):
             trial.put(name, _Fate(TaskState.PENDING))
             again.append(name)
         else:
@@ -103,13 +111,13 @@ def preview_requeue(board: Board, names: Iterable[str], cascade: bool = False) -
     return _summed_up("requeue", trial, done, stale)
 
 
-def preview_skip(board: Board, names: Iterable[str]) -> Preview:
+def preview_skip(board: Board, names: Iterable[str], *, is_abandoned: bool = False) -> Preview:
     """Permit the failure of each task: children may start. Raises KeyError for an unknown one."""
     trial = _Trial(board)
     skipped = []
     for name in dict.fromkeys(names):
         state = trial.at(name).state
-        if state in SKIP_FROM:
+        if state in SKIP_FROM or (state is TaskState.RUNNING and is_abandoned):
             trial.put(name, _Fate(TaskState.SKIPPED, SkipCause.OPERATOR))
             skipped.append(name)
         else:
@@ -144,7 +152,7 @@ def _requeue_successes(trial: _Trial, names: Sequence[str]) -> list[str]:
     return found
 
 
-PREVIEWS: dict[str, Callable[[Board, Iterable[str]], Preview]] = {"requeue": preview_requeue, "skip": preview_skip}
+PREVIEWS: dict[str, Callable[..., Preview]] = {"requeue": preview_requeue, "skip": preview_skip}
 
 
 def _cannot(act: str, state: TaskState) -> str:

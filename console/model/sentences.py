@@ -296,7 +296,7 @@ def _page(event: Event) -> str:
         "opened": f"page opened{title}",
         "folded": f"one more for the open page, {data.get('count')} in all",
         "woken": "page no longer snoozed",
-        "sent": f"page sent by {data.get('how')}",
+        "sent": "page sent in a digest" if data.get("how") == "digest" else "page sent",
         "send-failed": f"page not sent by {data.get('sender')}: {data.get('error')}",
         "bell": "terminals were rung",
         "acked": "page acknowledged",

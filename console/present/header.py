@@ -13,6 +13,7 @@ from .durations import clock, spoken, wall
 from .glyphs import Glyphs
 from .pieces import Line, Piece, Role, fit, join, width
 from .runs import look_of
+from .states import BLOCKED, PAUSED
 from .text import cells, one_line, shorten_middle
 
 OLD_SECONDS = 3.0  # an age worth looking at
@@ -31,12 +32,14 @@ class Health:
     """How the picture itself is: what a session says of itself, without the session.
 
     Ages in seconds; ``gone_at`` in microseconds UTC. ``line_down``: why nothing is heard, with ``retry_in_seconds``.
-    ``storage_trouble``: why the executor cannot write the state file.
+    ``dead_pid``: of an executor that did not leave in order. ``storage_trouble``: why the executor cannot write the
+    state file.
     """
 
     executor_alive: bool = False
     heartbeat_age: float | None = None
     gone_at: int | None = None
+    dead_pid: int | None = None
     storage_trouble: str | None = None
     picture_age: float = 0.0
     line_down: str | None = None
@@ -44,6 +47,11 @@ class Health:
     read_only: str | None = None
     others: Sequence[str] = ()
     clock_offset: float = 0.0  # seconds, theirs minus ours
+
+    @property
+    def fate(self) -> str:
+        """What became of an executor that is not alive."""
+        return "executor gone" if self.dead_pid is None else "executor dead"
 
     @property
     def stale(self) -> bool:
@@ -95,6 +103,8 @@ def _facts(board: Board, forecast: Forecast | None, now_us: int, glyphs: Glyphs)
     run, look = board.fold.run, look_of(board.fold.run)
     progress = f"{getattr(glyphs, look.glyph)} {look.word}"
     facts: list[Line] = [[Piece(progress, look.role), Piece(f" {board.finished}/{board.total}")]]
+    if look is BLOCKED and run.paused_since is not None:
+        facts[0].insert(1, Piece(f" {PAUSED.word}", PAUSED.role))  # whoever decides now still sees nothing start
     if run.ended_at is not None:
         return [*facts, [Piece(clock(run.ended_at - run.started_at).strip())], [Piece(wall(run.ended_at, None))]]
     facts.append([Piece(clock(now_us - run.started_at).strip())])
@@ -227,7 +237,7 @@ def _executor(board: Board | None, health: Health) -> Line:
     if board is not None and board.fold.run.ended_at is not None:
         return [Piece("ended", Role.DIM)]
     if health.gone_at is not None:
-        return [Piece("executor gone", Role.WARNING), Piece(f" {wall(health.gone_at, None)}", Role.WARNING)]
+        return [Piece(health.fate, Role.WARNING), Piece(f" {wall(health.gone_at, None)}", Role.WARNING)]
     return [Piece("no executor", Role.WARNING)]
 
 
@@ -257,7 +267,8 @@ def gone_line(board: Board, health: Health, resume_key: str) -> Line:
     since = f" since {wall(health.gone_at, None)}" if health.gone_at is not None else ""
     were = f" · {running} task{'s were' if running != 1 else ' was'} running" if running else ""
     how = f"{resume_key} to resume here" if resume_key else "redrive resume over there"
-    return [Piece(f"executor gone{since}{were} · {how}", Role.WARNING)]
+    pid = f" (pid {health.dead_pid} gone)" if health.dead_pid is not None else ""
+    return [Piece(f"{health.fate}{since}{pid}{were} · {how}", Role.WARNING)]
 
 
 def since(at_us: int, now_us: int) -> str:

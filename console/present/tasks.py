@@ -40,6 +40,7 @@ class Scene:
     absolute: bool = False
     name_cells: int = 24  # of the longest name
     pools: Mapping[str, PoolUse] = field(default_factory=dict)
+    gone_at: int | None = None  # since when nobody runs what says RUNNING, microseconds UTC
 
 
 def attempt_of(row: TaskRow) -> AttemptRow | None:
@@ -58,6 +59,12 @@ def tries(row: TaskRow) -> str:
         return ""
     begun = row.failures + (row.state in (TaskState.RUNNING, TaskState.SUCCESS))
     return f"{max(begun, 1)}/{row.max_attempts}"
+
+
+def numbered(row: TaskRow) -> str:
+    """``2/5``; after a requeue the number of the attempt as well, which goes on for ever: ``1/1, attempt 3``."""
+    tried = tries(row) if row.attempt else f"0/{row.max_attempts}"
+    return f"{tried}, attempt {row.attempt}" if row.attempt and row.generation else tried
 
 
 def facts(row: TaskRow, scene: Scene, bars: bool = True) -> Line:
@@ -84,6 +91,8 @@ def _due(at: int, scene: Scene) -> str:
 def _running(row: TaskRow, scene: Scene, bars: bool) -> Line:
     attempt = attempt_of(row)
     started = row.started_at if row.started_at is not None else scene.now_us
+    if scene.gone_at is not None:
+        return [Piece(f"nobody runs it since {wall(scene.gone_at, None)}", Role.WARNING)]
     line = [Piece(_since(started, scene))]
     if attempt is not None and (ending := _ending(attempt, scene)):
         return [*line, Piece("  "), *ending]

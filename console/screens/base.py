@@ -411,10 +411,8 @@ class ConsoleScreen(Screen[None]):
         """One sentence on why the selected task is not running."""
         name = self.console.selected
         if name is not None:
-            is_gone = not (self.console.health.executor_alive or self.console.live.is_past)
-            gone = self.console.health.gone_at if is_gone else None
             now_us, console = self.console.live.now_us, self.console
-            line: Line = [Piece(one_line(f"{name}: {self.board.why(name, now_us, gone)}"))]
+            line: Line = [Piece(one_line(f"{name}: {self.board.why(name, now_us, console.gone_at)}"))]
             if holder_of(self.board, name, now_us) is not None:
                 key = Piece(console.keymap.label("view_systems"), Role.KEY)
                 line += [Piece(f" {console.glyphs.dot} ", Role.DIM), key, Piece(" shows it")]

@@ -152,6 +152,7 @@ class GraphScreen(TwoPanes):
         self._scene = Scene(
             board, live.now_us, self.console.glyphs, self.console.absolute_times, cells_max, board.pools()
         )
+        self._scene.gone_at = self.console.gone_at
 
     @property
     def graph(self) -> Graph | None:

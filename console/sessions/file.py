@@ -43,6 +43,7 @@ class FileSession:
         self._watched: int | None = None
         self._uuid: str | None = None  # of the file as it was read last
         self._alive = False
+        self._holder: lock.LockHolder | None = None  # the latest executor, alive or not
         self._looked_at = 0.0
         self._closed = False
 
@@ -71,6 +72,9 @@ class FileSession:
             executor_alive=self._alive,
             heartbeat_age_seconds=age_seconds if self._alive else None,
             executor_gone_at=None if self._alive else seen_at,
+            executor_pid=None if self._holder is None else self._holder.pid,
+            executor_run_id=None if self._holder is None else self._holder.run_id,
+            executor_stopped=self._holder is not None and self._holder.released_at is not None,
             storage_trouble=self._attendance.storage_trouble,
             read_only=self._told_read_only or client.why_read_only(self._path),
             others=others(self._attendance.names, self._actor),
@@ -199,7 +203,10 @@ class FileSession:
         if self._looked_at and now - self._looked_at < LOOK_SECONDS:
             return
         self._looked_at = now
-        self._alive = lock.probe(self._path) is not None
+        holder = lock.probe(self._path)
+        self._holder = holder or lock.last_holder(self._path)
+        # Its children may hold on to the lock while they die; and who lost his lock file may be heard all the same.
+        self._alive = self._attendance.descriptor is not None or (holder is not None and holder.is_alive())
 
     async def _attend(self) -> None:
         """Be seen by the others who are attached, and see them."""

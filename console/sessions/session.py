@@ -34,6 +34,9 @@ class SessionStatus:
     executor_alive: bool = False
     heartbeat_age_seconds: float | None = None
     executor_gone_at: int | None = None  # microseconds UTC
+    executor_pid: int | None = None  # of the latest one, alive or not
+    executor_run_id: str | None = None  # that it runs, or had
+    executor_stopped: bool = False  # it has left in order: it did not die
     storage_trouble: str | None = None  # why the executor cannot write the state file, and starts nothing
     clock_offset_seconds: float = 0.0  # theirs minus ours
     read_only: str | None = None  # why, if nothing can be sent

@@ -135,7 +135,10 @@ def print_answer(answer: Answer, as_json: bool) -> None:
         }
         click.echo(json.dumps(value, ensure_ascii=False))
         return
-    for task, _, message in answer.results:
-        click.echo(f"{one_line(task)}: {one_line(message)}")
-    if answer.message and not answer.results:
+    said = [f"{task}: {message}" for task, _, message in answer.results]
+    for line in said:
+        click.echo(one_line(line))
+    if not said and answer.message:
         click.echo(one_line(answer.message), err=not answer.ok)
+    elif len(said) > 1 or (said and ";" in answer.message and answer.message not in said):
+        click.echo(one_line(answer.message))  # the sum, and what follows for others

@@ -19,7 +19,8 @@ from ...engine.errors import LinkError, RedriveError, StateFileError
 from ...engine.runner import process
 from ...engine.store import database, lists, lock, runs
 from ...engine.version import VERSION
-from ..present.durations import size
+from ..present.durations import size, wall_day
+from ..present.keeper import Keeper, nobody_runs
 from ..present.schedules import next_words
 from ..present.text import one_line
 from ..target import existing_target, is_remote
@@ -122,8 +123,11 @@ def _state(target: str | None) -> Iterator[Finding]:
 
 def _executor(path: str) -> Iterator[Finding]:
     holder = lock.probe(path)
-    if holder is None:
-        yield Finding("ok", "executor", "none: operators' acts are applied under the lock, resume starts one")
+    if holder is None and (found := _without_lock(path)):
+        yield from found
+        return
+    if holder is None or not holder.is_alive():
+        yield _no_executor(path, holder)
         return
     try:
         said = client.ping(path)
@@ -153,6 +157,31 @@ def _schedules(path: str, connection: sqlite3.Connection) -> Iterator[Finding]:
             yield Finding("ok", "schedule", f"{words}; served by {keeper.describe()}")
 
 
+def _without_lock(path: str) -> list[Finding]:
+    """An executor whose lock file was removed still answers at its socket, and makes the file again within a second."""
+    try:
+        said = client.ping(path)
+    except RedriveError:
+        return []
+    if said is None:
+        return []
+    text = f"pid {said.get('pid')} is alive without its lock file: somebody has removed it"
+    trouble = said.get("storage_trouble")
+    more = [Finding("error", "storage", f"nothing is started: {trouble}")] if trouble else []
+    return [Finding("warning", "executor", text), *more]
+
+
+def _no_executor(path: str, heir: lock.LockHolder | None) -> Finding:
+    """``heir``: the dead executor whose lock something that it started still holds."""
+    last = lock.last_holder(path)
+    if last is None or last.released_at is not None:
+        return Finding("ok", "executor", "none: operators' acts are applied under the lock, resume starts one")
+    seen_at = client.heartbeat_at(path)
+    since = f" since {wall_day(seen_at, None)}" if seen_at is not None else ""
+    left = "; what it started is still dying, resume ends it" if heir is not None else ""
+    return Finding("warning", "executor", f"dead{since}: pid {last.pid} is gone and did not stop in order{left}")
+
+
 def _file(path: str, connection: sqlite3.Connection) -> Iterator[Finding]:
     problems = database.integrity_check(connection)
     if problems:
@@ -164,8 +193,20 @@ def _file(path: str, connection: sqlite3.Connection) -> Iterator[Finding]:
     hint = ": a reader holds it back" if level == "warning" else ""
     yield Finding(level, "wal", f"{size(wal_bytes)}{hint}")
     yield from _schedules(path, connection)
+    keeper = _keeper(path)
     for listing in runs.list_runs(connection):
         stuck = runs.ready_audit(connection, listing.run.run_id) if lock.probe(path) is None else []
         total = sum(listing.counts.values())
         text = f"{listing.run.run_id}: {listing.run.state}, {total} tasks"
-        yield Finding("ok", "run", text + (f", {len(stuck)} could start: redrive resume" if stuck else ""))
+        text += f", {len(stuck)} could start" if stuck else ""
+        nobody = nobody_runs(listing.run, keeper, path, time.time_ns() // 1000)
+        yield Finding("warning" if nobody else "ok", "run", f"{text}; {nobody}" if nobody else text)
+
+
+def _keeper(path: str) -> Keeper:
+    last, held = lock.last_holder(path), lock.probe(path)
+    if last is None:
+        return Keeper(alive=held is not None)
+    alive = held is not None and held.is_alive()
+    gone_at = None if alive else client.heartbeat_at(path)
+    return Keeper(alive, last.pid, last.run_id, gone_at, last.released_at is not None)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, cast
 
@@ -16,15 +16,17 @@ import msgspec
 
 from ...engine.core.episode import Memory, all_told, last_time
 from ...engine.core.events import Event
-from ...engine.core.fold import RunFold, TaskRow
+from ...engine.core.fold import RunFold, RunRow, TaskRow
 from ...engine.core.states import NEEDS_HUMAN, TaskState
 from ...engine.store import lock
 from ..doors import with_session
 from ..model.board import Board
 from ..present.durations import brief, spoken
+from ..present.keeper import Keeper, as_value, nobody_runs
 from ..present.schedules import broken_words, late_us, next_words
+from ..present.tasks import numbered
 from ..present.text import one_line, pad, shorten
-from ..sessions.session import RunSummary, Session
+from ..sessions.session import RunSummary, Session, SessionStatus
 from ..target import is_remote
 from . import plain
 
@@ -33,23 +35,26 @@ if TYPE_CHECKING:
 
 Door = Any  # the ssh options, passed on as they came
 
-_WAITING = frozenset({TaskState.PENDING, TaskState.READY, TaskState.SENSING})
+_WAITING = frozenset({TaskState.PENDING, TaskState.READY, TaskState.SENSING, TaskState.RUNNING})
 _PAGES_MAX = 100  # of the latest, for sentences that name who looks after a failure
 
 
 def show_runs(target: str, as_json: bool, **door: Door) -> int:
     """One line a run, the latest first."""
 
-    async def use(session: Session) -> tuple[Sequence[RunSummary], list[str]]:
-        return await session.runs(), await _of_schedules(session, target)
+    async def use(session: Session) -> tuple[Sequence[RunSummary], list[str], Keeper, str]:
+        of_schedules = await _of_schedules(session, target)
+        return await session.runs(), of_schedules, keeper_of(session.status), session.address
 
-    summaries, of_schedules = with_session(target, use, **door)
+    summaries, of_schedules, keeper, address = with_session(target, use, **door)
     if as_json:
         for summary in summaries:
-            print_json({**_plain(summary.run), "counts": summary.counts, "dead_letters": summary.dead_letters})
+            executor = as_value(summary.run, keeper, address, _now_us())
+            counts = {"counts": summary.counts, "dead_letters": summary.dead_letters}
+            print_json({**_plain(summary.run), **counts, "executor": executor})
         return 0
-    rows: list[Sequence[str]] = [("RUN", "FLOW", "STATE", "TASKS", "OK", "DEAD", "ELAPSED")]
-    rows += [_run_row(summary) for summary in summaries]
+    rows: list[Sequence[str]] = [("RUN", "FLOW", "STATE", "TASKS", "OK", "DEAD", "ELAPSED", "")]
+    rows += [(*_run_row(summary), nobody_runs(summary.run, keeper, address, _now_us())) for summary in summaries]
     table(rows)
     for sentence in of_schedules:
         click.echo(sentence)
@@ -64,10 +69,22 @@ async def _of_schedules(session: Session, target: str) -> list[str]:
     return coming + broken_words(await session.query("sla", limit=_PAGES_MAX), _now_us())
 
 
+def keeper_of(status: SessionStatus) -> Keeper:
+    """What a door says of the executor."""
+    return Keeper(
+        status.executor_alive,
+        status.executor_pid,
+        status.executor_run_id,
+        None if status.executor_alive else status.executor_gone_at,
+        status.executor_stopped,
+    )
+
+
 def _run_row(summary: RunSummary) -> tuple[str, ...]:
     run, counts = summary.run, summary.counts
     elapsed_us = (run.ended_at or _now_us()) - run.started_at
-    state = "BLOCKED" if run.blocked_since is not None else "PAUSED" if run.paused_since is not None else str(run.state)
+    holds = {"BLOCKED": run.blocked_since, "PAUSED": run.paused_since} if run.ended_at is None else {}
+    state = " ".join(word for word, since in holds.items() if since is not None) or str(run.state)
     total, done = sum(counts.values()), counts.get(TaskState.SUCCESS, 0)
     late = late_us(run, _now_us())
     elapsed = f"{brief(elapsed_us)}, late {brief(late)}" if late else brief(elapsed_us)
@@ -77,20 +94,28 @@ def _run_row(summary: RunSummary) -> tuple[str, ...]:
 def show_tasks(target: str, run_id: str | None, as_json: bool, **door: Door) -> int:
     """One line a task, in the order of the flow."""
 
-    async def use(session: Session) -> tuple[Board, int | None, dict[str, str]]:
+    async def use(session: Session) -> tuple[Board, Keeper, str, dict[str, str]]:
         board = Board(await session.snapshot(run_id))
         board.learn(await session.query("breakers"), await session.query("pages", limit=_PAGES_MAX))
         before = {} if as_json else await _last_times(session, board)
-        status = session.status
-        return board, None if status.executor_alive else status.executor_gone_at, before
+        return board, keeper_of(session.status), session.address, before
 
-    board, gone_at, before = with_session(target, use, **door)
+    board, keeper, address, before = with_session(target, use, **door)
+    run, now_us = board.fold.run, _now_us()
+    gone_at = None if keeper.runs(run) else keeper.gone_at
 
     def why(name: str) -> str:
         return before.get(name, "") or board.why(name, _now_us(), gone_at)
 
-    print_tasks(board.fold, as_json, why)
+    print_tasks(board.fold, as_json, why, {"executor": as_value(run, keeper, address, now_us)})
+    _say_nobody_runs(run, keeper, address, as_json)
     return 0
+
+
+def _say_nobody_runs(run: RunRow, keeper: Keeper, address: str, as_json: bool) -> None:
+    """Below the list, where the eye is; JSON has it in each line."""
+    if not as_json and (sentence := nobody_runs(run, keeper, address, _now_us())):
+        click.echo(one_line(sentence))
 
 
 async def _last_times(session: Session, board: Board) -> dict[str, str]:
@@ -104,16 +129,19 @@ async def _last_times(session: Session, board: Board) -> dict[str, str]:
     return {name: words for cause in causes if (words := said.get(cause.key)) for name in cause.tasks}
 
 
-def print_tasks(fold: RunFold, as_json: bool, why: Callable[[str], str] = lambda name: "") -> None:
-    """The tasks of a run as it stands in ``fold``. ``why``: what a task that waits is waiting for; of one that needs a
-    human, what came of its cause before."""
+def print_tasks(
+    fold: RunFold, as_json: bool, why: Callable[[str], str] = lambda name: "", beside: Mapping[str, Any] | None = None
+) -> None:
+    """The tasks of a run as it stands in ``fold``. ``why``: what a task that waits is waiting for, or since when nobody
+    runs what says RUNNING; of one that needs a human, what came of its cause before. ``beside``: what each JSON value
+    holds in addition."""
     rows = sorted(fold.tasks.values(), key=lambda row: row.position)
     if as_json:
         for row in rows:
-            print_json(task_value(row, fold))
+            print_json({**task_value(row, fold), **(beside or {})})
         return
     lines = [("TASK", "STATE", "ATTEMPT", "NOTE")]
-    lines += [(row.name, str(row.state), f"{row.attempt}/{row.max_attempts}", _note(row, why)) for row in rows]
+    lines += [(row.name, str(row.state), numbered(row), _note(row, why)) for row in rows]
     table(lines)
 
 
@@ -149,21 +177,25 @@ def show_inbox(target: str, run_id: str | None, as_json: bool, **door: Door) -> 
     from ..model.inbox import Inbox
     from ..remembering import remember
 
-    async def use(session: Session) -> tuple[RunFold, Sequence[Cause], dict[str, Memory]]:
+    async def use(session: Session) -> tuple[RunFold, Sequence[Cause], dict[str, Memory], Keeper, str]:
         fold = await session.snapshot(run_id)
         groups = Inbox(fold).groups()
-        return fold, groups, await remember(session, fold.run.run_id, groups)
+        known = await remember(session, fold.run.run_id, groups)
+        return fold, groups, known, keeper_of(session.status), session.address
 
-    fold, groups, known = with_session(target, use, **door)
+    fold, groups, known, keeper, address = with_session(target, use, **door)
     if as_json:
+        executor = as_value(fold.run, keeper, address, _now_us())
         for group in groups:
             memory = known.get(group.key)
-            print_json({**_plain(group), "memory": None if memory is None else _plain(memory)})
+            told = {"memory": None if memory is None else _plain(memory), "executor": executor}
+            print_json({**_plain(group), **told})
         return 0
     if not groups:
         click.echo("nothing needs a human")
     for group in groups:
         _print_cause(group, fold, known.get(group.key))
+    _say_nobody_runs(fold.run, keeper, address, as_json)
     return 0
 
 
@@ -178,8 +210,8 @@ def _print_cause(cause: Cause, fold: RunFold, memory: Memory | None) -> None:
     for name in cause.tasks:
         row = fold.tasks[name]
         kind = row.dead_letter_kind or row.state
-        line = f"  {row.state} {name} {row.attempt}/{row.max_attempts} {kind}: {row.error or ''}"
-        click.echo(shorten(one_line(line), 160))
+        line = f"{row.state} {name} {numbered(row)} {kind}: {row.error or ''}"
+        click.echo(f"  {shorten(one_line(line), 160)}")
 
 
 def _remembered(memory: Memory) -> Iterator[str]:
@@ -215,13 +247,6 @@ def _print_event(event: Event, as_json: bool) -> None:
         return
     for line in plain.lines(event):
         click.echo(line)
-
-
-def _fold(target: str, run_id: str | None, door: Door) -> RunFold:
-    async def use(session: Session) -> RunFold:
-        return await session.snapshot(run_id)
-
-    return with_session(target, use, **door)
 
 
 def _plain(value: Any) -> dict[str, Any]:

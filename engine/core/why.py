@@ -65,6 +65,8 @@ def why(fold: RunFold, name: str, now_us: int, around: Surroundings = _NOTHING) 
     case = _Case(fold, fold.tasks[name], now_us, around)
     sentence = _SENTENCES[case.row.state](case)
     gone = around.executor_gone_at
+    if gone is not None and case.row.state is TaskState.RUNNING:
+        return f"nobody runs it: its executor has been gone for {case.since(gone)}; resume the run, or decide about it"
     if gone is not None and case.row.state in MOVING:
         return f"no executor for {case.since(gone)}, so nothing moves; {sentence}"
     return sentence
@@ -302,7 +304,8 @@ def _is_running(case: _Case) -> str:
     timeout = attempt.timeout_us if attempt is not None else None
     of = f" of {spoken(timeout)}" if timeout else ""
     dying = _dying(attempt, case)
-    return f"running: attempt {row.attempt} for {case.since(row.started_at)}{of}{dying}"
+    again = f", {row.failures + 1} of {row.max_attempts} since the requeue," if row.generation else ""
+    return f"running: attempt {row.attempt}{again} for {case.since(row.started_at)}{of}{dying}"
 
 
 def _dying(attempt: AttemptRow | None, case: _Case) -> str:

@@ -47,6 +47,7 @@ from .shutdown import Shutdown, handle_signals
 from .standing import Standing
 from .storage_health import StorageHealth
 from .watch import Watch
+from .whereabouts import Whereabouts
 
 __all__ = ["Executor", "RunOptions", "RunResult"]
 
@@ -192,6 +193,8 @@ class RunLoop:
         self.downstreams.load(opened.breaker_rows)
         self.shutdown = Shutdown(self.desk, self.wake)
         self._storage = StorageHealth(clock, self.desk.write, self._show)
+        self._whereabouts = Whereabouts(opened.state_path, opened.place.lock, self._storage, opened.writer, self._fail)
+        opened.last_word = self._whereabouts.copy_again
         self._dispatcher = Dispatcher(opened, self._standing, self.downstreams, self.desk)
         stays = opened.place.request.options.stay
         self._judge = Judge(self._standing, self.downstreams, self.desk, stays=stays)
@@ -202,7 +205,8 @@ class RunLoop:
         watch = Watch(self._standing, self.desk, self.downstreams, clock)
         self._clock_watch = ClockWatch(clock, self._move_instants)
         promises = Promises(opened, clock, self._fail)
-        duties = [self._store_counts, self._clock_watch.look, watch.beat, promises.beat, self.wake]
+        names = [self._whereabouts.look, self._server.look]
+        duties = [*names, self._store_counts, self._clock_watch.look, watch.beat, promises.beat, self.wake]
         self._heartbeat = Heartbeat(opened, self.desk, duties)
 
     def _make_desk(self, clock: Clock) -> AttemptDesk:
@@ -249,6 +253,10 @@ class RunLoop:
         if self.shutdown.how is not None and self._gives_up_writing():
             return None
         if self._is_committing:
+            return None
+        if self._whereabouts.is_away and self.shutdown.how is None and not self.desk.sitters:
+            if self._whereabouts.is_lost:
+                self._fail(self._whereabouts.error())
             return None
         if self.shutdown.how is not None:
             return self._judge.interrupted()
@@ -331,6 +339,9 @@ class RunLoop:
         """Who was asked to stop does not wait for a disk that refuses."""
         if self.storage_trouble is None or self.desk.sitters:
             return False
+        if self._whereabouts.is_away:
+            self._fail(self._whereabouts.error())
+            return True
         why = "stopped while the state file could not be written: what ended meanwhile runs again on resume"
         self._fail(StorageError(why))
         return True

@@ -12,7 +12,7 @@ import json
 import os
 import socket
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -25,7 +25,7 @@ from ..core.events import Event, EventKind
 from ..core.fold import RunFold
 from ..core.spec import FlowSpec
 from ..core.wanted import is_text
-from ..errors import ExecutorBusyError, FlowError, NotFoundError, RedriveError, StartInterrupted
+from ..errors import ExecutorBusyError, FlowError, NotFoundError, RedriveError, StartInterrupted, StorageError
 from ..flow import Flow
 from ..loading import split_target
 from ..runner.zygote_client import Runner
@@ -38,6 +38,7 @@ from . import downstreams
 from .image import image_hash
 
 MAX_PARALLEL = 4  # document 003
+GOODBYE_SECONDS = 2.0  # a disk that refuses is not waited for
 STATE_VARIABLE = "REDRIVE_STATE"
 EXECUTOR_VARIABLE = "REDRIVE_EXECUTOR"  # in the environment of every process below this executor
 
@@ -110,6 +111,7 @@ class OpenRun:
     writer: Writer
     place: Place
     hooks: Hooks
+    last_word: Callable[[], Awaitable[None]] | None = None  # after the goodbye, while the file is still open
 
     def touch(self) -> None:
         """Show the outside that the loop turns: by the lock file's mtime, which costs no commit."""
@@ -120,6 +122,10 @@ class OpenRun:
         await self.runner.close()
         executor_id = self.claimant.executor_id
         goodbye = self.writer.submit(lambda journal: _say_goodbye(journal, executor_id))
+        if self.last_word is not None:
+            await asyncio.wait({goodbye}, timeout=GOODBYE_SECONDS)
+            with contextlib.suppress(StorageError):  # what could be kept is kept already
+                await self.last_word()
         await self.writer.close()
         with contextlib.suppress(RedriveError):  # the storage refuses; the next executor finds that this one is gone
             await goodbye
@@ -229,6 +235,7 @@ async def open_run(place: Place, clock: Clock) -> OpenRun:
         except BaseException:
             connection.close()
             raise
+        place.lock.tell_run(known.run_id)
         host, image = socket.gethostname(), image_hash()
         claimant = Claimant(request.executor_id, host, flow.code_hash, flow.params, image)
         opened = await _prepare_run(place, known, flow, writer, claimant, runner, hooks)

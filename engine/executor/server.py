@@ -7,6 +7,7 @@ when no executor lives. Only what needs the living executor is done here: ending
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,8 @@ class CommandServer:
     def __init__(self, run_loop: RunLoop, state_path: str) -> None:
         self._run_loop = run_loop
         self._path = socket_path(state_path)
-        self._server: asyncio.AbstractServer | None = None
+        self._servers: list[asyncio.AbstractServer] = []
+        self._listening: asyncio.Task[None] | None = None
         self._present: dict[asyncio.StreamWriter, str] = {}
         self._conversations: set[asyncio.Task[None]] = set()
 
@@ -54,7 +56,7 @@ class CommandServer:
                 os.unlink(self._path)
             mask = os.umask(0o777 & ~SOCKET_MODE)
             try:
-                self._server = await asyncio.start_unix_server(self._converse, short, limit=LINE_BYTES_MAX)
+                self._servers.append(await asyncio.start_unix_server(self._converse, short, limit=LINE_BYTES_MAX))
             except OSError as error:  # the file system knows no sockets
                 why = error.strerror or error
                 raise StorageError(f"the socket {self._path} cannot be made: {why}; choose another --state") from None
@@ -63,10 +65,21 @@ class CommandServer:
         finally:
             os.close(directory)
 
+    def look(self) -> None:
+        """Listen anew where somebody has removed the socket: nobody else could be told what is the matter."""
+        if not os.path.lexists(self._path) and (self._listening is None or self._listening.done()):
+            self._listening = asyncio.get_running_loop().create_task(self._listen_again())
+
+    async def _listen_again(self) -> None:
+        with contextlib.suppress(OSError, StorageError):  # the folder is gone as well; the next beat tries again
+            await self.start()
+
     async def close(self) -> None:
         """Hang up on everybody and remove the socket."""
-        if self._server is not None:
-            self._server.close()
+        if self._listening is not None:
+            await asyncio.wait({self._listening})
+        for server in self._servers:
+            server.close()
         for conversation in list(self._conversations):
             conversation.cancel()
         if self._conversations:

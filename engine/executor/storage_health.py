@@ -26,20 +26,36 @@ class StorageHealth:
         write: Callable[[Callable[[Journal], None]], Any],
         show: Callable[[Sequence[Event]], None],
     ) -> None:
-        self.trouble: str | None = None
+        self._refused: str | None = None
+        self._away: str | None = None
         self._clock = clock
         self._write = write
         self._show = show
+
+    @property
+    def trouble(self) -> str | None:
+        """As above; a file that has lost its name before a disk that refuses."""
+        return self._away or self._refused
 
     def hear(self, what: str, sentence: str) -> None:
         """Take the writer's word: "degraded" or "recovered"."""
         data = {"what": what, "sentence": sentence}
         if what == "degraded":
-            self.trouble = sentence
+            self._refused = sentence
             self._show([Event._make((0, self._clock.now_us(), EventKind.STORAGE, *[None] * 9, data))])
         else:
-            self.trouble = None
+            self._refused = None
             self._write(lambda journal: _tell(journal, data))
+
+    def hear_of_the_file(self, sentence: str | None) -> None:
+        """It has lost its name (what to do about it), or has it back: None."""
+        self._away = sentence
+        self.tell("degraded" if sentence else "recovered", sentence or "the state file is back in its place")
+
+    def tell(self, what: str, sentence: str) -> None:
+        """Write it down; a file without its name can be written all the same."""
+        data = {"what": what, "sentence": sentence}
+        self._write(lambda journal: _tell(journal, data))
 
 
 def _tell(journal: Journal, data: dict[str, Any]) -> None:

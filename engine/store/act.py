@@ -235,6 +235,7 @@ def conclude(work: Work) -> Dict[str, Any]:
     done = len(work.done())
     if done:
         open_run(work.journal, work.run_id)
+        _warn_of_a_pause(work)
     held = [result for result in results if result[1] == HELD]
     if held:
         work.note([result[0] for result in held], held[0][2])
@@ -249,6 +250,18 @@ def conclude(work: Work) -> Dict[str, Any]:
     elif work.consequences:
         message += "; " + ", ".join(work.consequences)
     return answer(done + running > 0, message, results)
+
+
+#: After these something ought to start.
+_STARTS = frozenset(["requeue", "requeue-rows", "skip", "hurry"])
+
+
+def _warn_of_a_pause(work: Work) -> None:
+    sql = "SELECT paused_by FROM run WHERE run_id = ? AND paused_since IS NOT NULL"
+    paused = work.journal.connection.execute(sql, (work.run_id,)).fetchone() if work.act in _STARTS else None
+    if paused is not None:
+        by = paused[0] or "somebody"
+        work.consequences.append("the run is paused by {}: nothing starts before redrive unpause".format(by))
 
 
 def open_run(journal: Journal, run_id: str) -> None:

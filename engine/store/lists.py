@@ -4,11 +4,15 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
 
 import json
+import socket
 import sqlite3
 from typing import Any, Dict, List, Optional, Tuple
 
 from ..errors import RedriveError
+from .processes import is_gone
 from .reader import EVENT_COLUMNS
+
+HOST = socket.gethostname()
 
 ROWS_MAX = 1000
 TEXT_CHARACTERS = 300  # of a payload or an error, in lists of many
@@ -36,16 +40,19 @@ def executor(connection: sqlite3.Connection, seen_at: Optional[int], attended: b
     """How the executor of a file is, by the clock of its host.
 
     ``seen_at``: its last sign of life (``client.heartbeat_at``); ``attended``: its socket is known to be open. Answers
-    with ``alive``, ``age_us`` of the last sign of life, and ``gone_at`` (microseconds UTC) when it once was alive.
+    with ``alive``, ``age_us`` of the last sign of life, and ``gone_at`` (microseconds UTC) when it once was alive;
+    ``pid``, ``run_id``, the run that it had, and whether it has ``stopped`` in order.
     """
     rows = _rows(connection, "SELECT * FROM executor ORDER BY started_at DESC, rowid DESC LIMIT 1", ())
     last = rows[0] if rows else None
     if last is None or seen_at is None:
-        return {"alive": attended, "age_us": None, "gone_at": None}
+        return {"alive": attended, "age_us": None, "gone_at": None, "pid": None, "run_id": None, "stopped": False}
     stopped = last["stopped_at"] is not None
-    alive = attended or (not stopped and now_us - seen_at < FRESH_US)
+    ended = stopped or (last["host"] == HOST and is_gone(last["pid"], last["start_ticks"], last["boot_id"]))
+    alive = attended or (not ended and now_us - seen_at < FRESH_US)
     gone_at = None if alive else last["stopped_at"] or max(seen_at, last["heartbeat_at"])
-    return {"alive": alive, "age_us": max(0, now_us - seen_at), "gone_at": gone_at}
+    known = {"pid": last["pid"], "run_id": last["run_id"], "stopped": stopped}
+    return dict(known, alive=alive, age_us=max(0, now_us - seen_at), gone_at=gone_at)
 
 
 #: What can be asked for -> the query, and the options that fill its marks, with their defaults.

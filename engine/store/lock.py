@@ -15,7 +15,7 @@ import signal
 import socket
 import time
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from ..errors import ExecutorBusyError, StorageError
 from .processes import ancestors, bears_token, boot_id, identity, pids
@@ -72,6 +72,30 @@ class StateLock:
         """Show from outside that the owner's loop turns: by the file's mtime, which costs no commit."""
         os.utime(self._descriptor)
 
+    def tell_run(self, run_id: str) -> None:
+        """Say which run it is, where that was not known from the start."""
+        if run_id != self.holder.run_id:
+            self.holder = replace(self.holder, run_id=run_id)
+            _write_holder(self._descriptor, asdict(self.holder))
+
+    def take_again(self, state_path: str) -> bool:
+        """Somebody has taken the name of the lock file away: lock what has it now. False: not at this moment.
+
+        Raises ExecutorBusyError when another executor has it, StorageError when it cannot be made.
+        """
+        descriptor, _ = _open(lock_path(state_path))
+        try:
+            if not _try(descriptor, fcntl.LOCK_EX):
+                holder = _read_holder(descriptor)
+                if holder is not None and holder.is_alive():
+                    raise _busy(state_path, holder)
+                return False
+            os.dup2(descriptor, self._descriptor, inheritable=False)
+            _write_holder(self._descriptor, asdict(self.holder))
+            return True
+        finally:
+            os.close(descriptor)
+
     def release(self) -> None:
         """Let go. No LOCK_UN: that would free the lock for children as well, who may still be dying."""
         if self._descriptor >= 0:
@@ -125,6 +149,18 @@ def _sign(descriptor: int, executor_id: str, run_id: str | None) -> LockHolder:
     holder = LockHolder(executor_id, os.getpid(), start_ticks, boot_id, socket.gethostname(), _now_us(), run_id)
     _write_holder(descriptor, asdict(holder))
     return holder
+
+
+def last_holder(state_path: str) -> LockHolder | None:
+    """Return who owned a state file last, whether or not it still does; None if that is not known."""
+    try:
+        descriptor = os.open(lock_path(state_path), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return _read_holder(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def probe(state_path: str) -> LockHolder | None:

@@ -30,6 +30,14 @@ def boot_id() -> Optional[str]:
         return None
 
 
+def is_gone(pid: Optional[int], start_ticks: Optional[int], boot: Optional[str]) -> bool:
+    """True for a process of this host that certainly is no more; of another boot, or with nothing known, False."""
+    if pid is None or start_ticks is None or boot is None:
+        return False
+    found, now = identity(pid)
+    return boot == now and found != start_ticks
+
+
 def pids() -> Iterator[int]:
     """Every process that this user may know of."""
     return (int(name) for name in os.listdir("/proc") if name.isdigit())

@@ -130,6 +130,10 @@ class Writer:
             self._loop.call_soon(self._begin_flush)  # the end of this pass of the loop: company for free
         return future
 
+    def aside(self, use: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
+        """Use the connection between two transactions, for what cannot be done within one. Not once it is closed."""
+        return asyncio.wrap_future(self._thread.submit(lambda: use(self._connection)), loop=self._loop)
+
     async def close(self) -> None:
         """Write what is queued, then close the connection. Only now may an item fail because the storage refuses."""
         if not self._closing:

@@ -54,7 +54,11 @@ def test_a_listing_is_the_same_through_ssh(far: Any, night: Any, command: tuple[
     night.close()
     name, *options = command
     here = values(name, str(night.path), *options)
-    assert here == values(name, f"ssh://far{night.path}", *options)
+    there = values(name, f"ssh://far{night.path}", *options)
+    for value in there:
+        if executor := value.get("executor"):  # what to do is to be done over there
+            executor["advice"] = executor["advice"].replace("on far: ", "")
+    assert here == there
     assert here
 
 

@@ -3,6 +3,7 @@
 import json
 import sqlite3
 import time
+from dataclasses import replace
 from importlib import resources
 
 import redrive.engine.store
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redrive.console.model.board import Board
 from redrive.console.model.preview import preview_requeue, preview_skip
+from redrive.engine.core.ledger import spec_of
 from redrive.engine.core.states import SkipCause, TaskState
 from redrive.engine.store.preview import preview
 from redrive.engine.store.runs import load_fold
@@ -55,6 +57,18 @@ def asked_of_the_engine(connection, fold, act, targets, **options):
     seen = [[name, str(fold.tasks[name].state), fold.tasks[name].generation] for name in targets]
     command = {"id": "x", "act": act, "run_id": "r", "targets": seen, "actor": "me", "options": options}
     return preview(connection, command, at=1)
+
+
+def test_what_a_dead_executor_left_running_can_be_decided_about():
+    """With nobody alive it was lost; what may not happen twice has to be found out about first."""
+    fold = fold_of([("a", ()), ("b", ("a",))])
+    fold.tasks["a"].state = TaskState.RUNNING
+    assert preview_requeue(Board(fold), ["a"]).refused == (("a", "it runs: cancel it first, then requeue it"),)
+    assert preview_requeue(Board(fold), ["a"], is_abandoned=True).run_again == ("a",)
+    assert preview_skip(Board(fold), ["a"], is_abandoned=True).skipped == ("a",)
+    fold.tasks["a"].spec = replace(spec_of(fold.tasks["a"]), idempotent=False)
+    ((name, why),) = preview_requeue(Board(fold), ["a"], is_abandoned=True).refused
+    assert name == "a" and "find out whether it happened" in why
 
 
 def as_lists(fold, answer, found):

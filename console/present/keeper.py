@@ -1,0 +1,75 @@
+"""Who runs a run, in one sentence: nothing while somebody does, else since when nobody does and how to go on with it.
+
+A run that says RUNNING while its executor is dead reads as if all were well. So every list, and every JSON value about
+a run or a task of it, carries this beside the state (SPEC 4.9).
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import Any
+
+from ...engine.core.fold import RunRow
+from .durations import DAY, wall, wall_day
+
+
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    """The latest executor of a state file. ``gone_at``: microseconds UTC, None while it is alive, or if unknown.
+
+    ``run_id``: the run that it has or had; None: not known. ``stopped``: it left in order.
+    """
+
+    alive: bool
+    pid: int | None = None
+    run_id: str | None = None
+    gone_at: int | None = None
+    stopped: bool = False
+
+    def runs(self, run: RunRow) -> bool:
+        """Whether it runs this one."""
+        return self.alive and self.run_id in (None, run.run_id)
+
+
+def nobody_runs(run: RunRow, keeper: Keeper, target: str, now_us: int) -> str:
+    """Why nothing of an unfinished run moves, and the command that goes on with it; "" where somebody runs it."""
+    if run.ended_at is not None or keeper.runs(run):
+        return ""
+    return f"{why_nobody(run, keeper, now_us)}; {resume_command(run, keeper, target)}"
+
+
+def why_nobody(run: RunRow, keeper: Keeper, now_us: int) -> str:
+    """The first half of ``nobody_runs``: what became of who ran it."""
+    if keeper.alive:
+        return f"nobody runs it: executor {keeper.pid} runs {keeper.run_id}"
+    if keeper.gone_at is None:
+        return "no executor runs it"
+    since = (wall if now_us - keeper.gone_at < DAY else wall_day)(keeper.gone_at, None)
+    if keeper.run_id not in (None, run.run_id):
+        return f"no executor since {since}"
+    pid = "its process" if keeper.pid is None else f"pid {keeper.pid}"
+    return (
+        f"no executor since {since} ({pid} stopped)" if keeper.stopped else f"executor dead since {since} ({pid} gone)"
+    )
+
+
+def resume_command(run: RunRow, keeper: Keeper, target: str) -> str:
+    """The line that goes on with a run, where its state file is."""
+    host, path = "", target
+    if target.startswith("ssh://"):
+        authority, _, rest = target.removeprefix("ssh://").partition("/")
+        host, path = f"on {authority}: ", f"/{rest}"
+    wait = ["--wait"] if keeper.alive else []
+    return host + shlex.join(["redrive", "resume", path, "--run", run.run_id, *wait])
+
+
+def as_value(run: RunRow, keeper: Keeper, target: str, now_us: int) -> dict[str, Any]:
+    """The same for programs: ``alive`` is about this run; ``advice`` is None where there is nothing to do."""
+    return {
+        "alive": keeper.runs(run),
+        "pid": keeper.pid,
+        "gone_at": keeper.gone_at,
+        "stopped": keeper.stopped,
+        "advice": nobody_runs(run, keeper, target, now_us) or None,
+    }

@@ -1,0 +1,100 @@
+"""After kill -9 of the executor every list says, by every door, that nobody runs the run, and how to go on with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redrive.engine.executor import host
+from redrive.engine.store import lock
+
+FLOW = """
+import time
+from redrive.engine import Flow, PermanentError
+
+flow = Flow("night")
+
+@flow.task(timeout=600)
+def long():
+    time.sleep(600)
+
+@flow.task
+def broken():
+    raise PermanentError("no")
+"""
+
+
+def redrive(*words: str) -> str:
+    command = [sys.executable, "-P", "-m", "redrive.console", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return done.stdout + done.stderr
+
+
+def begin(folder: Path) -> tuple[str, int]:
+    """A run in which one task is running and one is a dead letter; its state file, and the executor's pid."""
+    flow, state = folder / "flow.py", str(folder / "state.db")
+    flow.write_text(FLOW)
+    pid = host.spawn(flow=str(flow), state=state, run_id="r", params={}, options={"stay": True})
+    deadline = time.monotonic() + 60
+    while "DEAD_LETTER" not in (said := redrive("tasks", state)) or "RUNNING" not in said:
+        assert time.monotonic() < deadline, said
+    return state, pid
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> tuple[str, int]:
+    """The state file of an executor that was killed, and its pid."""
+    state, pid = begin(tmp_path)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    deadline = time.monotonic() + 60
+    while lock.probe(state) is not None:  # what it started dies after it
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return state, pid
+
+
+def advice(state: str, pid: int) -> tuple[str, str]:
+    return f"(pid {pid} gone); ", f"redrive resume {state} --run r"
+
+
+@pytest.mark.parametrize("command", ["runs", "tasks", "inbox", "doctor"])
+def test_every_list_says_that_nobody_runs_it(killed: tuple[str, int], command: str) -> None:
+    said = redrive(command, killed[0])
+    assert "executor dead since " in said and "".join(advice(*killed)) in said
+
+
+@pytest.mark.parametrize("command", ["runs", "tasks", "inbox"])
+def test_programs_read_it_in_a_field(killed: tuple[str, int], command: str) -> None:
+    state, pid = killed
+    for line in redrive(command, state, "--json").splitlines():
+        executor: dict[str, Any] = json.loads(line)["executor"]
+        assert (executor["alive"], executor["pid"], executor["stopped"]) == (False, pid, False)
+        assert executor["gone_at"] and executor["advice"].endswith(advice(state, pid)[1])
+
+
+def test_the_same_is_said_through_ssh(killed: tuple[str, int], far: Any) -> None:
+    state, pid = killed
+    for command in ("runs", "tasks", "inbox"):
+        said = redrive(command, f"ssh://far{state}")
+        assert "executor dead since " in said and f"(pid {pid} gone); on far: redrive resume {state} --run r" in said
+
+
+def test_nothing_is_said_of_a_living_executor_or_of_a_run_that_has_ended(tmp_path: Path) -> None:
+    state, pid = begin(tmp_path)
+    try:
+        for command in ("runs", "tasks", "inbox"):
+            said = redrive(command, state)
+            assert "dead since" not in said and "redrive resume" not in said
+        assert json.loads(redrive("runs", state, "--json"))["executor"]["alive"] is True
+    finally:
+        os.kill(pid, signal.SIGTERM)
+        os.waitpid(pid, 0)
+    assert f"(pid {pid} stopped); redrive resume" in redrive("runs", state)
