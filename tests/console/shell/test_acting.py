@@ -103,7 +103,7 @@ def test_a_removed_lock_file_lets_no_second_executor_in(tmp_path: Path) -> None:
         (tmp_path / "s.db.lock").unlink()
         second = redrive("run", tmp_path / "s.py", "--state", state, "--run-id", "two")
         assert second.returncode == 75
-        assert "its lock file was removed" in second.stderr
+        assert "another executor" in second.stderr  # its socket says so, or the lock that it has made again
         assert "sleep" in redrive("tasks", state).stdout
     finally:
         redrive("cancel", "--state", state, "--run", "one", "sleep", "--reason", "the test is over")
