@@ -15,7 +15,7 @@ from ..model.evidence import compare, failures_of, verdict
 from .durations import brief, clock, offset, size, spoken, wall
 from .pieces import Line, Piece, Role, fit, two_sided, width
 from .states import LOOKS, sign
-from .tasks import Scene, explained, facts, tries
+from .tasks import Scene, explained, facts, hang_of, tries
 from .text import one_line, sanitize
 
 FINGERPRINT_DIGITS = 6
@@ -228,7 +228,7 @@ def _ladder(attempt: AttemptRow) -> Iterator[str]:
     if attempt.sigkill_at is not None:
         after = attempt.sigkill_at - (attempt.sigterm_at or attempt.sigkill_at)
         steps.append(f"ignored for {brief(after)}; SIGKILL at {wall(attempt.sigkill_at, None)}")
-    if attempt.where:
+    if attempt.where and not hang_of(attempt):  # else that says it
         steps.append(f"it was in {attempt.where}")
     yield "; ".join(steps)
 

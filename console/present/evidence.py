@@ -26,7 +26,7 @@ from .folding import folded
 from .inbox import age, memory_lines, tasks, verdict_of
 from .pieces import Line, Piece, Role, two_sided
 from .states import LOOKS, sign
-from .tasks import Scene
+from .tasks import Scene, hang_of
 from .text import cells, one_line, pad, sanitize, shorten
 from .took import took_lines
 
@@ -197,7 +197,7 @@ def _took(attempt: AttemptRow, scene: Scene) -> str:
 
 
 def _place(attempt: AttemptRow, scene: Scene) -> str:
-    if attempt.where:
+    if attempt.where and attempt.where != hang_of(attempt):
         return one_line(attempt.where)
     name = short_error(attempt.error_type or "")
     return one_line((attempt.explain or "").removeprefix(name))

@@ -186,10 +186,17 @@ def _success(row: TaskRow, scene: Scene) -> Line:
 
 def _failure(row: TaskRow, scene: Scene) -> Line:
     attempt = attempt_of(row)
+    hang = hang_of(attempt) if attempt is not None else ""
     said = (attempt.explain if attempt is not None else None) or row.error or row.dead_letter_kind or ""
     alike = [one for one in failures_of(row) if attempt is not None and one.fingerprint == attempt.fingerprint]
     times = f" {scene.glyphs.times}{len(alike)}" if len(alike) > 1 else ""
-    return [Piece(explained(said).partition(" in ")[0]), Piece(times, Role.DIM)]
+    return [Piece(f"timeout: {hang}" if hang else explained(said).partition(" in ")[0]), Piece(times, Role.DIM)]
+
+
+def hang_of(attempt: AttemptRow) -> str:
+    """What it was at when its time was over, as far as its error tells (``engine/core/hang.py``)."""
+    exceeded, _, hang = (attempt.error or "").partition(": ")
+    return one_line(hang) if attempt.outcome == "timed_out" and exceeded.startswith("task exceeded ") else ""
 
 
 def explained(text: str) -> str:

@@ -19,7 +19,7 @@ from .folding import folded
 from .glyphs import Glyphs
 from .pieces import Line, Piece, Role, fit
 from .states import LOOKS, sign
-from .tasks import Scene, facts, tries
+from .tasks import Scene, facts, hang_of, tries
 from .text import cells, one_line, pad, shorten_middle
 
 #: Round distances between labels of the axis.
@@ -341,5 +341,7 @@ def _ladder_words(attempt: AttemptRow) -> Iterator[str]:
         yield f"SIGKILL at {wall(attempt.sigkill_at, None)}"
     elif attempt.sigterm_at is not None and attempt.ended_at is not None:
         yield f"gone after {spoken(attempt.ended_at - attempt.sigterm_at)}"
-    if attempt.where:
+    if hang := hang_of(attempt):
+        yield hang
+    elif attempt.where:
         yield f"it was in {attempt.where}"

@@ -50,6 +50,7 @@ def _ended(event: Event) -> Iterator[str]:
 
 
 def _retrying(event: Event) -> Iterator[str]:
+    yield from _advised(event)
     columns = _columns(event)
     outcome = str((event.data.get("attempt") or {}).get("outcome", "error"))
     word = {"error": "FAILED", "timed_out": "TIMED_OUT", "lost": "LOST", "cancelled": "STOPPED"}.get(outcome, "FAILED")
@@ -68,11 +69,20 @@ def _changed(event: Event) -> str:
     return f" changed={','.join(map(str, words))}" if words else ""
 
 
+def _advised(event: Event) -> Iterator[str]:
+    """How far a task came until its timeout, and what that timeout should be."""
+    attempt = event.data.get("attempt") or {}
+    if attempt.get("outcome") == "timed_out" and attempt.get("diagnostic"):
+        yield f"{event.task} {attempt['diagnostic']}"
+
+
 def _failed(event: Event) -> Iterator[str]:
+    yield from _advised(event)
     yield f"{event.task} FAILED {_failure(event)}{_why(event)}"
 
 
 def _dead_letter(event: Event) -> Iterator[str]:
+    yield from _advised(event)
     yield f"{event.task} DEAD_LETTER {_failure(event)}{_why(event)}"
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from .durations import spoken
 from .syscalls import Doing
 
 SPINNING_SHARE = 0.5  # of one processor: from here on it computes, and does not wait
@@ -83,6 +84,8 @@ class Autopsy:
     locks: tuple[FileLock, ...] = ()
     cpu: float | None = None
     window_seconds: float = 0.0
+    last_output: str = ""  # the last line that it wrote, ``quiet_seconds`` before
+    quiet_seconds: float = 0.0
     is_whole: bool = True  # False: there was more than could be looked at in time
 
 
@@ -352,6 +355,8 @@ def report(autopsy: Autopsy) -> str:
     lines += ["Open:", *map(_end_line, shown[:ENDS_SHOWN])] if shown else []
     lines += [f"  and {len(shown) - ENDS_SHOWN} more"] if len(shown) > ENDS_SHOWN else []
     lines += ["Locks:", *map(_lock_line, autopsy.locks)] if autopsy.locks else []
+    if autopsy.last_output:
+        lines += ["Output:", f"  {spoken(round(autopsy.quiet_seconds * 1e6))} before: {autopsy.last_output}"]
     lines += [] if autopsy.is_whole else ["There was more than could be looked at in time."]
     return "\n".join(lines) + "\n"
 

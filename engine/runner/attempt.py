@@ -26,7 +26,7 @@ from ..core.events import EventKind
 from ..core.hang import Autopsy, report, sentence
 from ..core.outcome import Outcome
 from . import process, protocol, stack
-from .autopsy import CpuSample, Subject
+from .autopsy import LINE_CHARACTERS, CpuSample, Subject, flat
 from .endings import Evidence, Force, lost, outcome_of
 from .examiner import Examiner
 from .listener import AttemptListener, RunningAttempt
@@ -83,6 +83,7 @@ class Attempt(ABC):
         self._reader = protocol.FrameReader(protocol.ATTEMPT_LIMIT)
         self._progress = Progress(0, None, 0.0, 0.0, 0)
         self._tail = b""
+        self._heard_at = started_at
         self._stack = ""
         self._hang = ""
         self._report = ""
@@ -147,6 +148,7 @@ class Attempt(ABC):
 
     def _take_output(self, data: bytes) -> None:
         self._tail = (self._tail + data)[-TAIL_BYTES:]
+        self._heard_at = self._loop.time()
         self._listener.output(data)
 
     @abstractmethod
@@ -262,7 +264,9 @@ class Attempt(ABC):
         frames = stack.frames(seen.dump, self._shared.project_root)
         self._stack = seen.dump
         self._hang = sentence(seen.autopsy, frames)
-        self._report = report(seen.autopsy)
+        *_, last_line = ["", *self._tail.decode("utf-8", "replace").strip().splitlines()]
+        output, quiet = flat(last_line)[:LINE_CHARACTERS], self._loop.time() - self._heard_at
+        self._report = report(replace(seen.autopsy, last_output=output, quiet_seconds=quiet))
         where = frames.where or self._hang or None
         self._listener.step(EventKind.ATTEMPT_STACK, {"where": where, "hang": self._hang or None, **more})
 

@@ -142,10 +142,10 @@ def _process(pid: int, parent: int, subject: Subject, cpu: float | None) -> Proc
     line = subject.line if pid == subject.pid else None
     if line is None:
         line = "" if seen.state == "D" else process.command_line(pid)
-    return replace(seen, parent=parent, cpu=cpu, line=_flat(line)[:LINE_CHARACTERS])
+    return replace(seen, parent=parent, cpu=cpu, line=flat(line)[:LINE_CHARACTERS])
 
 
-def _flat(text: str) -> str:
+def flat(text: str) -> str:
     """Names and paths are anybody's: without what breaks a line, or cannot be stored."""
     plain = text.encode("utf-8", "backslashreplace").decode("utf-8")
     return "".join(letter if letter.isprintable() else " " for letter in plain)
@@ -170,7 +170,7 @@ def _standing(folder: str, pid: int) -> Process | None:
     state = rest.split()[0].decode("ascii")
     name = head.partition(b"(")[2].decode("utf-8", "replace")
     channel = _text(f"{folder}/wchan")
-    seen = Process(pid, state=state, name=_flat(name), channel="" if channel == "0" else channel)
+    seen = Process(pid, state=state, name=flat(name), channel="" if channel == "0" else channel)
     number, arguments = _call(folder)
     if number is None:
         return replace(seen, doing=doing_in(seen.channel))
@@ -278,7 +278,7 @@ def _descriptor(pid: int, number: int) -> Descriptor | None:
         writes = kind == "pipe" and _is_writing(pid, number)
         return Descriptor(pid, number, kind, inode=int(rest[:-1]), writes=writes)
     if target.startswith("/") and not target.startswith("/dev/null"):
-        return Descriptor(pid, number, "file", _flat(target))
+        return Descriptor(pid, number, "file", flat(target))
     return None
 
 
@@ -305,7 +305,7 @@ def _told(end: Descriptor, seen: Socket | None, holders: Mapping[tuple[int, bool
 
 
 def _as_socket(end: Descriptor, seen: Socket) -> Descriptor:
-    return replace(end, kind=seen.kind, name=_flat(seen.peer), state=seen.state, unread=seen.unread, unsent=seen.unsent)
+    return replace(end, kind=seen.kind, name=flat(seen.peer), state=seen.state, unread=seen.unread, unsent=seen.unsent)
 
 
 # --- Locks ----------------------------------------------------------------------------------------------------------
@@ -321,7 +321,7 @@ def _locks(processes: Iterable[Process], threads: Iterable[Process], ends: Itera
     for one in waiting:
         path = next((paths[key] for number in one.waits_on if (key := (one.owner or one.pid, number)) in paths), "")
         holder = holders.get(one.owner or one.pid, 0)
-        yield FileLock(one.pid, path or "a file", holder, _flat(_text(f"/proc/{holder}/comm")) if holder else "")
+        yield FileLock(one.pid, path or "a file", holder, flat(_text(f"/proc/{holder}/comm")) if holder else "")
 
 
 def _holders(table: str) -> dict[int, int]:

@@ -176,6 +176,8 @@ def test_the_report_has_a_line_for_each_thing_and_leaves_out_what_says_nothing()
         process(Doing.RECEIVE, 3, channel="wait_woken", cpu=0.01, line="psql -f load.sql"),
         ends=(DATABASE, Descriptor(10, 1, "pipe", inode=4, writes=True)),
         locks=(FileLock(10, "/x", 12, "etl"),),
+        last_output="loading batch 7",
+        quiet_seconds=38.4,
     )
     assert report(seen).splitlines() == [
         "Processes:",
@@ -184,6 +186,8 @@ def test_the_report_has_a_line_for_each_thing_and_leaves_out_what_says_nothing()
         "  pid 10 fd 3 tcp 10.0.0.5:5432 (ESTABLISHED, 0 bytes unread, 0 bytes unsent)",
         "Locks:",
         "  pid 10 waits for /x held by pid 12 etl",
+        "Output:",
+        "  38 s before: loading batch 7",
     ]
 
 

@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -90,6 +91,7 @@ FLOW = """
 
     @flow.task(**OPTIONS)
     def rests():
+        print("batch 6\\nbatch\\x1b 7", flush=True)
         time.sleep(600)
 
     @flow.task(isolation="thread", **OPTIONS)
@@ -185,6 +187,13 @@ async def test_a_thread_that_computes_is_told_by_its_place(bench: Any) -> None:
     await bench.open(FLOW, declared=PARAMETERS)
     words = f"a thread is spinning at flow_under_test.py:{bench.line_of('crunch')} in crunch, "
     await hang_of(bench, "spins_in_a_thread", words)
+
+
+async def test_the_last_line_of_its_output_is_kept_with_how_long_ago_that_was(bench: Any) -> None:
+    outcome = await hang_of(bench, "rests", "asleep at flow_under_test.py")
+    *_, heading, line = outcome.usage["stack"].splitlines()
+    assert heading == "Output:"
+    assert re.fullmatch(r"  [01](\.\d)? s before: batch  7", line)
 
 
 async def test_only_the_time_just_before_the_deadline_counts(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,87 @@
+"""A hang explains itself wherever somebody looks: one real run with a server that never answers."""
+
+from __future__ import annotations
+
+import io
+import json
+import socket
+import sqlite3
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+from redrive.console.model.board import Board
+from redrive.console.model.inbox import Inbox
+from redrive.console.model.sentences import sentence as told
+from redrive.console.present import detail, evidence
+from redrive.console.present.glyphs import UTF8
+from redrive.console.present.pieces import Line
+from redrive.console.present.tasks import Scene, facts
+from redrive.console.shell import plain
+from redrive.engine import Executor, Flow, RetryPolicy
+from redrive.engine.core.events import EventKind
+from redrive.engine.notify import Origin, page_message
+from redrive.engine.store import logs, pages, runs
+
+HANG = "blocked in recv from 127.0.0.1:{port} at "
+TRIES = 10  # where the machine stood still before the task came to its hang
+
+
+@pytest.fixture
+def server() -> Iterator[int]:
+    """The port of one that accepts and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        yield found.getsockname()[1]
+
+
+def hung(folder: Path, port: int) -> Path:
+    """The state file of a run whose only task hung there."""
+    flow = Flow("nightly")
+
+    @flow.task(timeout=1.5, grace_seconds=5, retry=RetryPolicy(max_attempts=1))
+    def load() -> None:
+        socket.create_connection(("127.0.0.1", port)).recv(1)
+
+    for number in range(TRIES):
+        path = folder / f"{number}.db"
+        with redirect_stdout(io.StringIO()):
+            Executor(run_id="r", flow=flow, state=path).run()
+        with sqlite3.connect(path) as connection:
+            (error,) = connection.execute("SELECT error FROM task").fetchone()
+        if HANG.format(port=port) in error:
+            return path
+    raise AssertionError(f"not once in {TRIES} times: {error}")
+
+
+def text_of(lines: list[Line]) -> str:
+    """Without where it was folded."""
+    return " ".join(" ".join("".join(piece.text for piece in line) for line in lines).split())
+
+
+def test_the_sentence_stands_everywhere_and_the_evidence_has_all_of_it(tmp_path: Path, server: int) -> None:
+    path, hang = hung(tmp_path, server), HANG.format(port=server)
+    with sqlite3.connect(path) as connection:
+        fold = runs.load_fold(connection, "r")
+        texts = logs.attempt_text(connection, "r", "load", 1)
+        events = runs.events_since(connection, 0)
+        page = page_message(pages.read_messages(connection, [1])[0], Origin("nightly", "r", str(path)))
+        (body,) = connection.execute("SELECT body FROM page").fetchone()
+    row, board = fold.tasks["load"], Board(fold)
+    scene = Scene(board, fold.run.started_at + 60_000_000, UTF8)
+
+    assert hang in (row.error or "") and hang in (row.attempts[1].error or "")
+    assert hang in "\n".join(line for event in events for line in plain.lines(event))
+    assert hang in "\n".join(told(event) for event in events if event.kind == EventKind.ATTEMPT_STACK)
+    assert hang in page["text"] and hang in json.loads(body)["error"]
+    assert hang in Inbox(board).entry("load").message
+    assert f"timeout: {hang}" in text_of([facts(row, scene)])
+
+    found = detail.Texts(1, texts.traceback, texts.stack, texts.diagnostic)
+    for columns in (80, 120):
+        shown = text_of(detail.page(row, scene, found, None, columns))
+        assert hang in shown and "(ESTABLISHED, 0 bytes unread, 0 bytes unsent)" in shown
+        assert "Stack at the timeout" in shown and "What it did and held then" in shown
+        left = evidence.LongTexts(1, texts.traceback, texts.stack, texts.diagnostic)
+        shown = text_of(evidence.evidence_page(row, scene, evidence.Found([left]), columns))
+        assert hang in shown and f"tcp 127.0.0.1:{server}" in shown
