@@ -103,11 +103,8 @@ def show_tasks(target: str, run_id: str | None, as_json: bool, **door: Door) -> 
     board, keeper, address, before = with_session(target, use, **door)
     run, now_us = board.fold.run, _now_us()
     gone_at = None if keeper.runs(run) else keeper.gone_at
-
-    def why(name: str) -> str:
-        return before.get(name, "") or board.why(name, _now_us(), gone_at)
-
-    print_tasks(board.fold, as_json, why, {"executor": as_value(run, keeper, address, now_us)})
+    beside = {"executor": as_value(run, keeper, address, now_us)}
+    print_tasks(board.fold, as_json, lambda name: board.why(name, _now_us(), gone_at), beside, before)
     _say_nobody_runs(run, keeper, address, as_json)
     return 0
 
@@ -130,18 +127,25 @@ async def _last_times(session: Session, board: Board) -> dict[str, str]:
 
 
 def print_tasks(
-    fold: RunFold, as_json: bool, why: Callable[[str], str] = lambda name: "", beside: Mapping[str, Any] | None = None
+    fold: RunFold,
+    as_json: bool,
+    why: Callable[[str], str] = lambda name: "",
+    beside: Mapping[str, Any] | None = None,
+    before: Mapping[str, str] | None = None,
 ) -> None:
     """The tasks of a run as it stands in ``fold``. ``why``: what a task that waits is waiting for, or since when nobody
-    runs what says RUNNING; of one that needs a human, what came of its cause before. ``beside``: what each JSON value
-    holds in addition."""
+    runs what says RUNNING; ``beside``: what each JSON value holds in addition; ``before``: of those that need a human,
+    what came of their cause the last time."""
     rows = sorted(fold.tasks.values(), key=lambda row: row.position)
     if as_json:
         for row in rows:
             print_json({**task_value(row, fold), **(beside or {})})
         return
     lines = [("TASK", "STATE", "ATTEMPT", "NOTE")]
-    lines += [(row.name, str(row.state), numbered(row), _note(row, why)) for row in rows]
+    for row in rows:
+        past = (before or {}).get(row.name)
+        note = _note(row, why) + (f" · {past}" if past else "")
+        lines.append((row.name, str(row.state), numbered(row), note))
     table(lines)
 
 
@@ -163,8 +167,7 @@ def _note(row: TaskRow, why: Callable[[str], str]) -> str:
         return f"{when} · {row.error or ''}"
     if row.state in NEEDS_HUMAN:
         kind = f"{row.dead_letter_kind}: " if row.state is TaskState.DEAD_LETTER else ""
-        before = why(row.name)
-        return f"{kind}{row.error or ''}{f' · {before}' if before else ''}"
+        return f"{kind}{row.error or ''}"
     if row.state is TaskState.UPSTREAM_FAILED:
         return f"because of {row.blocked_by}"
     if row.state is TaskState.SKIPPED:

@@ -68,6 +68,14 @@ def test_a_task_that_needs_a_human_says_how_it_went_the_last_time(state):
     assert "permanent: orders said" in line and " · last time at " in line and "'schema reloaded', healed" in line
 
 
+def test_the_first_time_there_is_nothing_to_add(tmp_path):
+    run(tmp_path, "first")
+    lines = redrive("tasks", tmp_path / "state.db").output.splitlines()
+    told = [line.partition("permanent: ")[2] for line in lines if line.startswith(("orders ", "refunds "))]
+    assert [words.split()[0] for words in told] == ["orders", "refunds"]
+    assert not any(" · " in words or "last time" in words for words in told)
+
+
 def test_a_note_stands_first_from_now_on(state):
     mark = causes(state)["shop"]["fingerprint"]
     done = redrive(
