@@ -48,7 +48,9 @@ class Forecaster:
         """The estimate, at most a moment old; None as long as nothing is known of any duration, or all is done."""
         seq, at = self._seen
         interval = _SECOND * max(1, self._board.total // _TASKS_PER_SECOND)
-        if abs(now_us - at) >= interval or (seq != self._board.fold.seq and self._board.total < _TASKS_PER_SECOND):
+        went_back = self._board.fold.seq < seq  # what was known later is not known there
+        went_on = self._board.fold.seq > seq and self._board.total < _TASKS_PER_SECOND
+        if went_back or went_on or abs(now_us - at) >= interval:
             self._latest = estimate(self._board, now_us, self._history)
             self._seen = self._board.fold.seq, now_us
         return self._latest

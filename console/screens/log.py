@@ -23,7 +23,6 @@ from ..model.filters import parse_filter
 from ..model.log import GAP, Selection
 from ..present.log import Heading, LogLines, gap_words, heading_line, nothing_line
 from ..present.pieces import Line, Piece, Role
-from ..present.replay import Visit
 from ..present.text import one_line
 from ..terminal.pager import page
 from ..widgets.bars import Bar, KeyHint
@@ -104,10 +103,6 @@ class LogScreen(ConsoleScreen):
         yield self.heading
         yield self.text
 
-    def past_words(self, visit: Visit) -> str:
-        """A log is read as far as it goes by now."""
-        return "logs are those of now"
-
     # --- Which attempt --------------------------------------------------------------------------------------------
 
     def on_mount(self) -> None:
@@ -137,9 +132,18 @@ class LogScreen(ConsoleScreen):
         self._seen()
 
     def take(self, news: News) -> None:
-        """The attempt may have ended, or another one begun."""
-        if self._subject is None or self._subject in news.delta.tasks:
+        """The attempt may have ended, or another one begun; or the present is another moment than was shown."""
+        log = self._attempt_log
+        if self._subject is None or self._subject in news.delta.tasks or (log and log.until != self._until()):
             self._seen()
+
+    def turned(self, seq: int) -> None:
+        """Only what was written by then."""
+        self._seen()
+
+    def _until(self) -> int | None:
+        live = self.console.live
+        return live.now_us if live.is_past else None
 
     def _seen(self) -> None:
         if self.is_current:
@@ -193,8 +197,9 @@ class LogScreen(ConsoleScreen):
         if not number:
             self._attempt_log = None
             self._show_lines()
-        elif not same or shown is None or shown.attempt != number:
-            self._attempt_log = AttemptLog(self.console.live.session, self.board.fold.run.run_id, row.name, number)
+        elif not same or shown is None or shown.attempt != number or not shown.reaches(self._until()):
+            run_id = self.board.fold.run.run_id
+            self._attempt_log = AttemptLog(self.console.live.session, run_id, row.name, number, self._until())
             self._show_lines()
 
     def _show_lines(self) -> None:

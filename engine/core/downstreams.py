@@ -87,6 +87,13 @@ class Downstreams:
         """Whether the start of ``task`` was granted to find out if its downstream is back."""
         return task in self._calls and self._calls[task][1].probe
 
+    @property
+    def remarkable(self) -> tuple[str, ...]:
+        """Those whose breaker does not stand as that of a system that was never called."""
+        return tuple(
+            name for name, spec in self.specs.items() if self._breakers[name].state is not rules.new_breaker(spec).state
+        )
+
     def rules(self, downstream: str | None) -> tuple[Mapping[str, Any], ...]:
         """How failures against a downstream are classified differently."""
         return () if downstream is None else self.specs[downstream].rules

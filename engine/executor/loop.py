@@ -308,6 +308,8 @@ class RunLoop:
         await self._server.start()
         self._notifier.start()
         self._standing.start()
+        for downstream in self.downstreams.remarkable:  # or nobody could tell from the run itself how it stood
+            self._tell_breaker(downstream)
         self._heartbeat.start()
 
     async def _close(self) -> None:

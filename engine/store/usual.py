@@ -16,7 +16,8 @@ RUNS_LOOKED_AT = 30
 ATTEMPTS_MAX = 100000
 _DIGITS = 2  # of what is told of a run: it is an estimate, and 10,000 tasks cross slow lines
 
-_RUNS = "SELECT run_id FROM run WHERE dag_name = ? AND run_id IS NOT ? ORDER BY started_at DESC, rowid DESC LIMIT ?"
+_RUNS = "SELECT run_id FROM run WHERE dag_name = :dag{} ORDER BY started_at DESC, rowid DESC LIMIT :most"
+_BEFORE = " AND run_id <> :run AND started_at <= (SELECT started_at FROM run WHERE run_id = :run)"
 _ATTEMPTS = (
     "SELECT name, duration_us FROM attempt WHERE run_id = ? AND outcome = 'success' AND duration_us IS NOT NULL LIMIT ?"
 )
@@ -33,11 +34,12 @@ class Usual(NamedTuple):
     attempts: int
 
 
-def durations_us(connection: sqlite3.Connection, dag_name: str, but: Optional[str] = None) -> Dict[str, List[int]]:
-    """The durations of each task in ascending order; ``but``: a run that is left out."""
+def durations_us(connection: sqlite3.Connection, dag_name: str, before: Optional[str] = None) -> Dict[str, List[int]]:
+    """The durations of each task in ascending order; ``before``: a run that counts as little as those after it."""
     found: Dict[str, List[int]] = {}
     room = ATTEMPTS_MAX
-    for (run_id,) in connection.execute(_RUNS, (dag_name, but, RUNS_LOOKED_AT)).fetchall():
+    sql = _RUNS.format("" if before is None else _BEFORE)
+    for (run_id,) in connection.execute(sql, {"dag": dag_name, "run": before, "most": RUNS_LOOKED_AT}).fetchall():
         rows = connection.execute(_ATTEMPTS, (run_id, room)).fetchall()
         for name, duration_us in rows:
             found.setdefault(name, []).append(duration_us)
@@ -62,7 +64,7 @@ def of_run(connection: sqlite3.Connection, run_id: str) -> Table:
     row = connection.execute("SELECT dag_name FROM run WHERE run_id = ?", (run_id,)).fetchone()
     if row is None:
         raise NotFoundError("there is no run {!r} in this state file; `redrive runs` lists them".format(run_id))
-    known = durations_us(connection, row[0], but=run_id)
+    known = durations_us(connection, row[0], before=run_id)
     names = connection.execute("SELECT name FROM task WHERE run_id = ? ORDER BY name", (run_id,)).fetchall()
     rows = [
         (name, _rounded(quantile(known[name], 0.5)), _rounded(quantile(known[name], 0.95)), len(known[name]))

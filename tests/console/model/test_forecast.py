@@ -75,6 +75,20 @@ def test_a_large_flow_is_not_looked_through_more_often_than_every_few_seconds():
     assert forecaster.forecast(START) is not later  # a minute earlier is as far away
 
 
+def test_a_forecast_of_the_past_knows_nothing_of_what_came_later():
+    """However large the flow, and however short ago it was."""
+    fold = fold_of(layered(10_000, 20, seed=1))
+    board, story = Board(fold), Story(fold_of(layered(10_000, 20, seed=1)))
+    first = next(name for name in fold.tasks if not fold.parents.get(name))
+    forecaster, before = Forecaster(board, {}), board.moment
+    later = Board(story.fold)
+    later.apply([*story.start(first), *story.after(1).succeed(first, duration_us=S)])
+    board.turn(later.moment)
+    assert forecaster.forecast(START + S) is not None
+    board.turn(before)
+    assert forecaster.forecast(START + S) is None
+
+
 def test_a_stem_is_the_name_without_its_numbers():
     assert [
         stem(name) for name in ("load_part_0001", "mProject_ID0000007", "t7", "build (linux, 3.11)", "x", "42")

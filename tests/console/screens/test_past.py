@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from redrive.console import rewind
 from redrive.console.screens.reading import Reading
-from redrive.console.sessions.session import AttemptText
+from redrive.console.sessions.session import AttemptText, LogChunk
 from redrive.engine.core.events import Event, EventKind
 from redrive.engine.core.states import TaskState
 from redrive.engine.errors import LinkError, SnapshotNeeded
@@ -187,11 +187,10 @@ async def test_who_goes_to_another_view_stays_in_the_past(night: NightSession, c
         assert "◂" not in header(app) and app.screen.PLACE.value == "detail"
 
 
-@pytest.mark.parametrize(("view", "said"), [("5", "logs are those of now"), ("1", "the other runs are those of now")])
-async def test_views_without_a_past_say_so(view: str, said: str, night: NightSession, clock: StillClock):
+async def test_the_list_of_runs_has_no_past_and_says_so(night: NightSession, clock: StillClock):
     async with shown(night, clock) as (app, pilot):
-        await press(app, pilot, BACK, view)
-        assert "◂" in header(app) and said in rows_of(app)[-1]
+        await press(app, pilot, BACK, "1")
+        assert "◂" in header(app) and "the other runs are those of now" in rows_of(app)[-1]
         assert "step" not in rows_of(app)[-1]
 
 
@@ -371,6 +370,26 @@ async def test_the_details_of_a_running_attempt_do_not_tell_how_it_ended(night: 
         assert "running" in text_of(app) and "division" not in text_of(app)
         await press(app, pilot, ON, ON)
         assert "division by zero" in text_of(app)
+
+
+async def test_a_log_holds_only_what_was_written_by_then(night: NightSession, clock: StillClock):
+    """Back and forth; in the present all of it."""
+    row = night.fold.tasks["clean_refunds"]
+    began, ended = row.attempts[1].started_at, row.attempts[1].ended_at
+    night.logs["clean_refunds", 1] = [LogChunk(1, began, "connecting\n"), LogChunk(2, ended, "division by zero\n")]
+    async with shown(night, clock) as (app, pilot):
+        app.selected = "clean_refunds"
+        await press(app, pilot, "@", *"10", "enter", "5")
+        await until(app, pilot, lambda: "connecting" in text_of(app))
+        assert "division" not in text_of(app)
+        app.rewind.to_event(night.fold.seq - 2)
+        app.screen.action_older_attempt()
+        await until(app, pilot, lambda: "division by zero" in text_of(app))
+        app.rewind.to_event(10)
+        await until(app, pilot, lambda: "division" not in text_of(app) and "connecting" in text_of(app))
+        await press(app, pilot, "escape")
+        app.screen.action_older_attempt()
+        await until(app, pilot, lambda: "division by zero" in text_of(app))
 
 
 async def test_bars_of_the_timeline_end_at_the_moment_and_rows_keep_their_places(

@@ -209,6 +209,20 @@ def test_a_short_outage_pages_nobody(tmp_path):
     assert [] == ask(tmp_path, "SELECT title FROM page")
 
 
+def test_a_breaker_that_was_open_before_the_run_is_told_by_the_run(tmp_path):
+    """Its own events are enough to know how it stood: nothing else tells of the past."""
+    assert "SUCCESS" == run(tmp_path, outage(tmp_path, 1), run_id="before")
+    told = "SELECT json_extract(data, '$.state') FROM event WHERE kind = 'breaker' AND run_id = 'tonight' ORDER BY seq"
+    with sqlite3.connect(tmp_path / "state.db") as connection:
+        connection.execute("UPDATE breaker SET state = 'OPEN', reopens_at = 0")
+    assert "SUCCESS" == run(tmp_path, outage(tmp_path, 0), run_id="tonight")
+    assert [("OPEN",), ("HALF_OPEN",), ("CLOSED",)] == ask(tmp_path, told)
+    first = ask(
+        tmp_path, "SELECT min(seq) FROM event WHERE run_id = 'tonight' AND new = 'RUNNING' AND task IS NOT NULL"
+    )
+    assert ask(tmp_path, "SELECT min(seq) FROM event WHERE kind = 'breaker' AND run_id = 'tonight'") < first
+
+
 # --- Deadlines ------------------------------------------------------------------------------------------------------
 
 

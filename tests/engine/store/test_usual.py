@@ -52,6 +52,14 @@ def test_the_run_itself_does_not_count(state_file: StateFile) -> None:
     assert told(state_file) == {}
 
 
+def test_runs_that_came_later_do_not_count(state_file: StateFile) -> None:
+    """Whoever looks at an old night is not told what only later ones showed."""
+    state_file.create({"a": ""})
+    earlier_run(state_file, 1, {"a": 10})
+    earlier_run(state_file, -(10**6), {"a": 500})
+    assert told(state_file) == {"a": usual.Usual(10 * SECOND, 10 * SECOND, 1)}
+
+
 def test_it_is_told_to_two_digits(state_file: StateFile) -> None:
     state_file.create({"a": "", "b": "", "c": ""})
     earlier_run(state_file, 1, {"a": 7384.2, "b": 0.0123456, "c": 0.0})
