@@ -79,6 +79,7 @@ class TaskDef:
     pool_slots: int = 1
     max_active: int | None = None
     idempotent: bool = True
+    effect: bool = False
     optional: bool = False
     recheck_seconds: float = 30.0
     rule: str = "all_success"
@@ -182,7 +183,9 @@ class Flow:
 
         ``after``: task functions or names, also of tasks defined later. ``options``: the other fields of TaskDef
         (retry, max_attempts, grace_seconds, downstream, pool, isolation, idempotent, ...), and ``kind``: "etl" or
-        "backfill" give the timeout that document 000 finds sensible, unless there is one.
+        "backfill" give the timeout that document 000 finds sensible, unless there is one; "effect" is for what is done
+        to the world (a payment, a mail): at most once, its key recorded on the disk before the call. What becomes
+        unclear is a dead letter, and nobody but an operator runs it again.
         """
 
         def register(function: Function) -> Function:
@@ -271,7 +274,10 @@ class Flow:
         options: Mapping[str, Any],
     ) -> None:
         called, options = f"task {shown(name)}", dict(options)
-        usual = _usual_timeout(options.pop("kind", None), called)
+        work = options.pop("kind", None)
+        if work == EFFECT:
+            work, options["effect"] = None, True
+        usual = _usual_timeout(work, called)
         seconds = usual if timeout is None else option(called, "timeout", ABOVE_ZERO, timeout)
         parents = option(called, "after", AFTER, after)
         demand_known(called, options, SETTABLE)
@@ -326,7 +332,8 @@ class Flow:
             pool=task.pool,
             pool_slots=task.pool_slots,
             max_active=task.max_active,
-            idempotent=task.idempotent,
+            idempotent=task.idempotent and not task.effect,
+            effect=task.effect,
             optional=task.optional,
             recheck_seconds=task.recheck_seconds,
             rule=task.rule,
@@ -361,12 +368,14 @@ class Flow:
         return name
 
 
+EFFECT = "effect"  # the kind of work that is done to the world, at most once
+
 #: Seconds that kinds of work may take (document 000). A sensor's look has its own rule: ``Flow.sensor``.
 USUAL_TIMEOUTS = {"etl": 30 * 60.0, "backfill": 6 * 3600.0}
 
 
 def _usual_timeout(kind: Any, called: str) -> float | None:
-    return None if kind is None else USUAL_TIMEOUTS[option(called, "kind", choice(*USUAL_TIMEOUTS), kind)]
+    return None if kind is None else USUAL_TIMEOUTS[option(called, "kind", choice(*USUAL_TIMEOUTS, EFFECT), kind)]
 
 
 def _name_of(name: str | None, function: Any) -> str:

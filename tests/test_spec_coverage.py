@@ -34,7 +34,7 @@ KEPT_BY = {
     "000.32": EXECUTOR + "test_the_same_failure_twice_is_dead_lettered_and_holds_its_children",
     "000.39": "engine/store/test_operator.py::test_a_skip_permits_the_failure_and_children_start",
     "000.46": EXECUTOR + "test_pools_and_max_parallel_bound_what_runs_at_a_time",
-    "000.50": DECIDE + "test_a_task_that_is_not_idempotent_is_never_run_again_unasked",
+    "000.50": "crash/test_effects.py::test_a_killed_executor_leaves_a_dead_letter_that_says_what_is_known",
     "002.26": "engine/test_operating.py::test_a_command_that_arrives_twice_is_done_once",
     "003.01": EXECUTOR + "test_folding_the_events_gives_the_task_table_again",
     "003.02": EXECUTOR + "test_a_transient_failure_heals_and_every_delay_is_stored_beside_its_ceiling",

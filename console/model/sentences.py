@@ -379,6 +379,7 @@ _TELLERS: dict[str, Callable[[Event], str]] = {
     EventKind.TASK_CHANGED: _changed,
     EventKind.RUN: _run,
     EventKind.ATTEMPT_STARTED: _started,
+    EventKind.ATTEMPT_EFFECT: lambda event: f"begins its effect, at most once: key {event.data.get('key')}",
     EventKind.ATTEMPT_EXTENDED: _extended,
     EventKind.ATTEMPT_DEADLINE: _deadline,
     EventKind.ATTEMPT_STACK: _stack,

@@ -309,7 +309,8 @@ def _rules(row: TaskRow) -> Iterator[Line]:
         f"downstream {spec.downstream}" if spec.downstream else "",
         f"pool {spec.pool}" if spec.pool else "",
         f"starts on {spec.rule.replace('_', ' ')}" if spec.rule != "all_success" else "",
-        "not idempotent: a lost attempt is not run again" if not spec.idempotent else "",
+        "an effect: done at most once, whatever happens" if spec.effect else "",
+        "not idempotent: a lost attempt is not run again" if not (spec.idempotent or spec.effect) else "",
         f"$ {spec.command}" if spec.command else "",
         f"from {spec.source}" if spec.source else "",
     ]

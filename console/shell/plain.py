@@ -151,6 +151,10 @@ def _leaked(event: Event) -> Iterator[str]:
     yield f"{event.task} ignores its cancel token: its slot is taken until its thread ends"
 
 
+def _effect(event: Event) -> Iterator[str]:
+    yield f"{event.task} begins its effect, at most once: key {event.data.get('key')}"
+
+
 def _retried(event: Event) -> Iterator[str]:
     data = event.data
     elapsed, delay = data.get("elapsed_seconds", 0), data.get("delay_seconds", 0)
@@ -247,6 +251,7 @@ def _schedule(event: Event) -> Iterator[str]:
 _TELLERS: dict[str, Callable[[Event], Iterator[str]]] = {
     EventKind.TASK: _task,
     EventKind.RUN: _run,
+    EventKind.ATTEMPT_EFFECT: _effect,
     EventKind.ATTEMPT_DEADLINE: _deadline,
     EventKind.ATTEMPT_STACK: _stack,
     EventKind.ATTEMPT_SIGTERM: _sigterm,

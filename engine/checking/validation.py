@@ -104,6 +104,7 @@ TASK: Table = {
     "pool_slots": count(1),
     "max_active": optional(count(1)),
     "idempotent": FLAG,
+    "effect": FLAG,
     "optional": FLAG,
     "recheck_seconds": ABOVE_ZERO,
     "rule": choice(*RULES),
@@ -237,6 +238,8 @@ def check_task(task: TaskDef, pools: Mapping[str, int]) -> None:
         refuse("the command is empty")
     if task.kind != "command" and task.command is not None:
         refuse("it has a function and a command: use flow.command(name, line) for a shell line")
+    if task.kind == "sensor" and task.effect:
+        refuse("a sensor looks again and again: what is done at most once is a task of its own behind it")
     if task.isolation == "thread" and task.kind == "command":
         refuse("a command cannot run in a thread")
     if task.pool is not None and task.pool not in pools:

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from .deadline import shortened
-from .liveness import LOST_HALFWAY
-from .outcome import Failure, FailureClass, FailureMode, Outcome, OutcomeKind
+from .liveness import what_is_known
+from .outcome import NOT_BEGUN, Failure, FailureClass, FailureMode, Outcome, OutcomeKind
 from .policy import RetryPolicy, bounds, draw, with_floor
 from .states import DeadLetterKind
 
@@ -34,6 +34,7 @@ class History:
     p99_seconds: float | None = None  # of this task's successful attempts, when there is history
     timeout_seconds: float | None = None
     idempotent: bool = True
+    effect_key: str | None = None  # of a task that does something to the world, at most once
     is_probe: bool = False  # it was sent to find out whether its downstream is back
     max_losses: int = 3
     recheck_seconds: float = 30.0
@@ -170,7 +171,7 @@ def decide_loss(history: History, policy: RetryPolicy, uniform: Uniform) -> Deci
     The wait is at least ``base``, or a task that kills its host would kill it again at once.
     """
     if not history.idempotent:
-        return DeadLetter(DeadLetterKind.INDETERMINATE, FailureMode.LOST, LOST_HALFWAY)
+        return DeadLetter(DeadLetterKind.INDETERMINATE, FailureMode.LOST, what_is_known(history.effect_key))
     if history.losses + 1 >= history.max_losses:
         why = f"lost {history.losses + 1} times together with its executor or host"
         return DeadLetter(DeadLetterKind.CRASH_LOOP, FailureMode.LOST, why)
@@ -230,7 +231,7 @@ def _permanent(case: _Case) -> Decision | None:
 
 
 def _not_idempotent(case: _Case) -> Decision | None:
-    if not case.history.idempotent:
+    if not case.history.idempotent and case.failure.fingerprint.loose != NOT_BEGUN:
         why = "it failed on the way and is not idempotent: find out what it did, then requeue or skip"
         return DeadLetter(DeadLetterKind.INDETERMINATE, FailureMode.OTHER, why)
     return None

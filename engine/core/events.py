@@ -36,6 +36,7 @@ class EventKind(object):
     TASK_CHANGED = "task.changed"  # columns of a task changed, its state did not
     RUN = "run"  # a run was created, moved, or changed; ``data["what"]`` says which in a word
     ATTEMPT_STARTED = "attempt.started"  # its process exists: pid
+    ATTEMPT_EFFECT = "attempt.effect"  # from here on its effect may happen, once: ``data["key"]``, on the disk before
     ATTEMPT_EXTENDED = "attempt.extended"  # an operator gave it ``data["seconds"]`` more before its timeout
     ATTEMPT_DEADLINE = "attempt.deadline"  # the timeout passed
     ATTEMPT_STACK = "attempt.stack"  # ``data["where"]`` it hung, and in what: "hang"; all of it is in the attempt's row

@@ -7,6 +7,7 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
 
 from enum import Enum
+from typing import Optional
 
 HEARTBEAT_SECONDS = 10.0  # how often a task's sign of life is written
 SWEEP_SECONDS = 60.0
@@ -19,6 +20,19 @@ _FENCE_MARGIN_SECONDS = 5.0
 
 #: What is known of a task that is not idempotent and was lost while it ran.
 LOST_HALFWAY = "it was lost while it ran and is not idempotent: find out whether it happened, then requeue or skip"
+_LOST_EFFECT = (
+    "lost after its effect was let go: look over there for the key {}; skip it if it happened, else requeue it"
+)
+
+
+def what_is_known(key: Optional[str]) -> str:
+    """Of something that may have happened and was lost. ``key``: of an effect, as the system that it calls knows it."""
+    return LOST_HALFWAY if key is None else _LOST_EFFECT.format(key)
+
+
+def effect_key(run_id: str, name: str, key_generation: int) -> str:
+    """The idempotency key of a task: the same for every attempt, until an operator wants another."""
+    return "{}/{}/{}".format(run_id, name, key_generation)
 
 
 class Sight(str, Enum):

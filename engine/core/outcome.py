@@ -54,6 +54,9 @@ class Fingerprint:
     parts: tuple[str, ...] = ()
 
 
+NOT_BEGUN = "start"  # the loose fingerprint of what certainly did nothing: no process could be made for it
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """Why an attempt did not succeed, as data: computed inside the attempt, where the exception still is one."""

@@ -53,10 +53,14 @@ def cause_of(
     failure: Failure | None,
     downstream: str | None = None,
     breaker_state: str | None = None,
+    task: str = "",
 ) -> str:
-    """What one page is about: the deadline, the downstream, the loose fingerprint, or else the run."""
+    """What one page is about: the deadline, the task that nobody knows the end of, the downstream, the loose
+    fingerprint, or else the run."""
     if kind is DeadLetterKind.DEADLINE:
         return deadline_cause(run_id)
+    if kind is DeadLetterKind.INDETERMINATE:  # each has to be found out about by itself, also on one downstream
+        return f"unknown:{run_id}/{task}"
     if downstream is not None and _is_of_the_downstream(kind, failure, breaker_state):
         return f"downstream:{downstream}"
     if failure is not None and failure.fingerprint.loose not in _NO_CAUSE:

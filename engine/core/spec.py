@@ -36,6 +36,7 @@ class TaskSpec:
     pool_slots: int = 1
     max_active: int | None = None  # of this name across the runs of the file
     idempotent: bool = True  # False: lost attempts are dead-lettered, never run again
+    effect: bool = False  # it does something to the world, at most once: its claim is on the disk before it begins
     optional: bool = False  # its failure makes the run PARTIAL, not FAILED
     recheck_seconds: float = 30.0  # sensors: between two looks
     rule: str = "all_success"  # or all_done, none_failed, all_success_strict: when children may start

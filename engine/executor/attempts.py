@@ -14,7 +14,7 @@ from typing import Any
 
 from ..clock import Clock
 from ..core.events import EventKind
-from ..core.liveness import HEARTBEAT_SECONDS
+from ..core.liveness import HEARTBEAT_SECONDS, effect_key
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.spec import TaskSpec
 from ..runner.attempt import AttemptOrder, ProcessAttempt, RunningAttempt
@@ -285,7 +285,7 @@ class AttemptDesk:
             only_rows=claim.only_rows,
             checkpoint=claim.checkpoint,
             missing=tuple((missing or {}).items()),
-            idempotency_key=f"{claim.run_id}/{claim.name}/{claim.key_generation}",
+            idempotency_key=effect_key(claim.run_id, claim.name, claim.key_generation),
         )
         self._keep(self.loop.create_task(self._start(sitter, order)))
 
@@ -352,7 +352,7 @@ class AttemptDesk:
             )
             runs.promote(journal, claim.run_id, freed)
 
-        self._keep(self._writer.submit(item))
+        self._keep(self._writer.submit(item, durable=spec.effect))
 
     def write(self, item: Callable[[Journal], None]) -> asyncio.Future[None]:
         """Write something that nobody waits for."""

@@ -15,7 +15,11 @@ def _nothing(result: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """``item`` runs in the writer's transaction; ``then(its result)`` in the loop, after the COMMIT."""
+    """``item`` runs in the writer's transaction; ``then(its result)`` in the loop, after the COMMIT.
+
+    ``durable``: on the disk before that, whatever the durability of the run.
+    """
 
     item: Callable[[Journal], Any]
     then: Callable[[Any], None] = _nothing
+    durable: bool = False

@@ -56,7 +56,9 @@ class Dispatcher:
         def item(journal: Journal) -> list[Claim]:
             return claims.dispatch(journal, run_id, promote, orders, claimant)
 
-        return Commit(item, lambda taken: self._launch_all(picked, taken))
+        # What happens to the world must not have happened without a trace: that it began is on the disk before it does.
+        durable = any(order.spec.effect for order in orders)
+        return Commit(item, lambda taken: self._launch_all(picked, taken), durable)
 
     def _launch_all(self, picked: Sequence[str], taken: Sequence[Claim]) -> None:
         self._standing.ledger.claimed(picked)

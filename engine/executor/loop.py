@@ -246,7 +246,9 @@ class RunLoop:
             self._over.set_result(step)
         elif step is not None:
             self._is_committing = True
-            self._opened.writer.submit(step.item).add_done_callback(partial(self._committed, step))
+            self._opened.writer.submit(step.item, durable=step.durable).add_done_callback(
+                partial(self._committed, step)
+            )
 
     def _next_step(self) -> RunResult | Commit | None:
         """What to commit next, or the end; None: wait for events."""
@@ -367,7 +369,8 @@ class RunLoop:
 
     def submit(self, item: Callable[[Journal], Any], **who: str | None) -> asyncio.Future[Any]:
         """Have something written; ``who``: actor, reason, command_id."""
-        return self._opened.writer.submit(item, **who)
+        actor, reason, command_id = (who.get(word) for word in ("actor", "reason", "command_id"))
+        return self._opened.writer.submit(item, actor=actor, reason=reason, command_id=command_id)
 
     def stop(self, how: str) -> None:
         """ "drain": start nothing more; "now": end what runs as well."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..core.advice import Progress
 from ..core.failure import describe_exit, describe_signal, describe_timeout
-from ..core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
+from ..core.outcome import NOT_BEGUN, Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from . import protocol
 
 DIED_WITHOUT_RESULT = "child died without sending result"
@@ -80,7 +80,7 @@ def lost(why: str, usage: Mapping[str, Any] | None = None, *, is_blameless: bool
 def not_started(error: OSError) -> Outcome:
     """No process, no memory, no descriptor: the machine's trouble, worth another try."""
     name = type(error).__name__
-    fingerprint = Fingerprint(strict=f"start:{error.errno}", loose="start", explain=f"{name} before it started")
+    fingerprint = Fingerprint(strict=f"start:{error.errno}", loose=NOT_BEGUN, explain=f"{name} before it started")
     message = f"its process could not be started: {error}"
     return Outcome(OutcomeKind.ERROR, Failure(name, message, FailureClass.TRANSIENT, fingerprint))
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..core.events import EventKind
+from ..core.liveness import effect_key
 from ..core.run_state import RunVerdict
 from ..core.spec import TaskSpec
 from ..core.states import DeadLetterKind, RunState, TaskState
@@ -88,6 +89,16 @@ def _claim(journal: Journal, run_id: str, order: ClaimOrder, claimant: Claimant)
     checkpoint, key_generation = journal.connection.execute(
         "SELECT checkpoint, key_generation FROM task WHERE run_id = ? AND name = ?", (run_id, order.name)
     ).fetchone()
+    if spec.effect:
+        key = effect_key(run_id, order.name, key_generation)
+        journal.tell(
+            EventKind.ATTEMPT_EFFECT,
+            run_id,
+            order.name,
+            attempt=attempt,
+            generation=order.generation,
+            data={"key": key},
+        )
     return Claim(run_id, order.name, attempt, order.generation, token, only_rows, checkpoint, key_generation)
 
 

@@ -12,7 +12,7 @@ import json
 from typing import Any, Dict, Optional
 
 from ..core.events import EventKind
-from ..core.liveness import HEARTBEAT_SECONDS, LOST_HALFWAY, fence_seconds
+from ..core.liveness import HEARTBEAT_SECONDS, effect_key, fence_seconds, what_is_known
 from ..core.states import DeadLetterKind, TaskState
 from .act import REFUSED, Seen, Work, look, still_as_seen
 from .canary import abandon
@@ -21,7 +21,7 @@ from .processes import ancestors, bears_token, identity, pids
 
 _ATTEMPT = (
     "SELECT attempt.pid, attempt.pid_start_ticks, attempt.executor_id, executor.boot_id, executor.heartbeat_at,"
-    " task.losses, task.spec FROM task"
+    " task.losses, task.spec, task.key_generation FROM task"
     " JOIN attempt ON attempt.run_id = task.run_id AND attempt.name = task.name AND attempt.attempt = task.attempt"
     " LEFT JOIN executor ON executor.executor_id = attempt.executor_id WHERE task.run_id = ? AND task.name = ?"
 )
@@ -39,7 +39,7 @@ def find(work: Work, target: Any) -> Optional[Seen]:
     row = still_as_seen(work, target)
     if row is None or row.state != TaskState.RUNNING or not work.is_abandoned:
         return row
-    names = ("pid", "start_ticks", "executor_id", "boot_id", "heartbeat_at", "losses", "spec")
+    names = ("pid", "start_ticks", "executor_id", "boot_id", "heartbeat_at", "losses", "spec", "key_generation")
     found = work.journal.connection.execute(_ATTEMPT, (work.run_id, row.name)).fetchone()
     attempt = dict(zip(names, found))
     spec = json.loads(attempt["spec"])
@@ -55,9 +55,10 @@ def find(work: Work, target: Any) -> Optional[Seen]:
         return look(work.journal.connection, work.run_id, row.name)
     columns = {"dead_letter_kind": str(DeadLetterKind.INDETERMINATE), "losses": attempt["losses"] + 1}
     abandon(journal, work.run_id, row.name, row.overrides)
-    _settle(journal, work.run_id, row, str(TaskState.DEAD_LETTER), dict(columns, error=LOST_HALFWAY))
+    key = effect_key(work.run_id, row.name, attempt["key_generation"]) if spec.get("effect") else None
+    _settle(journal, work.run_id, row, str(TaskState.DEAD_LETTER), dict(columns, error=what_is_known(key)))
     if work.act == "requeue":
-        work.say(row.name, REFUSED, "{}; it is a dead letter now".format(LOST_HALFWAY))
+        work.say(row.name, REFUSED, "{}; it is a dead letter now".format(what_is_known(key)))
         return None
     return look(work.journal.connection, work.run_id, row.name)
 

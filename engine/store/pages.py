@@ -46,7 +46,7 @@ def page(journal: Journal, trouble: Trouble) -> None:
     """Open a page for the cause of a trouble, or count it up where one is open."""
     breaker_state = _breaker_state(journal.connection, trouble.downstream)
     cause = trouble.cause or cause_of(
-        trouble.run_id or "", trouble.kind, trouble.failure, trouble.downstream, breaker_state
+        trouble.run_id or "", trouble.kind, trouble.failure, trouble.downstream, breaker_state, trouble.task or ""
     )
     latest = _latest(journal.connection, cause)
     if latest is None or latest.is_over(journal.at):

@@ -30,6 +30,7 @@ from ..core.decide import (
     decide_loss,
 )
 from ..core.events import EventKind
+from ..core.liveness import effect_key
 from ..core.outcome import Failure, FailureClass, FailureMode, Outcome, OutcomeKind
 from ..core.overrides import read
 from ..core.spec import TaskSpec
@@ -199,17 +200,19 @@ _PAST = (
     " WHERE now.run_id = ? AND now.name = ? AND now.attempt = ? AND past.generation = ? AND past.attempt < now.attempt"
     " AND past.fingerprint IS NOT NULL AND past.outcome IN ('error', 'timed_out') ORDER BY past.attempt"
 )
-_NO_ROW = (0, 0, 0, 0, None, None, None, None)
+_NO_ROW = (0, 0, 0, 0, None, None, None, None, 0)
 
 
 def read_history(connection: sqlite3.Connection, claim: Claim, spec: TaskSpec, failure: Failure | None) -> History:
     """The task's past as ``decide`` needs it: counters of the generation, fingerprints in order, what healed before."""
     row = connection.execute(
-        "SELECT failures, losses, deferrals, refusals, delay_us, first_started_at, cancel_requested_at, overrides"
-        " FROM task WHERE run_id = ? AND name = ?",
+        "SELECT failures, losses, deferrals, refusals, delay_us, first_started_at, cancel_requested_at, overrides,"
+        " key_generation FROM task WHERE run_id = ? AND name = ?",
         (claim.run_id, claim.name),
     ).fetchone()
-    failures, losses, deferrals, refusals, delay_us, first_started_at, cancel_at, overrides = row or _NO_ROW
+    failures, losses, deferrals, refusals, delay_us, first_started_at, cancel_at, overrides, key_generation = (
+        row or _NO_ROW
+    )
     past = connection.execute(_PAST, (claim.run_id, claim.name, claim.attempt, claim.generation)).fetchall()
     return History(
         failures=failures,
@@ -224,6 +227,7 @@ def read_history(connection: sqlite3.Connection, claim: Claim, spec: TaskSpec, f
         p99_seconds=_p99_seconds(connection, claim.name) if _is_timeout(failure) else None,
         timeout_seconds=spec.timeout,
         idempotent=spec.idempotent,
+        effect_key=effect_key(claim.run_id, claim.name, key_generation) if spec.effect else None,
         max_losses=spec.max_losses,
         recheck_seconds=spec.recheck_seconds,
         cancel_requested=cancel_at is not None,

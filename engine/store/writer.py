@@ -16,6 +16,7 @@ import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -24,6 +25,8 @@ from ..errors import StorageError
 from .database import primary_code, translate
 from .journal import Journal
 from .layers import DAMAGE, FlushLimits, exec_query, is_storage_trouble
+
+SYNCHRONOUS_FULL = 2  # as ``PRAGMA synchronous`` answers
 
 T = TypeVar("T")
 OnTrouble = Callable[[str, str], None]  # ("degraded" or "recovered", one sentence)
@@ -36,6 +39,7 @@ class _Entry:
     actor: str | None
     reason: str | None
     command_id: str | None
+    durable: bool
 
 
 @dataclass(slots=True)
@@ -113,17 +117,19 @@ class Writer:
         actor: str | None = None,
         reason: str | None = None,
         command_id: str | None = None,
+        durable: bool = False,
     ) -> asyncio.Future[T]:
         """Queue a piece of work for the next transaction; the future resolves to its result after the COMMIT.
 
         The item runs in the writer's thread, between BEGIN and COMMIT, and possibly more than once: it may only touch
         what its Journal gives it. What it raises reaches its own future alone, with all that it wrote rolled back.
-        Cancelling the future does not unqueue the item. Raises StorageError once the writer is closing.
+        Cancelling the future does not unqueue the item. ``durable``: its COMMIT, and all before it, is on the disk when
+        the future resolves, also with ``--durability normal``. Raises StorageError once the writer is closing.
         """
         if self._closing:
             raise StorageError("the state file is being closed")
         future: asyncio.Future[T] = self._loop.create_future()
-        self._queue.append(_Entry(item, future, actor, reason, command_id))
+        self._queue.append(_Entry(item, future, actor, reason, command_id, durable))
         if not self._batch and not self._armed:
             self._armed = True
             self._idle.clear()
@@ -259,16 +265,17 @@ class Writer:
 
     def _transaction(self, batch: Sequence[_Entry], run: Callable[[Sequence[_Entry]], _Written]) -> _Written:
         connection = self._connection
-        connection.execute("BEGIN IMMEDIATE")
-        written: _Written | None = None
-        try:
-            written = run(batch)
-            connection.execute("COMMIT")
-        except BaseException as error:
-            _roll_back(connection)
-            if _is_failed_sync(error) and self._reopen is not None:
-                self._doubtful = written or _Written([], {}, [])
-            raise
+        with _synced(connection, any(entry.durable for entry in batch)):
+            connection.execute("BEGIN IMMEDIATE")
+            written: _Written | None = None
+            try:
+                written = run(batch)
+                connection.execute("COMMIT")
+            except BaseException as error:
+                _roll_back(connection)
+                if _is_failed_sync(error) and self._reopen is not None:
+                    self._doubtful = written or _Written([], {}, [])
+                raise
         return written
 
     def _run_all(self, batch: Sequence[_Entry]) -> _Written:
@@ -335,6 +342,21 @@ def _roll_back(connection: sqlite3.Connection) -> None:
         except sqlite3.Error:
             if connection.in_transaction:
                 raise
+
+
+@contextmanager
+def _synced(connection: sqlite3.Connection, wanted: bool) -> Iterator[None]:
+    """The commit in here waits for the disk if ``wanted``: ``PRAGMA synchronous`` is deaf within a transaction, so it
+    is changed around one. In WAL mode the sync is of the whole log, and takes all commits before it along."""
+    (level,) = connection.execute("PRAGMA synchronous").fetchone() if wanted else (SYNCHRONOUS_FULL,)
+    if level >= SYNCHRONOUS_FULL:
+        yield
+        return
+    connection.execute("PRAGMA synchronous=FULL")
+    try:
+        yield
+    finally:
+        connection.execute(f"PRAGMA synchronous={level}")
 
 
 def _is_failed_sync(error: BaseException) -> bool:

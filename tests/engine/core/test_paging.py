@@ -164,3 +164,9 @@ def test_a_sender_that_can_send_is_taken(sender, options):
 def test_a_sender_that_never_could_is_refused_with_the_reason(sender, options, why):
     with pytest.raises(ValueError, match=why):
         check_sender(sender, options)
+
+
+def test_what_nobody_knows_the_end_of_is_a_page_for_each_task():
+    """Each has to be found out about by itself, whatever they share."""
+    unknown = [cause_of("r", DeadLetterKind.INDETERMINATE, None, "bank", "OPEN", task) for task in ("pay", "refund")]
+    assert unknown == ["unknown:r/pay", "unknown:r/refund"]

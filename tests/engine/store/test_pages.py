@@ -272,11 +272,11 @@ def test_the_key_names_cause_and_episode(siblings):
     assert "cause-1/1" == message["key"]
 
 
-def test_a_lost_task_pages_for_its_run(siblings):
+def test_a_task_that_nobody_knows_the_end_of_pages_for_itself(siblings):
     lost = Outcome(OutcomeKind.LOST)
     end(siblings, "a", lost, idempotent=False)
     assert DeadLetterKind.INDETERMINATE == siblings.column("a", "dead_letter_kind")
-    assert [(f"run:{RUN}", "high")] == table(siblings, "cause, severity")
+    assert [(f"unknown:{RUN}/a", "high")] == table(siblings, "cause, severity")
 
 
 def test_a_page_says_what_came_of_its_cause_the_last_time_and_what_people_wrote_on_it(siblings):
