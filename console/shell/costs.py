@@ -48,7 +48,7 @@ def show_costs(target: str, run_id: str | None, as_json: bool, **door: Any) -> i
     for ledger in ledgers:
         if len(ledger.tries) > 1:
             for line in ledger_lines(ledger):
-                click.echo(one_line(line))
+                click.echo(line)
     return 0
 
 
@@ -84,7 +84,7 @@ def _sentence(healed: Yield) -> str:
 def ledger_lines(ledger: PolicyLedger) -> Iterator[str]:
     """What each retry of one policy cost and healed, and which of them could go."""
     yield ""
-    yield f"{ledger.downstream or 'tasks without a downstream'} · {_policy(ledger.policy)}"
+    yield one_line(f"{ledger.downstream or 'tasks without a downstream'} · {_policy(ledger.policy)}")
     everything = sum(one.seconds for one in ledger.tries) or 1.0
     rows: list[Sequence[str]] = [("", "starts", "healed", "slot seconds", "of all")]
     for number, one in enumerate(ledger.tries):

@@ -44,6 +44,11 @@ def test_each_policy_that_retried_has_a_table_and_a_verdict(state: Path) -> None
     title = lines.index("tasks without a downstream · max_attempts 3, base 0.001 s, cap 0.001 s, jitter none")
     table = [line.split()[:4] for line in lines[title + 2 : title + 5]]
     assert [["first", "try", "15", "2"], ["retry", "1", "13", "1"], ["retry", "2", "12", "0"]] == table
+    ends = {
+        len(line[: line.index(one) + len(one)])
+        for line, one in zip(lines[title + 2 : title + 5], ("15", "13", "12"), strict=False)
+    }
+    assert len(ends) == 1, "figures stand under each other"
     assert lines[title + 5].startswith("retry 2 healed 0 of 15 tasks (0 %) and cost ")
     assert lines[title + 6].startswith("max_attempts=2 would have saved ")
     assert lines[title + 6].endswith(" slot seconds and 12 calls; gives up nothing")
