@@ -28,6 +28,7 @@ from .shell.cause_commands import classify, note
 from .shell.help import Commands
 from .shell.options import (
     acting_options,
+    follow_option,
     json_option,
     params_of,
     reading_options,
@@ -228,15 +229,17 @@ def backfill(flow: str, since: str, until: str, param: tuple[str, ...], dry_run:
 @state_option
 @json_option
 @ssh_options
-def runs(target: str | None, state: str | None, as_json: bool, **door: Any) -> int:
+@follow_option
+def runs(target: str | None, state: str | None, as_json: bool, **options: Any) -> int:
     """Every run of a state file."""
     from .shell import listing
 
-    return listing.show_runs(_target(target, state), as_json, **door)
+    return listing.show_runs(_target(target, state), as_json, **options)
 
 
 @cli.command()
 @reading_options
+@follow_option
 def tasks(target: str | None, state: str | None, run_id: str | None, as_json: bool, **door: Any) -> int:
     """The tasks of a run."""
     from .shell import listing
@@ -246,6 +249,7 @@ def tasks(target: str | None, state: str | None, run_id: str | None, as_json: bo
 
 @cli.command()
 @reading_options
+@follow_option
 def inbox(target: str | None, state: str | None, run_id: str | None, as_json: bool, **door: Any) -> int:
     """Dead letters and failures, by cause."""
     from .shell import listing
@@ -255,7 +259,7 @@ def inbox(target: str | None, state: str | None, run_id: str | None, as_json: bo
 
 @cli.command()
 @reading_options
-@click.option("--follow", is_flag=True, help="Go on with what happens.")
+@follow_option
 @click.option("--since", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Only what came after this event.")
 def events(
     target: str | None, state: str | None, run_id: str | None, as_json: bool, follow: bool, since: int, **door: Any

@@ -12,6 +12,8 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+import click
+
 from ..engine.core.events import Event
 from ..engine.core.fold import RunFold
 from ..engine.errors import RedriveError
@@ -19,7 +21,7 @@ from .doors import with_session
 from .model.moment import Moment
 from .model.replay import NUMBER_MAX, Reel, Stretch, parse_when
 from .sessions.session import Session
-from .shell.listing import print_tasks
+from .shell.listing import task_lines
 
 READ_EVENTS = 2_000  # at a time: what comes between does not wait for long
 KEPT_EVENTS = 16_000  # of the stretches that were looked at last
@@ -101,7 +103,8 @@ def show(target: str, run_id: str | None, as_json: bool, at: str | None, **door:
         seq = when if when < NUMBER_MAX else night.reel.at(when)
         return (await night.sight(min(seq, night.reel.seq))).moment.fold
 
-    print_tasks(with_session(target, use, **door), as_json)
+    for line in task_lines(with_session(target, use, **door), as_json):
+        click.echo(line)
     return 0
 
 

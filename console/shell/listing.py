@@ -29,6 +29,7 @@ from ..present.text import one_line, pad, shorten
 from ..sessions.session import RunSummary, Session, SessionStatus
 from ..target import is_remote
 from . import plain
+from .following import show
 
 if TYPE_CHECKING:
     from ..model.inbox import Cause
@@ -39,26 +40,24 @@ _WAITING = frozenset({TaskState.PENDING, TaskState.READY, TaskState.SENSING, Tas
 _PAGES_MAX = 100  # of the latest, for sentences that name who looks after a failure
 
 
-def show_runs(target: str, as_json: bool, **door: Door) -> int:
+def show_runs(target: str, as_json: bool, *, follow: bool = False, **door: Door) -> int:
     """One line a run, the latest first."""
 
-    async def use(session: Session) -> tuple[Sequence[RunSummary], list[str], Keeper, str]:
-        of_schedules = await _of_schedules(session, target)
-        return await session.runs(), of_schedules, keeper_of(session.status), session.address
+    async def read(session: Session) -> list[str]:
+        of_schedules, summaries = await _of_schedules(session, target), await session.runs()
+        keeper, address, now_us = keeper_of(session.status), session.address, _now_us()
+        if as_json:
+            return [json_line(_run_value(one, as_value(one.run, keeper, address, now_us))) for one in summaries]
+        rows: list[Sequence[str]] = [("RUN", "FLOW", "STATE", "TASKS", "OK", "DEAD", "ELAPSED", "")]
+        rows += [(*_run_row(one), nobody_runs(one.run, keeper, address, now_us)) for one in summaries]
+        return [*table_lines(rows), *of_schedules]
 
-    summaries, of_schedules, keeper, address = with_session(target, use, **door)
-    if as_json:
-        for summary in summaries:
-            executor = as_value(summary.run, keeper, address, _now_us())
-            counts = {"counts": summary.counts, "dead_letters": summary.dead_letters}
-            print_json({**_plain(summary.run), **counts, "executor": executor})
-        return 0
-    rows: list[Sequence[str]] = [("RUN", "FLOW", "STATE", "TASKS", "OK", "DEAD", "ELAPSED", "")]
-    rows += [(*_run_row(summary), nobody_runs(summary.run, keeper, address, _now_us())) for summary in summaries]
-    table(rows)
-    for sentence in of_schedules:
-        click.echo(sentence)
-    return 0
+    return show(target, read, follow=follow, as_json=as_json, **door)
+
+
+def _run_value(summary: RunSummary, executor: Mapping[str, Any]) -> dict[str, Any]:
+    counts = {"counts": summary.counts, "dead_letters": summary.dead_letters}
+    return {**_plain(summary.run), **counts, "executor": executor}
 
 
 async def _of_schedules(session: Session, target: str) -> list[str]:
@@ -91,28 +90,28 @@ def _run_row(summary: RunSummary) -> tuple[str, ...]:
     return (run.run_id, run.dag_name, state, str(total), str(done), str(summary.dead_letters), elapsed)
 
 
-def show_tasks(target: str, run_id: str | None, as_json: bool, **door: Door) -> int:
+def show_tasks(target: str, run_id: str | None, as_json: bool, *, follow: bool = False, **door: Door) -> int:
     """One line a task, in the order of the flow."""
 
-    async def use(session: Session) -> tuple[Board, Keeper, str, dict[str, str]]:
+    async def read(session: Session) -> list[str]:
         board = Board(await session.snapshot(run_id))
         board.learn(await session.query("breakers"), await session.query("pages", limit=_PAGES_MAX))
         before = {} if as_json else await _last_times(session, board)
-        return board, keeper_of(session.status), session.address, before
+        keeper, address = keeper_of(session.status), session.address
+        run, now_us = board.fold.run, _now_us()
+        gone_at = None if keeper.runs(run) else keeper.gone_at
 
-    board, keeper, address, before = with_session(target, use, **door)
-    run, now_us = board.fold.run, _now_us()
-    gone_at = None if keeper.runs(run) else keeper.gone_at
-    beside = {"executor": as_value(run, keeper, address, now_us)}
-    print_tasks(board.fold, as_json, lambda name: board.why(name, _now_us(), gone_at), beside, before)
-    _say_nobody_runs(run, keeper, address, as_json)
-    return 0
+        beside = {"executor": as_value(run, keeper, address, now_us)}
+        lines = task_lines(board.fold, as_json, lambda name: board.why(name, now_us, gone_at), beside, before)
+        return lines if as_json else [*lines, *_nobody_runs(run, keeper, address)]
+
+    return show(target, read, follow=follow, as_json=as_json, **door)
 
 
-def _say_nobody_runs(run: RunRow, keeper: Keeper, address: str, as_json: bool) -> None:
+def _nobody_runs(run: RunRow, keeper: Keeper, address: str) -> list[str]:
     """Below the list, where the eye is; JSON has it in each line."""
-    if not as_json and (sentence := nobody_runs(run, keeper, address, _now_us())):
-        click.echo(one_line(sentence))
+    sentence = nobody_runs(run, keeper, address, _now_us())
+    return [one_line(sentence)] if sentence else []
 
 
 async def _last_times(session: Session, board: Board) -> dict[str, str]:
@@ -126,27 +125,25 @@ async def _last_times(session: Session, board: Board) -> dict[str, str]:
     return {name: words for cause in causes if (words := said.get(cause.key)) for name in cause.tasks}
 
 
-def print_tasks(
+def task_lines(
     fold: RunFold,
     as_json: bool,
     why: Callable[[str], str] = lambda name: "",
     beside: Mapping[str, Any] | None = None,
     before: Mapping[str, str] | None = None,
-) -> None:
+) -> list[str]:
     """The tasks of a run as it stands in ``fold``. ``why``: what a task that waits is waiting for, or since when nobody
     runs what says RUNNING; ``beside``: what each JSON value holds in addition; ``before``: of those that need a human,
     what came of their cause the last time."""
     rows = sorted(fold.tasks.values(), key=lambda row: row.position)
     if as_json:
-        for row in rows:
-            print_json({**task_value(row, fold), **(beside or {})})
-        return
-    lines = [("TASK", "STATE", "ATTEMPT", "NOTE")]
+        return [json_line({**task_value(row, fold), **(beside or {})}) for row in rows]
+    cells = [("TASK", "STATE", "ATTEMPT", "NOTE")]
     for row in rows:
         past = (before or {}).get(row.name)
         note = _note(row, why) + (f" · {past}" if past else "")
-        lines.append((row.name, str(row.state), numbered(row), note))
-    table(lines)
+        cells.append((row.name, str(row.state), numbered(row), note))
+    return list(table_lines(cells))
 
 
 def task_value(row: TaskRow, fold: RunFold) -> dict[str, Any]:
@@ -175,46 +172,43 @@ def _note(row: TaskRow, why: Callable[[str], str]) -> str:
     return ""
 
 
-def show_inbox(target: str, run_id: str | None, as_json: bool, **door: Door) -> int:
+def show_inbox(target: str, run_id: str | None, as_json: bool, *, follow: bool = False, **door: Door) -> int:
     """What needs a human, cause by cause, and what came of each cause before."""
     from ..model.inbox import Inbox
     from ..remembering import remember
 
-    async def use(session: Session) -> tuple[RunFold, Sequence[Cause], dict[str, Memory], Keeper, str]:
+    async def read(session: Session) -> list[str]:
         fold = await session.snapshot(run_id)
         groups = Inbox(fold).groups()
         known = await remember(session, fold.run.run_id, groups)
-        return fold, groups, known, keeper_of(session.status), session.address
+        keeper, address = keeper_of(session.status), session.address
+        if as_json:
+            executor = as_value(fold.run, keeper, address, _now_us())
+            return [_cause_value(group, known.get(group.key), executor) for group in groups]
+        lines = [line for group in groups for line in _cause_lines(group, fold, known.get(group.key))]
+        return [*(lines or ["nothing needs a human"]), *_nobody_runs(fold.run, keeper, address)]
 
-    fold, groups, known, keeper, address = with_session(target, use, **door)
-    if as_json:
-        executor = as_value(fold.run, keeper, address, _now_us())
-        for group in groups:
-            memory = known.get(group.key)
-            told = {"memory": None if memory is None else _plain(memory), "executor": executor}
-            print_json({**_plain(group), **told})
-        return 0
-    if not groups:
-        click.echo("nothing needs a human")
-    for group in groups:
-        _print_cause(group, fold, known.get(group.key))
-    _say_nobody_runs(fold.run, keeper, address, as_json)
-    return 0
+    return show(target, read, follow=follow, as_json=as_json, **door)
 
 
-def _print_cause(cause: Cause, fold: RunFold, memory: Memory | None) -> None:
+def _cause_value(cause: Cause, memory: Memory | None, executor: Mapping[str, Any]) -> str:
+    told = {"memory": None if memory is None else _plain(memory), "executor": executor}
+    return json_line({**_plain(cause), **told})
+
+
+def _cause_lines(cause: Cause, fold: RunFold, memory: Memory | None) -> Iterator[str]:
     downstream = f" · {one_line(cause.downstream)}" if cause.downstream else ""
     holds = f" · holds {cause.held}" if cause.held else ""
     named = any(fold.tasks[name].failure_fingerprint for name in cause.tasks)  # what was lost has none to requeue by
     fingerprint = f"  (fp {cause.fingerprint[:12]})" if named else ""
-    click.echo(f"{len(cause.tasks)} × {one_line(cause.title)}{downstream}{holds}{fingerprint}")
+    yield f"{len(cause.tasks)} × {one_line(cause.title)}{downstream}{holds}{fingerprint}"
     for line in _remembered(memory) if memory is not None else ():
-        click.echo(f"  {one_line(line)}")
+        yield f"  {one_line(line)}"
     for name in cause.tasks:
         row = fold.tasks[name]
         kind = row.dead_letter_kind or row.state
         line = f"{row.state} {name} {numbered(row)} {kind}: {row.error or ''}"
-        click.echo(f"  {shorten(one_line(line), 160)}")
+        yield f"  {shorten(one_line(line), 160)}"
 
 
 def _remembered(memory: Memory) -> Iterator[str]:
@@ -257,17 +251,28 @@ def _plain(value: Any) -> dict[str, Any]:
     return converted
 
 
+def json_line(value: Any) -> str:
+    """One value a line."""
+    return json.dumps(value, ensure_ascii=False)
+
+
 def print_json(value: Any) -> None:
-    click.echo(json.dumps(value, ensure_ascii=False))
+    click.echo(json_line(value))
 
 
 def table(rows: Iterable[Sequence[str]]) -> None:
-    """Print rows under each other, the columns aligned; texts from tasks are made fit for a terminal."""
+    """Print rows under each other."""
+    for line in table_lines(rows):
+        click.echo(line)
+
+
+def table_lines(rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Rows under each other, the columns aligned; texts from tasks are made fit for a terminal."""
     cleaned = [[one_line(cell) for cell in row] for row in rows]
     widths = [min(60, max(len(row[column]) for row in cleaned)) for column in range(len(cleaned[0]))]
     for row in cleaned:
         cells = [pad(cell, width) for cell, width in zip(row[:-1], widths, strict=False)]
-        click.echo("  ".join([*cells, row[-1]]).rstrip())
+        yield "  ".join([*cells, row[-1]]).rstrip()
 
 
 def _now_us() -> int:

@@ -49,6 +49,7 @@ state_option = click.option("--state", "state", metavar="TARGET", help="State fi
 target_argument = click.argument("target", required=False)
 run_option = click.option("--run", "run_id", metavar="RUN", help="Which run; the latest if left out.")
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON value a line.")
+follow_option = click.option("--follow", is_flag=True, help="Go on with what happens.")
 reason_option = click.option("--reason", metavar="TEXT", default="", help="Why; it goes into the journal.")
 ssh_options = options(
     click.option("--python", "python", metavar="PATH", help="The Python over there (>= 3.6); default python3."),

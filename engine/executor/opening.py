@@ -314,6 +314,8 @@ def _is_missing_or_empty(path: str) -> bool:
         return os.path.getsize(path) == 0
     except FileNotFoundError:
         return True
+    except OSError:  # a ring of links: whoever opens it says so
+        return False
 
 
 def new_run_id() -> str:

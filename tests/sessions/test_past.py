@@ -149,8 +149,9 @@ def test_replay_prints_the_tasks_as_they_were_after_an_event(replay: Callable[[s
     assert replay("999999") == replay(None)
 
 
-def test_replay_before_the_run_is_nothing_but_pending(replay: Callable[[str | None], str]) -> None:
-    assert {line.split()[1] for line in replay("2001-01-01").splitlines()[1:]} == {"PENDING"}
+def test_replay_before_the_run_says_when_it_began(replay: Callable[[str | None], str]) -> None:
+    with pytest.raises(RedriveError, match=r"2001-01-01 is before run .* began: 20"):
+        replay("2001-01-01")
 
 
 def test_replay_refuses_what_is_no_time(replay: Callable[[str | None], str]) -> None:
