@@ -91,6 +91,7 @@ def evidence_page(row: TaskRow, scene: Scene, found: Found, columns: int) -> lis
         *memory_lines(found.memory, scene.now_us, columns),
         *_said(failures, found.texts, columns),
         *side_by_side(row, comparison, scene, columns),
+        *_durations(row, found.history),
         *_quarantined(found.rows),
         *_texts(found.texts, columns),
         *_below((row.name,), scene),
@@ -128,13 +129,18 @@ def _history(row: TaskRow, scene: Scene, attempts: Sequence[Mapping[str, Any]]) 
     words.append(f"this failure in {number(len(seen))} of them" if seen else "this failure in none of them")
     words.append(f"last went well {wall_day(max(good), None)}" if good else "it never went well")
     yield [Piece(f" {f' {scene.glyphs.dot} '.join(words)}", Role.DIM)]
-    if any(one.outcome == "timed_out" for one in row.attempts.values()):
-        for line in took_lines(_took_of(attempts)):
-            yield [Piece(f" {line}", Role.DIM)]
+
+
+def _durations(row: TaskRow, attempts: Sequence[Mapping[str, Any]]) -> Iterator[Line]:
+    """What a timeout is held against: how long it took so far."""
+    if not any(one.outcome == "timed_out" for one in row.attempts.values()):
+        return
+    if lines := took_lines(_took_of(attempts), only_other_days=True):
+        yield []
+        yield from ([Piece(f" {line}", Role.DIM)] for line in lines)
 
 
 def _took_of(attempts: Sequence[Mapping[str, Any]]) -> list[Took]:
-    """How long they took, on which days: what a timeout is held against."""
     return [
         Took(weekday(one["started_at"], None), one["duration_us"] / SECOND, one["outcome"] == "success")
         for one in attempts

@@ -168,11 +168,17 @@ def _lets(would: int, count: int) -> str:
 
 
 def _range(low: float, high: float) -> str:
-    first, last = spoken(round(low * 1e6)), spoken(round(high * 1e6))
+    first, last = _rounded(low), _rounded(high)
     if first == last:
         return f"about {last}"
     number, _, unit = first.partition(" ")
     return f"{number} to {last}" if last.endswith(f" {unit}") and " " not in unit else f"{first} to {last}"
+
+
+def _rounded(seconds: float) -> str:
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    return f"{seconds:.0f} s" if seconds < 120 else spoken(round(seconds / 60) * 60_000_000)
 
 
 def _about(seconds: float) -> str:

@@ -40,6 +40,12 @@ def test_a_hang_far_beyond_what_it_ever_took_is_said_to_be_one() -> None:
     assert (advice.timeout, str(advice)) == (None, "7 of 8 attempts took about 40 s: more time is not what it lacks")
 
 
+def test_seconds_are_told_to_the_tenth_where_that_matters() -> None:
+    """ "About 1 s" under a timeout of 2 s hides how near it was."""
+    advice = advise([Took(0, seconds) for seconds in (1.62, 1.7, 1.75, 1.8, 1.88)], 2.0)
+    assert str(advice) == "5 of 5 attempts took 1.6 to 1.9 s: timeout=3s would have let all of them end"
+
+
 def test_a_timeout_that_has_room_is_not_to_be_changed() -> None:
     advice = advise([Took(0, seconds) for seconds in (85.0, 86, 87, 88, 89)], 120.0)
     assert advice is not None
