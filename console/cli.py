@@ -434,6 +434,8 @@ def _act(act: str, extra: dict[str, Any], send: Callable[..., int], options: dic
     fingerprint = options.pop("fingerprint")
     if bool(names) == bool(fingerprint):
         raise click.UsageError("name tasks, or give --fingerprint")
+    if names and options.get("downstream"):
+        raise click.UsageError("--downstream goes with --fingerprint")
     return send(act, target, names, fingerprint=fingerprint, extra=extra, **options)
 
 

@@ -37,6 +37,7 @@ def act(
     reason: str,
     as_json: bool,
     dry_run: bool = False,
+    downstream: str | None = None,
     python: str | None,
     ssh_option: Sequence[str],
 ) -> int:
@@ -53,7 +54,7 @@ def act(
             id=uuid.uuid4().hex,
             act=act,
             run_id=fold.run.run_id,
-            targets=select(fold, names, fingerprint),
+            targets=select(fold, names, fingerprint, downstream),
             actor=actor(),
             reason=reason,
             options=extra,
@@ -91,8 +92,13 @@ def json_of(option: str, text: str) -> Any:
         raise click.UsageError(f"{option}: not JSON ({error}); write 42, '{{\"rows\": 0}}' or '\"a text\"'") from None
 
 
-def select(fold: RunFold, names: Sequence[str], fingerprint: str | None) -> tuple[Target, ...]:
-    """The tasks that are meant, as they were seen: a frozen list, so that nothing else is acted on."""
+def select(
+    fold: RunFold, names: Sequence[str], fingerprint: str | None, downstream: str | None = None
+) -> tuple[Target, ...]:
+    """The tasks that are meant, as they were seen: a frozen list, so that nothing else is acted on.
+
+    ``downstream``: of those with the fingerprint only the ones that call it.
+    """
     names = list(dict.fromkeys(names))
     for name in names:
         if name not in fold.tasks:
@@ -100,8 +106,10 @@ def select(fold: RunFold, names: Sequence[str], fingerprint: str | None) -> tupl
     rows = [fold.tasks[name] for name in names]
     if fingerprint is not None:
         rows = [row for row in fold.tasks.values() if row.state in NEEDS_HUMAN and _failed_like(row, fingerprint)]
+        rows = [row for row in rows if downstream in (None, _downstream(row))]
         if not rows:
-            raise RedriveError(f"no task of run {fold.run.run_id} failed with fingerprint {fingerprint}")
+            calling = f" and calls {downstream}" if downstream is not None else ""
+            raise RedriveError(f"no task of run {fold.run.run_id} failed with fingerprint {fingerprint}{calling}")
         _demand_one_cause(rows, fingerprint)
     return tuple((row.name, str(TaskState(row.state)), row.generation) for row in rows)
 
@@ -112,6 +120,17 @@ def _demand_one_cause(rows: Iterable[TaskRow], fingerprint: str) -> None:
     if len(causes) > 1:
         named = ", ".join(sorted(causes)[:5])
         raise RedriveError(f"{fingerprint} fits {len(causes)} causes ({named}); give more digits")
+    called = sorted({_downstream(row) or "none" for row in rows})
+    if len(called) > 1:
+        named = ", ".join(called[:5])
+        raise RedriveError(
+            f"{fingerprint} fits {len(called)} causes, one for each downstream ({named}); add --downstream NAME,"
+            " or name the tasks"
+        )
+
+
+def _downstream(row: TaskRow) -> str | None:
+    return row.spec.downstream if row.spec is not None else None
 
 
 def _failed_like(row: TaskRow, fingerprint: str) -> bool:

@@ -77,6 +77,7 @@ acting_options = options(
     state_option,
     run_option,
     click.option("--fingerprint", metavar="FP", help="All tasks that failed this way."),
+    click.option("--downstream", metavar="NAME", help="Of those, only tasks that call this one."),
     reason_option,
     click.option("--dry-run", is_flag=True, help="Print exactly what it would change, and change nothing."),
     json_option,

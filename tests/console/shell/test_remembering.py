@@ -68,6 +68,17 @@ def test_a_task_that_needs_a_human_says_how_it_went_the_last_time(state):
     assert "permanent: orders said" in line and " · last time at " in line and "'schema reloaded', healed" in line
 
 
+def test_an_act_by_fingerprint_is_about_one_downstream(state):
+    mark = causes(state)["shop"]["fingerprint"]
+    words = ("requeue", "--state", state, "--fingerprint", mark, "--reason", "x")
+    assert "fits 2 causes, one for each downstream (bank, shop)" in str(redrive(*words).exception)
+    assert "and calls nobody" in str(redrive(*words, "--downstream", "nobody").exception)
+    done = redrive(*words, "--downstream", "bank")
+    assert done.return_value == 0 and done.output.startswith("refunds: runs again")
+    assert list(causes(state)) == ["shop"]
+    assert redrive(*words).return_value == 0
+
+
 def test_the_first_time_there_is_nothing_to_add(tmp_path):
     run(tmp_path, "first")
     lines = redrive("tasks", tmp_path / "state.db").output.splitlines()
