@@ -235,7 +235,7 @@ def test_the_usual_timeouts_of_document_000():
     flow.task(lambda: None, name="own", kind="etl", timeout="5m")
     flow.sensor(lambda: True, name="sensor", every="2m")
     assert [1800, 21600, 300, 180] == [task.timeout for task in flow.spec().tasks]
-    with pytest.raises(FlowError, match="kind is one of etl, backfill, not 'whatever'"):
+    with pytest.raises(FlowError, match="kind is one of etl, backfill, effect, not 'whatever'"):
         flow.task(lambda: None, name="other", kind="whatever")
 
 
