@@ -339,7 +339,7 @@ def _durability(options: RunOptions) -> database.Durability:
 def _bury_the_dead(connection: sqlite3.Connection, request: Request) -> None:
     """Kill whatever an executor that died has left alive, before any of its tasks may run again."""
     with database.explained(request.state_path):
-        dead = recovery.dead_executors(connection, request.executor_id)
+        dead = recovery.to_be_swept(connection, request.executor_id)
     if dead:
         lock.sweep_orphans(dead, request.state_path)
 

@@ -17,11 +17,11 @@ from ..core.states import DeadLetterKind, TaskState
 from .act import REFUSED, Seen, Work, look, still_as_seen
 from .canary import abandon
 from .journal import Journal
-from .processes import ancestors, bears_token, identity, pids
+from .processes import ancestors, bears_token, identity, is_there, pids
 
 _ATTEMPT = (
     "SELECT attempt.pid, attempt.pid_start_ticks, attempt.executor_id, executor.boot_id, executor.heartbeat_at,"
-    " task.losses, task.spec, task.key_generation FROM task"
+    " task.losses, task.spec, task.key_generation, executor.pid, executor.start_ticks FROM task"
     " JOIN attempt ON attempt.run_id = task.run_id AND attempt.name = task.name AND attempt.attempt = task.attempt"
     " LEFT JOIN executor ON executor.executor_id = attempt.executor_id WHERE task.run_id = ? AND task.name = ?"
 )
@@ -41,7 +41,7 @@ def find(work: Work, target: Any) -> Optional[Seen]:
         return row
     names = ("pid", "start_ticks", "executor_id", "boot_id", "heartbeat_at", "losses", "spec", "key_generation")
     found = work.journal.connection.execute(_ATTEMPT, (work.run_id, row.name)).fetchone()
-    attempt = dict(zip(names, found))
+    attempt = dict(zip(names + ("executor_pid", "executor_ticks"), found))
     spec = json.loads(attempt["spec"])
     obstacle = _who_lives(work, attempt) or _may_live_elsewhere(work, attempt, spec)
     if obstacle is not None:
@@ -74,6 +74,8 @@ def tell_evidence(journal: Journal, run_id: str, name: str, attempt: int, genera
 
 def _who_lives(work: Work, attempt: Dict[str, Any]) -> Optional[str]:
     """Why nothing may be done yet: a process of the dead executor is still there."""
+    if is_there(attempt["executor_pid"], attempt["executor_ticks"], attempt["boot_id"]):
+        return None  # this file is a copy: what lives belongs to the original
     pid = attempt["pid"]
     ticks, boot = identity(pid) if pid else (None, None)
     if ticks is None or (ticks, boot) != (attempt["start_ticks"], attempt["boot_id"] or boot):

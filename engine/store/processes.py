@@ -38,6 +38,11 @@ def is_gone(pid: Optional[int], start_ticks: Optional[int], boot: Optional[str])
     return boot == now and found != start_ticks
 
 
+def is_there(pid: Optional[int], start_ticks: Optional[int], boot: Optional[str]) -> bool:
+    """True for a process of this boot that certainly lives; with nothing known, False."""
+    return pid is not None and start_ticks is not None and identity(pid) == (start_ticks, boot)
+
+
 def pids() -> Iterator[int]:
     """Every process that this user may know of."""
     return (int(name) for name in os.listdir("/proc") if name.isdigit())

@@ -22,6 +22,7 @@ from ..core.states import TaskState
 from .claims import Claim
 from .journal import Journal
 from .lost import tell_evidence
+from .processes import is_there
 from .settle import settle
 
 LOSSES_WINDOW_SECONDS = 24 * 3600  # losses longer ago than this say nothing about a crash loop
@@ -43,6 +44,18 @@ def dead_executors(connection: sqlite3.Connection, executor_id: str) -> list[str
         (executor_id,),
     )
     return [dead for (dead,) in rows]
+
+
+def to_be_swept(connection: sqlite3.Connection, executor_id: str) -> list[str]:
+    """Return those of the dead whose processes may be killed: not those of one that lives.
+
+    Whoever resumes a copy of a state file that is being written meets an executor that never said goodbye, because it
+    writes the original: what it runs is not ours to end.
+    """
+    dead = dead_executors(connection, executor_id)
+    rows = connection.execute("SELECT executor_id, pid, start_ticks, boot_id FROM executor").fetchall()
+    alive = {identity for identity, *process in rows if is_there(*process)}
+    return [identity for identity in dead if identity not in alive]
 
 
 def recover(journal: Journal, executor_id: str, uniform: Uniform = random.uniform) -> Recovered:
