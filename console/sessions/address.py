@@ -35,6 +35,12 @@ class SshAddress:
         """What ssh gets as its host argument."""
         return f"{self.user}@{self.host}" if self.user else self.host
 
+    @property
+    def login(self) -> str:
+        """What a person types to get there."""
+        port = f"-p {self.port} " if self.port else ""
+        return f"ssh {port}{self.destination}"
+
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         user = f"{self.user}@" if self.user else ""

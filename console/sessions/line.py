@@ -122,7 +122,7 @@ class Line:
 
     async def _connect(self) -> Pipe:
         argv = self._options.argv(self._address, boot_command(self._options.python))
-        pipe = Pipe(self._address.destination, self._options.python, self._on_message)
+        pipe = Pipe(self._address, self._options.python, self._on_message)
         hello = await pipe.open(argv, self._settings)
         try:
             self._pipe, self.trouble, self._retry_at = pipe, None, None

@@ -15,6 +15,7 @@ from typing import Any
 
 from ...engine import errors
 from ...engine.errors import LinkError, RedriveError, StorageError
+from .address import SshAddress
 from .parcel import first_parcel, sources
 from .troubles import explain, last_line, printable
 
@@ -75,10 +76,11 @@ class Unpacker:
 class Pipe:
     """A running agent. ``ended`` is done when it has gone, and says why."""
 
-    def __init__(self, where: str, python: str, on_message: Callable[[Message], None]) -> None:
+    def __init__(self, address: SshAddress, python: str, on_message: Callable[[Message], None]) -> None:
         self.ended: asyncio.Future[LinkError] = asyncio.get_running_loop().create_future()
         self.heard_at = time.monotonic()
-        self._where = where
+        self._where = address.destination
+        self._login = address.login
         self._python = python
         self._on_message = on_message
         self._hello: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
@@ -183,7 +185,7 @@ class Pipe:
         code = await self._process.wait()
         self._hang_up()
         stderr = self._stderr.decode("utf-8", "replace") or last_line(unpacker.noise)
-        self._end(trouble or explain(self._where, self._python, code, stderr))
+        self._end(trouble or explain(self._where, self._python, code, stderr, self._login))
 
     async def _collect_stderr(self) -> None:
         assert self._process.stderr is not None

@@ -46,7 +46,7 @@ class Offer:
 async def offers(target: str, options: SshOptions = DEFAULT_OPTIONS) -> list[Offer]:
     """What ``ssh://host`` alone may mean, the file written last first. Raises AddressError, LinkError."""
     address = parse(target)
-    pipe = Pipe(address.destination, options.python, lambda message: None)
+    pipe = Pipe(address, options.python, lambda message: None)
     hello = await pipe.open(options.argv(address, boot_command(options.python)), {"list": True})
     await pipe.close()
     return [Offer(str(replace(address, path=found.pop("path"))), **found) for found in hello["files"]]

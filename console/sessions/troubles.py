@@ -29,8 +29,8 @@ _RULES = (
         "mend",
         "the key of {host} is not the one known from before; ask who runs it before you trust the new one",
     ),
-    _Rule("Host key verification failed", "answer", "the key of {host} is not known here; run `ssh {host}` once"),
-    _Rule("Permission denied|Too many authentication", "answer", "{host} does not let you in; run `ssh {host}` once"),
+    _Rule("Host key verification failed", "answer", "the key of {host} is not known here; run `{login}` once"),
+    _Rule("Permission denied|Too many authentication", "answer", "{host} does not let you in; run `{login}` once"),
     _Rule("Bad configuration option|Bad owner|no argument after|command-line", "mend", "ssh does not take an option"),
     _Rule("invalid characters", "mend", "ssh refuses the host name {host}"),
     _Rule("Could not resolve", "again", "there is no host {host}, or no name service to ask"),
@@ -46,10 +46,11 @@ _RULES = (
 )
 
 
-def explain(host: str, python: str, code: int | None, stderr: str) -> LinkError:
+def explain(host: str, python: str, code: int | None, stderr: str, login: str = "") -> LinkError:
     """The error for an ssh that ended with ``code``, before the agent said hello or in the middle of its work.
 
-    ``stderr`` is data: nothing of it reaches a terminal but printable characters.
+    ``login``: what a person types to get there. ``stderr`` is data: nothing of it reaches a terminal but printable
+    characters.
     """
     said = last_line(stderr)
     details = f" ({said})" if said else ""
@@ -57,7 +58,7 @@ def explain(host: str, python: str, code: int | None, stderr: str) -> LinkError:
         return LinkError(f"there is no {python} on {host}; name another: --python{details}", final=True)
     for rule in _RULES:
         if re.search(rule.pattern, stderr):
-            sentence = rule.sentence.format(host=host, python=python) + details
+            sentence = rule.sentence.format(host=host, python=python, login=login or f"ssh {host}") + details
             return LinkError(sentence, final=rule.help == "mend", locked=rule.help == "answer")
     if code == 0:
         return LinkError(f"{python} on {host} is not a Python; name another: --python{details}", final=True)

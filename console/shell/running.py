@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...engine.core.states import RunState
+from ...engine.errors import AddressError
 from ...engine.loading import split_target
-from ..target import default_folder, state_for_flow
+from ..target import default_folder, is_remote, state_for_flow
 
 if TYPE_CHECKING:  # the executor and all below it take longer to import than a first screen may take to come
     from ...engine.executor.loop import RunOptions, RunResult
@@ -55,7 +56,17 @@ def run_flow(flow: str, run_id: str | None, params: Mapping[str, str], manner: M
 
 def resume_run(state: str, run_id: str | None, params: Mapping[str, str], manner: Manner) -> int:
     """Take up an unfinished run; its flow file is the one that the state file names."""
+    if is_remote(state):
+        raise AddressError(_elsewhere(state))
     return _start(None, state, run_id, params, manner, resume=True)
+
+
+def _elsewhere(target: str) -> str:
+    from ..sessions.address import parse
+
+    address = parse(target)
+    there = shlex.join(["redrive", "resume", *([address.path] if address.path else [])])
+    return f"an executor runs where its state file is; resume it over there: {address.login} {shlex.quote(there)}"
 
 
 def run_demo(manner: Manner) -> int:

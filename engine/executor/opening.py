@@ -168,7 +168,7 @@ def reserve(request: Request) -> Place:
         raise RedriveError(f"max_parallel is a whole number of at least 1, not {options.max_parallel!r}")
     if request.run_id is not None and not is_text(request.run_id):
         raise RedriveError(f"the name of a run is a text: not {request.run_id!r}")
-    if options.resume and not os.path.exists(request.state_path):
+    if options.resume and not os.path.lexists(request.state_path):
         raise RedriveError(f"there is no state file {request.state_path!r} to resume")
     if isinstance(request.flow, Flow):
         request.flow.spec()  # refuse here what the zygote would refuse, with a traceback of the caller's own

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from redrive import engine
+from redrive.console.sessions.address import SshAddress
 from redrive.console.sessions.parcel import ACTING, LOOKING, REMEMBERING, boot_command, first_parcel, sources
 from redrive.console.sessions.picture import fold_of, merge_history
 from redrive.console.sessions.pipe import Pipe
@@ -68,7 +69,7 @@ async def connect() -> AsyncIterator[Connect]:
 
     async def start(path: Any, python: str = sys.executable, **settings: Any) -> tuple[Pipe, Listener, Any]:
         listener = Listener()
-        pipe = Pipe("nearby", python, listener.messages.put_nowait)
+        pipe = Pipe(SshAddress("nearby"), python, listener.messages.put_nowait)
         pipes.append(pipe)
         argv = ["sh", "-c", boot_command(python)]
         hello = await pipe.open(argv, {"path": str(path), "actor": "ana@desk", **settings})
