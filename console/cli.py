@@ -6,6 +6,8 @@ Textual is imported only by the commands that draw.
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Callable
 from enum import IntEnum
@@ -68,6 +70,7 @@ EXIT_CODES: tuple[tuple[type[RedriveError], ExitCode], ...] = (
 
 def main() -> None:
     """The ``redrive`` command."""
+    _open_standard_descriptors()
     try:
         sys.exit(cli.main(standalone_mode=False))
     except click.exceptions.Exit as exit_:
@@ -87,6 +90,22 @@ def main() -> None:
     except RedriveError as error:
         _explain(error)
         sys.exit(next(code for kind, code in EXIT_CODES if isinstance(error, kind)))
+
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EIO):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left in the buffer would be refused once more
+        click.echo(f"redrive: the output cannot be written: {error.strerror}", err=True)
+        sys.exit(ExitCode.FAILED)
+
+
+def _open_standard_descriptors() -> None:
+    """Where one of the three is closed, the next file that is opened would be taken for it."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free: this one
 
 
 def _explain(error: RedriveError) -> None:

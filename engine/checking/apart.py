@@ -47,8 +47,9 @@ def check_apart(target: str, params: Mapping[str, str]) -> tuple[FlowSpec, list[
 
     What the flow prints goes to stderr. To be called in a process with one thread, which is forked.
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # closed by whoever started us
+            stream.flush()
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -115,7 +116,8 @@ def _be_the_child(writing: int, target: str, params: Mapping[str, str]) -> NoRet
         os.dup2(2, 1)
         sys.stdout = sys.stderr
         protocol.write_all(writing, _framed(_look(target, params)))
-        sys.stderr.flush()
+        if sys.stderr is not None:
+            sys.stderr.flush()
     except BaseException:  # it must not climb into the command that was forked
         sys.excepthook(*sys.exc_info())
     finally:

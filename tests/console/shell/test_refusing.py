@@ -189,3 +189,40 @@ def test_a_dry_run_of_what_would_be_refused_says_so(night: Path) -> None:
 def test_a_dry_run_as_json_has_the_whole_set(night: Path) -> None:
     told = json.loads(redrive(night, "requeue", "fails", "--state", "night.db", "--dry-run", "--json").stdout)
     assert (told["dry_run"], told["ok"], told["run_again"], told["unblocked"]) == (True, True, ["fails"], ["below"])
+
+
+# --- A world that is not as usual -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("words", ["check flow.py", "tasks night.db"])
+def test_closed_streams_change_nothing_about_the_end(night: Path, words: str, closed: str) -> None:
+    line = f"{REDRIVE} {words} {closed}"
+    done = subprocess.run(line, shell=True, cwd=night, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_output_that_cannot_be_written_is_one_sentence(night: Path) -> None:
+    line = f"{REDRIVE} tasks night.db > /dev/full"
+    done = subprocess.run(line, shell=True, cwd=night, capture_output=True, timeout=120)
+    assert done.returncode == 1
+    assert done.stderr == b"redrive: the output cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize("command", ["check", "run --plain --state new.db"])
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("import os; os._exit(3)", "the process that imported 'odd.py' ended (exit code 3)"),
+        ("raise KeyboardInterrupt", "importing the flow failed: KeyboardInterrupt"),
+        ("raise SystemExit(4)", "failed: SystemExit: 4"),
+        ("import os; os.kill(os.getpid(), 9)", "the process that imported 'odd.py' ended (signal 9)"),
+    ],
+)
+def test_an_import_that_ends_its_process_is_told(tmp_path: Path, command: str, text: str, sentence: str) -> None:
+    (tmp_path / "odd.py").write_text(text)
+    name, *rest = command.split()
+    done = redrive(tmp_path, name, "odd.py", *rest)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert sentence in done.stderr.splitlines()[-1]
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("new")] == []
