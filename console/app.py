@@ -464,6 +464,7 @@ def health_of(status: SessionStatus) -> Health:
         heartbeat_age=status.heartbeat_age_seconds,
         gone_at=status.executor_gone_at,
         dead_pid=None if status.executor_alive or status.executor_stopped else status.executor_pid,
+        service_pid=status.service_pid,
         storage_trouble=status.storage_trouble,
         picture_age=status.picture_age_seconds,
         line_down=down,

@@ -226,6 +226,7 @@ class Agent(object):
         self._next_beat = now + BEAT_SECONDS
         facts = {"now": _now_us(), "trouble": self._trouble, "present": self._attendance.names}
         facts["read_only"] = client.why_read_only(self._path)
+        facts["service_pid"] = client.service_pid(self._path)
         facts["storage_trouble"] = self._attendance.storage_trouble
         self._output.send({"beat": dict(facts, executor=self._executor())})
 

@@ -26,6 +26,7 @@ PING_SECONDS = 5.0
 PATIENCE_SECONDS = 10.0  # for an executor that starts or leaves: it holds the lock and does not listen
 LOOK_AGAIN_SECONDS = 0.05
 BUSY_SECONDS = 2.0
+HOLDER_BYTES_MAX = 4096  # of what the owner of a lock says of itself
 SOCKET_PATH_BYTES = 100  # the kernel takes 107; beyond this the folder's descriptor shortens the path
 SOCKET_NAME_BYTES = 80  # what is left of these behind /proc/self/fd/1234567/
 SOCKET_NAME_KEPT = 40  # of a longer name, for people; a hash of the whole name follows
@@ -132,6 +133,29 @@ def heartbeat_at(state_path: str) -> Optional[int]:
         return os.stat(state_path + ".lock").st_mtime_ns // 1000
     except OSError:
         return None
+
+
+def service_pid(state_path: str) -> Optional[int]:
+    """Who starts the runs of a state file by a schedule, as ``store/lock.py: served_by`` has it; None: nobody."""
+    try:
+        lock = os.open(state_path + ".serve.lock", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return _pid_in(os.read(lock, HOLDER_BYTES_MAX))
+    finally:
+        os.close(lock)
+    return None
+
+
+def _pid_in(holder: bytes) -> Optional[int]:
+    try:
+        pid = json.loads(holder.decode()).get("pid")
+    except (AttributeError, ValueError):
+        return None
+    return pid if isinstance(pid, int) else None
 
 
 def why_read_only(state_path: str) -> Optional[str]:

@@ -32,14 +32,15 @@ class Health:
     """How the picture itself is: what a session says of itself, without the session.
 
     Ages in seconds; ``gone_at`` in microseconds UTC. ``line_down``: why nothing is heard, with ``retry_in_seconds``.
-    ``dead_pid``: of an executor that did not leave in order. ``storage_trouble``: why the executor cannot write the
-    state file.
+    ``dead_pid``: of an executor that did not leave in order. ``service_pid``: of who starts runs by a schedule.
+    ``storage_trouble``: why the executor cannot write the state file.
     """
 
     executor_alive: bool = False
     heartbeat_age: float | None = None
     gone_at: int | None = None
     dead_pid: int | None = None
+    service_pid: int | None = None
     storage_trouble: str | None = None
     picture_age: float = 0.0
     line_down: str | None = None
@@ -236,6 +237,8 @@ def _executor(board: Board | None, health: Health) -> Line:
         return [Piece("executor alive", Role.DIM)]
     if board is not None and board.fold.run.ended_at is not None:
         return [Piece("ended", Role.DIM)]
+    if health.service_pid is not None and health.dead_pid is None:
+        return [Piece("served", Role.DIM)]
     if health.gone_at is not None:
         return [Piece(health.fate, Role.WARNING), Piece(f" {wall(health.gone_at, None)}", Role.WARNING)]
     return [Piece("no executor", Role.WARNING)]
@@ -263,6 +266,8 @@ def gone_line(board: Board, health: Health, resume_key: str) -> Line:
     """
     if health.executor_alive or board.fold.run.ended_at is not None or health.stale:
         return []
+    if health.service_pid is not None and health.dead_pid is None:
+        return [Piece(f"redrive serve (pid {health.service_pid}) goes on with it when something can move", Role.DIM)]
     running = board.counts[TaskState.RUNNING]
     since = f" since {wall(health.gone_at, None)}" if health.gone_at is not None else ""
     were = f" · {running} task{'s were' if running != 1 else ' was'} running" if running else ""

@@ -26,6 +26,7 @@ class Keeper:
     run_id: str | None = None
     gone_at: int | None = None
     stopped: bool = False
+    service_pid: int | None = None  # of who starts runs by a schedule
 
     def runs(self, run: RunRow) -> bool:
         """Whether it runs this one."""
@@ -36,6 +37,8 @@ def nobody_runs(run: RunRow, keeper: Keeper, target: str, now_us: int) -> str:
     """Why nothing of an unfinished run moves, and the command that goes on with it; "" where somebody runs it."""
     if run.ended_at is not None or keeper.runs(run):
         return ""
+    if keeper.service_pid is not None and run.blocked_since is not None:
+        return f"redrive serve (pid {keeper.service_pid}) goes on with it when somebody has decided"
     return f"{why_nobody(run, keeper, now_us)}; {resume_command(run, keeper, target)}"
 
 

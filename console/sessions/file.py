@@ -44,6 +44,7 @@ class FileSession:
         self._uuid: str | None = None  # of the file as it was read last
         self._alive = False
         self._holder: lock.LockHolder | None = None  # the latest executor, alive or not
+        self._service_pid: int | None = None
         self._looked_at = 0.0
         self._closed = False
 
@@ -75,6 +76,7 @@ class FileSession:
             executor_pid=None if self._holder is None else self._holder.pid,
             executor_run_id=None if self._holder is None else self._holder.run_id,
             executor_stopped=self._holder is not None and self._holder.released_at is not None,
+            service_pid=self._service_pid,
             storage_trouble=self._attendance.storage_trouble,
             read_only=self._told_read_only or client.why_read_only(self._path),
             others=others(self._attendance.names, self._actor),
@@ -205,6 +207,7 @@ class FileSession:
         self._looked_at = now
         holder = lock.probe(self._path)
         self._holder = holder or lock.last_holder(self._path)
+        self._service_pid = client.service_pid(self._path)
         # Its children may hold on to the lock while they die; and who lost his lock file may be heard all the same.
         self._alive = self._attendance.descriptor is not None or (holder is not None and holder.is_alive())
 

@@ -37,6 +37,7 @@ class SessionStatus:
     executor_pid: int | None = None  # of the latest one, alive or not
     executor_run_id: str | None = None  # that it runs, or had
     executor_stopped: bool = False  # it has left in order: it did not die
+    service_pid: int | None = None  # of who starts runs by a schedule, and takes up again what can move
     storage_trouble: str | None = None  # why the executor cannot write the state file, and starts nothing
     clock_offset_seconds: float = 0.0  # theirs minus ours
     read_only: str | None = None  # why, if nothing can be sent

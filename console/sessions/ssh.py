@@ -105,6 +105,7 @@ class SshSession:
             executor_pid=executor.get("pid"),
             executor_run_id=executor.get("run_id"),
             executor_stopped=bool(executor.get("stopped")),
+            service_pid=beat.get("service_pid"),
             storage_trouble=beat.get("storage_trouble"),
             clock_offset_seconds=self._line.offset_seconds,
             read_only=self._read_only or beat.get("read_only"),

@@ -209,4 +209,5 @@ def _keeper(path: str) -> Keeper:
         return Keeper(alive=held is not None)
     alive = held is not None and held.is_alive()
     gone_at = None if alive else client.heartbeat_at(path)
-    return Keeper(alive, last.pid, last.run_id, gone_at, last.released_at is not None)
+    stopped = last.released_at is not None
+    return Keeper(alive, last.pid, last.run_id, gone_at, stopped, client.service_pid(path))

@@ -18,7 +18,6 @@ from ...engine.core.episode import Memory, all_told, last_time
 from ...engine.core.events import Event
 from ...engine.core.fold import RunFold, RunRow, TaskRow
 from ...engine.core.states import NEEDS_HUMAN, TaskState
-from ...engine.store import lock
 from ..doors import with_session
 from ..model.board import Board
 from ..present.durations import brief, spoken
@@ -27,7 +26,6 @@ from ..present.schedules import broken_words, late_us, next_words
 from ..present.tasks import numbered
 from ..present.text import one_line, pad, shorten
 from ..sessions.session import RunSummary, Session, SessionStatus
-from ..target import is_remote
 from . import plain
 from .following import show
 
@@ -44,7 +42,7 @@ def show_runs(target: str, as_json: bool, *, follow: bool = False, **door: Door)
     """One line a run, the latest first."""
 
     async def read(session: Session) -> list[str]:
-        of_schedules, summaries = await _of_schedules(session, target), await session.runs()
+        of_schedules, summaries = await _of_schedules(session), await session.runs()
         keeper, address, now_us = keeper_of(session.status), session.address, _now_us()
         if as_json:
             return [json_line(_run_value(one, as_value(one.run, keeper, address, now_us))) for one in summaries]
@@ -60,10 +58,9 @@ def _run_value(summary: RunSummary, executor: Mapping[str, Any]) -> dict[str, An
     return {**_plain(summary.run), **counts, "executor": executor}
 
 
-async def _of_schedules(session: Session, target: str) -> list[str]:
+async def _of_schedules(session: Session) -> list[str]:
     """What comes next, whether anybody will start it, and what did not start in time."""
-    is_unserved = not is_remote(target) and lock.served_by(target) is None
-    unserved = "; nobody serves it" if is_unserved else ""
+    unserved = "; nobody serves it" if session.status.service_pid is None else ""
     coming = [f"{words}{unserved}" for words in next_words(await session.query("schedules"), _now_us())]
     return coming + broken_words(await session.query("sla", limit=_PAGES_MAX), _now_us())
 
@@ -76,6 +73,7 @@ def keeper_of(status: SessionStatus) -> Keeper:
         status.executor_run_id,
         None if status.executor_alive else status.executor_gone_at,
         status.executor_stopped,
+        status.service_pid,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import socket
@@ -38,6 +39,19 @@ def test_with_no_executor_the_act_is_applied_under_its_lock_which_is_free_again(
     assert client.send_blocking(str(night.path), pause())["ok"]
     assert is_paused(night)
     lock.acquire(str(night.path), "next").release()
+
+
+def test_who_serves_a_file_is_known_by_its_lock(night: Any) -> None:
+    assert client.service_pid(str(night.path)) is None
+    service = lock.acquire(str(night.path) + lock.SERVICE, "service")
+    assert client.service_pid(str(night.path)) == os.getpid()
+    service.release()
+    assert client.service_pid(str(night.path)) is None
+    Path(f"{night.path}{lock.SERVICE}.lock").write_text("[]")
+    again = os.open(f"{night.path}{lock.SERVICE}.lock", os.O_RDWR)
+    fcntl.flock(again, fcntl.LOCK_EX)
+    assert client.service_pid(str(night.path)) is None  # what is not ours is not believed
+    os.close(again)
 
 
 async def test_a_caller_with_a_loop_gets_the_same(night: Any) -> None:

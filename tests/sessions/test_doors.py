@@ -24,7 +24,7 @@ from redrive.engine.errors import (
     SnapshotNeeded,
     StateFileError,
 )
-from redrive.engine.store import database, quarantine, runs
+from redrive.engine.store import database, lock, quarantine, runs
 from redrive.engine.store.snapshot import EDGES_AT_ONCE
 from redrive.engine.store.usual import Usual
 
@@ -277,6 +277,14 @@ async def test_the_life_and_death_of_the_executor_is_seen(door: Any, night: Any,
     os.utime(f"{night.path}.lock", (a_while_ago, a_while_ago))
     status = await seen(session, lambda status: not status.executor_alive)
     assert abs(status.executor_gone_at / 1e6 - time.time()) < 60
+
+
+async def test_who_serves_a_file_by_its_schedule_is_seen(door: Any, night: Any) -> None:
+    session = await door(night.path)
+    service = lock.acquire(str(night.path) + lock.SERVICE, "service")
+    assert (await seen(session, lambda status: status.service_pid)).service_pid == os.getpid()
+    service.release()
+    await seen(session, lambda status: status.service_pid is None)
 
 
 # --- On demand -----------------------------------------------------------------------------------------------------

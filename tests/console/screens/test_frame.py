@@ -98,6 +98,13 @@ async def test_an_executor_that_has_gone_is_told_with_what_can_be_done(revenue: 
         assert "R to resume here" in rows_of(app)[-1]
 
 
+async def test_an_executor_that_a_service_will_start_again_is_not_called_gone(revenue: FakeSession, clock: StillClock):
+    revenue.become(executor_alive=False, executor_gone_at=START, executor_stopped=True, service_pid=812)
+    async with shown(revenue, clock) as (app, _):
+        assert rows_of(app)[1].endswith(" served")
+        assert "redrive serve (pid 812) goes on with it when something can move" in rows_of(app)[-1]
+
+
 async def test_others_who_look_are_named_where_there_is_room(revenue: FakeSession, clock: StillClock):
     revenue.become(others=("bob@ops-2",))
     async with shown(revenue, clock, (120, 40)) as (app, _):
