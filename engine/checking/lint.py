@@ -71,11 +71,24 @@ def _loose_decorator(node: ast.AST) -> Iterator[Finding]:
         yield Finding("note", "loose-retry", f"this retry names no {', no '.join(missing)}", line=node.lineno)
 
 
+def _key_twice(node: ast.AST) -> Iterator[Finding]:
+    """A pool or a parameter that is written twice: Python keeps the last without a word."""
+    if not isinstance(node, ast.Call) or _name_of(node.func) != "Flow":
+        return
+    for keyword in node.keywords:
+        keys = keyword.value.keys if isinstance(keyword.value, ast.Dict) else []
+        names = [key.value for key in keys if isinstance(key, ast.Constant)]
+        for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+            message = f"{keyword.arg} names {name!r} {names.count(name)} times, and only the last counts"
+            yield Finding("warning", "key-twice", message, line=keyword.value.lineno)
+
+
 RULES: tuple[Callable[[ast.AST], Iterator[Finding]], ...] = (
     _endless_retry,
     _swallowed,
     _sleep_in_a_coroutine,
     _loose_decorator,
+    _key_twice,
 )
 
 

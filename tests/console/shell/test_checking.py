@@ -99,3 +99,35 @@ def test_earlier_runs_are_held_against_the_flow(write, tmp_path):
     tight = write(GOOD.replace("@flow.task(timeout=30)\ndef a", "@flow.task(timeout=0.1)\ndef a"))
     output = redrive("check", tight, "--state", tmp_path / "state.db").output
     assert re.search(r"warning: a: its timeout of 0.1 s is under what it takes: p50 (0\.[3-9]|[1-9])", output)
+
+
+def test_a_pool_that_is_written_twice_is_told(write):
+    twice = GOOD.replace('Flow("f", ', 'Flow("f", pools={"db": 1, "api": 2, "db": 3}, ')
+    assert "line 3: pools names 'db' 2 times, and only the last counts" in redrive("check", write(twice)).output
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "flow.task(grace_seconds=float('inf'))(print)",
+        "flow.task(downstream=5)(print)",
+        "flow.task(max_attempts=0)(print)",
+        "flow.downstream('d', on_open='zz')",
+        "flow.params['x'] = float('nan')",
+        "flow.command('a', 'true', after='nowhere')",
+        "flow.command('z', 'true', after='y'); flow.command('y', 'true', after='z')",
+        "raise ValueError('no')",
+        "import os; os._exit(3)",
+        "flow = None",
+        "def",
+    ],
+)
+def test_check_refuses_what_run_refuses_in_the_same_words(write, tmp_path, line):
+    write(GOOD + line + "\n")
+    told = []
+    for words in (["check", "flow.py"], ["run", "flow.py", "--plain", "--state", "s.db"]):
+        done = subprocess.run([REDRIVE, *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+        told.append((done.returncode, done.stdout, done.stderr.splitlines()[-1]))
+    assert told[0] == told[1]
+    assert told[0][0] == 2
+    assert [path.name for path in tmp_path.glob("s.db*")] == []
