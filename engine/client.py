@@ -231,7 +231,8 @@ def _converse(connection: socket.socket, command: Dict[str, Any], patience_secon
             line += piece
     except socket.timeout:
         raise LinkError(
-            "the executor took the command but has not answered for {:g} s".format(patience_seconds)
+            "the executor took the command but has not answered for {:g} s: it may still do it, so look before you send"
+            " it again".format(patience_seconds)
         ) from None
     except OSError:
         return None

@@ -13,12 +13,15 @@ from typing import Any
 from ...engine.core.fold import RunRow
 from .durations import DAY, wall, wall_day
 
+SILENT_SECONDS = 5.0  # it shows itself once a second: stopped, starved, or its disk does not answer
+
 
 @dataclass(frozen=True, slots=True)
 class Keeper:
     """The latest executor of a state file. ``gone_at``: microseconds UTC, None while it is alive, or if unknown.
 
-    ``run_id``: the run that it has or had; None: not known. ``stopped``: it left in order.
+    ``run_id``: the run that it has or had; None: not known. ``stopped``: it left in order. ``silent_seconds``: since
+    its last sign of life, while it is alive.
     """
 
     alive: bool
@@ -27,6 +30,7 @@ class Keeper:
     gone_at: int | None = None
     stopped: bool = False
     service_pid: int | None = None  # of who starts runs by a schedule
+    silent_seconds: float = 0.0
 
     def runs(self, run: RunRow) -> bool:
         """Whether it runs this one."""
@@ -35,8 +39,11 @@ class Keeper:
 
 def nobody_runs(run: RunRow, keeper: Keeper, target: str, now_us: int) -> str:
     """Why nothing of an unfinished run moves, and the command that goes on with it; "" where somebody runs it."""
-    if run.ended_at is not None or keeper.runs(run):
+    if run.ended_at is not None:
         return ""
+    if keeper.runs(run):
+        is_silent = keeper.silent_seconds >= SILENT_SECONDS
+        return f"executor {keeper.pid} silent for {keeper.silent_seconds:.0f} s: redrive doctor" if is_silent else ""
     if keeper.service_pid is not None and run.blocked_since is not None:
         return f"redrive serve (pid {keeper.service_pid}) goes on with it when somebody has decided"
     return f"{why_nobody(run, keeper, now_us)}; {resume_command(run, keeper, target)}"

@@ -74,6 +74,7 @@ def keeper_of(status: SessionStatus) -> Keeper:
         None if status.executor_alive else status.executor_gone_at,
         status.executor_stopped,
         status.service_pid,
+        status.heartbeat_age_seconds or 0.0,
     )
 
 

@@ -98,3 +98,16 @@ def test_nothing_is_said_of_a_living_executor_or_of_a_run_that_has_ended(tmp_pat
         os.kill(pid, signal.SIGTERM)
         os.waitpid(pid, 0)
     assert f"(pid {pid} stopped); redrive resume" in redrive("runs", state)
+
+
+def test_an_executor_that_is_stopped_is_said_to_be_silent(tmp_path: Path) -> None:
+    state, pid = begin(tmp_path)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        deadline = time.monotonic() + 60
+        while f"executor {pid} silent for " not in (said := redrive("runs", state)):
+            assert time.monotonic() < deadline, said
+    finally:
+        os.kill(pid, signal.SIGCONT)
+        os.kill(pid, signal.SIGTERM)
+        os.waitpid(pid, 0)
