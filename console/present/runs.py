@@ -16,7 +16,9 @@ from .text import one_line, pad, shorten_middle
 
 _WORD_CELLS = 8
 _BAR_CELLS, _WIDE_BAR_CELLS = 8, 24
+_BAR_ENDS_CELLS = 2
 _NAME_CELLS = (12, 40)
+_BESIDE_NAME_CELLS = 56  # state, bar, progress, how long and counts
 _WIDEST, _WIDE, _WORDS_FROM, _NARROW = 150, 112, 96, 64
 _SIGNS_CELLS = 16
 _OF_NO_NOTE = (TaskState.SUCCESS, TaskState.PENDING)
@@ -69,8 +71,11 @@ def run_row(view: RunView, now_us: int, columns: int, glyphs: Glyphs, longest_na
     took = clock((run.ended_at if run.ended_at is not None else now_us) - run.started_at)
     if columns < _NARROW:
         return _narrow_row(view, f"{done}/{total}", columns, glyphs)
+    low, high = _NAME_CELLS
+    wanted, room = min(longest_name or high, high), columns - _BESIDE_NAME_CELLS
+    bar = _bar_cells(wanted, room, columns)
     fixed: Line = [
-        *counts.bar(view.counts, glyphs, _WIDE_BAR_CELLS if columns >= _WIDEST else _BAR_CELLS),
+        *(counts.bar(view.counts, glyphs, bar) if bar else ()),
         Piece(f" {f'{done}/{total}':>{9 if columns >= _WORDS_FROM else 7}}  {took}  "),
         *_counted(view.counts, columns, glyphs),
     ]
@@ -78,8 +83,7 @@ def run_row(view: RunView, now_us: int, columns: int, glyphs: Glyphs, longest_na
         fixed += [Piece("  " if columns >= _WORDS_FROM else ""), Piece(f"late {brief(late)}", Role.WARNING)]
     if view.beside:
         fixed += [Piece("  " if columns >= _WORDS_FROM else ""), Piece(view.beside, Role.WARNING)]
-    low, high = _NAME_CELLS
-    cells = max(min(columns - 56, high, longest_name or high), low)
+    cells = max(min(room if bar else room + _BAR_CELLS + _BAR_ENDS_CELLS, wanted), low)
     name = shorten_middle(run_name(run, glyphs), cells, glyphs.more)
     line = [
         Piece(" "),
@@ -91,6 +95,13 @@ def run_row(view: RunView, now_us: int, columns: int, glyphs: Glyphs, longest_na
     if columns < _WIDE:
         return line
     return [*fit(line, columns - 16, glyphs.more), Piece(f" {wall_day(run.started_at, None)}", Role.DIM)]
+
+
+def _bar_cells(wanted: int, room: int, columns: int) -> int:
+    """A bar gives way to names: two runs of a flow must not look alike. 0: none."""
+    if columns >= _WIDEST:
+        return _WIDE_BAR_CELLS
+    return _BAR_CELLS if wanted <= room else 0
 
 
 def _narrow_row(view: RunView, progress: str, columns: int, glyphs: Glyphs) -> Line:

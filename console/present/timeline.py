@@ -328,10 +328,15 @@ _OUTCOME_WORDS: Mapping[str, str] = {
 }
 
 
+def _exact(timeout_us: int) -> str:
+    """As the flow has it: ``1.5 s`` is neither 1 nor 2."""
+    return f"{timeout_us / SECOND:g} s" if timeout_us < 2 * MINUTE else spoken(timeout_us)
+
+
 def _ladder_words(attempt: AttemptRow) -> Iterator[str]:
     """``deadline 3 s passed at 02:29:27; SIGTERM; ignored for 2 s; SIGKILL at 02:29:29; it was in demo.py:41``."""
     if attempt.deadline_at is not None:
-        timeout = f"{spoken(attempt.timeout_us)} " if attempt.timeout_us else ""
+        timeout = f"{_exact(attempt.timeout_us)} " if attempt.timeout_us else ""
         yield f"deadline {timeout}passed at {wall(attempt.deadline_at, None)}"
     if attempt.sigterm_at is not None:
         yield "SIGTERM" if attempt.deadline_at is not None else f"SIGTERM at {wall(attempt.sigterm_at, None)}"
@@ -340,7 +345,8 @@ def _ladder_words(attempt: AttemptRow) -> Iterator[str]:
             yield f"ignored for {spoken(attempt.sigkill_at - attempt.sigterm_at)}"
         yield f"SIGKILL at {wall(attempt.sigkill_at, None)}"
     elif attempt.sigterm_at is not None and attempt.ended_at is not None:
-        yield f"gone after {spoken(attempt.ended_at - attempt.sigterm_at)}"
+        after = attempt.ended_at - attempt.sigterm_at
+        yield f"gone after {spoken(after)}" if after >= SECOND // 20 else "gone at once"
     if hang := hang_of(attempt):
         yield hang
     elif attempt.where:
