@@ -15,7 +15,6 @@ from typing import Any
 
 import click
 
-from ..engine.core.durations import parse_duration
 from ..engine.errors import (
     ExecutorBusyError,
     FlowError,
@@ -28,6 +27,7 @@ from ..engine.errors import (
 )
 from .shell.cause_commands import classify, note
 from .shell.help import Commands
+from .shell.lab_commands import backoff, simulate
 from .shell.options import (
     acting_options,
     follow_option,
@@ -38,12 +38,12 @@ from .shell.options import (
     requeue_options,
     run_option,
     running_options,
-    serving_options,
-    simulating_options,
+    seconds_of,
     ssh_options,
     state_option,
     target_argument,
 )
+from .shell.schedule_commands import backfill, schedule, serve
 
 
 class ExitCode(IntEnum):
@@ -200,46 +200,6 @@ def check(flow: str, param: tuple[str, ...], **options: Any) -> int:
     return checking.check_flow(flow, params_of(param), **options)
 
 
-@cli.command()
-@click.argument("flow")
-@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter of every run.")
-@serving_options
-@click.option("--wait", is_flag=True, help="Stand by while another process serves the state file.")
-def serve(flow: str, param: tuple[str, ...], **options: Any) -> int:
-    """Start the runs of FLOW when its schedule says so, until SIGTERM."""
-    from .shell import running, scheduling
-
-    return scheduling.serve(flow, params_of(param), running.Manner(**options))
-
-
-@cli.command()
-@click.argument("flow")
-@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter that the flow declares.")
-@click.option("--next", "count", default=5, show_default=True, type=click.IntRange(1, 1000), metavar="N")
-@json_option
-def schedule(flow: str, param: tuple[str, ...], count: int, as_json: bool) -> int:
-    """When FLOW will run, there and here, and what the clocks do to that."""
-    from .shell import scheduling
-
-    return scheduling.show_schedule(flow, params_of(param), count, as_json)
-
-
-@cli.command()
-@click.argument("flow")
-@click.option("--from", "since", required=True, metavar="DATE", help="The first day, or time, by its clocks.")
-@click.option("--to", "until", required=True, metavar="DATE", help="The last day, or time.")
-@click.option("--dry-run", is_flag=True, help="Only show what would run.")
-@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter of every run.")
-@serving_options
-@json_option
-def backfill(flow: str, since: str, until: str, param: tuple[str, ...], dry_run: bool, as_json: bool, **o: Any) -> int:
-    """Run what FLOW's schedule has left out, the oldest first."""
-    from .shell import running, scheduling
-
-    manner = running.Manner(**o)
-    return scheduling.backfill(flow, since, until, params_of(param), manner, dry_run=dry_run, as_json=as_json)
-
-
 # --- Reading -------------------------------------------------------------------------------------------------------
 
 
@@ -298,7 +258,7 @@ def pages(target: str | None, state: str | None, run_id: str | None, as_json: bo
     """Who was called, for which cause, and whether the page went out."""
     from .shell import paging
 
-    snooze = [(page, _seconds(duration)) for page, duration in options.pop("snooze")]
+    snooze = [(page, seconds_of(duration)) for page, duration in options.pop("snooze")]
     return paging.pages(_target(target, state), run_id, as_json, snooze=snooze, **options)
 
 
@@ -416,7 +376,7 @@ def extend(duration: str, **options: Any) -> int:
     """Give running tasks more time before their timeout, once: redrive extend load 10m."""
     from .shell import acting
 
-    return _act("extend", {"seconds": _seconds(duration)}, acting.act, {"fingerprint": None, **options})
+    return _act("extend", {"seconds": seconds_of(duration)}, acting.act, {"fingerprint": None, **options})
 
 
 @cli.command()
@@ -443,10 +403,6 @@ def unpause(**options: Any) -> int:
     return _act_on_run("unpause", options)
 
 
-cli.add_command(note)
-cli.add_command(classify)
-
-
 def _act(act: str, extra: dict[str, Any], send: Callable[..., int], options: dict[str, Any]) -> int:
     target = _target(None, options.pop("state"))
     names = options.pop("names")
@@ -465,71 +421,7 @@ def _act_on_run(act: str, options: dict[str, Any]) -> int:
     return acting.act(act, target, (), fingerprint=None, extra={}, **options)
 
 
-def _seconds(text: str) -> float:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
-
-
 # --- Knowing -------------------------------------------------------------------------------------------------------
-
-
-@cli.command()
-@click.option("--base", default="2s", show_default=True, metavar="DURATION", help="The ceiling of the first wait.")
-@click.option("--cap", default="10m", show_default=True, metavar="DURATION", help="No ceiling is higher.")
-@click.option("--factor", default=2.0, show_default=True, help="What each ceiling is multiplied by.")
-@click.option("--attempts", default=10, show_default=True, type=click.IntRange(1, 1000), help="Starts in all.")
-@click.option("--jitter", default="full", show_default=True, help="none, full, equal, decorrelated, add50, or all.")
-@click.option("--timeout", metavar="DURATION", help="Of one start: for the worst case.")
-@click.option("--grace", default="0s", metavar="DURATION", help="Between SIGTERM and SIGKILL.")
-@click.option("--deadline", metavar="DURATION", help="That the worst case is held against.")
-@click.option("--clients", default=0, type=click.IntRange(0, 1_000_000), metavar="N", help="Draw when N come back.")
-@click.option("--seed", type=int, help="For dice that fall the same way again.")
-@json_option
-def backoff(base: str, cap: str, factor: float, attempts: int, jitter: str, **options: Any) -> int:
-    """Every wait of a retry policy, their sums, the worst case, and their spread."""
-    from .shell import lab
-
-    timeout, grace, deadline = (options.pop(name) for name in ("timeout", "grace", "deadline"))
-    experiment = lab.Experiment(
-        timeout=_seconds(timeout) if timeout else None,
-        grace_seconds=_seconds(grace),
-        deadline=_seconds(deadline) if deadline else None,
-        **options,
-    )
-    policy = lab.policy_of(max_attempts=attempts, base=_seconds(base), cap=_seconds(cap), factor=factor)
-    return lab.show_backoff(policy, jitter, experiment)
-
-
-@cli.group()
-def simulate() -> None:
-    """What a retry policy does to others: a herd before a server, or clients that contend for a row."""
-
-
-@simulate.command()
-@click.option("--scenario", default="herd-5000", show_default=True, metavar="NAME", help="A story of the documents.")
-@click.option("--attempts", default=3, show_default=True, type=click.IntRange(1, 1000), help="For the column 'lost'.")
-@click.option("--runs", default=5, show_default=True, type=click.IntRange(1, 1000), help="To take the mean of.")
-@click.option("--base", metavar="DURATION", help="Instead of the scenario's.")
-@click.option("--cap", metavar="DURATION", help="Instead of the scenario's.")
-@simulating_options
-def herd(base: str | None, cap: str | None, **options: Any) -> int:
-    """Tasks that all want the same server the moment it comes back."""
-    from .shell import herds
-
-    return herds.show_herd(_seconds(base) if base else None, _seconds(cap) if cap else None, **options)
-
-
-@simulate.command()
-@click.option("--clients", multiple=True, type=click.IntRange(1, 10_000), metavar="N", help="How many; several times.")
-@click.option("--runs", default=20, show_default=True, type=click.IntRange(1, 1000), help="To take the mean of.")
-@simulating_options
-def contention(**options: Any) -> int:
-    """Clients that write one row, each until it has succeeded once: the model behind the AWS post."""
-    from .shell import herds
-
-    return herds.show_contention(**options)
 
 
 @cli.command()
@@ -541,3 +433,10 @@ def doctor(target: str | None, state: str | None, as_json: bool) -> int:
     from .shell import doctor as examination
 
     return examination.examine(target or state, as_json)
+
+
+# --- Elsewhere -----------------------------------------------------------------------------------------------------
+
+
+for command in (serve, schedule, backfill, note, classify, backoff, simulate):
+    cli.add_command(command)

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from ...engine.core.durations import parse_duration
+
 Command = Callable[..., Any]
 
 
@@ -100,3 +102,11 @@ simulating_options = options(
     click.option("--seed", type=int, default=0, show_default=True, help="For dice that fall the same way again."),
     json_option,
 )
+
+
+def seconds_of(text: str) -> float:
+    """A duration that somebody typed. Raises click.UsageError."""
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
