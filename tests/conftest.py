@@ -29,6 +29,11 @@ from redrive.engine.store.journal import Journal
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
+# A script's ``&`` ignores SIGINT and SIGQUIT, nohup SIGHUP, and whoever is started by a test would ignore them as well.
+for ignored in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+    if signal.getsignal(ignored) is signal.SIG_IGN:
+        signal.signal(ignored, signal.default_int_handler if ignored is signal.SIGINT else signal.SIG_DFL)
+
 # The same examples for everybody who runs the tests; how long one of them took says nothing on a busy machine.
 # ``--hypothesis-profile=default`` goes looking for new ones.
 settings.register_profile("suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
