@@ -11,7 +11,7 @@ from typing import Any
 
 from ...engine.core import overrides as overridden
 from ...engine.core.events import Event, EventKind
-from ...engine.core.states import TaskState
+from ...engine.core.states import SkipCause, TaskState
 from ..present.durations import brief, wall
 
 
@@ -120,7 +120,10 @@ def _upstream(event: Event) -> str:
 
 
 def _skipped(event: Event) -> str:
-    return "failure permitted: skipped" if _columns(event).get("skip_cause") == "operator" else "skipped"
+    columns = _columns(event)
+    if columns.get("skip_cause") == SkipCause.OPERATOR:
+        return "failure permitted: skipped"
+    return f"skipped: {said}" if (said := columns.get("error")) else "skipped"
 
 
 def _pending(event: Event) -> str:

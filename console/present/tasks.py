@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ...engine.core.fold import AttemptRow, TaskRow
 from ...engine.core.ledger import spec_of
-from ...engine.core.states import TaskState
+from ...engine.core.states import SkipCause, TaskState
 from ...engine.core.why import error_name, short_error, unmet_parents
 from ..model.board import Board, PoolUse
 from ..model.evidence import failures_of
@@ -256,8 +256,15 @@ def _ready(row: TaskRow, scene: Scene) -> Line:
     return []
 
 
+def skipped_words(row: TaskRow) -> str:
+    """Why a task was skipped: in its own words where it has said so."""
+    if row.skip_cause == SkipCause.CONDITION and row.error:
+        return one_line(row.error)
+    return f"by {one_line(row.skip_cause)}" if row.skip_cause else ""
+
+
 def _skipped(row: TaskRow, scene: Scene) -> Line:
-    return [Piece(f"by {one_line(row.skip_cause)}", Role.DIM)] if row.skip_cause else []
+    return [Piece(words, Role.DIM)] if (words := skipped_words(row)) else []
 
 
 _FACTS: dict[TaskState, Callable[[TaskRow, Scene], Line]] = {

@@ -23,7 +23,7 @@ from ..model.board import Board
 from ..present.durations import brief, spoken
 from ..present.keeper import Keeper, as_value, nobody_runs
 from ..present.schedules import broken_words, late_us, next_words
-from ..present.tasks import numbered
+from ..present.tasks import numbered, skipped_words
 from ..present.text import one_line, pad, shorten
 from ..sessions.session import RunSummary, Session, SessionStatus
 from . import plain
@@ -167,7 +167,7 @@ def _note(row: TaskRow, why: Callable[[str], str]) -> str:
     if row.state is TaskState.UPSTREAM_FAILED:
         return f"because of {row.blocked_by}"
     if row.state is TaskState.SKIPPED:
-        return f"by {row.skip_cause}"
+        return skipped_words(row)
     return ""
 
 

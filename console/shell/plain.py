@@ -17,7 +17,7 @@ from typing import Any
 
 from ...engine.core.events import Event, EventKind
 from ...engine.core.results import unkept_kind
-from ...engine.core.states import TaskState
+from ...engine.core.states import SkipCause, TaskState
 from ..model.sentences import cut, of_schedule
 from ..present.text import one_line
 
@@ -47,6 +47,12 @@ def _ended(event: Event) -> Iterator[str]:
     kind = unkept_kind(_columns(event).get("result"))
     lost = "" if kind is None else f" (its result, a {kind}, is not JSON: it is not kept)"
     yield f"{event.task} {event.new}{_by(event)}{lost}"
+
+
+def _skipped(event: Event) -> Iterator[str]:
+    columns = _columns(event)
+    said = columns.get("error") if columns.get("skip_cause") == SkipCause.CONDITION else None
+    yield f"{event.task} SKIPPED{_by(event)}{f': {said}' if said else ''}"
 
 
 def _retrying(event: Event) -> Iterator[str]:
@@ -107,7 +113,7 @@ _MOVES: dict[str, Callable[[Event], Iterator[str]]] = {
     TaskState.DEAD_LETTER: _dead_letter,
     TaskState.SENSING: _sensing,
     TaskState.UPSTREAM_FAILED: _upstream_failed,
-    TaskState.SKIPPED: _ended,
+    TaskState.SKIPPED: _skipped,
     TaskState.CANCELLED: _ended,
     TaskState.PENDING: _pending,
 }

@@ -79,6 +79,7 @@ class Outcome:
     failure: Failure | None = None
     result: str | None = None  # JSON
     recheck_seconds: float | None = None  # DEFERRED
+    said: str = ""  # SKIPPED: why, in the task's own words
     usage: Mapping[str, Any] = field(
         default_factory=dict
     )  # attempt columns: exit_code, signal, max_rss_kb, cpu_*, stack; needs_seconds: at the pace of its own progress

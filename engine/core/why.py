@@ -377,7 +377,8 @@ _SKIPPED: dict[str | None, str] = {
 
 
 def _skipped(case: _Case) -> str:
-    return _SKIPPED.get(case.row.skip_cause, "skipped")
+    sentence, row = _SKIPPED.get(case.row.skip_cause, "skipped"), case.row
+    return f"{sentence}: {row.error}" if row.skip_cause == SkipCause.CONDITION and row.error else sentence
 
 
 def _cancelled(case: _Case) -> str:

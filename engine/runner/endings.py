@@ -99,8 +99,8 @@ def _told(ending: protocol.Ending, evidence: Evidence) -> Outcome:
             return Outcome(OutcomeKind.ERROR, failure, usage=evidence.usage)
         case protocol.Deferred(recheck_seconds):
             return Outcome(OutcomeKind.DEFERRED, recheck_seconds=_bounded(recheck_seconds), usage=evidence.usage)
-        case protocol.Skipped():
-            return Outcome(OutcomeKind.SKIPPED, usage=evidence.usage)
+        case protocol.Skipped(said):
+            return Outcome(OutcomeKind.SKIPPED, said=said, usage=evidence.usage)
         case protocol.Terminated():  # by a SIGTERM that was not ours
             return Outcome(OutcomeKind.ERROR, _killed(evidence, SIGTERM), usage=evidence.usage)
 

@@ -377,7 +377,8 @@ def _sense(journal: Journal, decision: Sense, outcome: Outcome, history: History
 
 
 def _skip(journal: Journal, decision: Skip, outcome: Outcome, history: History) -> Columns:
-    return TaskState.SKIPPED, {"ended_at": journal.at, "skip_cause": str(SkipCause.CONDITION)}, {}
+    said = outcome.said.strip()[:ERROR_SUMMARY_CHARACTERS] or None
+    return TaskState.SKIPPED, {"ended_at": journal.at, "skip_cause": str(SkipCause.CONDITION), "error": said}, {}
 
 
 def _cancel(journal: Journal, decision: Cancel, outcome: Outcome, history: History) -> Columns:

@@ -191,6 +191,7 @@ def test_a_branch_that_is_not_taken_is_skipped_and_the_run_succeeds(tmp_path):
     flow.task(lambda: None, name="join", after=["decide", "other"], rule="none_failed")
     flow.task(lambda: None, name="other")
     assert "SUCCESS" == run(tmp_path, flow).state
+    assert "nothing to do on Sundays" == table(tmp_path, "error")["decide"]
     assert {"decide": "SKIPPED", "only_then": "SKIPPED", "join": "SUCCESS", "other": "SUCCESS"} == table(tmp_path)
 
 
