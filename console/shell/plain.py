@@ -166,7 +166,8 @@ def _retried(event: Event) -> Iterator[str]:
     elapsed, delay = data.get("elapsed_seconds", 0), data.get("delay_seconds", 0)
     tries = f"try {data.get('try')} after {elapsed:.1f} s, waits {delay:.2f} s"
     said = f"{data.get('error_type')}: {data.get('message')}"
-    yield f"{event.task} retries {data.get('function')} inside ({tries}): {said}"
+    more = f"; {data['untold']:,} more since the line before" if data.get("untold") else ""
+    yield f"{event.task} retries {data.get('function')} inside ({tries}): {said}{more}"
 
 
 def _breaker(event: Event) -> Iterator[str]:

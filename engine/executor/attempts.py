@@ -26,6 +26,7 @@ from ..store.journal import Journal
 from ..store.settle import settle
 from ..store.writer import Writer
 from .printed import Printed, Unwritten
+from .trickle import Trickle
 
 STARTED_TOLD_AFTER_SECONDS = 0.05  # an attempt that is over by then never needs its pid in the file
 OUTPUT_FLUSH_SECONDS = 0.1
@@ -61,6 +62,7 @@ class Sitter:
         self._beat_due = 0.0
         self._checkpoint: str | None = None
         self._checkpoint_timer: asyncio.TimerHandle | None = None
+        self._retries = Trickle()
         self._rows: list[Mapping[str, Any]] = []
         self._rows_timer: asyncio.TimerHandle | None = None
 
@@ -96,7 +98,7 @@ class Sitter:
 
     def retried(self, data: Mapping[str, Any]) -> None:
         """Its own code retried something inside the attempt."""
-        self._tell(EventKind.ATTEMPT_RETRY, dict(data))
+        self._tell_retry(self._retries.take(data, self._desk.loop.time()))
 
     def quarantined(self, row: Mapping[str, Any]) -> None:
         """It set a bad row aside; provisional until the attempt succeeds."""
@@ -130,6 +132,7 @@ class Sitter:
                 timer.cancel()
         self._flush_rows()
         self._flush_checkpoint()
+        self._tell_retry(self._retries.rest())
         self._unwritten.add(self._decoder.decode(b"", True))
         self._desk.settle(self, outcome, self._unwritten.take())
 
@@ -142,6 +145,10 @@ class Sitter:
             journal.tell(kind, claim.run_id, claim.name, attempt=claim.attempt, generation=claim.generation, data=data)
 
         self._desk.write(item)
+
+    def _tell_retry(self, data: dict[str, Any] | None) -> None:
+        if data is not None:
+            self._tell(EventKind.ATTEMPT_RETRY, data)
 
     def _tell_started(self, pid: int, start_ticks: int | None) -> None:
         self._write_started({"pid": pid, "pid_start_ticks": start_ticks})

@@ -71,6 +71,8 @@ def test_retries_inside_a_task_are_lines_of_their_own(tmp_path):
     }
     (line,) = plain.lines(event("attempt.retry", data))
     assert line.endswith("a retries fetch inside (try 2 after 3.2 s, waits 0.40 s): TimeoutError: no answer␛[2J")
+    (line,) = plain.lines(event("attempt.retry", {**data, "untold": 1234}))
+    assert line.endswith("no answer␛[2J; 1,234 more since the line before")
 
 
 def event(kind: str, data: dict[str, Any]) -> Event:
