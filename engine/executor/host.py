@@ -6,6 +6,7 @@ the error that kept it from starting, and is closed. After that the process belo
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -54,7 +55,11 @@ def spawn(
         line = from_child.readline()
     if not line:
         raise RedriveError(f"the executor did not start; {state}.stderr says why")
-    return _understand(json.loads(line), process.pid)
+    answer = json.loads(line)
+    if not answer["ok"] and not os.path.exists(state):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{state}.stderr")  # the answer says all of it, and there is nothing that it would lie beside
+    return _understand(answer, process.pid)
 
 
 def _open_log(state: str) -> int:

@@ -114,6 +114,12 @@ def test_detached_a_run_goes_on_by_itself(flow, tmp_path):
     assert 0 == again.returncode, again.stderr
 
 
+def test_what_is_refused_before_it_began_leaves_nothing_behind(flow, tmp_path):
+    done = redrive("run", *flow("raise SystemExit(3)\n"), "--detach")
+    assert 2 == done.returncode and "SystemExit" in done.stderr
+    assert [] == [path.name for path in tmp_path.iterdir() if path.name.startswith("state.db")]
+
+
 def test_every_list_speaks_json(flow, tmp_path):
     redrive("run", *flow(BLOCKED))
     state = tmp_path / "state.db"
