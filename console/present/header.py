@@ -273,7 +273,7 @@ def gone_line(board: Board, health: Health, resume_key: str) -> Line:
     were = f" · {running} task{'s were' if running != 1 else ' was'} running" if running else ""
     how = f"{resume_key} to resume here" if resume_key else "redrive resume over there"
     pid = f" (pid {health.dead_pid} gone)" if health.dead_pid is not None else ""
-    return [Piece(f"{health.fate}{since}{pid}{were} · {how}", Role.WARNING)]
+    return [Piece(f"{health.fate}{since}{pid} · {how}{were}", Role.WARNING)]
 
 
 def since(at_us: int, now_us: int) -> str:

@@ -93,7 +93,7 @@ async def test_an_executor_that_has_gone_is_told_with_what_can_be_done(revenue: 
     async with shown(revenue, clock) as (app, _):
         assert "6 Journal" in rows_of(app)[1]
         assert rows_of(app)[1].endswith(" gone")
-        assert "executor gone since 03:06:40 · 1 task was running · redrive resume over there" in rows_of(app)[-1]
+        assert "executor gone since 03:06:40 · redrive resume over there · 1 task was running" in rows_of(app)[-1]
     async with shown(revenue, clock, state_path="/tmp/revenue.db") as (app, _):
         assert "R to resume here" in rows_of(app)[-1]
 
