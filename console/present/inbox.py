@@ -234,8 +234,11 @@ def verdict_of(names: Sequence[str], board: Board) -> str:
     if not several:
         return f"one failure each: nothing to compare them with{where}"
     same = sum(1 for one in several if one.deterministic)
-    if same == len(several):
+    if same == len(several) == len(found):
         return f"same failure every time; nothing changed between attempts{where}"
+    if same == len(several):
+        again = f"{number(same)} of {number(len(found))} failed again the same way with nothing changed between"
+        return f"{again}; the others failed once{where}"
     return f"{number(same)} of {number(len(several))} failed the same way with nothing changed between{where}"
 
 
