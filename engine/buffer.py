@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, fields, replace
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from .core.classify import classify
 from .core.outcome import FailureClass
@@ -68,14 +68,14 @@ class SendSettings:
 
         Raises ValueError with the variable whose text is no number.
         """
-        given = {}
+        given: dict[str, Any] = {}  # int or float, as _VARIABLES says
         for name, (suffix, kind) in _VARIABLES.items():
             for variable in (f"REDRIVE_{suffix}", f"DIGITALKIN_{suffix}"):
                 text = environment.get(variable, "").strip()
                 if text:
                     given[name] = _number(variable, text, kind)
                     break
-        return cls(**given)  # type: ignore[arg-type]  # int or float, as _VARIABLES says
+        return cls(**given)
 
 
 _VARIABLES: dict[str, tuple[str, type[int] | type[float]]] = {

@@ -80,7 +80,7 @@ def _outcome(event: Event) -> str:
 
 def _again(event: Event) -> str:
     """When the next attempt is due, and what was drawn of which ceiling."""
-    columns = _columns(event)
+    columns = columns_of(event)
     due_at, drawn, ceiling = columns.get("next_retry_at"), columns.get("delay_us"), columns.get("ceiling_us")
     if drawn is None:
         return "" if due_at is None else f", again in {brief(due_at - event.at)}"
@@ -89,7 +89,7 @@ def _again(event: Event) -> str:
 
 def cut(event: Event) -> str:
     """What the deadline of the run took from a wait: ``, shortened from 4m: the run is due 02:00:00``."""
-    before, due_at = _columns(event).get("shortened_us"), event.data.get("due_at")
+    before, due_at = columns_of(event).get("shortened_us"), event.data.get("due_at")
     if before is None or due_at is None:
         return ""
     return f", shortened from {brief(before)}: the run is due {wall(due_at, None)}"
@@ -106,21 +106,21 @@ def _failed(event: Event) -> str:
 
 
 def _dead(event: Event) -> str:
-    kind = _columns(event).get("dead_letter_kind")
+    kind = columns_of(event).get("dead_letter_kind")
     return f"needs a human{_because(event)}" + (f" ({kind})" if kind else "")
 
 
 def _sensing(event: Event) -> str:
-    due_at = _columns(event).get("next_retry_at")
+    due_at = columns_of(event).get("next_retry_at")
     return "not there yet" + (f"; next look in {brief(due_at - event.at)}" if due_at is not None else "")
 
 
 def _upstream(event: Event) -> str:
-    return f"cannot run: {_columns(event).get('blocked_by') or 'a task above it'} failed"
+    return f"cannot run: {columns_of(event).get('blocked_by') or 'a task above it'} failed"
 
 
 def _skipped(event: Event) -> str:
-    columns = _columns(event)
+    columns = columns_of(event)
     if columns.get("skip_cause") == SkipCause.OPERATOR:
         return "failure permitted: skipped"
     return f"skipped: {said}" if (said := columns.get("error")) else "skipped"
@@ -129,7 +129,7 @@ def _skipped(event: Event) -> str:
 def _pending(event: Event) -> str:
     act = event.data.get("act")
     if act == "requeue":
-        overrides = overridden.read(_columns(event).get("overrides"))
+        overrides = overridden.read(columns_of(event).get("overrides"))
         return f"runs again: {overridden.in_words(overrides)}" if overridden.in_words(overrides) else "runs again"
     return f"waits again: {act}" if act else "waits for its parents"
 
@@ -150,7 +150,7 @@ _MOVES: dict[str, Callable[[Event], str]] = {
 
 
 def _changed(event: Event) -> str:
-    columns = _columns(event)
+    columns = columns_of(event)
     if columns.get("progress_total"):
         return f"{columns.get('progress_done', 0):,} of {columns['progress_total']:,} done"
     if columns.get("stale"):
@@ -407,7 +407,8 @@ _TELLERS: dict[str, Callable[[Event], str]] = {
 }
 
 
-def _columns(event: Event) -> Mapping[str, Any]:
+def columns_of(event: Event) -> Mapping[str, Any]:
+    """The columns of the task, or of the run, that it has set."""
     columns: Mapping[str, Any] = event.data.get("set") or {}
     return columns
 

@@ -43,11 +43,11 @@ class PageView(LinesView, Generic[Wanted, Texts]):
 
     def needs(self) -> Wanted | None:
         """What its texts belong to; None if it needs none."""
-        raise NotImplementedError
+        raise NotImplementedError  # every page says it, so that none forgets to
 
     async def fetch(self, session: Session, run_id: str, wanted: Wanted) -> Texts:
         """Read the texts. Raises RedriveError."""
-        raise NotImplementedError
+        raise NotImplementedError  # what ``needs`` names, only the page itself knows how to read
 
     def begin(self) -> None:
         """Another subject: from its first line."""

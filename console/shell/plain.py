@@ -11,14 +11,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
 from ...engine.core.events import Event, EventKind
 from ...engine.core.results import unkept_kind
 from ...engine.core.states import SkipCause, TaskState
-from ..model.sentences import cut, of_schedule
+from ..model.sentences import columns_of, cut, of_schedule
 from ..present.text import one_line
 
 FINGERPRINT_DIGITS = 6
@@ -44,20 +44,20 @@ def _running(event: Event) -> Iterator[str]:
 
 
 def _ended(event: Event) -> Iterator[str]:
-    kind = unkept_kind(_columns(event).get("result"))
+    kind = unkept_kind(columns_of(event).get("result"))
     lost = "" if kind is None else f" (its result, a {kind}, is not JSON: it is not kept)"
     yield f"{event.task} {event.new}{_by(event)}{lost}"
 
 
 def _skipped(event: Event) -> Iterator[str]:
-    columns = _columns(event)
+    columns = columns_of(event)
     said = columns.get("error") if columns.get("skip_cause") == SkipCause.CONDITION else None
     yield f"{event.task} SKIPPED{_by(event)}{f': {said}' if said else ''}"
 
 
 def _retrying(event: Event) -> Iterator[str]:
     yield from _advised(event)
-    columns = _columns(event)
+    columns = columns_of(event)
     outcome = str((event.data.get("attempt") or {}).get("outcome", "error"))
     word = {"error": "FAILED", "timed_out": "TIMED_OUT", "lost": "LOST", "cancelled": "STOPPED"}.get(outcome, "FAILED")
     yield f"{event.task} {word} {_failure(event)}".rstrip()
@@ -93,11 +93,11 @@ def _dead_letter(event: Event) -> Iterator[str]:
 
 
 def _sensing(event: Event) -> Iterator[str]:
-    yield f"{event.task} SENSING next_look_at={_instant(_columns(event).get('next_retry_at'))}"
+    yield f"{event.task} SENSING next_look_at={_instant(columns_of(event).get('next_retry_at'))}"
 
 
 def _upstream_failed(event: Event) -> Iterator[str]:
-    yield f"{event.task} UPSTREAM_FAILED because of {_columns(event).get('blocked_by')}"
+    yield f"{event.task} UPSTREAM_FAILED because of {columns_of(event).get('blocked_by')}"
 
 
 def _pending(event: Event) -> Iterator[str]:
@@ -280,11 +280,6 @@ _TELLERS: dict[str, Callable[[Event], Iterator[str]]] = {
 
 
 # --- Pieces --------------------------------------------------------------------------------------------------------
-
-
-def _columns(event: Event) -> Mapping[str, Any]:
-    columns: Mapping[str, Any] = event.data.get("set") or {}
-    return columns
 
 
 def _failure(event: Event) -> str:

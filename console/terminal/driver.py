@@ -46,7 +46,7 @@ _STRING_INTRODUCERS = ("\x1b]", "\x1bP", "\x1b_", "\x1b^", "\x1bX")
 
 # Textual paints on a grid of 60 frames a second and may leave one out after a pause, so that a key pressed right after
 # a frame of news was seen up to 33 ms later. News is gathered before it gets there (``live``), keys are not many.
-textual_screen.UPDATE_PERIOD = 1 / 250  # type: ignore[misc]
+textual_screen.UPDATE_PERIOD = 1 / 250  # type: ignore[misc]  # Textual calls it Final, and offers no other way
 
 
 class ConsoleDriver(Driver):

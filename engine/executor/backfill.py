@@ -69,7 +69,7 @@ def give_way(state_path: str, served: Served, clock: Clock, say: Callable[[str],
         if not is_told:
             say("waiting for the run that is due by the schedule")
             is_told = True
-        time.sleep(LOOK_SECONDS)
+        time.sleep(LOOK_SECONDS)  # that it has begun its run tells nobody but the file
 
 
 def _is_due(state_path: str, served: Served, now: int) -> bool:

@@ -88,7 +88,7 @@ class Demo:
         path.unlink(missing_ok=True)
         self.terminal.signal(signal.SIGUSR1)
         while not path.exists():
-            time.sleep(0.002)
+            time.sleep(0.002)  # a file that appears tells nobody
         found: dict[str, float] = json.loads(path.read_text())
         return found
 
@@ -147,7 +147,7 @@ def key_to_paint(pty: ModuleType, what: str, count: int, *options: str) -> None:
 def stall(pty: ModuleType, seconds: float) -> None:
     with demo(pty, "--tick", "0.1", "--full", columns=120, rows=40) as app:
         app.terminal.until("tick 20")
-        time.sleep(8.0)
+        time.sleep(8.0)  # what is measured is the stall itself: nothing is read, until every buffer is full
         app.stats()
         memory = app.terminal.memory_bytes()
         time.sleep(seconds)

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -214,6 +215,14 @@ def text_of(app: ConsoleApp) -> str:
 def rows_of(app: ConsoleApp) -> list[str]:
     """Its rows."""
     return text_of(app).splitlines()
+
+
+@pytest.fixture(autouse=True)
+def own_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No theme and no keys of the person who runs this: their folder is one of the test."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("REDRIVE_THEME", raising=False)
+    return tmp_path / "config" / "redrive"
 
 
 @pytest.fixture(autouse=True)

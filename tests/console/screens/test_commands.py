@@ -19,15 +19,6 @@ from redrive.engine.errors import StateFileError
 from ..conftest import FakeSession, StillClock, happen, make_app, press, rows_of, shown, text_of
 from ..model.runs import START, S
 
-
-@pytest.fixture(autouse=True)
-def own_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Themes are remembered in a folder of the test."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.delenv("REDRIVE_THEME", raising=False)
-    return tmp_path / "config" / "redrive"
-
-
 # --- Help and palette -----------------------------------------------------------------------------------------------
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,13 +30,6 @@ from ..model.runs import START, S, Story, fold_of
 
 BACK, ON, TROUBLE_BACK, TROUBLE_ON, FASTER, SLOWER = "[", "]", "{", "}", ">", "<"
 EVERYWHERE = {"graph": "2", "timeline": "3", "inbox": "4", "journal": "6"}
-
-
-@pytest.fixture(autouse=True)
-def own_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No theme and no keys of the person who runs this."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.delenv("REDRIVE_THEME", raising=False)
 
 
 class NightSession(FakeSession):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,13 +22,6 @@ TRACEBACK = """Traceback (most recent call last):
     return amount / rates[currency]
 ZeroDivisionError: division by zero
 """
-
-
-@pytest.fixture(autouse=True)
-def own_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No theme and no keys of the person who runs this."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.delenv("REDRIVE_THEME", raising=False)
 
 
 def size_id(size: tuple[int, int]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,13 +14,6 @@ from ..model.runs import fold_of
 from .outages import OutageSession, outage
 
 SIZES = [(80, 24), (120, 40), (40, 15)]
-
-
-@pytest.fixture(autouse=True)
-def own_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No theme and no keys of the person who runs this."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.delenv("REDRIVE_THEME", raising=False)
 
 
 @pytest.fixture

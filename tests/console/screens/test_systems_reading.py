@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,12 +18,6 @@ from .nights import Hand, at_the_console
 from .outages import QUOTES, OutageSession, outage, row_of_breaker, row_of_group, row_of_page
 
 MANY = 100_000
-
-
-@pytest.fixture(autouse=True)
-def own_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No theme and no keys of the person who runs this."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
 
 
 @pytest.fixture
