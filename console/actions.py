@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Any
 
+from ..engine.store.acts import ACTS, Scope
 from .present.text import one_line
 
 
@@ -313,8 +314,12 @@ _FOOTERS: Mapping[Place, tuple[str, ...]] = {
     Place.DETAIL: ("requeue", "skip", "output", "why", "copy", "help", "quit"),
 }
 
-#: Acts that the shell knows as well, and whether they name tasks.
-_SHELL_COMMANDS = {"requeue": True, "skip": True, "cancel": True, "extend": True, "pause": False, "unpause": False}
+#: Acts with a shell command of their own name on tasks or on the run, and whether the command names tasks.
+_SHELL_COMMANDS: Mapping[str, bool] = {
+    act.name: act.scope is Scope.TASKS
+    for act in ACTS
+    if act.shell == act.name and act.scope in (Scope.TASKS, Scope.RUN)
+}
 _SHELL_NAMES_MAX = 50
 
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..engine.core.episode import BY_KEY, noted
-from ..engine.core.states import MOVING, NEEDS_HUMAN, TaskState
+from ..engine.core.states import NEEDS_HUMAN, TaskState
 from ..engine.errors import RedriveError
+from ..engine.store.acts import STOPPABLE, UNDOABLE
 from . import questions
 from .doors import actor
 from .model.board import Board
@@ -48,9 +49,6 @@ _NOTES_SHOWN = 2
 
 #: One of these is requeued without a question: nothing runs, nothing below it has run.
 _AT_ONCE = frozenset([TaskState.DEAD_LETTER, TaskState.FAILED, TaskState.CANCELLED])
-
-#: One of these can be ended, or kept from starting.
-_STOPPABLE = MOVING | {TaskState.DEAD_LETTER}
 
 #: How much more time can be given by key; any other from the shell.
 _EXTENSIONS = (
@@ -132,7 +130,7 @@ class Acts:
         board = self.ready_for(names)
         if board is None:
             return
-        if not any(board.row(name).state in _STOPPABLE for name in names):
+        if not any(board.row(name).state in STOPPABLE for name in names):
             self.complain("there is nothing to stop: it has ended")
         else:
             targets = targets_of(board, names)
@@ -358,6 +356,6 @@ def last_undoable(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None
             continue
         if data["act"] == "undo":
             undone.add(str((data.get("options") or {}).get("command")))
-        elif (data.get("was") or data.get("was_run")) and row["command_id"] not in undone:
+        elif data["act"] in UNDOABLE and (data.get("was") or data.get("was_run")) and row["command_id"] not in undone:
             return row
     return None

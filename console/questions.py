@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from ..engine.store.acts import BY_NAME
 from ..engine.store.notes import TEXT_CHARACTERS_MAX
 from .model.board import Board
 from .model.guards import Guard
@@ -19,7 +20,6 @@ from .widgets.dialog import Question
 
 TYPED_ABOVE = 20  # acts on more tasks than this are confirmed by typing their number
 _NAMED_MAX = 3
-_VERBS = {"requeue": "Requeue", "skip": "Skip", "cancel": "Stop", "hurry": "Retry now"}
 
 
 def accept_key(trigger: str | None) -> str:
@@ -49,7 +49,7 @@ def of_preview(
     if rate is not None:
         facts.append([Piece(f"One at once, then {rate:g} a second: about {spread_seconds(count, rate)} s in all.")])
     return Question(
-        title=[Piece(f"{_VERBS[preview.act]} {what}", Role.TITLE)],
+        title=[Piece(f"{BY_NAME[preview.act].verb.capitalize()} {what}", Role.TITLE)],
         facts=facts,
         preview=[_task_line(name, board, glyphs) for name in asked] if len(asked) > 1 else (),
         accept=f"{preview.act} {count:,}" if count > 1 else preview.act,

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from ...engine.core.ledger import RULE_BITS, satisfied_bits, spec_of
 from ...engine.core.liveness import LOST_HALFWAY
 from ...engine.core.states import REQUEUE_FROM, SKIP_FROM, SkipCause, TaskState
+from ...engine.store.acts import cannot
 from .board import WAITS, Board
 
 
@@ -96,7 +97,7 @@ def preview_requeue(
             trial.put(name, _Fate(TaskState.PENDING))
             again.append(name)
         else:
-            trial.refused[name] = _cannot("requeue", state)
+            trial.refused[name] = cannot("requeue", state)
     if cascade:
         again += _requeue_successes(trial, again)
     _unpropagate(trial, again)
@@ -121,7 +122,7 @@ def preview_skip(board: Board, names: Iterable[str], *, is_abandoned: bool = Fal
             trial.put(name, _Fate(TaskState.SKIPPED, SkipCause.OPERATOR))
             skipped.append(name)
         else:
-            trial.refused[name] = _cannot("skip", state)
+            trial.refused[name] = cannot("skip", state)
     needed_by = tuple(_needs(trial, skipped))
     for name in skipped:
         _stop_strict_children(trial, name)
@@ -153,15 +154,6 @@ def _requeue_successes(trial: _Trial, names: Sequence[str]) -> list[str]:
 
 
 PREVIEWS: dict[str, Callable[..., Preview]] = {"requeue": preview_requeue, "skip": preview_skip}
-
-
-def _cannot(act: str, state: TaskState) -> str:
-    if state is TaskState.RUNNING:
-        return f"it runs: cancel it first, then {act} it"
-    if state is TaskState.PENDING:
-        return f"it has not run yet: there is nothing to {act}"
-    verb = {"requeue": "requeued", "skip": "skipped"}[act]
-    return f"a task in {state} cannot be {verb}"
 
 
 # --- The rules -----------------------------------------------------------------------------------------------------

@@ -12,11 +12,9 @@ from typing import Any
 
 from ...engine.errors import ExecutorBusyError, RedriveError
 from ...engine.executor import host
+from ...engine.store.acts import STARTS_WORK
 from .file import FileSession
 from .session import Answer, Command
-
-#: Acts after which a run that had ended may have something to do.
-_REOPENS = frozenset(["requeue", "skip", "undo", "hurry", "unpause"])
 
 
 async def resume(path: str, run_id: str, options: Mapping[str, Any]) -> None:
@@ -39,7 +37,7 @@ class EmbeddedSession(FileSession):
     async def send(self, command: Command) -> Answer:
         """Ask for an act; with no executor alive, start one for what the act has opened."""
         answer = await super().send(command)
-        if not answer.ok or command.act not in _REOPENS or command.run_id is None or self.is_alive():
+        if not answer.ok or command.act not in STARTS_WORK or command.run_id is None or self.is_alive():
             return answer
         try:
             await resume(self.address, command.run_id, self.run_options)

@@ -46,6 +46,7 @@ ACTING = (
     "core/overrides",
     "core/states",
     "store/act",
+    "store/acts",
     "store/canary",
     "store/generation",
     "store/guards",
@@ -64,7 +65,7 @@ ACTING = (
 )
 
 #: What remembers: goes over when somebody looks at an inbox, on a slow line seconds before what acts could.
-REMEMBERING = ("core/states", "store/failures", "store/memory")
+REMEMBERING = ("core/states", "store/acts", "store/failures", "store/memory")
 
 _STATEMENT_ENDS = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 _BOOT = "import sys,zlib;r=sys.stdin.buffer;exec(zlib.decompress(r.read(int(r.readline()))))"

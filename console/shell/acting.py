@@ -13,7 +13,7 @@ import click
 from ...engine.core.fold import RunFold, TaskRow
 from ...engine.core.states import NEEDS_HUMAN, TaskState
 from ...engine.errors import RedriveError
-from ...engine.store.operator import NEEDS_REASON
+from ...engine.store.acts import NEEDS_REASON, STARTS_WORK
 from ..cli import ExitCode
 from ..doors import actor, with_session
 from ..present.text import one_line
@@ -21,9 +21,6 @@ from ..sessions.session import Answer, Command, Session
 from .rehearsing import print_preview
 
 Target = tuple[str, str, int]
-
-#: After these something ought to run.
-_WANTS_AN_EXECUTOR = frozenset({"requeue", "skip", "unpause"})
 
 
 def act(
@@ -73,9 +70,14 @@ def act(
         return ExitCode.SUCCESS if preview["ok"] else ExitCode.FAILED
     answer, lives = with_session(target, use, python=python, ssh_option=ssh_option)
     print_answer(answer, as_json)
-    if answer.ok and act in _WANTS_AN_EXECUTOR and not lives:
-        click.echo(f"no executor runs this file; go on with: redrive resume {one_line(target)}", err=True)
+    point_to_resume(act, answer, target, executor_alive=lives)
     return ExitCode.SUCCESS if answer.ok else ExitCode.FAILED
+
+
+def point_to_resume(act: str, answer: Answer, target: str, *, executor_alive: bool) -> None:
+    """Print how to start an executor, where the act has made work for one and none is alive."""
+    if answer.ok and act in STARTS_WORK and not executor_alive:
+        click.echo(f"no executor runs this file; go on with: redrive resume {one_line(target)}", err=True)
 
 
 def demand_reason(act: str, reason: str) -> None:

@@ -14,7 +14,7 @@ from ...engine.errors import RedriveError
 from ..cli import ExitCode
 from ..doors import actor, with_session
 from ..sessions.session import Answer, Command, Session
-from .acting import demand_reason, print_answer
+from .acting import demand_reason, point_to_resume, print_answer
 from .listing import table
 
 EVERY_ROW = "all"
@@ -40,14 +40,16 @@ def quarantine(
     if keys:
         demand_reason(act, reason)
 
-    async def use(session: Session) -> tuple[list[Row], Answer | None]:
+    async def use(session: Session) -> tuple[list[Row], Answer | None, bool]:
         fold = await session.snapshot(run_id)
         rows = await _read(session, fold.run.run_id, task)
-        return rows, await session.send(_command(act, fold, choose(rows, keys), reason)) if keys else None
+        answer = await session.send(_command(act, fold, choose(rows, keys), reason)) if keys else None
+        return rows, answer, session.status.executor_alive
 
-    rows, answer = with_session(target, use, **door)
+    rows, answer, lives = with_session(target, use, **door)
     if answer is not None:
         print_answer(answer, as_json)
+        point_to_resume(act, answer, target, executor_alive=lives)
         return ExitCode.SUCCESS if answer.ok else ExitCode.FAILED
     _print([row for row in rows if everything or row["state"] in ("held", "requeued")], as_json)
     return ExitCode.SUCCESS

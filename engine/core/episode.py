@@ -26,14 +26,16 @@ REASON_CHARACTERS = 60
 class Episode:
     """Tasks of one run that failed alike, and the one decision about them. Instants in microseconds UTC.
 
-    ``decision``: requeue, skip, cancel, expired, undecided. Of those requeued, so many ``healed``, failed ``again`` in
-    the same way, ended ``otherwise``, or have not ended (``open``).
+    ``decision``: requeue, skip, cancel, expired, undecided; ``decided``: the past tense of that act, as "requeued". Of
+    those requeued, so many ``healed``, failed ``again`` in the same way, ended ``otherwise``, or have not ended
+    (``open``).
     """
 
     run_id: str
     at: int | None  # when the first of them failed
     tasks: int
     decision: str
+    decided: str = ""
     decided_at: int | None = None
     actor: str | None = None
     reason: str | None = None
@@ -119,8 +121,7 @@ def _what_came(episode: Episode, reason_characters: int) -> Iterator[str]:
     if episode.decision == "expired":
         yield "nobody decided, and they expired" if episode.tasks > 1 else "nobody decided, and it expired"
         return
-    verb = {"requeue": "requeued", "skip": "skipped", "cancel": "cancelled"}.get(episode.decision, episode.decision)
-    yield f"{verb} by {who(episode.actor)}{_why(episode.reason, reason_characters)}"
+    yield f"{episode.decided} by {who(episode.actor)}{_why(episode.reason, reason_characters)}"
     if episode.decision == "requeue":
         yield from _results(episode)
 

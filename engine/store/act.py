@@ -8,7 +8,8 @@ import sqlite3
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from ..core.events import EventKind
-from ..core.states import RunState, TaskState
+from ..core.states import RunState
+from .acts import BY_NAME, past_of
 from .journal import Journal
 
 DONE = "done"
@@ -16,18 +17,6 @@ REFUSED = "refused"
 RUNNING = "running"  # only the executor can do this: the task runs
 HELD = "held"  # it follows when another task has succeeded
 
-VERBS = {
-    "requeue": "requeued",
-    "skip": "skipped",
-    "cancel": "cancelled",
-    "hurry": "brought forward",
-    "extend": "extended",
-    "requeue-rows": "requeued",
-    "discard-rows": "discarded",
-    "undo": "changed back",
-}
-#: What is still to be done to those that run.
-_RUNNING_WORDS = {"cancel": "to be ended", "extend": "to be extended"}
 _EXPLAINED_REFUSALS = 50  # looking up who came first costs a query each
 
 
@@ -205,7 +194,7 @@ def _who_came_first(work: Work, row: Seen, state: str, generation: int) -> str:
             (work.run_id, row.name, EventKind.TASK),
         ).fetchone()
         if last is not None and (row.generation != generation or last[2] == state):
-            verb = VERBS.get(json.loads(last[3]).get("act", ""), "changed")
+            verb = past_of(json.loads(last[3]).get("act", ""))
             return "already {} by {} {}, {}".format(verb, last[1], ago(work.journal.at - last[0]), now)
     return "no longer {}: {}".format(state, now)
 
@@ -220,17 +209,9 @@ def ago(microseconds: int) -> str:
     return "{} h ago".format(seconds // 3600)
 
 
-def cannot(act: str, state: str) -> str:
-    """Why an act is refused to a task in this state."""
-    if state == TaskState.RUNNING:
-        return "it runs: cancel it first, then {} it".format(act)
-    if state == TaskState.PENDING:
-        return "it has not run yet: there is nothing to {}".format(act)
-    return "a task in {} cannot be {}".format(state, VERBS[act])
-
-
 def conclude(work: Work) -> Dict[str, Any]:
     """Open the run again where something will move, and sum up."""
+    act = BY_NAME[work.act]
     results = list(work.results.values())
     done = len(work.done())
     if done:
@@ -241,8 +222,8 @@ def conclude(work: Work) -> Dict[str, Any]:
         work.note([result[0] for result in held], held[0][2])
     refused = sum(1 for result in results if result[1] == REFUSED)
     running = sum(1 for result in results if result[1] == RUNNING)
-    parts = ["{} {}".format(done, VERBS[work.act])] if done or not running else []
-    parts += ["{} {}".format(running, _RUNNING_WORDS[work.act])] if running else []
+    parts = ["{} {}".format(done, act.past)] if done or not running else []
+    parts += ["{} {}".format(running, act.awaited)] if running else []
     parts += ["{} refused".format(refused)] if refused else []
     message = ", ".join(parts)
     if len(results) == 1 and refused:
@@ -252,13 +233,11 @@ def conclude(work: Work) -> Dict[str, Any]:
     return answer(done + running > 0, message, results)
 
 
-#: After these something ought to start.
-_STARTS = frozenset(["requeue", "requeue-rows", "skip", "hurry"])
-
-
 def _warn_of_a_pause(work: Work) -> None:
+    if not BY_NAME[work.act].starts_work:
+        return
     sql = "SELECT paused_by FROM run WHERE run_id = ? AND paused_since IS NOT NULL"
-    paused = work.journal.connection.execute(sql, (work.run_id,)).fetchone() if work.act in _STARTS else None
+    paused = work.journal.connection.execute(sql, (work.run_id,)).fetchone()
     if paused is not None:
         by = paused[0] or "somebody"
         work.consequences.append("the run is paused by {}: nothing starts before redrive unpause".format(by))

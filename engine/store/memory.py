@@ -15,6 +15,7 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 from ..core.states import MOVING, SkipCause, TaskState
 from ..errors import NotFoundError
+from .acts import past_of
 
 CAUSES_MAX = 100  # of one question
 EPISODES_MAX = 5  # that are told of one cause
@@ -227,6 +228,7 @@ def _begun(run_id: str, word: str, decision: Optional[_Decision]) -> Row:
         "at": None,
         "tasks": 0,
         "decision": word,
+        "decided": past_of(word) if word in _STATE_AFTER else "",
         "decided_at": None if decision is None else decision.at,
         "actor": None if decision is None else decision.actor,
         "reason": None if decision is None else decision.reason,

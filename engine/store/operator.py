@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 from ..core.events import EventKind
 from ..core.overrides import in_words
-from ..core.states import REQUEUE_FROM, RunState, TaskState
+from ..core.states import RunState, TaskState
 from . import canary, guards, lost, rows
 from .act import (
     DONE,
@@ -26,12 +26,12 @@ from .act import (
     Work,
     ago,
     answer,
-    cannot,
     conclude,
     look,
     still_as_seen,
     who_asked,
 )
+from .acts import BY_NAME, refusal
 from .generation import overrides_of, renew
 from .journal import Journal
 from .notes import note
@@ -48,9 +48,6 @@ from .skipping import skip
 from .undo import find_act, undo
 
 EXTENSION_SECONDS_MAX = 7 * 24 * 3600.0
-
-#: These change what others will find in the morning: they say why.
-NEEDS_REASON = frozenset(["requeue", "skip", "cancel", "requeue-rows", "discard-rows"])
 
 
 def apply(journal: Journal, command: Dict[str, Any], is_abandoned: bool = False) -> Dict[str, Any]:
@@ -69,7 +66,7 @@ def apply(journal: Journal, command: Dict[str, Any], is_abandoned: bool = False)
     remembering.reason = str(command.get("reason") or "") or None
     remembering.command_id = str(command["id"])
     work = Work(remembering, command, is_abandoned)
-    given = _ACTS[work.act](work)
+    given = HANDLERS[work.act](work)
     told: Dict[str, Any] = {"act": work.act, "options": work.options, "answer": given}
     if work.probes:
         told["probes"] = work.probes  # for the executor, who holds the breakers
@@ -100,13 +97,6 @@ def select(
 
 # --- Acts on tasks -------------------------------------------------------------------------------------------------
 
-_CANCEL_FROM = frozenset(
-    [TaskState.PENDING, TaskState.READY, TaskState.RETRYING, TaskState.SENSING, TaskState.DEAD_LETTER]
-)
-
-#: Rows can only be sent back through a task that is at rest.
-_ROWS_FROM = REQUEUE_FROM - frozenset([TaskState.READY, TaskState.RETRYING, TaskState.SENSING])
-
 
 def _requeue(work: Work) -> Dict[str, Any]:
     """A new generation of each target.
@@ -124,10 +114,11 @@ def _requeue(work: Work) -> Dict[str, Any]:
         row = lost.find(work, target)
         if row is None:
             continue
+        refused = refusal(work.act, row.state)
         if row.state == TaskState.UPSTREAM_FAILED:
             blocked.append(row)
-        elif row.state not in REQUEUE_FROM:
-            work.say(row.name, REFUSED, cannot("requeue", row.state))
+        elif refused:
+            work.say(row.name, REFUSED, refused)
         elif work.options.get("canary"):
             _requeue_carefully(work, row, overrides)
         else:
@@ -174,8 +165,9 @@ def _requeue_rows(work: Work) -> Dict[str, Any]:
         row = still_as_seen(work, target) if target[0] in found else None
         if row is None:
             continue
-        if row.state not in _ROWS_FROM:
-            work.say(row.name, REFUSED, cannot("requeue", row.state))
+        refused = refusal(work.act, row.state)
+        if refused:
+            work.say(row.name, REFUSED, refused)
             continue
         renew(work, row, new_key=True)  # who knew the key has seen all of its rows
         rows.send_back(work, row.name, found[row.name], row.generation + 1)
@@ -229,10 +221,11 @@ def _cancel(work: Work) -> Dict[str, Any]:
         row = lost.find(work, target)
         if row is None:
             continue
+        refused = refusal(work.act, row.state)
         if row.state == TaskState.RUNNING:
             _ask_for_its_end(work, row)
-        elif row.state not in _CANCEL_FROM:
-            work.say(row.name, REFUSED, cannot("cancel", row.state))
+        elif refused:
+            work.say(row.name, REFUSED, refused)
         else:
             canary.abandon(work.journal, work.run_id, row.name, row.overrides)
             columns = {"ended_at": work.journal.at, "next_retry_at": None, "expires_at": None, "canary": None}
@@ -371,7 +364,8 @@ def _change_pages(work: Work, columns: Dict[str, Any], verb: str, states: Any) -
 # --- Answers -------------------------------------------------------------------------------------------------------
 
 
-_ACTS: Dict[str, Callable[[Work], Dict[str, Any]]] = {
+#: The acts that a transaction on the state file can apply, by the names of ``acts.py``.
+HANDLERS: Dict[str, Callable[[Work], Dict[str, Any]]] = {
     "requeue": _requeue,
     "requeue-rows": _requeue_rows,
     "discard-rows": rows.discard_rows,
@@ -394,11 +388,13 @@ def _malformed(command: Dict[str, Any]) -> Optional[str]:
         json.dumps(command, ensure_ascii=False).encode("utf-8")
     except (TypeError, ValueError):
         return "a command is text that can be stored: no lone surrogates, no objects"
-    if command.get("act") not in _ACTS:
+    if command.get("act") not in BY_NAME:
         return "there is no act {!r}".format(command.get("act"))
+    if command["act"] not in HANDLERS:
+        return "only a living executor can {}, and none is alive".format(BY_NAME[command["act"]].verb)
     if not command.get("id") or not command.get("actor"):
         return "a command carries an id and who sends it"
-    if command["act"] in NEEDS_REASON and not str(command.get("reason") or "").strip():
+    if BY_NAME[command["act"]].needs_reason and not str(command.get("reason") or "").strip():
         return "say why: the reason is kept with the act"
     for target in command.get("targets") or ():
         if len(target) != 3 or not isinstance(target[0], str) or not isinstance(target[2], int):

@@ -6,9 +6,10 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 import json
 from typing import Any, Dict, List, Optional, Set
 
-from ..core.states import SKIP_FROM, SkipCause, TaskState
+from ..core.states import SkipCause, TaskState
 from . import canary, lost
-from .act import DONE, REFUSED, Work, answer, cannot, conclude
+from .act import DONE, REFUSED, Work, answer, conclude
+from .acts import refusal
 from .paged import resolve
 from .propagation import stop_strict_children, unpropagate
 
@@ -43,12 +44,15 @@ def skip(work: Work) -> Dict[str, Any]:
     together = {target[0] for target in work.targets}
     for target in work.targets:
         row = lost.find(work, target)
-        needed_by = None if row is None or "result" in columns else _needed_by(work, row.name, together)
-        if row is not None and row.state not in SKIP_FROM:
-            work.say(row.name, REFUSED, cannot("skip", row.state))
-        elif row is not None and needed_by is not None:
+        if row is None:
+            continue
+        refused = refusal(work.act, row.state)
+        needed_by = None if "result" in columns else _needed_by(work, row.name, together)
+        if refused:
+            work.say(row.name, REFUSED, refused)
+        elif needed_by is not None:
             work.say(row.name, REFUSED, "{} needs its result: give a substitute, or skip both".format(needed_by))
-        elif row is not None:
+        else:
             canary.abandon(work.journal, work.run_id, row.name, row.overrides)
             work.journal.move(work.run_id, row.name, row.state, TaskState.SKIPPED, row.generation, set=dict(columns))
             work.say(row.name, DONE, "skipped")

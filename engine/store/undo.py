@@ -10,7 +10,8 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 from ..core.events import EventKind
 from ..core.states import LEGAL_MOVES, RunState, TaskState
 from . import rows
-from .act import DONE, VERBS, Work, ago, answer, look
+from .act import DONE, Work, ago, answer, look
+from .acts import past_of
 from .journal import Journal
 from .propagation import cascade_skip, children_of, propagate_failure, reconsider, unpropagate
 
@@ -64,7 +65,7 @@ def _obstacle(work: Work, seq: int, tasks: Dict[str, Dict[str, Any]]) -> Optiona
         if name in tasks and (old, new) != (TaskState.PENDING, TaskState.READY):
             if actor is None:
                 return "{} is {} now".format(name, new or "changed")
-            verb = VERBS.get(json.loads(data).get("act", ""), "changed")
+            verb = past_of(json.loads(data).get("act", ""))
             return "{} was {} by {} {}".format(name, verb, actor, ago(work.journal.at - at))
         if name in children and new == TaskState.RUNNING:
             return "{}, which depends on it, has started".format(name)

@@ -336,7 +336,7 @@ DAY = 24 * 3600 * S
 def remembered(now: int, **more) -> dict:
     """Forty-one tasks that a requeue has healed, a month ago."""
     episode = {"run_id": "run-2026-03-25", "at": now - 31 * DAY, "tasks": 41, "decision": "requeue", "healed": 41}
-    episode |= {"decided_at": now - 31 * DAY, "healed_at": now - 31 * DAY + 360 * S}
+    episode |= {"decided": "requeued", "decided_at": now - 31 * DAY, "healed_at": now - 31 * DAY + 360 * S}
     return {"runs": 3, "first_at": now - 60 * DAY, "episodes": [{**episode, "actor": "ana@ops", **more}]}
 
 
