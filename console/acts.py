@@ -17,6 +17,7 @@ from ..engine.core.episode import BY_KEY, noted
 from ..engine.core.states import NEEDS_HUMAN, TaskState
 from ..engine.errors import RedriveError
 from ..engine.store.acts import STOPPABLE, UNDOABLE
+from ..engine.store.command import DONE, Answer, Command, Target
 from . import questions
 from .doors import actor
 from .model.board import Board
@@ -31,7 +32,6 @@ from .present.text import one_line
 from .screens.base import run_latest
 from .screens.choice import Choice, Option
 from .screens.reading import Reading
-from .sessions.session import Answer, Command
 from .widgets.dialog import Dialog, Question, Reply
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ _SNOOZES = (
     Option("43200", "In twelve hours"),
 )
 
-Targets = tuple[tuple[str, str, int], ...]
+Targets = tuple[Target, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +332,7 @@ class Acts:
             self.complain(str(error))
             return
         for task, word, _ in answer.results:
-            if word == "done":
+            if word == DONE:
                 self._console.acted(task)
         if answer.ok and then is not None:
             then(command, answer)

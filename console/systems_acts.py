@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..engine.core.episode import BY_KEY
 from ..engine.errors import RedriveError
+from ..engine.store.command import Answer, Command
 from . import questions
 from .acts import ANSWER_SECONDS
 from .model.guards import Guard, why_not
@@ -24,7 +25,6 @@ from .present.systems import guard_look
 from .present.text import one_line
 from .screens.base import run_latest
 from .screens.choice import Option
-from .sessions.session import Answer, Command
 from .widgets.dialog import Reply
 
 if TYPE_CHECKING:

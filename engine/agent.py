@@ -301,7 +301,10 @@ class Agent(object):
 
     def _applied(self, request: Dict[str, Any]) -> Dict[str, Any]:
         try:
-            return {"id": request["id"], "ok": client.send_blocking(self._path, request["command"])}
+            from .store.command import command_of  # it came with the first command
+
+            answer = client.send_blocking(self._path, command_of(request["command"]))
+            return {"id": request["id"], "ok": answer.as_json()}
         except Exception as error:  # whatever it is, somebody waits for the answer
             return _refusal(request, error)
 

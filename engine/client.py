@@ -15,11 +15,14 @@ import socket
 import sqlite3
 import time
 from contextlib import closing
-from typing import Any, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
 from urllib.parse import quote
 
 from .errors import ExecutorBusyError, LinkError, NewerFileError, StateFileError, StorageError
 from .store.header import APPLICATION_ID, SCHEMA_VERSION
+
+if TYPE_CHECKING:  # the agent gets this with the first command, not before
+    from .store.command import Answer, Command
 
 ANSWER_SECONDS = 30.0  # an executor that took the command but does not answer in this time is not well
 PING_SECONDS = 5.0
@@ -31,7 +34,7 @@ SOCKET_PATH_BYTES = 100  # the kernel takes 107; beyond this the folder's descri
 SOCKET_NAME_BYTES = 80  # what is left of these behind /proc/self/fd/1234567/
 SOCKET_NAME_KEPT = 40  # of a longer name, for people; a hash of the whole name follows
 
-Answer = Dict[str, Any]
+Message = Dict[str, Any]  # of the executor, one JSON object a line
 
 
 def socket_path(state_path: str) -> str:
@@ -44,15 +47,15 @@ def socket_path(state_path: str) -> str:
     return os.path.join(folder, name + ".sock")
 
 
-def send_blocking(state_path: str, command: Dict[str, Any]) -> Answer:
-    """Have one command applied and return the answer: ``ok``, ``message``, ``results``.
+def send_blocking(state_path: str, command: "Command") -> "Answer":
+    """Have one command applied and return the answer.
 
-    ``command``: {"id", "act", "run_id", "targets", "actor", "reason", "options"}. Raises ExecutorBusyError when
-    neither the socket answers nor the lock is free, StateFileError when this user may not or the file cannot.
+    Raises ExecutorBusyError when neither the socket answers nor the lock is free, StateFileError when this user may not
+    or the file cannot.
     """
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
-        answer = _ask_executor(state_path, command) or _apply_under_lock(state_path, command)
+        answer = _send_to_executor(state_path, command) or _apply_under_lock(state_path, command)
         if answer is not None:
             return answer
         if time.monotonic() > deadline:
@@ -60,14 +63,14 @@ def send_blocking(state_path: str, command: Dict[str, Any]) -> Answer:
         time.sleep(LOOK_AGAIN_SECONDS)  # whoever holds the lock tells nobody when it begins to listen or leaves
 
 
-async def send(state_path: str, command: Dict[str, Any]) -> Answer:
+async def send(state_path: str, command: "Command") -> "Answer":
     """``send_blocking`` for a caller with an event loop."""
     import asyncio  # here, because the agent must start fast and never comes this way
 
     return await asyncio.get_event_loop().run_in_executor(None, send_blocking, state_path, command)
 
 
-def ping(state_path: str) -> Optional[Answer]:
+def ping(state_path: str) -> Optional[Message]:
     """What the executor says of itself, None when nobody listens. Raises LinkError, StateFileError (not this user)."""
     return _ask_executor(state_path, {"act": "ping"}, PING_SECONDS)
 
@@ -180,15 +183,20 @@ def _user() -> str:
 # --- Through the socket --------------------------------------------------------------------------------------------
 
 
-def _ask_executor(
-    state_path: str, command: Dict[str, Any], patience_seconds: float = ANSWER_SECONDS
-) -> Optional[Answer]:
+def _send_to_executor(state_path: str, command: "Command") -> "Optional[Answer]":
+    from .store.command import answer_of
+
+    said = _ask_executor(state_path, command.as_json())
+    return None if said is None else answer_of(said)
+
+
+def _ask_executor(state_path: str, message: Message, patience_seconds: float = ANSWER_SECONDS) -> Optional[Message]:
     """None when nobody listens, or when who listened has gone without an answer."""
     connection = _connect(state_path)
     if connection is None:
         return None
     with closing(connection):
-        return _converse(connection, command, patience_seconds)
+        return _converse(connection, message, patience_seconds)
 
 
 def _connect(state_path: str) -> Optional[socket.socket]:
@@ -219,10 +227,10 @@ def _connect_within(connection: socket.socket, folder: str, name: str) -> None:
         os.close(descriptor)
 
 
-def _converse(connection: socket.socket, command: Dict[str, Any], patience_seconds: float) -> Optional[Answer]:
+def _converse(connection: socket.socket, message: Message, patience_seconds: float) -> Optional[Message]:
     connection.settimeout(patience_seconds)
     try:
-        connection.sendall(json.dumps(command).encode() + b"\n")
+        connection.sendall(json.dumps(message).encode() + b"\n")
         line = b""
         while not line.endswith(b"\n"):
             piece = connection.recv(65536)
@@ -236,8 +244,8 @@ def _converse(connection: socket.socket, command: Dict[str, Any], patience_secon
         ) from None
     except OSError:
         return None
-    answer: Answer = json.loads(line.decode())
-    return answer
+    said: Message = json.loads(line.decode())
+    return said
 
 
 def _busy(state_path: str) -> ExecutorBusyError:
@@ -261,7 +269,7 @@ def _holder(state_path: str) -> Dict[str, Any]:
 # --- Under the lock ------------------------------------------------------------------------------------------------
 
 
-def _apply_under_lock(state_path: str, command: Dict[str, Any]) -> Optional[Answer]:
+def _apply_under_lock(state_path: str, command: "Command") -> "Optional[Answer]":
     """None when somebody holds the lock."""
     lock = _take_lock(state_path)
     if lock is None:
@@ -311,7 +319,7 @@ def _open_to_write(state_path: str) -> sqlite3.Connection:
     return connection
 
 
-def _apply(connection: sqlite3.Connection, command: Dict[str, Any]) -> Answer:
+def _apply(connection: sqlite3.Connection, command: "Command") -> "Answer":
     from .store.journal import Journal  # the agent gets these when the first command comes, not before
     from .store.operator import apply
     from .store.upgrades import upgrade
@@ -322,11 +330,11 @@ def _apply(connection: sqlite3.Connection, command: Dict[str, Any]) -> Answer:
         journal = Journal(
             connection,
             int(time.time() * 1000000),
-            actor=command.get("actor"),
-            reason=command.get("reason"),
-            command_id=command.get("id"),
+            actor=command.actor,
+            reason=command.reason,
+            command_id=command.id,
         )
-        answer: Answer = apply(journal, command, is_abandoned=True)
+        answer = apply(journal, command, is_abandoned=True)
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:

@@ -25,6 +25,7 @@ from redrive.engine import client
 from redrive.engine.core.events import EventKind
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.store import database, lock, logs, operator, runs
+from redrive.engine.store.command import command_of
 from redrive.engine.store.journal import Journal
 
 Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
@@ -273,9 +274,11 @@ class _Conversation(socketserver.StreamRequestHandler):
         if command["act"] == "hello":
             self.server.present[id(self)] = command["actor"]
             return {"ok": True, "message": "hello", "present": sorted(self.server.present.values())}
-        return self.server.night.write(
-            lambda journal: operator.apply(journal, command), actor=command["actor"], command_id=command["id"]
+        sent = command_of(command)
+        answer = self.server.night.write(
+            lambda journal: operator.apply(journal, sent), actor=sent.actor, command_id=sent.id
         )
+        return answer.as_json()
 
 
 @pytest.fixture

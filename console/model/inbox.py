@@ -17,6 +17,7 @@ from typing import NamedTuple
 from ...engine.core.fold import AttemptRow, RunFold, TaskRow
 from ...engine.core.states import NEEDS_HUMAN, TaskState
 from ...engine.core.why import short_error
+from ...engine.store.command import Target
 from .board import Board, Delta
 from .evidence import failures_of
 from .filters import Filter
@@ -311,7 +312,7 @@ def causes_of(board: Board, names: Iterable[str]) -> list[Cause]:
     return [cause for cause in Inbox(board).groups() if cause.key in wanted]
 
 
-def targets_of(board: Board, names: Iterable[str]) -> tuple[tuple[str, str, int], ...]:
-    """(task, state seen, generation seen): the frozen list that a ``Command`` carries."""
+def targets_of(board: Board, names: Iterable[str]) -> tuple[Target, ...]:
+    """The frozen list that a ``Command`` carries."""
     rows: Sequence[TaskRow] = [board.row(name) for name in names]
-    return tuple((row.name, str(row.state), row.generation) for row in rows)
+    return tuple(Target(row.name, str(row.state), row.generation) for row in rows)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...engine.store.command import DONE, Result
 from .glyphs import Glyphs
 from .pieces import Line, Piece, Role
 from .text import one_line, pad
 
-DONE = "done"
 _NAME_CELLS = 30
-
-Result = tuple[str, str, str]  # task, "done" or "refused", sentence
 
 
 def answer_line(ok: bool, message: str, results: Sequence[Result], glyphs: Glyphs) -> Line:

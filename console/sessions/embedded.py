@@ -13,8 +13,8 @@ from typing import Any
 from ...engine.errors import ExecutorBusyError, RedriveError
 from ...engine.executor import host
 from ...engine.store.acts import STARTS_WORK
+from ...engine.store.command import Answer, Command
 from .file import FileSession
-from .session import Answer, Command
 
 
 async def resume(path: str, run_id: str, options: Mapping[str, Any]) -> None:
@@ -42,7 +42,7 @@ class EmbeddedSession(FileSession):
         try:
             await resume(self.address, command.run_id, self.run_options)
         except RedriveError as error:
-            return Answer(True, f"{answer.message}; but no executor could be started: {error}", answer.results)
+            return answer._replace(message=f"{answer.message}; but no executor could be started: {error}")
         self.is_alive()
         return answer
 

@@ -8,7 +8,6 @@ import sqlite3
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import asdict
 from typing import Any, TypeVar, cast
 
 from ...engine import client
@@ -16,10 +15,11 @@ from ...engine.core.events import Event
 from ...engine.core.fold import RunFold
 from ...engine.errors import CorruptFileError, LinkError, NotFoundError, SnapshotNeeded, StateFileError
 from ...engine.store import database, failures, lists, lock, logs, memory, preview, runs, tail, usual
+from ...engine.store.command import Answer, Command
 from ...engine.store.reader import head_of
 from . import picture
 from .people import me, others
-from .session import Answer, AttemptText, Command, Link, LogChunk, RunSummary, SessionStatus
+from .session import AttemptText, Link, LogChunk, RunSummary, SessionStatus
 
 BEAT_SECONDS = 1.0  # an empty batch so often: the ages on the screen are due again
 LOOK_SECONDS = 1.0  # between two looks at the lock: a look takes it for an instant
@@ -168,9 +168,7 @@ class FileSession:
         refused = self.status.read_only
         if refused is not None:
             raise StateFileError(f"read-only: {refused}")
-        said = await client.send(self._path, asdict(command))
-        results = tuple((str(task), str(word), str(sentence)) for task, word, sentence in said.get("results", ()))
-        return Answer(bool(said["ok"]), str(said["message"]), results)
+        return await client.send(self._path, command)
 
     async def attempt_text(self, run_id: str, task: str, attempt: int) -> AttemptText:
         """Traceback, stack and diagnostic of one attempt."""

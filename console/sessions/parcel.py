@@ -48,6 +48,7 @@ ACTING = (
     "store/act",
     "store/acts",
     "store/canary",
+    "store/command",
     "store/generation",
     "store/guards",
     "store/journal",

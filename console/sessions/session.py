@@ -6,12 +6,13 @@ The console learns of everything by ``events``; nothing on the screen changes be
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
 from ...engine.core.events import Event
 from ...engine.core.fold import RunFold, RunRow
+from ...engine.store.command import Answer, Command
 from ...engine.store.usual import Usual
 
 
@@ -52,28 +53,6 @@ class RunSummary:
     run: RunRow
     counts: dict[str, int]  # TaskState -> tasks
     dead_letters: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """One act of an operator. ``targets`` are (task, state seen, generation seen)."""
-
-    id: str
-    act: str  # requeue skip cancel extend pause unpause hurry undo ack snooze note breaker stop {requeue,discard}-rows
-    run_id: str | None
-    targets: tuple[tuple[str, str, int], ...] = ()
-    actor: str = ""
-    reason: str = ""
-    options: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What the engine said. ``results``: (task, "done" | "refused", sentence) for each target."""
-
-    ok: bool
-    message: str
-    results: tuple[tuple[str, str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...engine.core.events import Event
 from ...engine.core.fold import RunFold
 from ...engine.errors import LinkError, SnapshotNeeded, StateFileError
 from ...engine.store import usual
+from ...engine.store.command import Answer, Command, answer_of
 from . import picture
 from .address import SshAddress, parse
 from .feed import Feed
@@ -23,7 +24,7 @@ from .line import Line
 from .parcel import ACTING, REMEMBERING, boot_command
 from .people import me, others
 from .pipe import Message, Pipe
-from .session import Answer, AttemptText, Command, Link, LogChunk, RunSummary, SessionStatus
+from .session import AttemptText, Link, LogChunk, RunSummary, SessionStatus
 from .ssh_options import SshOptions
 
 DEFAULT_OPTIONS = SshOptions()
@@ -177,9 +178,7 @@ class SshSession:
             raise StateFileError(f"read-only: {self.status.read_only}")
         if self._line.link is not Link.LIVE:
             raise LinkError(f"not sent, the line is down: {self._line.trouble or 'nothing heard for too long'}")
-        said = await self._line.ask("send", teach=ACTING, command=asdict(command))
-        results = tuple((str(task), str(word), str(sentence)) for task, word, sentence in said.get("results", ()))
-        return Answer(bool(said["ok"]), str(said["message"]), results)
+        return answer_of(await self._line.ask("send", teach=ACTING, command=command.as_json()))
 
     async def attempt_text(self, run_id: str, task: str, attempt: int) -> AttemptText:
         """Traceback, stack and diagnostic of one attempt."""

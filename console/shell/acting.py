@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import click
@@ -14,13 +13,12 @@ from ...engine.core.fold import RunFold, TaskRow
 from ...engine.core.states import NEEDS_HUMAN, TaskState
 from ...engine.errors import RedriveError
 from ...engine.store.acts import NEEDS_REASON, STARTS_WORK
+from ...engine.store.command import Answer, Command, Target
 from ..cli import ExitCode
 from ..doors import actor, with_session
 from ..present.text import one_line
-from ..sessions.session import Answer, Command, Session
+from ..sessions.session import Session
 from .rehearsing import print_preview
-
-Target = tuple[str, str, int]
 
 
 def act(
@@ -61,7 +59,7 @@ def act(
         return await session.send(await command_for(session)), session.status.executor_alive
 
     async def look(session: Session) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = await session.query("preview", command=asdict(await command_for(session)))
+        found: Mapping[str, Any] = await session.query("preview", command=(await command_for(session)).as_json())
         return found
 
     if dry_run:
@@ -113,7 +111,7 @@ def select(
             calling = f" and calls {downstream}" if downstream is not None else ""
             raise RedriveError(f"no task of run {fold.run.run_id} failed with fingerprint {fingerprint}{calling}")
         _demand_one_cause(rows, fingerprint)
-    return tuple((row.name, str(TaskState(row.state)), row.generation) for row in rows)
+    return tuple(Target(row.name, str(TaskState(row.state)), row.generation) for row in rows)
 
 
 def _demand_one_cause(rows: Iterable[TaskRow], fingerprint: str) -> None:

@@ -9,12 +9,13 @@ from typing import Any
 
 import click
 
+from ...engine.store.command import Answer, Command
 from ..cli import ExitCode
 from ..doors import actor, with_session
 from ..model.board import Board
 from ..model.guards import Guard, callers_of, guard_of, held_by, specs_of
 from ..present.durations import brief
-from ..sessions.session import Answer, Command, Session
+from ..sessions.session import Session
 from .acting import print_answer
 from .listing import print_json, table
 

@@ -16,6 +16,7 @@ from ...engine.core.events import Event, EventKind
 from ...engine.core.states import RunState
 from ...engine.executor.loop import Executor
 from ...engine.store import database
+from ...engine.store.command import Command, Target
 from ...engine.store.lists import query
 from ..doors import actor
 from .printer import Printer
@@ -61,18 +62,13 @@ class PlayedOperator:
 
     async def _act(self, run_id: str) -> None:
         for act, task, state, reason in SCRIPT:
-            command = {
-                "id": uuid.uuid4().hex,
-                "act": act,
-                "run_id": run_id,
-                "targets": [[task, state, 0]],
-                "actor": actor(),
-                "reason": reason,
-                "options": {"rows": self._held_rows(run_id)} if act == "requeue-rows" else {},
-            }
-            answer = await client.send(self._state, command)
-            if not answer["ok"]:
-                self.refused.append(str(answer.get("message")))
+            options = {"rows": self._held_rows(run_id)} if act == "requeue-rows" else {}
+            seen = (Target(task, state, 0),)
+            answer = await client.send(
+                self._state, Command(uuid.uuid4().hex, act, run_id, seen, actor(), reason, options)
+            )
+            if not answer.ok:
+                self.refused.append(answer.message)
 
     def _held_rows(self, run_id: str) -> list[int]:
         """As a person reads them: from the state file, beside the executor."""

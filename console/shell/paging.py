@@ -10,10 +10,11 @@ from typing import Any
 
 import click
 
+from ...engine.store.command import Answer, Command
 from ..cli import ExitCode
 from ..doors import actor, with_session
 from ..present.durations import spoken
-from ..sessions.session import Answer, Command, Session
+from ..sessions.session import Session
 from .listing import table
 
 

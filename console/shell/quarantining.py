@@ -11,9 +11,10 @@ import click
 
 from ...engine.core.fold import RunFold
 from ...engine.errors import RedriveError
+from ...engine.store.command import Answer, Command, Target
 from ..cli import ExitCode
 from ..doors import actor, with_session
-from ..sessions.session import Answer, Command, Session
+from ..sessions.session import Session
 from .acting import demand_reason, point_to_resume, print_answer
 from .listing import table
 
@@ -84,7 +85,7 @@ def _command(act: str, fold: RunFold, rows: Sequence[Row], reason: str) -> Comma
         id=uuid.uuid4().hex,
         act=act,
         run_id=fold.run.run_id,
-        targets=tuple((row.name, str(row.state), row.generation) for row in seen),
+        targets=tuple(Target(row.name, str(row.state), row.generation) for row in seen),
         actor=actor(),
         reason=reason,
         options={"rows": [row["id"] for row in rows]},

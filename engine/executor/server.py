@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import os
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from ..client import socket_path
@@ -18,8 +19,9 @@ from ..core.events import EventKind
 from ..core.states import TaskState
 from ..errors import RedriveError, RefusedError, StorageError
 from ..store import claims, operator
+from ..store.command import DONE, REFUSED, RUNNING, Answer, Command, Result, command_of
 from ..store.journal import Journal
-from ..store.undo import find_act
+from ..store.undo import RecordedAct, find_act
 
 if TYPE_CHECKING:
     from .loop import RunLoop
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 LINE_BYTES_MAX = 16 * 1024 * 1024  # a frozen list of 10,000 targets is well below
 SOCKET_MODE = 0o600
 
-Answer = dict[str, Any]
+Message = dict[str, Any]  # one JSON object a line
 
 
 class CommandServer:
@@ -93,8 +95,8 @@ class CommandServer:
         self._conversations.add(task)
         try:
             while line := await reader.readline():
-                answer = await self._answer_whatever_comes(line, writer)
-                writer.write(json.dumps(answer).encode() + b"\n")
+                message = await self._answer_whatever_comes(line, writer)
+                writer.write(json.dumps(message).encode() + b"\n")
                 await writer.drain()
         except (ConnectionError, asyncio.CancelledError, ValueError):
             pass  # hung up, or a line over the limit: nothing was applied that was not answered
@@ -103,61 +105,68 @@ class CommandServer:
             self._leave(writer)
             writer.close()
 
-    async def _answer_whatever_comes(self, line: bytes, writer: asyncio.StreamWriter) -> Answer:
+    async def _answer_whatever_comes(self, line: bytes, writer: asyncio.StreamWriter) -> Message:
         """A command that we fail at must cost neither the operator the answer nor the run its executor."""
         try:
             return await self._answer(line, writer)
         except RedriveError as error:
-            return {"ok": False, "message": str(error)}
+            return Answer(False, str(error)).as_json()
         except Exception as error:
             asyncio.get_running_loop().call_exception_handler({"message": "a command failed", "exception": error})
             fault = " ".join(f"{type(error).__name__}: {error}".split())
-            return {"ok": False, "message": f"nothing is changed, by a fault of redrive itself: {fault}"}
+            return Answer(False, f"nothing is changed, by a fault of redrive itself: {fault}").as_json()
 
-    async def _answer(self, line: bytes, writer: asyncio.StreamWriter) -> Answer:
+    async def _answer(self, line: bytes, writer: asyncio.StreamWriter) -> Message:
         try:
-            command = json.loads(line)
-            act = command["act"]
+            value = json.loads(line)
+            name = str(value["act"])
         except (ValueError, KeyError, TypeError):
-            return {"ok": False, "message": "that is not a command: one JSON object a line with an 'act'"}
-        special = _SPECIAL.get(str(act))
+            return Answer(False, "that is not a command: one JSON object a line with an 'act'").as_json()
+        attend = _ATTENDING.get(name)
+        if attend is not None:
+            return attend(self, value, writer)
         trouble = self._run_loop.storage_trouble
-        if trouble is not None and str(act) not in _WRITES_NOTHING:
+        if trouble is not None and name not in _WRITES_NOTHING:
             # Better a refusal now than an answer when the disk has room again.
-            return {"ok": False, "message": f"nothing is changed: {trouble}"}
-        if special is not None:
-            return await special(self, command, writer)
-        return await self._apply(command)
+            return Answer(False, f"nothing is changed: {trouble}").as_json()
+        try:
+            command = command_of(value)
+        except ValueError as error:
+            return Answer(False, str(error)).as_json()
+        return (await HANDLERS.get(name, CommandServer._apply)(self, command)).as_json()
 
-    async def _apply(self, command: dict[str, Any]) -> Answer:
+    async def _apply(self, command: Command) -> Answer:
         def item(journal: Journal) -> tuple[Answer, bool]:
-            is_new = find_act(journal.connection, str(command.get("id"))) is None
+            is_new = find_act(journal.connection, command.id) is None
             return operator.apply(journal, command), is_new
 
         answer: Answer
         answer, is_new = await self._run_loop.submit(item, **_who(command))
-        running = [result for result in answer["results"] if result[1] == "running"]
-        for result in running:
-            done, sentence = await _RUNNING[command["act"]](self, command, result, is_new)
-            result[1:] = ["done" if done else "refused", sentence]
-        if running:
-            answer["ok"] = any(result[1] == "done" for result in answer["results"])
-        if running and len(answer["results"]) == 1:
-            answer["message"] = f"{running[0][0]}: {running[0][2]}"
-        return answer
+        if not any(result.word == RUNNING for result in answer.results):
+            return answer
+        results = tuple([await self._finish(command, result, is_new) for result in answer.results])
+        message = f"{results[0].task}: {results[0].sentence}" if len(results) == 1 else answer.message
+        return Answer(any(result.word == DONE for result in results), message, results)
 
-    async def _end(self, command: dict[str, Any], result: list[str], is_new: bool) -> tuple[bool, str]:
+    async def _finish(self, command: Command, result: Result, is_new: bool) -> Result:
+        """Do to a target that runs what only its executor can do."""
+        if result.word != RUNNING:
+            return result
+        done, sentence = await FINISHERS[command.act](self, command, result, is_new)
+        return Result(result.task, DONE if done else REFUSED, sentence)
+
+    async def _end(self, command: Command, result: Result, is_new: bool) -> tuple[bool, str]:
         """Its CANCELLED comes when its process is gone; the loop began to end it when it saw the event."""
-        row = self._run_loop.fold.tasks[result[0]]
+        row = self._run_loop.fold.tasks[result.task]
         ending = row.state is TaskState.CANCELLED or row.cancel_requested_at is not None
-        return ending, result[2] if ending else f"it ended before: now {row.state}"
+        return ending, result.sentence if ending else f"it ended before: now {row.state}"
 
-    async def _extend(self, command: dict[str, Any], result: list[str], is_new: bool) -> tuple[bool, str]:
+    async def _extend(self, command: Command, result: Result, is_new: bool) -> tuple[bool, str]:
         """Its deadline is on a clock of this process alone; that it has moved is told afterwards."""
         if not is_new:  # the same command again must not give the time twice
             return True, "it was given more time when this came first"
-        seconds = float(command["options"]["seconds"])
-        sitter = self._run_loop.desk.extend(result[0], seconds)
+        seconds = float(command.options["seconds"])
+        sitter = self._run_loop.desk.extend(result.task, seconds)
         if sitter is None or sitter.timeout is None:
             return False, "its deadline has just passed, or its process is only starting"
         claim, timeout = sitter.claim, sitter.timeout
@@ -166,8 +175,8 @@ class CommandServer:
 
     # --- What only a living executor can do ------------------------------------------------------------------------
 
-    async def _hello(self, command: dict[str, Any], writer: asyncio.StreamWriter) -> Answer:
-        actor = str(command.get("actor") or "somebody")
+    def _hello(self, message: Message, writer: asyncio.StreamWriter) -> Message:
+        actor = str(message.get("actor") or "somebody")
         if writer not in self._present:
             self._present[writer] = actor
             self._tell_presence("attach", actor)
@@ -189,55 +198,65 @@ class CommandServer:
 
         self._run_loop.desk.write(item)
 
-    async def _ping(self, command: dict[str, Any], writer: asyncio.StreamWriter) -> Answer:
+    def _ping(self, message: Message, writer: asyncio.StreamWriter) -> Message:
         return {**self._self_portrait("pong"), "pid": os.getpid()}
 
-    def _self_portrait(self, message: str) -> Answer:
+    def _self_portrait(self, message: str) -> Message:
         run_loop = self._run_loop
         trouble = run_loop.storage_trouble
         return {"ok": True, "message": message, "executor_id": run_loop.executor_id, "storage_trouble": trouble}
 
-    async def _stop(self, command: dict[str, Any], writer: asyncio.StreamWriter) -> Answer:
-        how = str((command.get("options") or {}).get("how") or "drain")
+    async def _stop(self, command: Command) -> Answer:
+        how = str(command.options.get("how") or "drain")
         if how not in ("drain", "now"):
-            return {"ok": False, "message": f"stop how? 'drain' or 'now', not {how!r}"}
+            return Answer(False, f"stop how? 'drain' or 'now', not {how!r}")
         self._run_loop.stop(how)
         running = len(self._run_loop.desk.sitters)
         word = "ending" if how == "now" else "waiting for"
-        return {"ok": True, "message": f"stopping: {word} {running} running task{'' if running == 1 else 's'}"}
+        return Answer(True, f"stopping: {word} {running} running task{'' if running == 1 else 's'}")
 
-    async def _breaker(self, command: dict[str, Any], writer: asyncio.StreamWriter) -> Answer:
-        options = command.get("options") or {}
-        downstream, how, by = options.get("downstream"), options.get("how"), command.get("actor")
+    async def _breaker(self, command: Command) -> Answer:
+        """Set it in the memory of this process, which writes it to the state file; once for each id."""
+        earlier: RecordedAct | None
+        earlier = await self._run_loop.submit(lambda journal: find_act(journal.connection, command.id))
+        if earlier is not None:
+            return earlier.answer
+        downstream, how = str(command.options.get("downstream")), str(command.options.get("how"))
         try:
-            message = self._run_loop.downstreams.act(str(downstream), str(how), str(by or "an operator"))
+            message = self._run_loop.downstreams.act(downstream, how, command.actor or "an operator")
         except RefusedError as error:
-            return {"ok": False, "message": str(error)}
-        run_id, told = self._run_loop.fold.run.run_id, {"what": "breaker", **options}
+            return Answer(False, str(error))
+        answer, run_id = Answer(True, message), self._run_loop.fold.run.run_id
+        told = {"what": "breaker", **command.options, "act": command.act, "answer": answer.as_json()}
 
         def item(journal: Journal) -> None:
             journal.tell(EventKind.OPERATOR, run_id, data=told)
 
         await self._run_loop.submit(item, **_who(command))
         self._run_loop.wake()
-        return {"ok": True, "message": message}
+        return answer
 
 
-def _who(command: dict[str, Any]) -> dict[str, Any]:
-    return {"actor": command.get("actor"), "reason": command.get("reason"), "command_id": command.get("id")}
+def _who(command: Command) -> dict[str, Any]:
+    return {"actor": command.actor, "reason": command.reason or None, "command_id": command.id or None}
 
 
 #: What is done to a running task once the act that wants it is committed: (done, sentence).
-_RUNNING = {
+FINISHERS = {
     "cancel": CommandServer._end,
     "extend": CommandServer._extend,
 }
 
-_SPECIAL = {
-    "hello": CommandServer._hello,
-    "ping": CommandServer._ping,
+#: Acts that the executor applies to what it has in memory; all others are a transaction of ``store/operator.py``.
+HANDLERS: dict[str, Callable[[CommandServer, Command], Awaitable[Answer]]] = {
     "stop": CommandServer._stop,
     "breaker": CommandServer._breaker,
 }
 
-_WRITES_NOTHING = frozenset(["hello", "ping", "stop"])
+#: What is asked for by those who attend, and is no act.
+_ATTENDING = {
+    "hello": CommandServer._hello,
+    "ping": CommandServer._ping,
+}
+
+_WRITES_NOTHING = frozenset(["stop"])

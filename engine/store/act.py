@@ -10,12 +10,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 from ..core.events import EventKind
 from ..core.states import RunState
 from .acts import BY_NAME, past_of
+from .command import DONE, HELD, REFUSED, RUNNING, Answer, Command, Result, Target
 from .journal import Journal
-
-DONE = "done"
-REFUSED = "refused"
-RUNNING = "running"  # only the executor can do this: the task runs
-HELD = "held"  # it follows when another task has succeeded
 
 _EXPLAINED_REFUSALS = 50  # looking up who came first costs a query each
 
@@ -121,7 +117,7 @@ class Asked(NamedTuple):
 class Work(object):
     """One act under way. ``is_abandoned``: no executor lives, so nothing of the file runs any more."""
 
-    def __init__(self, journal: RememberingJournal, command: Dict[str, Any], is_abandoned: bool = False) -> None:
+    def __init__(self, journal: RememberingJournal, command: Command, is_abandoned: bool = False) -> None:
         self.journal = journal
         self.is_abandoned = is_abandoned
         self.bearers: Dict[str, Optional[int]] = {}  # of a dead executor's token: the pid of one that still lives
@@ -130,18 +126,18 @@ class Work(object):
         self.shut: Dict[
             str, Tuple[List[str], str]
         ] = {}  # downstream -> who waits for its breaker all the same, and why
-        self.act = str(command["act"])
-        self.run_id = str(command.get("run_id") or "")
-        self.options: Dict[str, Any] = command.get("options") or {}
-        self.targets: List[List[Any]] = [list(target) for target in command.get("targets") or ()]
-        self.results: Dict[str, List[str]] = {}
+        self.act = command.act
+        self.run_id = command.run_id or ""
+        self.options: Dict[str, Any] = dict(command.options)
+        self.targets = command.targets
+        self.results: Dict[str, Result] = {}
         self.consequences: List[str] = []  # "5 unblocked"
 
     def say(self, name: str, result: str, sentence: str = "") -> None:
-        self.results[name] = [name, result, sentence]
+        self.results[name] = Result(name, result, sentence)
 
     def done(self) -> List[str]:
-        return [name for name, result, _ in self.results.values() if result == DONE]
+        return [result.task for result in self.results.values() if result.word == DONE]
 
     def note(self, names: List[str], words: str) -> None:
         if names:
@@ -159,7 +155,7 @@ def look(connection: sqlite3.Connection, run_id: str, name: str) -> Optional[See
     return None if row is None else Seen(*row)
 
 
-def still_as_seen(work: Work, target: List[Any]) -> Optional[Seen]:
+def still_as_seen(work: Work, target: Target) -> Optional[Seen]:
     """The target if it is still what the operator saw; else its refusal is written down."""
     name, state, generation = target
     row = look(work.journal.connection, work.run_id, name)
@@ -209,28 +205,28 @@ def ago(microseconds: int) -> str:
     return "{} h ago".format(seconds // 3600)
 
 
-def conclude(work: Work) -> Dict[str, Any]:
+def conclude(work: Work) -> Answer:
     """Open the run again where something will move, and sum up."""
     act = BY_NAME[work.act]
-    results = list(work.results.values())
+    results = tuple(work.results.values())
     done = len(work.done())
     if done:
         open_run(work.journal, work.run_id)
         _warn_of_a_pause(work)
-    held = [result for result in results if result[1] == HELD]
+    held = [result for result in results if result.word == HELD]
     if held:
-        work.note([result[0] for result in held], held[0][2])
-    refused = sum(1 for result in results if result[1] == REFUSED)
-    running = sum(1 for result in results if result[1] == RUNNING)
+        work.note([result.task for result in held], held[0].sentence)
+    refused = sum(1 for result in results if result.word == REFUSED)
+    running = sum(1 for result in results if result.word == RUNNING)
     parts = ["{} {}".format(done, act.past)] if done or not running else []
     parts += ["{} {}".format(running, act.awaited)] if running else []
     parts += ["{} refused".format(refused)] if refused else []
     message = ", ".join(parts)
     if len(results) == 1 and refused:
-        message = "{}: {}".format(results[0][0], results[0][2])
+        message = "{}: {}".format(results[0].task, results[0].sentence)
     elif work.consequences:
         message += "; " + ", ".join(work.consequences)
-    return answer(done + running > 0, message, results)
+    return Answer(done + running > 0, message, results)
 
 
 def _warn_of_a_pause(work: Work) -> None:
@@ -254,7 +250,3 @@ def open_run(journal: Journal, run_id: str) -> None:
         journal.change_run(run_id, "reopened", columns, old=state, new=str(RunState.RUNNING))
     elif blocked_since is not None:
         journal.change_run(run_id, "unblocked", {"blocked_since": None})
-
-
-def answer(ok: bool, message: str, results: Optional[List[List[str]]] = None) -> Dict[str, Any]:
-    return {"ok": ok, "message": message, "results": results or []}

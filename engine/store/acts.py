@@ -149,6 +149,7 @@ ACTS: Tuple[Act, ...] = (
         past="changed back",
         scope=Scope.EARLIER_ACT,
         starts_work=True,
+        is_undoable=True,
         no_shell="it names an earlier act by its id, which the console finds in the journal; the shell has --dry-run",
     ),
     Act("ack", verb="acknowledge", past="acknowledged", scope=Scope.PAGES, shell="pages --ack"),

@@ -10,7 +10,8 @@ from typing import List, Optional
 
 from ..core.overrides import read
 from ..core.states import NEEDS_HUMAN
-from .act import HELD, REFUSED, Seen, Work
+from .act import Seen, Work
+from .command import HELD, REFUSED
 from .journal import Journal
 
 

@@ -11,11 +11,12 @@ and the way out.
 """
 
 import json
-from typing import Any, Dict, Optional, Set
+from typing import Optional, Set
 
 from ..core.events import EventKind
 from ..core.states import DeadLetterKind
-from .act import Seen, Work, answer
+from .act import Seen, Work
+from .command import Answer
 from .journal import Journal
 
 _REFUSED = "open until an operator closes it"
@@ -47,18 +48,18 @@ def conclude_again(work: Work) -> None:
             work.note(names, words.format(downstream, why))
 
 
-def set_by_hand(work: Work) -> Dict[str, Any]:
+def set_by_hand(work: Work) -> Answer:
     """With no executor alive: tell ``downstream`` to open, close, probe or disable, for the next executor to find."""
     downstream, how = str(work.options.get("downstream")), str(work.options.get("how"))
     if how not in _STATES:
-        return answer(False, "a breaker can be told {}, not {!r}".format(", ".join(_STATES), how))
+        return Answer(False, "a breaker can be told {}, not {!r}".format(", ".join(_STATES), how))
     known = sorted(_downstreams(work))
     if downstream not in known:
-        return answer(
+        return Answer(
             False, "this run has no downstream {!r}; it has: {}".format(downstream, ", ".join(known) or "none")
         )
     _set(work.journal, work.run_id, downstream, how, str(work.journal.actor))
-    return answer(True, "{} is {} when the run is resumed".format(downstream, _WORDS[how]))
+    return Answer(True, "{} is {} when the run is resumed".format(downstream, _WORDS[how]))
 
 
 def _why_shut(work: Work, downstream: str) -> Optional[str]:

@@ -14,8 +14,9 @@ from typing import Any, Dict, Optional
 from ..core.events import EventKind
 from ..core.liveness import HEARTBEAT_SECONDS, effect_key, fence_seconds, what_is_known
 from ..core.states import DeadLetterKind, TaskState
-from .act import REFUSED, Seen, Work, look, still_as_seen
+from .act import Seen, Work, look, still_as_seen
 from .canary import abandon
+from .command import REFUSED, Target
 from .journal import Journal
 from .processes import ancestors, bears_token, identity, is_there, pids
 
@@ -31,7 +32,7 @@ _EVIDENCE = (
 )
 
 
-def find(work: Work, target: Any) -> Optional[Seen]:
+def find(work: Work, target: Target) -> Optional[Seen]:
     """The target of an act if it is still what the operator saw; what nobody runs any more is settled as lost first.
 
     None: its refusal is written down.

@@ -5,16 +5,17 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 A note is an event and nothing else; nobody changes it, a later one stands above it. ``memory.py`` reads them.
 """
 
-from typing import Any, Dict, Optional
+from typing import Any, Optional
 
 from ..core.events import EventKind
-from .act import Work, answer
+from .act import Work
+from .command import Answer
 
 TEXT_CHARACTERS_MAX = 1000
 NAME_CHARACTERS_MAX = 200
 
 
-def note(work: Work) -> Dict[str, Any]:
+def note(work: Work) -> Answer:
     """Write ``text`` on the cause with the loose ``fingerprint``; ``downstream``: only where tasks call that one."""
     fingerprint, downstream = work.options.get("fingerprint"), work.options.get("downstream")
     text = _one_line(work.options.get("text"))
@@ -22,10 +23,10 @@ def note(work: Work) -> Dict[str, Any]:
     work.options = {name: value for name, value in work.options.items() if name != "text"}
     trouble = _why_not(work, fingerprint, downstream, text)
     if trouble:
-        return answer(False, trouble)
+        return Answer(False, trouble)
     data = {"fingerprint": fingerprint, "downstream": downstream, "text": text}
     work.journal.tell(EventKind.NOTE, work.run_id, data=data)
-    return answer(True, "noted")
+    return Answer(True, "noted")
 
 
 def _one_line(text: Any) -> str:

@@ -3,10 +3,9 @@
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only. The same functions serve the live
 executor, a commander who holds the lock of a dead one's file, and the agent on a far host.
 
-A command is a dict: ``id`` (client-made, unique), ``act``, ``run_id``, ``targets`` [[task, state, generation], ...] as
-the operator saw them, ``actor`` (user@host), ``reason``, ``options``. The answer is a dict: ``ok``, ``message`` (one
-sentence), ``results`` [[task, "done" | "refused" | "running" | "held", sentence], ...]. The answer is stored with the
-act, so that a command which arrives twice changes nothing and is answered as the first time (SPEC 4.4 to 4.6, 4.9).
+``acts.py`` has what is known of each act, ``command.py`` the types of a command and of its answer. The answer is stored
+with the act, so that a command which arrives twice changes nothing and is answered as the first time (SPEC 4.4 to 4.6,
+4.9).
 """
 
 import json
@@ -17,21 +16,9 @@ from ..core.events import EventKind
 from ..core.overrides import in_words
 from ..core.states import RunState, TaskState
 from . import canary, guards, lost, rows
-from .act import (
-    DONE,
-    REFUSED,
-    RUNNING,
-    RememberingJournal,
-    Seen,
-    Work,
-    ago,
-    answer,
-    conclude,
-    look,
-    still_as_seen,
-    who_asked,
-)
+from .act import RememberingJournal, Seen, Work, ago, conclude, look, still_as_seen, who_asked
 from .acts import BY_NAME, refusal
+from .command import DONE, REFUSED, RUNNING, Answer, Command
 from .generation import overrides_of, renew
 from .journal import Journal
 from .notes import note
@@ -50,24 +37,24 @@ from .undo import find_act, undo
 EXTENSION_SECONDS_MAX = 7 * 24 * 3600.0
 
 
-def apply(journal: Journal, command: Dict[str, Any], is_abandoned: bool = False) -> Dict[str, Any]:
+def apply(journal: Journal, command: Command, is_abandoned: bool = False) -> Answer:
     """Do one act, or refuse it with the reason; the same ``id`` again is answered from memory and changes nothing.
 
     ``is_abandoned``: the caller holds the lock because no executor lives: what RUNNING says is not so any more.
     """
-    trouble = _malformed(command)
+    trouble = _why_refused(command)
     if trouble:
-        return answer(False, trouble)
-    earlier = find_act(journal.connection, command["id"])
+        return Answer(False, trouble)
+    earlier = find_act(journal.connection, command.id)
     if earlier is not None:
-        return dict(earlier["data"]["answer"])
-    remembering = RememberingJournal(journal, command["act"])
-    remembering.actor = str(command["actor"])
-    remembering.reason = str(command.get("reason") or "") or None
-    remembering.command_id = str(command["id"])
+        return earlier.answer
+    remembering = RememberingJournal(journal, command.act)
+    remembering.actor = command.actor
+    remembering.reason = command.reason or None
+    remembering.command_id = command.id
     work = Work(remembering, command, is_abandoned)
     given = HANDLERS[work.act](work)
-    told: Dict[str, Any] = {"act": work.act, "options": work.options, "answer": given}
+    told: Dict[str, Any] = {"act": work.act, "options": work.options, "answer": given.as_json()}
     if work.probes:
         told["probes"] = work.probes  # for the executor, who holds the breakers
     if remembering.tasks or remembering.runs:
@@ -98,7 +85,7 @@ def select(
 # --- Acts on tasks -------------------------------------------------------------------------------------------------
 
 
-def _requeue(work: Work) -> Dict[str, Any]:
+def _requeue(work: Work) -> Answer:
     """A new generation of each target.
 
     ``reset_count`` (default true), ``cascade``; ``not_before`` (seconds), ``rate_per_second``: the first at once, then
@@ -108,7 +95,7 @@ def _requeue(work: Work) -> Dict[str, Any]:
     try:
         overrides = overrides_of(work)
     except ValueError as error:
-        return answer(False, str(error))
+        return Answer(False, str(error))
     blocked: List[Seen] = []
     for target in work.targets:
         row = lost.find(work, target)
@@ -157,7 +144,7 @@ def _requeue_carefully(work: Work, row: Seen, overrides: Dict[str, Any]) -> None
     _run_again(work, row, carefully)
 
 
-def _requeue_rows(work: Work) -> Dict[str, Any]:
+def _requeue_rows(work: Work) -> Answer:
     """A new generation of each target over rows of its own that were set aside: ``rows`` or ``groups`` of them, as for
     ``rows.chosen``; ``cascade`` and ``not_before`` as for ``requeue``."""
     found = rows.chosen(work)
@@ -213,7 +200,7 @@ def _answer_for_blocked(work: Work, row: Seen) -> None:
         work.say(row.name, DONE, "unblocked")
 
 
-def _cancel(work: Work) -> Dict[str, Any]:
+def _cancel(work: Work) -> Answer:
     """Stop what does not run yet. Of one that runs the end is asked for and the answer is "running": its executor ends
     the attempt. What a dead executor left running has ended."""
     stopped: List[str] = []
@@ -247,12 +234,12 @@ def _ask_for_its_end(work: Work, row: Seen) -> None:
         work.say(row.name, RUNNING, "it is being ended: {} asked for it {}".format(asked.actor, since))
 
 
-def _extend(work: Work) -> Dict[str, Any]:
+def _extend(work: Work) -> Answer:
     """Give running attempts ``seconds`` more before their timeout. The answer is "running": their executor can do that,
     and tells it when it did."""
     seconds = work.options.get("seconds")
     if not isinstance(seconds, (int, float)) or not 0 < seconds <= EXTENSION_SECONDS_MAX:
-        return answer(False, "say how many seconds more: above 0, and no more than a week")
+        return Answer(False, "say how many seconds more: above 0, and no more than a week")
     for target in work.targets:
         row = still_as_seen(work, target)
         if row is None:
@@ -278,7 +265,7 @@ def _why_not_extended(work: Work, row: Seen) -> Optional[str]:
     return "it has no timeout" if found is None or found[0] is None else None
 
 
-def _hurry(work: Work) -> Dict[str, Any]:
+def _hurry(work: Work) -> Answer:
     """Do not wait for the instant of a retry, of a sensor's next look, or of a not-before."""
     for target in work.targets:
         row = still_as_seen(work, target)
@@ -300,28 +287,28 @@ def _hurry(work: Work) -> Dict[str, Any]:
 # --- Acts on the run and its pages ---------------------------------------------------------------------------------
 
 
-def _pause(work: Work) -> Dict[str, Any]:
+def _pause(work: Work) -> Answer:
     """Start nothing new until ``unpause``; what runs goes on."""
     run = _run_pause(work)
     if run is None:
-        return answer(False, "there is no such run")
+        return Answer(False, "there is no such run")
     state, since, by = run
     if state != RunState.RUNNING:
-        return answer(False, "the run has ended: {}".format(state))
+        return Answer(False, "the run has ended: {}".format(state))
     if since is not None:
-        return answer(False, "already paused by {} {}".format(by or "somebody", ago(work.journal.at - since)))
+        return Answer(False, "already paused by {} {}".format(by or "somebody", ago(work.journal.at - since)))
     columns = {"paused_since": work.journal.at, "paused_by": work.journal.actor}
     work.journal.change_run(work.run_id, "paused", columns)
-    return answer(True, "paused: what runs goes on, nothing new starts")
+    return Answer(True, "paused: what runs goes on, nothing new starts")
 
 
-def _unpause(work: Work) -> Dict[str, Any]:
+def _unpause(work: Work) -> Answer:
     """Undo ``pause``."""
     run = _run_pause(work)
     if run is None or run[1] is None:
-        return answer(False, "the run is not paused")
+        return Answer(False, "the run is not paused")
     work.journal.change_run(work.run_id, "unpaused", {"paused_since": None, "paused_by": None})
-    return answer(True, "unpaused")
+    return Answer(True, "unpaused")
 
 
 def _run_pause(work: Work) -> Any:
@@ -330,19 +317,19 @@ def _run_pause(work: Work) -> Any:
     ).fetchone()
 
 
-def _ack(work: Work) -> Dict[str, Any]:
+def _ack(work: Work) -> Answer:
     """Say that somebody looks after these pages."""
     columns = {"state": "acked", "acked_by": work.journal.actor, "snoozed_until": None}
     return _change_pages(work, columns, "acknowledged", ("open", "snoozed"))
 
 
-def _snooze(work: Work) -> Dict[str, Any]:
+def _snooze(work: Work) -> Answer:
     """Hear nothing of these pages for ``seconds`` (default an hour)."""
     until = work.journal.at + int(float(work.options.get("seconds", 3600)) * 1000000)
     return _change_pages(work, {"state": "snoozed", "snoozed_until": until}, "snoozed", ("open", "acked", "snoozed"))
 
 
-def _change_pages(work: Work, columns: Dict[str, Any], verb: str, states: Any) -> Dict[str, Any]:
+def _change_pages(work: Work, columns: Dict[str, Any], verb: str, states: Any) -> Answer:
     """Pages are named by ``pages`` (ids) or ``cause`` in the options, or else by their tasks."""
     connection = work.journal.connection
     wanted = set(work.options.get("pages") or ())
@@ -358,14 +345,14 @@ def _change_pages(work: Work, columns: Dict[str, Any], verb: str, states: Any) -
             data = {"what": columns["state"], "id": page, "cause": cause, "page": columns}
             work.journal.tell(EventKind.PAGE, run_id, task, data=data)
             changed.append(page)
-    return answer(bool(changed), "{} {}".format(len(changed), verb) if changed else "there is no such open page")
+    return Answer(bool(changed), "{} {}".format(len(changed), verb) if changed else "there is no such open page")
 
 
 # --- Answers -------------------------------------------------------------------------------------------------------
 
 
 #: The acts that a transaction on the state file can apply, by the names of ``acts.py``.
-HANDLERS: Dict[str, Callable[[Work], Dict[str, Any]]] = {
+HANDLERS: Dict[str, Callable[[Work], Answer]] = {
     "requeue": _requeue,
     "requeue-rows": _requeue_rows,
     "discard-rows": rows.discard_rows,
@@ -383,20 +370,18 @@ HANDLERS: Dict[str, Callable[[Work], Dict[str, Any]]] = {
 }
 
 
-def _malformed(command: Dict[str, Any]) -> Optional[str]:
+def _why_refused(command: Command) -> Optional[str]:
+    act = BY_NAME.get(command.act)
+    if act is None:
+        return "there is no act {!r}".format(command.act)
+    if act.name not in HANDLERS:
+        return "only a living executor can {}, and none is alive".format(act.verb)
+    if not command.id or not command.actor:
+        return "a command carries an id and who sends it"
+    if act.needs_reason and not command.reason.strip():
+        return "say why: the reason is kept with the act"
     try:
-        json.dumps(command, ensure_ascii=False).encode("utf-8")
+        json.dumps(command.as_json(), ensure_ascii=False).encode("utf-8")
     except (TypeError, ValueError):
         return "a command is text that can be stored: no lone surrogates, no objects"
-    if command.get("act") not in BY_NAME:
-        return "there is no act {!r}".format(command.get("act"))
-    if command["act"] not in HANDLERS:
-        return "only a living executor can {}, and none is alive".format(BY_NAME[command["act"]].verb)
-    if not command.get("id") or not command.get("actor"):
-        return "a command carries an id and who sends it"
-    if BY_NAME[command["act"]].needs_reason and not str(command.get("reason") or "").strip():
-        return "say why: the reason is kept with the act"
-    for target in command.get("targets") or ():
-        if len(target) != 3 or not isinstance(target[0], str) or not isinstance(target[2], int):
-            return "a target is (task, state seen, generation seen)"
     return None

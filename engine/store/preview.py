@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterable, List, Optional, Set
 
 from ..core.events import EventKind
 from ..core.states import TaskState
-from .act import DONE
+from .command import DONE, Answer, command_of
 from .journal import Journal
 from .operator import apply
 from .propagation import descendants_of, parents_of
@@ -27,22 +27,24 @@ _INDEXES = ("idx_edge_parent", "idx_event_command")
 def preview(connection: sqlite3.Connection, command: Dict[str, Any], at: Optional[int] = None) -> Dict[str, Any]:
     """Answer as ``apply`` would, and with the tasks concerned; the file is only read.
 
-    Beside ``ok``, ``message`` and ``results``: ``run_again``, ``unblocked``, ``stay_blocked`` [[task, by], ...],
+    ``command``: the JSON form of a ``Command``. Beside ``ok``, ``message`` and ``results``: ``run_again``,
+    ``unblocked``, ``stay_blocked`` [[task, by], ...],
     ``stopped``, ``skipped``, ``cancelled``, ``held_back``, ``stale``. ``at``: microseconds UTC.
     """
     at = int(time.time() * 1000000) if at is None else at
-    run_id = str(command.get("run_id") or "")
-    act = find_act(connection, str((command.get("options") or {}).get("command") or ""))
+    asked = command_of(command)
+    run_id = asked.run_id or ""
+    act = find_act(connection, str(asked.options.get("command") or ""))
     if act is not None:
-        run_id = act["run_id"] or run_id
-    roots = [str(target[0]) for target in command.get("targets") or ()]
-    roots += list(act["data"].get("was") or ()) if act is not None else []
+        run_id = act.run_id or run_id
+    roots = [target.task for target in asked.targets]
+    roots += list(act.was) if act is not None else []
     copy = sqlite3.connect(":memory:", isolation_level=None)
     try:
-        _copy(connection, copy, run_id, roots, act["seq"] if act is not None else None)
+        _copy(connection, copy, run_id, roots, act.seq if act is not None else None)
         journal = Journal(copy, at)
-        answer = apply(journal, dict(command, reason=command.get("reason") or "preview"))
-        return dict(answer, **_sort(journal, copy, run_id, answer))
+        answer = apply(journal, asked._replace(reason=asked.reason or "preview"))
+        return dict(answer.as_json(), **_sort(journal, copy, run_id, answer))
     finally:
         copy.close()
 
@@ -87,9 +89,9 @@ def _pour(copy: sqlite3.Connection, table: str, rows: Iterable[Any]) -> None:
         copy.execute("INSERT INTO {} VALUES ({})".format(table, ",".join("?" * len(row))), row)
 
 
-def _sort(journal: Journal, copy: sqlite3.Connection, run_id: str, answer: Dict[str, Any]) -> Dict[str, Any]:
+def _sort(journal: Journal, copy: sqlite3.Connection, run_id: str, answer: Answer) -> Dict[str, Any]:
     """Tell the tasks apart by where they came from and where they ended, and by whether they were asked for."""
-    done = [result[0] for result in answer["results"] if result[1] == DONE]
+    done = [result.task for result in answer.results if result.word == DONE]
     begin: Dict[str, str] = {}
     end: Dict[str, str] = {}
     stale: List[str] = []

@@ -13,7 +13,7 @@ from ..core.events import EventKind
 from ..core.overrides import read
 from ..core.states import NEEDS_HUMAN, TaskState
 from . import canary, operator
-from .act import DONE
+from .command import DONE, Command, Target
 from .journal import Journal
 from .undo import find_act, restore
 
@@ -55,25 +55,25 @@ def _release(journal: Journal, run_id: str, name: str, overrides: dict[str, Any]
     act = find_act(journal.connection, overrides["rollout"])
     assert act is not None, "a rollout begins with its act, in one transaction"
     _tell(journal, run_id, name, "released", waiting)
-    options = {key: value for key, value in act["data"]["options"].items() if key not in _NOT_FOR_THE_OTHERS}
+    options = {key: value for key, value in act.options.items() if key not in _NOT_FOR_THE_OTHERS}
     options.setdefault("rate_per_second", RELEASE_PER_SECOND)
     options.update(rollout=overrides["rollout"], verifies=overrides.get("verifies"))
-    command = {
-        "id": _release_id(overrides["rollout"]),
-        "act": "requeue",
-        "run_id": run_id,
-        "targets": _as_they_are(journal, run_id, waiting),
-        "actor": act["actor"],
-        "reason": act["reason"],
-        "options": options,
-    }
+    command = Command(
+        id=_release_id(overrides["rollout"]),
+        act="requeue",
+        run_id=run_id,
+        targets=_as_they_are(journal, run_id, waiting),
+        actor=act.actor or "",
+        reason=act.reason or "",
+        options=options,
+    )
     operator.apply(journal, command)
 
 
-def _as_they_are(journal: Journal, run_id: str, names: list[str]) -> list[list[Any]]:
+def _as_they_are(journal: Journal, run_id: str, names: list[str]) -> tuple[Target, ...]:
     sql = "SELECT name, state, generation FROM task WHERE run_id = ? AND name = ?"
     rows = [journal.connection.execute(sql, (run_id, name)).fetchone() for name in names]
-    return [list(row) for row in rows if row[1] in NEEDS_HUMAN]
+    return tuple(Target(*row) for row in rows if row[1] in NEEDS_HUMAN)
 
 
 def _put_back(journal: Journal, run_id: str, name: str, rollout: str) -> list[str]:
@@ -81,8 +81,8 @@ def _put_back(journal: Journal, run_id: str, name: str, rollout: str) -> list[st
     act = find_act(journal.connection, _release_id(rollout))
     if act is None:
         return []
-    targets = {result[0] for result in act["data"]["answer"]["results"] if result[1] == DONE}
-    was = {task: before for task, before in act["data"].get("was", {}).items() if task in targets}
+    targets = {result.task for result in act.answer.results if result.word == DONE}
+    was = {task: before for task, before in act.was.items() if task in targets}
     unbegun = {task: before for task, before in was.items() if _has_not_begun(journal, run_id, task, before)}
     restore(journal, run_id, unbegun, {"why": f"the fix did not fix it: {name} failed as before"})
     return list(unbegun)

@@ -7,7 +7,8 @@ from itertools import groupby
 from typing import Any, Dict, Iterable, Iterator, List
 
 from ..core.events import EventKind
-from .act import DONE, REFUSED, Work, answer
+from .act import Work
+from .command import DONE, REFUSED, Answer
 from .journal import Journal
 
 HELD = "held"
@@ -63,7 +64,7 @@ def release(journal: Journal, run_id: str, names: Iterable[str]) -> None:
             _tell(journal, run_id, name, {"what": HELD, "count": released})
 
 
-def discard_rows(work: Work) -> Dict[str, Any]:
+def discard_rows(work: Work) -> Answer:
     """Drop held rows: nobody wants them any more. ``rows`` or ``groups``, as for ``chosen``."""
     found = chosen(work)
     for name, ids in found.items():
@@ -74,7 +75,7 @@ def discard_rows(work: Work) -> Dict[str, Any]:
     message = "{} discarded".format(_rows(count))
     if left_out > 0:
         message += ", {} no longer held".format(_rows(left_out))
-    return answer(bool(found), message, list(work.results.values()))
+    return Answer(bool(found), message, tuple(work.results.values()))
 
 
 def refuse_unheld(work: Work, found: Dict[str, List[int]]) -> None:

@@ -8,8 +8,9 @@ from typing import Any, Dict, List, Optional, Set
 
 from ..core.states import SkipCause, TaskState
 from . import canary, lost
-from .act import DONE, REFUSED, Work, answer, conclude
+from .act import Work, conclude
 from .acts import refusal
+from .command import DONE, REFUSED, Answer
 from .paged import resolve
 from .propagation import stop_strict_children, unpropagate
 
@@ -24,7 +25,7 @@ NEEDING = (
 )
 
 
-def skip(work: Work) -> Dict[str, Any]:
+def skip(work: Work) -> Answer:
     """Permit the failure: children may start. ``substitute``: any JSON value that they get instead of its result.
 
     Without one, nothing is skipped whose result a child cannot do without (SPEC 4.6).
@@ -40,7 +41,7 @@ def skip(work: Work) -> Dict[str, Any]:
     if "substitute" in work.options:
         columns["result"] = json.dumps(work.options["substitute"], ensure_ascii=False)
         if len(columns["result"]) > SUBSTITUTE_CHARACTERS_MAX:
-            return answer(False, "a substitute has at most {} characters of JSON".format(SUBSTITUTE_CHARACTERS_MAX))
+            return Answer(False, "a substitute has at most {} characters of JSON".format(SUBSTITUTE_CHARACTERS_MAX))
     together = {target[0] for target in work.targets}
     for target in work.targets:
         row = lost.find(work, target)

@@ -5,13 +5,14 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
 import json
 import sqlite3
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from ..core.events import EventKind
 from ..core.states import LEGAL_MOVES, RunState, TaskState
 from . import rows
-from .act import DONE, Work, ago, answer, look
+from .act import Work, ago, look
 from .acts import past_of
+from .command import DONE, Answer, answer_of
 from .journal import Journal
 from .propagation import cascade_skip, children_of, propagate_failure, reconsider, unpropagate
 
@@ -19,43 +20,72 @@ from .propagation import cascade_skip, children_of, propagate_failure, reconside
 _RUN_WORDS = {"reopened": "ended", "unblocked": "blocked", "paused": "unpaused", "unpaused": "paused"}
 
 
-def find_act(connection: sqlite3.Connection, command_id: str) -> Optional[Dict[str, Any]]:
-    """The act with this id, as it was recorded: seq, at, run_id, actor, reason, data; None where there is none."""
+class RecordedAct(NamedTuple):
+    """An act as the journal has it. ``at``: microseconds UTC.
+
+    ``was``: task -> the columns that the act changed, as they were before; ``was_run``: [what changed, columns], in
+    order; ``was_rows``: quarantined rows, as ``rows.put_back`` reads them.
+    """
+
+    seq: int
+    at: int
+    run_id: Optional[str]
+    actor: Optional[str]
+    reason: Optional[str]
+    options: Dict[str, Any]
+    answer: Answer
+    was: Dict[str, Dict[str, Any]]
+    was_run: List[List[Any]]
+    was_rows: Any
+
+
+def find_act(connection: sqlite3.Connection, command_id: str) -> Optional[RecordedAct]:
+    """The act with this id; None where there is none."""
     row = connection.execute(
         "SELECT seq, at, run_id, actor, reason, data FROM event WHERE command_id = ? AND kind = ? ORDER BY seq LIMIT 1",
         (command_id, EventKind.OPERATOR),
     ).fetchone()
     if row is None:
         return None
-    act = dict(zip(("seq", "at", "run_id", "actor", "reason"), row))
-    act["data"] = json.loads(row[5])
-    return act
+    data = json.loads(row[5])
+    seq, at, run_id, actor, reason, _ = row
+    return RecordedAct(
+        seq=seq,
+        at=at,
+        run_id=run_id,
+        actor=actor,
+        reason=reason,
+        options=data.get("options") or {},
+        answer=answer_of(data["answer"]),
+        was=data.get("was") or {},
+        was_run=data.get("was_run") or [],
+        was_rows=data.get("was_rows") or [],
+    )
 
 
-def undo(work: Work) -> Dict[str, Any]:
+def undo(work: Work) -> Answer:
     """Put back every task that the act ``options["command"]`` changed, or none of them.
 
     Allowed until one of them, or a child of one, has moved on. Promotion to READY is no obstacle: nothing ran yet.
     """
     act = find_act(work.journal.connection, str(work.options.get("command") or ""))
     if act is None:
-        return answer(False, "there is no such act in this state file")
-    tasks: Dict[str, Dict[str, Any]] = act["data"].get("was") or {}
-    runs: List[List[Any]] = act["data"].get("was_run") or []
-    if not tasks and not runs:
-        return answer(False, "there is nothing to undo: {}".format(act["data"]["answer"]["message"]))
-    work.run_id = act["run_id"]
-    obstacle = _obstacle(work, act["seq"], tasks)
+        return Answer(False, "there is no such act in this state file")
+    tasks = act.was
+    if not tasks and not act.was_run:
+        return Answer(False, "there is nothing to undo: {}".format(act.answer.message))
+    work.run_id = act.run_id or ""
+    obstacle = _obstacle(work, act.seq, tasks)
     if obstacle:
-        return answer(False, "too late: {}".format(obstacle))
+        return Answer(False, "too late: {}".format(obstacle))
     restore(work.journal, work.run_id, tasks)
-    rows.put_back(work.journal, work.run_id, act["data"].get("was_rows") or [])
-    for what, before in reversed(runs):
+    rows.put_back(work.journal, work.run_id, act.was_rows)
+    for what, before in reversed(act.was_run):
         work.journal.change_run(work.run_id, _RUN_WORDS[what], before, *_run_move(work, before))
     for name in tasks:
         work.say(name, DONE, "as before")
     message = "{} changed back".format(len(tasks)) if tasks else "changed back"
-    return answer(True, message, list(work.results.values()))
+    return Answer(True, message, tuple(work.results.values()))
 
 
 def _obstacle(work: Work, seq: int, tasks: Dict[str, Dict[str, Any]]) -> Optional[str]:

@@ -14,6 +14,7 @@ import pytest
 from redrive.engine import Flow, FlowError, TaskDef, client
 from redrive.engine.executor import host
 from redrive.engine.store import database
+from redrive.engine.store.command import command_of
 from redrive.engine.store.writer import Writer
 
 FLOW = """
@@ -86,7 +87,7 @@ def test_the_same_is_found_out_by_who_acts_before_anybody_resumes(tmp_path: Path
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     command = {"id": "c", "act": "requeue", "run_id": "r", "actor": "ana@desk", "reason": "again", "options": {}}
-    answer = client.send_blocking(state, {**command, "targets": [["pay", "RUNNING", 0]]})
+    answer = client.send_blocking(state, command_of({**command, "targets": [["pay", "RUNNING", 0]]})).as_json()
     assert not answer["ok"] and "look over there for the key r/pay/0" in answer["message"]
     assert row(state)[:2] == ("DEAD_LETTER", "indeterminate")
 

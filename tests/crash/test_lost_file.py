@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from redrive.engine import client
 from redrive.engine.store import database, lock
+from redrive.engine.store.command import command_of
 
 FLOW = """
 import pathlib, time
@@ -143,7 +144,7 @@ def test_acts_are_refused_with_what_to_do(night: Night) -> None:
     night.state.unlink()
     night.read_until("storage degraded")
     command = {"id": "c", "act": "pause", "run_id": "r", "actor": "ana@desk", "targets": [], "options": {}}
-    answer = client.send_blocking(str(night.state), command)
+    answer = client.send_blocking(str(night.state), command_of(command)).as_json()
     assert not answer["ok"] and "all of it is kept in" in answer["message"]
 
 

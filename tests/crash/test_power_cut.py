@@ -13,6 +13,7 @@ from typing import Any
 
 from redrive.engine import client
 from redrive.engine.executor import host
+from redrive.engine.store.command import command_of
 
 from .test_kill_executor import FLOW, check, redrive, successes
 
@@ -85,7 +86,7 @@ def test_who_resumes_a_copy_leaves_the_original_alone(tmp_path: Path) -> None:
     wait(lambda: attempts(state))
     as_by_a_power_cut(state, copy, pid)
     command = {"id": "c", "act": "requeue", "run_id": "r", "actor": "ana@desk", "reason": "again", "options": {}}
-    answer = client.send_blocking(str(copy), {**command, "targets": [["long", "RUNNING", 0]]})
+    answer = client.send_blocking(str(copy), command_of({**command, "targets": [["long", "RUNNING", 0]]})).as_json()
     assert answer["ok"], answer
     other = host.spawn(**settings, state=str(copy), options={})
     wait(lambda: len(attempts(copy)) == 2)

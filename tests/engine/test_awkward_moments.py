@@ -17,6 +17,7 @@ from redrive.engine.core.events import EventKind
 from redrive.engine.errors import StorageError
 from redrive.engine.runner.zygote_client import Runner
 from redrive.engine.store import claims, operator
+from redrive.engine.store.command import command_of
 
 AGAIN = RetryPolicy(max_attempts=3, base=0.05, cap=0.05, jitter="none", poison_after=None)
 
@@ -44,7 +45,7 @@ def command(act: str, *targets, **more) -> dict:
 
 
 def act(tmp_path: Path, act: str, *targets, **more):
-    return client.send_blocking(str(tmp_path / "state.db"), command(act, *targets, **more))
+    return client.send_blocking(str(tmp_path / "state.db"), command_of(command(act, *targets, **more))).as_json()
 
 
 class When:
@@ -132,7 +133,7 @@ def test_a_cancel_that_is_committed_together_with_the_claim_is_not_lost(tmp_path
     def dispatch_and_cancel(journal, *arguments):
         taken = dispatch(journal, *arguments)
         for claim in taken:
-            operator.apply(journal, command("cancel", (claim.name, "RUNNING", 0)))
+            operator.apply(journal, command_of(command("cancel", (claim.name, "RUNNING", 0))))
         return taken
 
     monkeypatch.setattr(claims, "dispatch", dispatch_and_cancel)
@@ -508,7 +509,7 @@ def test_a_state_file_may_have_a_longer_name_than_a_socket(tmp_path, name):
             time.sleep(0.01)
 
     def ask():
-        answers.append(client.send_blocking(str(state), {"act": "ping"}))
+        answers.append(client.ping(str(state)))
         answers.append(client.why_read_only(str(state)))
         go_on.touch()
 

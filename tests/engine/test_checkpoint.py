@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from redrive.engine import Executor, Flow, RetryPolicy, TransientError
 from redrive.engine.client import send_blocking
+from redrive.engine.store.command import command_of
 
 QUICK = RetryPolicy(max_attempts=4, base=0.01, cap=0.02)
 
@@ -70,7 +71,7 @@ def test_a_requeue_begins_at_the_beginning(tmp_path):
         "actor": "ana@ops",
         "reason": "the source was wrong",
     }
-    assert send_blocking(str(tmp_path / "state.db"), command)["ok"]
+    assert send_blocking(str(tmp_path / "state.db"), command_of(command)).ok
     assert "SUCCESS" == run(tmp_path, reading(tmp_path, {}))
     assert 2 * list(range(10)) == pages_read(tmp_path)
 

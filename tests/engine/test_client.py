@@ -16,18 +16,11 @@ import pytest
 from redrive.engine import client
 from redrive.engine.errors import ExecutorBusyError, NewerFileError, StateFileError
 from redrive.engine.store import lock
+from redrive.engine.store.command import Command
 
 
-def pause(id: str = "c1") -> dict[str, Any]:
-    return {
-        "id": id,
-        "act": "pause",
-        "run_id": "night-1",
-        "targets": [],
-        "actor": "ana@desk",
-        "reason": "because",
-        "options": {},
-    }
+def pause(id: str = "c1") -> Command:
+    return Command(id, "pause", "night-1", actor="ana@desk", reason="because")
 
 
 def is_paused(night: Any) -> bool:
@@ -36,7 +29,7 @@ def is_paused(night: Any) -> bool:
 
 
 def test_with_no_executor_the_act_is_applied_under_its_lock_which_is_free_again(night: Any) -> None:
-    assert client.send_blocking(str(night.path), pause())["ok"]
+    assert client.send_blocking(str(night.path), pause()).ok
     assert is_paused(night)
     lock.acquire(str(night.path), "next").release()
 
@@ -55,19 +48,19 @@ def test_who_serves_a_file_is_known_by_its_lock(night: Any) -> None:
 
 
 async def test_a_caller_with_a_loop_gets_the_same(night: Any) -> None:
-    assert (await client.send(str(night.path), pause()))["ok"]
+    assert (await client.send(str(night.path), pause())).ok
     assert is_paused(night)
 
 
 def test_a_living_executor_applies_it(night: Any, executor: Any) -> None:
-    assert client.send_blocking(str(night.path), pause())["ok"]
+    assert client.send_blocking(str(night.path), pause()).ok
     assert is_paused(night)
 
 
 def test_the_socket_that_a_dead_executor_left_is_no_obstacle(night: Any, executor: Any) -> None:
     executor.die()
     assert Path(f"{night.path}.sock").exists()
-    assert client.send_blocking(str(night.path), pause())["ok"]
+    assert client.send_blocking(str(night.path), pause()).ok
 
 
 def test_a_path_longer_than_sockets_may_have_is_reached(make_night: Any, tmp_path: Path) -> None:
@@ -86,7 +79,7 @@ def test_a_path_longer_than_sockets_may_have_is_reached(make_night: Any, tmp_pat
         connection.close()
 
     threading.Thread(target=answer, daemon=True).start()
-    assert client.send_blocking(str(night.path), pause())["message"] == "heard"
+    assert client.send_blocking(str(night.path), pause()).message == "heard"
     listener.close()
     os.close(descriptor)
 
@@ -114,7 +107,7 @@ def test_an_executor_that_dies_before_it_answers_is_replaced_by_the_lock(night: 
         os.close(owner.fileno())
 
     threading.Thread(target=die, daemon=True).start()
-    assert client.send_blocking(str(night.path), pause())["ok"]
+    assert client.send_blocking(str(night.path), pause()).ok
     assert is_paused(night)
 
 

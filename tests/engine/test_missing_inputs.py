@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from redrive.engine import Context, Executor, Flow, FlowError, Missing, PermanentError, RunOptions, SkipTask, client
+from redrive.engine.store.command import command_of
 
 
 def required(flow: Flow, name: str) -> tuple[str, ...]:
@@ -111,9 +112,8 @@ def test_a_skipped_parent_hands_on_its_substitute_or_that_it_was_skipped(tmp_pat
         command = {"id": uuid.uuid4().hex, "act": "skip", "run_id": "r", "actor": "ana@host", "reason": "why"}
         options = {"substitute": {"rows": 0}} if substituted else {}
         targets = [["broken", "DEAD_LETTER", 0]]
-        assert client.send_blocking(str(tmp_path / "state.db"), {**command, "targets": targets, "options": options})[
-            "ok"
-        ]
+        sent = command_of({**command, "targets": targets, "options": options})
+        assert client.send_blocking(str(tmp_path / "state.db"), sent).ok
 
     threads: list[threading.Thread] = []
 

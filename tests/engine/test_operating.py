@@ -10,6 +10,7 @@ import pytest
 from redrive.engine import ExecutorBusyError, FlowError, RedriveError, client
 from redrive.engine.executor import host
 from redrive.engine.store import lock
+from redrive.engine.store.command import command_of
 
 FLOW = """
 import time
@@ -22,7 +23,7 @@ def broken(ctx):
     if ctx.generation == 0:
         raise PermanentError("no")
 
-@flow.task(after=broken)
+@flow.task(after=broken, downstream="warehouse")
 def held(): ...
 
 @flow.task(retry=RetryPolicy(base=600, cap=600, jitter="none"))
@@ -75,7 +76,8 @@ def wait_until(path: str, question: str, seconds: float = 30.0) -> None:
 
 def act(path: str, act: str, *targets, **more):
     command = {"id": uuid.uuid4().hex, "act": act, "run_id": "r", "targets": [list(target) for target in targets]}
-    return client.send_blocking(path, {**command, "actor": "ana@host", "reason": "because", **more})
+    sent = command_of({**command, "actor": "ana@host", "reason": "because", **more})
+    return client.send_blocking(path, sent).as_json()
 
 
 def test_a_requeue_runs_again_with_a_new_generation_and_frees_what_was_held(state):
@@ -92,6 +94,17 @@ def test_of_two_operators_the_first_wins_and_the_second_is_told(state):
     ((_, result, sentence),) = second["results"]
     assert "refused" == result
     assert "ana@host" in sentence
+
+
+def test_a_breaker_that_is_set_by_one_command_twice_is_set_once(state):
+    """Also where the executor has died in between, and the second one is applied under its lock."""
+    how = {"options": {"downstream": "warehouse", "how": "open"}, "id": "same"}
+    first = act(state, "breaker", **how)
+    assert first["ok"] and first == act(state, "breaker", **how)
+    with sqlite3.connect(state) as connection:
+        assert [(1,)] == connection.execute("SELECT count(*) FROM event WHERE kind = 'operator'").fetchall()
+    act(state, "stop", options={"how": "now"})
+    assert first == act(state, "breaker", **how)
 
 
 def test_a_command_that_arrives_twice_is_done_once(state):

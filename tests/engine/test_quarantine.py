@@ -15,6 +15,7 @@ from redrive.engine.client import send_blocking
 from redrive.engine.core.decide import TOO_MANY_BAD_ROWS
 from redrive.engine.core.fingerprint import type_name
 from redrive.engine.errors import TooManyBadRows
+from redrive.engine.store.command import command_of
 from redrive.engine.store.lists import query
 
 QUICK = RetryPolicy(max_attempts=3, base=0.01, cap=0.02)
@@ -53,7 +54,7 @@ def act(tmp_path: Path, act: str, **options: Any) -> dict[str, Any]:
         "reason": "the producer has sent them again",
         "options": options,
     }
-    return send_blocking(str(tmp_path / "state.db"), command)
+    return send_blocking(str(tmp_path / "state.db"), command_of(command)).as_json()
 
 
 def settling(tmp_path: Path, bad: Callable[[dict[str, Any]], bool], **options: Any) -> Flow:
@@ -282,5 +283,5 @@ def test_a_row_that_somebody_has_decided_about_is_refused(tmp_path):
 def test_rows_need_a_reason(tmp_path):
     run(tmp_path, settling(tmp_path, is_bad))
     command = {"id": "x", "act": "discard-rows", "run_id": "r", "actor": "ana", "options": {"rows": [1]}}
-    assert not send_blocking(str(tmp_path / "state.db"), command)["ok"]
+    assert not send_blocking(str(tmp_path / "state.db"), command_of(command)).ok
     assert "held" == rows(tmp_path)[0][1]

@@ -14,6 +14,7 @@ import pytest
 from redrive.engine import Executor, Flow, RetryPolicy, RunOptions, TransientError, client
 from redrive.engine.core import liveness
 from redrive.engine.runner.zygote_client import Runner
+from redrive.engine.store.command import command_of
 
 QUICK = RetryPolicy(max_attempts=3, base=0.01, cap=0.02)
 
@@ -151,7 +152,7 @@ def test_a_killed_task_is_not_started_again_before_its_process_is_gone(tmp_path,
         tell = reaped.get(timeout=60)
         target = ["hangs", "RUNNING", 0]
         command = {"id": "1", "act": "requeue", "run_id": "r", "targets": [target], "actor": "ana", "reason": "now"}
-        answers.append(client.send_blocking(str(tmp_path / "state.db"), command))
+        answers.append(client.send_blocking(str(tmp_path / "state.db"), command_of(command)).as_json())
         is_gone.set()
         loop.call_soon_threadsafe(tell)
 

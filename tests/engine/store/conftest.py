@@ -12,6 +12,7 @@ from redrive.engine.core.events import Event
 from redrive.engine.core.fold import RunFold
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.store import database, operator, runs
+from redrive.engine.store.command import Answer, command_of
 from redrive.engine.store.journal import Journal
 
 T = TypeVar("T")
@@ -111,9 +112,13 @@ class StateFile:
             "options": options,
         }
 
-    def send(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Have a command applied."""
-        return self.write(lambda journal: operator.apply(journal, command))
+    def send(self, command: dict[str, Any], is_abandoned: bool = False) -> dict[str, Any]:
+        """Have a command applied, and its answer as it goes over the wire."""
+        try:
+            read = command_of(command)
+        except ValueError as error:
+            return Answer(False, str(error)).as_json()
+        return self.write(lambda journal: operator.apply(journal, read, is_abandoned)).as_json()
 
     def act(self, act: str, *names: str, **options: Any) -> dict[str, Any]:
         """Make a command and have it applied."""

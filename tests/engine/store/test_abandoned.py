@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from redrive.engine.core.events import EventKind
-from redrive.engine.store import operator
 from redrive.engine.store.processes import identity
 
 from .conftest import SECOND, StateFile
@@ -30,7 +29,7 @@ def crash(state_file: StateFile, **spec: Any) -> None:
 
 def act(state_file: StateFile, name: str, **options: Any) -> dict[str, Any]:
     command = state_file.command(name, "a", **options)
-    return state_file.write(lambda journal: operator.apply(journal, command, is_abandoned=True))
+    return state_file.send(command, is_abandoned=True)
 
 
 @pytest.mark.parametrize(("name", "state"), [("requeue", "PENDING"), ("skip", "SKIPPED"), ("cancel", "CANCELLED")])
@@ -109,7 +108,7 @@ def test_on_a_dask_worker_an_attempt_may_live_until_its_lease_is_over(state_file
 def test_an_undo_takes_the_act_back_and_leaves_the_loss(state_file: StateFile) -> None:
     crash(state_file)
     command = state_file.command("requeue", "a")
-    state_file.write(lambda journal: operator.apply(journal, command, is_abandoned=True))
+    state_file.send(command, is_abandoned=True)
     undone = state_file.command("undo")
     undone["options"] = {"command": command["id"]}
     assert state_file.send(undone)["ok"]
@@ -177,12 +176,12 @@ def test_a_breaker_that_opens_by_itself_is_no_news(state_file: StateFile) -> Non
 def test_breakers_can_be_set_with_no_executor_alive(state_file: StateFile, how: str, state: str) -> None:
     refused(state_file)
     command = {**state_file.command("breaker", downstream="vault", how=how)}
-    answer = state_file.write(lambda journal: operator.apply(journal, command, is_abandoned=True))
+    answer = state_file.send(command, is_abandoned=True)
     assert answer["ok"] and breaker(state_file) == (state, state_file.now if how == "probe" else None)
 
 
 def test_what_is_no_downstream_of_the_run_cannot_be_set(state_file: StateFile) -> None:
     state_file.create({"a": ""}, a={"downstream": "vault"})
     command = state_file.command("breaker", downstream="volt", how="close")
-    answer = state_file.write(lambda journal: operator.apply(journal, command, is_abandoned=True))
+    answer = state_file.send(command, is_abandoned=True)
     assert answer["message"] == "this run has no downstream 'volt'; it has: vault"

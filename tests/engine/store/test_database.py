@@ -17,6 +17,7 @@ import pytest
 from redrive.engine import client
 from redrive.engine.errors import CorruptFileError, ForeignFileError, NewerFileError, StateFileError, StorageError
 from redrive.engine.store import database, header, mounts, preview, runs, snapshot
+from redrive.engine.store.command import command_of
 
 NOBODY = 65534
 
@@ -163,7 +164,7 @@ def test_an_act_under_the_lock_brings_the_file_up_to_date_first(tmp_path: Path) 
         "actor": "a",
         "reason": "b",
     }
-    assert client.send_blocking(str(path), command)["ok"]
+    assert client.send_blocking(str(path), command_of(command)).ok
     connection = sqlite3.connect(path)
     assert connection.execute("PRAGMA user_version").fetchone() == (header.SCHEMA_VERSION,)
     assert connection.execute("SELECT state, key_generation FROM task").fetchall() == [("PENDING", 0)]

@@ -14,7 +14,7 @@ from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outc
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.errors import RefusedError
-from redrive.engine.store import expiry, memory, operator, runs, upgrades
+from redrive.engine.store import expiry, memory, runs, upgrades
 from redrive.engine.store.claims import Claim
 from redrive.engine.store.header import SCHEMA_VERSION
 from redrive.engine.store.settle import settle
@@ -78,7 +78,7 @@ class Nights:
             "reason": reason,
             "options": options,
         }
-        return self.state_file.write(lambda journal: operator.apply(journal, command))
+        return self.state_file.send(command)
 
     def remember(self, run_id: str, loose: str = "schema", downstream: str | None = None) -> Memory:
         (row,) = memory.of_causes(self.state_file.connection, run_id, [[loose, downstream]])
@@ -289,7 +289,7 @@ def test_a_note_that_arrives_twice_is_one(nights: Nights) -> None:
         "actor": "ana@ops",
         "options": {"fingerprint": "schema", "text": "once"},
     }
-    first, second = (nights.state_file.write(lambda journal: operator.apply(journal, command)) for _ in range(2))
+    first, second = (nights.state_file.send(command) for _ in range(2))
     assert first == second and first["ok"]
     assert [note.text for note in nights.remember("first").notes] == ["once"]
 

@@ -16,6 +16,7 @@ from redrive.engine.core.states import RunState, TaskState
 from redrive.engine.errors import RefusedError
 from redrive.engine.store import claims, database, history, operator, propagation, runs, settle, skipping
 from redrive.engine.store.claims import Claim, Claimant, ClaimOrder
+from redrive.engine.store.command import command_of
 from redrive.engine.store.journal import Journal
 
 from .conftest import RUN, SECOND, START, StateFile
@@ -280,7 +281,7 @@ def test_a_requeue_that_shares_a_commit_with_the_dispatch_keeps_its_not_before(
     command = state_file.command("requeue", "a", not_before=600)
 
     def batch(journal: Journal) -> list[Claim]:
-        operator.apply(journal, command)
+        operator.apply(journal, command_of(command))
         return claims.dispatch(journal, RUN, {"a": 0}, [order], Claimant("executor-1", "here", None))
 
     assert state_file.write(batch) == []
