@@ -182,6 +182,19 @@ def past_of(name: str) -> str:
     return "changed" if act is None else act.past
 
 
+_RELEASE = "/release"
+
+
+def release_id(command_id: str) -> str:
+    """The id of the act that lets the others follow a canary; ``command_id``: of the requeue that has sent it."""
+    return command_id + _RELEASE
+
+
+def sent_id(command_id: str) -> str:
+    """The id of the command that an operator has sent: of a release, that of its canary."""
+    return command_id[: -len(_RELEASE)] if command_id.endswith(_RELEASE) else command_id
+
+
 def refusal(name: str, state: str) -> Optional[str]:
     """Why an act changes no task in this state, or None where it does."""
     return None if state in BY_NAME[name].states else cannot(name, state)

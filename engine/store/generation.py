@@ -1,4 +1,5 @@
-"""A new generation of a task: what it forgets, what its operator changes for it alone, and when it may begin.
+"""A new generation of a task: what it forgets, what its operator changes for it alone, and when it may begin; and the
+end of a generation that an operator decides.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
@@ -86,6 +87,14 @@ def renew(work: Work, row: Seen, overrides: Optional[Dict[str, Any]] = None, new
     if new_key:
         columns["key_generation"] = row.generation + 1
     work.journal.move(work.run_id, row.name, row.state, TaskState.PENDING, row.generation, set=columns)
+
+
+def end(work: Work, row: Seen, state: TaskState, columns: Optional[Dict[str, Any]] = None) -> None:
+    """Move a task that does not run to ``state``, for good: it waits for no instant, and no task waits for it to be the
+    first to succeed. ``columns``: further ones to set."""
+    abandon(work.journal, work.run_id, row.name, row.overrides)
+    ended: Dict[str, Any] = {"ended_at": work.journal.at, "next_retry_at": None, "expires_at": None, "canary": None}
+    work.journal.move(work.run_id, row.name, row.state, state, row.generation, set=dict(ended, **columns or {}))
 
 
 def _max_attempts(work: Work, row: Seen, overrides: Dict[str, Any]) -> Optional[int]:

@@ -11,7 +11,7 @@ and the way out.
 """
 
 import json
-from typing import Optional, Set
+from typing import Dict, NamedTuple, Optional, Set
 
 from ..core.events import EventKind
 from ..core.states import DeadLetterKind
@@ -51,15 +51,15 @@ def conclude_again(work: Work) -> None:
 def set_by_hand(work: Work) -> Answer:
     """With no executor alive: tell ``downstream`` to open, close, probe or disable, for the next executor to find."""
     downstream, how = str(work.options.get("downstream")), str(work.options.get("how"))
-    if how not in _STATES:
-        return Answer(False, "a breaker can be told {}, not {!r}".format(", ".join(_STATES), how))
+    if how not in SETTINGS:
+        return Answer(False, "a breaker can be told {}, not {!r}".format(", ".join(SETTINGS), how))
     known = sorted(_downstreams(work))
     if downstream not in known:
         return Answer(
             False, "this run has no downstream {!r}; it has: {}".format(downstream, ", ".join(known) or "none")
         )
     _set(work.journal, work.run_id, downstream, how, str(work.journal.actor))
-    return Answer(True, "{} is {} when the run is resumed".format(downstream, _WORDS[how]))
+    return Answer(True, "{} is {} when the run is resumed".format(downstream, SETTINGS[how].past))
 
 
 def _why_shut(work: Work, downstream: str) -> Optional[str]:
@@ -76,9 +76,21 @@ def _why_shut(work: Work, downstream: str) -> Optional[str]:
 
 # --- Set by hand ---------------------------------------------------------------------------------------------------
 
-#: What a breaker is told -> its state, as ``core/breaker.py`` reads it. A probe: open, and its time has come.
-_STATES = {"open": "FORCED_OPEN", "close": "CLOSED", "probe": "OPEN", "disable": "DISABLED"}
-_WORDS = {"open": "held open", "close": "closed", "probe": "probed", "disable": "disabled"}
+
+class Setting(NamedTuple):
+    """What a breaker can be told: its state then, as ``core/breaker.py`` reads it, and the participle."""
+
+    state: str
+    past: str
+
+
+#: The same words as ``core/downstreams.py: ACTS``. A probe: open, and its time has come.
+SETTINGS: Dict[str, Setting] = {
+    "open": Setting("FORCED_OPEN", "held open"),
+    "close": Setting("CLOSED", "closed"),
+    "probe": Setting("OPEN", "probed"),
+    "disable": Setting("DISABLED", "disabled"),
+}
 
 
 def _set(journal: Journal, run_id: str, downstream: str, how: str, by: str) -> None:
@@ -90,7 +102,7 @@ def _set(journal: Journal, run_id: str, downstream: str, how: str, by: str) -> N
     (text,) = connection.execute("SELECT detail FROM breaker WHERE downstream = ?", (downstream,)).fetchone()
     why = {"open": "held by {}".format(by), "disable": "disabled by {}".format(by)}.get(how, "")
     detail = dict(json.loads(text), why=why, release_at=journal.at if how == "close" else None)
-    columns = {"state": _STATES[how], "changed_at": journal.at, "detail": json.dumps(detail)}
+    columns = {"state": SETTINGS[how].state, "changed_at": journal.at, "detail": json.dumps(detail)}
     columns["reopens_at"] = journal.at if how == "probe" else None
     if how == "close":
         columns["window"] = "[]"

@@ -19,6 +19,7 @@ from .canary import abandon
 from .command import REFUSED, Target
 from .journal import Journal
 from .processes import ancestors, bears_token, identity, is_there, pids
+from .rows import drop_provisional
 
 _ATTEMPT = (
     "SELECT attempt.pid, attempt.pid_start_ticks, attempt.executor_id, executor.boot_id, executor.heartbeat_at,"
@@ -111,11 +112,7 @@ def _settle(journal: Journal, run_id: str, row: Seen, state: str, columns: Dict[
     tell_evidence(journal, run_id, row.name, row.attempt, row.generation)
     ended = {"ended_at": journal.at, "outcome": "lost", "failure_mode": "lost"}
     journal.change_attempt(run_id, row.name, row.attempt, ended)
-    journal.connection.execute(
-        "UPDATE quarantine SET state = 'discarded' WHERE run_id = ? AND name = ? AND attempt = ?"
-        " AND state = 'provisional'",
-        (run_id, row.name, row.attempt),
-    )
+    drop_provisional(journal, run_id, row.name, row.attempt)
     columns = dict(columns, ended_at=journal.at, failure_mode="lost", claim_token=None)
     if row.cancel_requested_at is not None:
         columns["cancel_requested_at"] = None

@@ -15,7 +15,7 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 from ..core.states import MOVING, SkipCause, TaskState
 from ..errors import NotFoundError
-from .acts import past_of
+from .acts import past_of, sent_id
 
 CAUSES_MAX = 100  # of one question
 EPISODES_MAX = 5  # that are told of one cause
@@ -26,7 +26,6 @@ TASKS_MAX = 20000  # that one question looks at, over all of its causes
 #: Failures without a fingerprint of their own, as ``core/paging.py`` has it too: they share no cause.
 _NO_CAUSE = frozenset(["", "lost"])
 _FAILED = frozenset(["error", "timed_out"])
-_RELEASE = "/release"  # the second act of a canary, as ``rollout.py`` names it
 
 #: Hops from one run to the next within the index: a cause that failed a million times is no slower.
 _RUNS = (
@@ -188,8 +187,7 @@ class _Looking(object):
             return
         if word == "requeue" and decision is None:
             return  # it was on its way by itself
-        act = "" if decision is None else decision.command_id
-        key = (word, act[: -len(_RELEASE)] if act.endswith(_RELEASE) else act)
+        key = (word, "" if decision is None else sent_id(decision.command_id))
         one = found.setdefault(key, _begun(run_id, word, decision))
         one["tasks"] += 1
         if failed.ended_at is not None:

@@ -19,7 +19,7 @@ from . import canary, guards, lost, rows
 from .act import RememberingJournal, Seen, Work, ago, conclude, look, still_as_seen, who_asked
 from .acts import BY_NAME, refusal
 from .command import DONE, REFUSED, RUNNING, Answer, Command
-from .generation import overrides_of, renew
+from .generation import end, overrides_of, renew
 from .journal import Journal
 from .notes import note
 from .paged import rearm, resolve
@@ -214,9 +214,7 @@ def _cancel(work: Work) -> Answer:
         elif refused:
             work.say(row.name, REFUSED, refused)
         else:
-            canary.abandon(work.journal, work.run_id, row.name, row.overrides)
-            columns = {"ended_at": work.journal.at, "next_retry_at": None, "expires_at": None, "canary": None}
-            work.journal.move(work.run_id, row.name, row.state, TaskState.CANCELLED, row.generation, set=columns)
+            end(work, row, TaskState.CANCELLED)
             stopped += propagate_failure(work.journal, work.run_id, row.name)
             resolve(work.journal, work.run_id, row.name)
             work.say(row.name, DONE, "cancelled")
@@ -271,16 +269,17 @@ def _hurry(work: Work) -> Answer:
         row = still_as_seen(work, target)
         if row is None:
             continue
-        if row.state in (TaskState.RETRYING, TaskState.SENSING):
+        is_pending = row.state == TaskState.PENDING
+        if refusal(work.act, row.state) or (is_pending and row.next_retry_at is None):
+            work.say(row.name, REFUSED, "it waits for no instant")
+        elif is_pending:
+            work.journal.change(work.run_id, row.name, {"next_retry_at": None})
+            work.say(row.name, DONE, "starts as soon as its parents allow it")
+        else:
             work.journal.move(
                 work.run_id, row.name, row.state, TaskState.READY, row.generation, set={"next_retry_at": None}
             )
             work.say(row.name, DONE, "starts as soon as there is a slot")
-        elif row.state == TaskState.PENDING and row.next_retry_at is not None:
-            work.journal.change(work.run_id, row.name, {"next_retry_at": None})
-            work.say(row.name, DONE, "starts as soon as its parents allow it")
-        else:
-            work.say(row.name, REFUSED, "it waits for no instant")
     return conclude(work)
 
 

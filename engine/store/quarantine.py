@@ -13,6 +13,7 @@ from typing import Any
 
 from ..core.events import EventKind
 from .journal import Journal
+from .rows import drop_provisional, hold_again
 
 #: As a row travels to the attempt: its key, and what it held when it was set aside.
 KeyAndPayload = tuple[str, str | None]
@@ -81,15 +82,9 @@ def discard(journal: Journal, run_id: str, name: str, attempt: int, final: bool)
     """
     if not _has_rows(journal.connection, run_id, name):
         return
-    dropped = journal.connection.execute(
-        "UPDATE quarantine SET state = 'discarded' WHERE run_id = ? AND name = ? AND attempt = ?"
-        " AND state = 'provisional'",
-        (run_id, name, attempt),
-    ).rowcount
+    dropped = drop_provisional(journal, run_id, name, attempt)
     if final:
-        journal.connection.execute(
-            "UPDATE quarantine SET state = 'held' WHERE run_id = ? AND name = ? AND state = 'requeued'", (run_id, name)
-        )
+        hold_again(journal, run_id, name)
     if dropped or final:
         _count(journal, run_id, name, attempt, {"what": "discarded", "count": dropped})
 

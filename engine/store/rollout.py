@@ -13,6 +13,7 @@ from ..core.events import EventKind
 from ..core.overrides import read
 from ..core.states import NEEDS_HUMAN, TaskState
 from . import canary, operator
+from .acts import release_id
 from .command import DONE, Command, Target
 from .journal import Journal
 from .undo import find_act, restore
@@ -59,7 +60,7 @@ def _release(journal: Journal, run_id: str, name: str, overrides: dict[str, Any]
     options.setdefault("rate_per_second", RELEASE_PER_SECOND)
     options.update(rollout=overrides["rollout"], verifies=overrides.get("verifies"))
     command = Command(
-        id=_release_id(overrides["rollout"]),
+        id=release_id(overrides["rollout"]),
         act="requeue",
         run_id=run_id,
         targets=_as_they_are(journal, run_id, waiting),
@@ -78,7 +79,7 @@ def _as_they_are(journal: Journal, run_id: str, names: list[str]) -> tuple[Targe
 
 def _put_back(journal: Journal, run_id: str, name: str, rollout: str) -> list[str]:
     """Those that were let go after a success and have not begun yet are held again. Answers with their names."""
-    act = find_act(journal.connection, _release_id(rollout))
+    act = find_act(journal.connection, release_id(rollout))
     if act is None:
         return []
     targets = {result.task for result in act.answer.results if result.word == DONE}
@@ -97,7 +98,3 @@ def _has_not_begun(journal: Journal, run_id: str, name: str, before: dict[str, A
     ).fetchone()
     waits = state in (TaskState.PENDING, TaskState.READY)
     return waits and generation == before["generation"] + 1 and not begun
-
-
-def _release_id(rollout: str) -> str:
-    return f"{rollout}/release"

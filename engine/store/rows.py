@@ -11,6 +11,7 @@ from .act import Work
 from .command import DONE, REFUSED, Answer
 from .journal import Journal
 
+PROVISIONAL = "provisional"  # until the attempt that has set them aside succeeds
 HELD = "held"
 REQUEUED = "requeued"
 DISCARDED = "discarded"
@@ -56,12 +57,21 @@ def send_back(work: Work, name: str, ids: List[int], generation: int) -> None:
 def release(journal: Journal, run_id: str, names: Iterable[str]) -> None:
     """These run again over all of their rows: what was sent back and did not come through yet is held like before."""
     for name in names:
-        released = journal.connection.execute(
-            "UPDATE quarantine SET state = ? WHERE run_id = ? AND name = ? AND state = ?",
-            (HELD, run_id, name, REQUEUED),
-        ).rowcount
+        released = hold_again(journal, run_id, name)
         if released:
             _tell(journal, run_id, name, {"what": HELD, "count": released})
+
+
+def hold_again(journal: Journal, run_id: str, name: str) -> int:
+    """Of one task: hold the rows that were sent back and have not come through. Answers with their number."""
+    sql = "UPDATE quarantine SET state = ? WHERE run_id = ? AND name = ? AND state = ?"
+    return journal.connection.execute(sql, (HELD, run_id, name, REQUEUED)).rowcount
+
+
+def drop_provisional(journal: Journal, run_id: str, name: str, attempt: int) -> int:
+    """The attempt did not succeed: what it has set aside never counts. Answers with the number of rows."""
+    sql = "UPDATE quarantine SET state = ? WHERE run_id = ? AND name = ? AND attempt = ? AND state = ?"
+    return journal.connection.execute(sql, (DISCARDED, run_id, name, attempt, PROVISIONAL)).rowcount
 
 
 def discard_rows(work: Work) -> Answer:

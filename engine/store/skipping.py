@@ -7,10 +7,11 @@ import json
 from typing import Any, Dict, List, Optional, Set
 
 from ..core.states import SkipCause, TaskState
-from . import canary, lost
+from . import lost
 from .act import Work, conclude
 from .acts import refusal
 from .command import DONE, REFUSED, Answer
+from .generation import end
 from .paged import resolve
 from .propagation import stop_strict_children, unpropagate
 
@@ -30,14 +31,7 @@ def skip(work: Work) -> Answer:
 
     Without one, nothing is skipped whose result a child cannot do without (SPEC 4.6).
     """
-    columns: Dict[str, Any] = {
-        "skip_cause": str(SkipCause.OPERATOR),
-        "ended_at": work.journal.at,
-        "next_retry_at": None,
-        "blocked_by": None,
-        "expires_at": None,
-        "canary": None,
-    }
+    columns: Dict[str, Any] = {"skip_cause": str(SkipCause.OPERATOR), "blocked_by": None}
     if "substitute" in work.options:
         columns["result"] = json.dumps(work.options["substitute"], ensure_ascii=False)
         if len(columns["result"]) > SUBSTITUTE_CHARACTERS_MAX:
@@ -54,8 +48,7 @@ def skip(work: Work) -> Answer:
         elif needed_by is not None:
             work.say(row.name, REFUSED, "{} needs its result: give a substitute, or skip both".format(needed_by))
         else:
-            canary.abandon(work.journal, work.run_id, row.name, row.overrides)
-            work.journal.move(work.run_id, row.name, row.state, TaskState.SKIPPED, row.generation, set=dict(columns))
+            end(work, row, TaskState.SKIPPED, columns)
             work.say(row.name, DONE, "skipped")
     skipped = work.done()
     stopped: List[str] = []

@@ -16,9 +16,11 @@ from redrive.console.actions import ACTIONS
 from redrive.console.cli import cli
 from redrive.console.sessions.embedded import EmbeddedSession
 from redrive.console.sessions.file import FileSession
+from redrive.console.systems_acts import BREAKER_ACTS
 from redrive.engine import Executor
+from redrive.engine.core import downstreams
 from redrive.engine.executor import server
-from redrive.engine.store import operator
+from redrive.engine.store import guards, operator
 from redrive.engine.store.acts import ACTS, BY_NAME, Act
 from redrive.engine.store.command import Answer, Command, Target
 
@@ -144,6 +146,10 @@ def test_the_table_and_the_handlers_are_the_same_set() -> None:
     assert set(BY_NAME) == {*operator.HANDLERS, *server.HANDLERS} and len(BY_NAME) == len(ACTS)
     assert {act.name for act in ACTS if not act.needs_executor} == set(operator.HANDLERS)
     assert {act.name for act in ACTS if act.awaited is not None} == set(server.FINISHERS)
+
+
+def test_a_breaker_can_be_told_the_same_words_everywhere() -> None:
+    assert set(guards.SETTINGS) == set(downstreams.ACTS) == set(BREAKER_ACTS)
 
 
 @every_act
