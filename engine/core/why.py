@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 
 from .durations import spoken
 from .fold import AttemptRow, RunFold, TaskRow
-from .ledger import RULE_BITS, satisfied_bits, spec_of
+from .ledger import spec_of
 from .spec import TaskSpec
 from .states import MOVING, SkipCause, TaskState
+from .trigger_rules import satisfied_rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +86,9 @@ def chain(fold: RunFold, name: str, now_us: int, around: Surroundings = _NOTHING
 
 def unmet_parents(fold: RunFold, name: str) -> tuple[str, ...]:
     """The parents that, by the task's rule, do not let it start yet; in the order of the flow."""
-    bit = RULE_BITS[spec_of(fold.tasks[name]).rule]
+    rule = spec_of(fold.tasks[name]).rule
     rows = [fold.tasks[parent] for parent in fold.parents.get(name, ())]
-    return tuple(row.name for row in rows if not satisfied_bits(row.state, row.skip_cause) & bit)
+    return tuple(row.name for row in rows if rule not in satisfied_rules(row.state, row.skip_cause))
 
 
 def _holder(case: _Case) -> str | None:

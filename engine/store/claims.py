@@ -18,7 +18,7 @@ from . import canary, quarantine, runs
 from .expiry import expires_at
 from .journal import Journal
 from .pages import Trouble, page
-from .propagation import propagate_failure
+from .propagation import propagate
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ def turn_away(journal: Journal, run_id: str, order: ClaimOrder, how: str) -> Non
         return
     canary.abandon(journal, run_id, order.name, overrides)
     if state is TaskState.FAILED:
-        propagate_failure(journal, run_id, order.name)
+        propagate(journal, run_id, order.name)
     page(journal, _turned_away(run_id, order))
 
 

@@ -40,7 +40,7 @@ from .propagation import (
     descendants_of,
     hold_back,
     mark_stale,
-    propagate_failure,
+    propagate,
     reconsider,
     unpropagate,
 )
@@ -237,7 +237,7 @@ def _cancel(work: Work) -> Dict[str, Any]:
             canary.abandon(work.journal, work.run_id, row.name, row.overrides)
             columns = {"ended_at": work.journal.at, "next_retry_at": None, "expires_at": None, "canary": None}
             work.journal.move(work.run_id, row.name, row.state, TaskState.CANCELLED, row.generation, set=columns)
-            stopped += propagate_failure(work.journal, work.run_id, row.name)
+            stopped += propagate(work.journal, work.run_id, row.name)
             resolve(work.journal, work.run_id, row.name)
             work.say(row.name, DONE, "cancelled")
     work.note(stopped, "below stopped with it")

@@ -43,7 +43,7 @@ from .history import healed_count, past_of, weekday_of
 from .journal import Journal
 from .paged import resolve
 from .pages import Trouble, page
-from .propagation import cascade_skip, propagate_failure, wait_again
+from .propagation import propagate, wait_again
 
 ERROR_SUMMARY_CHARACTERS = 200  # task.error, as document 003 has it; the whole story is in the attempt
 
@@ -148,13 +148,10 @@ def _carry(journal: Journal, claim: Claim, spec: TaskSpec, decision: Decision, o
         quarantine.discard(journal, claim.run_id, claim.name, claim.attempt, final)
     match decision:
         case Fail():
-            propagate_failure(journal, claim.run_id, claim.name)
+            propagate(journal, claim.run_id, claim.name)
             page(journal, _trouble(claim, spec, decision, outcome))
-        case Cancel():
-            propagate_failure(journal, claim.run_id, claim.name)
-            resolve(journal, claim.run_id, claim.name)
-        case Skip():
-            cascade_skip(journal, claim.run_id, claim.name)
+        case Cancel() | Skip():
+            propagate(journal, claim.run_id, claim.name)
             resolve(journal, claim.run_id, claim.name)
         case Succeed():
             resolve(journal, claim.run_id, claim.name)

@@ -8,11 +8,11 @@ import sqlite3
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from ..core.events import EventKind
-from ..core.states import LEGAL_MOVES, RunState, TaskState
+from ..core.states import LEGAL_MOVES, WAITING, RunState, TaskState
 from . import rows
 from .act import DONE, VERBS, Work, ago, answer, look
 from .journal import Journal
-from .propagation import cascade_skip, children_of, propagate_failure, reconsider, unpropagate
+from .propagation import children_of, propagate, reconsider, unpropagate
 
 #: What a change of the run is called when it is taken back.
 _RUN_WORDS = {"reopened": "ended", "unblocked": "blocked", "paused": "unpaused", "unpaused": "paused"}
@@ -89,12 +89,10 @@ def restore(
     for name, before in tasks.items():
         _put_back(journal, run_id, name, dict(before), data)
     for name, before in tasks.items():
-        if before["state"] in (TaskState.FAILED, TaskState.CANCELLED):
-            propagate_failure(journal, run_id, name)
-        elif before["state"] == TaskState.SKIPPED:
-            cascade_skip(journal, run_id, name)
-        else:
+        if before["state"] in WAITING:
             reconsider(journal, run_id, name)
+        else:
+            propagate(journal, run_id, name)
     unpropagate(journal, run_id, tasks)
 
 
