@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..core.dispatch_rules import END_WHEN_OPEN
 from ..core.events import EventKind
 from ..core.liveness import effect_key
 from ..core.run_state import RunVerdict
@@ -153,9 +154,10 @@ def turn_away(journal: Journal, run_id: str, order: ClaimOrder, how: str) -> Non
     ).fetchone()
     columns: dict[str, Any] = {"ended_at": journal.at, "error": f"{order.spec.downstream} is open"}
     columns["refusals"] = refusals + 1
-    state = TaskState.FAILED
-    if how == "dead_letter":
-        state, columns["dead_letter_kind"] = TaskState.DEAD_LETTER, str(DeadLetterKind.BREAKER)
+    state = END_WHEN_OPEN[how]
+    assert state is not None, "the flow lets tasks wait for this downstream"
+    if state is TaskState.DEAD_LETTER:
+        columns["dead_letter_kind"] = str(DeadLetterKind.BREAKER)
         columns["expires_at"] = expires_at(journal.connection, run_id, journal.at)
     if not journal.move(run_id, order.name, TaskState.READY, state, order.generation, set=columns):
         return
