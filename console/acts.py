@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..engine.core.episode import BY_KEY, noted
-from ..engine.core.states import MOVING, NEEDS_HUMAN, TaskState
+from ..engine.core.states import ENDED_BADLY, NEEDS_HUMAN, OPEN, TaskState
 from ..engine.errors import RedriveError
 from . import questions
 from .doors import actor
@@ -45,12 +45,6 @@ DIALOG_COLUMNS = 76
 _DIALOG_FRAME_COLUMNS = 5
 _JOURNAL_ROWS = 100
 _NOTES_SHOWN = 2
-
-#: One of these is requeued without a question: nothing runs, nothing below it has run.
-_AT_ONCE = frozenset([TaskState.DEAD_LETTER, TaskState.FAILED, TaskState.CANCELLED])
-
-#: One of these can be ended, or kept from starting.
-_STOPPABLE = MOVING | {TaskState.DEAD_LETTER}
 
 #: How much more time can be given by key; any other from the shell.
 _EXTENSIONS = (
@@ -97,7 +91,7 @@ class Acts:
         if self._is_refused(preview, preview.run_again or preview.unblocked):
             return
         targets = targets_of(board, names)
-        if len(names) == 1 and board.row(names[0]).state in _AT_ONCE:
+        if len(names) == 1 and board.row(names[0]).state in ENDED_BADLY:  # nothing runs, and nothing below has run
             self.send("requeue", targets, BY_KEY, {"not_before": GRACE_SECONDS}, self._begin_grace)
             return
         spread = len(names) > SPREAD_ABOVE
@@ -132,7 +126,7 @@ class Acts:
         board = self.ready_for(names)
         if board is None:
             return
-        if not any(board.row(name).state in _STOPPABLE for name in names):
+        if not any(board.row(name).state in OPEN for name in names):
             self.complain("there is nothing to stop: it has ended")
         else:
             targets = targets_of(board, names)

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from .breaker import PASSING
 from .durations import spoken
 from .fold import AttemptRow, RunFold, TaskRow
 from .ledger import spec_of
@@ -199,7 +200,7 @@ def _paused(case: _Case) -> str:
 def _breaker(case: _Case) -> str:
     downstream = case.spec.downstream
     breaker = case.around.breakers.get(downstream) if downstream is not None else None
-    if breaker is None or breaker.state in ("CLOSED", "DISABLED", "METRICS_ONLY"):
+    if breaker is None or breaker.state in PASSING:
         return ""
     if breaker.state == "HALF_OPEN":
         return f"breaker {downstream} is letting probes through; this task waits for their answer"

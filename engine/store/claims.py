@@ -14,12 +14,13 @@ from ..core.events import EventKind
 from ..core.liveness import effect_key
 from ..core.run_state import RunVerdict
 from ..core.spec import TaskSpec
-from ..core.states import DeadLetterKind, RunState, TaskState
+from ..core.states import MOVING, WITH_INSTANT, DeadLetterKind, RunState, TaskState
 from . import canary, quarantine, runs
 from .expiry import expires_at
 from .journal import Journal
 from .pages import Trouble, page
 from .propagation import propagate
+from .state_lists import in_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,9 +208,9 @@ def shift_instants(journal: Journal, run_id: str, jump_us: int) -> None:
 #: What is waited for, and what max_elapsed is counted from. The deadline of a run is a time of day, and stays.
 _SHIFTED = {
     "next_retry_at": "SELECT name, next_retry_at FROM task WHERE run_id = ? AND next_retry_at IS NOT NULL"
-    " AND state IN ('PENDING', 'RETRYING', 'SENSING')",
+    " AND state IN " + in_list(WITH_INSTANT),
     "first_started_at": "SELECT name, first_started_at FROM task WHERE run_id = ? AND first_started_at IS NOT NULL"
-    " AND state IN ('PENDING', 'READY', 'RUNNING', 'RETRYING', 'SENSING')",
+    " AND state IN " + in_list(MOVING),
     "expires_at": "SELECT name, expires_at FROM task JOIN run USING (run_id) WHERE run_id = ?"
     " AND expires_at IS NOT NULL AND expires_at IS NOT run.deadline_at AND task.state = 'DEAD_LETTER'",
 }

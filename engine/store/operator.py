@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 from ..core.events import EventKind
 from ..core.overrides import in_words
-from ..core.states import REQUEUE_FROM, RunState, TaskState
+from ..core.states import ABOUT_TO_START, NEEDS_HUMAN, OPEN, REQUEUE_FROM, TIMED, RunState, TaskState
 from . import canary, guards, lost, rows
 from .act import (
     DONE,
@@ -83,7 +83,7 @@ def select(
     connection: sqlite3.Connection, run_id: str, fingerprint: Optional[str] = None, state: Optional[str] = None
 ) -> List[List[Any]]:
     """A frozen list of targets: the tasks that need a human, by fingerprint (strict, loose, or the start of one)."""
-    states = [str(TaskState.DEAD_LETTER), str(TaskState.FAILED)] if state is None else [state]
+    states = sorted(map(str, NEEDS_HUMAN)) if state is None else [state]
     sql = (
         "SELECT task.name, task.state, task.generation, task.failure_fingerprint, attempt.fingerprint_loose FROM task"
         " LEFT JOIN attempt ON attempt.run_id = task.run_id AND attempt.name = task.name"
@@ -100,12 +100,10 @@ def select(
 
 # --- Acts on tasks -------------------------------------------------------------------------------------------------
 
-_CANCEL_FROM = frozenset(
-    [TaskState.PENDING, TaskState.READY, TaskState.RETRYING, TaskState.SENSING, TaskState.DEAD_LETTER]
-)
+_CANCEL_FROM = OPEN - frozenset([TaskState.RUNNING])
 
 #: Rows can only be sent back through a task that is at rest.
-_ROWS_FROM = REQUEUE_FROM - frozenset([TaskState.READY, TaskState.RETRYING, TaskState.SENSING])
+_ROWS_FROM = REQUEUE_FROM - ABOUT_TO_START
 
 
 def _requeue(work: Work) -> Dict[str, Any]:
@@ -291,7 +289,7 @@ def _hurry(work: Work) -> Dict[str, Any]:
         row = still_as_seen(work, target)
         if row is None:
             continue
-        if row.state in (TaskState.RETRYING, TaskState.SENSING):
+        if row.state in TIMED:
             work.journal.move(
                 work.run_id, row.name, row.state, TaskState.READY, row.generation, set={"next_retry_at": None}
             )

@@ -61,7 +61,7 @@ def _obstacle(work: Work, seq: int, tasks: Dict[str, Dict[str, Any]]) -> Optiona
     connection = work.journal.connection
     children = {child.name for name in tasks for child in children_of(connection, work.run_id, name)}
     for name, old, new, at, actor, data in _moves_since(connection, work.run_id, seq):
-        if name in tasks and (old, new) != (TaskState.PENDING, TaskState.READY):
+        if name in tasks and not (old == TaskState.PENDING and new == TaskState.READY):
             if actor is None:
                 return "{} is {} now".format(name, new or "changed")
             verb = VERBS.get(json.loads(data).get("act", ""), "changed")
