@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..engine.core.episode import BY_KEY, noted
-from ..engine.core.states import NEEDS_HUMAN, TaskState
+from ..engine.core.states import ENDED_BADLY, NEEDS_HUMAN, TaskState
 from ..engine.errors import RedriveError
 from ..engine.store.acts import STOPPABLE, UNDOABLE
 from ..engine.store.command import DONE, Answer, Command, Target
@@ -46,9 +46,6 @@ DIALOG_COLUMNS = 76
 _DIALOG_FRAME_COLUMNS = 5
 _JOURNAL_ROWS = 100
 _NOTES_SHOWN = 2
-
-#: One of these is requeued without a question: nothing runs, nothing below it has run.
-_AT_ONCE = frozenset([TaskState.DEAD_LETTER, TaskState.FAILED, TaskState.CANCELLED])
 
 #: How much more time can be given by key; any other from the shell.
 _EXTENSIONS = (
@@ -95,7 +92,7 @@ class Acts:
         if self._is_refused(preview, preview.run_again or preview.unblocked):
             return
         targets = targets_of(board, names)
-        if len(names) == 1 and board.row(names[0]).state in _AT_ONCE:
+        if len(names) == 1 and board.row(names[0]).state in ENDED_BADLY:  # nothing runs, and nothing below has run
             self.send("requeue", targets, BY_KEY, {"not_before": GRACE_SECONDS}, self._begin_grace)
             return
         spread = len(names) > SPREAD_ABOVE

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ...engine.core.breaker import SHUT
 from .board import Board
-from .guards import SHUT, specs_of
+from .guards import specs_of
 
 
 class Attention:

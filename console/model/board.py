@@ -16,16 +16,10 @@ from ...engine.core.dag import Dag
 from ...engine.core.events import Event, EventKind
 from ...engine.core.fold import RunFold, TaskRow
 from ...engine.core.ledger import spec_of
-from ...engine.core.states import NEEDS_HUMAN, TaskState
+from ...engine.core.states import FINISHED, NEEDS_HUMAN, NOT_STARTED, UNDER_WAY, TaskState
 from ...engine.core.why import Surroundings, chain, pool_sizes, why
 from ...engine.store.usual import Usual
 from .moment import Moment
-
-#: A task in one of these shows a number that ticks.
-TICKING = frozenset([TaskState.RUNNING, TaskState.RETRYING, TaskState.SENSING])
-
-#: A task in one of these has not had its turn, or lost it because of somebody above.
-WAITS = frozenset([TaskState.PENDING, TaskState.READY, TaskState.UPSTREAM_FAILED])
 
 
 @dataclass(slots=True)
@@ -114,11 +108,11 @@ class Board:
 
     def _enter(self, row: TaskRow) -> None:
         self.counts[row.state] += 1
-        if row.state in TICKING:
+        if row.state in UNDER_WAY:
             self.ticking.add(row.name)
         if row.state in NEEDS_HUMAN:
             self._problems.add(self.dag.number[row.name])
-        if row.state in WAITS:
+        if row.state in NOT_STARTED:
             self._waiting |= 1 << self.dag.number[row.name]
 
     # --- Asked by the screen ---------------------------------------------------------------------------------------
@@ -139,7 +133,7 @@ class Board:
     @property
     def finished(self) -> int:
         """How many have done what they should, or need not."""
-        return self.counts[TaskState.SUCCESS] + self.counts[TaskState.SKIPPED]
+        return sum(self.counts[state] for state in FINISHED)
 
     @property
     def dead_letters(self) -> int:
@@ -180,13 +174,13 @@ class Board:
         for name in names:
             number = self.dag.number[name]
             below |= self.dag.below[number]
-            if self.row(name).state in WAITS:
+            if self.row(name).state in NOT_STARTED:
                 own |= 1 << number
         return (below & ~own & self._waiting).bit_count()
 
     def held_names(self, *names: str) -> tuple[str, ...]:
         """The tasks that wait below these, in the order of the flow."""
-        return tuple(name for name in self.dag.descendants(*names) if self.row(name).state in WAITS)
+        return tuple(name for name in self.dag.descendants(*names) if self.row(name).state in NOT_STARTED)
 
     def related(self, name: str) -> set[tuple[str, str]]:
         """The edges above and below a task: (parent, child)."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from ...engine.core.fold import TaskRow
-from ...engine.core.states import TaskState
+from ...engine.core.states import TIMED, WAITING, TaskState
 from ...engine.store.usual import Usual
 from .board import Board
 from .stems import stem
@@ -97,17 +97,15 @@ class _Expected:
 
 def _left_seconds(board: Board, name: str, expected: _Expected, now_us: int) -> float:
     row = board.row(name)
-    match row.state:
-        case TaskState.PENDING | TaskState.READY:
-            return expected.seconds(name)
-        case TaskState.RETRYING | TaskState.SENSING:
-            wait = max((row.next_retry_at or now_us) - now_us, 0) / _SECOND
-            return wait + expected.seconds(name)
-        case TaskState.RUNNING:
-            elapsed = (now_us - (row.started_at or now_us)) / _SECOND
-            return max(expected.seconds(name) - elapsed, 0.1)
-        case _:
-            return 0.0
+    if row.state in WAITING:
+        return expected.seconds(name)
+    if row.state in TIMED:
+        wait = max((row.next_retry_at or now_us) - now_us, 0) / _SECOND
+        return wait + expected.seconds(name)
+    if row.state is TaskState.RUNNING:
+        elapsed = (now_us - (row.started_at or now_us)) / _SECOND
+        return max(expected.seconds(name) - elapsed, 0.1)
+    return 0.0
 
 
 def _held_by_dead_letters(board: Board) -> frozenset[str]:

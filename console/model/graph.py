@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
 from ...engine.core.dag import Dag
-from ...engine.core.states import NEEDS_HUMAN, TaskState
-from .board import TICKING, Board, Delta
+from ...engine.core.states import NEEDS_HUMAN, UNDER_WAY, TaskState
+from .board import Board, Delta
 from .drawing import Drawing
 from .groups import Group, Groups
 from .matrix import Bands, Matrix
@@ -401,7 +401,7 @@ def _trouble_of(group: Group) -> tuple[int, int, int]:
     """What needs a human first, then what is being worked on, then the rest; each as the flow goes."""
     counts = group.counts
     dead = sum(counts[state] for state in NEEDS_HUMAN)
-    busy = any(counts[state] for state in TICKING)
+    busy = any(counts[state] for state in UNDER_WAY)
     return -dead, not busy, group.index
 
 

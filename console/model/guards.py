@@ -11,19 +11,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...engine.core import breaker as rules
-from ...engine.core.breaker import Breaker, BreakerState, Slice
+from ...engine.core.breaker import PASSING, SHUT, Breaker, BreakerState, Slice
 from ...engine.core.declared import declared_downstreams
 from ...engine.core.fold import TaskRow
 from ...engine.core.ledger import spec_of
 from ...engine.core.spec import DownstreamSpec
-from ...engine.core.states import TaskState
+from ...engine.core.states import TIMED, TaskState
 from ...engine.core.why import unmet_parents
 from .board import Board
 
-#: In these everybody gets through.
-PASSING = frozenset([BreakerState.CLOSED, BreakerState.DISABLED, BreakerState.METRICS_ONLY])
-#: In these nobody does.
-SHUT = frozenset([BreakerState.OPEN, BreakerState.FORCED_OPEN])
 #: So long after the last start at its rate a release goes on, as far as the file can tell.
 RELEASED_US = 3_000_000
 
@@ -166,7 +162,7 @@ def _could_start(board: Board, row: TaskRow, now_us: int) -> bool:
     due = row.next_retry_at is None or row.next_retry_at <= now_us
     if row.state is TaskState.PENDING:
         return due and not unmet_parents(board.fold, row.name)
-    return row.state is TaskState.READY or (row.state in (TaskState.RETRYING, TaskState.SENSING) and due)
+    return row.state is TaskState.READY or (row.state in TIMED and due)
 
 
 # --- What may be done -----------------------------------------------------------------------------------------------

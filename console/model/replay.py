@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from ...engine.core.events import Event, EventKind
 from ...engine.core.fold import AttemptRow, RunFold, RunRow, TaskRow
-from ...engine.core.states import TaskState
+from ...engine.core.states import NEEDS_HUMAN, TaskState
 from ...engine.core.tally import Tally, is_act
 from ...engine.core.why import BreakerView
 from ...engine.errors import RedriveError
@@ -231,7 +231,7 @@ _SHOWING = frozenset(
     ]
 )
 _QUIET_COLUMNS = frozenset(["progress_done", "progress_total", "last_heartbeat_at"])
-_FAILED = frozenset([TaskState.RETRYING, TaskState.FAILED, TaskState.DEAD_LETTER])
+_FAILED = NEEDS_HUMAN | {TaskState.RETRYING}
 
 
 def is_step(event: Event) -> bool:

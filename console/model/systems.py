@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from ...engine.core.breaker import Breaker, BreakerState
+from ...engine.core.breaker import PASSING, Breaker, BreakerState
 from .board import Board
 from .filters import Filter
-from .guards import PASSING, Guard, callers_of, guard_of, held_by, specs_of
+from .guards import Guard, callers_of, guard_of, held_by, specs_of
 
 SEVERITIES = ("critical", "high", "normal")
 SHOWN_AT_FIRST = 20  # tasks that an opened breaker shows before "more"

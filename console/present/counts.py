@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from ...engine.core.states import TaskState
+from ...engine.core.states import FINISHED, UNDER_WAY, TaskState
+from ...engine.core.trigger_rules import STATES_OF, Standing
 from .durations import number
 from .glyphs import Glyphs
 from .pieces import Line, Piece, Role, join
@@ -12,13 +13,12 @@ from .states import LOOKS, SEVERITY, sign
 
 Counts = Mapping[TaskState, int]
 
-DONE = (TaskState.SUCCESS, TaskState.SKIPPED, TaskState.CANCELLED)
-ACTIVE = (TaskState.RUNNING, TaskState.RETRYING, TaskState.SENSING)
-FAILED = (TaskState.FAILED, TaskState.UPSTREAM_FAILED)
+DONE = FINISHED | {TaskState.CANCELLED}
+FAILED = STATES_OF[Standing.FAILED] - DONE
 #: In a bar these follow each other; what is left is not yet done.
-_PARTS: Sequence[tuple[tuple[TaskState, ...], str, Role]] = (
+_PARTS: Sequence[tuple[Collection[TaskState], str, Role]] = (
     (DONE, "bar_done", Role.DONE),
-    (ACTIVE, "bar_active", Role.RUNNING),
+    (UNDER_WAY, "bar_active", Role.RUNNING),
     (FAILED, "failed", Role.FAILED),
     ((TaskState.DEAD_LETTER,), "dead", Role.HUMAN),
 )
@@ -36,7 +36,7 @@ def bar(counts: Counts, glyphs: Glyphs, size: int) -> Line:
     return [*line, Piece(glyphs.bar_rest * rest, Role.DIM), Piece(glyphs.bar_right, Role.DIM)]
 
 
-def _sum(counts: Counts, states: Sequence[TaskState]) -> int:
+def _sum(counts: Counts, states: Collection[TaskState]) -> int:
     return sum(counts.get(state, 0) for state in states)
 
 

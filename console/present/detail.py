@@ -10,7 +10,8 @@ from ...engine.core.fold import AttemptRow, TaskRow
 from ...engine.core.ledger import spec_of
 from ...engine.core.overrides import in_words, read
 from ...engine.core.spec import with_overrides
-from ...engine.core.states import NEEDS_HUMAN, TaskState
+from ...engine.core.states import NEEDS_HUMAN, NOT_STARTED
+from ...engine.core.trigger_rules import ALL_SUCCESS
 from ..model.evidence import compare, failures_of, verdict
 from .durations import brief, clock, offset, size, spoken, wall
 from .pieces import Line, Piece, Role, fit, two_sided, width
@@ -84,7 +85,7 @@ def _remark(row: TaskRow, scene: Scene) -> Line:
         return [Piece(f" {scene.glyphs.dot} {verdict(compare(failures))}")]
     if row.state in NEEDS_HUMAN:
         return [Piece(f" {scene.glyphs.dot} {one_line(row.error or row.dead_letter_kind or '')}")]
-    if row.state in (TaskState.PENDING, TaskState.READY, TaskState.UPSTREAM_FAILED):
+    if row.state in NOT_STARTED:
         return [Piece(f" {scene.glyphs.dot} {one_line(scene.board.why(row.name, scene.now_us))}", Role.DIM)]
     return [Piece("  "), *facts(row, scene)[2:]]
 
@@ -308,7 +309,7 @@ def _rules(row: TaskRow) -> Iterator[Line]:
         else "no timeout",
         f"downstream {spec.downstream}" if spec.downstream else "",
         f"pool {spec.pool}" if spec.pool else "",
-        f"starts on {spec.rule.replace('_', ' ')}" if spec.rule != "all_success" else "",
+        f"starts on {spec.rule.replace('_', ' ')}" if spec.rule != ALL_SUCCESS else "",
         "an effect: done at most once, whatever happens" if spec.effect else "",
         "not idempotent: a lost attempt is not run again" if not (spec.idempotent or spec.effect) else "",
         f"$ {spec.command}" if spec.command else "",

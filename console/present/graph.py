@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from ...engine.core.states import TaskState
+from ...engine.core.states import TIMED, TaskState
 from ..model.drawing import Lit
 from ..model.graph import MATRIX_MARGIN, Form, Graph, Zoom
 from ..model.rails import LitRails, RailRow
@@ -255,7 +255,7 @@ def _time(name: str, scene: Scene) -> str:
     row = scene.board.row(name)
     if row.state is TaskState.RUNNING and row.started_at is not None:
         return clock(scene.now_us - row.started_at)
-    if row.state in (TaskState.RETRYING, TaskState.SENSING) and row.next_retry_at is not None:
+    if row.state in TIMED and row.next_retry_at is not None:
         return clock(max(row.next_retry_at - scene.now_us + 999_999, 0))
     attempt = attempt_of(row)
     if row.state is TaskState.SUCCESS and attempt is not None and attempt.duration_us is not None:

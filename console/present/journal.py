@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ...engine.core.events import Event, EventKind
-from ...engine.core.states import TaskState
+from ...engine.core.states import WAITING, TaskState
 from ...engine.core.tally import is_act
 from ..model.sentences import sentence, subject
 from .durations import number, offset, wall, wall_day
@@ -27,7 +27,6 @@ _LABEL_CELLS = 12
 _RESULT_NAME_CELLS_MAX = 28
 
 #: Moves that only lead to others.
-_FAINT_STATES = frozenset([TaskState.READY, TaskState.PENDING])
 _FAINT_KINDS = frozenset([EventKind.TASK_CHANGED, EventKind.ATTEMPT_STARTED, EventKind.PROGRESS])
 
 #: kind -> (field of Glyphs, role)
@@ -43,7 +42,7 @@ _SIGNS = {
 
 def is_faint(event: Event) -> bool:
     """Whether it says little beside the events around it."""
-    return event.kind in _FAINT_KINDS or (event.kind == EventKind.TASK and event.new in _FAINT_STATES)
+    return event.kind in _FAINT_KINDS or (event.kind == EventKind.TASK and event.new in WAITING)
 
 
 def name_cells(longest: int, columns: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...engine.core.fold import RunRow
-from ...engine.core.states import NEEDS_HUMAN, RunState, TaskState
+from ...engine.core.states import FINISHED, NEEDS_HUMAN, RunState, TaskState
 from . import counts
 from .durations import brief, clock, number, wall_day
 from .glyphs import Glyphs
@@ -67,7 +67,7 @@ def run_row(view: RunView, now_us: int, columns: int, glyphs: Glyphs, longest_na
     """State, name, progress, how long, and the counts that matter. ``longest_name``: cells, of all rows."""
     run, look = view.run, look_of(view.run)
     total = sum(view.counts.values())
-    done = view.counts.get(TaskState.SUCCESS, 0) + view.counts.get(TaskState.SKIPPED, 0)
+    done = sum(view.counts.get(state, 0) for state in FINISHED)
     took = clock((run.ended_at if run.ended_at is not None else now_us) - run.started_at)
     if columns < _NARROW:
         return _narrow_row(view, f"{done}/{total}", columns, glyphs)

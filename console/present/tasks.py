@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ...engine.core.fold import AttemptRow, TaskRow
 from ...engine.core.ledger import spec_of
-from ...engine.core.states import SkipCause, TaskState
+from ...engine.core.states import RAN, SkipCause, TaskState
 from ...engine.core.why import error_name, short_error, unmet_parents
 from ..model.board import Board, PoolUse
 from ..model.evidence import failures_of
@@ -57,7 +57,7 @@ def tries(row: TaskRow) -> str:
     """``2/5``: attempts of this generation that counted, of those allowed; empty before the first."""
     if row.attempt == 0 or row.state is TaskState.SKIPPED:
         return ""
-    begun = row.failures + (row.state in (TaskState.RUNNING, TaskState.SUCCESS))
+    begun = row.failures + (row.state in RAN)
     return f"{max(begun, 1)}/{row.max_attempts}"
 
 

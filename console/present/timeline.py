@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import Protocol
 
 from ...engine.core.fold import AttemptRow, TaskRow
-from ...engine.core.states import TaskState
+from ...engine.core.states import TIMED, TaskState
 from .durations import MINUTE, SECOND, brief, clock, spoken, wall, wall_day
 from .folding import folded
 from .glyphs import Glyphs
@@ -147,7 +147,7 @@ def bar_line(row: TaskRow, axis: Axis, now_us: int | None, glyphs: Glyphs) -> Li
     if now_us is not None:
         canvas.put(axis.cell(now_us), glyphs.now, Role.NOW, _Rank.NOW)
     until = now_us if now_us is not None else axis.start + axis.per_cell * axis.cells
-    resumes, generation = until if row.state in _WAITING else None, row.generation
+    resumes, generation = until if row.state in TIMED else None, row.generation
     for attempt in _attempts_in(row, axis):
         end = attempt.ended_at if attempt.ended_at is not None else until
         if resumes is not None and attempt.ended_at is not None and attempt.generation == generation:
@@ -166,9 +166,6 @@ def _attempts_in(row: TaskRow, axis: Axis) -> Iterator[AttemptRow]:
         yield attempt
         if attempt.ended_at is not None and attempt.ended_at < axis.start:
             return
-
-
-_WAITING = frozenset([TaskState.RETRYING, TaskState.SENSING])
 
 
 #: outcome -> how the bar looks
@@ -248,7 +245,7 @@ def _paint_ahead(canvas: _Canvas, row: TaskRow, now_us: int, glyphs: Glyphs) -> 
 
 def due_cell(row: TaskRow, axis: Axis, now_us: int, glyphs: Glyphs) -> int | None:
     """Where the countdown of a waiting task stands; None if there is none in view."""
-    waits = row.state in _WAITING or (row.state is TaskState.PENDING and row.next_retry_at is not None)
+    waits = row.state in TIMED or (row.state is TaskState.PENDING and row.next_retry_at is not None)
     now_cell = axis.cell(now_us)
     if not waits or row.next_retry_at is None or not 0 <= now_cell < axis.cells:
         return None

@@ -9,8 +9,8 @@ from typing import ClassVar
 from textual.binding import BindingType
 from textual.message import Message
 
-from ...engine.core.states import TaskState
-from ..model.board import TICKING, Board
+from ...engine.core.states import UNDER_WAY, TaskState
+from ..model.board import Board
 from ..model.graph import Form, Graph, Zoom
 from ..present.graph import LEVEL_CELLS, Highlight, drawing_row, graph_row, is_drawing
 from ..present.pieces import Line, Piece, Role
@@ -20,7 +20,7 @@ from ..widgets.canvas import Canvas
 
 _LIT_MAX = 600  # tasks: of larger graphs only the selected task is set off
 _MARGIN = 1  # cells left of a drawing, as of everything else
-_TICKS = TICKING | {TaskState.READY}
+_TICKS = UNDER_WAY | {TaskState.READY}
 
 
 class GraphView(Canvas):

@@ -45,6 +45,7 @@ ACTING = (
     "core/liveness",
     "core/overrides",
     "core/states",
+    "core/trigger_rules",
     "store/act",
     "store/acts",
     "store/canary",
@@ -61,12 +62,13 @@ ACTING = (
     "store/propagation",
     "store/rows",
     "store/skipping",
+    "store/state_lists",
     "store/undo",
     "store/upgrades",
 )
 
 #: What remembers: goes over when somebody looks at an inbox, on a slow line seconds before what acts could.
-REMEMBERING = ("core/states", "store/acts", "store/failures", "store/memory")
+REMEMBERING = ("core/states", "store/acts", "store/failures", "store/memory", "store/state_lists")
 
 _STATEMENT_ENDS = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 _BOOT = "import sys,zlib;r=sys.stdin.buffer;exec(zlib.decompress(r.read(int(r.readline()))))"

@@ -17,7 +17,7 @@ import msgspec
 from ...engine.core.episode import Memory, all_told, last_time
 from ...engine.core.events import Event
 from ...engine.core.fold import RunFold, RunRow, TaskRow
-from ...engine.core.states import NEEDS_HUMAN, TaskState
+from ...engine.core.states import MOVING, NEEDS_HUMAN, TaskState
 from ..doors import with_session
 from ..model.board import Board
 from ..present.durations import brief, spoken
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 Door = Any  # the ssh options, passed on as they came
 
-_WAITING = frozenset({TaskState.PENDING, TaskState.READY, TaskState.SENSING, TaskState.RUNNING})
+_WAITING = MOVING - {TaskState.RETRYING}
 _PAGES_MAX = 100  # of the latest, for sentences that name who looks after a failure
 
 

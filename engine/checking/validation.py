@@ -16,6 +16,7 @@ from ..core.paging import check_sender
 from ..core.policy import RetryPolicy
 from ..core.rules import parse_rules
 from ..core.spec import DownstreamSpec, Isolation, Kind, Misfire
+from ..core.trigger_rules import RULES
 from ..core.wanted import (
     FLAG,
     NAME,
@@ -35,8 +36,6 @@ from ..errors import FlowError, OptionError
 
 if TYPE_CHECKING:
     from ..flow import TaskDef
-
-RULES = ("all_success", "all_success_strict", "none_failed", "all_done")
 
 
 # --- What the tables need beside numbers and texts ------------------------------------------------------------------

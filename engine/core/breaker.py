@@ -50,6 +50,13 @@ class BreakerState(StrEnum):
     METRICS_ONLY = "METRICS_ONLY"
 
 
+#: In these every call passes.
+PASSING = frozenset([BreakerState.CLOSED, BreakerState.DISABLED, BreakerState.METRICS_ONLY])
+
+#: In these no call passes, unless a time has come at which an OPEN one lets a probe through.
+SHUT = frozenset([BreakerState.OPEN, BreakerState.FORCED_OPEN])
+
+
 class Slice(NamedTuple):
     """What ended in one tenth of the window."""
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .fold import RunFold, TaskRow
-from .states import TaskState
+from .states import OPEN, TIMED, TaskState
 
 
 def shortened(
@@ -63,14 +63,10 @@ def slack_of(fold: RunFold, path_seconds: Mapping[str, float], now: int) -> Slac
 def _needs(fold: RunFold, row: TaskRow, path_seconds: Mapping[str, float], now: int) -> float | None:
     """Seconds until the end of everything on the longest way from this task; None for one that is over."""
     path = path_seconds.get(row.name, 0.0)
-    match row.state:
-        case TaskState.RUNNING:
-            behind = max((path_seconds.get(child, 0.0) for child in fold.children.get(row.name, ())), default=0.0)
-            elapsed = (now - (row.started_at or now)) / 1e6
-            return behind + max(path - behind - elapsed, 0.0)
-        case TaskState.RETRYING | TaskState.SENSING:
-            return max((row.next_retry_at or now) - now, 0) / 1e6 + path
-        case TaskState.PENDING | TaskState.READY | TaskState.DEAD_LETTER:
-            return path
-        case _:
-            return None
+    if row.state is TaskState.RUNNING:
+        behind = max((path_seconds.get(child, 0.0) for child in fold.children.get(row.name, ())), default=0.0)
+        elapsed = (now - (row.started_at or now)) / 1e6
+        return behind + max(path - behind - elapsed, 0.0)
+    if row.state in TIMED:
+        return max((row.next_retry_at or now) - now, 0) / 1e6 + path
+    return path if row.state in OPEN else None

@@ -107,6 +107,23 @@ class Interrupt:
 
 
 Decision = Succeed | Retry | Fail | DeadLetter | Sense | Skip | Cancel | Interrupt
+
+
+def counter_of(decision: Decision) -> str | None:
+    """The counter of the generation that a decision adds one to: failures, losses, refusals or deferrals."""
+    match decision:
+        case Retry():
+            return decision.counts
+        case DeadLetter(mode=FailureMode.LOST):
+            return "losses"
+        case Fail() | DeadLetter():
+            return "failures"
+        case Sense():
+            return "deferrals"
+        case _:
+            return None
+
+
 Uniform = Callable[[float, float], float]
 
 

@@ -107,7 +107,7 @@ class Downstreams:
     def is_shut(self, downstream: str) -> bool:
         """Whether nobody gets through until an operator says so."""
         breaker = self._breakers[downstream]
-        return breaker.state in (BreakerState.OPEN, BreakerState.FORCED_OPEN) and breaker.reopens_at is None
+        return breaker.state in rules.SHUT and breaker.reopens_at is None
 
     def wants_probe(self, downstream: str) -> bool:
         """Whether the next call that is let through will be asked whether it is back."""

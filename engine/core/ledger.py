@@ -13,30 +13,12 @@ from heapq import heappop, heappush
 
 from .fold import RunFold, TaskRow
 from .spec import TaskSpec
-from .states import RESTING, SkipCause, TaskState
-
-#: Which rule of a child which state of a parent satisfies. SKIPPED is told apart by who skipped.
-_ALL_SUCCESS, _STRICT, _NONE_FAILED, _ALL_DONE = 1, 2, 4, 8
-RULE_BITS = {
-    "all_success": _ALL_SUCCESS,
-    "all_success_strict": _STRICT,
-    "none_failed": _NONE_FAILED,
-    "all_done": _ALL_DONE,
-}
+from .states import TIMED, TaskState
+from .trigger_rules import satisfied_rules
 
 #: (pool, downstream, retry of a downstream's task, name where max_active is set): who waits for the same shares a lane.
 Lane = tuple[str | None, str | None, bool, str | None]
 Admits = Callable[[TaskRow], bool]
-
-
-def satisfied_bits(state: TaskState, skip_cause: str | None) -> int:
-    """The rules that a parent in this state satisfies, as bits of RULE_BITS."""
-    if state is TaskState.SUCCESS:
-        return _ALL_SUCCESS | _STRICT | _NONE_FAILED | _ALL_DONE
-    if state is TaskState.SKIPPED:
-        by_operator = _ALL_SUCCESS if skip_cause == SkipCause.OPERATOR else 0
-        return by_operator | _NONE_FAILED | _ALL_DONE
-    return _ALL_DONE if state in RESTING and state is not TaskState.DEAD_LETTER else 0
 
 
 class Ledger:
@@ -56,7 +38,7 @@ class Ledger:
         self.claiming: set[str] = set()  # picked, and the claim is not committed yet
         self.pool_used: Counter[str] = Counter()
         self._not_yet: set[str] = set()  # PENDING with a not-before that has not come
-        self._bits: dict[str, int] = {}
+        self._satisfied: dict[str, frozenset[str]] = {}  # the rules of children that each task satisfies
         self._lanes: dict[Lane, list[tuple[float, int, str]]] = {}
         self._offered: set[str] = set()
         self._rebuild()
@@ -64,11 +46,11 @@ class Ledger:
     def _rebuild(self) -> None:
         tasks = self._fold.tasks
         for name, row in tasks.items():
-            self._bits[name] = satisfied_bits(row.state, row.skip_cause)
+            self._satisfied[name] = satisfied_rules(row.state, row.skip_cause)
         for name, row in tasks.items():
-            bit = RULE_BITS[spec_of(row).rule]
+            rule = spec_of(row).rule
             parents = self._fold.parents.get(name, ())
-            self.unmet[name] = sum(1 for parent in parents if not self._bits[parent] & bit)
+            self.unmet[name] = sum(1 for parent in parents if rule not in self._satisfied[parent])
         for row in tasks.values():
             self._enter(row)
 
@@ -78,9 +60,9 @@ class Ledger:
         """Take one move that is already in the fold."""
         self._leave(row, old)
         self._enter(row)
-        before, now = self._bits[row.name], satisfied_bits(row.state, row.skip_cause)
+        before, now = self._satisfied[row.name], satisfied_rules(row.state, row.skip_cause)
         if before != now:
-            self._bits[row.name] = now
+            self._satisfied[row.name] = now
             for child_name in self._fold.children.get(row.name, ()):
                 self._recount(self._fold.tasks[child_name], before, now)
 
@@ -93,7 +75,7 @@ class Ledger:
         """The instant of a task has come."""
         self._not_yet.discard(name)
         row = self._fold.tasks[name]
-        if row.state in (TaskState.RETRYING, TaskState.SENSING):
+        if row.state in TIMED:
             self.due.add(name)
         self._consider(row)
 
@@ -167,15 +149,15 @@ class Ledger:
     def active(self) -> int:
         """Tasks that will do something without an operator: running, ready, waiting for an instant, promotable."""
         counts = self.counts
-        timed = counts[TaskState.RETRYING] + counts[TaskState.SENSING] + len(self._not_yet)
+        timed = sum(counts[state] for state in TIMED) + len(self._not_yet)
         return counts[TaskState.RUNNING] + counts[TaskState.READY] + timed + len(self.promotable)
 
     # --- Inside ----------------------------------------------------------------------------------------------------
 
-    def _recount(self, child: TaskRow, before: int, now: int) -> None:
-        bit = RULE_BITS[spec_of(child).rule]
-        if (before ^ now) & bit:
-            self.unmet[child.name] += -1 if now & bit else 1
+    def _recount(self, child: TaskRow, before: frozenset[str], now: frozenset[str]) -> None:
+        rule = spec_of(child).rule
+        if (rule in before) is not (rule in now):
+            self.unmet[child.name] += -1 if rule in now else 1
             self._consider(child)
 
     def _enter(self, row: TaskRow) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .breaker import PASSING
 from .outcome import Failure, FailureClass
 from .states import DeadLetterKind
 
@@ -36,7 +37,6 @@ _BY_CLASS = {
 
 #: While the breaker of their downstream is not closed, these are its outage and no cause of their own.
 _OUTAGE = frozenset([FailureClass.TRANSIENT, FailureClass.TIMEOUT, FailureClass.AMBIGUOUS])
-_CLOSED = frozenset(["CLOSED", "DISABLED", "METRICS_ONLY"])
 _NO_CAUSE = frozenset(["", "lost"])  # loose fingerprints of attempts that left no failure behind
 
 
@@ -81,7 +81,7 @@ def schedule_cause(flow: str) -> str:
 def _is_of_the_downstream(kind: DeadLetterKind | None, failure: Failure | None, breaker_state: str | None) -> bool:
     if kind in (DeadLetterKind.BREAKER, DeadLetterKind.AUTH) or failure is None:
         return True
-    is_open = breaker_state is not None and breaker_state not in _CLOSED
+    is_open = breaker_state is not None and breaker_state not in PASSING
     return is_open and failure.failure_class in _OUTAGE
 
 

@@ -26,7 +26,7 @@ from .outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from .policy import RetryPolicy
 from .rules import Rule
 from .spec import TaskSpec
-from .states import TaskState
+from .states import NEEDS_HUMAN, TaskState
 
 _FAILED = frozenset(["error", "timed_out"])
 _MESSAGE_CHARACTERS_MAX = 80
@@ -273,7 +273,7 @@ def _word(decision: Decision) -> str:
 
 def _stopped(task: PastTask, one: PastAttempt, simulated: Decision) -> str:
     """How it ended: as the task still says, else as the rules have it."""
-    if task.generation == one.generation and task.state in (TaskState.FAILED, TaskState.DEAD_LETTER):
+    if task.generation == one.generation and task.state in NEEDS_HUMAN:
         return "failed" if task.state == TaskState.FAILED else "dead-lettered"
     return "failed" if isinstance(simulated, Fail) else "dead-lettered"
 

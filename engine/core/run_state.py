@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from .fold import TaskRow
 from .states import RunState, SkipCause, TaskState
+from .trigger_rules import STATES_OF, Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +37,8 @@ def judge_run(tasks: Iterable[TaskRow], active: int) -> RunVerdict:
     return RunVerdict(RunState.SUCCESS)
 
 
-_UNFINISHED = frozenset(
-    [
-        TaskState.FAILED,
-        TaskState.UPSTREAM_FAILED,
-        TaskState.CANCELLED,
-        TaskState.PENDING,  # nothing will ever start it: its rule cannot be met any more
-    ]
-)
+#: With the failed a PENDING task that nothing will ever start: its rule cannot be met any more.
+_UNFINISHED = STATES_OF[Standing.FAILED] | {TaskState.PENDING}
 
 
 def _optional(row: TaskRow) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from .overrides import read
 from .policy import RetryPolicy
+from .trigger_rules import ALL_SUCCESS
 
 Kind = Literal["python", "command", "sensor"]
 Isolation = Literal["process", "thread", "dask"]
@@ -39,7 +40,7 @@ class TaskSpec:
     effect: bool = False  # it does something to the world, at most once: its claim is on the disk before it begins
     optional: bool = False  # its failure makes the run PARTIAL, not FAILED
     recheck_seconds: float = 30.0  # sensors: between two looks
-    rule: str = "all_success"  # or all_done, none_failed, all_success_strict: when children may start
+    rule: str = ALL_SUCCESS  # or all_done, none_failed, all_success_strict: when children may start
     owner: str | None = None
     requires: tuple[str, ...] = ()  # the parents whose results it cannot do without
     max_losses: int = 3

@@ -118,8 +118,41 @@ MOVING = frozenset([_S.PENDING, _S.READY, _S.RUNNING, _S.RETRYING, _S.SENSING])
 #: Nothing happens to these any more without an operator.
 RESTING = frozenset(TaskState) - MOVING
 
+#: How these end is not known yet: they move, or a human decides about them.
+OPEN = MOVING | frozenset([_S.DEAD_LETTER])
+
+#: These have not started, and their parents still decide what becomes of them.
+WAITING = frozenset([_S.PENDING, _S.READY])
+
+#: These have not had their turn, or lost it because of a task above.
+NOT_STARTED = WAITING | frozenset([_S.UPSTREAM_FAILED])
+
+#: These wait for an instant alone: the next attempt, or a sensor's next look.
+TIMED = frozenset([_S.RETRYING, _S.SENSING])
+
+#: These may carry an instant that must come first (``next_retry_at``).
+WITH_INSTANT = TIMED | frozenset([_S.PENDING])
+
+#: Their parents allowed these to start, and they do not run.
+ABOUT_TO_START = TIMED | frozenset([_S.READY])
+
+#: These have begun to work and are not done.
+UNDER_WAY = TIMED | frozenset([_S.RUNNING])
+
+#: These run, or ran to their success, with what their parents handed on at that time.
+RAN = frozenset([_S.RUNNING, _S.SUCCESS])
+
+#: These ask for the result of a parent no more: they have it, or do not start.
+NEEDS_NO_RESULT = RAN | frozenset([_S.SKIPPED, _S.CANCELLED])
+
+#: These did what they should, or need not.
+FINISHED = frozenset([_S.SUCCESS, _S.SKIPPED])
+
 #: What the inbox shows.
 NEEDS_HUMAN = frozenset([_S.DEAD_LETTER, _S.FAILED])
+
+#: These ended by themselves or by an operator, without success.
+ENDED_BADLY = NEEDS_HUMAN | frozenset([_S.CANCELLED])
 
 #: What an operator may run again; an UPSTREAM_FAILED task comes back with its cause instead.
 REQUEUE_FROM = frozenset(

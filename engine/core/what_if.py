@@ -8,7 +8,7 @@ replay with the policies as they were shows beside the run itself how much that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from heapq import heappop, heappush
@@ -16,26 +16,27 @@ from typing import Any
 
 from .change import Change
 from .dag import Dag
-from .decide import DeadLetter, Decision, Fail, History, Retry, Sense, Skip, Succeed, decide
+from .decide import DeadLetter, Decision, Fail, History, Retry, Sense, Skip, Succeed, counter_of, decide
 from .declared import declared_flow
+from .dispatch_rules import END_WHEN_OPEN, LongOutages, Room
 from .downstreams import Downstreams
 from .fold import RunFold, TaskRow
 from .ledger import Ledger, spec_of
 from .outcome import Failure, FailureClass, Outcome
-from .paging import HELD_SECONDS, cause_of, deadline_cause
+from .paging import cause_of, deadline_cause
 from .record import Reading, Record, Try, outcome_of, tried
 from .spec import DownstreamSpec, FlowSpec, TaskSpec, with_overrides
-from .states import DeadLetterKind, RunState, SkipCause, TaskState
+from .states import NOT_STARTED, WITH_INSTANT, DeadLetterKind, RunState, SkipCause, TaskState
 from .tally import Counts
+from .trigger_rules import Fate, Graph, Task, propagate
 from .why import BreakerView
 
 PROBES_MAX = 1_000  # beyond what all budgets grant: a system that never comes back is asked for ever
 
 Uniform = Callable[[float, float], float]
+Move = Callable[[TaskRow, TaskState], None]
 
-_NOT_RUN = frozenset([TaskState.PENDING, TaskState.READY, TaskState.UPSTREAM_FAILED, TaskState.CANCELLED])
-_WAITING = frozenset([TaskState.PENDING, TaskState.READY])
-_TIMED = frozenset([TaskState.PENDING, TaskState.RETRYING, TaskState.SENSING])
+_NOT_RUN = NOT_STARTED | {TaskState.CANCELLED}
 _SECOND = 1_000_000
 
 
@@ -166,12 +167,13 @@ class _Replay:
         self._pasts = {name: _past_of(row) for name, row in self._fold.tasks.items()}
         self._ledger = Ledger(self._fold, stage.remaining)
         self._flow = _changed_flow(self._fold, change)
-        self._systems = Downstreams(self._flow, lambda: self._now, self._system_changed)
+        self._systems = Downstreams(self._flow, lambda: self._now, lambda _: None)
         self._systems.load(_rows_of(fork))
+        self._room = Room(self._ledger, self._systems, self._flow.pools, self._ask_again_at)
+        self._outages = LongOutages(self._ledger, self._systems)
+        self._graph = _Graph(self._fold, self._move)
         self._policy_of = cache(change.of_policy)
         self._count = _Count(fork.counts)
-        self._down_since: dict[str, int] = {}
-        self._told_down: set[str] = set()
         self._to_ask: set[int] = set()  # instants at which a system is to be asked again
         self._happenings: list[_Happening] = []
         self._pushed = 0
@@ -182,8 +184,7 @@ class _Replay:
         """To the end, or to where nothing moves without a human."""
         for row in self._fold.tasks.values():
             self._take_up(row)
-        for name in self._systems.specs:
-            self._system_changed(name)
+        self._look_at_systems()
         self._dispatch()
         while self._happenings and self._count.calls <= self._calls_max:
             self._now, _, name, ended = heappop(self._happenings)
@@ -220,7 +221,7 @@ class _Replay:
             attempt = self._end.tasks[row.name].attempts.get(row.attempt)
             at = attempt.ended_at if attempt is not None else None
             self._push(self._now + round(ended.seconds * _SECOND) if at is None else at, row.name, ended)
-        elif row.next_retry_at is not None and row.state in _TIMED:
+        elif row.next_retry_at is not None and row.state in WITH_INSTANT:
             if row.state is TaskState.PENDING:
                 self._ledger.not_before(row.name)
             self._push(row.next_retry_at, row.name, None)
@@ -232,30 +233,14 @@ class _Replay:
             self._move(self._fold.tasks[name], TaskState.READY)
         self._turn_away()
         room = self._fold.run.max_parallel - self._ledger.counts[TaskState.RUNNING]
-        for name in self._ledger.pick(max(0, room), self._admits):
+        for name in self._ledger.pick(max(0, room), self._room.admits):
             self._begin(self._fold.tasks[name])
 
-    def _admits(self, row: TaskRow) -> bool:
-        spec = spec_of(row)
-        if spec.pool is not None:
-            used = self._ledger.pool_used[spec.pool] + spec.pool_slots
-            if used > self._flow.pools.get(spec.pool, 0):
-                return False
-        if spec.downstream is None:
-            return True
-        admission = self._systems.admit(row.name, spec.downstream, is_retry=row.failures > 0)
-        if admission.call is None and admission.retry_at is not None:
-            self._ask_again_at(max(admission.retry_at, self._now + 1))
-        return admission.call is not None
-
     def _turn_away(self) -> None:
-        """What would call an open system of which the flow says that nobody shall wait for it."""
-        for downstream, system in self._systems.specs.items():
-            if system.on_open != "hold" and self._systems.is_open(downstream):
-                for name in self._ledger.startable(downstream):
-                    row = self._fold.tasks[name]
-                    self._move(row, TaskState.READY)
-                    self._end_badly(row, DeadLetterKind.BREAKER, None, system.on_open == "dead_letter")
+        for name, on_open in list(self._room.turned_away()):
+            row = self._fold.tasks[name]
+            self._move(row, TaskState.READY)
+            self._end_badly(row, DeadLetterKind.BREAKER, None, END_WHEN_OPEN[on_open] is TaskState.DEAD_LETTER)
 
     def _begin(self, row: TaskRow) -> None:
         self._count.calls += 1
@@ -280,18 +265,18 @@ class _Replay:
         self._systems.record(row.name, ended.outcome, row.failures)
         decision = self._decide(row, ended.outcome, is_probe)
         failure = ended.outcome.failure
-        if failure is not None:
-            self._remember(row, failure, decision)
+        self._remember(row, failure, decision)
         match decision:
             case Succeed():
                 self._move(row, TaskState.SUCCESS)
             case Retry(delay=delay):
                 self._wait(row, TaskState.RETRYING, delay)
             case Sense(delay=delay):
-                row.deferrals += 1
                 self._wait(row, TaskState.SENSING, delay)
             case Skip():
-                self._skip(row, SkipCause.CONDITION)
+                row.skip_cause = str(SkipCause.CONDITION)
+                self._move(row, TaskState.SKIPPED)
+                propagate(self._graph, row.name)
             case Fail():
                 self._end_badly(row, None, failure)
             case DeadLetter(kind=kind):
@@ -327,14 +312,13 @@ class _Replay:
         drawn = recorded - (outcome.failure.retry_after_seconds or 0.0)
         return lambda low, high: min(max(drawn, low), high)
 
-    def _remember(self, row: TaskRow, failure: Failure, decision: Decision) -> None:
-        past = self._pasts[row.name]
-        past.fingerprints.append(failure.fingerprint.strict)
-        past.classes.append(failure.failure_class)
-        if isinstance(decision, Retry) and decision.counts == "refusals":
-            row.refusals += 1
-        else:
-            row.failures += 1
+    def _remember(self, row: TaskRow, failure: Failure | None, decision: Decision) -> None:
+        if failure is not None:
+            past = self._pasts[row.name]
+            past.fingerprints.append(failure.fingerprint.strict)
+            past.classes.append(failure.failure_class)
+        if (counter := counter_of(decision)) is not None:
+            setattr(row, counter, getattr(row, counter) + 1)
 
     def _wait(self, row: TaskRow, state: TaskState, delay: float) -> None:
         if state is TaskState.RETRYING:
@@ -354,44 +338,20 @@ class _Replay:
             return
         self._count.failed += 1
         self._move(row, TaskState.FAILED)
-        self._propagate(row)
-
-    def _propagate(self, row: TaskRow) -> None:
-        doomed = list(self._fold.children.get(row.name, ()))
-        while doomed:
-            child = self._fold.tasks[doomed.pop()]
-            if child.state in _WAITING and spec_of(child).rule != "all_done":
-                self._move(child, TaskState.UPSTREAM_FAILED)
-                doomed += self._fold.children.get(child.name, ())
-
-    def _skip(self, row: TaskRow, cause: SkipCause) -> None:
-        """A branch that was not taken is not taken again, with all that it took along."""
-        row.skip_cause = str(cause)
-        self._move(row, TaskState.SKIPPED)
-        for name in self._fold.children.get(row.name, ()):
-            child, recorded = self._fold.tasks[name], self._end.tasks[name]
-            if recorded.skip_cause == SkipCause.CASCADE and child.state in _WAITING:
-                self._skip(child, SkipCause.CASCADE)
+        propagate(self._graph, row.name)
 
     # --- Systems ---------------------------------------------------------------------------------------------------
 
-    def _system_changed(self, name: str) -> None:
-        if not self._systems.is_down(name):
-            self._down_since.pop(name, None)
-            self._told_down.discard(name)
-        elif name not in self._down_since:
-            self._down_since[name] = self._now
-            self._ask_again_at(self._now + round(HELD_SECONDS * _SECOND))
-
     def _look_at_systems(self) -> None:
-        """A breaker that has held tasks for long is a page of its own, as ``executor/watch.py`` has it."""
-        for name in self._down_since.keys() - self._told_down:
-            is_long = self._now - self._down_since[name] >= HELD_SECONDS * _SECOND
-            if is_long and self._ledger.startable(name):
-                self._told_down.add(name)
-                self._count.page(cause_of(self._fold.run.run_id, DeadLetterKind.BREAKER, None, name))
+        """A breaker that has held tasks for long is a page of its own."""
+        for outage in self._outages.update(self._now):
+            self._count.page(cause_of(self._fold.run.run_id, DeadLetterKind.BREAKER, None, outage.downstream))
+        for at in self._outages.due_at:
+            if at > self._now:
+                self._ask_again_at("", at)
 
-    def _ask_again_at(self, at: int) -> None:
+    def _ask_again_at(self, downstream: str, at: int) -> None:
+        at = max(at, self._now + 1)
         if at not in self._to_ask:
             self._to_ask.add(at)
             self._push(at, "", None)
@@ -406,6 +366,30 @@ class _Replay:
     def _push(self, at: int, name: str, ended: Try | None) -> None:
         self._pushed += 1
         heappush(self._happenings, (max(at, self._now), self._pushed, name, ended))
+
+
+class _Graph(Graph):
+    """The run that is replayed, as the trigger rules walk over it; ``move`` puts a task into another state."""
+
+    def __init__(self, fold: RunFold, move: Move) -> None:
+        self._fold = fold
+        self._move = move
+
+    def task(self, name: str) -> Task:
+        row = self._fold.tasks[name]
+        return Task(name, row.state, row.generation, spec_of(row).rule, row.skip_cause, row.blocked_by)
+
+    def parents(self, name: str) -> list[Task]:
+        return [self.task(parent) for parent in self._fold.parents.get(name, ())]
+
+    def children(self, name: str, states: Collection[str]) -> list[Task]:
+        children = self._fold.children.get(name, ())
+        return [self.task(child) for child in children if self._fold.tasks[child].state in states]
+
+    def apply(self, task: Task, fate: Fate) -> None:
+        row = self._fold.tasks[task.name]
+        row.skip_cause, row.blocked_by = fate.skip_cause, fate.blocked_by
+        self._move(row, fate.state)
 
 
 class _Count:

@@ -12,11 +12,13 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from .breaker import PASSING
 from .durations import spoken
 from .fold import AttemptRow, RunFold, TaskRow
-from .ledger import RULE_BITS, satisfied_bits, spec_of
+from .ledger import spec_of
 from .spec import TaskSpec
 from .states import MOVING, SkipCause, TaskState
+from .trigger_rules import satisfied_rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +87,9 @@ def chain(fold: RunFold, name: str, now_us: int, around: Surroundings = _NOTHING
 
 def unmet_parents(fold: RunFold, name: str) -> tuple[str, ...]:
     """The parents that, by the task's rule, do not let it start yet; in the order of the flow."""
-    bit = RULE_BITS[spec_of(fold.tasks[name]).rule]
+    rule = spec_of(fold.tasks[name]).rule
     rows = [fold.tasks[parent] for parent in fold.parents.get(name, ())]
-    return tuple(row.name for row in rows if not satisfied_bits(row.state, row.skip_cause) & bit)
+    return tuple(row.name for row in rows if rule not in satisfied_rules(row.state, row.skip_cause))
 
 
 def _holder(case: _Case) -> str | None:
@@ -198,7 +200,7 @@ def _paused(case: _Case) -> str:
 def _breaker(case: _Case) -> str:
     downstream = case.spec.downstream
     breaker = case.around.breakers.get(downstream) if downstream is not None else None
-    if breaker is None or breaker.state in ("CLOSED", "DISABLED", "METRICS_ONLY"):
+    if breaker is None or breaker.state in PASSING:
         return ""
     if breaker.state == "HALF_OPEN":
         return f"breaker {downstream} is letting probes through; this task waits for their answer"

@@ -6,11 +6,12 @@ its breaker's (``downstreams.py``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..core.breaker import Candidate, choose_probe
+from ..core.dispatch_rules import Room
 from ..core.downstreams import Downstreams
-from ..core.fold import TaskRow, missing_inputs
+from ..core.fold import missing_inputs
 from ..store import claims
 from ..store.claims import Claim, ClaimOrder
 from ..store.expiry import expire
@@ -31,6 +32,7 @@ class Dispatcher:
         self._standing = standing
         self._downstreams = downstreams
         self._desk = desk
+        self._room = Room(standing.ledger, downstreams, standing.flow.pools, standing.ask_again_at)
 
     def next_commit(self) -> Commit | None:
         """What to commit now; None: nothing may start."""
@@ -38,11 +40,11 @@ class Dispatcher:
             return None
         if expired := self._standing.expired():
             return Commit(lambda journal: expire(journal, self._standing.fold.run.run_id, expired))
-        if unwanted := self._unwanted():
-            return self._turn_away(unwanted)
+        if turned_away := dict(self._room.turned_away()):
+            return self._turn_away(turned_away)
         ledger, free = self._standing.ledger, self._free_slots()
         picked = self._pick_probes(free)
-        picked += ledger.pick(free - len(picked), self._admits)
+        picked += ledger.pick(free - len(picked), self._room.admits)
         self._want_leaked_slots(len(picked) == free)
         promote = {name: self._standing.fold.tasks[name].generation for name in ledger.promotable}
         return self._start(promote, picked) if picked or promote else None
@@ -66,7 +68,7 @@ class Dispatcher:
         for claim in taken:
             self._launch(claim)
 
-    def _orders(self, names: Sequence[str]) -> list[ClaimOrder]:
+    def _orders(self, names: Iterable[str]) -> list[ClaimOrder]:
         tasks = self._standing.fold.tasks
         return [ClaimOrder(name, tasks[name].generation, self._standing.spec(name)) for name in names]
 
@@ -101,19 +103,6 @@ class Dispatcher:
             is_paused = self._standing.fold.run.paused_since is not None
             runner.want_slots(are_all_used and not is_paused and self._standing.ledger.has_startable)
 
-    def _admits(self, row: TaskRow) -> bool:
-        spec = self._standing.spec(row.name)
-        if spec.pool is not None:
-            used = self._standing.ledger.pool_used[spec.pool] + spec.pool_slots
-            if used > self._standing.flow.pools.get(spec.pool, 0):
-                return False
-        if spec.downstream is None:
-            return True
-        admission = self._downstreams.admit(row.name, spec.downstream, is_retry=row.failures > 0)
-        if admission.call is None and admission.retry_at is not None:
-            self._standing.ask_again_at(spec.downstream, admission.retry_at)
-        return admission.call is not None
-
     # --- Finding out -----------------------------------------------------------------------------------------------
 
     def _pick_probes(self, count: int) -> list[str]:
@@ -122,7 +111,7 @@ class Dispatcher:
         for downstream in self._downstreams.specs:
             while len(picked) < count and self._downstreams.wants_probe(downstream):
                 candidate = choose_probe(map(self._candidate, self._standing.ledger.startable(downstream)))
-                if candidate is None or not self._admits(self._standing.fold.tasks[candidate.name]):
+                if candidate is None or not self._room.admits(self._standing.fold.tasks[candidate.name]):
                     break
                 self._standing.ledger.take(candidate.name)
                 picked.append(candidate.name)
@@ -133,20 +122,11 @@ class Dispatcher:
 
     # --- Turning away ----------------------------------------------------------------------------------------------
 
-    def _unwanted(self) -> list[str]:
-        """What would call an open downstream of which the flow says that nobody shall wait for it."""
-        return [
-            name
-            for downstream, spec in self._downstreams.specs.items()
-            if spec.on_open != "hold" and self._downstreams.is_open(downstream)
-            for name in self._standing.ledger.startable(downstream)
-        ]
-
-    def _turn_away(self, names: Sequence[str]) -> Commit:
-        run_id, orders, specs = self._standing.fold.run.run_id, self._orders(names), self._downstreams.specs
+    def _turn_away(self, names: Mapping[str, str]) -> Commit:
+        run_id, orders = self._standing.fold.run.run_id, self._orders(names)
 
         def item(journal: Journal) -> None:
             for order in orders:
-                claims.turn_away(journal, run_id, order, specs[str(order.spec.downstream)].on_open)
+                claims.turn_away(journal, run_id, order, names[order.name])
 
         return Commit(item)

@@ -14,12 +14,9 @@ from ..core.events import Event, EventKind
 from ..core.fold import RunFold, TaskRow
 from ..core.ledger import Ledger, spec_of
 from ..core.spec import TaskSpec, with_overrides
-from ..core.states import TaskState
+from ..core.states import TIMED, WITH_INSTANT, TaskState
 from .opening import OpenRun
 from .timers import Timers
-
-_ONLY_FOR_AN_INSTANT = frozenset([TaskState.RETRYING, TaskState.SENSING])
-_WAITS_FOR_AN_INSTANT = _ONLY_FOR_AN_INSTANT | {TaskState.PENDING}
 
 
 class Standing:
@@ -78,8 +75,8 @@ class Standing:
             self._arm_expiry(row)
             return
         self._expired.discard(row.name)
-        if row.next_retry_at is None or row.state not in _WAITS_FOR_AN_INSTANT:
-            if self._timers.disarm(row.name) or row.state in _ONLY_FOR_AN_INSTANT:
+        if row.next_retry_at is None or row.state not in WITH_INSTANT:
+            if self._timers.disarm(row.name) or row.state in TIMED:
                 self.ledger.come_due(row.name)
             return
         if row.state is TaskState.PENDING:

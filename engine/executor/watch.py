@@ -5,12 +5,12 @@ Called once a second by the executor's heartbeat. It decides nothing: ``core/liv
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 
 from ..clock import Clock
-from ..core import liveness, paging
+from ..core import liveness
 from ..core.deadline import Slack, slack_of
+from ..core.dispatch_rules import LongOutage, LongOutages
 from ..core.downstreams import Downstreams
 from ..core.durations import spoken
 from ..core.events import EventKind
@@ -33,15 +33,13 @@ class Watch:
         self._standing = standing
         self._fold = standing.fold
         self._desk = desk
-        self._downstreams = downstreams
         self._clock = clock
         self._swept_at = clock.monotonic()
         self._suspects: set[str] = set()  # tokens of attempts whose process was gone at the last look
         self._silent: set[str] = set()  # tokens of those whose silence was told
         self._looks = 0
         self._is_late = False
-        self._down_since: dict[str, float] = {}
-        self._told_down: set[str] = set()
+        self._outages = LongOutages(standing.ledger, downstreams)
 
     def beat(self) -> None:
         """One second has passed."""
@@ -49,7 +47,8 @@ class Watch:
         if self._looks % (1 + len(self._fold.tasks) // TASKS_PER_LOOK) == 0:
             self._look_at_the_deadline()
         now = self._clock.monotonic()
-        self._look_at_downstreams(now)
+        for outage in self._outages.update(round(now * 1e6)):
+            self._page(self._outage(outage))
         if now - self._swept_at >= liveness.SWEEP_SECONDS:
             self._swept_at = now
             self.sweep()
@@ -99,24 +98,15 @@ class Watch:
 
     # --- Downstreams ------------------------------------------------------------------------------------------------
 
-    def _look_at_downstreams(self, now: float) -> None:
-        """A breaker holds tasks without a word, which is right for minutes and wrong for hours."""
-        down = {name for name in self._downstreams.specs if self._downstreams.is_down(name)}
-        self._down_since = {name: self._down_since.get(name, now) for name in down}
-        self._told_down &= down
-        for name in down - self._told_down:
-            if now - self._down_since[name] >= paging.HELD_SECONDS and (held := self._standing.ledger.startable(name)):
-                self._told_down.add(name)
-                self._page(self._outage(name, held, now - self._down_since[name]))
-
-    def _outage(self, downstream: str, held: Sequence[str], seconds: float) -> Trouble:
+    def _outage(self, outage: LongOutage) -> Trouble:
+        downstream, held, lasts_us = outage
         tasks = "1 task" if len(held) == 1 else f"{len(held)} tasks"
         spec = self._fold.tasks[held[0]].spec
         return Trouble(
             run_id=self._fold.run.run_id,
             task=held[0],
             title=f"{downstream} is down",
-            why=f"{downstream} has failed for {spoken(round(seconds * 1e6))}, and its breaker holds {tasks}",
+            why=f"{downstream} has failed for {spoken(lasts_us)}, and its breaker holds {tasks}",
             kind=DeadLetterKind.BREAKER,
             downstream=downstream,
             owner=None if spec is None else spec.owner,

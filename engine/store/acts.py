@@ -8,7 +8,7 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 from enum import Enum
 from typing import Dict, FrozenSet, NamedTuple, Optional, Tuple
 
-from ..core.states import REQUEUE_FROM, SKIP_FROM, TaskState
+from ..core.states import ABOUT_TO_START, OPEN, REQUEUE_FROM, SKIP_FROM, WITH_INSTANT, TaskState
 
 
 class Scope(Enum):
@@ -55,11 +55,8 @@ class Act(NamedTuple):
     no_shell: str = ""
 
 
-_S = TaskState
-_WAITING = frozenset([_S.READY, _S.RETRYING, _S.SENSING])
-_CANCEL_FROM = _WAITING | frozenset([_S.PENDING, _S.DEAD_LETTER])
-_HURRY_FROM = frozenset([_S.PENDING, _S.RETRYING, _S.SENSING])
-_ROWS_FROM = REQUEUE_FROM - _WAITING  # rows can only be sent back through a task that is at rest
+_CANCEL_FROM = OPEN - frozenset([TaskState.RUNNING])
+_ROWS_FROM = REQUEUE_FROM - ABOUT_TO_START  # rows can only be sent back through a task that is at rest
 
 ACTS: Tuple[Act, ...] = (
     Act(
@@ -128,7 +125,7 @@ ACTS: Tuple[Act, ...] = (
         verb="bring forward",
         past="brought forward",
         scope=Scope.TASKS,
-        states=_HURRY_FROM,
+        states=WITH_INSTANT,
         starts_work=True,
         is_undoable=True,
         no_shell="the wait that it ends is over in minutes, and is counted down in the console alone",
@@ -173,7 +170,7 @@ STARTS_WORK = frozenset(act.name for act in ACTS if act.starts_work)
 UNDOABLE = frozenset(act.name for act in ACTS if act.is_undoable)
 
 #: Tasks in these states can be ended, or kept from starting.
-STOPPABLE = BY_NAME["cancel"].states | frozenset([_S.RUNNING])
+STOPPABLE = BY_NAME["cancel"].states | frozenset([TaskState.RUNNING])
 
 
 def past_of(name: str) -> str:
@@ -203,8 +200,8 @@ def refusal(name: str, state: str) -> Optional[str]:
 def cannot(name: str, state: str) -> str:
     """The sentence that refuses an act to a task in a state that is not among its ``states``."""
     act = BY_NAME[name]
-    if state == _S.RUNNING:
+    if state == TaskState.RUNNING:
         return "it runs: cancel it first, then {} it".format(act.verb)
-    if state == _S.PENDING:
+    if state == TaskState.PENDING:
         return "it has not run yet: there is nothing to {}".format(act.verb)
     return "a task in {} cannot be {}".format(state, act.past)

@@ -9,16 +9,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..core.dispatch_rules import END_WHEN_OPEN
 from ..core.events import EventKind
 from ..core.liveness import effect_key
 from ..core.run_state import RunVerdict
 from ..core.spec import TaskSpec
-from ..core.states import DeadLetterKind, RunState, TaskState
+from ..core.states import MOVING, WITH_INSTANT, DeadLetterKind, RunState, TaskState
 from . import canary, quarantine, runs
 from .expiry import expires_at
 from .journal import Journal
 from .pages import Trouble, page
-from .propagation import propagate_failure
+from .propagation import propagate
+from .state_lists import in_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,15 +155,16 @@ def turn_away(journal: Journal, run_id: str, order: ClaimOrder, how: str) -> Non
     ).fetchone()
     columns: dict[str, Any] = {"ended_at": journal.at, "error": f"{order.spec.downstream} is open"}
     columns["refusals"] = refusals + 1
-    state = TaskState.FAILED
-    if how == "dead_letter":
-        state, columns["dead_letter_kind"] = TaskState.DEAD_LETTER, str(DeadLetterKind.BREAKER)
+    state = END_WHEN_OPEN[how]
+    assert state is not None, "the flow lets tasks wait for this downstream"
+    if state is TaskState.DEAD_LETTER:
+        columns["dead_letter_kind"] = str(DeadLetterKind.BREAKER)
         columns["expires_at"] = expires_at(journal.connection, run_id, journal.at)
     if not journal.move(run_id, order.name, TaskState.READY, state, order.generation, set=columns):
         return
     canary.abandon(journal, run_id, order.name, overrides)
     if state is TaskState.FAILED:
-        propagate_failure(journal, run_id, order.name)
+        propagate(journal, run_id, order.name)
     page(journal, _turned_away(run_id, order))
 
 
@@ -205,9 +208,9 @@ def shift_instants(journal: Journal, run_id: str, jump_us: int) -> None:
 #: What is waited for, and what max_elapsed is counted from. The deadline of a run is a time of day, and stays.
 _SHIFTED = {
     "next_retry_at": "SELECT name, next_retry_at FROM task WHERE run_id = ? AND next_retry_at IS NOT NULL"
-    " AND state IN ('PENDING', 'RETRYING', 'SENSING')",
+    " AND state IN " + in_list(WITH_INSTANT),
     "first_started_at": "SELECT name, first_started_at FROM task WHERE run_id = ? AND first_started_at IS NOT NULL"
-    " AND state IN ('PENDING', 'READY', 'RUNNING', 'RETRYING', 'SENSING')",
+    " AND state IN " + in_list(MOVING),
     "expires_at": "SELECT name, expires_at FROM task JOIN run USING (run_id) WHERE run_id = ?"
     " AND expires_at IS NOT NULL AND expires_at IS NOT run.deadline_at AND task.state = 'DEAD_LETTER'",
 }

@@ -10,7 +10,7 @@ from ..core.durations import spoken
 from ..core.states import DeadLetterKind, TaskState
 from .journal import Journal
 from .pages import Trouble, page
-from .propagation import propagate_failure
+from .propagation import propagate
 
 
 def expires_at(connection: sqlite3.Connection, run_id: str, at: int) -> int | None:
@@ -50,6 +50,6 @@ def _expire(journal: Journal, run_id: str, name: str, generation: int, ended_at:
         run_id, name, TaskState.DEAD_LETTER, TaskState.FAILED, generation, set=columns, data={"why": why}
     ):
         return
-    propagate_failure(journal, run_id, name)
+    propagate(journal, run_id, name)
     known = None if kind is None else DeadLetterKind(kind)
     page(journal, Trouble(run_id=run_id, task=name, title="dead letter expired", why=why, kind=known))

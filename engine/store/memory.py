@@ -13,9 +13,10 @@ import json
 import sqlite3
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
-from ..core.states import MOVING, SkipCause, TaskState
+from ..core.states import MOVING, NEEDS_HUMAN, SkipCause, TaskState
 from ..errors import NotFoundError
 from .acts import past_of, sent_id
+from .state_lists import in_list
 
 CAUSES_MAX = 100  # of one question
 EPISODES_MAX = 5  # that are told of one cause
@@ -54,7 +55,9 @@ _TASKS = (
 )
 _DECISIONS = (
     "SELECT task, new, generation, at, actor, reason, command_id FROM event INDEXED BY idx_event_decision"
-    " WHERE run_id = ? AND kind = 'task' AND old IN ('DEAD_LETTER', 'FAILED') AND command_id IS NOT NULL ORDER BY seq"
+    " WHERE run_id = ? AND kind = 'task' AND old IN "
+    + in_list(NEEDS_HUMAN)
+    + " AND command_id IS NOT NULL ORDER BY seq"
 )
 _NOTES = (
     "SELECT event.at, event.actor, event.run_id, event.data FROM event INDEXED BY idx_event_note"
@@ -258,7 +261,7 @@ def _decision_on(task: _Task, generation: int) -> Optional[str]:
         return "cancel"
     if task.state == TaskState.FAILED and task.dead_letter_kind is not None:
         return "expired"
-    return "undecided" if task.state in (TaskState.FAILED, TaskState.DEAD_LETTER) else None
+    return "undecided" if task.state in NEEDS_HUMAN else None
 
 
 def _result(task: _Task, failed: _Attempt, later: List[_Attempt]) -> Tuple[str, Optional[int]]:

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 from ..core.events import EventKind
 from ..core.overrides import in_words
-from ..core.states import RunState, TaskState
+from ..core.states import NEEDS_HUMAN, RunState, TaskState
 from . import canary, guards, lost, rows
 from .act import RememberingJournal, Seen, Work, ago, conclude, look, still_as_seen, who_asked
 from .acts import BY_NAME, refusal
@@ -27,7 +27,7 @@ from .propagation import (
     descendants_of,
     hold_back,
     mark_stale,
-    propagate_failure,
+    propagate,
     reconsider,
     unpropagate,
 )
@@ -67,7 +67,7 @@ def select(
     connection: sqlite3.Connection, run_id: str, fingerprint: Optional[str] = None, state: Optional[str] = None
 ) -> List[List[Any]]:
     """A frozen list of targets: the tasks that need a human, by fingerprint (strict, loose, or the start of one)."""
-    states = [str(TaskState.DEAD_LETTER), str(TaskState.FAILED)] if state is None else [state]
+    states = sorted(map(str, NEEDS_HUMAN)) if state is None else [state]
     sql = (
         "SELECT task.name, task.state, task.generation, task.failure_fingerprint, attempt.fingerprint_loose FROM task"
         " LEFT JOIN attempt ON attempt.run_id = task.run_id AND attempt.name = task.name"
@@ -215,7 +215,7 @@ def _cancel(work: Work) -> Answer:
             work.say(row.name, REFUSED, refused)
         else:
             end(work, row, TaskState.CANCELLED)
-            stopped += propagate_failure(work.journal, work.run_id, row.name)
+            stopped += propagate(work.journal, work.run_id, row.name)
             resolve(work.journal, work.run_id, row.name)
             work.say(row.name, DONE, "cancelled")
     work.note(stopped, "below stopped with it")

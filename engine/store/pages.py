@@ -18,9 +18,10 @@ from ..core.episode import memory_of
 from ..core.events import EventKind
 from ..core.outcome import Failure, FailureMode
 from ..core.paging import EPISODE_SILENCE_US, STORM_WINDOW_US, Outgoing, cause_of, severity_of
-from ..core.states import DeadLetterKind
+from ..core.states import NOT_STARTED, DeadLetterKind
 from . import memory
 from .journal import Journal
+from .state_lists import in_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +193,7 @@ _HELD = (
     " SELECT child FROM edge WHERE run_id = :run AND parent = :task"
     " UNION SELECT edge.child FROM below CROSS JOIN edge ON edge.run_id = :run AND edge.parent = below.name)"
     " SELECT count(*) FROM below CROSS JOIN task ON task.run_id = :run AND task.name = below.name"
-    " WHERE task.state IN ('PENDING', 'READY', 'UPSTREAM_FAILED')"
+    " WHERE task.state IN " + in_list(NOT_STARTED)
 )
 
 

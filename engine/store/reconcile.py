@@ -16,12 +16,13 @@ import msgspec
 from ..core.events import EventKind
 from ..core.fold import RunFold
 from ..core.spec import FlowSpec, TaskSpec
-from ..core.states import MOVING, TaskState
+from ..core.states import MOVING, OPEN, TaskState
 from ..errors import FlowError
 from . import runs
 from .act import open_run
 from .journal import Journal
 from .propagation import reconsider, unpropagate, wait_again
+from .state_lists import in_list
 
 NAMES_SHOWN = 3
 
@@ -42,7 +43,7 @@ def compare(fold: RunFold, flow: FlowSpec) -> Difference:
     """Compare. Raises FlowError where a task is gone that the run still has to do."""
     specs = {spec.name: spec for spec in flow.tasks}
     gone = [row for name, row in fold.tasks.items() if name not in specs]
-    unfinished = [row.name for row in gone if row.state in MOVING or row.state is TaskState.DEAD_LETTER]
+    unfinished = [row.name for row in gone if row.state in OPEN]
     if unfinished:
         shown = ", ".join(repr(name) for name in unfinished[:NAMES_SHOWN])
         more = f" and {len(unfinished) - NAMES_SHOWN} more" if len(unfinished) > NAMES_SHOWN else ""
@@ -128,7 +129,6 @@ def _settle_anew(journal: Journal, run_id: str, names: Sequence[str]) -> None:
         wait_again(journal, run_id, name)
         reconsider(journal, run_id, name)
     unpropagate(journal, run_id, names)
-    moving = [str(state) for state in MOVING]
-    sql = f"SELECT 1 FROM task WHERE run_id = ? AND state IN ({','.join('?' * len(moving))}) LIMIT 1"
-    if journal.connection.execute(sql, (run_id, *moving)).fetchone() is not None:
+    sql = f"SELECT 1 FROM task WHERE run_id = ? AND state IN {in_list(MOVING)} LIMIT 1"
+    if journal.connection.execute(sql, (run_id,)).fetchone() is not None:
         open_run(journal, run_id)

@@ -18,12 +18,13 @@ from ..core.events import EventKind
 from ..core.liveness import fence_seconds
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.spec import TaskSpec, with_overrides
-from ..core.states import TaskState
+from ..core.states import TIMED, TaskState
 from .claims import Claim
 from .journal import Journal
 from .lost import tell_evidence
 from .processes import is_there
 from .settle import settle
+from .state_lists import in_list
 
 LOSSES_WINDOW_SECONDS = 24 * 3600  # losses longer ago than this say nothing about a crash loop
 
@@ -132,7 +133,7 @@ def clamp_instants(journal: Journal) -> Iterator[tuple[str, str]]:
     """Pull in due times that a clock which was ahead has put beyond what their policy could have asked for."""
     rows = journal.connection.execute(
         "SELECT run_id, name, state, next_retry_at, next_retry_at - ended_at, delay_us, spec FROM task"
-        " WHERE state IN ('RETRYING', 'SENSING') AND next_retry_at IS NOT NULL ORDER BY run_id, position"
+        f" WHERE state IN {in_list(TIMED)} AND next_retry_at IS NOT NULL ORDER BY run_id, position"
     ).fetchall()
     for run_id, name, state, due_at, asked_us, delay_us, text in rows:
         wait_us = delay_us if state == TaskState.RETRYING else asked_us

@@ -11,7 +11,7 @@ from typing import Any
 from ..core.decide import DeadLetter, Decision, Interrupt, Retry, Sense, Succeed
 from ..core.events import EventKind
 from ..core.overrides import read
-from ..core.states import NEEDS_HUMAN, TaskState
+from ..core.states import NEEDS_HUMAN, WAITING
 from . import canary, operator
 from .acts import release_id
 from .command import DONE, Command, Target
@@ -96,5 +96,4 @@ def _has_not_begun(journal: Journal, run_id: str, name: str, before: dict[str, A
         " WHERE run_id = ? AND name = ?",
         (run_id, name),
     ).fetchone()
-    waits = state in (TaskState.PENDING, TaskState.READY)
-    return waits and generation == before["generation"] + 1 and not begun
+    return state in WAITING and generation == before["generation"] + 1 and not begun

@@ -17,10 +17,11 @@ import msgspec
 from ..core.events import Event, EventKind
 from ..core.fold import AttemptRow, RunFold, RunRow, TaskRow
 from ..core.spec import FlowSpec, TaskSpec
-from ..core.states import RunState, TaskState
+from ..core.states import TIMED, RunState, TaskState
 from ..errors import NotFoundError, RefusedError
 from .journal import Journal
 from .propagation import UNSATISFIED_PARENT, reconsider
+from .state_lists import in_list
 
 _NAMES_PER_QUERY = 500  # below the 999 parameters of older SQLite
 
@@ -127,7 +128,7 @@ def wake(journal: Journal, run_id: str, seen: Mapping[str, int]) -> list[str]:
     for chunk in _chunks(seen):
         rows = journal.connection.execute(
             f"SELECT name, state FROM task WHERE run_id = ? AND name IN ({_marks(chunk)})"
-            " AND state IN ('RETRYING', 'SENSING') ORDER BY position",
+            f" AND state IN {in_list(TIMED)} ORDER BY position",
             (run_id, *chunk),
         ).fetchall()
         for name, state in rows:

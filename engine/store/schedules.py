@@ -17,12 +17,13 @@ from ..core.events import EventKind
 from ..core.paging import deadline_cause, schedule_cause
 from ..core.schedule import KEPT, Decision, Schedule, at_wall, decide, iso_of, late_starts
 from ..core.spec import FlowSpec, ScheduleSpec
-from ..core.states import DeadLetterKind
+from ..core.states import ENDED_BADLY, FINISHED, OPEN, DeadLetterKind
 from ..errors import RefusedError
 from ..zones import open_schedule
 from .journal import Journal
 from .paged import resolve_cause
 from .pages import Trouble, page
+from .state_lists import in_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +326,6 @@ def _page_late_end(journal: Journal, served: Served, run_id: str, due_at: int) -
 
 
 _FIRST_OPEN = (
-    "SELECT name FROM task WHERE run_id = ? AND state NOT IN ('SUCCESS', 'SKIPPED', 'CANCELLED', 'FAILED')"
+    "SELECT name FROM task WHERE run_id = ? AND state NOT IN " + in_list(FINISHED | (ENDED_BADLY - OPEN)) + ""
     " ORDER BY state <> 'DEAD_LETTER', position LIMIT 1"
 )

@@ -26,6 +26,7 @@ from ..core.decide import (
     Skip,
     Succeed,
     Uniform,
+    counter_of,
     decide,
     decide_loss,
 )
@@ -43,7 +44,7 @@ from .history import healed_count, past_of, weekday_of
 from .journal import Journal
 from .paged import resolve
 from .pages import Trouble, page
-from .propagation import cascade_skip, propagate_failure, wait_again
+from .propagation import propagate, wait_again
 
 ERROR_SUMMARY_CHARACTERS = 200  # task.error, as document 003 has it; the whole story is in the attempt
 
@@ -148,13 +149,10 @@ def _carry(journal: Journal, claim: Claim, spec: TaskSpec, decision: Decision, o
         quarantine.discard(journal, claim.run_id, claim.name, claim.attempt, final)
     match decision:
         case Fail():
-            propagate_failure(journal, claim.run_id, claim.name)
+            propagate(journal, claim.run_id, claim.name)
             page(journal, _trouble(claim, spec, decision, outcome))
-        case Cancel():
-            propagate_failure(journal, claim.run_id, claim.name)
-            resolve(journal, claim.run_id, claim.name)
-        case Skip():
-            cascade_skip(journal, claim.run_id, claim.name)
+        case Cancel() | Skip():
+            propagate(journal, claim.run_id, claim.name)
             resolve(journal, claim.run_id, claim.name)
         case Succeed():
             resolve(journal, claim.run_id, claim.name)
@@ -344,7 +342,7 @@ def _retry(journal: Journal, decision: Retry, outcome: Outcome, history: History
             "delay_us": round(decision.delay * 1e6),
             "ceiling_us": round(decision.ceiling * 1e6),
             "shortened_us": None if decision.shortened_from is None else round(decision.shortened_from * 1e6),
-            decision.counts: getattr(history, decision.counts) + 1,
+            **_counted(history, decision),
         }
     )
     told: dict[str, Any] = {"explain": _explain(outcome)}
@@ -357,15 +355,14 @@ def _retry(journal: Journal, decision: Retry, outcome: Outcome, history: History
 
 def _fail(journal: Journal, decision: Fail, outcome: Outcome, history: History) -> Columns:
     columns = _failure_columns(outcome.failure, decision.mode)
-    columns.update(ended_at=journal.at, next_retry_at=None, failures=history.failures + 1)
+    columns.update(ended_at=journal.at, next_retry_at=None, **_counted(history, decision))
     return TaskState.FAILED, columns, {"why": decision.why, "explain": _explain(outcome)}
 
 
 def _dead_letter(journal: Journal, decision: DeadLetter, outcome: Outcome, history: History) -> Columns:
     columns = _failure_columns(outcome.failure, decision.mode)
-    counter = "losses" if decision.mode is FailureMode.LOST else "failures"
     columns.update({"ended_at": journal.at, "next_retry_at": None, "dead_letter_kind": str(decision.kind)})
-    columns[counter] = getattr(history, counter) + 1
+    columns.update(_counted(history, decision))
     if decision.mode is FailureMode.LOST:  # no error of the task's own says what a human has to find out
         columns["error"] = decision.why[:ERROR_SUMMARY_CHARACTERS]
     return TaskState.DEAD_LETTER, columns, {"why": decision.why, "explain": _explain(outcome)}
@@ -373,7 +370,7 @@ def _dead_letter(journal: Journal, decision: DeadLetter, outcome: Outcome, histo
 
 def _sense(journal: Journal, decision: Sense, outcome: Outcome, history: History) -> Columns:
     due = journal.at + round(decision.delay * 1e6)
-    return TaskState.SENSING, {"ended_at": journal.at, "next_retry_at": due, "deferrals": history.deferrals + 1}, {}
+    return TaskState.SENSING, {"ended_at": journal.at, "next_retry_at": due, **_counted(history, decision)}, {}
 
 
 def _skip(journal: Journal, decision: Skip, outcome: Outcome, history: History) -> Columns:
@@ -389,6 +386,11 @@ def _cancel(journal: Journal, decision: Cancel, outcome: Outcome, history: Histo
 
 def _interrupt(journal: Journal, decision: Interrupt, outcome: Outcome, history: History) -> Columns:
     return TaskState.RETRYING, {"ended_at": journal.at, "next_retry_at": journal.at}, {"why": decision.why}
+
+
+def _counted(history: History, decision: Decision) -> dict[str, int]:
+    counter = counter_of(decision)
+    return {} if counter is None else {counter: getattr(history, counter) + 1}
 
 
 def _explain(outcome: Outcome) -> str | None:

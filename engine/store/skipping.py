@@ -6,14 +6,16 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 import json
 from typing import Any, Dict, List, Optional, Set
 
-from ..core.states import SkipCause, TaskState
+from ..core.states import NEEDS_NO_RESULT, SkipCause, TaskState
+from ..core.trigger_rules import Standing, rules_with
 from . import lost
 from .act import Work, conclude
 from .acts import refusal
 from .command import DONE, REFUSED, Answer
 from .generation import end
 from .paged import resolve
-from .propagation import stop_strict_children, unpropagate
+from .propagation import propagate, unpropagate
+from .state_lists import in_list
 
 SUBSTITUTE_CHARACTERS_MAX = 64 * 1024  # as of a task's own result
 
@@ -21,8 +23,8 @@ SUBSTITUTE_CHARACTERS_MAX = 64 * 1024  # as of a task's own result
 #: Children that would start without the result of a parent.
 NEEDING = (
     "SELECT task.name, task.spec FROM edge CROSS JOIN task ON task.run_id = edge.run_id AND task.name = edge.child"
-    " WHERE edge.run_id = ? AND edge.parent = ? AND task.rule <> 'all_success_strict'"
-    " AND task.state NOT IN ('SUCCESS', 'RUNNING', 'SKIPPED', 'CANCELLED') ORDER BY task.position, task.name"
+    " WHERE edge.run_id = ? AND edge.parent = ? AND task.rule IN " + in_list(rules_with(Standing.PERMITTED)) + ""
+    " AND task.state NOT IN " + in_list(NEEDS_NO_RESULT) + " ORDER BY task.position, task.name"
 )
 
 
@@ -54,7 +56,7 @@ def skip(work: Work) -> Answer:
     stopped: List[str] = []
     for name in skipped:
         resolve(work.journal, work.run_id, name)
-        stopped += stop_strict_children(work.journal, work.run_id, name)
+        stopped += propagate(work.journal, work.run_id, name)
     work.note(stopped, "stopped: they accept nothing but its success")
     work.note(unpropagate(work.journal, work.run_id, skipped), "unblocked")
     return conclude(work)

@@ -8,13 +8,13 @@ import sqlite3
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from ..core.events import EventKind
-from ..core.states import LEGAL_MOVES, RunState, TaskState
+from ..core.states import LEGAL_MOVES, WAITING, RunState, TaskState
 from . import rows
 from .act import Work, ago, look
 from .acts import past_of
 from .command import DONE, Answer, answer_of
 from .journal import Journal
-from .propagation import cascade_skip, children_of, propagate_failure, reconsider, unpropagate
+from .propagation import children_of, propagate, reconsider, unpropagate
 
 #: What a change of the run is called when it is taken back.
 _RUN_WORDS = {"reopened": "ended", "unblocked": "blocked", "paused": "unpaused", "unpaused": "paused"}
@@ -92,7 +92,7 @@ def _obstacle(work: Work, seq: int, tasks: Dict[str, Dict[str, Any]]) -> Optiona
     connection = work.journal.connection
     children = {child.name for name in tasks for child in children_of(connection, work.run_id, name)}
     for name, old, new, at, actor, data in _moves_since(connection, work.run_id, seq):
-        if name in tasks and (old, new) != (TaskState.PENDING, TaskState.READY):
+        if name in tasks and not (old == TaskState.PENDING and new == TaskState.READY):
             if actor is None:
                 return "{} is {} now".format(name, new or "changed")
             verb = past_of(json.loads(data).get("act", ""))
@@ -120,12 +120,10 @@ def restore(
     for name, before in tasks.items():
         _put_back(journal, run_id, name, dict(before), data)
     for name, before in tasks.items():
-        if before["state"] in (TaskState.FAILED, TaskState.CANCELLED):
-            propagate_failure(journal, run_id, name)
-        elif before["state"] == TaskState.SKIPPED:
-            cascade_skip(journal, run_id, name)
-        else:
+        if before["state"] in WAITING:
             reconsider(journal, run_id, name)
+        else:
+            propagate(journal, run_id, name)
     unpropagate(journal, run_id, tasks)
 
 

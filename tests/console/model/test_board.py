@@ -4,9 +4,9 @@ import time
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from redrive.console.model.board import WAITS, Board
+from redrive.console.model.board import Board
 from redrive.engine.core.events import EventKind
-from redrive.engine.core.states import LEGAL_MOVES, NEEDS_HUMAN, TaskState
+from redrive.engine.core.states import LEGAL_MOVES, NEEDS_HUMAN, NOT_STARTED, TaskState
 
 from .graphs import dags, layered
 from .runs import START, S, Story, failed_task, fold_of
@@ -141,7 +141,7 @@ def test_what_is_counted_on_the_way_is_what_counting_again_finds(dag, data):
     assert board.problems == again.problems == [n for n in dag.order if fold.tasks[n].state in NEEDS_HUMAN]
     assert board.ticking == again.ticking
     for name in dag.names:
-        waiting = [below for below in dag.descendants(name) if fold.tasks[below].state in WAITS]
+        waiting = [below for below in dag.descendants(name) if fold.tasks[below].state in NOT_STARTED]
         assert board.held_by(name) == again.held_by(name) == len(waiting)
 
 

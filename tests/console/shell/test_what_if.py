@@ -1,6 +1,8 @@
 """``redrive replay --what-if`` on runs that were real (SPEC part 4, 8)."""
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +54,28 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_the_control_is_the_run_and_fewer_tries_are_fewer_calls(state: Path) -> None:
-    found = plain(state, "--what-if", "max_attempts=2")
+@pytest.fixture
+def punctual(state: Path, tmp_path: Path) -> Path:
+    """A copy whose attempts took no time, and started when they were due: a busy machine starts them seconds late, and
+    the replay by time then finds another try of the same task nearer than the one that was made."""
+    path = tmp_path / "state.db"
+    with closing(sqlite3.connect(state)) as source, closing(sqlite3.connect(path)) as copy, copy:
+        source.backup(copy)
+        (now,) = copy.execute("SELECT started_at FROM run").fetchone()
+        ended_at: dict[str, int] = {}
+        attempts = copy.execute("SELECT name, attempt, coalesce(delay_us, 0) FROM attempt ORDER BY name DESC, attempt")
+        for name, attempt, delay_us in attempts.fetchall():  # late* before child*, which starts when it has ended
+            at = ended_at.get(name) or ended_at.get(name.replace("child", "late"), now)
+            copy.execute(
+                "UPDATE attempt SET started_at = ?, ended_at = ?, duration_us = 0 WHERE name = ? AND attempt = ?",
+                (at, at, name, attempt),
+            )
+            ended_at[name] = at + delay_us
+    return path
+
+
+def test_the_control_is_the_run_and_fewer_tries_are_fewer_calls(punctual: Path) -> None:
+    found = plain(punctual, "--what-if", "max_attempts=2")
     was = found["as_it_was"]
     assert (was["calls"], was["dead_letters"], was["failed"], was["not_run"]) == (
         3 * LATE + LATE + 2 * BAD + FINE,

@@ -5,9 +5,10 @@ import sqlite3
 
 import pytest
 from redrive.engine.core.fold import RunFold, RunRow, TaskRow
-from redrive.engine.core.ledger import RULE_BITS, Ledger, satisfied_bits
+from redrive.engine.core.ledger import Ledger
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.core.states import TaskState
+from redrive.engine.core.trigger_rules import RULES, satisfied_rules
 from redrive.engine.store.propagation import UNSATISFIED_PARENT
 
 
@@ -139,7 +140,7 @@ def test_the_counts_agree_with_a_fresh_ledger_after_any_moves(seed):
     dice = random.Random(seed)
     names = [f"t{number}" for number in range(30)]
     edges = {name: dice.sample(names[:index], k=min(index, dice.randint(0, 3))) for index, name in enumerate(names)}
-    fold = fold_of(edges, **{name: {"rule": dice.choice(list(RULE_BITS))} for name in names})
+    fold = fold_of(edges, **{name: {"rule": dice.choice(RULES)} for name in names})
     ledger = Ledger(fold, {})
     for _ in range(200):
         cause = dice.choice(["operator", "condition"])
@@ -150,7 +151,7 @@ def test_the_counts_agree_with_a_fresh_ledger_after_any_moves(seed):
     assert fresh.promotable == ledger.promotable
 
 
-@pytest.mark.parametrize("rule", RULE_BITS)
+@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("state", TaskState)
 @pytest.mark.parametrize("cause", ["operator", "condition", "cascade", None])
 def test_the_table_in_sql_says_the_same(rule, state, cause):
@@ -163,4 +164,4 @@ def test_the_table_in_sql_says_the_same(rule, state, cause):
     connection.execute("INSERT INTO task VALUES ('r', 'parent', ?, ?, 'all_success')", (state.value, cause))
     connection.execute("INSERT INTO task VALUES ('r', 'child', 'PENDING', NULL, ?)", (rule,))
     held = connection.execute(f"SELECT 1 FROM task WHERE name = 'child' AND EXISTS ({UNSATISFIED_PARENT})").fetchone()
-    assert bool(satisfied_bits(state, cause) & RULE_BITS[rule]) is (held is None)
+    assert (rule in satisfied_rules(state, cause)) is (held is None)

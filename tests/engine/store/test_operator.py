@@ -145,7 +145,7 @@ def test_what_runs_or_has_not_run_cannot_be_requeued(state_file: StateFile, stat
 def test_a_requeue_brings_back_what_the_failure_had_stopped(state_file: StateFile) -> None:
     state_file.create(CHAIN)
     state_file.put("a", "FAILED")
-    state_file.write(lambda j: propagation.propagate_failure(j, RUN, "a"))
+    state_file.write(lambda j: propagation.propagate(j, RUN, "a"))
     answer = state_file.act("requeue", "a")
     assert state_file.states() == {"a": "PENDING", "b": "PENDING", "c": "PENDING"}
     assert answer["message"] == "1 requeued; 2 unblocked"
@@ -157,7 +157,7 @@ def test_a_diamond_comes_back_when_both_of_its_sides_do(state_file: StateFile, f
     state_file.create(DIAMOND)
     for name in ("b", "c"):
         state_file.put(name, "FAILED")
-        state_file.write(lambda j, name=name: propagation.propagate_failure(j, RUN, name))
+        state_file.write(lambda j, name=name: propagation.propagate(j, RUN, name))
     state_file.act("requeue", first)
     assert state_file.states()["d"] == state_file.states()["e"] == "UPSTREAM_FAILED"
     assert state_file.column("e", "blocked_by") == other
@@ -168,7 +168,7 @@ def test_a_diamond_comes_back_when_both_of_its_sides_do(state_file: StateFile, f
 def test_a_stopped_task_is_requeued_with_its_cause_or_not_at_all(state_file: StateFile) -> None:
     state_file.create(CHAIN)
     state_file.put("a", "FAILED")
-    state_file.write(lambda j: propagation.propagate_failure(j, RUN, "a"))
+    state_file.write(lambda j: propagation.propagate(j, RUN, "a"))
     refused = state_file.act("requeue", "c")
     assert not refused["ok"] and "blocked by a" in refused["message"]
     both = state_file.act("requeue", "c", "a")
@@ -262,7 +262,7 @@ def test_a_skip_permits_the_failure_and_children_start(state_file: StateFile, st
 def test_a_skip_brings_back_what_was_stopped_but_not_what_accepts_nothing_else(state_file: StateFile) -> None:
     state_file.create({"a": "", "b": "a", "strict": "a", "below": "strict"}, strict={"rule": "all_success_strict"})
     state_file.put("a", "FAILED")
-    state_file.write(lambda j: propagation.propagate_failure(j, RUN, "a"))
+    state_file.write(lambda j: propagation.propagate(j, RUN, "a"))
     state_file.act("skip", "a")
     assert state_file.states() == {
         "a": "SKIPPED",
@@ -596,13 +596,13 @@ def test_every_act_can_be_taken_back_to_the_letter(state_file: StateFile, act_na
     state_file.put("done", "SUCCESS")
     if state == "SKIPPED":
         state_file.put("a", state, skip_cause="condition")
-        state_file.write(lambda j: propagation.cascade_skip(j, RUN, "a"))
+        state_file.write(lambda j: propagation.propagate(j, RUN, "a"))
     elif state in ("FAILED", "CANCELLED", "UPSTREAM_FAILED"):
         cause = "root" if state == "UPSTREAM_FAILED" else "a"
         if cause == "root":
             state_file.put("root", "FAILED")
             state_file.put("a", "PENDING")
-        state_file.write(lambda j: propagation.propagate_failure(j, RUN, cause))
+        state_file.write(lambda j: propagation.propagate(j, RUN, cause))
         state_file.write(lambda j: j.change_run(RUN, "ended", {"state": "FAILED", "ended_at": START}))
     before, run_before = table(state_file), state_file.connection.execute("SELECT * FROM run").fetchall()
     command = state_file.command(act_name, "a")
@@ -698,7 +698,7 @@ def test_an_undo_respects_what_other_acts_made_of_the_rest(state_file: StateFile
     state_file.create(DIAMOND)
     for name in ("c", "b"):
         state_file.put(name, "FAILED")
-        state_file.write(lambda j, name=name: propagation.propagate_failure(j, RUN, name))
+        state_file.write(lambda j, name=name: propagation.propagate(j, RUN, name))
     first = state_file.command("requeue", "b")
     state_file.send(first)
     state_file.act("requeue", "c")
@@ -723,7 +723,7 @@ def test_a_preview_tells_exactly_what_the_act_then_does(state_file: StateFile) -
     state_file.create({"a": "", "b": "", "c": "a", "d": "a b", "done": "c", "ready": "s", "s": ""})
     for name in "ab":
         state_file.put(name, "FAILED")
-        state_file.write(lambda j, name=name: propagation.propagate_failure(j, RUN, name))
+        state_file.write(lambda j, name=name: propagation.propagate(j, RUN, name))
     state_file.put("s", "SUCCESS")
     state_file.put("ready", "READY")
     state_file.put("done", "SUCCESS")

@@ -6,12 +6,10 @@ import itertools
 
 import pytest
 from redrive.engine.store.propagation import (
-    cascade_skip,
     hold_back,
     mark_stale,
-    propagate_failure,
+    propagate,
     reconsider,
-    stop_strict_children,
     unpropagate,
 )
 
@@ -22,7 +20,7 @@ DIAMOND = {"a": "", "b": "a", "c": "a", "d": "b c", "e": "d"}
 
 def fail(state_file: StateFile, name: str, state: str = "FAILED") -> list[str]:
     state_file.put(name, state)
-    return state_file.write(lambda journal: propagate_failure(journal, RUN, name))
+    return state_file.write(lambda journal: propagate(journal, RUN, name))
 
 
 def free(state_file: StateFile, *names: str) -> list[str]:
@@ -136,7 +134,7 @@ def test_what_never_was_stopped_is_not_touched(state_file: StateFile) -> None:
 
 def skip(state_file: StateFile, name: str) -> list[str]:
     state_file.put(name, "SKIPPED", skip_cause="condition")
-    return state_file.write(lambda journal: cascade_skip(journal, RUN, name))
+    return state_file.write(lambda journal: propagate(journal, RUN, name))
 
 
 def test_a_branch_that_is_not_taken_takes_those_along_that_need_it(state_file: StateFile) -> None:
@@ -176,7 +174,7 @@ def test_a_task_below_a_failure_and_a_skip_becomes_skipped_when_the_failure_goes
 def test_who_accepts_only_success_is_stopped_by_an_operators_skip(state_file: StateFile) -> None:
     state_file.create({"a": "", "strict": "a", "below": "strict", "lax": "a"}, strict={"rule": "all_success_strict"})
     state_file.put("a", "SKIPPED", skip_cause="operator")
-    assert state_file.write(lambda journal: stop_strict_children(journal, RUN, "a")) == ["strict", "below"]
+    assert state_file.write(lambda journal: propagate(journal, RUN, "a")) == ["strict", "below"]
     assert blame(state_file) == {"strict": "a", "below": "a"}
 
 

@@ -12,12 +12,13 @@ import pytest
 from redrive.engine.core.events import EventKind
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec
-from redrive.engine.core.states import RunState, TaskState
+from redrive.engine.core.states import WAITING, RunState, TaskState
 from redrive.engine.errors import RefusedError
 from redrive.engine.store import claims, database, history, operator, propagation, runs, settle, skipping
 from redrive.engine.store.claims import Claim, Claimant, ClaimOrder
 from redrive.engine.store.command import command_of
 from redrive.engine.store.journal import Journal
+from redrive.engine.store.state_lists import in_list
 
 from .conftest import RUN, SECOND, START, StateFile
 
@@ -163,7 +164,7 @@ def test_ten_thousand_tasks_are_read_in_time(state_file: StateFile) -> None:
     assert elapsed < 15  # a second where the planner reads the edges by index
     state_file.put("t0", "FAILED")
     started = time.perf_counter()
-    assert len(state_file.write(lambda journal: propagation.propagate_failure(journal, RUN, "t0"))) == 9_999
+    assert len(state_file.write(lambda journal: propagation.propagate(journal, RUN, "t0"))) == 9_999
     assert time.perf_counter() - started < 60  # 227 s where the planner chooses the order of the loops
 
 
@@ -193,11 +194,15 @@ def test_readiness_is_searched_by_child_in_the_primary_key(state_file: StateFile
 
 
 def test_propagation_walks_edges_by_their_parent(state_file: StateFile) -> None:
-    for sql in (propagation._DOOMED, propagation._DESCENDANTS):
-        found = "; ".join(
-            row[3] for row in state_file.connection.execute("EXPLAIN QUERY PLAN " + sql, {"run": "r", "name": "x"})
+    waiting = f"{propagation._CHILDREN} AND task.state IN {in_list(WAITING)}"
+    assert plan(state_file.connection, waiting, "r", "x").count("idx_edge_parent (run_id=? AND parent=?)") == 1
+    found = "; ".join(
+        row[3]
+        for row in state_file.connection.execute(
+            "EXPLAIN QUERY PLAN " + propagation._DESCENDANTS, {"run": "r", "name": "x"}
         )
-        assert found.count("idx_edge_parent (run_id=? AND parent=?)") == 2
+    )
+    assert found.count("idx_edge_parent (run_id=? AND parent=?)") == 2
 
 
 def test_the_instants_of_kills_are_found_without_reading_the_night(state_file: StateFile) -> None:

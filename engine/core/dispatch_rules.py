@@ -1,0 +1,99 @@
+"""Which startable tasks there is room for, which are turned away, and which outages have lasted too long.
+
+The executor follows these rules (``executor/dispatching.py``, ``executor/watch.py``), and so does the replay of a run
+under another policy (``what_if.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .downstreams import Downstreams
+from .fold import TaskRow
+from .ledger import Ledger, spec_of
+from .paging import HELD_SECONDS
+from .states import TaskState
+
+_HELD_US = round(HELD_SECONDS * 1e6)
+
+#: ``on_open`` of a downstream -> how a task that would call it ends while it is open; None: the task waits.
+END_WHEN_OPEN: Mapping[str, TaskState | None] = {
+    "hold": None,
+    "fail": TaskState.FAILED,
+    "dead_letter": TaskState.DEAD_LETTER,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What tasks share beside slots. ``pools``: name -> slots.
+
+    ``ask_again_at(downstream, instant)`` is called where a downstream admits nobody before ``instant`` (microseconds
+    UTC).
+    """
+
+    ledger: Ledger
+    downstreams: Downstreams
+    pools: Mapping[str, int]
+    ask_again_at: Callable[[str, int], None]
+
+    def admits(self, row: TaskRow) -> bool:
+        """True if the pool of a task has slots left and its downstream lets the task call it now."""
+        return self._has_pool_slots(row) and self._may_call(row)
+
+    def _has_pool_slots(self, row: TaskRow) -> bool:
+        spec = spec_of(row)
+        if spec.pool is None:
+            return True
+        return self.ledger.pool_used[spec.pool] + spec.pool_slots <= self.pools.get(spec.pool, 0)
+
+    def _may_call(self, row: TaskRow) -> bool:
+        downstream = spec_of(row).downstream
+        if downstream is None:
+            return True
+        admission = self.downstreams.admit(row.name, downstream, is_retry=row.failures > 0)
+        if admission.call is None and admission.retry_at is not None:
+            self.ask_again_at(downstream, admission.retry_at)
+        return admission.call is not None
+
+    def turned_away(self) -> Iterator[tuple[str, str]]:
+        """Tasks that would call an open downstream whose flow lets nobody wait, and its ``on_open``."""
+        for downstream, spec in self.downstreams.specs.items():
+            if END_WHEN_OPEN[spec.on_open] is not None and self.downstreams.is_open(downstream):
+                yield from ((name, spec.on_open) for name in self.ledger.startable(downstream))
+
+
+class LongOutage(NamedTuple):
+    """A downstream that is down and holds ``tasks``, ``lasts_us`` microseconds after it was first seen so."""
+
+    downstream: str
+    tasks: list[str]
+    lasts_us: int
+
+
+class LongOutages:
+    """Finds outages of HELD_SECONDS or more, each once: a breaker may hold tasks for minutes, and not for hours."""
+
+    def __init__(self, ledger: Ledger, downstreams: Downstreams) -> None:
+        self._ledger = ledger
+        self._downstreams = downstreams
+        self._since: dict[str, int] = {}
+        self._reported: set[str] = set()
+
+    def update(self, now_us: int) -> list[LongOutage]:
+        """Return the outages that are long by now, hold somebody, and were not returned before. Any steady clock."""
+        down = [name for name in self._downstreams.specs if self._downstreams.is_down(name)]
+        self._since = {name: self._since.get(name, now_us) for name in down}
+        self._reported &= self._since.keys()
+        long = [name for name in down if name not in self._reported and now_us - self._since[name] >= _HELD_US]
+        found = [LongOutage(name, self._ledger.startable(name), now_us - self._since[name]) for name in long]
+        found = [outage for outage in found if outage.tasks]
+        self._reported.update(outage.downstream for outage in found)
+        return found
+
+    @property
+    def due_at(self) -> list[int]:
+        """The instants at which outages that were not returned yet are long, past ones included."""
+        return [since + _HELD_US for name, since in self._since.items() if name not in self._reported]
