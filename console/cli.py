@@ -25,6 +25,7 @@ from ..engine.errors import (
     StartInterrupted,
     StateFileError,
 )
+from ..engine.version import VERSION
 from .shell.cause_commands import classify, note
 from .shell.help import Commands
 from .shell.lab_commands import backoff, simulate
@@ -118,7 +119,7 @@ def _explain(error: RedriveError) -> None:
 
 
 @click.group(cls=Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="redrive")
+@click.version_option(VERSION, prog_name="redrive")
 @click.pass_context
 def cli(context: click.Context) -> None:
     """Runs DAGs of tasks durably on one machine, and shows them in the terminal."""

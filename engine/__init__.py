@@ -1,13 +1,44 @@
-"""redrive's engine: a durable DAG executor. It knows nothing of screens.
+"""A durable executor for DAGs of tasks: write a flow, run it, and what happened is in one SQLite file.
 
-    from redrive.engine import Flow, RetryPolicy
+>>> from redrive.engine import Executor, Flow, RetryPolicy
+>>> flow = Flow("revenue", deadline="3h")
+>>> @flow.task(retry=RetryPolicy(max_attempts=5), timeout=30)
+... def extract():
+...     return {"rows": 42}
+>>> @flow.task(after=extract, timeout="10m")
+... def load(extract):
+...     print(extract["rows"], "rows loaded")
+>>> Executor(flow=flow).run()
+'SUCCESS'
 
-    flow = Flow("revenue", deadline="3h")
+The same flow in a file is run by ``redrive run revenue.py`` and checked by ``redrive check revenue.py``.
 
-    @flow.task(retry=RetryPolicy(max_attempts=5), timeout=30)
-    def extract_payments(): ...
+To write a flow:
+    Flow, TaskDef           the tasks, their order and what holds for all of them; one task as a value
+    RetryPolicy             how often a task is started, and after which waits; from_tenacity reads one off tenacity
+    Context, Missing        what a running task can ask and report (``ctx``); the result of a parent that has none
 
-The block form of ``retry`` is ``from redrive.engine.retrying import retrying``.
+To run one from Python:
+    Executor                runs one run of a flow
+    RunOptions, RunResult   how to run it; how it ended
+    run_with_timeout        one function in a process of its own, without a flow
+
+What a task can raise to say what its failure is worth:
+    TransientError          may heal: tried again; RetryAfter: not before so many seconds
+    PermanentError          cannot heal: a dead letter; AuthError: the credential is refused
+    AmbiguousError          nobody can say: a small budget; classify_http makes the right one of an HTTP status
+    NotReady, SkipTask      no failures: a sensor looks again later; the task decides that its branch is not taken
+    TaskError               the base of these; TaskTerminated: SIGTERM has arrived, ``finally`` blocks run
+
+What goes wrong around a run (RedriveError is the base):
+    FlowError               the flow cannot be run; CycleError, FlowImportError: why
+    StateFileError          the state file cannot be used; ExecutorBusyError: another executor owns it
+
+To retry inside a task, and to talk to other systems:
+    retry, retry_transient  decorators; the block form is redrive.engine.retrying.retrying
+    backoff_delay           one wait in seconds; full_jitter: a random part of a wait
+    Credential              a credential that is renewed once for all tasks when it is refused
+    SendBuffer              many small items, few calls; its settings are in redrive.engine.buffer
 """
 
 from __future__ import annotations
@@ -39,9 +70,11 @@ from .flow import Flow, TaskDef
 if TYPE_CHECKING:
     from .buffer import SendBuffer
     from .core.classify import classify_http
+    from .core.tenacity import from_tenacity
     from .credentials import Credential
     from .executor.loop import Executor, RunOptions, RunResult
     from .retrying import backoff_delay, full_jitter, retry, retry_transient
+    from .runner.once import run_with_timeout
 
 __all__ = [
     "AmbiguousError",
@@ -75,6 +108,7 @@ __all__ = [
     "full_jitter",
     "retry",
     "retry_transient",
+    "run_with_timeout",
 ]
 
 #: Imported where they are asked for: the process that forks attempts stays small without them.
@@ -90,10 +124,17 @@ _LATER = {
     "full_jitter": "retrying",
     "retry": "retrying",
     "retry_transient": "retrying",
+    "run_with_timeout": "runner.once",
 }
 
+if not TYPE_CHECKING:  # else every name would be known, also one that is misspelled
 
-def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_LATER[name]}", __name__), name)
+    def __getattr__(name: str) -> Any:
+        if name not in _LATER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f".{_LATER[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    """Return the public names, also those that are not imported yet: for help() and completion."""
+    return sorted(__all__)

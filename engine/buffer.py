@@ -1,10 +1,9 @@
-"""A send buffer: many small items, few calls, and a future for each item (document 002).
+"""A send buffer: many small items, few calls, and a future for each item.
 
 Items gather until the batch is full, the interval has passed or one of them is urgent; then the batch is sent, with
-retries. In document 002's incident one slow call of 40 items failed 40 jobs for ever, because nothing tried again and
-nothing told the items of a batch apart. Here a batch is retried while its error is transient; a batch that fails for
-good is sent again item by item, so that one bad item fails alone. ``send`` must therefore be all-or-nothing, or safe to
-repeat. Only one batch is on its way at a time: items arrive in the order in which they were put.
+retries. A batch is retried while its error is transient: one slow call of 40 items must not fail 40 jobs. A batch that
+fails for good is sent again item by item, so that one bad item fails alone. ``send`` must therefore be all-or-nothing,
+or safe to repeat. Only one batch is on its way at a time: items arrive in the order in which they were put.
 """
 
 from __future__ import annotations
@@ -33,23 +32,40 @@ Entry = tuple[Item, asyncio.Future[bool]]
 
 
 class SendRejected(PermanentError):
-    """The other side read the item and refused it: sending it again would not change that."""
+    """The other side has read the item and refused it: sending it again would not change that."""
 
 
 class BufferFull(Exception):
-    """More items wait than the buffer may hold."""
+    """``SendBuffer.put`` was called while as many items wait as ``capacity`` allows."""
 
 
 @dataclass(frozen=True, slots=True)
 class SendSettings:
-    """Document 002's five numbers, and a bound over all. Raises ValueError for one that makes no sense."""
+    """How a ``SendBuffer`` gathers, sends and retries.
 
-    retries: int = 3  # after the first try
-    backoff_ms: float = 100.0  # 100, 200, 400, each with up to half of it on top
-    timeout_seconds: float = 30.0  # of one send; 60 under burst load
-    batch_size_max: int = 50  # larger: fewer calls, more latency
-    flush_interval_seconds: float = 0.1  # lower: less latency, smaller batches
-    elapsed_seconds_max: float | None = None  # for all tries of a batch, of all layers inside of it
+    Parameters:
+        retries: tries of a batch after the first, 0 or more.
+        backoff_ms: milliseconds before the first retry, 0 or more; doubled for each further one, each with up to half
+            of it on top.
+        timeout_seconds: seconds for one send; 60 under burst load, 0: no bound.
+        batch_size_max: items of one send, at least 1. Larger: fewer calls, and a longer wait for each item.
+        flush_interval_seconds: seconds that an item waits for others, 0 or more.
+        elapsed_seconds_max: seconds for all tries of a batch, with those of all layers inside; None: no bound.
+
+    Raises:
+        ValueError: a number is too small; the sentence names it.
+
+    Example:
+        >>> SendSettings(retries=5, batch_size_max=100).policy.max_attempts
+        6
+    """
+
+    retries: int = 3
+    backoff_ms: float = 100.0
+    timeout_seconds: float = 30.0
+    batch_size_max: int = 50
+    flush_interval_seconds: float = 0.1
+    elapsed_seconds_max: float | None = None
 
     def __post_init__(self) -> None:
         for name in (field.name for field in fields(self)):
@@ -59,14 +75,25 @@ class SendSettings:
 
     @property
     def policy(self) -> RetryPolicy:
-        """The retries of a batch."""
+        """The retries of a batch as a ``RetryPolicy``."""
         return replace(BATCH_POLICY, max_attempts=self.retries + 1, base=self.backoff_ms / 1000)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> SendSettings:
-        """Read ``REDRIVE_SIGNAL_SEND_RETRIES`` and its kin; document 002's own names are read as aliases.
+        """Return the settings that environment variables give; the others are as above.
 
-        Raises ValueError with the variable whose text is no number.
+        Parameters:
+            environment: as ``os.environ``. ``REDRIVE_SIGNAL_SEND_RETRIES``, ``REDRIVE_SIGNAL_SEND_BACKOFF_MS``,
+                ``REDRIVE_GRPC_TIMEOUT`` (seconds), ``REDRIVE_SIGNAL_MAX_BATCH_SIZE`` and
+                ``REDRIVE_SIGNAL_FLUSH_INTERVAL`` (seconds) are read; the same names with ``DIGITALKIN_`` in front are
+                read where one of these is not set.
+
+        Raises:
+            ValueError: the text of a variable is no number; the sentence names it.
+
+        Example:
+            >>> SendSettings.from_environment({"REDRIVE_GRPC_TIMEOUT": "60"}).timeout_seconds
+            60.0
         """
         given: dict[str, Any] = {}  # int or float, as _VARIABLES says
         for name, (suffix, kind) in _VARIABLES.items():
@@ -96,16 +123,42 @@ def _number(variable: str, text: str, kind: type[int] | type[float]) -> float:
 
 
 def is_transient(error: Exception) -> bool:
-    """Tell whether sending again may help: gRPC's DEADLINE_EXCEEDED, UNAVAILABLE, INTERNAL; a lost connection; ..."""
+    """Return whether an error may heal: DEADLINE_EXCEEDED, UNAVAILABLE or INTERNAL of gRPC, a lost connection, ...
+
+    Example:
+        >>> is_transient(ConnectionResetError()), is_transient(ValueError())
+        (True, False)
+    """
     return classify(error).failure_class is FailureClass.TRANSIENT
 
 
 class SendBuffer(Generic[Item]):
-    """Gathers items and sends them in batches. Belongs to the event loop in which it is first used.
+    """Gathers items and sends them in batches. It belongs to the event loop in which it is first used.
 
-    ``send(items)`` makes one call and answers as ``Answer`` says, or raises. ``retryable(error)`` tells which errors
-    are worth another try. ``capacity`` bounds the items that wait. ``uniform`` are the dice of the jitter, which keeps
-    several buffers apart that failed together. Layers of retries inside ``send`` share the batch's ``Budget``.
+    A batch is tried again while its error is transient. A batch that fails for good is sent again item by item, so that
+    one bad item fails alone. ``async with`` closes the buffer at the end.
+
+    Parameters:
+        send: a coroutine function that makes one call for a list of items. It returns None or True (all were taken),
+            False (all were refused), or a list with one of these or an exception for each item; or it raises. All of
+            its items are sent, or none, or it is safe to send them twice.
+        settings: sizes, waits and retries; ``SendSettings()`` unless given. See redrive.engine.buffer.
+        retryable: whether another try is worth it after an error; ``is_transient`` unless given.
+        capacity: items that may wait.
+        uniform: the dice of the jitter, which keeps buffers apart that failed together.
+        name: for messages.
+
+    Example:
+        >>> import asyncio
+        >>> async def send(items):
+        ...     print("sends", items)
+        >>> async def main():
+        ...     async with SendBuffer(send) as buffer:
+        ...         futures = [buffer.put(item) for item in "abc"]
+        ...     return [await future for future in futures]
+        >>> asyncio.run(main())
+        sends ['a', 'b', 'c']
+        [True, True, True]
     """
 
     def __init__(
@@ -132,13 +185,19 @@ class SendBuffer(Generic[Item]):
         self._context = copy_context()  # a batch belongs to no caller: the budget of whoever fills it is not its own
 
     def __len__(self) -> int:
-        """How many items wait to be sent."""
+        """Return how many items wait to be sent."""
         return len(self._waiting)
 
     def put(self, item: Item, *, urgent: bool = False) -> asyncio.Future[bool]:
-        """Add an item. Its future becomes True once it was taken, or the error that ended it.
+        """Add an item, and return a future: True once the item is sent, or the error that ended it.
 
-        ``urgent`` sends it, and what waits before it, at once. Raises BufferFull, and RuntimeError after ``close``.
+        Parameters:
+            item: anything.
+            urgent: send the item, and what waits before it, at once.
+
+        Raises:
+            BufferFull: as many items wait as the buffer may hold.
+            RuntimeError: the buffer is closed.
         """
         if self._closed:
             raise RuntimeError(f"the {self._name} is closed")
@@ -154,7 +213,12 @@ class SendBuffer(Generic[Item]):
         return future
 
     async def send(self, item: Item) -> bool:
-        """Add an item, waiting for room if need be, and wait for its outcome."""
+        """Add an item, waiting for room first where there is none, and wait until it is sent.
+
+        Raises:
+            Exception: the error that ended the item.
+            RuntimeError: the buffer is closed.
+        """
         while len(self._waiting) >= self._capacity and not self._closed:
             self._room.clear()
             self._start()
@@ -162,14 +226,14 @@ class SendBuffer(Generic[Item]):
         return await self.put(item)
 
     async def flush(self) -> None:
-        """Send what waits and come back when nothing does any more. Raises none of the items' errors."""
+        """Send all items that wait, and return once none waits any more. Raises none of the items' errors."""
         while self._waiting or self._flushing is not None:
             self._start()
             assert self._flushing is not None
             await asyncio.wait([self._flushing])
 
     async def close(self) -> None:
-        """Take no more items and send those that wait."""
+        """Refuse further items, and send those that wait."""
         self._closed = True
         self._room.set()
         await self.flush()

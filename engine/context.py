@@ -31,9 +31,15 @@ _NOT_OF_THE_ROW = frozenset(
 
 
 class Missing:
-    """Stands in ``inputs`` for the result of a parent that did not succeed: false, and says why it is not there.
+    """Stands in ``Context.inputs`` for the result of a parent that did not succeed. It is false.
 
-    ``why`` is the state that let the task start without it: "skipped by operator", "failed", ...
+    Attributes:
+        task: the name of the parent.
+        why: text: the state that let the task start without the result ("skipped by operator", "failed", ...).
+
+    Example:
+        >>> bool(Missing("extract", "failed")), Missing("extract", "failed")
+        (False, <no result of 'extract': failed>)
     """
 
     __slots__ = ("task", "why")
@@ -50,14 +56,34 @@ class Missing:
 
 
 class Context:
-    """One attempt as its task sees it.
+    """One attempt as its task sees it: the parameter ``ctx`` of a task function. The engine makes it.
 
-    ``inputs`` maps the names of parents to their results, or to ``Missing``; ``idempotency_key`` stays the same for
-    all attempts of the task, also when it is requeued, unless the operator asks for another (document 000,
-    idempotency). ``only_rows`` is None, or maps the keys of quarantined rows that an operator sent back to what they
-    held: the attempt is about these alone, and ``rows`` gives out no others. What the task returns then replaces its
-    earlier result. ``checkpointed`` is what an earlier attempt of this generation gave to ``checkpoint`` last, or
-    None.
+    Attributes:
+        run_id, task: text: the names of the run and of the task.
+        attempt: which start of the task this is, from 1.
+        generation: which life of the task this is, from 0: every requeue by an operator begins the next one.
+        idempotency_key: text that stays the same for all attempts of the task in the run, also after a requeue, unless
+            the operator asks for another. Give it to a system that refuses the second request with the same key (as
+            the header Idempotency-Key of draft-ietf-httpapi-idempotency-key-header).
+        params: the parameters of the flow by name, with their values in this run.
+        inputs: the results of the parents by name, or ``Missing`` where there is none.
+        checkpointed: what an earlier attempt of this generation gave to ``checkpoint`` last, or None.
+        only_rows: None, or the quarantined rows that an operator sent back, by their key: the attempt is about these
+            alone, ``rows`` gives out no others, and what the task returns replaces its earlier result.
+
+    Example:
+        >>> from redrive.engine import Executor, Flow
+        >>> flow = Flow("orders")
+        >>> @flow.task(max_attempts=1)
+        ... def settle(ctx):
+        ...     orders = [{"id": 1, "amount": 5}, {"id": 2}]
+        ...     for number, row in enumerate(ctx.rows(orders, key="id"), 1):
+        ...         with row as order:
+        ...             print(order["amount"])  # the second order raises KeyError: it is set aside
+        ...         ctx.progress(number, len(orders))
+        ...     ctx.checkpoint({"settled": number})
+        >>> Executor(flow=flow).run()
+        'SUCCESS'
     """
 
     def __init__(
@@ -93,7 +119,7 @@ class Context:
 
     @property
     def logical_time(self) -> datetime | None:
-        """The instant of the flow's schedule that this run stands for, in its zone; None for one started by hand."""
+        """The instant of the schedule that this run stands for, in the time zone of the flow; None without one."""
         said = self.params.get(LOGICAL_TIME)
         return datetime.fromisoformat(said) if said else None
 
@@ -101,20 +127,32 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """True once the deadline passed or an operator cancelled. A task in a thread is asked to look at this."""
+        """True once the timeout has passed or an operator has cancelled the task.
+
+        A task with ``isolation="thread"`` has to ask: nothing else ends it.
+        """
         return self._is_cancelled()
 
     def check(self) -> None:
-        """Raise TaskTerminated if the task should end. For loops and I/O boundaries of tasks that run in threads."""
+        """Raise TaskTerminated if the task should end: for the loops of a task with ``isolation="thread"``.
+
+        Raises:
+            TaskTerminated: ``cancelled`` is true.
+        """
         if self._is_cancelled():
             raise TaskTerminated(f"task {self.task!r} was asked to end")
 
     # --- Being alive --------------------------------------------------------------------------------------------------
 
     def progress(self, done: float, total: float | None = None) -> None:
-        """Say how far the task is, in whole steps. Cheap enough to be called for each row.
+        """Report how far the task is. Cheap enough to be called for each row: it sends ten reports a second at most.
 
-        Raises TypeError or ValueError for what is no number, as soon as it would be told.
+        Parameters:
+            done: a number of 0 or more, kept as a whole number.
+            total: the number at which the task is done, or None where that is not known.
+
+        Raises:
+            TypeError, ValueError: for what is not a number, when the report is sent.
         """
         self._progress = done, total
         now = time.monotonic()
@@ -123,17 +161,22 @@ class Context:
             self._flush()
 
     def heartbeat(self) -> None:
-        """Say that the task is alive, when there is no number to tell."""
+        """Report that the task is alive, where there is no number to report: once a second at most."""
         now = time.monotonic()
         if now >= self._beat_due:
             self._beat_due = now + BEAT_INTERVAL
             self._send(protocol.Beat())
 
     def checkpoint(self, value: Any) -> None:
-        """Leave something small for the next attempt, should there be one: how far this one came (document 003).
+        """Leave a value for the next attempt of this generation, which reads it from ``checkpointed``.
 
-        ``value`` becomes JSON. Each call replaces the one before; a requeue by an operator begins without. Raises
-        ValueError for what is no JSON or more than 64 KiB of it.
+        Each call replaces the value before. A requeue by an operator begins without one.
+
+        Parameters:
+            value: what JSON can hold, at most 64 KiB of it.
+
+        Raises:
+            ValueError: the value is no JSON, or too large.
         """
         try:
             text = json.dumps(value, allow_nan=False)
@@ -145,9 +188,10 @@ class Context:
         self._send(protocol.Checkpointed(text))
 
     def finish(self) -> None:
-        """To be called after the task: send the progress that was held back, and look at the limits once more.
+        """Send the progress that was held back, and check the limits of bad rows. The engine calls it after the task.
 
-        Raises TooManyBadRows also where the task has swallowed it.
+        Raises:
+            TooManyBadRows: a limit is passed, also where the task has caught this error before.
         """
         self._flush()
         if self._too_many is not None:
@@ -165,17 +209,18 @@ class Context:
     def rows(
         self, rows: Iterable[RowValue], *, key: Callable[[RowValue], object] | str | None = None
     ) -> Iterator[Row[RowValue]]:
-        """Give each row a scope of its own, so that a bad one is set aside and the others go on.
+        """Yield a scope for each row: ``with scope as row:`` sets a row aside whose block raises, and goes on.
 
-        ::
+        Errors that another row would have as well (transient, refused credential, timeout, out of memory) still fail
+        the attempt. An operator requeues or discards what was set aside.
 
-            for scope in ctx.rows(orders, key="id"):
-                with scope as order:
-                    settle(order)
+        Parameters:
+            rows: any iterable.
+            key: what names a row: a function of it, the name of a column or attribute, or None for its position.
 
-        ``key`` names a row: a function, the name of a column or attribute, or None for its position. Errors that say
-        something about the world (transient, credentials) still fail the attempt. Raises TooManyBadRows as soon as
-        ``max_bad_rows`` is passed, or ``max_bad_ratio`` of all rows as far as their number is known.
+        Raises:
+            TooManyBadRows: more rows are set aside than ``max_bad_rows`` of the task allows, or a larger share than
+                ``max_bad_ratio`` (where ``rows`` has no length: asked from the 1000th row on).
         """
         total = len(rows) if isinstance(rows, Sized) else None
         for position, value in enumerate(rows):
@@ -188,7 +233,16 @@ class Context:
                 self._check_ratio(total or self._rows)
 
     def quarantine(self, row_key: object, payload: object, error: BaseException | str) -> None:
-        """Set one row aside. It counts once this attempt succeeds, and can be requeued or discarded by an operator."""
+        """Set one row aside without ``rows``. It is shown to operators once this attempt has succeeded.
+
+        Parameters:
+            row_key: what names the row; its text is kept, at most 500 characters.
+            payload: the row; kept as JSON, or as its repr, at most 16 Ki characters.
+            error: why: an exception or a text.
+
+        Raises:
+            TooManyBadRows: as ``rows`` does.
+        """
         fingerprint = None
         if isinstance(error, BaseException):
             failure = self._describe(error)
@@ -218,7 +272,7 @@ class Context:
         raise self._too_many
 
     def is_of_the_row(self, error: BaseException) -> bool:
-        """True for an error that another row would not have."""
+        """Return whether an error says something about the row at hand: another row would not have it."""
         if not isinstance(error, Exception) or isinstance(error, NotReady | SkipTask | TooManyBadRows):
             return False
         return self._describe(error).failure_class not in _NOT_OF_THE_ROW
@@ -237,7 +291,7 @@ class Row(Generic[RowValue]):
 
     @property
     def key(self) -> str:
-        """What names the row in the quarantine."""
+        """The text that names the row in the quarantine."""
         return _key_text(self._name())
 
     def __enter__(self) -> RowValue:

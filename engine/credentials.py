@@ -1,4 +1,4 @@
-"""Refresh, then retry once: what to do about a credential that has run out (document 004).
+"""Refresh, then retry once: what to do about a credential that has run out.
 
 A refused credential is no transient error: trying it again can lock the account. Renewing it changes what the next try
 has in its hands, so exactly one more try is worth it; a second refusal is a real one and goes to the engine, which
@@ -43,10 +43,25 @@ FRESH_SECONDS = 60.0  # what was renewed so lately and is refused all the same, 
 
 
 class Credential(Generic[T]):
-    """One credential that many tasks use.
+    """One credential that many tasks use. When it is refused, one of them renews it, and each tries once more.
 
-    ``load()`` answers with what is valid now; it is called before each try. ``refresh()`` renews it where ``load``
-    finds it (a vault, a file, a token endpoint); what it raises comes out of ``call``. No secret is kept here.
+    The others wait for the renewal, across all processes of this user. No secret is kept here.
+
+    Parameters:
+        name: text: the same name is the same credential in all processes.
+        load: returns what is valid now; called before each try.
+        refresh: renews it where ``load`` finds it (a vault, a file, a token endpoint).
+
+    Example:
+        >>> from redrive.engine import AuthError
+        >>> vault = {"token": "old"}
+        >>> bank = Credential("bank", load=lambda: vault["token"], refresh=lambda: vault.update(token="new"))
+        >>> def fetch(token):
+        ...     if token != "new":
+        ...         raise AuthError("401 unauthorized")
+        ...     return f"fetched with the {token} token"
+        >>> bank.call(fetch)
+        'fetched with the new token'
     """
 
     def __init__(self, name: str, *, load: Callable[[], T], refresh: Callable[[], object]) -> None:
@@ -56,7 +71,15 @@ class Credential(Generic[T]):
         self._lock_path = _folder() / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.lock"
 
     def call(self, function: Callable[[T], R]) -> R:
-        """Call ``function`` with the credential; where it is refused, once more with a new one."""
+        """Call a function with the credential; where that is refused, renew it and call once more.
+
+        A refusal is HTTP status 401, or an error of class "auth" without 403: with 403 (RFC 9110, 15.5.4) the server
+        knows who asks, and another token of the same name does not help.
+
+        Raises:
+            Exception: what ``function`` raised, or what ``refresh`` raised. A second refusal, and one of what was
+                renewed less than 60 seconds ago, is final.
+        """
         seen, started = self._version(), time.monotonic()
         try:
             return function(self._load())
@@ -65,7 +88,7 @@ class Credential(Generic[T]):
         return function(self._load())
 
     async def acall(self, function: Callable[[T], Awaitable[R]]) -> R:
-        """``call`` for a coroutine function; ``load`` and ``refresh`` run in a thread."""
+        """Do what ``call`` does with a coroutine function; ``load`` and ``refresh`` run in a thread."""
         seen, started = await asyncio.to_thread(self._version), time.monotonic()
         try:
             return await function(await asyncio.to_thread(self._load))
@@ -113,7 +136,7 @@ class Credential(Generic[T]):
 
 
 def is_refused(error: BaseException) -> bool:
-    """Whether an exception says that the credential is refused and that a new one might not be."""
+    """Return whether an exception says that the credential is refused and that a new one might not be."""
     status = facts_of(error).status
     if status is not None:
         return status == UNAUTHORIZED

@@ -1,4 +1,4 @@
-"""Every error that this package raises on purpose.
+"""Every error that the engine raises on purpose, and every one that a task can raise to say what its failure is worth.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
@@ -39,18 +39,38 @@ from typing import Optional, Sequence
 
 
 class RedriveError(Exception):
-    """Base of all errors meant for a person: one clear sentence that says what to do."""
+    """Base of all errors around a run. The message is one sentence for a person, which says what to do.
+
+    Example:
+        >>> from redrive.engine import Executor
+        >>> try:
+        ...     Executor(flow="missing.py").run()
+        ... except RedriveError as error:
+        ...     print(type(error).__name__)
+        FlowError
+    """
 
 
 class FlowError(RedriveError):
-    """The flow cannot be run as it stands. ``task``: which one, where it is one."""
+    """The flow cannot be run as it stands; the message begins with the line of the flow file where that is known.
+
+    Attributes:
+        task: the name of the task that it is about, or None.
+
+    Example:
+        >>> from redrive.engine import Flow
+        >>> Flow("empty").spec()
+        Traceback (most recent call last):
+        ...
+        redrive.engine.errors.FlowError: flow 'empty' has no tasks
+    """
 
     def __init__(self, message: str, *, task: Optional[str] = None) -> None:
         super().__init__(message)
         self.task = task
 
     def at(self, place: Optional[str]) -> "FlowError":
-        """The same with its place (``revenue.py:12``) in front of the sentence, unless it has none or knows one."""
+        """Put a place (``revenue.py:12``) in front of the sentence, unless one is there, and return this error."""
         if place is not None and not self._is_placed:
             self._is_placed = True
             self.args = ("{}: {}".format(place, self), *self.args[1:])
@@ -60,7 +80,11 @@ class FlowError(RedriveError):
 
 
 class FlowImportError(FlowError):
-    """The flow file raised while it was imported. ``traceback`` is the text of where."""
+    """The flow file raised an exception while it was imported.
+
+    Attributes:
+        traceback: text: where.
+    """
 
     def __init__(self, message: str, traceback: str = "") -> None:
         super().__init__(message)
@@ -68,11 +92,27 @@ class FlowImportError(FlowError):
 
 
 class OptionError(FlowError, ValueError):
-    """An option of a flow, a task, a policy or a downstream is not what it must be."""
+    """An option of a flow, a task, a policy or a downstream is not what it must be; the sentence names it.
+
+    Example:
+        >>> from redrive.engine import Flow
+        >>> Flow("f", deadline="soon")
+        Traceback (most recent call last):
+        ...
+        redrive.engine.errors.OptionError: flow 'f': deadline is a duration of 0 or more (...), or None, not 'soon'
+    """
 
 
 class CycleError(FlowError):
-    """The tasks wait for each other in a ring. ``cycle`` names them in order, the first again at the end."""
+    """The tasks wait for each other in a ring.
+
+    Attributes:
+        cycle: the names of the tasks in order, the first again at the end.
+
+    Example:
+        >>> CycleError(["a", "b", "a"]).cycle
+        ('a', 'b', 'a')
+    """
 
     def __init__(self, cycle: Sequence[str]) -> None:
         super().__init__(f"the tasks wait for each other in a ring: {' -> '.join(cycle)}; remove one of these edges")
@@ -80,7 +120,7 @@ class CycleError(FlowError):
 
 
 class StateFileError(RedriveError):
-    """The state file cannot be used. Nothing in it was changed."""
+    """The state file cannot be used: it is missing, damaged, not ours or of a later version. Nothing in it changed."""
 
 
 class ForeignFileError(StateFileError):
@@ -100,7 +140,12 @@ class StorageError(StateFileError):
 
 
 class ExecutorBusyError(RedriveError):
-    """Another executor owns the state file."""
+    """Another executor owns the state file; ``RunOptions(wait=True)`` waits for it.
+
+    Attributes:
+        pid: of that executor, or None where it is not known.
+        host: its host, or None.
+    """
 
     def __init__(self, message: str, *, pid: Optional[int] = None, host: Optional[str] = None) -> None:
         super().__init__(message)
@@ -142,7 +187,16 @@ class SnapshotNeeded(RedriveError):
 
 
 class TaskError(Exception):
-    """What a task may raise to say which kind of failure it is."""
+    """Base of what a task can raise to say which kind of failure it is.
+
+    Parameters:
+        message: text for a person.
+        diagnostic: text that helps to find the cause, as the body of an answer; shown first to the operator.
+
+    Example:
+        >>> TaskError("refused", diagnostic="field 'amount' is missing").diagnostic
+        "field 'amount' is missing"
+    """
 
     def __init__(self, message: str = "", *, diagnostic: Optional[str] = None) -> None:
         super().__init__(message)
@@ -150,11 +204,29 @@ class TaskError(Exception):
 
 
 class TransientError(TaskError):
-    """The next attempt might work."""
+    """The next attempt might work: the task is tried again as its ``RetryPolicy`` says, and it never counts as poison.
+
+    Example:
+        >>> from redrive.engine import Flow
+        >>> flow = Flow("invoices")
+        >>> @flow.task(max_attempts=5)
+        ... def fetch(ctx):
+        ...     if ctx.attempt == 1:
+        ...         raise TransientError("503 from the invoice API")
+    """
 
 
 class RetryAfter(TransientError):
-    """Transient, and the other side named a wait: never retried sooner than ``seconds``."""
+    """The next attempt might work, but not sooner than the other side says.
+
+    Parameters:
+        seconds: of 0 or more; the wait of the ``RetryPolicy`` comes on top, so that not all come back at once.
+        message, diagnostic: as for TaskError.
+
+    Example:
+        >>> RetryAfter(30)
+        RetryAfter('asked to wait 30 s')
+    """
 
     def __init__(self, seconds: float, message: str = "", *, diagnostic: Optional[str] = None) -> None:
         self.seconds = float(seconds)
@@ -162,23 +234,47 @@ class RetryAfter(TransientError):
 
 
 class PermanentError(TaskError):
-    """The next attempt will not work."""
+    """The next attempt will not work: the task is a dead letter at once, and waits for an operator.
+
+    Example:
+        >>> PermanentError("invoice 7 has no customer", diagnostic="customer: null")
+        PermanentError('invoice 7 has no customer')
+    """
 
 
 class TooManyBadRows(PermanentError):
-    """More rows were quarantined than ``max_bad_rows`` or ``max_bad_ratio`` allows: not the rows are broken then."""
+    """More rows are set aside than ``max_bad_rows`` or ``max_bad_ratio`` allows: then something else is broken."""
 
 
 class AmbiguousError(TaskError):
-    """Nobody can say whether the next attempt works: a small budget, then permanent."""
+    """Nobody can say whether the next attempt works: ``RetryPolicy.ambiguous_attempts`` of these are permanent.
+
+    Example:
+        >>> AmbiguousError("500 from the invoice API")
+        AmbiguousError('500 from the invoice API')
+    """
 
 
 class AuthError(PermanentError):
-    """The credential is refused. Never retried: retries can lock the account."""
+    """The credential is refused. It is never tried again, because that can lock the account; the breaker opens.
+
+    Example:
+        >>> AuthError("401 unauthorized", diagnostic="token expired")
+        AuthError('401 unauthorized')
+    """
 
 
 class NotReady(TaskError):
-    """A sensor's answer: what it waits for is not there yet. Costs no attempt of the budget."""
+    """What a sensor waits for is not there yet. It is called again later, and no attempt is spent.
+
+    Parameters:
+        message: text for a person.
+        recheck_seconds: seconds of 0 or more until the next call; None: as the sensor says (``every``).
+
+    Example:
+        >>> NotReady("no export yet", recheck_seconds=600).recheck_seconds
+        600.0
+    """
 
     def __init__(self, message: str = "", *, recheck_seconds: Optional[float] = None) -> None:
         super().__init__(message)
@@ -186,8 +282,21 @@ class NotReady(TaskError):
 
 
 class SkipTask(TaskError):
-    """The task decides that its branch is not taken; its children that need success are skipped with it."""
+    """The task decides that its branch is not taken. It is SKIPPED, and so are the children that need its success.
+
+    Example:
+        >>> from redrive.engine import Flow
+        >>> flow = Flow("report")
+        >>> @flow.task
+        ... def only_on_mondays(ctx):
+        ...     if ctx.logical_time and ctx.logical_time.weekday():
+        ...         raise SkipTask("not a Monday")
+    """
 
 
 class TaskTerminated(BaseException):
-    """SIGTERM reached the attempt. Raised in the main thread so that ``finally`` blocks run; do not swallow it."""
+    """The attempt has to end: SIGTERM has arrived, or ``Context.check`` found that the task is cancelled.
+
+    It is raised in the main thread of the attempt, so that ``finally`` blocks run. Do not catch it without raising it
+    again: after ``grace_seconds`` the process is killed.
+    """

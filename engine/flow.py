@@ -10,14 +10,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import MISSING, dataclass, field, fields, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack, cast
 
 from .checking.places import place_of_caller
 from .checking.signatures import asked_for, source_of
 from .checking.validation import (
     ABOVE_ZERO,
     AFTER,
-    SETTABLE,
+    TASK_OPTIONS,
+    After,
+    DownstreamOptions,
+    PageOptions,
+    Sender,
+    TaskOptions,
+    WorkKind,
     check_fields,
     check_params,
     check_task,
@@ -28,15 +34,41 @@ from .checking.validation import (
     read_page,
 )
 from .core.dag import Dag
+from .core.durations import Duration
 from .core.overrides import convert
 from .core.policy import RetryPolicy
-from .core.spec import LOGICAL_TIME, DownstreamSpec, FlowSpec, Isolation, Kind, Misfire, ScheduleSpec, TaskSpec
+from .core.spec import (
+    LOGICAL_TIME,
+    DownstreamSpec,
+    FlowSpec,
+    Isolation,
+    Kind,
+    Misfire,
+    ScheduleSpec,
+    TaskSpec,
+    TriggerRule,
+)
 from .core.wanted import TEXT, choice, is_text, shown
 from .errors import FlowError, OptionError
 from .zones import open_schedule
 
+__all__ = ["DownstreamOptions", "Flow", "PageOptions", "TaskDef", "TaskOptions"]
+
 Function = TypeVar("Function", bound=Callable[..., Any])
-After = str | Callable[..., Any]
+
+
+class Decorator(Protocol):
+    """What ``@flow.task(...)`` puts around a function: it returns the function as it is."""
+
+    def __call__(self, function: Function, /) -> Function: ...
+
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as DefaultingTypeVar
+
+    #: The function itself for ``@flow.task``, a decorator for ``@flow.task(...)``. One signature for both: of overloads
+    #: a type checker only says that none fits, not which option is wrong.
+    Returned = DefaultingTypeVar("Returned", bound=Callable[..., Any], default=Decorator)
 
 Params = Mapping[str, Any]
 
@@ -56,12 +88,51 @@ def importing_with(remembered: Params, given: Params) -> Iterator[None]:
 
 @dataclass(slots=True)
 class TaskDef:
-    """One task, as document 003 writes it, with what this engine adds.
+    """One task as a value, for ``Flow.add`` and ``Executor(tasks=[...])``. ``@flow.task`` makes one of a function.
 
-    ``max_attempts`` counts all starts, the first included; ``timeout_seconds=None`` means no deadline. ``requires``
-    names the parents whose results it cannot do without, so that no operator skips one of them unless with a
-    substitute; left out, it is those that the function asks for by a parameter without a default. Durations are seconds
-    or texts as "90s". Raises OptionError for what an option cannot be.
+    Parameters:
+        name: text, not empty, no NUL character; each task of a flow has another.
+        fn: the function, which is called in a process of its own; None for kind "command".
+        parents: task functions or names, after which it comes; ``rule`` says when it may start.
+        max_attempts: starts in all, the first included: a whole number of at least 1. None: those of ``retry``, which
+            it overrules where both are given.
+        timeout_seconds: seconds above 0 that one attempt may take; then it is killed. None: no bound.
+        retry: how often and after which waits a failure is tried again; None: ``RetryPolicy()``.
+        grace_seconds: seconds of 0 or more from SIGTERM, at which ``finally`` blocks run, to SIGKILL.
+        kind: "python", "command" (a line of the shell) or "sensor" (looks until something is there).
+        command: the line of the shell of kind "command".
+        isolation: "process" (killed at its timeout), "thread" (no fork; it is only asked to end, by ``ctx.cancelled``)
+            or "dask" (a process on a worker of the Dask cluster that ``RunOptions.dask`` names).
+        downstream: the system that it calls, declared by ``Flow.downstream``: an open breaker holds the task.
+        pool: a pool of the flow, of whose slots it takes ``pool_slots`` (at least 1) while it runs.
+        max_active: at most so many tasks of this name run at a time, across all runs of the state file.
+        idempotent: False: where nobody can know how far an attempt came, it is a dead letter and is never run again.
+        effect: True for what is done to the world (a payment, a mail): at most once. Its idempotency key is on the
+            disk before it starts, and it is not idempotent.
+        optional: True: when it fails, the run ends PARTIAL, not FAILED.
+        recheck_seconds: seconds above 0 between two looks of a sensor.
+        rule: when it may start. "all_success": every parent succeeded, or an operator skipped it;
+            "all_success_strict": every parent succeeded; "none_failed": no parent failed, and one at least was not
+            skipped; "all_done": every parent has ended, however. A parent that is a dead letter holds it, always.
+        owner: who is asked about it; pages name the owner.
+        requires: the parents whose results it cannot do without: an operator can skip one of them only with a
+            substitute result. None: those for which ``fn`` has a parameter without a default.
+        max_losses: so many attempts, at least 1, lost together with their executor or host make a dead letter.
+        max_bad_rows: a whole number of 0 or more: more rows in quarantine fail the attempt. None: 10,000.
+        max_bad_ratio: the same as a share of all rows, from 0 to 1. None: no bound.
+        strict_rows: True: rows in quarantine make the run PARTIAL.
+
+    Raises:
+        OptionError: (a ValueError) an option is not what it must be; the sentence names it.
+
+    Example:
+        >>> TaskDef("load", print, ["clean"], max_attempts=5, timeout_seconds=600).policy().max_attempts
+        5
+        >>> TaskDef("load", print, max_attempts=0)
+        Traceback (most recent call last):
+        ...
+        redrive.engine.errors.OptionError: task 'load': max_attempts is a whole number of at least 1 (the first start \
+counts too), or None, not 0
     """
 
     name: str
@@ -82,7 +153,7 @@ class TaskDef:
     effect: bool = False
     optional: bool = False
     recheck_seconds: float = 30.0
-    rule: str = "all_success"
+    rule: TriggerRule = "all_success"
     owner: str | None = None
     requires: Sequence[After] | None = None
     max_losses: int = 3
@@ -94,7 +165,7 @@ class TaskDef:
         check_fields(self, _DEFAULTS)
 
     def policy(self) -> RetryPolicy:
-        """The retry policy; ``max_attempts`` given beside it wins."""
+        """Return the retry policy of the task, with its own ``max_attempts`` where one is given."""
         policy = self.retry or RetryPolicy()
         if self.max_attempts is None or self.max_attempts == policy.max_attempts:
             return policy
@@ -106,33 +177,56 @@ _DEFAULTS = {one.name: one.default for one in fields(TaskDef) if one.default is 
 
 
 class Flow:
-    """A DAG of tasks under construction.
+    """A DAG of tasks: functions, lines of the shell and sensors, and what holds for all of them.
 
-    ``deadline`` is a duration from the start of a run ("3h"); ``pools`` maps names to slots; ``params`` maps names to
-    defaults, which ``--param name=value`` overrides. ``dead_letter_ttl`` ("8h"): what nobody has decided about for so
-    long, or until the deadline, becomes FAILED, so that the run ends.
+    A duration is a number of seconds, or a text: "90s", "10m", "1h30m", "2d".
 
-    ``schedule``: when ``redrive serve`` starts a run, as the five fields of cron or "every 15m", in ``timezone``; the
-    run's parameter ``logical_time`` says for which instant it stands, and its deadline counts from there. ``misfire``:
-    of those that passed meanwhile, run none that is late ("skip"), the latest ("one") or "all". ``splay`` ("5m"): start
-    later, by a share of it that is this flow's own. ``start_within``: page when a run has not started so long after it
-    was due. Raises FlowError for what cannot be.
+    Parameters:
+        name: text, not empty. The state file has this name unless another is given.
+        deadline: duration of 0 or more from the start of a run until it has to be over; then its tasks are ended.
+        dead_letter_ttl: duration above 0: a dead letter that nobody has decided about for so long, or until the
+            deadline, becomes FAILED, so that the run ends. None: it waits for ever.
+        max_parallel: attempts at a time, at least 1. None: 4, or what the run is started with.
+        pools: names and how many slots each has, at least 1: ``{"database": 2}``.
+        params: names and their defaults, which are JSON; ``redrive run --param name=value`` sets others, in the type
+            of the default. A task reads them from ``flow.params``, ``ctx.params`` or a parameter of this name.
+        schedule: when ``redrive serve`` starts a run: the five fields of cron ("0 2 * * *"), or "every 15m". The
+            parameter ``logical_time`` of the run is the instant that it stands for; the deadline counts from there.
+        timezone: in which the schedule is read: a name of the IANA time zone database, as "Asia/Kolkata".
+        misfire: which of the runs that were missed meanwhile are started: "one" (the latest), "skip" (none that is
+            late) or "all".
+        splay: duration of 0 or more: runs start later by a share of it that is this flow's own.
+        start_within: duration of 0 or more: page when a run has not started so long after it was due.
+
+    Raises:
+        FlowError: an option is not what it must be, or they contradict each other; the sentence names them.
+
+    Example:
+        >>> flow = Flow("revenue", deadline="3h", pools={"database": 2}, params={"day": "2026-04-25"})
+        >>> @flow.task(timeout=30)
+        ... def extract(day):
+        ...     return {"rows": 42}
+        >>> @flow.task(after=extract, timeout="10m", pool="database")
+        ... def load(extract):
+        ...     print(extract["rows"], "rows")
+        >>> [(task.name, task.parents) for task in flow.spec().tasks]
+        [('extract', ()), ('load', ('extract',))]
     """
 
     def __init__(
         self,
         name: str,
         *,
-        deadline: float | str | None = None,
-        dead_letter_ttl: float | str | None = None,
+        deadline: Duration | None = None,
+        dead_letter_ttl: Duration | None = None,
         max_parallel: int | None = None,
         pools: Mapping[str, int] | None = None,
         params: Mapping[str, Any] | None = None,
         schedule: str | None = None,
         timezone: str = "UTC",
         misfire: Misfire = "one",
-        splay: float | str = 0,
-        start_within: float | str | None = None,
+        splay: Duration = 0,
+        start_within: Duration | None = None,
     ) -> None:
         if not is_text(name):
             raise OptionError(f"a flow needs a name, which is a text that is not empty: not {shown(name)}")
@@ -172,53 +266,98 @@ class Flow:
 
     def task(
         self,
-        fn: Function | None = None,
+        fn: Returned | None = None,
+        /,
         *,
         name: str | None = None,
         after: After | Iterable[After] = (),
-        timeout: float | str | None = None,
-        **options: Any,
-    ) -> Any:
-        """Decorate a function as a task; its name is the function's unless given. The function itself is returned.
+        timeout: Duration | None = None,
+        kind: WorkKind | None = None,
+        **options: Unpack[TaskOptions],
+    ) -> Returned:
+        """Make a function a task: ``@flow.task`` or ``@flow.task(...)``. The function is returned as it is.
 
-        ``after``: task functions or names, also of tasks defined later. ``options``: the other fields of TaskDef
-        (retry, max_attempts, grace_seconds, downstream, pool, isolation, idempotent, ...), and ``kind``: "etl" or
-        "backfill" give the timeout that document 000 finds sensible, unless there is one; "effect" is for what is done
-        to the world (a payment, a mail): at most once, its key recorded on the disk before the call. What becomes
-        unclear is a dead letter, and nobody but an operator runs it again.
+        The function runs in a process of its own. Its parameters are matched by name: ``ctx`` is the ``Context``, the
+        name of a parent its result, the name of a parameter of the flow the value of that. Its own result is handed on
+        as JSON: more than 64 KiB fail the attempt; what is not JSON is not kept.
+
+        Parameters:
+            name: of the task; the name of the function unless given.
+            after: a task function, the name of a task (which may be defined later), or a list of these.
+            timeout: duration above 0 that one attempt may take (30, "10m"); then it is killed. None: no bound.
+            kind: "etl" or "backfill": a timeout of 30 minutes or 6 hours, unless there is one. "effect": it does
+                something to the world (a payment, a mail) at most once: its idempotency key is on the disk before it
+                starts, and where nobody can know how far it came, only an operator runs it again.
+            options: retry, max_attempts, grace_seconds, isolation, downstream, pool, pool_slots, max_active,
+                idempotent, effect, optional, rule, owner, requires, max_losses, max_bad_rows, max_bad_ratio,
+                strict_rows: as ``TaskDef`` describes them; durations may be texts here.
+
+        Raises:
+            FlowError: there is no such option, it is not what it must be, or the name is taken.
+
+        Example:
+            >>> flow = Flow("revenue")
+            >>> @flow.task(timeout="5m", max_attempts=5, rule="all_done")
+            ... def clean():
+            ...     pass
+            >>> flow.task(print, name="show", after=[clean]) is print
+            True
+            >>> flow.task(tmeout=3)(lambda: None)
+            Traceback (most recent call last):
+            ...
+            redrive.engine.errors.OptionError: task '<lambda>': there is no option 'tmeout'; there are name, ...
         """
 
         def register(function: Function) -> Function:
-            self._add("python", _name_of(name, function), function, after, timeout, options)
+            self._add("python", _name_of(name, function), function, after, timeout, options, kind)
             return function
 
-        return register if fn is None else register(fn)
+        return cast("Returned", register if fn is None else register(fn))
 
     def sensor(
         self,
-        fn: Function | None = None,
+        fn: Returned | None = None,
+        /,
         *,
         name: str | None = None,
         after: After | Iterable[After] = (),
-        every: float | str = 30.0,
-        timeout: float | str | None = None,
-        **options: Any,
-    ) -> Any:
-        """Decorate a function that looks whether something is there: a true answer ends it, a false one looks again.
+        every: Duration = 30.0,
+        timeout: Duration | None = None,
+        **options: Unpack[TaskOptions],
+    ) -> Returned:
+        """Make a function a sensor: a true answer ends the task, a false one calls the function again later.
 
-        Between two looks (``every``) the task is SENSING and holds no slot. ``timeout`` bounds one look, by default
-        ``every`` + 60 s (document 000); the whole wait is bounded by ``retry=RetryPolicy(max_elapsed=...)``.
+        Between two calls the task is SENSING and holds no slot. A false answer spends no attempt;
+        ``retry=RetryPolicy(max_elapsed="2h")`` bounds the whole wait.
+
+        Parameters:
+            name, after: as for ``task``.
+            every: duration above 0 between two calls; a tenth at most is added at random, so that sensors spread.
+            timeout: duration above 0 that one call may take; ``every`` and 60 seconds unless given.
+            options: as for ``task``.
+
+        Raises:
+            FlowError: as ``task`` does.
+
+        Example:
+            >>> from pathlib import Path
+            >>> flow = Flow("revenue")
+            >>> @flow.sensor(every="1m", retry=RetryPolicy(max_elapsed="2h"))
+            ... def export_is_there():
+            ...     return Path("/data/export.csv").exists()
+            >>> flow.spec().tasks[0].timeout
+            120.0
         """
         called = f"task {shown(getattr(fn, '__name__', 'sensor') if name is None else name)}"
         recheck_seconds = option(called, "every", ABOVE_ZERO, every)
         bound = recheck_seconds + 60 if timeout is None else timeout
-        options = {"recheck_seconds": recheck_seconds, **options}
 
         def register(function: Function) -> Function:
-            self._add("sensor", _name_of(name, function), function, after, bound, options)
+            called = _name_of(name, function)
+            self._add("sensor", called, function, after, bound, options, recheck_seconds=recheck_seconds)
             return function
 
-        return register if fn is None else register(fn)
+        return cast("Returned", register if fn is None else register(fn))
 
     def command(
         self,
@@ -226,16 +365,41 @@ class Flow:
         line: str,
         *,
         after: After | Iterable[After] = (),
-        timeout: float | str | None = None,
-        **options: Any,
+        timeout: Duration | None = None,
+        kind: WorkKind | None = None,
+        **options: Unpack[TaskOptions],
     ) -> str:
-        """Add a shell line as a task and return its name. Exit code 0 is success, 75 a transient failure."""
+        """Add a line of the shell (``/bin/sh``) as a task, and return the name of the task.
+
+        Exit code 0 is success, 75 (EX_TEMPFAIL of sysexits.h) a failure that may heal; ``Flow.downstream(rules=...)``
+        says what others mean.
+
+        Parameters:
+            name: of the task.
+            line: text that is not empty.
+            after, timeout, kind, options: as for ``task``; ``isolation`` is not "thread".
+
+        Raises:
+            FlowError: as ``task`` does.
+
+        Example:
+            >>> Flow("revenue").command("load", "psql -f load.sql", timeout="10m", kind="effect")
+            'load'
+        """
         option(f"task {shown(name)}", "its command", TEXT, line)
-        self._add("command", name, None, after, timeout, {"command": line, **options})
+        self._add("command", name, None, after, timeout, options, kind, command=line)
         return name
 
     def add(self, definition: TaskDef) -> TaskDef:
-        """Add a task in the documents' own form. Raises FlowError for what cannot be, and for a name that is taken."""
+        """Add a task that is written as a ``TaskDef``, and return it.
+
+        Raises:
+            FlowError: its fields contradict each other or the flow, or the name is taken.
+
+        Example:
+            >>> Flow("revenue").add(TaskDef("extract", print, timeout_seconds=30)).name
+            'extract'
+        """
         if not isinstance(definition, TaskDef):
             raise OptionError(f"flow {self.name!r}: add takes a TaskDef, not {shown(definition)}")
         check_task(definition, self.pools)
@@ -249,18 +413,62 @@ class Flow:
             self._names.setdefault(id(definition.fn), definition.name)
         return definition
 
-    def downstream(self, name: str, **options: Any) -> str:
-        """Declare a system that tasks call: its breaker, its retry bucket, its classification rules."""
+    def downstream(self, name: str, **options: Unpack[DownstreamOptions]) -> str:
+        """Declare a system that tasks call (``task(downstream=name)``), and return its name.
+
+        While the system fails, its circuit breaker (Nygard, "Release It!") holds the tasks that would call it. Its
+        retry budget is a token bucket (Brooker, "Fixing retries with token buckets and circuit breakers", 2022): when
+        it is empty, retries wait, and first tries do not. A task that waits spends no attempt.
+
+        Parameters:
+            name: text, not empty.
+            failure_rate, minimum_calls, window_seconds: the breaker opens when a share of at least ``failure_rate``
+                (above 0, at most 1; 0.5) of at least ``minimum_calls`` calls (5) failed in the last
+                ``window_seconds`` (duration above 0; 60).
+            open_seconds: duration of 0 or more until an open breaker sends its first probe; 30.
+            probes: so many probes, at least 1, must succeed to close it; 1.
+            on_open: what becomes of tasks meanwhile: "hold" (they wait), "fail" or "dead_letter"; "hold".
+            release_per_second: tasks that start per second after it has closed; 5. 0: all at once.
+            bucket_capacity, bucket_refund: the retry budget holds so many retries (0 or more; 10); a retry takes one,
+                a success puts ``bucket_refund`` (0 or more; 0.1) back.
+            metrics_only: True: count calls and failures, and never open.
+            rules: what failures of this system mean: a list of mappings with "class" ("transient", "permanent",
+                "ambiguous", "validation", "auth", "timeout", "oom" or "unclassified") and at least one condition:
+                "status", "error", "grpc", "sqlstate", "message", "exit_code" or "signal". The first that holds wins.
+
+        Raises:
+            FlowError: there is no such option, it is not what it must be, or the name is declared twice.
+
+        Example:
+            >>> flow = Flow("revenue")
+            >>> flow.downstream("payments-api", open_seconds="1m", rules=[{"status": 409, "class": "transient"}])
+            'payments-api'
+        """
         declared = read_downstream(name, options)
         if any(other.name == name for other in self.downstreams):
             raise FlowError(f"downstream {name!r} is declared twice: say everything about it in one place")
         self.downstreams.append(declared)
         return name
 
-    def page(self, sender: str, **options: Any) -> None:
-        """Say where pages go: ``command`` (line= or argv=), ``webhook`` (url=), ``bell``, or ``apprise`` (url=).
+    def page(self, sender: Sender, **options: Unpack[PageOptions]) -> None:
+        """Say where pages go, which tell a person that a run needs one. Several senders may be named.
 
-        ``timeout``: seconds that the sender may take, 10 unless given; ``headers``: for a webhook.
+        Parameters:
+            sender: "command" (needs ``line`` or ``argv``; the page is on its standard input), "webhook" or "apprise"
+                (need ``url``), or "bell" (the terminal's; takes nothing).
+            line: of the shell.
+            argv: a program and its arguments.
+            url: https://... or http://... of a webhook; of Apprise, whatever that library reads.
+            headers: of the webhook's request.
+            timeout: duration above 0 that the sender may take; 10.
+
+        Raises:
+            FlowError: there is no such sender, or it does not take these options.
+
+        Example:
+            >>> flow = Flow("revenue")
+            >>> flow.page("bell")
+            >>> flow.page("command", line="mail -s 'redrive' ops@example.com", timeout="30s")
         """
         self.pages.append(read_page(self.name, sender, options))
 
@@ -270,28 +478,42 @@ class Flow:
         name: str,
         function: Callable[..., Any] | None,
         after: After | Iterable[After],
-        timeout: float | str | None,
+        timeout: Duration | None,
         options: Mapping[str, Any],
+        work: WorkKind | None = None,
+        **own: Any,
     ) -> None:
-        called, options = f"task {shown(name)}", dict(options)
-        work = options.pop("kind", None)
-        if work == EFFECT:
-            work, options["effect"] = None, True
+        """Add a TaskDef of what a decorator was given; ``own``: fields that only this kind of task has."""
+        called = f"task {shown(name)}"
         usual = _usual_timeout(work, called)
         seconds = usual if timeout is None else option(called, "timeout", ABOVE_ZERO, timeout)
         parents = option(called, "after", AFTER, after)
-        demand_known(called, options, SETTABLE)
-        self.add(TaskDef(name, function, parents, timeout_seconds=seconds, kind=kind, **options))
+        demand_known(called, options, (*KEYWORDS[kind], *TASK_OPTIONS))
+        given = {**options, "effect": True} if work == EFFECT else options
+        self.add(TaskDef(name, function, parents, timeout_seconds=seconds, kind=kind, **own, **given))
 
     # --- Reading it ------------------------------------------------------------------------------------------------
 
     @property
     def functions(self) -> dict[str, Callable[..., Any]]:
-        """What to call, by task name; commands have none."""
+        """The functions of the tasks by task name; commands have none."""
         return {task.name: task.fn for task in self.tasks if task.fn is not None}
 
     def spec(self) -> FlowSpec:
-        """The flow as plain values. Raises FlowError (CycleError) for an unknown parent, a double name, a ring."""
+        """Return the flow as plain values, checked as a whole.
+
+        Raises:
+            FlowError: the flow has no tasks, or a parent is unknown.
+            CycleError: (a FlowError) tasks wait for each other in a ring.
+
+        Example:
+            >>> flow = Flow("ring")
+            >>> first, second = flow.command("a", "true", after="b"), flow.command("b", "true", after="a")
+            >>> flow.spec()
+            Traceback (most recent call last):
+            ...
+            redrive.engine.errors.CycleError: the tasks wait for each other in a ring: a -> b -> a; remove one...
+        """
         if not self.tasks:
             raise FlowError(f"flow {shown(self.name)} has no tasks")
         check_params(self.name, self.params)  # once more: they may have been changed since
@@ -368,14 +590,21 @@ class Flow:
         return name
 
 
-EFFECT = "effect"  # the kind of work that is done to the world, at most once
+#: The keywords that stand in the signatures of ``Flow.task``, ``Flow.sensor`` and ``Flow.command``.
+KEYWORDS: dict[Kind, tuple[str, ...]] = {
+    "python": ("name", "after", "timeout", "kind"),
+    "sensor": ("name", "after", "every", "timeout"),
+    "command": ("after", "timeout", "kind"),
+}
 
-#: Seconds that kinds of work may take (document 000). A sensor's look has its own rule: ``Flow.sensor``.
-USUAL_TIMEOUTS = {"etl": 30 * 60.0, "backfill": 6 * 3600.0}
+EFFECT: Final = "effect"  # the kind of work that is done to the world, at most once
+
+#: Seconds that one attempt of a kind of work may take; None: as for any task. A sensor has a rule of its own.
+USUAL_TIMEOUTS: dict[WorkKind, float | None] = {"etl": 30 * 60.0, "backfill": 6 * 3600.0, EFFECT: None}
 
 
-def _usual_timeout(kind: Any, called: str) -> float | None:
-    return None if kind is None else USUAL_TIMEOUTS[option(called, "kind", choice(*USUAL_TIMEOUTS, EFFECT), kind)]
+def _usual_timeout(kind: WorkKind | None, called: str) -> float | None:
+    return None if kind is None else USUAL_TIMEOUTS[option(called, "kind", choice(*USUAL_TIMEOUTS), kind)]
 
 
 def _name_of(name: str | None, function: Any) -> str:

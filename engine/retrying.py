@@ -1,12 +1,12 @@
-"""Retries inside a task: the decorator, its block form, and the waits of the documents as plain functions.
+"""Retries inside a task: a decorator, its block form, and the waits as plain functions.
 
     @retry(exceptions=(TimeoutError,), jitter=full_jitter)        for attempt in retrying(retries=5):
     def fetch(page): ...                                              with attempt:
                                                                           fetch(page)
 
-This is document 001's decorator. It is meant for calls to flaky I/O that usually succeed on the second try; not for
-what is not safe to run twice, nor where the answer must be fresh. ``retries`` counts the tries after the first, where
-the engine's ``max_attempts`` counts all of them: ``retries=3`` makes up to four calls.
+Meant for calls to flaky I/O that usually succeed on the second try; not for what is not safe to run twice, nor where
+the answer must be fresh. ``retries`` counts the tries after the first, where the engine's ``max_attempts`` counts all
+of them: ``retries=3`` makes up to four calls.
 
 A failed try of the decorator costs the task no attempt: the executor sees only what comes out in the end, and each
 retry as an event (``set_observer``). Coroutine functions are awaited and wait with ``asyncio.sleep``.
@@ -32,6 +32,7 @@ from .errors import NotReady, PermanentError, RetryAfter, SkipTask, TaskTerminat
 P = ParamSpec("P")
 T = TypeVar("T")
 
+Exceptions = type[BaseException] | tuple[type[BaseException], ...]
 Sleep = Callable[[float], object]
 OnRetry = Callable[[int, BaseException, float], object]
 Observer = Callable[[Mapping[str, Any]], object]
@@ -48,48 +49,90 @@ _observer: Observer | None = None
 
 
 def set_observer(observer: Observer | None) -> None:
-    """Have each retry of this process reported: the attempt's process does so to tell the executor.
+    """Have each retry of this process reported to one function; None removes it. The process of an attempt uses it.
 
-    The mapping holds ``function``, ``try`` (the one that failed, from 1), ``error_type``, ``message``,
-    ``delay_seconds`` and ``elapsed_seconds``. One observer; None takes it away.
+    Parameters:
+        observer: called before each wait with a mapping: ``function`` (its name), ``try`` (the one that failed, from
+            1), ``error_type``, ``message``, ``delay_seconds`` and ``elapsed_seconds``.
     """
     global _observer
     _observer = observer
 
 
-# --- the waits of the documents -----------------------------------------------------------------------------------
+# --- the waits ------------------------------------------------------------------------------------------------------
 
 
 def backoff_delay(attempt: int, base: float = 1.0, cap: float = 300.0, jitter: Jitter = "full") -> float:
-    """Return the delay in seconds before the (attempt+1)-th retry (document 000): a roll under ``base * 2**attempt``.
+    """Return the wait in seconds before the (attempt+1)-th retry, drawn below ``min(cap, base * 2**attempt)``.
 
-    Raises ValueError for a negative attempt and for a jitter that is not known.
+    Parameters:
+        attempt: how many retries there were, from 0.
+        base: seconds, the bound of the first wait, 0 or more.
+        cap: seconds, the longest bound, 0 or more.
+        jitter: "none", "full", "equal", "decorrelated" or "add50", as ``RetryPolicy`` describes them. A wait before
+            this one is not known here, so "decorrelated" draws from ``base`` to three times that.
+
+    Raises:
+        ValueError: ``attempt`` is negative, or another argument is not what it must be.
+
+    Example:
+        >>> [backoff_delay(attempt, jitter="none") for attempt in range(5)]
+        [1.0, 2.0, 4.0, 8.0, 16.0]
+        >>> 0 <= backoff_delay(3) <= 8
+        True
     """
     return draw(RetryPolicy(base=base, cap=cap, jitter=jitter), attempt, None, random.uniform)[0]
 
 
 def wait_seconds(attempt: int, base: float = 1, cap: float = 60) -> float:
-    """Return document 004's wait without jitter: 1 2 4 8 16 32 60 60 seconds."""
+    """Return the wait in seconds without jitter, ``min(cap, base * 2**attempt)``.
+
+    Example:
+        >>> [wait_seconds(attempt) for attempt in range(8)]
+        [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+    """
     return backoff_delay(attempt, base, cap, jitter="none")
 
 
 def wait_with_full_jitter(attempt: int, base: float = 1, cap: float = 60) -> float:
-    """Return document 004's wait with full jitter: anywhere from 0 to the capped wait."""
+    """Return the wait in seconds with full jitter: anywhere from 0 to ``wait_seconds``.
+
+    Example:
+        >>> 0 <= wait_with_full_jitter(3) <= 8
+        True
+    """
     return backoff_delay(attempt, base, cap, jitter="full")
 
 
 def wait_with_equal_jitter(attempt: int, base: float = 1, cap: float = 60) -> float:
-    """Return document 004's wait with equal jitter: half of the capped wait and a random half."""
+    """Return the wait in seconds with equal jitter: anywhere from a half of ``wait_seconds`` to all of it.
+
+    Example:
+        >>> 4 <= wait_with_equal_jitter(3) <= 8
+        True
+    """
     return backoff_delay(attempt, base, cap, jitter="equal")
 
 
 def full_jitter(delay: float) -> float:
-    """Return a random part of ``delay``: document 001's exercise, for ``retry(jitter=full_jitter)``."""
+    """Return a random part of ``delay``, a wait in seconds of 0 or more: for ``retry(jitter=full_jitter)``.
+
+    Example:
+        >>> 0 <= full_jitter(2.0) <= 2
+        True
+    """
     return random.uniform(0, delay)
 
 
 def no_jitter(delay: float) -> float:
-    """Return ``delay`` itself: document 001's default."""
+    """Return ``delay`` itself, a wait in seconds: the default of ``retry``.
+
+    Clients that failed together come back together with it.
+
+    Example:
+        >>> no_jitter(2.0)
+        2.0
+    """
     return delay
 
 
@@ -159,7 +202,7 @@ def _plan(
     retries: int,
     base: float,
     max_delay: float,
-    exceptions: tuple[type[BaseException], ...],
+    exceptions: Exceptions,
     jitter: Callable[[float], float],
     sleep: Sleep,
     now: Callable[[], float],
@@ -187,22 +230,45 @@ def retry(
     retries: int = 3,
     base: float = 0.2,
     max_delay: float = 2.0,
-    exceptions: tuple[type[BaseException], ...] = (Exception,),
+    exceptions: Exceptions = (Exception,),
     jitter: Callable[[float], float] = no_jitter,
     sleep: Sleep = time.sleep,
     now: Callable[[], float] = time.time,
     deadline: float | None = None,
     on_retry: OnRetry | None = None,
 ) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Try a function again when it raises one of ``exceptions`` (document 001). The last error comes out unchanged.
+    """Call a function again when it raises one of ``exceptions``: ``@retry(...)``. The last error comes out unchanged.
 
-    ``retries``: tries after the first. ``base``, ``max_delay``: the first wait and the longest one, in seconds; it
-    doubles between. ``jitter`` maps the capped delay to the one that is slept. ``deadline``: seconds from the first
-    call after which no further wait may end. ``on_retry(try_number, error, delay)`` is called before each wait.
+    ``PermanentError``, ``NotReady`` and ``SkipTask`` are retried only where ``exceptions`` names them, cancellation
+    never. A ``RetryAfter`` is not retried sooner than it says. A coroutine function is awaited.
 
-    ``PermanentError``, ``NotReady`` and ``SkipTask`` are not retried unless ``exceptions`` names them, cancellation
-    never; a ``RetryAfter`` is never retried sooner than it says. Raises ValueError for arguments that make no sense
-    and TypeError for a generator function, which has done nothing yet when it returns.
+    Parameters:
+        retries: tries after the first: a whole number of 0 or more.
+        base: seconds, the first wait, 0 or more; each further one is twice as long.
+        max_delay: seconds, the longest wait, 0 or more.
+        exceptions: the exception class, or a tuple of these, after which it is tried again.
+        jitter: maps a wait to the one that is slept, in seconds: ``no_jitter``, ``full_jitter``, or one of your own.
+        sleep: waits so many seconds; may be a coroutine function for a coroutine function.
+        now: a clock in seconds. ``time.time`` stands for the monotonic clock, which nobody sets.
+        deadline: seconds from the first call after which no wait may end; None: no bound.
+        on_retry: called before each wait with the number of the try that failed (from 1), its error and the seconds.
+
+    Raises:
+        ValueError: an argument is not what it must be.
+        TypeError: what is decorated is not a function, or is a generator function, which has done nothing yet when it
+            returns.
+
+    Example:
+        >>> answers = [TimeoutError("slow"), "page 7"]
+        >>> @retry(retries=2, exceptions=TimeoutError, sleep=lambda seconds: print("waits", seconds))
+        ... def fetch(page: int) -> str:
+        ...     answer = answers.pop(0)
+        ...     if isinstance(answer, Exception):
+        ...         raise answer
+        ...     return answer
+        >>> fetch(7)
+        waits 0.2
+        'page 7'
     """
     plan = _plan(retries, base, max_delay, exceptions, jitter, sleep, now, deadline, on_retry)
 
@@ -224,9 +290,25 @@ def retry_transient(
     jitter: Callable[[float], float] = full_jitter,
     sleep: Sleep = time.sleep,
 ) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Retry ``TransientError`` alone (document 004): permanent errors and bugs come out at once.
+    """Call a function again when it raises ``TransientError``, and for no other error: ``@retry_transient()``.
 
-    ``max_attempts`` counts the first try. Waits between tries: the document's own sample does not.
+    Parameters:
+        max_attempts: tries in all, the first included: a whole number of at least 1.
+        base, cap: seconds, the first wait and the longest one, 0 or more; it doubles between.
+        jitter, sleep: as for ``retry``.
+
+    Raises:
+        ValueError: an argument is not what it must be.
+
+    Example:
+        >>> from redrive.engine import PermanentError
+        >>> @retry_transient(max_attempts=5)
+        ... def fetch() -> str:
+        ...     raise PermanentError("404 not found")
+        >>> fetch()
+        Traceback (most recent call last):
+        ...
+        redrive.engine.errors.PermanentError: 404 not found
     """
     if max_attempts < 1:
         raise ValueError(f"max_attempts is at least 1 (the first try counts too), not {max_attempts!r}")
@@ -360,15 +442,31 @@ def retrying(
     retries: int = 3,
     base: float = 0.2,
     max_delay: float = 2.0,
-    exceptions: tuple[type[BaseException], ...] = (Exception,),
+    exceptions: Exceptions = (Exception,),
     jitter: Callable[[float], float] = no_jitter,
     sleep: Sleep = time.sleep,
     now: Callable[[], float] = time.time,
     deadline: float | None = None,
     on_retry: OnRetry | None = None,
 ) -> Retrying:
-    """Retry a block: ``for attempt in retrying(...):`` with ``with attempt:`` inside; ``async for`` awaits the waits.
+    """Run a block again when it raises: ``for attempt in retrying(...):`` around ``with attempt:``.
 
-    Takes what ``retry`` takes. A bare ``with`` could not run its body twice, hence the loop.
+    ``async for`` awaits the waits. A bare ``with`` cannot run its body twice, hence the loop.
+
+    Parameters:
+        retries, base, max_delay, exceptions, jitter, sleep, now, deadline, on_retry: as for ``retry``.
+
+    Raises:
+        ValueError: an argument is not what it must be.
+        RuntimeError: the loop has no ``with attempt:``, so that it cannot see an error.
+
+    Example:
+        >>> for attempt in retrying(retries=2, sleep=lambda seconds: None):
+        ...     with attempt:
+        ...         print("try", attempt.number)
+        ...         if attempt.number == 1:
+        ...             raise TimeoutError
+        try 1
+        try 2
     """
     return Retrying(_plan(retries, base, max_delay, exceptions, jitter, sleep, now, deadline, on_retry))

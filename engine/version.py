@@ -1,3 +1,7 @@
-"""The version, in one place."""
+"""The version under the name that the engine uses; it stands in ``redrive/__init__.py``, once."""
 
-VERSION = "0.1.0"
+from __future__ import annotations
+
+from .. import __version__
+
+VERSION = __version__

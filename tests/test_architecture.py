@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 import tomllib
@@ -11,14 +12,17 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
+import redrive
 import redrive.console
 import redrive.engine
 import redrive.themes
 from redrive.console.sessions.parcel import ACTING, LOOKING, REMEMBERING
+from redrive.engine.version import VERSION
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-FOLDERS = {"console": redrive.console, "engine": redrive.engine, "themes": redrive.themes}
+FOLDERS = {".package": redrive, "console": redrive.console, "engine": redrive.engine, "themes": redrive.themes}
+PACKAGE_OF = {folder: package for package, folder in PROJECT["tool"]["setuptools"]["package-dir"].items()}
 
 #: What ssh carries to hosts with an old Python: nothing newer may slip into these.
 CARRIED = tuple(f"engine/{name}.py" for name in ("bootstrap", *sorted({*LOOKING, *REMEMBERING, *ACTING})))
@@ -38,7 +42,8 @@ def _sources(*folders: str) -> list[str]:
 
 
 def _package(folder: Path) -> str:
-    return ".".join(("redrive", *folder.relative_to(ROOT).parts))
+    top, *below = folder.relative_to(ROOT).parts
+    return ".".join((PACKAGE_OF[top], *below))
 
 
 def _imports(source: str) -> Iterator[tuple[int, str]]:
@@ -74,7 +79,7 @@ def test_the_code_under_test_is_this_checkout(folder: str) -> None:
     here = {path.relative_to(ROOT / folder): path.read_bytes() for path in _files(folder)}
     there = {
         path.relative_to(installed): path.read_bytes()
-        for path in installed.rglob("*")
+        for path in (installed.glob("*") if folder == ".package" else installed.rglob("*"))
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert here.keys() == there.keys()
@@ -83,7 +88,8 @@ def test_the_code_under_test_is_this_checkout(folder: str) -> None:
 
 def test_the_contracts_between_packages_hold() -> None:
     lint = Path(sys.executable).with_name("lint-imports")
-    result = subprocess.run([lint, "--no-cache"], cwd=ROOT, capture_output=True, text=True)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / ".types")}  # all packages below one folder, however installed
+    result = subprocess.run([lint, "--no-cache"], cwd=ROOT, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
 
 
@@ -115,6 +121,35 @@ def test_the_engine_without_a_console_loads_no_drawing_library() -> None:
     )
     result = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout == "[]\n"
+
+
+def _python(*words: str) -> str:
+    """What a new interpreter prints, started somewhere else than in this checkout."""
+    command = [sys.executable, "-P", *words]
+    return subprocess.run(command, cwd=ROOT.parent, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_top_package_knows_the_version_and_imports_nothing_of_its_own() -> None:
+    program = "import sys, redrive; print(redrive.__version__, [name for name in sys.modules if 'redrive.' in name])"
+    assert _python("-c", program) == f"{redrive.__version__} []\n"
+
+
+@pytest.mark.parametrize("module", ["redrive", "redrive.console"])
+def test_the_command_can_be_run_as_a_module(module: str) -> None:
+    assert _python("-m", module, "--help").startswith(f"Usage: python -m {module} [OPTIONS] [COMMAND]")
+    assert _python("-m", module, "--version") == f"redrive, version {redrive.__version__}\n"
+
+
+def test_every_version_is_the_one_of_the_package() -> None:
+    assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "redrive.__version__"}
+    assert VERSION == redrive.__version__
+
+
+def test_the_checkers_see_every_package() -> None:
+    """Type checkers and import-linter read the tree through links, because they cannot follow an import hook."""
+    linked = {path.name: path.resolve() for path in (ROOT / ".types/redrive").iterdir() if path.is_symlink()}
+    top = {path.name: path for path in _files(".package")}
+    assert linked == {**top, **{folder: ROOT / folder for folder in FOLDERS if folder != ".package"}}
 
 
 @pytest.mark.parametrize("source", CARRIED)

@@ -42,7 +42,7 @@ def simulate() -> None:
 
 
 @simulate.command()
-@click.option("--scenario", default="herd-5000", show_default=True, metavar="NAME", help="A story of the documents.")
+@click.option("--scenario", default="herd-5000", show_default=True, metavar="NAME", help="Or herd-500, -1000, -12000.")
 @click.option("--attempts", default=3, show_default=True, type=click.IntRange(1, 1000), help="For the column 'lost'.")
 @click.option("--runs", default=5, show_default=True, type=click.IntRange(1, 1000), help="To take the mean of.")
 @click.option("--base", metavar="DURATION", help="Instead of the scenario's.")
@@ -60,7 +60,7 @@ def herd(base: str | None, cap: str | None, **options: Any) -> int:
 @click.option("--runs", default=20, show_default=True, type=click.IntRange(1, 1000), help="To take the mean of.")
 @simulating_options
 def contention(**options: Any) -> int:
-    """Clients that write one row, each until it has succeeded once: the model behind the AWS post."""
+    """Clients that write one row, each until it has succeeded once: the model of Brooker's post (AWS, 2015)."""
     from . import herds
 
     return herds.show_contention(**options)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...engine.core.states import RunState
 from ...engine.errors import AddressError
@@ -29,7 +29,7 @@ class Manner:
     detach: bool = False
     stay: bool = False
     wait: bool = False
-    durability: str = "full"
+    durability: Literal["full", "normal"] = "full"
     dask: str | None = None
 
     def options(self, params: Mapping[str, Any], **more: Any) -> RunOptions:

@@ -2,21 +2,23 @@
 
 Everything that people write goes through here, so that a slip is refused where it stands, by its name, and `check`
 refuses what `run` would. What only the whole flow can tell is in ``check_task`` and in ``Dag``.
+
+Beside each table of keyword options stands a ``TypedDict`` with the same keys: editors and type checkers read that one.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, get_args
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict, get_args
 
 import msgspec
 
+from ..core.durations import Duration
 from ..core.paging import check_sender
 from ..core.policy import RetryPolicy
 from ..core.rules import parse_rules
-from ..core.spec import DownstreamSpec, Isolation, Kind, Misfire
-from ..core.trigger_rules import RULES
+from ..core.spec import DownstreamSpec, Isolation, Kind, Misfire, OnOpen, TriggerRule
 from ..core.wanted import (
     FLAG,
     NAME,
@@ -36,6 +38,9 @@ from ..errors import FlowError, OptionError
 
 if TYPE_CHECKING:
     from ..flow import TaskDef
+
+#: A parent of a task: the task function, or the name of the task, which may be defined later.
+After = str | Callable[..., Any]
 
 
 # --- What the tables need beside numbers and texts ------------------------------------------------------------------
@@ -73,7 +78,7 @@ AFTER = Wanted("a task, the name of one, or a list of these", _read_after)
 POLICY = Wanted("a RetryPolicy, as retry=RetryPolicy(max_attempts=3)", _read_policy)
 ABOVE_ZERO = duration(above_zero=True)
 
-# --- The tables ------------------------------------------------------------------------------------------------------
+# --- A flow ---------------------------------------------------------------------------------------------------------
 
 FLOW: Table = {
     "deadline": optional(duration()),
@@ -87,6 +92,35 @@ FLOW: Table = {
     "start_within": optional(duration()),
     "params": optional(Wanted("a mapping of names to defaults, as {'day': '2026-04-25'}", _read_params)),
 }
+
+# --- A task ---------------------------------------------------------------------------------------------------------
+
+
+class TaskOptions(TypedDict, total=False):
+    """What ``Flow.task``, ``Flow.sensor`` and ``Flow.command`` take beside the keywords of their own."""
+
+    retry: RetryPolicy | None  # how often it is tried again, and after which waits; None: RetryPolicy()
+    max_attempts: int | None  # starts, the first included, at least 1; wins over the one of ``retry``
+    grace_seconds: Duration  # from SIGTERM to SIGKILL; 5 unless given
+    isolation: Isolation  # "process" (the default: can be killed), "thread" (is asked to end), "dask" (on a worker)
+    downstream: str | None  # the system that it calls: a name given to ``Flow.downstream``
+    pool: str | None  # the pool whose slots it takes while it runs: a name in ``Flow(pools=...)``
+    pool_slots: int  # how many of them, at least 1; 1 unless given
+    max_active: int | None  # at most so many of this name run at a time, across all runs of the state file
+    idempotent: bool  # False: it is never run again when nobody can know how far it came; True unless given
+    effect: bool  # True: the same as kind="effect"
+    optional: bool  # True: when it fails, the run is PARTIAL, not FAILED
+    rule: TriggerRule  # which parents let it start; "all_success" unless given
+    owner: str | None  # who is asked about it; pages name the owner
+    requires: After | Iterable[After] | None  # the parents whose results it cannot do without
+    max_losses: int  # so many attempts lost with their executor or host within a day make a dead letter; 3 unless given
+    max_bad_rows: int | None  # more quarantined rows than this fail the attempt; None: 10,000
+    max_bad_ratio: float | None  # a larger share of bad rows fails the attempt, from 0 to 1
+    strict_rows: bool  # True: rows in quarantine make the run PARTIAL
+
+
+#: What the work of a task is: it gives the timeout that such work usually needs, or the rules of an effect.
+WorkKind = Literal["etl", "backfill", "effect"]
 
 TASK: Table = {
     "name": NAME,
@@ -106,7 +140,7 @@ TASK: Table = {
     "effect": FLAG,
     "optional": FLAG,
     "recheck_seconds": ABOVE_ZERO,
-    "rule": choice(*RULES),
+    "rule": choice(*get_args(TriggerRule)),
     "owner": optional(TEXT),
     "requires": optional(AFTER),
     "max_losses": count(1),
@@ -115,8 +149,50 @@ TASK: Table = {
     "strict_rows": FLAG,
 }
 
-#: What ``Flow.task``, ``sensor`` and ``command`` hand on as it is written; the others have words of their own there.
-SETTABLE = tuple(name for name in TASK if name not in ("name", "kind", "parents", "timeout_seconds"))
+#: Fields of a TaskDef that ``Flow.task``, ``sensor`` and ``command`` fill from parameters with other names.
+_FILLED = ("name", "kind", "parents", "timeout_seconds", "command", "recheck_seconds")
+
+#: The keys of ``TaskOptions``.
+TASK_OPTIONS = tuple(name for name in TASK if name not in _FILLED)
+
+
+# --- A downstream ---------------------------------------------------------------------------------------------------
+
+#: One classification rule: ``class`` and at least one condition, all of which must hold (``core/rules.py``).
+ClassificationRule = TypedDict(
+    "ClassificationRule",
+    {
+        "class": Required[
+            Literal["transient", "permanent", "ambiguous", "validation", "auth", "timeout", "oom", "unclassified"]
+        ],
+        "error": str,  # the name of the exception or of a base of it: "Busy", "mylib.Busy"
+        "status": int,  # the HTTP status
+        "grpc": str,  # the name of the gRPC status code: "UNAVAILABLE"
+        "sqlstate": str,  # the SQLSTATE, or its beginning
+        "message": str,  # a part of the message, in any case
+        "exit_code": int,  # the exit code of a command
+        "signal": int,  # the number of the signal that ended the process
+        "retry_after": float,  # seconds; no condition: how long the next try waits at least
+    },
+    total=False,
+)
+
+
+class DownstreamOptions(TypedDict, total=False):
+    """What ``Flow.downstream`` takes beside the name."""
+
+    failure_rate: float  # the breaker opens at this share of failed calls, above 0 and up to 1; 0.5 unless given
+    minimum_calls: int  # ... once so many calls lie in the window, at least 1; 5 unless given
+    window_seconds: Duration  # ... which is so long; 60 unless given
+    open_seconds: Duration  # an open breaker sends its first probe after this; 30 unless given
+    probes: int  # so many probes must succeed to close it, at least 1; 1 unless given
+    on_open: OnOpen  # what becomes of tasks meanwhile: "hold" (the default: they wait), "fail", "dead_letter"
+    release_per_second: float  # tasks that start per second after it closed; 5 unless given, 0: all at once
+    bucket_capacity: float  # retries that the budget holds; 10 unless given
+    bucket_refund: float  # what a success adds to the budget; 0.1 unless given
+    metrics_only: bool  # True: count, and never open
+    rules: Sequence[ClassificationRule]  # overrule what failures of this downstream are taken for
+
 
 DOWNSTREAM: Table = {
     "failure_rate": number(0, 1, above=True),
@@ -124,12 +200,26 @@ DOWNSTREAM: Table = {
     "window_seconds": ABOVE_ZERO,
     "open_seconds": duration(),
     "probes": count(1),
-    "on_open": choice("hold", "fail", "dead_letter"),
+    "on_open": choice(*get_args(OnOpen)),
     "release_per_second": number(0),
     "bucket_capacity": number(0),
     "bucket_refund": number(0),
     "metrics_only": FLAG,
 }
+
+# --- A page ---------------------------------------------------------------------------------------------------------
+
+Sender = Literal["command", "webhook", "bell", "apprise"]
+
+
+class PageOptions(TypedDict, total=False):
+    """What ``Flow.page`` takes beside the sender; ``core/paging.py`` says which sender takes which."""
+
+    line: str  # "command": a line of the shell, which gets the page on its standard input
+    argv: Sequence[str]  # "command": a program and its arguments instead of a line
+    url: str  # "webhook": https://... or http://...; "apprise": a URL of that library
+    headers: Mapping[str, str]  # "webhook": headers of the request
+    timeout: Duration  # seconds that the sender may take, above 0; 10 unless given
 
 
 # --- Reading ---------------------------------------------------------------------------------------------------------
@@ -192,7 +282,7 @@ def read_page(flow: str, sender: str, options: Mapping[str, Any]) -> dict[str, A
     return {"sender": sender, **options, **seconds}
 
 
-def demand_known(owner: str, options: Iterable[str], known: tuple[str, ...]) -> None:
+def demand_known(owner: str, options: Iterable[str], known: Collection[str]) -> None:
     """Refuse names that no option has. Raises OptionError."""
     for name in options:
         if name not in known:

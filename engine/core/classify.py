@@ -42,7 +42,7 @@ _RESOLVER_TRY_AGAIN = -3  # EAI_AGAIN
 
 
 class DoubtfulError(errors.AmbiguousError, errors.TransientError):
-    """Document 004's "treating as transient": a TransientError to whoever catches it, a small budget to the engine."""
+    """A TransientError to whoever catches it, an ambiguous failure with its small budget to the engine (004.07)."""
 
 
 class InvalidRequestError(errors.PermanentError):
@@ -72,10 +72,23 @@ def classify(error: BaseException, *, rules: Iterable[Rule] = (), policy: RetryP
 def classify_http(
     status: int, retry_after: float | str | None = None, body: str | bytes | None = None
 ) -> errors.TaskError:
-    """Return the exception that an HTTP status deserves (document 004); the caller raises it.
+    """Return the exception that fits the HTTP status of a request that has failed; the caller raises it.
 
-    ``retry_after`` in seconds or as the header's text: with it a wait becomes ``RetryAfter``. ``body`` becomes the
-    diagnostic. Ask only after the request is known to have failed: 200 is as unknown as any other code.
+    The codes mean what RFC 9110 and RFC 6585 say. ``AuthError``: 401, 403, 407, 511. ``TransientError``: 408, 421, 425,
+    429, 502, 503, 504, and the proxies' 521 to 524 and 529. Both ``TransientError`` and ``AmbiguousError``, with the
+    small budget of these: 409, 423, 424, 500, 507 and what is unknown. ``PermanentError``: the others.
+
+    Parameters:
+        status: the code, as 503.
+        retry_after: seconds, or the text of the header ``Retry-After`` (RFC 9110, 10.2.3). With it a transient failure
+            is ``RetryAfter``.
+        body: of the answer; the operator sees it as the diagnostic, at most 4,000 characters.
+
+    Example:
+        >>> classify_http(429, retry_after="30")
+        RetryAfter('HTTP 429 Too Many Requests, asked to wait 30 s')
+        >>> classify_http(404)
+        PermanentError('HTTP 404 Not Found')
     """
     failure_class = _http_class(status, retry_after is not None)
     seconds = parse_retry_after(retry_after) if isinstance(retry_after, str) else retry_after
@@ -99,7 +112,7 @@ _HTTP_ERRORS: dict[FailureClass, type[errors.TaskError]] = {
 
 
 def classify_grpc(code: str) -> FailureClass:
-    """Return the class of a gRPC status code by its name (document 002); unknown ones are ambiguous."""
+    """Return the class of a gRPC status code by its name; unknown ones are ambiguous."""
     return GRPC.get(code, FailureClass.AMBIGUOUS)
 
 
@@ -116,7 +129,7 @@ def classify_signal(signal: int, sender: str = "unknown") -> FailureClass:
 
 
 def bucket(failure_class: FailureClass) -> FailureClass:
-    """Return which of document 004's three buckets a class belongs to: TRANSIENT, PERMANENT or AMBIGUOUS."""
+    """Return which of three buckets a class belongs to: TRANSIENT, PERMANENT or AMBIGUOUS."""
     return BUCKETS[failure_class]
 
 

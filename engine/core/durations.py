@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+#: Seconds, or a text with units.
+Duration = float | str
+
 _UNIT_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|d|h|m|s)")
 

@@ -1,7 +1,7 @@
 """How often and how long after a failure a task is tried again.
 
-Two numbers of document 000 and 004 live side by side: ``max_attempts`` counts every start, the first included;
-``retry_index`` counts the waits, so that index 0 is the wait after the first failure and its ceiling is ``base``.
+``max_attempts`` counts every start, the first included; ``retry_index`` counts the waits, so that index 0 is the wait
+after the first failure and its ceiling is ``base``.
 Delays grow as ``base * factor ** retry_index`` up to ``cap``; the jitter then says where under, around or over that
 exponential delay the dice may fall. The dice are an argument: nothing here rolls any.
 """
@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
+from .durations import Duration
 from .wanted import Wanted, choice, count, duration, names, number, optional, read
 
 Jitter = Literal["none", "full", "equal", "decorrelated", "add50"]
@@ -27,7 +28,7 @@ SPREADS: dict[str, tuple[float, float]] = {
     "add50": (1.0, 1.5),
 }
 
-#: Document 004: a workload that needs more starts than this needs another design.
+#: A workload that needs more starts than this needs another design (004.27).
 ATTEMPTS_OF_A_REDESIGN = 10
 
 
@@ -49,12 +50,40 @@ _FIELDS: dict[str, Wanted] = {
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Total starts, waits between them, and which failures deserve them. Seconds throughout.
+    """How often a task is started, which failures are tried again, and after which waits.
 
-    ``max_attempts`` counts the first start too. ``cap`` bounds the exponential delay. ``max_elapsed`` bounds the time
-    from the first start of the generation. ``poison_after`` is the number of identical failures that proves a
-    deterministic one (1: at once, None: off). ``ambiguous_attempts`` is the budget of failures that nobody can class.
-    Waits are seconds or texts as "10m". Raises OptionError, a ValueError, with the field and what it must be.
+    The wait after the first failure is drawn below ``base``; each further one below ``factor`` times the last bound, up
+    to ``cap``. A wait that the other side names (``RetryAfter``) is added. Waits are seconds, or texts as "90s", "10m".
+
+    Parameters:
+        max_attempts: starts in all, the first included: a whole number of at least 1.
+        base: the bound of the first wait, 0 or more.
+        cap: the longest bound of a wait, 0 or more.
+        factor: a number of at least 1.
+        jitter: where below the bound the wait is drawn. "full": anywhere from 0; "equal": from the half of it;
+            "none": the bound itself; "decorrelated": from ``base`` to three times the wait before, at most ``cap``;
+            "add50": from the bound to one and a half of it. The first four are those of Brooker, "Exponential Backoff
+            And Jitter", AWS Architecture Blog, 2015: full jitter made the fewest calls there.
+        max_elapsed: no retry starts so long after the first start; of a sensor, the bound of the whole wait. None: no
+            bound.
+        retry_on: names of exceptions ("TimeoutError", "mylib.Busy"), bases included: these are tried again, and no
+            others. Empty: each failure as it is classified.
+        never_retry: names of exceptions that are never tried again.
+        poison_after: so many identical failures (the same code at the same place), at least 1, prove that another try
+            cannot help: a dead letter. None: never.
+        ambiguous_attempts: so many failures of which nobody can say whether they heal, at least 1, are permanent.
+
+    Raises:
+        OptionError: (a ValueError) a field is not what it must be; the sentence names it.
+
+    Example:
+        >>> policy = RetryPolicy(max_attempts=5, base=2, cap="10m")
+        >>> [wait.ceiling for wait in schedule(policy)]
+        [2.0, 4.0, 8.0, 16.0]
+        >>> RetryPolicy(jitter="some")
+        Traceback (most recent call last):
+        ...
+        redrive.engine.errors.OptionError: jitter is one of none, full, equal, decorrelated, add50, not 'some'
     """
 
     max_attempts: int = 3
@@ -68,6 +97,22 @@ class RetryPolicy:
     poison_after: int | None = 2
     ambiguous_attempts: int = 3
 
+    if TYPE_CHECKING:  # what may be given is wider than what is kept
+
+        def __init__(
+            self,
+            max_attempts: int = 3,
+            base: Duration = 2.0,
+            cap: Duration = 600.0,
+            factor: float = 2.0,
+            jitter: Jitter = "full",
+            max_elapsed: Duration | None = None,
+            retry_on: tuple[str, ...] | list[str] = (),
+            never_retry: tuple[str, ...] | list[str] = (),
+            poison_after: int | None = 2,
+            ambiguous_attempts: int = 3,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         for name, wanted in _FIELDS.items():
             value = getattr(self, name)
@@ -77,12 +122,12 @@ class RetryPolicy:
 
 
 def fixed(delay_seconds: float = 30.0, max_attempts: int = 3) -> RetryPolicy:
-    """Return the policy that document 000 replaces: the same wait every time, kept to be compared with."""
+    """Return the policy with the same wait every time, to compare others with."""
     return RetryPolicy(max_attempts, base=delay_seconds, cap=delay_seconds, factor=1.0, jitter="none")
 
 
 def simple() -> RetryPolicy:
-    """Return document 004's first disciplined retry: three starts, one second apart, transient errors only."""
+    """Return a policy of three starts, one second apart, for transient errors only."""
     return RetryPolicy(3, base=1.0, cap=1.0, factor=1.0, jitter="none", retry_on=("TransientError",))
 
 
@@ -160,14 +205,14 @@ def schedule(policy: RetryPolicy, retries: int | None = None) -> Iterator[Wait]:
 
 
 def ceilings(policy: RetryPolicy, retries: int | None = None) -> tuple[float, ...]:
-    """Return the column of document 000's table: the exponential delay of each retry."""
+    """Return the exponential delay of each retry."""
     return tuple(wait.ceiling for wait in schedule(policy, retries))
 
 
 def worst_case_wait_seconds(policy: RetryPolicy) -> float:
     """Return the sum of the longest waits between all starts that the policy grants: 6 s for base 2 and three starts.
 
-    Document 000's own estimate (starts times cap) is off by a factor of two hundred: the cap is far from reached.
+    Starts times cap would be two hundred times that: the cap is far from reached.
     """
     return _sum_of_waits(policy, lambda index: bounds(policy, index)[1])
 
@@ -195,7 +240,7 @@ def worst_case_elapsed_seconds(
 
 
 def concerns(policy: RetryPolicy, round_trip_seconds: float | None = None) -> tuple[str, ...]:
-    """Return what documents 001 and 004 would say against a policy that is legal: one sentence each, empty if nothing.
+    """Return what speaks against a policy that is legal, one sentence each.
 
     ``round_trip_seconds`` is the median observed duration of one start, if any is known.
     """

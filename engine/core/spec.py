@@ -11,11 +11,12 @@ from typing import Any, Literal
 
 from .overrides import read
 from .policy import RetryPolicy
-from .trigger_rules import ALL_SUCCESS
 
 Kind = Literal["python", "command", "sensor"]
 Isolation = Literal["process", "thread", "dask"]
 Misfire = Literal["skip", "one", "all"]
+OnOpen = Literal["hold", "fail", "dead_letter"]
+TriggerRule = Literal["all_success", "all_success_strict", "none_failed", "all_done"]
 
 LOGICAL_TIME = "logical_time"  # the parameter that says for which instant of its schedule a run stands; else empty
 
@@ -40,7 +41,7 @@ class TaskSpec:
     effect: bool = False  # it does something to the world, at most once: its claim is on the disk before it begins
     optional: bool = False  # its failure makes the run PARTIAL, not FAILED
     recheck_seconds: float = 30.0  # sensors: between two looks
-    rule: str = ALL_SUCCESS  # or all_done, none_failed, all_success_strict: when children may start
+    rule: TriggerRule = "all_success"  # which parents let it start
     owner: str | None = None
     requires: tuple[str, ...] = ()  # the parents whose results it cannot do without
     max_losses: int = 3
@@ -74,7 +75,7 @@ class DownstreamSpec:
     window_seconds: float = 60.0
     open_seconds: float = 30.0
     probes: int = 1
-    on_open: Literal["hold", "fail", "dead_letter"] = "hold"
+    on_open: OnOpen = "hold"
     release_per_second: float = 5.0
     bucket_capacity: float = 10.0
     bucket_refund: float = 0.1

@@ -1,4 +1,4 @@
-"""Policies that were written for the library tenacity, taken over as ours (document 001: the alternatives).
+"""Policies that were written for the library tenacity, taken over as ours.
 
 tenacity counts starts as ``max_attempts`` does, and its waits are formulas with named parts, so a policy can be read
 off the objects without importing the library. What has no equal here is refused with what to write instead: a policy
@@ -18,11 +18,24 @@ _Fields = dict[str, Any]
 
 
 def from_tenacity(retrying: object = None, *, wait: object = None, stop: object = None) -> RetryPolicy:
-    """Return the policy that ``tenacity.retry(wait=..., stop=...)`` describes, in seconds as there.
+    """Return the ``RetryPolicy`` that ``tenacity.retry(wait=..., stop=...)`` describes, in seconds as there.
 
-    ``retrying`` is a ``Retrying`` or ``AsyncRetrying`` with both, as a decorated function has it (``call.retry``).
-    Left out, ``wait`` is no wait, as in tenacity. Which failures deserve a retry stays with this engine's classes.
-    Raises ValueError where it has no equal here, and where nothing ever stops it.
+    Which failures are tried again is not taken over: that stays with the classes of this engine.
+
+    Parameters:
+        retrying: a ``Retrying`` or ``AsyncRetrying`` of tenacity, as a decorated function has it (``call.retry``).
+        wait: instead of its wait: wait_none, wait_fixed, wait_random, wait_exponential or wait_random_exponential.
+            Without any: no wait, as in tenacity.
+        stop: instead of its stop: stop_after_attempt, stop_before_delay, or several joined by ``|``.
+
+    Raises:
+        ValueError: a part has no equal here, or nothing bounds the number of starts.
+
+    Example:
+        >>> import tenacity
+        >>> policy = from_tenacity(wait=tenacity.wait_random_exponential(max=60), stop=tenacity.stop_after_attempt(5))
+        >>> policy.max_attempts, policy.cap, policy.jitter
+        (5, 60.0, 'full')
     """
     wait = getattr(retrying, "wait", None) if wait is None else wait
     stop = getattr(retrying, "stop", None) if stop is None else stop

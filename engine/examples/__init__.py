@@ -1,1 +1,1 @@
-"""Flows to try: ``revenue`` (document 003's DAG), ``graph`` (any recorded workflow), ``demo`` (every failure mode)."""
+"""Flows to try: ``revenue`` (six tasks), ``graph`` (any recorded workflow), ``demo`` (every failure mode)."""

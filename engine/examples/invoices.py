@@ -1,4 +1,4 @@
-"""Document 004's case: a nightly pull of invoice events that used to fail once a week and be restarted by hand.
+"""A nightly pull of invoice events that used to fail once a week and be restarted by hand.
 
 Every error of the API is classified where it comes up; what may heal is tried five times with base 1 s, doubled, at
 most 60 s, under full jitter; an invoice that does not hold what it must is set aside and the others go on; a refused
@@ -86,5 +86,5 @@ def summarize(ctx):
     return {"loaded": loaded}
 
 
-# A task of its own, so that a retry of the load never writes twice to anybody (document 000).
+# A task of its own, so that a retry of the load never writes twice to anybody.
 flow.command("tell_finance", "echo invoices are in", after=[summarize], timeout=30, max_attempts=1)

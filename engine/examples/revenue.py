@@ -1,4 +1,4 @@
-"""Document 003's DAG: six tasks, one of which meets a flaky payments API.
+"""Six tasks, one of which meets a flaky payments API.
 
 redrive run revenue.py --param fail_percent=40 --param seed=7
 """

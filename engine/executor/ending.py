@@ -15,7 +15,19 @@ from .standing import Standing
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """How it ended. ``state`` is RUNNING where it was blocked or interrupted."""
+    """How a run ended.
+
+    Attributes:
+        run_id: the name of the run.
+        state: SUCCESS, FAILED, PARTIAL (an optional task failed, an operator skipped one, or rows are in quarantine
+            where ``strict_rows`` forbids it), or RUNNING where one of the two below is true.
+        blocked: nothing can start before an operator has decided about a dead letter.
+        interrupted: the run was stopped.
+
+    Example:
+        >>> RunResult("monday", RunState.SUCCESS).blocked
+        False
+    """
 
     run_id: str
     state: RunState

@@ -55,12 +55,29 @@ Listener = Callable[[Sequence[Event]], None]
 
 
 class Executor:
-    """Runs one run of one flow in one state file, alone.
+    """Runs one run of one flow, and is the only one that writes its state file meanwhile.
 
-    The documents' form is ``Executor(dag_name, run_id, tasks, max_parallel=4).run()``; closures are welcome, because
-    attempts are forked from this process. ``flow`` may be a path instead: then a clean interpreter imports it; with
-    ``flow=None`` and no tasks, the flow file that the run in ``state`` names. ``handle_signals``: SIGTERM and SIGINT
-    stop it in order. ``on_open(run_id)`` is called once it owns the state file and the run.
+    Parameters:
+        dag_name: the name of the flow that ``tasks`` make.
+        run_id: text that names the run; a run of this name in the state file is gone on with. None: a new run that is
+            named after the time, or, with ``RunOptions(resume=True)``, the latest one in the state file.
+        tasks: the tasks as ``TaskDef``; closures are fine, because attempts are forked from this process.
+        max_parallel: attempts at a time, at least 1; not read where ``options`` are given. None: what the flow says,
+            or 4.
+        flow: instead of ``tasks``: a ``Flow``, or the path of a flow file, which a clean interpreter imports. None,
+            without ``tasks``: the flow file that the run in ``state`` names.
+        state: the path of the state file. None: ``$REDRIVE_STATE``, or ``<flow>.db`` in the user's state folder.
+        options: how to run: see ``RunOptions``.
+        clock: the clock of the run, for tests.
+        on_events: called with the events of each commit, in the thread of the event loop.
+        on_open: called with the name of the run once the executor owns it.
+        handle_signals: True: SIGTERM and SIGINT stop the run in order.
+
+    Example:
+        >>> from redrive.engine import TaskDef
+        >>> tasks = [TaskDef("extract", lambda: [5, 7]), TaskDef("load", lambda extract: sum(extract), ["extract"])]
+        >>> Executor("sums", "monday", tasks, max_parallel=4).run()
+        'SUCCESS'
     """
 
     def __init__(
@@ -97,18 +114,24 @@ class Executor:
 
     @property
     def state_path(self) -> str:
-        """Where the run is kept."""
+        """The path of the state file."""
         return self._request.state_path
 
     def run(self) -> str:
-        """Run to the end; returns the state of the run as text, as document 003's executor does.
+        """Run to the end, and return the state of the run: "SUCCESS", "FAILED", "PARTIAL" or "RUNNING".
 
-        Raises FlowError, StateFileError, ExecutorBusyError.
+        "RUNNING" is a run that waits for an operator or was stopped: the same call goes on with it.
+
+        Raises:
+            FlowError: the flow cannot be run.
+            StateFileError: the state file cannot be used.
+            ExecutorBusyError: another executor owns the state file.
+            StartInterrupted: a signal came before anything was started.
         """
         return str(self.run_result().state)
 
     def run_result(self) -> RunResult:
-        """Run to the end. The zygote of an in-memory flow is forked first, before any thread or loop exists."""
+        """Do what ``run`` does, and return more of how it ended."""
         place = self._reserve()
         try:
             return asyncio.run(self._serve(place))
@@ -131,7 +154,7 @@ class Executor:
             raise StartInterrupted(_TOO_EARLY) from None
 
     async def run_here(self) -> RunResult:
-        """Run a flow from a file to the end, in the loop of the caller."""
+        """Do what ``run_result`` does in the event loop of the caller; ``flow`` is the path of a file."""
         place = reserve(self._request)
         try:
             return await self._serve(place)
@@ -139,7 +162,7 @@ class Executor:
             place.release()
 
     def stop(self) -> None:
-        """Stop in order, now or as soon as there is something to stop: the run can be taken up later."""
+        """Stop in order, now or as soon as the run is open: attempts are ended, and a later start goes on."""
         self._is_stopping = True
         if self._place is not None:
             self._place.interrupt()

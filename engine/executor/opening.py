@@ -15,7 +15,7 @@ import sqlite3
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, get_args
 
 from platformdirs import user_state_path
 
@@ -37,7 +37,7 @@ from ..version import VERSION
 from . import downstreams
 from .image import image_hash
 
-MAX_PARALLEL = 4  # document 003
+MAX_PARALLEL = 4  # 003.16
 GOODBYE_SECONDS = 2.0  # a disk that refuses is not waited for
 STATE_VARIABLE = "REDRIVE_STATE"
 EXECUTOR_VARIABLE = "REDRIVE_EXECUTOR"  # in the environment of every process below this executor
@@ -45,17 +45,34 @@ EXECUTOR_VARIABLE = "REDRIVE_EXECUTOR"  # in the environment of every process be
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How to run. ``stay``: when the run is blocked, wait for an operator instead of ending."""
+    """How an ``Executor`` runs.
+
+    Parameters:
+        max_parallel: attempts at a time, at least 1. None: what the flow says, or 4.
+        durability: "full" (a power cut loses nothing) or "normal" (it may lose the last commits; faster on slow
+            disks): ``PRAGMA synchronous`` of SQLite.
+        params: values for parameters of the flow, by name.
+        stay: True: when the run waits for an operator, wait with it instead of ending.
+        resume: True: the run must be in the state file already.
+        wait: True: wait until another executor leaves the state file, instead of raising ExecutorBusyError.
+        dask: the address of the Dask scheduler whose workers run tasks with ``isolation="dask"``.
+        logical_time: microseconds since 1970 UTC: a new run stands for this instant of its schedule.
+        served: True: ``redrive serve`` runs it: its schedule waits for this run.
+
+    Example:
+        >>> RunOptions(max_parallel=8, params={"day": "2026-04-25"}).durability
+        'full'
+    """
 
     max_parallel: int | None = None
-    durability: str = "full"
+    durability: database.Durability = "full"
     params: Mapping[str, Any] = field(default_factory=dict)
     stay: bool = False
-    resume: bool = False  # the run must exist already
-    wait: bool = False  # wait for another executor to leave the file
-    dask: str | None = None  # address of the scheduler whose workers run tasks with isolation="dask"
-    logical_time: int | None = None  # microseconds UTC: a new run that stands for this instant of its schedule
-    served: bool = False  # by `redrive serve`: the schedule waits for this run, and what comes too late is told
+    resume: bool = False
+    wait: bool = False
+    dask: str | None = None
+    logical_time: int | None = None
+    served: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +183,8 @@ def reserve(request: Request) -> Place:
     options = request.options
     if options.max_parallel is not None and options.max_parallel < 1:
         raise RedriveError(f"max_parallel is a whole number of at least 1, not {options.max_parallel!r}")
+    if options.durability not in get_args(database.Durability):
+        raise RedriveError(f"durability is one of full, normal, not {options.durability!r}")
     if request.run_id is not None and not is_text(request.run_id):
         raise RedriveError(f"the name of a run is a text: not {request.run_id!r}")
     if options.resume and not os.path.lexists(request.state_path):
@@ -219,7 +238,7 @@ async def open_run(place: Place, clock: Clock) -> OpenRun:
     flow = await _import(place, known)
     try:
         await _join_cluster(runner, request.options.dask, known.flow_target, flow)
-        connection = database.open_for_writing(request.state_path, _durability(request.options))
+        connection = database.open_for_writing(request.state_path, request.options.durability)
         place.is_used = True
         try:
             _bury_the_dead(connection, request)
@@ -230,7 +249,7 @@ async def open_run(place: Place, clock: Clock) -> OpenRun:
                 clock.now_us,
                 lambda events: hooks.on_events(events),
                 lambda what, sentence: hooks.on_trouble(what, sentence),
-                reopen=lambda: database.open_for_writing(request.state_path, _durability(request.options)),
+                reopen=lambda: database.open_for_writing(request.state_path, request.options.durability),
             )
         except BaseException:
             connection.close()
@@ -330,10 +349,6 @@ def _unused(connection: sqlite3.Connection, run_id: str) -> str:
         number += 1
         candidate = f"{run_id}-{number}"
     return candidate
-
-
-def _durability(options: RunOptions) -> database.Durability:
-    return "normal" if options.durability == "normal" else "full"
 
 
 def _bury_the_dead(connection: sqlite3.Connection, request: Request) -> None:

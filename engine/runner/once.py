@@ -1,6 +1,6 @@
-"""Document 000's ``_run_with_timeout``: one function, one child process, one deadline, and its three errors.
+"""One function in one child process under one deadline, for programs that want nothing but this (SPEC 000.21).
 
-For programs that want nothing but this. A flow's attempts share one zygote (``zygote_client.py``).
+The attempts of a flow share one zygote instead (``zygote_client.py``).
 """
 
 from __future__ import annotations
@@ -46,11 +46,27 @@ class _Waiter(SilentListener):
 
 
 def run_with_timeout(fn: Callable[[], Any], timeout_s: float | None, *, grace_seconds: float = 5.0) -> Any:
-    """Call ``fn`` in a child process and return its result (what of it is JSON).
+    """Call a function in a child process and return its result, or None where that is not JSON.
 
-    At the deadline (seconds) the child and everything that it started is ended: SIGTERM, ``grace_seconds``, SIGKILL.
-    Raises TimeoutError "task exceeded {n}s", RuntimeError with what the child raised, or RuntimeError "child died
-    without sending result". Not to be called from a coroutine.
+    At the deadline the child and every process that it has started are ended: SIGTERM, then SIGKILL. Not to be called
+    from a coroutine: it runs an event loop of its own.
+
+    Parameters:
+        fn: takes no arguments; closures are fine, because the child is forked.
+        timeout_s: seconds above 0; None: no bound.
+        grace_seconds: seconds of 0 or more between the two signals.
+
+    Raises:
+        TimeoutError: "task exceeded {timeout_s}s".
+        RuntimeError: with the type and the message of what ``fn`` raised, or "child died without sending result".
+
+    Example:
+        >>> run_with_timeout(lambda: {"sum": 1 + 2}, 30)
+        {'sum': 3}
+        >>> run_with_timeout(lambda: 1 / 0, 30)
+        Traceback (most recent call last):
+        ...
+        RuntimeError: ZeroDivisionError: division by zero
     """
     name = getattr(fn, "__name__", "task")
     task = TaskSpec(name, timeout=timeout_s, grace_seconds=grace_seconds)

@@ -255,7 +255,7 @@ def test_an_impossible_policy_is_refused_by_the_name_of_its_field(fields, word):
 
 
 def test_waits_may_be_written_as_texts():
-    written = RetryPolicy(base="2s", cap="10m", max_elapsed="1h30m")  # type: ignore[arg-type]
+    written = RetryPolicy(base="2s", cap="10m", max_elapsed="1h30m")
     assert (written.base, written.cap, written.max_elapsed) == (2.0, 600.0, 5400.0)
 
 

@@ -1,0 +1,7 @@
+"""redrive runs DAGs of tasks durably on one machine and shows them in the terminal.
+
+Two packages: ``redrive.engine`` (write flows, run them; ``help(redrive.engine)`` begins there) and ``redrive.console``
+(the command ``redrive``, also ``python -m redrive``). This package itself imports neither.
+"""
+
+__version__ = "0.1.0"
