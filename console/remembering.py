@@ -17,7 +17,7 @@ _BY_PEOPLE = frozenset([EventKind.NOTE, EventKind.OPERATOR])
 
 
 async def remember(session: Session, run_id: str, causes: Sequence[Cause]) -> dict[str, Memory]:
-    """By the key of the cause; of very many the first; of a file of an earlier version none. Raises RedriveError."""
+    """By the key of the cause; of very many the first. Raises RedriveError."""
     asked = causes[:CAUSES_MAX]
     if not asked:
         return {}

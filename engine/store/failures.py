@@ -38,13 +38,11 @@ def against(
     """Tasks that failed and call ``downstream``, or are among ``names``, in all runs of the flow of a run.
 
     The latest runs first: ``run_id``, ``name``, ``state``, ``generation``, ``skip_cause``, ``spec``, and ``attempts``.
-    Raises NotFoundError for a run that the file does not have, and for a file that was not written to for long.
+    Raises NotFoundError for a run that the file does not have.
     """
     row = connection.execute("SELECT dag_name FROM run WHERE run_id = ?", (run_id,)).fetchone()
     if row is None:
         raise NotFoundError("there is no run {!r} in this state file; `redrive runs` lists them".format(run_id))
-    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'idx_attempt_cause'").fetchone() is None:
-        raise NotFoundError("nobody has written to this state file since it was made by an earlier version of redrive")
     wanted = frozenset(names)
     found: List[Row] = []
     for run, name in connection.execute(_FAILED, (row[0],)).fetchall():

@@ -137,19 +137,8 @@ def query(connection: sqlite3.Connection, what: str, options: Dict[str, Any]) ->
     unknown = set(options) - set(defaults)
     if unknown:
         raise RedriveError("the list {!r} takes no {}".format(what, ", ".join(sorted(unknown))))
-    if _is_missing(connection, _CAME_LATER.get(what)):
-        return []
     found = _rows(connection, sql, dict(defaults, **options))
     return [{name: _value(name, value) for name, value in row.items()} for row in found]
-
-
-#: Tables that a file of an earlier version does not have: nothing is in them.
-_CAME_LATER = {"schedules": "schedule", "slots": "slot", "sla": "sla"}
-
-
-def _is_missing(connection: sqlite3.Connection, table: Optional[str]) -> bool:
-    found = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)).fetchone()
-    return table is not None and found is None
 
 
 def _value(name: str, value: Optional[Any]) -> Any:

@@ -123,19 +123,6 @@ def test_undo_gives_every_row_what_it_had(loaded):
     assert 6 == loaded.column("load", "bad_rows")
 
 
-def test_an_act_that_remembered_rows_one_by_one_can_be_undone(loaded):
-    """As the first version of the state file has them."""
-    set_aside(loaded, "load", 2, "c0ffee")
-    loaded.act("discard-rows", rows=[1, 2])
-    command = last_command(loaded)
-    of_act = "command_id = ? AND kind = 'operator'"
-    ((data,),) = loaded.connection.execute(f"SELECT data FROM event WHERE {of_act}", (command,))
-    old = dict(json.loads(data), was_rows={"1": ["load", "held", 0], "2": ["load", "held", 1]})
-    loaded.connection.execute(f"UPDATE event SET data = ? WHERE {of_act}", (json.dumps(old), command))
-    assert loaded.act("undo", command=command)["ok"]
-    assert [("load", "held", 0), ("load", "held", 1)] == rows(loaded)
-
-
 def test_an_act_on_a_hundred_thousand_rows_is_one_short_event(loaded):
     """Row by row it would be four megabytes for everybody who is attached."""
     set_aside(loaded, "load", ROWS, "c0ffee")
