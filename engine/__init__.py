@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from .credentials import Credential
     from .executor.loop import Executor, RunOptions, RunResult
     from .retrying import backoff_delay, full_jitter, retry, retry_transient
+    from .runner.once import run_with_timeout
 
 __all__ = [
     "AmbiguousError",
@@ -75,6 +76,7 @@ __all__ = [
     "full_jitter",
     "retry",
     "retry_transient",
+    "run_with_timeout",
 ]
 
 #: Imported where they are asked for: the process that forks attempts stays small without them.
@@ -90,6 +92,7 @@ _LATER = {
     "full_jitter": "retrying",
     "retry": "retrying",
     "retry_transient": "retrying",
+    "run_with_timeout": "runner.once",
 }
 
 

@@ -10,7 +10,6 @@ act, so that a command which arrives twice changes nothing and is answered as th
 """
 
 import json
-import sqlite3
 from typing import Any, Callable, Dict, List, Optional
 
 from ..core.events import EventKind
@@ -77,25 +76,6 @@ def apply(journal: Journal, command: Dict[str, Any], is_abandoned: bool = False)
         told.update(was=remembering.tasks, was_run=remembering.runs, was_rows=remembering.rows)
     remembering.tell(EventKind.OPERATOR, work.run_id or None, data=told)
     return given
-
-
-def select(
-    connection: sqlite3.Connection, run_id: str, fingerprint: Optional[str] = None, state: Optional[str] = None
-) -> List[List[Any]]:
-    """A frozen list of targets: the tasks that need a human, by fingerprint (strict, loose, or the start of one)."""
-    states = [str(TaskState.DEAD_LETTER), str(TaskState.FAILED)] if state is None else [state]
-    sql = (
-        "SELECT task.name, task.state, task.generation, task.failure_fingerprint, attempt.fingerprint_loose FROM task"
-        " LEFT JOIN attempt ON attempt.run_id = task.run_id AND attempt.name = task.name"
-        " AND attempt.attempt = task.attempt"
-        " WHERE task.run_id = ? AND task.state IN ({}) ORDER BY task.position, task.name"
-    ).format(",".join("?" * len(states)))
-    found = []
-    for name, now, generation, strict, loose in connection.execute(sql, [run_id] + states):
-        known = [value for value in (strict, loose) if value]
-        if fingerprint is None or any(value.startswith(fingerprint) for value in known):
-            found.append([name, now, generation])
-    return found
 
 
 # --- Acts on tasks -------------------------------------------------------------------------------------------------

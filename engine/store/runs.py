@@ -349,13 +349,8 @@ def latest_run_id(connection: sqlite3.Connection) -> str | None:
 _EVENT_COLUMNS = ", ".join(Event._fields)
 
 
-def events_since(connection: sqlite3.Connection, seq: int, run_id: str | None = None, limit: int = 500) -> list[Event]:
-    """Return up to ``limit`` events after ``seq``, in order; with ``run_id``, of that run and of the file itself."""
-    return [event_of(row) for row in connection.execute(*events_query(seq, run_id, limit))]
-
-
 def events_query(seq: int, run_id: str | None, limit: int) -> tuple[str, tuple[Any, ...]]:
-    """Return the query behind ``events_since``, for those who ask it by other means."""
+    """Return the query for up to ``limit`` events after ``seq``, in order; ``run_id``: of that run and of the file."""
     # "+" keeps the planner on the order of seq: those who follow ask for the few latest.
     only = "" if run_id is None else " AND (+run_id = ? OR +run_id IS NULL)"
     values = (seq, limit) if run_id is None else (seq, run_id, limit)
