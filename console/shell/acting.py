@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import click
@@ -64,8 +63,7 @@ def act(
         return await session.send(await command_for(session)), session.status.executor_alive
 
     async def look(session: Session) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = await session.query("preview", command=asdict(await command_for(session)))
-        return found
+        return await session.preview(await command_for(session))
 
     if dry_run:
         preview = with_session(target, look, python=python, ssh_option=ssh_option)

@@ -18,6 +18,7 @@ from ...engine.core.episode import Memory, all_told, last_time
 from ...engine.core.events import Event
 from ...engine.core.fold import RunFold, RunRow, TaskRow
 from ...engine.core.states import NEEDS_HUMAN, TaskState
+from ...engine.store import lists
 from ..doors import with_session
 from ..model.board import Board
 from ..present.durations import brief, spoken
@@ -61,8 +62,8 @@ def _run_value(summary: RunSummary, executor: Mapping[str, Any]) -> dict[str, An
 async def _of_schedules(session: Session) -> list[str]:
     """What comes next, whether anybody will start it, and what did not start in time."""
     unserved = "; nobody serves it" if session.status.service_pid is None else ""
-    coming = [f"{words}{unserved}" for words in next_words(await session.query("schedules"), _now_us())]
-    return coming + broken_words(await session.query("sla", limit=_PAGES_MAX), _now_us())
+    coming = [f"{words}{unserved}" for words in next_words(await session.query(lists.SCHEDULES), _now_us())]
+    return coming + broken_words(await session.query(lists.SLA, limit=_PAGES_MAX), _now_us())
 
 
 def keeper_of(status: SessionStatus) -> Keeper:
@@ -94,7 +95,8 @@ def show_tasks(target: str, run_id: str | None, as_json: bool, *, follow: bool =
 
     async def read(session: Session) -> list[str]:
         board = Board(await session.snapshot(run_id))
-        board.learn(await session.query("breakers"), await session.query("pages", limit=_PAGES_MAX))
+        breakers, pages = await session.query(lists.BREAKERS), await session.query(lists.PAGES, limit=_PAGES_MAX)
+        board.learn(breakers, pages)
         before = {} if as_json else await _last_times(session, board)
         keeper, address = keeper_of(session.status), session.address
         run, now_us = board.fold.run, _now_us()

@@ -333,6 +333,6 @@ def test_another_expression_has_promised_nothing_before_it_begins(files):
 def test_the_list_of_schedules_says_what_comes_next_by_the_clocks_of_its_zone(files):
     file = files(expression="0 2 * * *", timezone="Asia/Kolkata", splay_seconds=60)
     file.settle()
-    (row,) = lists.query(file.connection, "schedules", {})
-    assert row["next_local"].endswith("T02:00:00+05:30") and "Asia/Kolkata" == row["timezone"]
-    assert 0 <= row["next_at"] - next(schedules.served_of(file.served.flow).schedule.rhythm.after(SIX)) < 60_000_000
+    (row,) = lists.query(file.connection, lists.SCHEDULES, {})
+    assert row.next_local.endswith("T02:00:00+05:30") and "Asia/Kolkata" == row.timezone
+    assert 0 <= row.next_at - next(schedules.served_of(file.served.flow).schedule.rhythm.after(SIX)) < 60_000_000
