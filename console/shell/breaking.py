@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import click
 
 from ...engine.store.lists import BREAKERS, BreakerRow
 from ..cli import ExitCode
-from ..doors import actor, with_session
+from ..doors import DoorOptions, actor, with_session
 from ..model.board import Board
 from ..model.guards import Guard, callers_of, guard_of, held_by, specs_of
 from ..present.durations import brief
@@ -27,7 +27,7 @@ def breakers(
     *,
     acts: Sequence[tuple[str, str]],
     reason: str,
-    **door: Any,
+    **door: Unpack[DoorOptions],
 ) -> int:
     """List the breakers of a run, or set some by hand: (act, downstream). Exit code 1 where one was refused."""
 

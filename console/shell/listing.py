@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import click
 import msgspec
@@ -19,7 +19,7 @@ from ...engine.core.events import Event
 from ...engine.core.fold import RunFold, RunRow, TaskRow
 from ...engine.core.states import NEEDS_HUMAN, TaskState
 from ...engine.store import lists
-from ..doors import with_session
+from ..doors import DoorOptions, with_session
 from ..model.board import Board
 from ..present.durations import brief, spoken
 from ..present.keeper import Keeper, as_value, nobody_runs
@@ -33,13 +33,11 @@ from .following import show
 if TYPE_CHECKING:
     from ..model.inbox import Cause
 
-Door = Any  # the ssh options, passed on as they came
-
 _WAITING = frozenset({TaskState.PENDING, TaskState.READY, TaskState.SENSING, TaskState.RUNNING})
 _PAGES_MAX = 100  # of the latest, for sentences that name who looks after a failure
 
 
-def show_runs(target: str, as_json: bool, *, follow: bool = False, **door: Door) -> int:
+def show_runs(target: str, as_json: bool, *, follow: bool = False, **door: Unpack[DoorOptions]) -> int:
     """One line a run, the latest first."""
 
     async def read(session: Session) -> list[str]:
@@ -90,7 +88,9 @@ def _run_row(summary: RunSummary) -> tuple[str, ...]:
     return (run.run_id, run.dag_name, state, str(total), str(done), str(summary.dead_letters), elapsed)
 
 
-def show_tasks(target: str, run_id: str | None, as_json: bool, *, follow: bool = False, **door: Door) -> int:
+def show_tasks(
+    target: str, run_id: str | None, as_json: bool, *, follow: bool = False, **door: Unpack[DoorOptions]
+) -> int:
     """One line a task, in the order of the flow."""
 
     async def read(session: Session) -> list[str]:
@@ -173,7 +173,9 @@ def _note(row: TaskRow, why: Callable[[str], str]) -> str:
     return ""
 
 
-def show_inbox(target: str, run_id: str | None, as_json: bool, *, follow: bool = False, **door: Door) -> int:
+def show_inbox(
+    target: str, run_id: str | None, as_json: bool, *, follow: bool = False, **door: Unpack[DoorOptions]
+) -> int:
     """What needs a human, cause by cause, and what came of each cause before."""
     from ..model.inbox import Inbox
     from ..remembering import remember
@@ -221,7 +223,9 @@ def _remembered(memory: Memory) -> Iterator[str]:
         yield f"{'before that' if place else 'last time'} {line}"
 
 
-def show_events(target: str, run_id: str | None, as_json: bool, *, follow: bool, since: int, **door: Door) -> int:
+def show_events(
+    target: str, run_id: str | None, as_json: bool, *, follow: bool, since: int, **door: Unpack[DoorOptions]
+) -> int:
     """What happened, in order; with ``follow``, for ever."""
 
     async def use(session: Session) -> int:

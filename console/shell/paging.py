@@ -6,14 +6,14 @@ import json
 import time
 import uuid
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import click
 
 from ...engine.core.json_types import Json
 from ...engine.store.lists import PAGES, PageRow
 from ..cli import ExitCode
-from ..doors import actor, with_session
+from ..doors import DoorOptions, actor, with_session
 from ..present.durations import spoken
 from ..sessions.session import Answer, Command, Session
 from .listing import table
@@ -27,7 +27,7 @@ def pages(
     everything: bool,
     ack: Sequence[int],
     snooze: Sequence[tuple[int, float]],
-    **door: Any,
+    **door: Unpack[DoorOptions],
 ) -> int:
     """List pages, or acknowledge or snooze some first. Exit code 1 where an act found nothing to do."""
     acts: list[tuple[str, dict[str, Any]]] = [("ack", {"pages": [page]}) for page in ack]

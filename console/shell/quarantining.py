@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Unpack
 
 import click
 
@@ -13,7 +13,7 @@ from ...engine.core.fold import RunFold
 from ...engine.errors import RedriveError
 from ...engine.store.lists import QUARANTINE, QuarantineRow
 from ..cli import ExitCode
-from ..doors import actor, with_session
+from ..doors import DoorOptions, actor, with_session
 from ..sessions.session import Answer, Command, Session
 from .acting import demand_reason, print_answer
 from .listing import table
@@ -32,7 +32,7 @@ def quarantine(
     requeue: Sequence[str],
     discard: Sequence[str],
     reason: str,
-    **door: Any,
+    **door: Unpack[DoorOptions],
 ) -> int:
     """List rows, or act on those with the given keys. Exit code 1 where nothing was done."""
     act, keys = ("requeue-rows", requeue) if requeue else ("discard-rows", discard)
