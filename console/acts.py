@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 from ..engine.core.episode import BY_KEY, noted
 from ..engine.core.states import ENDED_BADLY, NEEDS_HUMAN, TaskState
 from ..engine.errors import RedriveError
+from ..engine.store import lists
 from ..engine.store.acts import STOPPABLE, UNDOABLE
 from ..engine.store.command import DONE, Answer, Command, Target
+from ..engine.store.lists import EventRow
 from . import questions
 from .doors import actor
 from .model.board import Board
@@ -217,7 +219,7 @@ class Acts:
         assert board is not None
         try:
             rows = await self._console.live.session.query(
-                "journal", run_id=board.fold.run.run_id, acts=1, limit=_JOURNAL_ROWS
+                lists.JOURNAL, run_id=board.fold.run.run_id, acts=1, limit=_JOURNAL_ROWS
             )
         except RedriveError as error:
             self.complain(str(error))
@@ -226,11 +228,11 @@ class Acts:
         if act is None:
             self.complain("there is no act of this run that can be taken back")
             return
-        data = act["data"]
-        when = since(act["at"], self._console.live.now_us)
-        what = f"{data['act']} by {act['actor']} {when} ago ({data['answer']['message']})"
+        data = act.data
+        when = since(act.at, self._console.live.now_us)
+        what = f"{data['act']} by {act.actor} {when} ago ({data['answer']['message']})"
         question = questions.of_undo(what, list(data.get("was") or ()), self.key_of("undo"))
-        self.ask(question, lambda reply: self.send("undo", (), BY_KEY, {"command": act["command_id"]}))
+        self.ask(question, lambda reply: self.send("undo", (), BY_KEY, {"command": act.command_id}))
 
     def _begin_grace(self, command: Command, answer: Answer) -> None:
         name = command.targets[0][0]
@@ -344,15 +346,15 @@ class Acts:
             self._console.push_screen(Reading(title, lines_of_results(answer.results, glyphs)))
 
 
-def last_undoable(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+def last_undoable(rows: Sequence[EventRow]) -> EventRow | None:
     """The latest act in rows of the journal (oldest first) that changed something and was not taken back."""
     undone: set[str] = set()
     for row in rows[::-1]:
-        data: Mapping[str, Any] = row["data"]
-        if row["kind"] != "operator" or not (data.get("answer") or {}).get("ok"):
+        data = row.data
+        if row.kind != "operator" or not (data.get("answer") or {}).get("ok"):
             continue
         if data["act"] == "undo":
             undone.add(str((data.get("options") or {}).get("command")))
-        elif data["act"] in UNDOABLE and (data.get("was") or data.get("was_run")) and row["command_id"] not in undone:
+        elif data["act"] in UNDOABLE and (data.get("was") or data.get("was_run")) and row.command_id not in undone:
             return row
     return None

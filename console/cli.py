@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
@@ -45,6 +45,9 @@ from .shell.options import (
     target_argument,
 )
 from .shell.schedule_commands import backfill, schedule, serve
+
+if TYPE_CHECKING:
+    from .doors import DoorOptions
 
 
 class ExitCode(IntEnum):
@@ -210,31 +213,35 @@ def check(flow: str, param: tuple[str, ...], **options: Any) -> int:
 @json_option
 @ssh_options
 @follow_option
-def runs(target: str | None, state: str | None, as_json: bool, **options: Any) -> int:
+def runs(target: str | None, state: str | None, as_json: bool, follow: bool, **door: Unpack[DoorOptions]) -> int:
     """Every run of a state file."""
     from .shell import listing
 
-    return listing.show_runs(_target(target, state), as_json, **options)
+    return listing.show_runs(_target(target, state), as_json, follow=follow, **door)
 
 
 @cli.command()
 @reading_options
 @follow_option
-def tasks(target: str | None, state: str | None, run_id: str | None, as_json: bool, **door: Any) -> int:
+def tasks(
+    target: str | None, state: str | None, run_id: str | None, as_json: bool, follow: bool, **door: Unpack[DoorOptions]
+) -> int:
     """The tasks of a run."""
     from .shell import listing
 
-    return listing.show_tasks(_target(target, state), run_id, as_json, **door)
+    return listing.show_tasks(_target(target, state), run_id, as_json, follow=follow, **door)
 
 
 @cli.command()
 @reading_options
 @follow_option
-def inbox(target: str | None, state: str | None, run_id: str | None, as_json: bool, **door: Any) -> int:
+def inbox(
+    target: str | None, state: str | None, run_id: str | None, as_json: bool, follow: bool, **door: Unpack[DoorOptions]
+) -> int:
     """Dead letters and failures, by cause."""
     from .shell import listing
 
-    return listing.show_inbox(_target(target, state), run_id, as_json, **door)
+    return listing.show_inbox(_target(target, state), run_id, as_json, follow=follow, **door)
 
 
 @cli.command()
@@ -242,7 +249,13 @@ def inbox(target: str | None, state: str | None, run_id: str | None, as_json: bo
 @follow_option
 @click.option("--since", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Only what came after this event.")
 def events(
-    target: str | None, state: str | None, run_id: str | None, as_json: bool, follow: bool, since: int, **door: Any
+    target: str | None,
+    state: str | None,
+    run_id: str | None,
+    as_json: bool,
+    follow: bool,
+    since: int,
+    **door: Unpack[DoorOptions],
 ) -> int:
     """Everything that happened, in order."""
     from .shell import listing
@@ -294,7 +307,7 @@ def replay(
     at: str | None,
     what_if: str | None,
     nights: int,
-    **door: Any,
+    **door: Unpack[DoorOptions],
 ) -> int:
     """A run as it was at some instant, told by its events; or as it would have been under another policy."""
     if what_if is not None:
@@ -308,7 +321,7 @@ def replay(
 
 @cli.command()
 @reading_options
-def costs(target: str | None, state: str | None, run_id: str | None, as_json: bool, **door: Any) -> int:
+def costs(target: str | None, state: str | None, run_id: str | None, as_json: bool, **door: Unpack[DoorOptions]) -> int:
     """What the attempts of a run cost, and what its retries were worth."""
     from .shell import costs as ledger
 

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import TypedDict, TypeVar
 
 from .sessions.people import me
 from .sessions.session import Session
 from .target import is_remote
 
 Result = TypeVar("Result")
+
+
+class DoorOptions(TypedDict, total=False):
+    """How a host is reached: the interpreter over there, and options for ssh; passed on from the command line."""
+
+    python: str | None
+    ssh_option: Sequence[str]
 
 
 def actor() -> str:

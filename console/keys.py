@@ -212,11 +212,6 @@ def _unsafe(keymap: KeyMap, forced: set[str]) -> list[str]:
     ]
 
 
-def unsafe_defaults() -> list[str]:
-    """What ``_unsafe`` says about the map that we ship: nothing."""
-    return _unsafe(DEFAULT_KEYS, set()) + _clashes(DEFAULT_KEYS)
-
-
 class Refusal(Enum):
     """Why a key press did nothing."""
 

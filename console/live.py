@@ -18,6 +18,7 @@ from typing import Protocol
 from ..engine.clock import Clock
 from ..engine.core.events import Event
 from ..engine.errors import LinkError, RedriveError, RefusedError, SnapshotNeeded
+from ..engine.store import lists
 from ..engine.store.usual import Usual
 from .model.board import Board, Delta
 from .model.forecast import Forecast, Forecaster
@@ -190,7 +191,8 @@ class LiveRun:
             self._fail(error)
             await self._wait_for_a_run()
             return
-        breakers, pages = await self.session.query("breakers"), await self.session.query("pages", limit=PAGES_MAX)
+        breakers = await self.session.query(lists.BREAKERS)
+        pages = await self.session.query(lists.PAGES, limit=PAGES_MAX)
         if self._present is not None and self.board is not None:
             self.board.turn(self._present)  # what is known beside the run is that of now
         board = Board(fold, self.board)

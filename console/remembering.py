@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
-from ..engine.core.episode import Memory, memory_of
+from ..engine.core.episode import Memory
 from ..engine.core.events import Event, EventKind
 from ..engine.store.memory import CAUSES_MAX
 from .model.inbox import Cause
@@ -17,13 +17,12 @@ _BY_PEOPLE = frozenset([EventKind.NOTE, EventKind.OPERATOR])
 
 
 async def remember(session: Session, run_id: str, causes: Sequence[Cause]) -> dict[str, Memory]:
-    """By the key of the cause; of very many the first; of a file of an earlier version none. Raises RedriveError."""
+    """By the key of the cause; of very many the first. Raises RedriveError."""
     asked = causes[:CAUSES_MAX]
     if not asked:
         return {}
-    marks = [[cause.fingerprint, cause.downstream] for cause in asked]
-    rows = await session.query("memory", run_id=run_id, causes=marks)
-    return {cause.key: memory_of(row) for cause, row in zip(asked, rows, strict=False)}
+    known = await session.memory(run_id, [(cause.fingerprint, cause.downstream) for cause in asked])
+    return {cause.key: memory for cause, memory in zip(asked, known, strict=False)}
 
 
 class Remembering:

@@ -10,14 +10,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple, Unpack
 
 import click
 
 from ..engine.core.events import Event
 from ..engine.core.fold import RunFold
 from ..engine.errors import RedriveError
-from .doors import with_session
+from .doors import DoorOptions, with_session
 from .model.moment import Moment
 from .model.replay import NUMBER_MAX, Reel, Stretch, parse_when
 from .sessions.session import Session
@@ -88,7 +88,7 @@ class Night:
             self._kept.popitem(last=False)
 
 
-def show(target: str, run_id: str | None, as_json: bool, at: str | None, **door: Any) -> int:
+def show(target: str, run_id: str | None, as_json: bool, at: str | None, **door: Unpack[DoorOptions]) -> int:
     """Print the tasks as they were ``at`` a time or after the event of a number; at the end if left out."""
 
     async def use(session: Session) -> RunFold:

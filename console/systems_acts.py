@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..engine.core.episode import BY_KEY
 from ..engine.errors import RedriveError
+from ..engine.store import lists
 from ..engine.store.command import Answer, Command
 from . import questions
 from .acts import ANSWER_SECONDS
@@ -101,7 +102,7 @@ class SystemsActs:
         assert board is not None
         systems = Systems(board)
         try:
-            systems.learn_breakers(await console.live.session.query("breakers"), console.live.now_us)
+            systems.learn_breakers(await console.live.session.query(lists.BREAKERS), console.live.now_us)
         except RedriveError as error:
             console.acts.complain(str(error))
             return

@@ -24,6 +24,7 @@ from ..engine.core.reclassify import (
 from ..engine.core.rules import parse_rules
 from ..engine.core.spec import TaskSpec
 from ..engine.errors import RedriveError
+from ..engine.store.failures import FailedTask
 from .present.durations import wall_day
 from .present.text import one_line, sanitize
 from .sessions.session import Session
@@ -70,7 +71,7 @@ async def try_rule(
     called = {spec.downstream for name in names if (spec := fold.tasks[name].spec) is not None}
     if downstream is None and len(called) == 1:
         downstream = called.pop()
-    rows = await session.query("failures", run_id=fold.run.run_id, downstream=downstream, names=names)
+    rows = await session.failures(fold.run.run_id, downstream, names)
     tasks = [_past(row) for row in rows]
     alike = [one for task in tasks for one in task.attempts if one.fingerprint_loose == loose]
     if not alike:
@@ -88,10 +89,10 @@ def _failed_like(attempts: Iterable[AttemptRow], loose: str) -> bool:
     return any(one.fingerprint_loose == loose for one in attempts)
 
 
-def _past(row: Mapping[str, Any]) -> PastTask:
-    attempts = [PastAttempt(**one) for one in row["attempts"]]
-    spec = msgspec.convert({"name": row["name"], **row["spec"]}, TaskSpec)
-    return PastTask(**{**row, "spec": spec, "attempts": attempts})
+def _past(row: FailedTask) -> PastTask:
+    attempts = [PastAttempt(*one) for one in row.attempts]
+    spec = msgspec.convert({"name": row.name, **row.spec}, TaskSpec)
+    return PastTask(row.run_id, row.name, row.state, row.generation, row.skip_cause, spec, attempts)
 
 
 def _existing(fold: RunFold, downstream: str | None) -> list[Mapping[str, Any]]:

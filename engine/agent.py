@@ -237,7 +237,7 @@ class Agent(object):
         heartbeat_at = client.heartbeat_at(self._path)
         return heartbeat_at is None or _now_us() - heartbeat_at > SILENT_SECONDS * 1000000
 
-    def _executor(self) -> Optional[Dict[str, Any]]:
+    def _executor(self) -> Optional[lists.ExecutorState]:
         if self._trouble is not None:
             return None
         seen_at = client.heartbeat_at(self._path)
@@ -325,7 +325,7 @@ _READS = {
     "links": ("snapshot", "links"),
     "history": ("snapshot", "history"),
     "runs": ("lists", "runs"),
-    "query": ("lists", "query"),
+    "query": ("lists", "query_by_name"),
     "past": ("lists", "past"),
     "usual": ("usual", "of_run"),
     "log": ("logs", "read"),

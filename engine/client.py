@@ -18,8 +18,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
 from urllib.parse import quote
 
-from .errors import ExecutorBusyError, LinkError, NewerFileError, StateFileError, StorageError
-from .store.header import APPLICATION_ID, SCHEMA_VERSION
+from .errors import ExecutorBusyError, LinkError, StateFileError, StorageError
+from .store.header import APPLICATION_ID, SCHEMA_VERSION, newer
 
 if TYPE_CHECKING:  # the agent gets this with the first command, not before
     from .store.command import Answer, Command
@@ -276,7 +276,7 @@ def _apply_under_lock(state_path: str, command: "Command") -> "Optional[Answer]"
         return None
     try:
         with closing(_open_to_write(state_path)) as connection:
-            return _apply(connection, command)
+            return _apply(connection, state_path, command)
     except sqlite3.Error as error:
         raise StorageError("{} could not be changed: {}".format(state_path, error)) from error
     finally:
@@ -310,7 +310,7 @@ def _open_to_write(state_path: str) -> sqlite3.Connection:
         if application != APPLICATION_ID:
             raise StateFileError("{} is not a redrive state file".format(state_path))
         if version > SCHEMA_VERSION:
-            raise NewerFileError("{} has format {}, this redrive knows {}".format(state_path, version, SCHEMA_VERSION))
+            raise newer(state_path, version)
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA wal_autocheckpoint=0")
     except BaseException:
@@ -319,14 +319,14 @@ def _open_to_write(state_path: str) -> sqlite3.Connection:
     return connection
 
 
-def _apply(connection: sqlite3.Connection, command: "Command") -> "Answer":
+def _apply(connection: sqlite3.Connection, state_path: str, command: "Command") -> "Answer":
     from .store.journal import Journal  # the agent gets these when the first command comes, not before
     from .store.operator import apply
     from .store.upgrades import upgrade
 
     connection.execute("BEGIN IMMEDIATE")
     try:
-        upgrade(connection, connection.execute("PRAGMA user_version").fetchone()[0])
+        upgrade(connection, state_path)
         journal = Journal(
             connection,
             int(time.time() * 1000000),

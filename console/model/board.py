@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from ...engine.core.dag import Dag
 from ...engine.core.events import Event, EventKind
@@ -18,6 +17,7 @@ from ...engine.core.fold import RunFold, TaskRow
 from ...engine.core.ledger import spec_of
 from ...engine.core.states import FINISHED, NEEDS_HUMAN, NOT_STARTED, UNDER_WAY, TaskState
 from ...engine.core.why import Surroundings, chain, pool_sizes, why
+from ...engine.store.lists import BreakerRow, PageHead, PageRow
 from ...engine.store.usual import Usual
 from .moment import Moment
 
@@ -63,7 +63,7 @@ class Board:
                 self._apply(event, delta)
         return delta
 
-    def learn(self, breakers: Iterable[Mapping[str, Any]] = (), pages: Iterable[Mapping[str, Any]] = ()) -> None:
+    def learn(self, breakers: Iterable[BreakerRow] = (), pages: Iterable[PageRow | PageHead] = ()) -> None:
         """Take what stands beside the run as rows of the tables: events told it before the snapshot was made."""
         self.moment.learn(breakers, pages)
 

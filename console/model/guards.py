@@ -6,18 +6,21 @@ the board: a task that could start, were it not for the breaker, or for the budg
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+
+import msgspec
 
 from ...engine.core import breaker as rules
-from ...engine.core.breaker import PASSING, SHUT, Breaker, BreakerState, Slice
+from ...engine.core.breaker import PASSING, SHUT, Breaker, BreakerState, Detail, Slice
 from ...engine.core.declared import declared_downstreams
 from ...engine.core.fold import TaskRow
+from ...engine.core.json_types import Json
 from ...engine.core.ledger import spec_of
 from ...engine.core.spec import DownstreamSpec
 from ...engine.core.states import TIMED, TaskState
 from ...engine.core.why import unmet_parents
+from ...engine.store.lists import BreakerRow
 from .board import Board
 
 #: So long after the last start at its rate a release goes on, as far as the file can tell.
@@ -106,21 +109,29 @@ def callers_of(board: Board) -> dict[str, tuple[str, ...]]:
     return {downstream: tuple(names) for downstream, names in found.items()}
 
 
-def guard_of(spec: DownstreamSpec, row: Mapping[str, Any] | None) -> Guard:
-    """What a row of the list "breakers" says; without one nobody has called yet."""
+def guard_of(spec: DownstreamSpec, row: BreakerRow | None) -> Guard:
+    """What a row of the list BREAKERS says; without one nobody has called yet."""
     if row is None:
         return Guard(spec, rules.new_breaker(spec), spec.bucket_capacity)
-    detail = row["detail"] if isinstance(row["detail"], Mapping) else {}
+    detail = _detail_of(row.detail)
     breaker = Breaker(
-        state=BreakerState(row["state"]),
-        window=tuple(Slice(*part) for part in row["window"] or ()),
-        reopens_at=row["reopens_at"],
-        episode=int(detail.get("episode") or 0),
-        release_at=detail.get("release_at"),
-        why=str(detail.get("why") or ""),
+        state=BreakerState(row.state),
+        window=tuple(Slice(*part) for part in row.window or ()),
+        reopens_at=row.reopens_at,
+        episode=detail.episode,
+        release_at=detail.release_at,
+        why=detail.why,
     )
-    tokens = spec.bucket_capacity if row["tokens"] is None else min(float(row["tokens"]), spec.bucket_capacity)
-    return Guard(spec, breaker, tokens, int(detail.get("reserve_at") or 0), row["changed_at"])
+    tokens = spec.bucket_capacity if row.tokens is None else min(float(row.tokens), spec.bucket_capacity)
+    return Guard(spec, breaker, tokens, detail.reserve_at, row.changed_at)
+
+
+def _detail_of(detail: Json) -> Detail:
+    """What a damaged one says is not known."""
+    try:
+        return msgspec.convert(detail, Detail)
+    except msgspec.ValidationError:
+        return Detail()
 
 
 def held_by(board: Board, guard: Guard, callers: Iterable[str], now_us: int) -> Guard:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from ...engine.core.events import Event
 from ...engine.core.states import NEEDS_HUMAN
 from ...engine.core.tally import is_act
+from ...engine.store.lists import EventRow
 from ..actions import shell_line
 from .filters import Filter
 from .sentences import sentence, subject, targets
@@ -17,12 +17,9 @@ KEPT_MAX = 20_000  # events; what is earlier is read again when somebody looks t
 _FORGOTTEN_AT_ONCE = 2_000
 
 
-def event_of(row: Mapping[str, Any]) -> Event:
-    """An event from a row of the list "journal"."""
-    known: dict[str, Any] = {field: row.get(field) for field in Event._fields}
-    if not isinstance(known["data"], dict):
-        known["data"] = {}
-    return Event(**known)
+def event_of(row: EventRow) -> Event:
+    """An event from a row of the list JOURNAL."""
+    return Event._make(row)
 
 
 def command_line(event: Event, target: str) -> str | None:

@@ -6,13 +6,13 @@ reel (``replay.py``), which shares with one another, and never changes, the rows
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from ...engine.core.events import Event, EventKind
 from ...engine.core.fold import RunFold, TaskRow
 from ...engine.core.why import BreakerView
+from ...engine.store.lists import BreakerRow, PageHead, PageRow
 
 
 @dataclass(slots=True)
@@ -38,13 +38,13 @@ class Moment:
         self._note(event)
         return self.fold.apply(event)
 
-    def learn(self, breakers: Iterable[Mapping[str, Any]] = (), pages: Iterable[Mapping[str, Any]] = ()) -> None:
+    def learn(self, breakers: Iterable[BreakerRow] = (), pages: Iterable[PageRow | PageHead] = ()) -> None:
         """Take what stands beside the run as rows of the tables: events told it before the snapshot was made."""
-        for row in breakers:
-            self.breakers[row["downstream"]] = BreakerView(row["state"], row["reopens_at"])
+        for breaker in breakers:
+            self.breakers[breaker.downstream] = BreakerView(breaker.state, breaker.reopens_at)
         notes: dict[str, str] = {}
-        for row in pages:  # the latest first: what an earlier episode of a cause became says nothing any more
-            notes.setdefault(row["cause"], _page_note(row["state"], row["acked_by"]))
+        for page in pages:  # the latest first: what an earlier episode of a cause became says nothing any more
+            notes.setdefault(page.cause, _page_note(page.state, page.acked_by))
         self.page_notes.update(notes)
 
     def _note(self, event: Event) -> None:

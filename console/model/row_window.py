@@ -6,13 +6,12 @@ Rows are known by their place: quarantined rows are never removed, so a place st
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+
+from ...engine.store.lists import QuarantineRow
 
 PAGE_ROWS = 100  # what is read at a time
 PAGES_MAX = 30  # what is kept
-
-Row = Mapping[str, Any]
 
 
 class RowWindow:
@@ -20,15 +19,15 @@ class RowWindow:
 
     def __init__(self, total: int) -> None:
         self.total = total
-        self._pages: OrderedDict[int, Sequence[Row]] = OrderedDict()
+        self._pages: OrderedDict[int, Sequence[QuarantineRow]] = OrderedDict()
         self._old: set[int] = set()  # pages whose rows may be other ones by now
 
-    def row(self, place: int) -> Row | None:
+    def row(self, place: int) -> QuarantineRow | None:
         """The row at a place, None if it has not been read."""
         page = self._pages.get(place // PAGE_ROWS, ())
         return page[place % PAGE_ROWS] if place % PAGE_ROWS < len(page) else None
 
-    def put(self, page: int, rows: Sequence[Row]) -> None:
+    def put(self, page: int, rows: Sequence[QuarantineRow]) -> None:
         """What was read from the place ``page * PAGE_ROWS`` on."""
         self._pages[page] = rows
         self._pages.move_to_end(page)

@@ -11,9 +11,14 @@ import json
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import msgspec
 
 from ...engine.core.breaker import PASSING, Breaker, BreakerState
+from ...engine.core.episode import Memory
+from ...engine.core.json_types import Json
+from ...engine.store.lists import BreakerRow, PageHead, QuarantineGroup
 from .board import Board
 from .filters import Filter
 from .guards import Guard, callers_of, guard_of, held_by, specs_of
@@ -89,6 +94,30 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
+class PageBody:
+    """What a page says, as far as it is shown here. ``deadline_at``: microseconds UTC."""
+
+    why: str | None = None
+    diagnostic: str | None = None
+    error: str | None = None
+    changed: Sequence[str] | None = None  # between the last two attempts
+    memory: Memory | None = None
+    held: int | None = None  # tasks below
+    deadline_at: int | None = None
+    owner: str | None = None
+    downstream: str | None = None
+    command: str | None = None
+
+
+def body_of(body: Json) -> PageBody:
+    """Read the body of a page; one that is damaged says nothing."""
+    try:
+        return msgspec.convert(body, PageBody)
+    except msgspec.ValidationError:
+        return PageBody()
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """Rows of one task that failed alike. ``counts``: state -> rows; ``last_id``: the latest row that is held."""
 
@@ -147,9 +176,9 @@ class Systems:
 
     # --- Told -----------------------------------------------------------------------------------------------------
 
-    def learn_breakers(self, rows: Iterable[Mapping[str, Any]], now_us: int) -> None:
-        """Rows of the list "breakers"; downstreams that this flow does not know belong to another one."""
-        read = {str(row["downstream"]): row for row in rows}
+    def learn_breakers(self, rows: Iterable[BreakerRow], now_us: int) -> None:
+        """Rows of the list BREAKERS; downstreams that this flow does not know belong to another one."""
+        read = {row.downstream: row for row in rows}
         self.guards = {name: guard_of(spec, read.get(name)) for name, spec in specs_of(self.board).items()}
         self.known.add(Section.BREAKERS)
         self.recount(now_us)
@@ -165,13 +194,13 @@ class Systems:
         )
         return before != self.guards
 
-    def learn_pages(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Rows of the list "page_heads"."""
-        self.pages = {int(row["id"]): _page_of(row) for row in rows}
+    def learn_pages(self, rows: Iterable[PageHead]) -> None:
+        """Rows of the list PAGE_HEADS."""
+        self.pages = {row.id: _page_of(row) for row in rows}
         self.known.add(Section.PAGES)
 
-    def learn_groups(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Rows of the list "quarantine_groups"."""
+    def learn_groups(self, rows: Iterable[QuarantineGroup]) -> None:
+        """Rows of the list QUARANTINE_GROUPS."""
         self.groups = _groups_of(rows)
         self.known.add(Section.ROWS)
 
@@ -309,40 +338,40 @@ def _page_rank(page: Page) -> tuple[int, int, int]:
     return _PAGE_RANKS.get(page.state, 3), severity, -page.id
 
 
-def _page_of(row: Mapping[str, Any]) -> Page:
+def _page_of(row: PageHead) -> Page:
     return Page(
-        id=int(row["id"]),
-        cause=str(row["cause"]),
-        severity=str(row["severity"]),
-        title=str(row["title"]),
-        state=str(row["state"]),
-        count=int(row["count"]),
-        first_at=int(row["created_at"]),
-        changed_at=int(row["updated_at"]),
-        run_id=row["run_id"],
-        task=row["task"],
-        sent_at=row["sent_at"],
-        send_error=row["send_error"],
-        snoozed_until=row["snoozed_until"],
-        acked_by=row["acked_by"],
+        id=row.id,
+        cause=row.cause,
+        severity=row.severity,
+        title=row.title,
+        state=row.state,
+        count=row.counted,
+        first_at=row.created_at,
+        changed_at=row.updated_at,
+        run_id=row.run_id,
+        task=row.task,
+        sent_at=row.sent_at,
+        send_error=row.send_error,
+        snoozed_until=row.snoozed_until,
+        acked_by=row.acked_by,
     )
 
 
-def _groups_of(rows: Iterable[Mapping[str, Any]]) -> dict[GroupKey, Group]:
+def _groups_of(rows: Iterable[QuarantineGroup]) -> dict[GroupKey, Group]:
     """One group of the rows that the list has for each state."""
-    by_key: dict[GroupKey, list[Mapping[str, Any]]] = {}
+    by_key: dict[GroupKey, list[QuarantineGroup]] = {}
     for row in rows:
-        by_key.setdefault(GroupKey(str(row["name"]), row["fingerprint"]), []).append(row)
+        by_key.setdefault(GroupKey(row.name, row.fingerprint), []).append(row)
     found = {}
     for key, parts in by_key.items():
-        held = [part for part in parts if part["state"] == "held"]
+        held = [part for part in parts if part.state == "held"]
         told = held[0] if held else parts[0]
         found[key] = Group(
             key,
-            {str(part["state"]): int(part["count"]) for part in parts},
-            str(told["error"] or ""),
-            min(int(part["first_at"]) for part in parts),
-            max(int(part["last_at"]) for part in parts),
-            int(told["last_id"]),
+            {part.state: part.rows for part in parts},
+            told.error or "",
+            min(part.first_at for part in parts),
+            max(part.last_at for part in parts),
+            told.last_id,
         )
     return found

@@ -320,8 +320,3 @@ def _rules(row: TaskRow) -> Iterator[Line]:
     for word in words:
         if word:
             yield [Piece(f"   {one_line(word)}", Role.DIM)]
-
-
-def measure(lines: Sequence[Line]) -> int:
-    """Cells of the widest line."""
-    return max((width(line) for line in lines), default=0)

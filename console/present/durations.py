@@ -14,8 +14,6 @@ MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
-CLOCK_CELLS = 5
-
 
 def clock(duration_us: int) -> str:
     """Five cells: ``00:41``, `` 1h04``, ``12h04``, ``4d03h``, `` 123d``; less than nothing is nothing."""

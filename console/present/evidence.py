@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ...engine.core import hang
 from ...engine.core.advice import Took
@@ -17,6 +16,7 @@ from ...engine.core.episode import Memory
 from ...engine.core.fold import AttemptRow, TaskRow
 from ...engine.core.states import TaskState
 from ...engine.core.why import short_error
+from ...engine.store.lists import PastAttemptRow, QuarantineRow
 from ..model.evidence import Comparison, compare, failures_of, verdict
 from ..model.inbox import Cause
 from .detail import FINGERPRINT_DIGITS
@@ -71,8 +71,8 @@ class Found:
     """
 
     texts: Sequence[LongTexts] = ()
-    history: Sequence[Mapping[str, Any]] = ()
-    rows: Sequence[Mapping[str, Any]] = ()
+    history: Sequence[PastAttemptRow] = ()
+    rows: Sequence[QuarantineRow] = ()
     memory: Memory | None = None
 
 
@@ -114,14 +114,14 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-def _history(row: TaskRow, scene: Scene, attempts: Sequence[Mapping[str, Any]]) -> Iterator[Line]:
+def _history(row: TaskRow, scene: Scene, attempts: Sequence[PastAttemptRow]) -> Iterator[Line]:
     """Whether this failure was seen in other runs, and when the task last went well."""
     if not attempts:
         return
     strict = row.failure_fingerprint
-    others = {one["run_id"] for one in attempts} - {scene.board.fold.run.run_id}
-    seen = {one["run_id"] for one in attempts if strict and one["fingerprint"] == strict} & others
-    good = [one["ended_at"] for one in attempts if one["outcome"] == "success" and one["ended_at"] is not None]
+    others = {one.run_id for one in attempts} - {scene.board.fold.run.run_id}
+    seen = {one.run_id for one in attempts if strict and one.fingerprint == strict} & others
+    good = [one.ended_at for one in attempts if one.outcome == "success" and one.ended_at is not None]
     if not others and not good:
         yield [Piece(" First run of this task in this file.", Role.DIM)]
         return
@@ -131,7 +131,7 @@ def _history(row: TaskRow, scene: Scene, attempts: Sequence[Mapping[str, Any]]) 
     yield [Piece(f" {f' {scene.glyphs.dot} '.join(words)}", Role.DIM)]
 
 
-def _durations(row: TaskRow, attempts: Sequence[Mapping[str, Any]]) -> Iterator[Line]:
+def _durations(row: TaskRow, attempts: Sequence[PastAttemptRow]) -> Iterator[Line]:
     """What a timeout is held against: how long it took so far."""
     if not any(one.outcome == "timed_out" for one in row.attempts.values()):
         return
@@ -140,11 +140,11 @@ def _durations(row: TaskRow, attempts: Sequence[Mapping[str, Any]]) -> Iterator[
         yield from ([Piece(f" {line}", Role.DIM)] for line in lines)
 
 
-def _took_of(attempts: Sequence[Mapping[str, Any]]) -> list[Took]:
+def _took_of(attempts: Sequence[PastAttemptRow]) -> list[Took]:
     return [
-        Took(weekday(one["started_at"], None), one["duration_us"] / SECOND, one["outcome"] == "success")
+        Took(weekday(one.started_at, None), one.duration_us / SECOND, one.outcome == "success")
         for one in attempts
-        if one["outcome"] in ("success", "timed_out") and one["duration_us"] is not None
+        if one.outcome in ("success", "timed_out") and one.duration_us is not None
     ]
 
 
@@ -292,16 +292,16 @@ def _indented(text: str, columns: int, role: Role = Role.TEXT) -> list[Line]:
     return folded([Piece(" "), Piece(text, role)], columns - 1, 1)
 
 
-def _quarantined(rows: Sequence[Mapping[str, Any]]) -> Iterator[Line]:
-    held = [row for row in rows if row.get("state") in ("held", "provisional")]
+def _quarantined(rows: Sequence[QuarantineRow]) -> Iterator[Line]:
+    held = [row for row in rows if row.state in ("held", "provisional")]
     if not held:
         return
     yield []
     yield [Piece(" Rows set aside ", Role.STRONG), Piece(f" {number(len(held))}", Role.DIM)]
     for row in held[:_ROWS_SHOWN]:
         yield [
-            Piece(f"   {one_line(str(row['row_key']))}", Role.TEXT),
-            Piece(f"  {one_line(row['error'] or '')}", Role.DIM),
+            Piece(f"   {one_line(row.row_key)}", Role.TEXT),
+            Piece(f"  {one_line(row.error or '')}", Role.DIM),
         ]
     if len(held) > _ROWS_SHOWN:
         yield [Piece(f"   and {number(len(held) - _ROWS_SHOWN)} more", Role.DIM)]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
 from ...engine.core.durations import spoken
 from ...engine.core.fold import RunRow
+from ...engine.store.lists import ScheduleRow, SlaRow
 from .durations import DAY, SECOND
 from .text import one_line
 
@@ -15,40 +15,38 @@ _STARTS_US = 5 * SECOND  # a run that is due takes a moment to start
 _RECENT_US = DAY
 _NAMED_MAX = 3
 
-Row = Mapping[str, Any]
 
-
-def next_words(rows: Sequence[Row], now_us: int) -> list[str]:
+def next_words(rows: Sequence[ScheduleRow], now_us: int) -> list[str]:
     """One sentence for each schedule of a file: ``next 02:00 Asia/Kolkata, in 3 h 12 min``."""
-    return [f"{one_line(str(row['dag_name']))}: {_next(row, now_us)}" for row in rows]
+    return [f"{one_line(row.dag_name)}: {_next(row, now_us)}" for row in rows]
 
 
-def nearest_words(rows: Iterable[Row], now_us: int) -> str:
+def nearest_words(rows: Iterable[ScheduleRow], now_us: int) -> str:
     """The one that comes first, for a line that has room for one; empty where there is none."""
-    coming = [row for row in rows if row["next_at"] is not None]
-    return _next(min(coming, key=lambda row: int(row["next_at"])), now_us) if coming else ""
+    coming = [(row.next_at, place, row) for place, row in enumerate(rows) if row.next_at is not None]
+    return _next(min(coming)[2], now_us) if coming else ""
 
 
-def _next(row: Row, now_us: int) -> str:
-    if row["next_at"] is None or not row["next_local"]:
+def _next(row: ScheduleRow, now_us: int) -> str:
+    if row.next_at is None or not row.next_local:
         return "nothing comes any more"
-    wall, left_us = datetime.fromisoformat(str(row["next_local"])), int(row["next_at"]) - now_us
+    wall, left_us = datetime.fromisoformat(row.next_local), row.next_at - now_us
     if left_us < -_STARTS_US:
         return f"due {spoken(-left_us)} ago and not started"
     today = datetime.fromtimestamp(now_us / SECOND, wall.tzinfo).date()
     day = "" if wall.date() - today <= timedelta(days=1) and left_us < DAY else f"{wall:%d %b} "
-    return f"next {day}{_clock(wall)} {one_line(str(row['timezone']))}, in {spoken(max(left_us, 0))}"
+    return f"next {day}{_clock(wall)} {one_line(row.timezone)}, in {spoken(max(left_us, 0))}"
 
 
 def _clock(wall: datetime) -> str:
     return f"{wall:%H:%M:%S}" if wall.second else f"{wall:%H:%M}"
 
 
-def broken_words(rows: Iterable[Row], now_us: int) -> list[str]:
+def broken_words(rows: Iterable[SlaRow], now_us: int) -> list[str]:
     """Runs that did not start as promised within the last day, the latest first."""
-    late = [row for row in rows if row["promise"] == "start" and now_us - int(row["promised_at"]) < _RECENT_US]
+    late = [row for row in rows if row.promise == "start" and now_us - row.promised_at < _RECENT_US]
     said = [
-        f"{one_line(str(row['dag_name']))}: the run of {_here(int(row['logical_time']))} did not start as promised"
+        f"{one_line(row.dag_name)}: the run of {_here(row.logical_time)} did not start as promised"
         for row in late[:_NAMED_MAX]
     ]
     return said if len(late) <= _NAMED_MAX else [*said, f"and {len(late) - _NAMED_MAX} before it"]

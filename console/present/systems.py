@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from ...engine.core.breaker import BreakerState
 from ...engine.core.states import TaskState
+from ...engine.store.lists import QuarantineRow
 from ..model.board import Board
 from ..model.guards import Guard
 from ..model.systems import Group, Page, Section, Systems, SystemsRow
@@ -397,18 +397,18 @@ _ROW_LOOKS: dict[str, Look] = {
 }
 
 
-def quarantined_row(row: Mapping[str, Any] | None, error: str, columns: int, glyphs: Glyphs) -> Line:
+def quarantined_row(row: QuarantineRow | None, error: str, columns: int, glyphs: Glyphs) -> Line:
     """One row that was set aside: what became of it, its key, and how it begins; its error where it is another one."""
     if row is None:
         return [Piece(f"   {glyphs.more}", Role.DIM)]
-    look = _ROW_LOOKS.get(str(row["state"]), _ROW_LOOKS["held"])
-    said, holds = one_line(str(row["error"] or "")), one_line(str(row["payload"] or ""))
+    look = _ROW_LOOKS.get(row.state, _ROW_LOOKS["held"])
+    said, holds = one_line(row.error or ""), one_line(row.payload or "")
     cells = max(min(columns // 4, _NAME_CELLS[1]), _NAME_CELLS[0])
     line: Line = [
         Piece(" "),
         Piece(sign_of(look, glyphs).text, Role.DIM),  # the accent is on the group
         Piece(f" {pad(look.word, _WORD_CELLS)} ", Role.DIM),
-        Piece(f"{pad(one_line(str(row['row_key'])), cells, glyphs.more)}  ", Role.STRONG),
+        Piece(f"{pad(one_line(row.row_key), cells, glyphs.more)}  ", Role.STRONG),
     ]
     if said != one_line(error):
         line += [Piece(f"{said}  " if holds else said)]

@@ -3,15 +3,15 @@ list, all of it is read on Enter."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from ...engine.context import ROWS_LIMIT
 from ...engine.core.breaker import BreakerState
-from ...engine.core.episode import memory_of, noted, told
+from ...engine.core.episode import noted, told
 from ...engine.core.ledger import spec_of
+from ...engine.store.lists import QuarantineRow
 from ..model.guards import Guard
-from ..model.systems import Group, Page
+from ..model.systems import Group, Page, PageBody
 from .durations import number, spoken, wall, wall_day
 from .folding import folded
 from .inbox import tasks
@@ -25,14 +25,12 @@ _TOKEN_BAR_CELLS = 10
 _NAMED_MAX = 5
 
 
-def subject_lines(
-    subject: Guard | Page | Group, body: Mapping[str, Any] | None, scene: Scene, columns: int
-) -> list[Line]:
+def subject_lines(subject: Guard | Page | Group, body: PageBody | None, scene: Scene, columns: int) -> list[Line]:
     """What is known of it, folded to ``columns``. ``body``: of a page, None while it is being read."""
     if isinstance(subject, Guard):
         head, rest = _guard_head(subject, scene), list(_of_guard(subject, scene))
     elif isinstance(subject, Page):
-        head, rest = _page_head(subject, scene), list(_of_page(subject, body or {}, scene))
+        head, rest = _page_head(subject, scene), list(_of_page(subject, body or PageBody(), scene))
     else:
         head, rest = _group_head(subject, scene), list(_of_group(subject, scene))
     lines = folded(head, columns - 1, _INDENT)
@@ -141,38 +139,37 @@ def _page_head(page: Page, scene: Scene) -> Line:
     return line
 
 
-def _of_page(page: Page, body: Mapping[str, Any], scene: Scene) -> Iterator[Line]:
+def _of_page(page: Page, body: PageBody, scene: Scene) -> Iterator[Line]:
     yield _sent(page)
-    if body.get("why"):
-        yield [Piece(_sentence(body["why"]))]
-    for label in ("diagnostic", "error"):
-        if body.get(label):
-            yield [Piece(f"{label} ", Role.DIM), Piece(one_line(str(body[label])))]
-    changed = body.get("changed")
-    if changed is not None:
-        words = ", ".join(one_line(str(word)) for word in changed) or "nothing"
+    if body.why:
+        yield [Piece(_sentence(body.why))]
+    yield from _labelled(("diagnostic", body.diagnostic), ("error", body.error))
+    if body.changed is not None:
+        words = ", ".join(one_line(word) for word in body.changed) or "nothing"
         yield [Piece("changed between the last two attempts ", Role.DIM), Piece(words)]
     yield from _remembered(body, scene)
-    if body.get("held"):
-        yield [Piece("below it ", Role.DIM), Piece(f"{tasks(int(body['held']))} held up")]
-    if body.get("deadline_at"):
-        yield [Piece("the run is due at ", Role.DIM), Piece(wall(int(body["deadline_at"]), None))]
-    for label in ("owner", "downstream"):
-        if body.get(label):
-            yield [Piece(f"{label} ", Role.DIM), Piece(one_line(str(body[label])))]
-    yield [Piece("cause ", Role.DIM), Piece(one_line(page.cause))]
-    if body.get("command"):
-        yield [Piece("to act ", Role.DIM), Piece(one_line(str(body["command"])))]
+    if body.held:
+        yield [Piece("below it ", Role.DIM), Piece(f"{tasks(body.held)} held up")]
+    if body.deadline_at:
+        yield [Piece("the run is due at ", Role.DIM), Piece(wall(body.deadline_at, None))]
+    yield from _labelled(
+        ("owner", body.owner), ("downstream", body.downstream), ("cause", page.cause), ("to act", body.command)
+    )
 
 
-def _remembered(body: Mapping[str, Any], scene: Scene) -> Iterator[Line]:
+def _labelled(*facts: tuple[str, str | None]) -> Iterator[Line]:
+    for label, text in facts:
+        if text:
+            yield [Piece(f"{label} ", Role.DIM), Piece(one_line(text))]
+
+
+def _remembered(body: PageBody, scene: Scene) -> Iterator[Line]:
     """As it was known when the page was written."""
-    if body.get("memory"):
-        memory = memory_of(body["memory"])
-        for note in memory.notes:
+    if body.memory is not None:
+        for note in body.memory.notes:
             yield [Piece(one_line(noted(note, scene.now_us)))]
-        if memory.episodes:
-            yield [Piece("last time ", Role.DIM), Piece(one_line(told(memory.episodes[0], scene.now_us)))]
+        if body.memory.episodes:
+            yield [Piece("last time ", Role.DIM), Piece(one_line(told(body.memory.episodes[0], scene.now_us)))]
 
 
 def _sent(page: Page) -> Line:
@@ -226,18 +223,18 @@ def _of_group(group: Group, scene: Scene) -> Iterator[Line]:
 # --- One row -------------------------------------------------------------------------------------------------------
 
 
-def row_lines(row: Mapping[str, Any], columns: int) -> list[Line]:
+def row_lines(row: QuarantineRow, columns: int) -> list[Line]:
     """Everything about one quarantined row; its payload as it is, line by line, and never more than it is."""
     facts = (
-        ("task", one_line(str(row["name"]))),
-        ("state", one_line(str(row["state"]))),
-        ("attempt", f"{row['attempt']}, generation {row['generation']}"),
-        ("set aside", wall_day(int(row["at"]), None)),
-        ("fingerprint", one_line(str(row["fingerprint"] or "none"))),
+        ("task", one_line(row.name)),
+        ("state", one_line(row.state)),
+        ("attempt", f"{row.attempt}, generation {row.generation}"),
+        ("set aside", wall_day(row.at, None)),
+        ("fingerprint", one_line(row.fingerprint or "none")),
     )
     lines: list[Line] = [[Piece(f"{label:<12} ", Role.DIM), Piece(text)] for label, text in facts]
-    lines += [[], [Piece("error", Role.STRONG)], *_texts(row["error"], columns)]
-    return [*lines, [], [Piece("what it held", Role.STRONG)], *_texts(row["payload"], columns)]
+    lines += [[], [Piece("error", Role.STRONG)], *_texts(row.error, columns)]
+    return [*lines, [], [Piece("what it held", Role.STRONG)], *_texts(row.payload, columns)]
 
 
 def _texts(text: object, columns: int) -> Iterator[Line]:

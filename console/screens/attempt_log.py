@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...engine.store.lists import OUTPUT
 from ..model.log import BURST_BYTES, LogText
 from ..sessions.session import LogChunk, Session
 
@@ -108,8 +109,8 @@ class AttemptLog:
         return [chunk for chunk in chunks if self.until is None or chunk.at <= self.until]
 
     async def _measure(self) -> None:
-        rows = await self._session.query("output", run_id=self.run_id, task=self.task, attempt=self.attempt)
+        rows = await self._session.query(OUTPUT, run_id=self.run_id, task=self.task, attempt=self.attempt)
         if rows:
-            self.written = rows[0]["output_bytes"] if self.until is None else None
-            self.dropped = rows[0]["output_dropped_bytes"]
+            self.written = rows[0].output_bytes if self.until is None else None
+            self.dropped = rows[0].output_dropped_bytes
             self.text.dropped = bool(self.dropped)

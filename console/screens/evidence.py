@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ...engine.core.episode import Memory
 from ...engine.core.states import NEEDS_HUMAN
+from ...engine.store import lists
 from ..actions import Place
 from ..live import News
 from ..model.board import Board
@@ -82,8 +83,8 @@ class EvidenceView(PageView[Wanted, Found]):
         """What they left behind, the task in other runs, and its rows that were set aside."""
         name, attempts = wanted
         texts = [await _texts(session, run_id, name, attempt) for attempt in attempts]
-        history = await session.query("history", task=name, limit=_HISTORY_ATTEMPTS)
-        rows = await session.query("quarantine", run_id=run_id, task=name, limit=_ROWS)
+        history = await session.query(lists.HISTORY, task=name, limit=_HISTORY_ATTEMPTS)
+        rows = await session.query(lists.QUARANTINE, run_id=run_id, task=name, limit=_ROWS)
         return Found(texts, history, rows)
 
 

@@ -13,6 +13,7 @@ from textual.widget import Widget
 
 from ...engine.core.events import Event
 from ...engine.errors import RedriveError
+from ...engine.store.lists import JOURNAL
 from ..actions import Place
 from ..live import News
 from ..model.board import Board
@@ -154,7 +155,7 @@ class JournalScreen(TwoPanes):
         is_search = self.filter_text or self._sought is not None
         limit = SEARCHED_ROWS if is_search and self._begun else WINDOW_ROWS
         session = self.console.live.session
-        rows = await session.query("journal", run_id=journal.run_id, before=journal.first, limit=limit)
+        rows = await session.query(JOURNAL, run_id=journal.run_id, before=journal.first, limit=limit)
         if journal is not self.journal:
             return
         first = journal.first

@@ -11,10 +11,11 @@ from textual.widget import Widget
 
 from ...engine.core.events import EventKind
 from ...engine.errors import RedriveError
+from ...engine.store import lists
 from ..actions import Place
 from ..live import News
 from ..model.board import Board
-from ..model.row_window import PAGE_ROWS, Row, RowWindow
+from ..model.row_window import PAGE_ROWS, RowWindow
 from ..model.systems import Group, GroupKey, Systems
 from ..present.pieces import Line, Piece, Role
 from ..present.systems import quarantined_row, rows_heading
@@ -43,8 +44,8 @@ class RowsTable(VirtualTable[int]):
 class OneRow(Reading):
     """Everything about one row."""
 
-    def __init__(self, row: Row, columns: int) -> None:
-        super().__init__([Piece(f"Row {one_line(str(row['row_key']))}", Role.TITLE)], row_lines(row, columns))
+    def __init__(self, row: lists.QuarantineRow, columns: int) -> None:
+        super().__init__([Piece(f"Row {one_line(row.row_key)}", Role.TITLE)], row_lines(row, columns))
         self.view.wrapping = True
 
 
@@ -114,7 +115,7 @@ class RowsScreen(ConsoleScreen):
         run_id = self.board.fold.run.run_id
         systems = Systems(self.board)
         try:
-            systems.learn_groups(await self.console.live.session.query("quarantine_groups", run_id=run_id))
+            systems.learn_groups(await self.console.live.session.query(lists.QUARANTINE_GROUPS, run_id=run_id))
         except RedriveError:
             return  # the header says what is wrong with the door; the next event asks again
         self.group = systems.groups.get(self.key, self.group)
@@ -146,17 +147,16 @@ class RowsScreen(ConsoleScreen):
         finally:
             self._reading = False
 
-    async def _query(self, page: int) -> Sequence[Row]:
+    async def _query(self, page: int) -> Sequence[lists.QuarantineRow]:
         task, fingerprint = self.key
-        rows: Sequence[Row] = await self.console.live.session.query(
-            "quarantine_rows",
+        return await self.console.live.session.query(
+            lists.QUARANTINE_ROWS,
             run_id=self.board.fold.run.run_id,
             task=task,
             fingerprint=fingerprint,
             skip=page * PAGE_ROWS,
             limit=PAGE_ROWS,
         )
-        return rows
 
     # --- The list -------------------------------------------------------------------------------------------------
 
@@ -184,12 +184,12 @@ class RowsScreen(ConsoleScreen):
         """Everything about the row."""
         row = self.window.row(self.table.cursor)
         if row is not None:
-            run_latest(self, partial(self._open, int(row["id"])), "row")
+            run_latest(self, partial(self._open, row.id), "row")
 
     async def _open(self, row_id: int) -> None:
-        options = {"run_id": self.board.fold.run.run_id, "task": self.key.task, "after": row_id - 1, "limit": 1}
+        run_id, session = self.board.fold.run.run_id, self.console.live.session
         try:
-            found = await self.console.live.session.query("quarantine", **options)
+            found = await session.query(lists.QUARANTINE, run_id=run_id, task=self.key.task, after=row_id - 1, limit=1)
         except RedriveError as error:
             self._say(str(error))
             return
@@ -219,7 +219,7 @@ class RowsScreen(ConsoleScreen):
             except RedriveError as error:
                 self._say(str(error))
                 return
-            chosen = self._chosen_rows([row for row in rows if row["state"] == "held"])
+            chosen = self._chosen_rows([row for row in rows if row.state == "held"])
         acts = self.console.systems_acts
         if not chosen.count:
             self._say("none of these rows is held: there is nothing to decide")
@@ -228,9 +228,9 @@ class RowsScreen(ConsoleScreen):
         else:
             acts.discard_rows(chosen)
 
-    async def _rows_at(self, places: Sequence[int]) -> list[Row]:
+    async def _rows_at(self, places: Sequence[int]) -> list[lists.QuarantineRow]:
         """Marked rows need not be in view any more."""
-        pages: dict[int, Sequence[Row]] = {}
+        pages: dict[int, Sequence[lists.QuarantineRow]] = {}
         for page in dict.fromkeys(place // PAGE_ROWS for place in places):
             pages[page] = await self._query(page)
         return [
@@ -239,9 +239,9 @@ class RowsScreen(ConsoleScreen):
             if place % PAGE_ROWS < len(pages[place // PAGE_ROWS])
         ]
 
-    def _chosen_rows(self, rows: Sequence[Row]) -> ChosenRows:
+    def _chosen_rows(self, rows: Sequence[lists.QuarantineRow]) -> ChosenRows:
         lines = [quarantined_row(row, self.group.error, 70, self.console.glyphs) for row in rows]
-        return ChosenRows(self.key.task, len(rows), {"rows": [row["id"] for row in rows]}, lines)
+        return ChosenRows(self.key.task, len(rows), {"rows": [row.id for row in rows]}, lines)
 
     def acted(self, name: str) -> None:
         """Done: no longer marked."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
 from textual.binding import BindingType
 from textual.widget import Widget
@@ -11,6 +11,7 @@ from textual.widget import Widget
 from ...engine.core.events import EventKind
 from ...engine.core.states import RunState, TaskState
 from ...engine.errors import RedriveError
+from ...engine.store.lists import SCHEDULES, ScheduleRow
 from ..actions import Place
 from ..live import News
 from ..model.board import Board
@@ -39,7 +40,7 @@ class RunsScreen(ConsoleScreen):
     def __init__(self) -> None:
         super().__init__()
         self._summaries: dict[str, RunSummary] = {}
-        self._schedules: Sequence[Mapping[str, Any]] = ()
+        self._schedules: Sequence[ScheduleRow] = ()
         self._shown = 0
         self._name_cells = 0
         self._sort = 0
@@ -91,7 +92,7 @@ class RunsScreen(ConsoleScreen):
     async def _read_list(self) -> None:
         try:
             summaries = await self.console.live.session.runs()
-            self._schedules = await self.console.live.session.query("schedules")
+            self._schedules = await self.console.live.session.query(SCHEDULES)
         except RedriveError as error:
             self.console.say([Piece(one_line(str(error)), Role.WARNING)], 5)
             return

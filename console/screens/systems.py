@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import ClassVar
 
 from textual import events
 from textual.binding import BindingType
@@ -15,12 +16,13 @@ from textual.widget import Widget
 from ...engine.core.events import Event, EventKind
 from ...engine.core.ledger import spec_of
 from ...engine.errors import RedriveError
+from ...engine.store import lists
 from ..actions import BY_NAME, Action, Place
 from ..live import News
 from ..model.board import Board
 from ..model.filters import parse_filter
 from ..model.guards import Guard, holder_of
-from ..model.systems import Group, Page, Section, Systems, SystemsRow, senders_of
+from ..model.systems import Group, Page, PageBody, Section, Systems, SystemsRow, body_of, senders_of
 from ..present.pieces import Line
 from ..present.systems import group_row, guard_row, head_row, held_row, more_row, page_row, past_row
 from ..present.systems_page import subject_lines
@@ -40,7 +42,6 @@ RESTING_SECONDS = 0.15  # the cursor may only be passing by
 READING_COLUMNS = 87
 _SUBJECT_ROWS = 12
 _BODIES_KEPT = 20
-_LISTS = {Section.BREAKERS: "breakers", Section.PAGES: "page_heads", Section.ROWS: "quarantine_groups"}
 _TOLD_BY = {
     EventKind.BREAKER: Section.BREAKERS,
     EventKind.PAGE: Section.PAGES,
@@ -81,7 +82,7 @@ class SystemsScreen(SystemsKeys):
         self._moved = False  # who is held has to be looked at again
         self._past = False
         self._painted: dict[SystemsRow, Line] = {}
-        self._bodies: OrderedDict[tuple[int, int], Mapping[str, Any]] = OrderedDict()
+        self._bodies: OrderedDict[tuple[int, int], PageBody] = OrderedDict()
         self._resting: Timer | None = None
         self._placed = False  # the cursor was put where it is wanted first
 
@@ -187,26 +188,27 @@ class SystemsScreen(SystemsKeys):
 
     async def _read(self) -> None:
         wanted, self._wanted = self._wanted, set()
-        board, session = self.board, self.console.live.session
+        board = self.board
         try:
             for section in (one for one in Section if one in wanted):
-                options = {"run_id": board.fold.run.run_id} if section is Section.ROWS else {}
-                rows = await session.query(_LISTS[section], **options)
+                learn = await self._read_section(section, board.fold.run.run_id)
                 if board is not self.board or self.console.live.is_past:
                     return
-                self._learn(section, rows)
+                learn()
         except RedriveError:
             self._wanted |= wanted  # the header says what is wrong with the door; the next event asks again
             return
         self._renew_list()
 
-    def _learn(self, section: Section, rows: Sequence[Mapping[str, Any]]) -> None:
+    async def _read_section(self, section: Section, run_id: str) -> Callable[[], None]:
+        """Read the rows of a section; the answer shows them."""
+        session, systems = self.console.live.session, self.systems
         if section is Section.BREAKERS:
-            self.systems.learn_breakers(rows, self.console.live.now_us)
-        elif section is Section.PAGES:
-            self.systems.learn_pages(rows)
-        else:
-            self.systems.learn_groups(rows)
+            breakers = await session.query(lists.BREAKERS)
+            return lambda: systems.learn_breakers(breakers, self.console.live.now_us)
+        if section is Section.PAGES:
+            return partial(systems.learn_pages, await session.query(lists.PAGE_HEADS))
+        return partial(systems.learn_groups, await session.query(lists.QUARANTINE_GROUPS, run_id=run_id))
 
     # --- The list -------------------------------------------------------------------------------------------------
 
@@ -290,11 +292,10 @@ class SystemsScreen(SystemsKeys):
         if not isinstance(page, Page):
             return
         try:
-            found = await self.console.live.session.query("pages", id=page.id, limit=1)
+            found = await self.console.live.session.query(lists.PAGES, id=page.id, limit=1)
         except RedriveError:
             return  # the header says what is wrong with the door
-        body = found[0]["body"] if found else {}
-        self._bodies[page.id, page.changed_at] = body if isinstance(body, Mapping) else {}
+        self._bodies[page.id, page.changed_at] = body_of(found[0].body) if found else PageBody()
         while len(self._bodies) > _BODIES_KEPT:
             self._bodies.popitem(last=False)
         self._show_subject()

@@ -11,23 +11,22 @@ from contextlib import aclosing
 from typing import Any, TypeVar, cast
 
 from ...engine import client
+from ...engine.core.episode import Memory, memory_of
 from ...engine.core.events import Event
 from ...engine.core.fold import RunFold
 from ...engine.errors import CorruptFileError, LinkError, NotFoundError, SnapshotNeeded, StateFileError
 from ...engine.store import database, failures, lists, lock, logs, memory, preview, runs, tail, usual
 from ...engine.store.command import Answer, Command
+from ...engine.store.lists import Row
 from ...engine.store.reader import head_of
 from . import picture
 from .people import me, others
-from .session import AttemptText, Link, LogChunk, RunSummary, SessionStatus
+from .session import AttemptText, Cause, Link, LogChunk, RunSummary, SessionStatus
 
 BEAT_SECONDS = 1.0  # an empty batch so often: the ages on the screen are due again
 LOOK_SECONDS = 1.0  # between two looks at the lock: a look takes it for an instant
 
 Result = TypeVar("Result")
-
-#: Lists that take more than one statement.
-_OF_CAUSES: Mapping[str, Callable[..., Any]] = {"memory": memory.of_causes, "failures": failures.against}
 
 
 class FileSession:
@@ -179,13 +178,24 @@ class FileSession:
         pieces = await self._read(lambda connection: logs.read(connection, run_id, task, attempt, after, limit))
         return [LogChunk(piece.id, piece.at, piece.text, piece.tail) for piece in pieces]
 
-    async def query(self, what: str, **options: Any) -> Any:
-        """Lists beside a run; see ``Session``."""
-        if what == "preview":
-            return await self._read(lambda connection: preview.preview(connection, options["command"]))
-        if what in _OF_CAUSES:
-            return await self._read(lambda connection: _OF_CAUSES[what](connection, **options))
-        return await self._read(lambda connection: lists.query(connection, what, options))
+    async def query(self, listing: lists.Listing[Row], **options: lists.Option) -> Sequence[Row]:
+        """The rows of a list beside a run; see ``Session``."""
+        return await self._read(lambda connection: lists.query(connection, listing, options))
+
+    async def memory(self, run_id: str, causes: Sequence[Cause]) -> Sequence[Memory]:
+        """What came of causes before; see ``Session``."""
+        found = await self._read(lambda connection: memory.of_causes(connection, run_id, causes))
+        return [memory_of(row) for row in found]
+
+    async def failures(
+        self, run_id: str, downstream: str | None, names: Sequence[str] = ()
+    ) -> Sequence[failures.FailedTask]:
+        """What failed against a downstream; see ``Session``."""
+        return await self._read(lambda connection: failures.against(connection, run_id, downstream, names))
+
+    async def preview(self, command: Command) -> Mapping[str, Any]:
+        """What an act would do; see ``Session``."""
+        return await self._read(lambda connection: preview.preview(connection, command.as_json()))
 
     async def _read(self, use: Callable[[sqlite3.Connection], Result]) -> Result:
         def read() -> Result:

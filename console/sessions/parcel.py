@@ -26,6 +26,7 @@ _PACKAGE = "redrive.engine"
 LOOKING = (
     "agent",
     "client",
+    "core/json_types",
     "errors",
     "store/columns",
     "store/header",

@@ -12,10 +12,12 @@ import msgspec
 
 from ...engine.core.events import Event
 from ...engine.core.fold import AttemptRow, RunFold, RunRow, TaskRow
+from ...engine.core.json_types import JsonObject
 from ...engine.core.spec import TaskSpec
-from ...engine.core.states import RunState, TaskState
+from ...engine.core.states import TaskState
 from ...engine.store.columns import unpack, unpack_table
 from ...engine.store.snapshot import attempt_to_instants, to_instants
+from .wire import row_of
 
 _LADDER_FIELDS = {
     "attempt.deadline": "deadline_at",
@@ -25,7 +27,6 @@ _LADDER_FIELDS = {
 }
 _TASK_FIELDS = {field.name for field in fields(TaskRow)}
 _ATTEMPT_FIELDS = {field.name for field in fields(AttemptRow)}
-_RUN_FIELDS = {field.name for field in fields(RunRow)}
 _STATES = {str(state): state for state in TaskState}
 
 Columns = Mapping[str, Any]
@@ -36,11 +37,9 @@ def event_of(row: Sequence[Any]) -> Event:
     return Event._make([*row[:-1], msgspec.json.decode(row[-1])])
 
 
-def run_of(row: Columns) -> RunRow:
-    """A row of the table; columns that this version does not know are left out."""
-    run = RunRow(**{name: value for name, value in row.items() if name in _RUN_FIELDS})
-    run.state = RunState(run.state)
-    return run
+def run_of(row: JsonObject) -> RunRow:
+    """A row of table ``run``. Raises LinkError for what is none."""
+    return row_of(RunRow, row)
 
 
 def fold_of(board: Columns) -> RunFold:

@@ -10,10 +10,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
+from ...engine.core.episode import Memory
 from ...engine.core.events import Event
 from ...engine.core.fold import RunFold, RunRow
 from ...engine.store.command import Answer, Command
+from ...engine.store.failures import FailedTask
+from ...engine.store.lists import Listing, Option, Row
 from ...engine.store.usual import Usual
+
+Cause = tuple[str, str | None]  # loose fingerprint, downstream; None: whichever
 
 
 class Link(StrEnum):
@@ -121,9 +126,17 @@ class Session(Protocol):
     async def log(self, run_id: str, task: str, attempt: int, after: int = 0, limit: int = 500) -> Sequence[LogChunk]:
         """A window of its output: the chunks after ``after``; with ``after`` < 0, the last ``limit`` ones."""
 
-    async def query(self, what: str, **options: Any) -> Any:
-        """Lists beside a run, as JSON values: "breakers", "pages", "quarantine", "journal", "executors", "history",
-        "output", "memory" of causes and the "failures" of a downstream."""
+    async def query(self, listing: Listing[Row], **options: Option) -> Sequence[Row]:
+        """The rows of a list beside a run; ``store/lists.py`` has the lists, and the options of each."""
+
+    async def memory(self, run_id: str, causes: Sequence[Cause]) -> Sequence[Memory]:
+        """What came of each of ``causes`` before, in their order; of very many the first."""
+
+    async def failures(self, run_id: str, downstream: str | None, names: Sequence[str] = ()) -> Sequence[FailedTask]:
+        """Tasks that failed and call ``downstream``, or are among ``names``, in all runs of the flow of a run."""
+
+    async def preview(self, command: Command) -> Mapping[str, Any]:
+        """What an act would do, without doing it."""
 
     async def close(self) -> None:
         """Leave. The run goes on."""

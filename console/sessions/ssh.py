@@ -12,11 +12,14 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ...engine.core.episode import Memory
 from ...engine.core.events import Event
 from ...engine.core.fold import RunFold
 from ...engine.errors import LinkError, SnapshotNeeded, StateFileError
-from ...engine.store import usual
+from ...engine.store import logs, usual
 from ...engine.store.command import Answer, Command, answer_of
+from ...engine.store.failures import FailedTask
+from ...engine.store.lists import ExecutorState, Listing, Option, Row, RunLine
 from . import picture
 from .address import SshAddress, parse
 from .feed import Feed
@@ -24,8 +27,9 @@ from .line import Line
 from .parcel import ACTING, REMEMBERING, boot_command
 from .people import me, others
 from .pipe import Message, Pipe
-from .session import AttemptText, Link, LogChunk, RunSummary, SessionStatus
+from .session import AttemptText, Cause, Link, LogChunk, RunSummary, SessionStatus
 from .ssh_options import SshOptions
+from .wire import row_of, rows_of
 
 DEFAULT_OPTIONS = SshOptions()
 WINDOW_TASKS = 500  # of history, at first; more as the line allows
@@ -53,6 +57,18 @@ async def offers(target: str, options: SshOptions = DEFAULT_OPTIONS) -> list[Off
     return [Offer(str(replace(address, path=found.pop("path"))), **found) for found in hello["files"]]
 
 
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """A sign of life of the agent, as ``Agent._beat`` sends it."""
+
+    trouble: str | None = None
+    present: Sequence[str] = ()
+    read_only: str | None = None
+    service_pid: int | None = None
+    storage_trouble: str | None = None
+    executor: ExecutorState | None = None
+
+
 class SshSession:
     """Made by ``open``."""
 
@@ -62,7 +78,7 @@ class SshSession:
         self._actor = actor
         self._read_only = "opened read-only" if read_only else None
         self._uuid: str | None = None
-        self._beat: Message = {}
+        self._beat = Beat()
         self._feed: Feed | None = None
         self._reset: SnapshotNeeded | None = None  # told while nobody followed
         self._handed_out: RunFold | None = None  # before it was whole
@@ -94,23 +110,23 @@ class SshSession:
     def status(self) -> SessionStatus:
         """As of now; cheap. What the executor does is as the agent told last: it tells at once when that changes."""
         beat = self._beat
-        executor = beat.get("executor") or {}
-        age_us = executor.get("age_us")
+        executor = beat.executor or ExecutorState(alive=False)
+        age_us = executor.age_us
         return SessionStatus(
             link=self._line.link,
-            trouble=self._line.trouble or beat.get("trouble"),
+            trouble=self._line.trouble or beat.trouble,
             retry_in_seconds=self._line.retry_in_seconds,
-            executor_alive=bool(executor.get("alive")),
+            executor_alive=executor.alive,
             heartbeat_age_seconds=None if age_us is None else age_us / 1e6,
-            executor_gone_at=executor.get("gone_at"),
-            executor_pid=executor.get("pid"),
-            executor_run_id=executor.get("run_id"),
-            executor_stopped=bool(executor.get("stopped")),
-            service_pid=beat.get("service_pid"),
-            storage_trouble=beat.get("storage_trouble"),
+            executor_gone_at=executor.gone_at,
+            executor_pid=executor.pid,
+            executor_run_id=executor.run_id,
+            executor_stopped=executor.stopped,
+            service_pid=beat.service_pid,
+            storage_trouble=beat.storage_trouble,
             clock_offset_seconds=self._line.offset_seconds,
-            read_only=self._read_only or beat.get("read_only"),
-            others=others(beat.get("present", ()), self._actor),
+            read_only=self._read_only or beat.read_only,
+            others=others(beat.present, self._actor),
             picture_age_seconds=self._line.age_seconds,
         )
 
@@ -124,8 +140,8 @@ class SshSession:
 
     async def runs(self) -> Sequence[RunSummary]:
         """Every run of the file, latest first."""
-        rows = await self._read("runs")
-        return [RunSummary(picture.run_of(row), row["counts"], row["counts"].get("DEAD_LETTER", 0)) for row in rows]
+        found = rows_of(RunLine, await self._read("runs"))
+        return [RunSummary(picture.run_of(one.run), one.counts, one.counts.get("DEAD_LETTER", 0)) for one in found]
 
     async def snapshot(self, run_id: str | None = None, patience_seconds: float | None = None) -> RunFold:
         """A run, by default the latest, as of ``fold.seq``.
@@ -183,19 +199,30 @@ class SshSession:
     async def attempt_text(self, run_id: str, task: str, attempt: int) -> AttemptText:
         """Traceback, stack and diagnostic of one attempt."""
         said = await self._read("attempt_text", teach=ACTING, run_id=run_id, name=task, attempt=attempt)
-        return AttemptText(*said)
+        return AttemptText(*row_of(logs.AttemptText, said))
 
     async def log(self, run_id: str, task: str, attempt: int, after: int = 0, limit: int = 500) -> Sequence[LogChunk]:
         """A window of its output; see ``Session``."""
         where = {"run_id": run_id, "name": task, "attempt": attempt}
         said = await self._read("log", teach=ACTING, **where, after=after, limit=limit)
-        return [LogChunk(identity, at, text, tail) for identity, at, text, tail in said]
+        return [LogChunk(*piece) for piece in rows_of(logs.LogPiece, said)]
 
-    async def query(self, what: str, **options: Any) -> Any:
-        """Lists beside a run; see ``Session``."""
-        if what in ("preview", "memory", "failures"):
-            return await self._read(what, teach=ACTING if what == "preview" else REMEMBERING, **options)
-        return await self._read("query", what=what, options=options)
+    async def query(self, listing: Listing[Row], **options: Option) -> Sequence[Row]:
+        """The rows of a list beside a run; see ``Session``."""
+        return rows_of(listing.row, await self._read("query", what=listing.name, options=options))
+
+    async def memory(self, run_id: str, causes: Sequence[Cause]) -> Sequence[Memory]:
+        """What came of causes before; see ``Session``."""
+        return rows_of(Memory, await self._read("memory", teach=REMEMBERING, run_id=run_id, causes=causes))
+
+    async def failures(self, run_id: str, downstream: str | None, names: Sequence[str] = ()) -> Sequence[FailedTask]:
+        """What failed against a downstream; see ``Session``."""
+        options = {"run_id": run_id, "downstream": downstream, "names": names}
+        return rows_of(FailedTask, await self._read("failures", teach=REMEMBERING, **options))
+
+    async def preview(self, command: Command) -> Mapping[str, Any]:
+        """What an act would do; see ``Session``."""
+        return row_of(dict[str, Any], await self._read("preview", teach=ACTING, command=command.as_json()))
 
     async def _read(self, what: str, /, *, teach: Sequence[str] = (), **options: Any) -> Any:
         return await self._line.ask("read", teach=teach, what=what, options=options)
@@ -259,7 +286,7 @@ class SshSession:
             if self._feed is not None:
                 self._feed.begin(message["following"])
         elif "beat" in message:
-            self._beat = message["beat"]
+            self._beat = row_of(Beat, message["beat"])
             self._tick()
         elif "reset" in message:
             self._uuid = message["uuid"]

@@ -59,8 +59,7 @@ def act(
         return await session.send(await command_for(session)), session.status.executor_alive
 
     async def look(session: Session) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = await session.query("preview", command=(await command_for(session)).as_json())
-        return found
+        return await session.preview(await command_for(session))
 
     if dry_run:
         preview = with_session(target, look, python=python, ssh_option=ssh_option)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Unpack
 
 import click
 
 from ...engine.store.command import Answer, Command
+from ...engine.store.lists import BREAKERS, BreakerRow
 from ..cli import ExitCode
-from ..doors import actor, with_session
+from ..doors import DoorOptions, actor, with_session
 from ..model.board import Board
 from ..model.guards import Guard, callers_of, guard_of, held_by, specs_of
 from ..present.durations import brief
@@ -27,15 +28,15 @@ def breakers(
     *,
     acts: Sequence[tuple[str, str]],
     reason: str,
-    **door: Any,
+    **door: Unpack[DoorOptions],
 ) -> int:
     """List the breakers of a run, or set some by hand: (act, downstream). Exit code 1 where one was refused."""
 
-    async def use(session: Session) -> tuple[list[Answer], Board, Sequence[Mapping[str, Any]]]:
+    async def use(session: Session) -> tuple[list[Answer], Board, Sequence[BreakerRow]]:
         board = Board(await session.snapshot(run_id))
         run = board.fold.run.run_id
         answers = [await session.send(_command(run, how, downstream, reason)) for how, downstream in acts]
-        return answers, board, await session.query("breakers")
+        return answers, board, await session.query(BREAKERS)
 
     answers, board, rows = with_session(target, use, **door)
     for answer in answers:
@@ -50,8 +51,8 @@ def _command(run_id: str, how: str, downstream: str, reason: str) -> Command:
     return Command(uuid.uuid4().hex, "breaker", run_id, actor=actor(), reason=reason, options=options)
 
 
-def _guards(board: Board, rows: Sequence[Mapping[str, Any]]) -> list[Guard]:
-    known, callers = {str(row["downstream"]): row for row in rows}, callers_of(board)
+def _guards(board: Board, rows: Sequence[BreakerRow]) -> list[Guard]:
+    known, callers = {row.downstream: row for row in rows}, callers_of(board)
     now_us = time.time_ns() // 1000
     specs = specs_of(board).items()
     return [held_by(board, guard_of(spec, known.get(name)), callers.get(name, ()), now_us) for name, spec in specs]

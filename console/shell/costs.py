@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Unpack
 
 import click
 
@@ -22,7 +22,7 @@ from ...engine.core.costs import (
 )
 from ...engine.core.outcome import FailureMode
 from ...engine.core.policy import RetryPolicy
-from ..doors import with_session
+from ..doors import DoorOptions, with_session
 from ..present.plots import grid
 from ..present.text import one_line
 from ..sessions.session import Session
@@ -30,7 +30,7 @@ from ..sessions.session import Session
 _ORDER = (SUCCESS, *map(str, FailureMode))
 
 
-def show_costs(target: str, run_id: str | None, as_json: bool, **door: Any) -> int:
+def show_costs(target: str, run_id: str | None, as_json: bool, **door: Unpack[DoorOptions]) -> int:
     """One line for each way to end, then one for each downstream, then the ledger of each policy that retried."""
 
     async def use(session: Session) -> tuple[dict[str, Cost], list[Yield], list[PolicyLedger]]:

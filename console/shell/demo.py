@@ -17,7 +17,7 @@ from ...engine.core.states import RunState
 from ...engine.executor.loop import Executor
 from ...engine.store import database
 from ...engine.store.command import Command, Target
-from ...engine.store.lists import query
+from ...engine.store.lists import QUARANTINE, query
 from ..doors import actor
 from .printer import Printer
 from .running import Manner
@@ -73,5 +73,5 @@ class PlayedOperator:
     def _held_rows(self, run_id: str) -> list[int]:
         """As a person reads them: from the state file, beside the executor."""
         with database.reading(self._state) as connection:
-            rows = query(connection, "quarantine", {"run_id": run_id})
-        return [row["id"] for row in rows if row["state"] == "held"]
+            rows = query(connection, QUARANTINE, {"run_id": run_id})
+        return [row.id for row in rows if row.state == "held"]

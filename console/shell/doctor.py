@@ -146,13 +146,11 @@ def _executor(path: str) -> Iterator[Finding]:
 
 
 def _schedules(path: str, connection: sqlite3.Connection) -> Iterator[Finding]:
-    rows = lists.query(connection, "schedules", {})
+    rows = lists.query(connection, lists.SCHEDULES, {})
     keeper = lock.served_by(path)
     for row, words in zip(rows, next_words(rows, time.time_ns() // 1000), strict=True):
         if keeper is None:
-            yield Finding(
-                "warning", "schedule", f"{words}; nobody serves it: redrive serve {row['flow_path'] or 'FLOW'}"
-            )
+            yield Finding("warning", "schedule", f"{words}; nobody serves it: redrive serve {row.flow_path or 'FLOW'}")
         else:
             yield Finding("ok", "schedule", f"{words}; served by {keeper.describe()}")
 

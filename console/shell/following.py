@@ -11,12 +11,12 @@ import shutil
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from typing import Any, cast
+from typing import Unpack, cast
 
 import click
 
 from ...engine.core.events import Event
-from ..doors import with_session
+from ..doors import DoorOptions, with_session
 from ..present.text import shorten
 from ..sessions.session import Session
 
@@ -27,7 +27,7 @@ GATHER_SECONDS = 0.2  # what happens together is read once
 _HOME, _TO_LINE_END, _TO_SCREEN_END = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
-def show(target: str, read: Read, *, follow: bool, as_json: bool, **door: Any) -> int:
+def show(target: str, read: Read, *, follow: bool, as_json: bool, **door: Unpack[DoorOptions]) -> int:
     """Print the lines that ``read`` answers with; with ``follow``, again whenever they change."""
     if not follow:
         for line in with_session(target, read, **door):

@@ -28,7 +28,6 @@ from ..present.glyphs import glyphs_for
 from ..present.plots import bar, grid
 
 ALL_JITTERS = "all"
-JITTERS = (*get_args(Jitter), ALL_JITTERS)
 BUCKETS_MAX = 20
 BAR_CELLS = 40
 DRAWS = 1000

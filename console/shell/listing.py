@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import click
 import msgspec
@@ -18,7 +18,8 @@ from ...engine.core.episode import Memory, all_told, last_time
 from ...engine.core.events import Event
 from ...engine.core.fold import RunFold, RunRow, TaskRow
 from ...engine.core.states import MOVING, NEEDS_HUMAN, TaskState
-from ..doors import with_session
+from ...engine.store import lists
+from ..doors import DoorOptions, with_session
 from ..model.board import Board
 from ..present.durations import brief, spoken
 from ..present.keeper import Keeper, as_value, nobody_runs
@@ -32,13 +33,11 @@ from .following import show
 if TYPE_CHECKING:
     from ..model.inbox import Cause
 
-Door = Any  # the ssh options, passed on as they came
-
 _WAITING = MOVING - {TaskState.RETRYING}
 _PAGES_MAX = 100  # of the latest, for sentences that name who looks after a failure
 
 
-def show_runs(target: str, as_json: bool, *, follow: bool = False, **door: Door) -> int:
+def show_runs(target: str, as_json: bool, *, follow: bool = False, **door: Unpack[DoorOptions]) -> int:
     """One line a run, the latest first."""
 
     async def read(session: Session) -> list[str]:
@@ -61,8 +60,8 @@ def _run_value(summary: RunSummary, executor: Mapping[str, Any]) -> dict[str, An
 async def _of_schedules(session: Session) -> list[str]:
     """What comes next, whether anybody will start it, and what did not start in time."""
     unserved = "; nobody serves it" if session.status.service_pid is None else ""
-    coming = [f"{words}{unserved}" for words in next_words(await session.query("schedules"), _now_us())]
-    return coming + broken_words(await session.query("sla", limit=_PAGES_MAX), _now_us())
+    coming = [f"{words}{unserved}" for words in next_words(await session.query(lists.SCHEDULES), _now_us())]
+    return coming + broken_words(await session.query(lists.SLA, limit=_PAGES_MAX), _now_us())
 
 
 def keeper_of(status: SessionStatus) -> Keeper:
@@ -89,12 +88,15 @@ def _run_row(summary: RunSummary) -> tuple[str, ...]:
     return (run.run_id, run.dag_name, state, str(total), str(done), str(summary.dead_letters), elapsed)
 
 
-def show_tasks(target: str, run_id: str | None, as_json: bool, *, follow: bool = False, **door: Door) -> int:
+def show_tasks(
+    target: str, run_id: str | None, as_json: bool, *, follow: bool = False, **door: Unpack[DoorOptions]
+) -> int:
     """One line a task, in the order of the flow."""
 
     async def read(session: Session) -> list[str]:
         board = Board(await session.snapshot(run_id))
-        board.learn(await session.query("breakers"), await session.query("pages", limit=_PAGES_MAX))
+        breakers, pages = await session.query(lists.BREAKERS), await session.query(lists.PAGES, limit=_PAGES_MAX)
+        board.learn(breakers, pages)
         before = {} if as_json else await _last_times(session, board)
         keeper, address = keeper_of(session.status), session.address
         run, now_us = board.fold.run, _now_us()
@@ -171,7 +173,9 @@ def _note(row: TaskRow, why: Callable[[str], str]) -> str:
     return ""
 
 
-def show_inbox(target: str, run_id: str | None, as_json: bool, *, follow: bool = False, **door: Door) -> int:
+def show_inbox(
+    target: str, run_id: str | None, as_json: bool, *, follow: bool = False, **door: Unpack[DoorOptions]
+) -> int:
     """What needs a human, cause by cause, and what came of each cause before."""
     from ..model.inbox import Inbox
     from ..remembering import remember
@@ -219,7 +223,9 @@ def _remembered(memory: Memory) -> Iterator[str]:
         yield f"{'before that' if place else 'last time'} {line}"
 
 
-def show_events(target: str, run_id: str | None, as_json: bool, *, follow: bool, since: int, **door: Door) -> int:
+def show_events(
+    target: str, run_id: str | None, as_json: bool, *, follow: bool, since: int, **door: Unpack[DoorOptions]
+) -> int:
     """What happened, in order; with ``follow``, for ever."""
 
     async def use(session: Session) -> int:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Unpack
 
 import click
 
+from ...engine.core.json_types import Json
 from ...engine.store.command import Answer, Command
+from ...engine.store.lists import PAGES, PageRow
 from ..cli import ExitCode
-from ..doors import actor, with_session
+from ..doors import DoorOptions, actor, with_session
 from ..present.durations import spoken
 from ..sessions.session import Session
 from .listing import table
@@ -26,23 +28,23 @@ def pages(
     everything: bool,
     ack: Sequence[int],
     snooze: Sequence[tuple[int, float]],
-    **door: Any,
+    **door: Unpack[DoorOptions],
 ) -> int:
     """List pages, or acknowledge or snooze some first. Exit code 1 where an act found nothing to do."""
     acts: list[tuple[str, dict[str, Any]]] = [("ack", {"pages": [page]}) for page in ack]
     acts += [("snooze", {"pages": [page], "seconds": seconds}) for page, seconds in snooze]
 
-    async def use(session: Session) -> tuple[list[Answer], Sequence[Mapping[str, Any]]]:
+    async def use(session: Session) -> tuple[list[Answer], Sequence[PageRow]]:
         if run_id is not None:
             await session.snapshot(run_id)  # a run that is not there is told, and is no run without pages
         answers = [await session.send(_command(act, options)) for act, options in acts]
-        return answers, await session.query("pages")
+        return answers, await session.query(PAGES)
 
     answers, rows = with_session(target, use, **door)
     shown = [row for row in rows if _is_shown(row, run_id, everything)]
     if as_json:
         for row in shown:
-            click.echo(json.dumps(row, ensure_ascii=False))
+            click.echo(json.dumps(_value(row), ensure_ascii=False))
     elif not acts:
         _print(shown)
     for (act, options), answer in zip(acts, answers, strict=True):
@@ -54,11 +56,16 @@ def _command(act: str, options: dict[str, Any]) -> Command:
     return Command(id=uuid.uuid4().hex, act=act, run_id=None, actor=actor(), options=options)
 
 
-def _is_shown(row: Mapping[str, Any], run_id: str | None, everything: bool) -> bool:
-    return (run_id is None or row["run_id"] == run_id) and (everything or row["state"] != "resolved")
+def _is_shown(row: PageRow, run_id: str | None, everything: bool) -> bool:
+    return (run_id is None or row.run_id == run_id) and (everything or row.state != "resolved")
 
 
-def _print(rows: Sequence[Mapping[str, Any]]) -> None:
+def _value(row: PageRow) -> dict[str, Json]:
+    """The columns of the table by their names."""
+    return {"count" if name == "counted" else name: value for name, value in row._asdict().items()}
+
+
+def _print(rows: Sequence[PageRow]) -> None:
     if not rows:
         click.echo("nobody was called")
         return
@@ -68,20 +75,20 @@ def _print(rows: Sequence[Mapping[str, Any]]) -> None:
     table(lines)
 
 
-def _row(row: Mapping[str, Any], now: int) -> tuple[str, ...]:
-    age = spoken(now - row["created_at"])
-    return (str(row["id"]), row["severity"], _state(row, now), str(row["count"]), age, _sent(row), row["title"])
+def _row(row: PageRow, now: int) -> tuple[str, ...]:
+    age = spoken(now - row.created_at)
+    return (str(row.id), row.severity, _state(row, now), str(row.counted), age, _sent(row), row.title)
 
 
-def _state(row: Mapping[str, Any], now: int) -> str:
-    if row["state"] == "acked":
-        return f"acked by {row['acked_by']}"
-    if row["state"] == "snoozed" and row["snoozed_until"] is not None:
-        return f"snoozed for {spoken(row['snoozed_until'] - now)}"
-    return str(row["state"])
+def _state(row: PageRow, now: int) -> str:
+    if row.state == "acked":
+        return f"acked by {row.acked_by}"
+    if row.state == "snoozed" and row.snoozed_until is not None:
+        return f"snoozed for {spoken(row.snoozed_until - now)}"
+    return str(row.state)
 
 
-def _sent(row: Mapping[str, Any]) -> str:
-    if row["send_error"]:
-        return f"failed: {row['send_error']}"
-    return "yes" if row["sent_at"] is not None else "no"
+def _sent(row: PageRow) -> str:
+    if row.send_error:
+        return f"failed: {row.send_error}"
+    return "yes" if row.sent_at is not None else "no"

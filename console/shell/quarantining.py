@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Unpack
 
 import click
 
 from ...engine.core.fold import RunFold
 from ...engine.errors import RedriveError
 from ...engine.store.command import Answer, Command, Target
+from ...engine.store.lists import QUARANTINE, QuarantineRow
 from ..cli import ExitCode
-from ..doors import actor, with_session
+from ..doors import DoorOptions, actor, with_session
 from ..sessions.session import Session
 from .acting import demand_reason, point_to_resume, print_answer
 from .listing import table
 
 EVERY_ROW = "all"
 _ROWS_AT_ONCE = 1000
-
-Row = Mapping[str, Any]
 
 
 def quarantine(
@@ -34,14 +33,14 @@ def quarantine(
     requeue: Sequence[str],
     discard: Sequence[str],
     reason: str,
-    **door: Any,
+    **door: Unpack[DoorOptions],
 ) -> int:
     """List rows, or act on those with the given keys. Exit code 1 where nothing was done."""
     act, keys = ("requeue-rows", requeue) if requeue else ("discard-rows", discard)
     if keys:
         demand_reason(act, reason)
 
-    async def use(session: Session) -> tuple[list[Row], Answer | None, bool]:
+    async def use(session: Session) -> tuple[list[QuarantineRow], Answer | None, bool]:
         fold = await session.snapshot(run_id)
         rows = await _read(session, fold.run.run_id, task)
         answer = await session.send(_command(act, fold, choose(rows, keys), reason)) if keys else None
@@ -52,34 +51,34 @@ def quarantine(
         print_answer(answer, as_json)
         point_to_resume(act, answer, target, executor_alive=lives)
         return ExitCode.SUCCESS if answer.ok else ExitCode.FAILED
-    _print([row for row in rows if everything or row["state"] in ("held", "requeued")], as_json)
+    _print([row for row in rows if everything or row.state in ("held", "requeued")], as_json)
     return ExitCode.SUCCESS
 
 
-async def _read(session: Session, run_id: str, task: str | None) -> list[Row]:
-    rows: list[Row] = []
+async def _read(session: Session, run_id: str, task: str | None) -> list[QuarantineRow]:
+    rows: list[QuarantineRow] = []
     while True:
-        after = rows[-1]["id"] if rows else 0
-        found = await session.query("quarantine", run_id=run_id, task=task, after=after, limit=_ROWS_AT_ONCE)
+        after = rows[-1].id if rows else 0
+        found = await session.query(QUARANTINE, run_id=run_id, task=task, after=after, limit=_ROWS_AT_ONCE)
         rows += found
         if len(found) < _ROWS_AT_ONCE:
             return rows
 
 
-def choose(rows: Iterable[Row], keys: Sequence[str]) -> list[Row]:
+def choose(rows: Iterable[QuarantineRow], keys: Sequence[str]) -> list[QuarantineRow]:
     """The held rows with these keys: a frozen list, so that nothing else is acted on. Raises RedriveError."""
-    held = [row for row in rows if row["state"] == "held"]
+    held = [row for row in rows if row.state == "held"]
     wanted = set(keys)
-    unknown = wanted - {row["row_key"] for row in held} - {EVERY_ROW}
+    unknown = wanted - {row.row_key for row in held} - {EVERY_ROW}
     if unknown:
         raise RedriveError(f"no row with the key {sorted(unknown)[0]!r} is held; see: redrive quarantine")
     if not held:
         raise RedriveError("no row is held in quarantine")
-    return [row for row in held if EVERY_ROW in wanted or row["row_key"] in wanted]
+    return [row for row in held if EVERY_ROW in wanted or row.row_key in wanted]
 
 
-def _command(act: str, fold: RunFold, rows: Sequence[Row], reason: str) -> Command:
-    names = dict.fromkeys(row["name"] for row in rows)
+def _command(act: str, fold: RunFold, rows: Sequence[QuarantineRow], reason: str) -> Command:
+    names = dict.fromkeys(row.name for row in rows)
     seen = (fold.tasks[name] for name in names)
     return Command(
         id=uuid.uuid4().hex,
@@ -88,18 +87,18 @@ def _command(act: str, fold: RunFold, rows: Sequence[Row], reason: str) -> Comma
         targets=tuple(Target(row.name, str(row.state), row.generation) for row in seen),
         actor=actor(),
         reason=reason,
-        options={"rows": [row["id"] for row in rows]},
+        options={"rows": [row.id for row in rows]},
     )
 
 
-def _print(rows: Sequence[Row], as_json: bool) -> None:
+def _print(rows: Sequence[QuarantineRow], as_json: bool) -> None:
     if as_json:
         for row in rows:
-            click.echo(json.dumps(row, ensure_ascii=False))
+            click.echo(json.dumps(row._asdict(), ensure_ascii=False))
         return
     if not rows:
         click.echo("no row is in quarantine")
         return
     lines: list[Sequence[str]] = [("TASK", "ROW", "STATE", "ATTEMPT", "ERROR")]
-    lines += [(row["name"], row["row_key"], row["state"], str(row["attempt"]), row["error"] or "") for row in rows]
+    lines += [(row.name, row.row_key, row.state, str(row.attempt), row.error or "") for row in rows]
     table(lines)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Unpack
 
 import click
 
 from ...engine.core.change import Change, parse_change
-from ..doors import with_session
+from ..doors import DoorOptions, with_session
 from ..model.replay import NUMBER_MAX, parse_when
 from ..present.what_if import table, title
 from ..replaying import Night
@@ -18,7 +18,14 @@ from ..what_if import Answer, ask
 
 
 def show_what_if(
-    target: str, run_id: str | None, as_json: bool, *, at: str | None, what_if: str, nights: int, **door: Any
+    target: str,
+    run_id: str | None,
+    as_json: bool,
+    *,
+    at: str | None,
+    what_if: str,
+    nights: int,
+    **door: Unpack[DoorOptions],
 ) -> int:
     """Print the run beside itself. ``at``: where the replay leaves it, a time or an event's number; None: its start."""
     change = _change_of(what_if)

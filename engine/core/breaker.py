@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -78,6 +78,16 @@ class Breaker:
     probes_needed: int = 0  # HALF_OPEN: how many must still succeed
     release_at: int | None = None  # CLOSED, but what was held goes one by one: the next one not before this
     why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """What table ``breaker`` keeps as JSON in column ``detail``. Instants in microseconds UTC."""
+
+    episode: int = 0
+    release_at: int | None = None
+    why: str = ""
+    reserve_at: int = 0
 
 
 class Call(NamedTuple):
@@ -273,12 +283,7 @@ def refund(bucket: Bucket, spec: DownstreamSpec) -> Bucket:
 
 def to_row(breaker: Breaker, bucket: Bucket) -> dict[str, Any]:
     """Return the columns of table ``breaker``, without the name and the instant."""
-    detail = {
-        "episode": breaker.episode,
-        "release_at": breaker.release_at,
-        "why": breaker.why,
-        "reserve_at": bucket.reserve_at,
-    }
+    detail = asdict(Detail(breaker.episode, breaker.release_at, breaker.why, bucket.reserve_at))
     return {
         "state": str(breaker.state),
         "reopens_at": breaker.reopens_at,

@@ -126,11 +126,6 @@ def fixed(delay_seconds: float = 30.0, max_attempts: int = 3) -> RetryPolicy:
     return RetryPolicy(max_attempts, base=delay_seconds, cap=delay_seconds, factor=1.0, jitter="none")
 
 
-def simple() -> RetryPolicy:
-    """Return a policy of three starts, one second apart, for transient errors only."""
-    return RetryPolicy(3, base=1.0, cap=1.0, factor=1.0, jitter="none", retry_on=("TransientError",))
-
-
 def ceiling(policy: RetryPolicy, retry_index: int) -> float:
     """Return the exponential delay in seconds of the retry after failure ``retry_index`` (0: the first).
 
@@ -202,11 +197,6 @@ def schedule(policy: RetryPolicy, retries: int | None = None) -> Iterator[Wait]:
         longest_total += longest
         mean_total += mean
         yield Wait(index, ceiling(policy, index), shortest, mean, longest, longest_total, mean_total)
-
-
-def ceilings(policy: RetryPolicy, retries: int | None = None) -> tuple[float, ...]:
-    """Return the exponential delay of each retry."""
-    return tuple(wait.ceiling for wait in schedule(policy, retries))
 
 
 def worst_case_wait_seconds(policy: RetryPolicy) -> float:

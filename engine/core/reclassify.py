@@ -33,7 +33,6 @@ _MESSAGE_CHARACTERS_MAX = 80
 _MESSAGE_CHARACTERS_MIN = 4
 _STAND_IN = re.compile(r"<(?:uuid|text|path|hex|n)>")
 _EDGES = " \t.,:;!?()[]{}<>'\"`=-_/\\"
-_HTTP = re.compile(r"HTTP (\d{3})(?:\n|$)")
 _OURS = "redrive.engine."
 
 
@@ -60,12 +59,9 @@ class PastAttempt:
 
     @property
     def known(self) -> Facts:
-        """What a rule is held against. Attempts of earlier versions kept less: their type, and a status by its text."""
+        """What a rule is held against."""
         types = self.facts.get("types") or ([self.error_type] if self.error_type else [])
         status = self.facts.get("status")
-        if not self.facts and not (self.error_type or "").startswith(_OURS):
-            found = _HTTP.match(self.diagnostic or "")
-            status = int(found[1]) if found is not None else None
         exit_code = self.facts.get("exit_code", _number_after("exit:", self.error_type))
         names = tuple(_spellings(name) for name in types)
         grpc, sqlstate = self.facts.get("grpc"), self.facts.get("sqlstate")

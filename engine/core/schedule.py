@@ -78,10 +78,6 @@ class Schedule:
     splay_us: int = 0
     start_within_us: int | None = None
 
-    def upcoming(self, after: int) -> int | None:
-        """The first logical time after an instant."""
-        return next(self.rhythm.after(after), None)
-
     def due_at(self, logical: int) -> int:
         """When the run of a logical time is to start."""
         return logical + self.splay_us

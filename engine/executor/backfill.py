@@ -50,8 +50,6 @@ def owed(state_path: str, served: Served, since: int, until: int) -> list[Owed]:
 
 
 def _found(connection: sqlite3.Connection, served: Served, times: list[int]) -> dict[int, Owed]:
-    if not schedules.has_tables(connection):
-        return {}
     started = schedules.runs_of(connection, served.name, times[0], times[-1])
     return {at: _what_became(connection, at, run_id) for at, run_id in started.items()}
 
@@ -76,7 +74,7 @@ def _is_due(state_path: str, served: Served, now: int) -> bool:
     if _is_missing_or_empty(state_path):
         return False
     with database.reading(state_path) as connection:
-        next_at = schedules.next_at(connection, served.name) if schedules.has_tables(connection) else None
+        next_at = schedules.next_at(connection, served.name)
     return next_at is not None and next_at <= now
 
 

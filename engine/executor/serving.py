@@ -217,8 +217,6 @@ class Service:
         if not os.path.exists(self._state_path) or not os.path.getsize(self._state_path):
             return Outlook(None)
         with database.reading(self._state_path) as connection:
-            if not schedules.has_tables(connection):
-                return Outlook(None)
             return schedules.outlook(connection, self._served, now)
 
     def _is_to_be_written(self, view: Outlook, now: int) -> bool:

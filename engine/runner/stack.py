@@ -15,12 +15,6 @@ _LIBRARY = re.compile(r"python3\.\d+t?|site-packages|dist-packages|")  # no pack
 _FRAME = re.compile(r'^\s+File "(?P<path>.*)", line \d+ in ')
 
 
-def where(dump: str, project_root: str | None) -> str | None:
-    """ "file:line in function" of the innermost frame that is the user's own; None when there is no frame."""
-    frame = innermost_of_stack(dump)
-    return None if frame is None else _place(frame, project_root)
-
-
 def _place(frame: StackFrame, project_root: str | None) -> str:
     path = frame.path
     if project_root is not None and path.startswith(project_root + os.sep):
@@ -29,7 +23,7 @@ def _place(frame: StackFrame, project_root: str | None) -> str:
 
 
 def frames(dump: str, project_root: str | None) -> Frames:
-    """The same, with the call into a library that was made there, and where another thread stands."""
+    """Describe the innermost frame of the user, the library call made there, and where another thread stands."""
     innermost = innermost_of_stack(dump)
     if innermost is None:
         return Frames()

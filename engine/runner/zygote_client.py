@@ -196,11 +196,6 @@ class Runner:
         elif self._hosts is not None:
             self._hosts.exited(exited)
 
-    @property
-    def zygote_pid(self) -> int | None:
-        """The pid of the zygote; None while there is none."""
-        return None if self._link is None else self._link.pid
-
     # --- The end ------------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:

@@ -20,7 +20,7 @@ from ..errors import CorruptFileError, ForeignFileError, StateFileError, Storage
 from .header import APPLICATION_ID, SCHEMA_VERSION, Header, has_content, inspect, newer
 from .ladder import file_uri, look
 from .mounts import network_trouble
-from .upgrades import upgrade
+from .upgrades import set_version, upgrade
 
 Durability = Literal["full", "normal"]
 
@@ -92,15 +92,6 @@ def explained(path: str) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise translate(error, path) from error
-
-
-def checkpoint_passive(connection: sqlite3.Connection) -> tuple[int, int]:
-    """Bring the write-ahead log into the file as far as readers allow; waits for nobody.
-
-    Returns the pages in the log and how many of them are in the file now.
-    """
-    busy, pages, moved = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-    return (0, 0) if busy else (pages, moved)
 
 
 def integrity_check(connection: sqlite3.Connection, limit: int = 20) -> list[str]:
@@ -248,18 +239,16 @@ def _set_modes(connection: sqlite3.Connection, path: str, durability: Durability
 
 
 def _bring_up_to_date(connection: sqlite3.Connection, path: str) -> None:
-    """Make the tables of a new file, or add to an earlier one what it does not have yet, in one transaction.
+    """Make the tables of a new file, or upgrade one of an earlier format, in one transaction.
 
     A new file gets them in SQLite's rollback mode, so that its header names us from the first byte on.
     """
     connection.execute("BEGIN IMMEDIATE")
     try:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version > SCHEMA_VERSION:  # said by the log only: the header of the file is older
-            raise newer(path, version)
         if version == 0:
             _create(connection)
-        upgrade(connection, version)
+        upgrade(connection, path)  # a version ahead of ours may be in the log only, the header of the file is older
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
@@ -272,6 +261,7 @@ def _create(connection: sqlite3.Connection) -> None:
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     facts = {"uuid": uuid.uuid4().hex, "created_at": str(time.time_ns() // 1000), "schema_version": "0"}
     connection.executemany("INSERT INTO meta (key, value) VALUES (?, ?)", facts.items())
+    set_version(connection)
 
 
 def _run_script(connection: sqlite3.Connection, script: str) -> None:

@@ -16,7 +16,7 @@ from ..errors import CorruptFileError, ForeignFileError, NewerFileError, StateFi
 MAGIC = b"SQLite format 3\x00"
 HEADER_BYTES = 100
 APPLICATION_ID = 0x52445256  # "RDRV"
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 1
 
 
 class Header(NamedTuple):

@@ -6,8 +6,9 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 import json
 import socket
 import sqlite3
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Generic, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar, Union
 
+from ..core.json_types import Json, JsonObject
 from ..errors import RedriveError
 from .processes import is_gone
 from .reader import EVENT_COLUMNS
@@ -18,11 +19,354 @@ ROWS_MAX = 1000
 TEXT_CHARACTERS = 300  # of a payload or an error, in lists of many
 FRESH_US = 5000000  # an executor touches its lock each second; so old, and it is not turning
 
-Rows = List[Dict[str, Any]]
+Option = Union[None, int, str]
+Row = TypeVar("Row", bound=NamedTuple)
 
 
-def runs(connection: sqlite3.Connection) -> Rows:
-    """Every run with the columns of its row, latest first, and ``counts``: how many tasks are in which state."""
+# --- The rows ------------------------------------------------------------------------------------------------------
+# Columns as ``schema.sql`` explains them, in their order; instants in microseconds UTC.
+
+
+class RunLine(NamedTuple):
+    """A run with all columns of its row; ``counts``: state -> tasks in it."""
+
+    run: JsonObject
+    counts: Dict[str, int]
+
+
+class ExecutorState(NamedTuple):
+    """How the executor of a file is. ``age_us``: since its last sign of life; ``gone_at``: when it was alive last.
+
+    ``run_id``: the run that it has, or had; ``stopped``: it has left in order.
+    """
+
+    alive: bool
+    age_us: Optional[int] = None
+    gone_at: Optional[int] = None
+    pid: Optional[int] = None
+    run_id: Optional[str] = None
+    stopped: bool = False
+
+
+class ExecutorRow(NamedTuple):
+    """One row of table ``executor``."""
+
+    executor_id: str
+    pid: int
+    start_ticks: Optional[int]
+    boot_id: Optional[str]
+    host: str
+    version: str
+    started_at: int
+    heartbeat_at: int
+    stopped_at: Optional[int]
+    run_id: Optional[str]
+
+
+class BreakerRow(NamedTuple):
+    """One row of table ``breaker``, its JSON read."""
+
+    downstream: str
+    state: str
+    reopens_at: Optional[int]
+    window: Sequence[Sequence[int]]
+    tokens: Optional[float]
+    detail: JsonObject
+    changed_at: int
+
+
+class PageRow(NamedTuple):
+    """One row of table ``page``, its JSON read; ``counted`` is its column ``count``."""
+
+    id: int
+    cause: str
+    episode: int
+    run_id: Optional[str]
+    task: Optional[str]
+    severity: str
+    title: str
+    body: JsonObject
+    counted: int
+    told_count: int
+    state: str
+    rearmed: int
+    created_at: int
+    updated_at: int
+    sent_at: Optional[int]
+    send_error: Optional[str]
+    snoozed_until: Optional[int]
+    acked_by: Optional[str]
+
+
+class PageHead(NamedTuple):
+    """One row of table ``page`` without its body."""
+
+    id: int
+    cause: str
+    episode: int
+    run_id: Optional[str]
+    task: Optional[str]
+    severity: str
+    title: str
+    counted: int
+    told_count: int
+    state: str
+    created_at: int
+    updated_at: int
+    sent_at: Optional[int]
+    send_error: Optional[str]
+    snoozed_until: Optional[int]
+    acked_by: Optional[str]
+
+
+class QuarantineRow(NamedTuple):
+    """One row of table ``quarantine``; in lists of many with the beginnings of its texts."""
+
+    id: int
+    run_id: str
+    name: str
+    attempt: int
+    generation: int
+    row_key: str
+    payload: Optional[str]
+    error: Optional[str]
+    fingerprint: Optional[str]
+    state: str
+    at: int
+
+
+class QuarantineGroup(NamedTuple):
+    """How many ``rows`` of one task failed alike and are in one state; ``last_id`` is the latest of them."""
+
+    name: str
+    fingerprint: Optional[str]
+    state: str
+    rows: int
+    first_at: int
+    last_at: int
+    last_id: int
+    error: Optional[str]
+
+
+class EventRow(NamedTuple):
+    """One row of table ``event``, its JSON read."""
+
+    seq: int
+    at: int
+    kind: str
+    run_id: Optional[str]
+    task: Optional[str]
+    old: Optional[str]
+    new: Optional[str]
+    attempt: Optional[int]
+    generation: Optional[int]
+    actor: Optional[str]
+    reason: Optional[str]
+    command_id: Optional[str]
+    data: Dict[str, Any]
+
+
+class ScheduleRow(NamedTuple):
+    """One row of table ``schedule``."""
+
+    dag_name: str
+    expression: str
+    timezone: str
+    misfire: str
+    flow_path: Optional[str]
+    since: int
+    decided_until: int
+    next_at: Optional[int]
+    next_local: Optional[str]
+
+
+class SlotRow(NamedTuple):
+    """One row of table ``slot``."""
+
+    dag_name: str
+    logical_time: int
+    state: str
+    run_id: Optional[str]
+    decided_at: int
+
+
+class SlaRow(NamedTuple):
+    """One row of table ``sla``."""
+
+    dag_name: str
+    logical_time: int
+    promise: str
+    promised_at: int
+    run_id: Optional[str]
+    at: int
+
+
+class PastAttemptRow(NamedTuple):
+    """One attempt of a task in any run of the file."""
+
+    run_id: str
+    attempt: int
+    generation: int
+    started_at: int
+    ended_at: Optional[int]
+    duration_us: Optional[int]
+    outcome: str
+    error_type: Optional[str]
+    error: Optional[str]
+    fingerprint: Optional[str]
+    fingerprint_loose: Optional[str]
+
+
+class OutputSize(NamedTuple):
+    """How much an attempt has printed, and how much of it was dropped."""
+
+    output_bytes: int
+    output_dropped_bytes: int
+
+
+# --- The lists -----------------------------------------------------------------------------------------------------
+
+
+class Listing(Generic[Row]):
+    """What can be asked for by its name. ``defaults``: the options that fill the marks of ``sql``, and their values."""
+
+    def __init__(self, name: str, row: Type[Row], sql: str, defaults: Optional[Mapping[str, Option]] = None) -> None:
+        self.name = name
+        self.row = row
+        self.sql = sql.replace("{columns}", ", ".join(_SOURCES.get(field, field) for field in row._fields))
+        self.defaults = dict(defaults or {})
+
+
+#: Fields whose column is called otherwise: a tuple has a method ``count``.
+_SOURCES = {"counted": "count AS counted"}
+
+EXECUTORS = Listing(
+    "executors",
+    ExecutorRow,
+    "SELECT {columns} FROM executor ORDER BY started_at DESC, rowid DESC LIMIT :limit",
+    {"limit": ROWS_MAX},
+)
+BREAKERS = Listing("breakers", BreakerRow, "SELECT {columns} FROM breaker ORDER BY downstream")
+PAGES = Listing(
+    "pages",
+    PageRow,
+    "SELECT {columns} FROM page WHERE (:id IS NULL OR id = :id) ORDER BY updated_at DESC LIMIT :limit",
+    {"id": None, "limit": ROWS_MAX},
+)
+#: Those that still concern somebody first.
+PAGE_HEADS = Listing(
+    "page_heads",
+    PageHead,
+    "SELECT {columns} FROM page ORDER BY state = 'resolved', updated_at DESC LIMIT :limit",
+    {"limit": ROWS_MAX},
+)
+QUARANTINE = Listing(
+    "quarantine",
+    QuarantineRow,
+    "SELECT {columns} FROM quarantine WHERE (:run_id IS NULL OR run_id = :run_id) AND (:task IS NULL OR name = :task)"
+    " AND id > :after ORDER BY id LIMIT :limit",
+    {"run_id": None, "task": None, "after": 0, "limit": ROWS_MAX},
+)
+QUARANTINE_GROUPS = Listing(
+    "quarantine_groups",
+    QuarantineGroup,
+    "SELECT name, fingerprint, state, count(*), min(at), max(at), max(id), substr(max(error), 1, :characters)"
+    " FROM quarantine WHERE run_id = :run_id GROUP BY name, fingerprint, state ORDER BY min(id) LIMIT :limit",
+    {"run_id": None, "characters": TEXT_CHARACTERS, "limit": ROWS_MAX},
+)
+#: A window of the rows of one group; an index would be sorted first.
+QUARANTINE_ROWS = Listing(
+    "quarantine_rows",
+    QuarantineRow,
+    "SELECT id, run_id, name, attempt, generation, row_key, substr(payload, 1, :characters),"
+    " substr(error, 1, :characters), fingerprint, state, at FROM quarantine NOT INDEXED"
+    " WHERE run_id = :run_id AND name = :task AND fingerprint IS :fingerprint"
+    " ORDER BY id LIMIT :limit OFFSET :skip",
+    {"run_id": None, "task": None, "fingerprint": None, "characters": TEXT_CHARACTERS, "skip": 0, "limit": 100},
+)
+JOURNAL = Listing(
+    "journal",
+    EventRow,
+    "SELECT {columns} FROM (SELECT * FROM event WHERE (:run_id IS NULL OR run_id = :run_id OR run_id IS NULL)"
+    " AND (:task IS NULL OR task = :task) AND (:acts = 0 OR actor IS NOT NULL)"
+    " AND (:before IS NULL OR seq < :before) ORDER BY seq DESC LIMIT :limit) ORDER BY seq",
+    {"run_id": None, "task": None, "acts": 0, "before": None, "limit": ROWS_MAX},
+)
+SCHEDULES = Listing("schedules", ScheduleRow, "SELECT {columns} FROM schedule ORDER BY next_at")
+SLOTS = Listing(
+    "slots",
+    SlotRow,
+    "SELECT {columns} FROM slot WHERE (:flow IS NULL OR dag_name = :flow) AND logical_time > :after"
+    " ORDER BY logical_time DESC LIMIT :limit",
+    {"flow": None, "after": 0, "limit": ROWS_MAX},
+)
+SLA = Listing(
+    "sla",
+    SlaRow,
+    "SELECT {columns} FROM sla WHERE (:flow IS NULL OR dag_name = :flow) ORDER BY promised_at DESC LIMIT :limit",
+    {"flow": None, "limit": ROWS_MAX},
+)
+HISTORY = Listing(
+    "history",
+    PastAttemptRow,
+    "SELECT {columns} FROM attempt WHERE name = :task ORDER BY started_at DESC LIMIT :limit",
+    {"task": None, "limit": ROWS_MAX},
+)
+OUTPUT = Listing(
+    "output",
+    OutputSize,
+    "SELECT {columns} FROM attempt WHERE run_id = :run_id AND name = :task AND attempt = :attempt",
+    {"run_id": None, "task": None, "attempt": None},
+)
+
+_BY_NAME: Dict[str, "Listing[Any]"] = {
+    listing.name: listing
+    for listing in (
+        *(EXECUTORS, BREAKERS, PAGES, PAGE_HEADS, QUARANTINE, QUARANTINE_GROUPS, QUARANTINE_ROWS),
+        *(JOURNAL, SCHEDULES, SLOTS, SLA, HISTORY, OUTPUT),
+    )
+}
+#: Fields that are JSON texts in the file -> what a text that is damaged counts as.
+_JSON_FIELDS: Dict[str, Json] = {"data": {}, "body": {}, "window": [], "detail": {}}
+
+
+# --- Reading -------------------------------------------------------------------------------------------------------
+
+
+def query(connection: sqlite3.Connection, listing: Listing[Row], options: Mapping[str, Option]) -> List[Row]:
+    """The rows of a list. Raises RedriveError for an option unknown."""
+    unknown = set(options) - set(listing.defaults)
+    if unknown:
+        raise RedriveError("the list {!r} takes no {}".format(listing.name, ", ".join(sorted(unknown))))
+    fields = listing.row._fields
+    rows = connection.execute(listing.sql, dict(listing.defaults, **options))
+    return [
+        listing.row._make(
+            _read(value, _JSON_FIELDS[field]) if field in _JSON_FIELDS else value
+            for field, value in zip(fields, values)
+        )
+        for values in rows
+    ]
+
+
+def query_by_name(connection: sqlite3.Connection, what: str, options: Mapping[str, Option]) -> Sequence[Sequence[Json]]:
+    """The rows of a list by its name. Raises RedriveError for a name or an option unknown."""
+    if what not in _BY_NAME:
+        raise RedriveError("there is no list {!r}; there are {}".format(what, ", ".join(sorted(_BY_NAME))))
+    return query(connection, _BY_NAME[what], options)
+
+
+def _read(text: str, otherwise: Json) -> Json:
+    """The value of a JSON text, if it is of the same kind as ``otherwise``."""
+    try:
+        value: Json = json.loads(text)
+    except (TypeError, ValueError):
+        return otherwise
+    return value if isinstance(value, type(otherwise)) else otherwise
+
+
+def runs(connection: sqlite3.Connection) -> List[RunLine]:
+    """Every run, latest first."""
     counts: Dict[str, Dict[str, int]] = {}
     connection.execute("BEGIN")
     try:
@@ -30,93 +374,29 @@ def runs(connection: sqlite3.Connection) -> Rows:
             "SELECT run_id, state, count(*) FROM task GROUP BY run_id, state"
         ):
             counts.setdefault(run_id, {})[state] = count
-        rows = _rows(connection, "SELECT * FROM run ORDER BY started_at DESC, rowid DESC", ())
+        cursor = connection.execute("SELECT * FROM run ORDER BY started_at DESC, rowid DESC")
+        names = [column[0] for column in cursor.description]
+        found = [dict(zip(names, values)) for values in cursor]
     finally:
         connection.execute("COMMIT")
-    return [dict(row, counts=counts.get(row["run_id"], {})) for row in rows]
+    return [RunLine(run, counts.get(run["run_id"], {})) for run in found]
 
 
-def executor(connection: sqlite3.Connection, seen_at: Optional[int], attended: bool, now_us: int) -> Dict[str, Any]:
+def executor(connection: sqlite3.Connection, seen_at: Optional[int], attended: bool, now_us: int) -> ExecutorState:
     """How the executor of a file is, by the clock of its host.
 
-    ``seen_at``: its last sign of life (``client.heartbeat_at``); ``attended``: its socket is known to be open. Answers
-    with ``alive``, ``age_us`` of the last sign of life, and ``gone_at`` (microseconds UTC) when it once was alive;
-    ``pid``, ``run_id``, the run that it had, and whether it has ``stopped`` in order.
+    ``seen_at``: its last sign of life (``client.heartbeat_at``); ``attended``: its socket is known to be open.
     """
-    rows = _rows(connection, "SELECT * FROM executor ORDER BY started_at DESC, rowid DESC LIMIT 1", ())
-    last = rows[0] if rows else None
-    if last is None or seen_at is None:
-        return {"alive": attended, "age_us": None, "gone_at": None, "pid": None, "run_id": None, "stopped": False}
-    stopped = last["stopped_at"] is not None
-    ended = stopped or (last["host"] == HOST and is_gone(last["pid"], last["start_ticks"], last["boot_id"]))
+    latest = query(connection, EXECUTORS, {"limit": 1})
+    if not latest or seen_at is None:
+        return ExecutorState(attended)
+    last = latest[0]
+    stopped = last.stopped_at is not None
+    ended = stopped or (last.host == HOST and is_gone(last.pid, last.start_ticks, last.boot_id))
     alive = attended or (not ended and now_us - seen_at < FRESH_US)
-    gone_at = None if alive else last["stopped_at"] or max(seen_at, last["heartbeat_at"])
-    known = {"pid": last["pid"], "run_id": last["run_id"], "stopped": stopped}
-    return dict(known, alive=alive, age_us=max(0, now_us - seen_at), gone_at=gone_at)
+    gone_at = None if alive else last.stopped_at or max(seen_at, last.heartbeat_at)
+    return ExecutorState(alive, max(0, now_us - seen_at), gone_at, last.pid, last.run_id, stopped)
 
-
-#: What can be asked for -> the query, and the options that fill its marks, with their defaults.
-_QUERIES: Dict[str, Tuple[str, Dict[str, Any]]] = {
-    "breakers": ("SELECT * FROM breaker ORDER BY downstream", {}),
-    "pages": (
-        "SELECT * FROM page WHERE (:id IS NULL OR id = :id) ORDER BY updated_at DESC LIMIT :limit",
-        {"id": None, "limit": ROWS_MAX},
-    ),
-    # Without their bodies, those that still concern somebody first.
-    "page_heads": (
-        "SELECT id, cause, episode, run_id, task, severity, title, count, told_count, state, created_at, updated_at,"
-        " sent_at, send_error, snoozed_until, acked_by FROM page"
-        " ORDER BY state = 'resolved', updated_at DESC LIMIT :limit",
-        {"limit": ROWS_MAX},
-    ),
-    "quarantine": (
-        "SELECT * FROM quarantine WHERE (:run_id IS NULL OR run_id = :run_id) AND (:task IS NULL OR name = :task)"
-        " AND id > :after ORDER BY id LIMIT :limit",
-        {"run_id": None, "task": None, "after": 0, "limit": ROWS_MAX},
-    ),
-    # How many rows of each task failed alike, by what became of them; ``last_id`` is the latest of them.
-    "quarantine_groups": (
-        "SELECT name, fingerprint, state, count(*) AS count, min(at) AS first_at, max(at) AS last_at,"
-        " max(id) AS last_id, substr(max(error), 1, :characters) AS error FROM quarantine WHERE run_id = :run_id"
-        " GROUP BY name, fingerprint, state ORDER BY min(id) LIMIT :limit",
-        {"run_id": None, "characters": TEXT_CHARACTERS, "limit": ROWS_MAX},
-    ),
-    # A window of the rows of one group, with the beginnings of their texts; an index would be sorted first.
-    "quarantine_rows": (
-        "SELECT id, name, attempt, generation, row_key, substr(payload, 1, :characters) AS payload,"
-        " substr(error, 1, :characters) AS error, fingerprint, state, at FROM quarantine NOT INDEXED"
-        " WHERE run_id = :run_id AND name = :task AND fingerprint IS :fingerprint"
-        " ORDER BY id LIMIT :limit OFFSET :skip",
-        {"run_id": None, "task": None, "fingerprint": None, "characters": TEXT_CHARACTERS, "skip": 0, "limit": 100},
-    ),
-    "journal": (
-        "SELECT * FROM (SELECT * FROM event WHERE (:run_id IS NULL OR run_id = :run_id OR run_id IS NULL)"
-        " AND (:task IS NULL OR task = :task) AND (:acts = 0 OR actor IS NOT NULL)"
-        " AND (:before IS NULL OR seq < :before) ORDER BY seq DESC LIMIT :limit) ORDER BY seq",
-        {"run_id": None, "task": None, "acts": 0, "before": None, "limit": ROWS_MAX},
-    ),
-    "schedules": ("SELECT * FROM schedule ORDER BY next_at", {}),
-    "slots": (
-        "SELECT * FROM slot WHERE (:flow IS NULL OR dag_name = :flow) AND logical_time > :after"
-        " ORDER BY logical_time DESC LIMIT :limit",
-        {"flow": None, "after": 0, "limit": ROWS_MAX},
-    ),
-    "sla": (
-        "SELECT * FROM sla WHERE (:flow IS NULL OR dag_name = :flow) ORDER BY promised_at DESC LIMIT :limit",
-        {"flow": None, "limit": ROWS_MAX},
-    ),
-    "executors": ("SELECT * FROM executor ORDER BY started_at DESC, rowid DESC LIMIT :limit", {"limit": ROWS_MAX}),
-    "history": (
-        "SELECT run_id, attempt, generation, started_at, ended_at, duration_us, outcome, error_type, error,"
-        " fingerprint, fingerprint_loose FROM attempt WHERE name = :task ORDER BY started_at DESC LIMIT :limit",
-        {"task": None, "limit": ROWS_MAX},
-    ),
-    "output": (
-        "SELECT output_bytes, output_dropped_bytes FROM attempt"
-        " WHERE run_id = :run_id AND name = :task AND attempt = :attempt",
-        {"run_id": None, "task": None, "attempt": None},
-    ),
-}
 
 _PAST = "SELECT " + EVENT_COLUMNS + " FROM event WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?"
 
@@ -124,44 +404,3 @@ _PAST = "SELECT " + EVENT_COLUMNS + " FROM event WHERE run_id = ? AND seq > ? OR
 def past(connection: sqlite3.Connection, run_id: str, after: int, limit: int) -> List[Tuple[Any, ...]]:
     """The first ``limit`` events of a run after ``after``, in order; ``data`` as the text that it is."""
     return connection.execute(_PAST, (run_id, after, limit)).fetchall()
-
-
-_JSON_COLUMNS = frozenset(["data", "body", "window", "detail"])
-
-
-def query(connection: sqlite3.Connection, what: str, options: Dict[str, Any]) -> Rows:
-    """A list by its name; rows as dicts of their columns. Raises RedriveError for a name or an option unknown."""
-    if what not in _QUERIES:
-        raise RedriveError("there is no list {!r}; there are {}".format(what, ", ".join(sorted(_QUERIES))))
-    sql, defaults = _QUERIES[what]
-    unknown = set(options) - set(defaults)
-    if unknown:
-        raise RedriveError("the list {!r} takes no {}".format(what, ", ".join(sorted(unknown))))
-    if _is_missing(connection, _CAME_LATER.get(what)):
-        return []
-    found = _rows(connection, sql, dict(defaults, **options))
-    return [{name: _value(name, value) for name, value in row.items()} for row in found]
-
-
-#: Tables that a file of an earlier version does not have: nothing is in them.
-_CAME_LATER = {"schedules": "schedule", "slots": "slot", "sla": "sla"}
-
-
-def _is_missing(connection: sqlite3.Connection, table: Optional[str]) -> bool:
-    found = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)).fetchone()
-    return table is not None and found is None
-
-
-def _value(name: str, value: Optional[Any]) -> Any:
-    if name not in _JSON_COLUMNS or not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value
-
-
-def _rows(connection: sqlite3.Connection, sql: str, values: Any) -> Rows:
-    cursor = connection.execute(sql, values)
-    names = [column[0] for column in cursor.description]
-    return [dict(zip(names, row)) for row in cursor]

@@ -97,23 +97,14 @@ def of_causes(connection: sqlite3.Connection, run_id: str, causes: Iterable[Any]
 
     ``fingerprint`` and ``downstream`` as asked; ``runs``: in how many other runs it was seen, since ``first_at``;
     ``episodes``: the latest first, without what waits for a decision in this run; ``notes``: the latest first.
-    Instants in microseconds UTC. Empty for a file that nobody has written to since an earlier version made it: without
-    its indexes nothing is known. Raises NotFoundError for a run that the file does not have.
+    Instants in microseconds UTC. Raises NotFoundError for a run that the file does not have.
     """
     wanted = [(str(loose), None if downstream is None else str(downstream)) for loose, downstream in causes]
     row = connection.execute("SELECT dag_name FROM run WHERE run_id = ?", (run_id,)).fetchone()
     if row is None:
         raise NotFoundError("there is no run {!r} in this state file; `redrive runs` lists them".format(run_id))
-    if not _is_indexed(connection):
-        return []
     looking = _Looking(connection, run_id, row[0])
     return [looking.remember(cause) for cause in wanted[:CAUSES_MAX]]
-
-
-def _is_indexed(connection: sqlite3.Connection) -> bool:
-    sql = "SELECT count(*) FROM sqlite_master WHERE name IN (?, ?, ?)"
-    (count,) = connection.execute(sql, ("idx_attempt_cause", "idx_event_decision", "idx_event_note")).fetchone()
-    return bool(count == 3)
 
 
 def _remembered(cause: Cause, runs: List[Tuple[str, int]], episodes: List[Row]) -> Row:

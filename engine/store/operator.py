@@ -9,12 +9,11 @@ with the act, so that a command which arrives twice changes nothing and is answe
 """
 
 import json
-import sqlite3
 from typing import Any, Callable, Dict, List, Optional
 
 from ..core.events import EventKind
 from ..core.overrides import in_words
-from ..core.states import NEEDS_HUMAN, RunState, TaskState
+from ..core.states import RunState, TaskState
 from . import canary, guards, lost, rows
 from .act import RememberingJournal, Seen, Work, ago, conclude, look, still_as_seen, who_asked
 from .acts import BY_NAME, refusal
@@ -61,25 +60,6 @@ def apply(journal: Journal, command: Command, is_abandoned: bool = False) -> Ans
         told.update(was=remembering.tasks, was_run=remembering.runs, was_rows=remembering.rows)
     remembering.tell(EventKind.OPERATOR, work.run_id or None, data=told)
     return given
-
-
-def select(
-    connection: sqlite3.Connection, run_id: str, fingerprint: Optional[str] = None, state: Optional[str] = None
-) -> List[List[Any]]:
-    """A frozen list of targets: the tasks that need a human, by fingerprint (strict, loose, or the start of one)."""
-    states = sorted(map(str, NEEDS_HUMAN)) if state is None else [state]
-    sql = (
-        "SELECT task.name, task.state, task.generation, task.failure_fingerprint, attempt.fingerprint_loose FROM task"
-        " LEFT JOIN attempt ON attempt.run_id = task.run_id AND attempt.name = task.name"
-        " AND attempt.attempt = task.attempt"
-        " WHERE task.run_id = ? AND task.state IN ({}) ORDER BY task.position, task.name"
-    ).format(",".join("?" * len(states)))
-    found = []
-    for name, now, generation, strict, loose in connection.execute(sql, [run_id] + states):
-        known = [value for value in (strict, loose) if value]
-        if fingerprint is None or any(value.startswith(fingerprint) for value in known):
-            found.append([name, now, generation])
-    return found
 
 
 # --- Acts on tasks -------------------------------------------------------------------------------------------------

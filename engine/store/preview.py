@@ -14,7 +14,6 @@ from .journal import Journal
 from .operator import apply
 from .propagation import descendants_of, parents_of
 from .undo import find_act
-from .upgrades import add_columns
 
 _TABLES = ("run", "task", "attempt", "edge", "event", "page", "page_task", "quarantine", "breaker")
 _LATEST_ATTEMPT = (
@@ -76,7 +75,6 @@ def _copy(
         _pour(copy, "attempt", source.execute(_LATEST_ATTEMPT, (run_id, name)))
     for name in wanted:
         _pour(copy, "task", source.execute("SELECT * FROM task WHERE run_id = ? AND name = ?", (run_id, name)))
-    add_columns(copy)
     for name in names:
         _pour(
             copy, "quarantine", source.execute("SELECT * FROM quarantine WHERE run_id = ? AND name = ?", (run_id, name))

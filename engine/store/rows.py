@@ -97,8 +97,6 @@ def refuse_unheld(work: Work, found: Dict[str, List[int]]) -> None:
 
 def put_back(journal: Journal, run_id: str, was: Any) -> None:
     """Undo: give rows the state and generation that they had; ``was`` is what ``_mark`` remembered."""
-    if isinstance(was, dict):  # by id, as the first version of the file had it
-        was = [[task, state, generation, [[int(row), int(row)]]] for row, (task, state, generation) in was.items()]
     for _, state, generation, spans in was:
         for first, last in spans:
             journal.connection.execute(

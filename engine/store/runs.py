@@ -202,11 +202,11 @@ def ready_audit(connection: sqlite3.Connection, run_id: str, at: int = 0) -> lis
 
 # --- Read back -----------------------------------------------------------------------------------------------------
 
-_RUN_COLUMNS = {field.name: None for field in fields(RunRow)}  # all but those of the first version may be NULL
 _NOT_IN_TASK = ("changed_seq", "changed_at", "spec", "attempts")
-_TASK_COLUMNS = {field.name: field.default for field in fields(TaskRow) if field.name not in _NOT_IN_TASK}
 _FROM_EVENTS = ("where", "deadline_at", "sigterm_at", "sigkill_at")
-_ATTEMPT_COLUMNS = {field.name: field.default for field in fields(AttemptRow) if field.name not in _FROM_EVENTS}
+_RUN_COLUMNS = ", ".join(field.name for field in fields(RunRow))
+_TASK_COLUMNS = ", ".join(field.name for field in fields(TaskRow) if field.name not in _NOT_IN_TASK)
+_ATTEMPT_COLUMNS = ", ".join(field.name for field in fields(AttemptRow) if field.name not in _FROM_EVENTS)
 _STATES = {str(state): state for state in TaskState}
 
 
@@ -240,8 +240,7 @@ def load_fold(connection: sqlite3.Connection, run_id: str) -> RunFold:
 
 
 def _read_run(connection: sqlite3.Connection, run_id: str) -> RunRow:
-    columns = _as_told(connection, "run", _RUN_COLUMNS)
-    row = connection.execute(f"SELECT {columns} FROM run WHERE run_id = ?", (run_id,)).fetchone()
+    row = connection.execute(f"SELECT {_RUN_COLUMNS} FROM run WHERE run_id = ?", (run_id,)).fetchone()
     if row is None:
         raise NotFoundError(f"there is no run {run_id!r} in this state file; `redrive runs` lists them")
     return _run_row(row)
@@ -256,23 +255,15 @@ def _run_row(values: Sequence[Any]) -> RunRow:
 def _read_tasks(connection: sqlite3.Connection, run_id: str) -> dict[str, TaskRow]:
     decode = msgspec.json.Decoder(TaskSpec).decode
     tasks: dict[str, TaskRow] = {}
-    columns = _as_told(connection, "task", _TASK_COLUMNS)
-    rows = connection.execute(f"SELECT spec, {columns} FROM task WHERE run_id = ? ORDER BY position, name", (run_id,))
+    rows = connection.execute(
+        f"SELECT spec, {_TASK_COLUMNS} FROM task WHERE run_id = ? ORDER BY position, name", (run_id,)
+    )
     for spec, *values in rows:
         row = TaskRow(*values)
         row.state = _STATES[row.state]
         row.spec = decode(spec) if spec != "{}" else None
         tasks[row.name] = row
     return tasks
-
-
-def _as_told(connection: sqlite3.Connection, table: str, columns: Mapping[str, Any]) -> str:
-    """What to select: a file of an earlier version has not all of these columns, and then says their defaults."""
-    there = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
-    return ", ".join(
-        name if name in there else f"{'NULL' if default is None else default} AS {name}"
-        for name, default in columns.items()
-    )
 
 
 Names = dict[str, tuple[str, ...]]
@@ -298,8 +289,9 @@ def _frozen(lists: Mapping[str, list[str]]) -> Names:
 
 
 def _read_attempts(connection: sqlite3.Connection, run_id: str, tasks: Mapping[str, TaskRow]) -> None:
-    columns = _as_told(connection, "attempt", _ATTEMPT_COLUMNS)
-    rows = connection.execute(f"SELECT name, {columns} FROM attempt WHERE run_id = ? ORDER BY name, attempt", (run_id,))
+    rows = connection.execute(
+        f"SELECT name, {_ATTEMPT_COLUMNS} FROM attempt WHERE run_id = ? ORDER BY name, attempt", (run_id,)
+    )
     for name, *values in rows:
         tasks[name].attempts[values[0]] = AttemptRow(*values)
 
@@ -345,8 +337,7 @@ def list_runs(connection: sqlite3.Connection) -> list[RunListing]:
             "SELECT run_id, state, count(*) FROM task GROUP BY run_id, state"
         ):
             counts.setdefault(run_id, {})[state] = count
-        columns = _as_told(connection, "run", _RUN_COLUMNS)
-        rows = connection.execute(f"SELECT {columns} FROM run ORDER BY started_at DESC, rowid DESC").fetchall()
+        rows = connection.execute(f"SELECT {_RUN_COLUMNS} FROM run ORDER BY started_at DESC, rowid DESC").fetchall()
     return [RunListing(_run_row(row), counts.get(row[0], {})) for row in rows]
 
 
@@ -359,13 +350,8 @@ def latest_run_id(connection: sqlite3.Connection) -> str | None:
 _EVENT_COLUMNS = ", ".join(Event._fields)
 
 
-def events_since(connection: sqlite3.Connection, seq: int, run_id: str | None = None, limit: int = 500) -> list[Event]:
-    """Return up to ``limit`` events after ``seq``, in order; with ``run_id``, of that run and of the file itself."""
-    return [event_of(row) for row in connection.execute(*events_query(seq, run_id, limit))]
-
-
 def events_query(seq: int, run_id: str | None, limit: int) -> tuple[str, tuple[Any, ...]]:
-    """Return the query behind ``events_since``, for those who ask it by other means."""
+    """Return the query for up to ``limit`` events after ``seq``, in order; ``run_id``: of that run and of the file."""
     # "+" keeps the planner on the order of seq: those who follow ask for the few latest.
     only = "" if run_id is None else " AND (+run_id = ? OR +run_id IS NULL)"
     values = (seq, limit) if run_id is None else (seq, run_id, limit)

@@ -105,11 +105,6 @@ def runs_of(connection: sqlite3.Connection, flow: str, since: int, until: int) -
     return {int(at): str(run_id) for at, run_id in connection.execute(sql, (flow, since, until))}
 
 
-def has_tables(connection: sqlite3.Connection) -> bool:
-    """False for a file of an earlier version: nothing was ever scheduled in it."""
-    return connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'slot'").fetchone() is not None
-
-
 def next_at(connection: sqlite3.Connection, flow: str) -> int | None:
     """When the next run of a flow is due; None where it is not served from this file."""
     kept = _kept(connection, flow)

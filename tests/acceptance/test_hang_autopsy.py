@@ -64,7 +64,7 @@ def test_the_sentence_stands_everywhere_and_the_evidence_has_all_of_it(tmp_path:
     with sqlite3.connect(path) as connection:
         fold = runs.load_fold(connection, "r")
         texts = logs.attempt_text(connection, "r", "load", 1)
-        events = runs.events_since(connection, 0)
+        events = [runs.event_of(row) for row in connection.execute(*runs.events_query(0, None, 500))]
         page = page_message(pages.read_messages(connection, [1])[0], Origin("nightly", "r", str(path)))
         (body,) = connection.execute("SELECT body FROM page").fetchone()
     row, board = fold.tasks["load"], Board(fold)

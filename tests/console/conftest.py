@@ -15,6 +15,7 @@ from redrive.console.app import ConsoleApp, Way
 from redrive.console.sessions.session import (
     Answer,
     AttemptText,
+    Cause,
     Command,
     Link,
     LogChunk,
@@ -23,9 +24,12 @@ from redrive.console.sessions.session import (
 )
 from redrive.console.terminal.abilities import Terminal
 from redrive.console.terminal.hold import Hold
+from redrive.engine.core.episode import Memory, memory_of
 from redrive.engine.core.events import Event, EventKind
 from redrive.engine.core.fold import RunFold
 from redrive.engine.errors import RedriveError, RefusedError
+from redrive.engine.store.failures import FailedAttempt, FailedTask
+from redrive.engine.store.lists import Listing, Row
 from redrive.engine.store.usual import Usual
 from textual.pilot import Pilot
 
@@ -141,11 +145,23 @@ class FakeSession:
         chunks = self.logs.get((task, attempt), ())
         return chunks[-limit:] if after < 0 else [chunk for chunk in chunks if chunk.id > after][:limit]
 
-    async def query(self, what: str, **options: Any) -> Any:
+    async def query(self, listing: Listing[Row], **options: Any) -> Sequence[Row]:
         self._raise()
-        if what == "memory":
-            return [{**unknown(*cause), **self.memories.get(cause[0], {})} for cause in options["causes"]]
-        return self.lists.get(what, [])
+        return [made(listing.row, row) for row in self.lists.get(listing.name, [])]
+
+    async def memory(self, run_id: str, causes: Sequence[Cause]) -> Sequence[Memory]:
+        self._raise()
+        return [memory_of({**unknown(*cause), **self.memories.get(cause[0], {})}) for cause in causes]
+
+    async def failures(self, run_id: str, downstream: str | None, names: Sequence[str] = ()) -> Sequence[FailedTask]:
+        self._raise()
+        return [
+            made(FailedTask, {**row, "attempts": [made(FailedAttempt, one) for one in row["attempts"]]})
+            for row in self.lists.get("failures", [])
+        ]
+
+    async def preview(self, command: Command) -> Mapping[str, Any]:
+        raise NotImplementedError
 
     async def close(self) -> None:
         self.closed = True
@@ -154,6 +170,11 @@ class FakeSession:
         error, self.error = self.error, None
         if error is not None:
             raise error
+
+
+def made(kind: type[Row], columns: Mapping[str, Any]) -> Row:
+    """A row of a type; columns that are not named are None."""
+    return kind._make(columns.get(field) for field in kind._fields)
 
 
 def unknown(fingerprint: str, downstream: str | None) -> dict[str, Any]:

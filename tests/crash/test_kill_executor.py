@@ -109,6 +109,6 @@ def fold_is_table(connection: sqlite3.Connection) -> None:
     fold = RunFold(RunRow("r"))
     for name, row in now.tasks.items():
         fold.tasks[name] = TaskRow(name, max_attempts=row.max_attempts, position=row.position, spec=row.spec)
-    for event in runs.events_since(connection, 0, limit=1_000_000):
+    for event in map(runs.event_of, connection.execute(*runs.events_query(0, None, 1_000_000))):
         fold.apply(event)
     assert now.tasks == fold.tasks

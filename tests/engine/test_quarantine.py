@@ -16,7 +16,7 @@ from redrive.engine.core.decide import TOO_MANY_BAD_ROWS
 from redrive.engine.core.fingerprint import type_name
 from redrive.engine.errors import TooManyBadRows
 from redrive.engine.store.command import command_of
-from redrive.engine.store.lists import query
+from redrive.engine.store.lists import QUARANTINE, QuarantineRow, query
 
 QUICK = RetryPolicy(max_attempts=3, base=0.01, cap=0.02)
 ORDERS = [{"id": f"o-{number}", "amount": number} for number in range(10)]
@@ -196,7 +196,7 @@ def test_the_decision_knows_the_error_by_the_name_that_attempts_report():
 def test_rows_that_are_sent_back_run_through_the_same_task_and_no_others_do(tmp_path):
     run(tmp_path, settling(tmp_path, is_bad))
     (tmp_path / "settled").unlink()
-    ids = [row["id"] for row in rows_listed(tmp_path)]
+    ids = [row.id for row in rows_listed(tmp_path)]
     answer = act(tmp_path, "requeue-rows", rows=ids)
     assert answer["ok"], answer
     assert {"requeued"} == {state for _, state in rows(tmp_path)}
@@ -206,9 +206,9 @@ def test_rows_that_are_sent_back_run_through_the_same_task_and_no_others_do(tmp_
     assert ("SUCCESS", 0) == task(tmp_path)
 
 
-def rows_listed(tmp_path: Path) -> list[dict[str, Any]]:
+def rows_listed(tmp_path: Path) -> list[QuarantineRow]:
     with sqlite3.connect(tmp_path / "state.db") as connection:
-        return query(connection, "quarantine", {"run_id": "r"})
+        return query(connection, QUARANTINE, {"run_id": "r"})
 
 
 def test_a_row_that_is_still_bad_is_held_again_and_the_one_beside_it_is_not(tmp_path):

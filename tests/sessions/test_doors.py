@@ -24,7 +24,7 @@ from redrive.engine.errors import (
     SnapshotNeeded,
     StateFileError,
 )
-from redrive.engine.store import database, lock, quarantine, runs
+from redrive.engine.store import database, lists, lock, quarantine, runs
 from redrive.engine.store.snapshot import EDGES_AT_ONCE
 from redrive.engine.store.usual import Usual
 
@@ -155,7 +155,7 @@ async def test_events_come_in_order_and_none_twice(door: Any, night: Any) -> Non
     night.tell(300)
     rest = await take(events, night.head())
     assert [event.seq for event in first + rest] == list(range(1, night.head() + 1))
-    assert first == runs.events_since(night.connection, 0, limit=len(first))
+    assert first == [runs.event_of(row) for row in night.connection.execute(*runs.events_query(0, None, len(first)))]
 
 
 async def test_events_begin_after_the_one_named(door: Any, night: Any) -> None:
@@ -312,14 +312,13 @@ async def test_long_texts_are_read_on_demand(door: Any, night: Any) -> None:
 async def test_lists_beside_a_run_are_values(door: Any, night: Any) -> None:
     session = await door(night.path)
     night.write(lambda journal: journal.tell("operator", "night-1", data={"what": "ack"}), actor="ana@desk")
-    (act,) = await session.query("journal", acts=1)
-    assert (act["actor"], act["data"]) == ("ana@desk", {"what": "ack"})
-    assert [row["attempt"] for row in await session.query("history", task="task_00002")] == [1]
-    assert await session.query("breakers") == await session.query("schedules") == await session.query("sla") == []
-    with pytest.raises(RedriveError, match="no-such"):
-        await session.query("no-such")
+    (act,) = await session.query(lists.JOURNAL, acts=1)
+    assert (act.actor, act.data) == ("ana@desk", {"what": "ack"})
+    assert [row.attempt for row in await session.query(lists.HISTORY, task="task_00002")] == [1]
+    for listing in (lists.BREAKERS, lists.SCHEDULES, lists.SLA):
+        assert await session.query(listing) == []
     with pytest.raises(RedriveError, match="colour"):
-        await session.query("pages", colour="red")
+        await session.query(lists.PAGES, colour="red")
 
 
 async def test_quarantined_rows_are_listed_by_the_group_and_by_the_window(door: Any, night: Any) -> None:
@@ -327,15 +326,13 @@ async def test_quarantined_rows_are_listed_by_the_group_and_by_the_window(door: 
     rows = [{"row_key": f"c-{number}", **said} for number in range(9)]
     night.write(lambda journal: quarantine.add(journal, "night-1", "task_00002", 1, 0, rows))
     session = await door(night.path)
-    (group,) = await session.query("quarantine_groups", run_id="night-1")
-    assert ("task_00002", "f", "provisional", 9) == tuple(
-        group[one] for one in ("name", "fingerprint", "state", "count")
-    )
+    (group,) = await session.query(lists.QUARANTINE_GROUPS, run_id="night-1")
+    assert ("task_00002", "f", "provisional", 9) == (group.name, group.fingerprint, group.state, group.rows)
     window = {"run_id": "night-1", "task": "task_00002", "fingerprint": "f", "skip": 7, "limit": 100}
-    found = await session.query("quarantine_rows", **window)
-    assert ["c-7", "c-8"] == [row["row_key"] for row in found]
-    assert all(len(row["payload"]) < 900 for row in found)
-    assert [] == await session.query("page_heads") == await session.query("pages", id=1)
+    found = await session.query(lists.QUARANTINE_ROWS, **window)
+    assert ["c-7", "c-8"] == [row.row_key for row in found]
+    assert all(len(row.payload) < 900 for row in found)
+    assert [] == await session.query(lists.PAGE_HEADS) == await session.query(lists.PAGES, id=1)
 
 
 async def test_the_past_of_a_run_is_read_a_window_at_a_time(door: Any, night: Any) -> None:
@@ -370,8 +367,7 @@ async def test_how_long_tasks_took_before_is_told_of_runs_before(door: Any, nigh
 
 async def test_what_an_act_would_do_is_told_without_doing_it(door: Any, night: Any) -> None:
     session = await door(night.path)
-    would = {"id": "c1", "act": "requeue", "run_id": "night-1", "targets": [["task_00002", "DEAD_LETTER", 0]]}
-    found = await session.query("preview", command={**would, "actor": "ana@desk", "reason": "", "options": {}})
+    found = await session.preview(Command("c1", "requeue", "night-1", (("task_00002", "DEAD_LETTER", 0),), "ana@desk"))
     assert found["ok"] and found["run_again"] == ["task_00002"]
     assert (await session.snapshot()).tasks["task_00002"].state is TaskState.DEAD_LETTER
 
@@ -381,14 +377,14 @@ async def test_what_came_of_a_cause_and_the_notes_on_it_are_remembered(door: Any
     sql = "UPDATE attempt SET fingerprint = 'f1', fingerprint_loose = 'f0' WHERE name = 'task_00002'"
     night.write(lambda journal: journal.connection.execute(sql))
     session = await door(night.path)
-    (found,) = await session.query("memory", run_id="night-1", causes=[["f0", None]])
-    assert (found["episodes"], found["notes"]) == ([], [])
+    (found,) = await session.memory("night-1", [("f0", None)])
+    assert (found.episodes, found.notes) == ((), ())
     noted = {"fingerprint": "f0", "downstream": None, "text": "reload the schema\x1b[31m first"}
     assert (await session.send(command("note", id="n1", **noted))).ok
     assert (await session.send(command("skip", ("task_00002", "DEAD_LETTER", 0)))).ok
-    (found,) = await session.query("memory", run_id="night-1", causes=[["f0", None]])
-    assert [note["text"] for note in found["notes"]] == ["reload the schema [31m first"]
-    ((decision, tasks, reason),) = [(one["decision"], one["tasks"], one["reason"]) for one in found["episodes"]]
+    (found,) = await session.memory("night-1", [("f0", None)])
+    assert [note.text for note in found.notes] == ["reload the schema [31m first"]
+    ((decision, tasks, reason),) = [(one.decision, one.tasks, one.reason) for one in found.episodes]
     assert (decision, tasks, reason) == ("skip", 1, "because")
 
 
@@ -397,10 +393,10 @@ async def test_what_failed_against_a_downstream_is_told_with_all_of_its_attempts
     detail = '{"facts": {"status": 409}}'
     night.write(lambda journal: journal.connection.execute(sql, (detail,)))
     session = await door(night.path)
-    (task,) = await session.query("failures", run_id="night-1", downstream=None, names=["task_00002"])
-    assert (task["name"], task["state"], task["run_id"]) == ("task_00002", "DEAD_LETTER", "night-1")
-    assert [(one["outcome"], one["facts"]) for one in task["attempts"]] == [("error", {"status": 409})]
-    assert await session.query("failures", run_id="night-1", downstream="nobody", names=[]) == []
+    (task,) = await session.failures("night-1", None, ["task_00002"])
+    assert (task.name, task.state, task.run_id) == ("task_00002", "DEAD_LETTER", "night-1")
+    assert [(one.outcome, one.facts) for one in task.attempts] == [("error", {"status": 409})]
+    assert await session.failures("night-1", "nobody") == []
 
 
 # --- Files that are not what they were -----------------------------------------------------------------------------
@@ -501,11 +497,11 @@ async def test_a_log_says_where_output_was_dropped_and_how_much(door: Any, make_
     night.finish("task_00000", text="a line of twenty bytes\n" * 50_000)
     session = await door(night.path)
     chunks = await session.log("night-1", "task_00000", 1)
-    (counted,) = await session.query("output", run_id="night-1", task="task_00000", attempt=1)
+    (counted,) = await session.query(lists.OUTPUT, run_id="night-1", task="task_00000", attempt=1)
     kept = {tail: sum(len(chunk.text) for chunk in chunks if bool(chunk.tail) is tail) for tail in (False, True)}
     assert kept[False] > 0 and kept[True] > 0
     assert [bool(chunk.tail) for chunk in chunks] == sorted(bool(chunk.tail) for chunk in chunks)
-    assert counted["output_dropped_bytes"] == 23 * 50_000 - kept[False] - kept[True] > 0
+    assert counted.output_dropped_bytes == 23 * 50_000 - kept[False] - kept[True] > 0
 
 
 async def test_a_reader_does_not_hold_the_log_back(door: Any, night: Any) -> None:

@@ -7,7 +7,10 @@ from hypothesis import strategies as st
 from redrive.console.model.board import Board
 from redrive.engine.core.events import EventKind
 from redrive.engine.core.states import LEGAL_MOVES, NEEDS_HUMAN, NOT_STARTED, TaskState
+from redrive.engine.store.lists import PageHead
 
+from ..conftest import made
+from ..screens.outages import breaker_row
 from .graphs import dags, layered
 from .runs import START, S, Story, failed_task, fold_of
 
@@ -107,8 +110,8 @@ def test_what_was_told_before_the_snapshot_is_learned_from_the_tables():
     fold.tasks["b"].state = TaskState.READY
     board = Board(fold)
     board.learn(
-        breakers=[{"downstream": "api", "state": "FORCED_OPEN", "reopens_at": None}],
-        pages=[{"cause": "loose-ValueError", "state": "acked", "acked_by": "ana"}],
+        breakers=[breaker_row("api", "FORCED_OPEN")],
+        pages=[made(PageHead, {"cause": "loose-ValueError", "state": "acked", "acked_by": "ana"})],
     )
     assert board.why("b", START) == "breaker api is held open by an operator"
     assert board.why("c", START + S) == "waits for a, dead-lettered for 1 s, page acked by ana"

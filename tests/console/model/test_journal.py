@@ -12,6 +12,7 @@ from redrive.console.model.sentences import sentence, subject
 from redrive.console.present.durations import wall
 from redrive.engine.core.events import Event, EventKind
 from redrive.engine.core.states import TaskState
+from redrive.engine.store.lists import EventRow
 
 from .runs import S, Story, fold_of
 
@@ -188,8 +189,7 @@ def test_what_is_notable_is_found_round_and_round(story: Story) -> None:
 
 def test_rows_of_the_file_are_events(story: Story) -> None:
     event = act(story)
-    assert event_of(event._asdict()) == event
-    assert event_of({**event._asdict(), "data": "not JSON"}).data == {}
+    assert event_of(EventRow(*event)) == event
 
 
 def test_it_is_bounded_at_the_old_end_while_it_is_followed(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:

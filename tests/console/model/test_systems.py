@@ -14,21 +14,26 @@ from redrive.console.model.systems import GroupKey, Section, Systems, SystemsRow
 from redrive.engine.core.breaker import BreakerState
 from redrive.engine.core.events import EventKind
 from redrive.engine.core.states import TaskState
+from redrive.engine.store.lists import BREAKERS, PAGE_HEADS, QUARANTINE_GROUPS, Listing, PageHead, QuarantineGroup, Row
 
-from ..conftest import StillClock
-from ..screens.outages import OPTIONS, QUOTES, outage, row_of_breaker, row_of_group, row_of_page
+from ..conftest import FakeSession, StillClock, made
+from ..screens.outages import OPTIONS, QUOTES, breaker_row, outage, row_of_group, row_of_page
 from .runs import START, S, fold_of
 
 NOW = START + 42 * S
+
+
+def listed(listing: Listing[Row], session: FakeSession) -> list[Row]:
+    return [made(listing.row, row) for row in session.lists[listing.name]]
 
 
 def systems_of(clock: StillClock) -> Systems:
     """As the screen has them."""
     session = outage(clock)
     systems = Systems(Board(session.fold))
-    systems.learn_breakers(session.lists["breakers"], clock.now)
-    systems.learn_pages(session.lists["page_heads"])
-    systems.learn_groups(session.lists["quarantine_groups"])
+    systems.learn_breakers(listed(BREAKERS, session), clock.now)
+    systems.learn_pages(listed(PAGE_HEADS, session))
+    systems.learn_groups(listed(QUARANTINE_GROUPS, session))
     return systems
 
 
@@ -44,7 +49,7 @@ def alone(spec: dict[str, Any], row: dict[str, Any], **tasks: dict[str, Any]) ->
         for column, value in columns.items():
             setattr(fold.tasks[name], column, value)
     systems = Systems(Board(fold))
-    systems.learn_breakers([row_of_breaker("api", **row)], NOW)
+    systems.learn_breakers([breaker_row("api", **row)], NOW)
     return systems.guards["api"]
 
 
@@ -104,10 +109,10 @@ def test_what_has_left_the_window_counts_no_more(clock):
 
 def test_the_board_alone_knows_who_holds_a_task(clock):
     board = Board(outage(clock).fold)
-    board.learn([row_of_breaker("rates-api", "OPEN", reopens_at=clock.now + S)])
+    board.learn([breaker_row("rates-api", "OPEN", reopens_at=clock.now + S)])
     assert "rates-api" == holder_of(board, QUOTES[4], clock.now)
     assert holder_of(board, "settle", clock.now) is None
-    board.learn([row_of_breaker("rates-api", "CLOSED")])
+    board.learn([breaker_row("rates-api", "CLOSED")])
     assert holder_of(board, QUOTES[4], clock.now) is None
 
 
@@ -161,7 +166,7 @@ def test_an_opened_breaker_shows_whom_it_holds_twenty_at_first(clock):
         fold_of([(name, []) for name in names], {name: {"downstream": "api"} for name in names}, options=options)
     )
     systems = Systems(board)
-    systems.learn_breakers([row_of_breaker("api", "FORCED_OPEN")], NOW)
+    systems.learn_breakers([breaker_row("api", "FORCED_OPEN")], NOW)
     breaker = SystemsRow(Section.BREAKERS, "api")
     systems.toggle(breaker)
     rows = [row for row in systems.rows() if row.key == "api"]
@@ -193,10 +198,10 @@ def test_rows_of_one_cause_are_one_group_whatever_became_of_them(clock):
     systems = systems_of(clock)
     systems.learn_groups(
         [
-            row_of_group("load", "resolved", 7, "ValueError: 9", last_id=90),
-            row_of_group("load", "held", 3, "ValueError: 1", last_id=50, first_at=START),
-            row_of_group("load", "held", 1, "no exception", fingerprint=None),
-            row_of_group("other", "discarded", 2, "KeyError"),
+            made(QuarantineGroup, row_of_group("load", "resolved", 7, "ValueError: 9", last_id=90)),
+            made(QuarantineGroup, row_of_group("load", "held", 3, "ValueError: 1", last_id=50, first_at=START)),
+            made(QuarantineGroup, row_of_group("load", "held", 1, "no exception", fingerprint=None)),
+            made(QuarantineGroup, row_of_group("other", "discarded", 2, "KeyError")),
         ]
     )
     group = systems.groups[GroupKey("load", "c0ffee")]
@@ -221,7 +226,7 @@ def test_rows_of_another_run_are_not_kept(clock):
 
 def test_another_moment_shows_breakers_as_they_were(clock):
     systems = systems_of(clock)
-    systems.board.learn([row_of_breaker("rates-api", "HALF_OPEN")])
+    systems.board.learn([breaker_row("rates-api", "HALF_OPEN")])
     systems.learn_moment(clock.now)
     assert BreakerState.HALF_OPEN is systems.guards["rates-api"].state
     assert set(QUOTES) == set(systems.guards["rates-api"].held)
@@ -239,7 +244,7 @@ def test_a_sender_is_named_without_its_secrets():
 def test_the_tab_counts_open_breakers_open_pages_and_tasks_with_held_rows(clock):
     session = outage(clock)
     board = Board(session.fold)
-    board.learn(session.lists["breakers"], session.lists["page_heads"])
+    board.learn(listed(BREAKERS, session), listed(PAGE_HEADS, session))
     attention = Attention(board)
     assert 4 == attention.count, "one breaker of this flow, two pages, one task"
     story = session.story
@@ -260,7 +265,7 @@ def test_the_tab_counts_open_breakers_open_pages_and_tasks_with_held_rows(clock)
 def test_a_page_that_was_acknowledged_while_the_line_was_down_is_open_no_more(clock):
     session = outage(clock)
     board = Board(session.fold)
-    board.learn(pages=[row_of_page(1, "poison", cause="c")])
+    board.learn(pages=[made(PageHead, row_of_page(1, "poison", cause="c"))])
     again = Board(session.fold, board)
-    again.learn(pages=[row_of_page(1, "poison", cause="c", state="acked", acked_by="ana")])
+    again.learn(pages=[made(PageHead, row_of_page(1, "poison", cause="c", state="acked", acked_by="ana"))])
     assert 0 == Attention(again).count - Attention(Board(session.fold)).count

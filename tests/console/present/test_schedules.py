@@ -7,14 +7,15 @@ from datetime import datetime
 import pytest
 from redrive.console.present.schedules import broken_words, late_us, nearest_words, next_words
 from redrive.engine.core.fold import RunRow
+from redrive.engine.store.lists import ScheduleRow, SlaRow
 
 MINUTE = 60_000_000
 NOW = round(datetime.fromisoformat("2026-11-21T22:48:00+05:30").timestamp() * 1e6)
 
 
-def row(local: str, name: str = "revenue", splay_us: int = 0) -> dict[str, object]:
+def row(local: str, name: str = "revenue", splay_us: int = 0) -> ScheduleRow:
     due = round(datetime.fromisoformat(local).timestamp() * 1e6) + splay_us
-    return {"dag_name": name, "timezone": "Asia/Kolkata", "next_local": local, "next_at": due}
+    return ScheduleRow(name, "0 2 * * *", "Asia/Kolkata", "one", None, 0, 0, due, local)
 
 
 @pytest.mark.parametrize(
@@ -43,16 +44,8 @@ def test_a_name_cannot_do_anything():
 
 
 def test_promises_of_the_last_day_that_broke_are_named_the_latest_first():
-    rows = [
-        {
-            "dag_name": "f",
-            "promise": "start",
-            "logical_time": NOW - n * 60 * MINUTE,
-            "promised_at": NOW - n * 60 * MINUTE,
-        }
-        for n in range(1, 30)
-    ]
-    said = broken_words([*rows, {**rows[0], "promise": "end"}], NOW)
+    rows = [SlaRow("f", NOW - n * 60 * MINUTE, "start", NOW - n * 60 * MINUTE, None, NOW) for n in range(1, 30)]
+    said = broken_words([*rows, rows[0]._replace(promise="end")], NOW)
     assert 4 == len(said) and all("did not start as promised" in one for one in said[:3])
     assert "and 20 before it" == said[3]
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from redrive.engine.core.events import Event, EventKind
+from redrive.engine.store.lists import BreakerRow, Listing, Row
 
-from ..conftest import FakeSession, StillClock
+from ..conftest import FakeSession, StillClock, made
 from ..model.runs import START, S, Story, fold_of
 
 QUOTES = [f"quote_{name}" for name in ("USD", "GBP", "JPY", "CHF", "INR")]
@@ -29,6 +31,11 @@ OPTIONS = {
 }
 
 
+def breaker_row(downstream: str, state: str, **columns: Any) -> BreakerRow:
+    """The same, as it is read."""
+    return made(BreakerRow, row_of_breaker(downstream, state, **columns))
+
+
 def row_of_breaker(downstream: str, state: str, **columns: Any) -> dict[str, Any]:
     """A row of the list "breakers"."""
     detail = {"episode": 1, "release_at": None, "why": "", "reserve_at": 0} | columns.pop("detail", {})
@@ -39,7 +46,7 @@ def row_of_breaker(downstream: str, state: str, **columns: Any) -> dict[str, Any
 def row_of_page(number: int, title: str, **columns: Any) -> dict[str, Any]:
     """A row of the list "page_heads"; with its body, of "pages"."""
     row: dict[str, Any] = {"id": number, "cause": f"cause-{number}", "episode": 1, "run_id": "night-7", "task": None}
-    row |= {"severity": "high", "title": title, "count": 1, "told_count": 1, "state": "open", "body": {}}
+    row |= {"severity": "high", "title": title, "counted": 1, "told_count": 1, "state": "open", "body": {}}
     row |= {"created_at": START + 30 * S, "updated_at": START + 30 * S, "sent_at": START + 31 * S}
     return {**row, "send_error": None, "snoozed_until": None, "acked_by": None, **columns}
 
@@ -47,14 +54,22 @@ def row_of_page(number: int, title: str, **columns: Any) -> dict[str, Any]:
 def row_of_group(name: str, state: str, count: int, error: str, **columns: Any) -> dict[str, Any]:
     """A row of the list "quarantine_groups"."""
     at = START + 20 * S
-    row = {"name": name, "fingerprint": "c0ffee", "state": state, "count": count, "first_at": at, "last_at": at + S}
+    row = {"name": name, "fingerprint": "c0ffee", "state": state, "rows": count, "first_at": at, "last_at": at + S}
     return {**row, "last_id": count, "error": error, **columns}
 
 
 def quarantined(place: int, state: str = "held") -> dict[str, Any]:
     """A row of the list "quarantine_rows"."""
     key = f"c-{place:05}"
-    row = {"id": place + 1, "name": "import_customers", "attempt": 1, "generation": 0, "row_key": key, "state": state}
+    row = {
+        "id": place + 1,
+        "run_id": "night-7",
+        "name": "import_customers",
+        "attempt": 1,
+        "generation": 0,
+        "row_key": key,
+        "state": state,
+    }
     payload = json.dumps({"id": key, "name": f"customer {place}"})
     return {**row, "payload": payload, "error": "KeyError: 'country'", "fingerprint": "c0ffee", "at": START + 20 * S}
 
@@ -67,17 +82,18 @@ class OutageSession(FakeSession):
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.rows = 0
 
-    async def query(self, what: str, **options: Any) -> Any:
+    async def query(self, listing: Listing[Row], **options: Any) -> Sequence[Row]:
+        what, row = listing.name, listing.row
         self.asked.append((what, options))
         if what == "quarantine_rows":
             self._raise()
             last = min(options["skip"] + options["limit"], self.rows)
-            return [quarantined(place) for place in range(options["skip"], last)]
+            return [made(row, quarantined(place)) for place in range(options["skip"], last)]
         if what == "quarantine":
-            return [quarantined(options["after"])]
+            return [made(row, quarantined(options["after"]))]
         if what == "pages" and "id" in options:
-            return [row for row in self.lists.get("pages", ()) if row["id"] == options["id"]]
-        return await super().query(what, **options)
+            return [made(row, page) for page in self.lists.get("pages", ()) if page["id"] == options["id"]]
+        return await super().query(listing, **options)
 
 
 def outage(clock: StillClock) -> OutageSession:
@@ -118,7 +134,7 @@ def _pages(now: int) -> list[dict[str, Any]]:
     body = {"why": why, "error": "division by zero", "changed": [], "held": 2, "command": "redrive requeue settle"}
     return [
         row_of_page(
-            2, "rates-api is down", cause="downstream:rates-api", severity="critical", count=12, task=QUOTES[0]
+            2, "rates-api is down", cause="downstream:rates-api", severity="critical", counted=12, task=QUOTES[0]
         ),
         row_of_page(
             1, "poison on settle", body=body, task="settle", sent_at=None, send_error="command: exit status 1: no route"

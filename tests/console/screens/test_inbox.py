@@ -417,11 +417,11 @@ async def test_the_evidence_tells_every_episode_and_text_of_people_cannot_do_any
 async def test_memory_is_asked_for_once_and_again_when_something_happened(night, clock, monkeypatch):
     asked = []
 
-    async def query(what, **options):
-        asked.append(what)
-        return await type(night).query(night, what, **options)
+    async def memory(run_id, causes):
+        asked.append("memory")
+        return await type(night).memory(night, run_id, causes)
 
-    monkeypatch.setattr(night, "query", query)
+    monkeypatch.setattr(night, "memory", memory)
     async with at_the_console(night, clock, "4") as hand:
         for _ in range(3):
             hand.app.screen.tick(clock.now)

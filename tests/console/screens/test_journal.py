@@ -9,8 +9,9 @@ from redrive.console.app import ConsoleApp
 from redrive.console.model.journal import event_of
 from redrive.engine.core.events import EventKind
 from redrive.engine.errors import LinkError
+from redrive.engine.store.lists import EventRow
 
-from ..conftest import REVENUE, FakeSession, make_app, tell_revenue
+from ..conftest import REVENUE, FakeSession, made, make_app, tell_revenue
 from ..model.runs import START, S, Story, fold_of
 from .nights import Hand, at_the_console
 
@@ -18,14 +19,14 @@ from .nights import Hand, at_the_console
 class Door(FakeSession):
     """A door to a journal that is read in windows; ``asked`` are the options of each reading."""
 
-    async def query(self, what, **options):
-        if what != "journal":
-            return await super().query(what, **options)
+    async def query(self, listing, **options):
+        if listing.name != "journal":
+            return await super().query(listing, **options)
         self._raise()
         self.asked.append(options)
         before = options.get("before")
         rows = [row for row in self.rows if before is None or row["seq"] < before]
-        return rows[-options["limit"] :]
+        return [made(listing.row, row) for row in rows[-options["limit"] :]]
 
 
 def act(story, name="clean_refunds", what="requeue", reason="the table is mended", **options):
@@ -259,7 +260,7 @@ async def test_a_second_repaints_nothing(night, clock, monkeypatch):
 async def test_twenty_thousand_events_are_filtered_without_a_wait(night, clock):
     async with at_the_console(night, clock, "6") as hand:
         screen = hand.app.screen
-        screen.journal.append(event_of(row) for row in many(night.story, 19_000))
+        screen.journal.append(event_of(made(EventRow, row)) for row in many(night.story, 19_000))
         began = time.thread_time()
         screen.filter_changed("clean !ready")
         screen.filter_changed("")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from redrive.console.sessions.session import AttemptText, LogChunk
 from redrive.engine.core.events import Event, EventKind
 from redrive.engine.core.states import TaskState
 from redrive.engine.errors import LinkError, SnapshotNeeded
+from redrive.engine.store.lists import Listing, Row
 
 from ..conftest import (
     REVENUE,
@@ -46,11 +48,11 @@ class NightSession(FakeSession):
         await self.gate.wait()
         return list(await super().past(run_id, after, limit))
 
-    async def query(self, what: str, **options: Any) -> Any:
-        if what != "journal":
-            return await super().query(what, **options)
+    async def query(self, listing: Listing[Row], **options: Any) -> Sequence[Row]:
+        if listing.name != "journal":
+            return await super().query(listing, **options)
         before = options.get("before")
-        rows = [event._asdict() for event in self._told if before is None or event.seq < before]
+        rows = [listing.row(*event) for event in self._told if before is None or event.seq < before]
         return rows[-options["limit"] :]
 
 

@@ -55,7 +55,7 @@ def test_picture_of_a_page(night, clock, snap_compare):
 
 
 def test_picture_of_rows(night, clock, snap_compare):
-    night.rows = night.lists["quarantine_groups"][0]["count"] = 1204
+    night.rows = night.lists["quarantine_groups"][0]["rows"] = 1204
     app = make_app(night, clock)
     assert snap_compare(app, run_before=pressing(app, "7", "N", "enter", "space", "space"))
 

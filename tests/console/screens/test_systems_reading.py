@@ -15,7 +15,7 @@ from redrive.engine.errors import LinkError
 from ..conftest import StillClock
 from ..model.runs import S
 from .nights import Hand, at_the_console
-from .outages import QUOTES, OutageSession, outage, row_of_breaker, row_of_group, row_of_page
+from .outages import QUOTES, OutageSession, breaker_row, outage, row_of_breaker, row_of_group, row_of_page
 
 MANY = 100_000
 
@@ -35,7 +35,7 @@ def asked(session: OutageSession) -> Counter[str]:
 
 def many(session: OutageSession) -> OutageSession:
     """More rows than anybody can look at."""
-    session.rows = session.lists["quarantine_groups"][0]["count"] = MANY
+    session.rows = session.lists["quarantine_groups"][0]["rows"] = MANY
     session.lists["quarantine_groups"][0]["last_id"] = MANY
     return session
 
@@ -256,7 +256,7 @@ async def test_another_moment_shows_its_breakers_and_locks_the_keys(night, clock
     async with at_the_console(night, clock, "7") as hand:
         live = hand.app.live
         moment = live.board.moment.beside(live.board.fold)
-        live.board.learn([row_of_breaker("rates-api", "CLOSED")])
+        live.board.learn([breaker_row("rates-api", "CLOSED")])
         asked(night)
         live.show_moment(moment, clock.now - 5 * S)
         await hand.settle()

@@ -17,7 +17,7 @@ def told(tmp_path: Path, flow: Flow) -> list[str]:
     """The lines of a run, without their clock, and without what a run is told of the threads of its tests."""
     Executor(run_id="r", flow=flow, state=tmp_path / "state.db").run()
     with sqlite3.connect(tmp_path / "state.db") as connection:
-        events = runs.events_since(connection, 0, limit=100_000)
+        events = [runs.event_of(row) for row in connection.execute(*runs.events_query(0, None, 100_000))]
     lines = [line for event in events for line in plain.lines(event)]
     assert all(re.fullmatch(r"\[\d\d:\d\d:\d\d\] .*", line) for line in lines)
     return [line[11:] for line in lines if not line[11:].startswith("warning: this program runs")]

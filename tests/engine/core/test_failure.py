@@ -22,7 +22,7 @@ from redrive.engine.core.failure import (
 )
 from redrive.engine.core.fingerprint import fingerprint_v1
 from redrive.engine.core.outcome import FailureClass
-from redrive.engine.core.policy import simple
+from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.errors import PermanentError, RetryAfter
 
 ROOT = str(Path(__file__).parent)
@@ -73,7 +73,10 @@ def test_rules_policy_and_waits_reach_the_failure():
     assert describe(RetryAfter(30)).retry_after_seconds == 30
     ruled = describe(KeyError("x"), rules=[{"error": "KeyError", "class": "transient"}])
     assert ruled.failure_class is FailureClass.TRANSIENT
-    assert describe(KeyError("x"), policy=simple()).failure_class is FailureClass.PERMANENT
+    assert (
+        describe(KeyError("x"), policy=RetryPolicy(retry_on=("TransientError",))).failure_class
+        is FailureClass.PERMANENT
+    )
     with pytest.raises(ValueError, match="no condition"):
         describe(KeyError("x"), rules=[{"class": "transient"}])
 

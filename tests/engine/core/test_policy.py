@@ -15,13 +15,11 @@ from redrive.engine.core.policy import (
     Uniform,
     bounds,
     ceiling,
-    ceilings,
     concerns,
     draw,
     fixed,
     mean_wait_seconds,
     schedule,
-    simple,
     with_floor,
     worst_case_elapsed_seconds,
     worst_case_wait_seconds,
@@ -40,6 +38,10 @@ def low(low: float, high: float) -> float:
 
 def policy(**fields: object) -> RetryPolicy:
     return RetryPolicy(**fields)  # type: ignore[arg-type]
+
+
+def ceilings(own: RetryPolicy, retries: int | None = None) -> tuple[float, ...]:
+    return tuple(wait.ceiling for wait in schedule(own, retries))
 
 
 def test_the_ceilings_of_document_000():
@@ -190,10 +192,10 @@ def test_the_fixed_preset_is_the_baseline_of_document_000():
     assert draw(fixed(30), 4, None, high) == (30, 30)
 
 
-def test_the_simple_preset_is_three_starts_one_second_apart():
+def test_document_004s_first_retry_is_three_starts_one_second_apart():
     """004.12, 004.13: three numbers: how often, how long apart, which errors."""
-    own = simple()
-    assert (own.max_attempts, ceilings(own), own.retry_on) == (3, (1, 1), ("TransientError",))
+    own = policy(max_attempts=3, base=1.0, factor=1.0, jitter="none", retry_on=("TransientError",))
+    assert (ceilings(own), worst_case_wait_seconds(own)) == ((1, 1), 2)
 
 
 def test_worst_case_elapsed_counts_the_calls_too():

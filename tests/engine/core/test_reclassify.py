@@ -118,13 +118,6 @@ def test_a_proposed_rule_holds_for_the_very_program_that_it_was_made_of() -> Non
     assert describe_exit(1, stderr="psql: lock timeout on orders", rules=[rule]).failure_class is TRANSIENT
 
 
-def test_attempts_of_earlier_versions_are_known_by_their_type_and_by_the_status_in_their_text() -> None:
-    old = failed(facts={}, diagnostic="HTTP 409\nlocked")
-    assert propose([old], TRANSIENT) == {"status": 409, "class": "transient"}
-    own = failed(facts={}, error_type="redrive.engine.errors.PermanentError", diagnostic="HTTP 409\nlocked")
-    assert "status" not in propose([own], TRANSIENT)  # the task wrote that text itself
-
-
 # --- Tried on what has happened --------------------------------------------------------------------------------------
 
 

@@ -163,9 +163,9 @@ Current thread 0x00007ff0bda48b80 (most recent call first):
 
 
 def test_where_names_the_innermost_line_relative_to_the_project() -> None:
-    assert stack.where(DUMP, "/home/ana/flow") == "sub/load.py:9 in hang"
-    assert stack.where(DUMP, None) == "/home/ana/flow/sub/load.py:9 in hang"
-    assert stack.where("", None) is None
+    assert stack.frames(DUMP, "/home/ana/flow").where == "sub/load.py:9 in hang"
+    assert stack.frames(DUMP, None).where == "/home/ana/flow/sub/load.py:9 in hang"
+    assert not stack.frames("", None).where
 
 
 def test_frames_of_the_engine_are_left_out_of_what_a_person_reads() -> None:

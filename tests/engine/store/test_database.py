@@ -14,10 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.engine import client
 from redrive.engine.errors import CorruptFileError, ForeignFileError, NewerFileError, StateFileError, StorageError
-from redrive.engine.store import database, header, mounts, preview, runs, snapshot
-from redrive.engine.store.command import command_of
+from redrive.engine.store import database, header, mounts
 
 NOBODY = 65534
 
@@ -90,84 +88,6 @@ def test_the_header_of_a_file_in_the_making_is_nobody_elses(tmp_path: Path) -> N
     path.touch()
     connection = database.open_for_writing(path)
     assert connection.execute("SELECT count(*) FROM run").fetchone() == (0,)
-    connection.close()
-
-
-# --- From an earlier version ---------------------------------------------------------------------------------------
-
-
-def made_by_the_first_version(path: Path) -> None:
-    """A run with a task that ran, in the tables of schema 1."""
-    connection = sqlite3.connect(path)
-    connection.executescript(Path(__file__).with_name("schema_1.sql").read_text())
-    connection.execute(f"PRAGMA application_id = {header.APPLICATION_ID}")
-    connection.execute("PRAGMA user_version = 1")
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.executemany("INSERT INTO meta VALUES (?, ?)", [("uuid", "first"), ("schema_version", "1")])
-    connection.execute("INSERT INTO run (run_id, dag_name, started_at, state) VALUES ('r', 'f', 1, 'RUNNING')")
-    connection.execute("INSERT INTO task (run_id, name, state, attempt) VALUES ('r', 'a', 'DEAD_LETTER', 1)")
-    connection.execute(
-        "INSERT INTO attempt (run_id, name, attempt, generation, token, started_at, outcome)"
-        " VALUES ('r', 'a', 1, 0, 't', 1, 'error')"
-    )
-    connection.commit()
-    connection.close()
-
-
-def columns_of(connection: sqlite3.Connection, table: str) -> set[tuple[object, ...]]:
-    return {tuple(row[1:]) for row in connection.execute(f"PRAGMA table_info({table})")}
-
-
-def test_a_file_of_the_first_version_gets_what_a_new_one_has_and_keeps_what_it_had(tmp_path: Path) -> None:
-    made_by_the_first_version(tmp_path / "old.db")
-    old, new = database.open_for_writing(tmp_path / "old.db"), database.open_for_writing(tmp_path / "new.db")
-    for (table,) in new.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
-        assert columns_of(old, table) == columns_of(new, table)
-    assert old.execute("PRAGMA user_version").fetchone() == new.execute("PRAGMA user_version").fetchone()
-    assert database.file_uuid(old) == "first" and database.integrity_check(old) == []
-    row = runs.load_fold(old, "r").tasks["a"]
-    assert (row.state, row.attempt, row.key_generation, row.canary) == ("DEAD_LETTER", 1, 0, None)
-    old.close()
-    new.close()
-
-
-def test_a_file_of_the_first_version_can_be_looked_at_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "old.db"
-    made_by_the_first_version(path)
-    before = picture(tmp_path)
-    connection = database.open_for_reading(path)
-    row = runs.load_fold(connection, "r").tasks["a"]
-    assert (row.overrides, row.key_generation, row.attempts[1].params_hash) == (None, 0, None)
-    board = snapshot.board(connection, "r")
-    assert board["tasks"]["rows"] == 1
-    command = {
-        "id": "1",
-        "act": "requeue",
-        "run_id": "r",
-        "targets": [["a", "DEAD_LETTER", 0]],
-        "actor": "a",
-        "reason": "b",
-    }
-    assert preview.preview(connection, command)["run_again"] == ["a"]
-    connection.close()
-    assert picture(tmp_path) == before
-
-
-def test_an_act_under_the_lock_brings_the_file_up_to_date_first(tmp_path: Path) -> None:
-    path = tmp_path / "old.db"
-    made_by_the_first_version(path)
-    command = {
-        "id": "1",
-        "act": "requeue",
-        "run_id": "r",
-        "targets": [["a", "DEAD_LETTER", 0]],
-        "actor": "a",
-        "reason": "b",
-    }
-    assert client.send_blocking(str(path), command_of(command)).ok
-    connection = sqlite3.connect(path)
-    assert connection.execute("PRAGMA user_version").fetchone() == (header.SCHEMA_VERSION,)
-    assert connection.execute("SELECT state, key_generation FROM task").fetchall() == [("PENDING", 0)]
     connection.close()
 
 
@@ -463,21 +383,6 @@ def test_integrity_check_tells_what_is_wrong(tmp_path: Path) -> None:
     connection = sqlite3.connect(path)
     assert database.integrity_check(connection)
     connection.close()
-
-
-def test_a_checkpoint_waits_for_no_reader(tmp_path: Path) -> None:
-    path = tmp_path / "state.db"
-    writer, reader = database.open_for_writing(path), database.open_for_reading(path)
-    reader.execute("BEGIN")
-    reader.execute("SELECT * FROM meta").fetchall()
-    writer.execute("INSERT INTO meta VALUES ('a', 'b')")
-    pages, moved = database.checkpoint_passive(writer)
-    assert pages > moved
-    reader.execute("COMMIT")
-    pages, moved = database.checkpoint_passive(writer)
-    assert pages == moved
-    reader.close()
-    writer.close()
 
 
 # --- A log cut by a power failure ----------------------------------------------------------------------------------

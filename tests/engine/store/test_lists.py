@@ -8,7 +8,18 @@ from typing import Any
 
 import pytest
 from redrive.engine.core.events import EventKind
-from redrive.engine.store.lists import TEXT_CHARACTERS, query
+from redrive.engine.errors import RedriveError
+from redrive.engine.store.lists import (
+    BREAKERS,
+    JOURNAL,
+    PAGE_HEADS,
+    PAGES,
+    QUARANTINE_GROUPS,
+    QUARANTINE_ROWS,
+    TEXT_CHARACTERS,
+    query,
+    query_by_name,
+)
 
 from .conftest import RUN, StateFile
 
@@ -55,33 +66,53 @@ def test_rows_are_counted_by_task_cause_and_what_became_of_them(loaded):
     set_aside(loaded, "load", 2, "c0ffee", "discarded")
     set_aside(loaded, "load", 1, None)
     set_aside(loaded, "other", 1, "c0ffee")
-    found = query(loaded.connection, "quarantine_groups", {"run_id": RUN})
+    found = query(loaded.connection, QUARANTINE_GROUPS, {"run_id": RUN})
     assert [
         ("load", "c0ffee", "held", 3, 3),
         ("load", "c0ffee", "discarded", 2, 5),
         ("load", None, "held", 1, 6),
         ("other", "c0ffee", "held", 1, 7),
-    ] == [(row["name"], row["fingerprint"], row["state"], row["count"], row["last_id"]) for row in found]
-    assert {"KeyError: 'country'"} == {row["error"] for row in found}
+    ] == [(row.name, row.fingerprint, row.state, row.rows, row.last_id) for row in found]
+    assert {"KeyError: 'country'"} == {row.error for row in found}
 
 
 def test_a_window_of_rows_holds_the_beginnings_of_their_texts(loaded):
     set_aside(loaded, "load", 5, "c0ffee")
     set_aside(loaded, "load", 5, None)
     options = {"run_id": RUN, "task": "load", "fingerprint": None, "skip": 3, "limit": 10}
-    found = query(loaded.connection, "quarantine_rows", options)
-    assert ["load-3", "load-4"] == [row["row_key"] for row in found]
-    assert "p" * TEXT_CHARACTERS == found[0]["payload"]
+    found = query(loaded.connection, QUARANTINE_ROWS, options)
+    assert ["load-3", "load-4"] == [row.row_key for row in found]
+    assert "p" * TEXT_CHARACTERS == found[0].payload
 
 
 def test_pages_are_listed_without_their_bodies_and_those_that_are_over_last(loaded):
     insert = "INSERT INTO page (cause, episode, severity, title, state, created_at, updated_at) VALUES (?,1,?,?,?,1,?)"
     loaded.connection.execute(insert, ("a", "high", "over", "resolved", 9))
     loaded.connection.execute(insert, ("b", "high", "open", "open", 2))
-    found = query(loaded.connection, "page_heads", {})
-    assert ["open", "over"] == [row["title"] for row in found]
-    assert "body" not in found[0]
-    assert ["over"] == [row["title"] for row in query(loaded.connection, "pages", {"id": 1})]
+    found = query(loaded.connection, PAGE_HEADS, {})
+    assert ["open", "over"] == [row.title for row in found]
+    assert "body" not in found[0]._fields
+    assert ["over"] == [row.title for row in query(loaded.connection, PAGES, {"id": 1})]
+
+
+def test_a_list_is_asked_for_by_its_name_where_its_row_is_not_known(loaded):
+    """As an agent is asked; and what it does not know is named."""
+    set_aside(loaded, "load", 2, "c0ffee")
+    found = query_by_name(loaded.connection, "quarantine_groups", {"run_id": RUN})
+    assert found == query(loaded.connection, QUARANTINE_GROUPS, {"run_id": RUN})
+    with pytest.raises(RedriveError, match="no list 'no-such'; there are breakers, executors"):
+        query_by_name(loaded.connection, "no-such", {})
+    with pytest.raises(RedriveError, match="'pages' takes no colour"):
+        query_by_name(loaded.connection, "pages", {"colour": "red"})
+
+
+def test_json_that_is_damaged_counts_as_none(loaded):
+    for text in ('{"cut', "[]", '"text"'):
+        loaded.connection.execute("INSERT INTO event (at, kind, run_id, data) VALUES (1, 'note', ?, ?)", (RUN, text))
+        assert {} == query(loaded.connection, JOURNAL, {"limit": 1})[0].data
+    loaded.connection.execute("INSERT INTO breaker VALUES ('api', 'OPEN', NULL, '[[1', 1.0, '{', 1)")
+    ((window, detail),) = [(row.window, row.detail) for row in query(loaded.connection, BREAKERS, {})]
+    assert ([], {}) == (window, detail)
 
 
 # --- Acts on a group -------------------------------------------------------------------------------------------------
@@ -121,19 +152,6 @@ def test_undo_gives_every_row_what_it_had(loaded):
     assert loaded.act("undo", command=last_command(loaded))["ok"]
     assert before == rows(loaded)
     assert 6 == loaded.column("load", "bad_rows")
-
-
-def test_an_act_that_remembered_rows_one_by_one_can_be_undone(loaded):
-    """As the first version of the state file has them."""
-    set_aside(loaded, "load", 2, "c0ffee")
-    loaded.act("discard-rows", rows=[1, 2])
-    command = last_command(loaded)
-    of_act = "command_id = ? AND kind = 'operator'"
-    ((data,),) = loaded.connection.execute(f"SELECT data FROM event WHERE {of_act}", (command,))
-    old = dict(json.loads(data), was_rows={"1": ["load", "held", 0], "2": ["load", "held", 1]})
-    loaded.connection.execute(f"UPDATE event SET data = ? WHERE {of_act}", (json.dumps(old), command))
-    assert loaded.act("undo", command=command)["ok"]
-    assert [("load", "held", 0), ("load", "held", 1)] == rows(loaded)
 
 
 def test_an_act_on_a_hundred_thousand_rows_is_one_short_event(loaded):

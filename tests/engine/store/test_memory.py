@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
-import sqlite3
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,9 +12,8 @@ from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outc
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.errors import RefusedError
-from redrive.engine.store import expiry, memory, runs, upgrades
+from redrive.engine.store import expiry, memory, runs
 from redrive.engine.store.claims import Claim
-from redrive.engine.store.header import SCHEMA_VERSION
 from redrive.engine.store.settle import settle
 
 from .conftest import SECOND, START, StateFile
@@ -292,27 +289,6 @@ def test_a_note_that_arrives_twice_is_one(nights: Nights) -> None:
     first, second = (nights.state_file.send(command) for _ in range(2))
     assert first == second and first["ok"]
     assert [note.text for note in nights.remember("first").notes] == ["once"]
-
-
-# --- The indexes ---------------------------------------------------------------------------------------------------
-
-
-def test_the_indexes_of_a_new_file_are_those_that_an_older_one_gets(nights: Nights) -> None:
-    connection = nights.state_file.connection
-    new = indexes_of(connection)
-    for name in ("idx_attempt_cause", "idx_event_decision", "idx_event_note"):
-        connection.execute(f"DROP INDEX {name}")
-    nights.act("first", "skip", "load_1")
-    assert memory.of_causes(connection, "first", [["schema", None]]) == []  # better than a million rows, or a guess
-    upgrades.upgrade(connection, SCHEMA_VERSION)
-    assert indexes_of(connection) == new
-    assert [one.decision for one in nights.remember("first").episodes] == ["skip"]
-
-
-def indexes_of(connection: sqlite3.Connection) -> dict[str, str]:
-    """Their texts, without comments."""
-    rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL")
-    return {name: " ".join(re.sub("--.*", "", sql).split()) for name, sql in rows}
 
 
 def clock(at: int) -> str:

@@ -519,26 +519,10 @@ def test_a_bulk_act_touches_its_frozen_list_and_nothing_else(state_file: StateFi
     state_file.create({"a": "", "b": "", "later": ""})
     for name in "ab":
         state_file.put(name, "DEAD_LETTER", failure_fingerprint="f1f1f1f1")
-    command = state_file.command("requeue")
-    command["targets"] = operator.select(state_file.connection, RUN, "f1f1f1")
+    command = state_file.command("requeue", "a", "b")
     state_file.put("later", "DEAD_LETTER", failure_fingerprint="f1f1f1f1")
     state_file.send(command)
     assert state_file.states() == {"a": "PENDING", "b": "PENDING", "later": "DEAD_LETTER"}
-
-
-def test_selection_is_by_either_fingerprint_or_by_state(state_file: StateFile) -> None:
-    state_file.create({"a": "", "b": "", "c": "", "d": ""})
-    for name in "ab":
-        ran(state_file, name, "DEAD_LETTER", failure_fingerprint=f"5{name}")
-        state_file.write(lambda j, name=name: j.change_attempt(RUN, name, 1, {"fingerprint_loose": "cause"}))
-    state_file.put("c", "FAILED", failure_fingerprint="5c")
-    state_file.put("d", "RETRYING", failure_fingerprint="5a")
-    select, connection = operator.select, state_file.connection
-    assert [target[0] for target in select(connection, RUN, "cause")] == ["a", "b"]
-    assert [target[0] for target in select(connection, RUN, "5a")] == ["a"]
-    assert [target[0] for target in select(connection, RUN, "%")] == []
-    assert select(connection, RUN) == [["a", "DEAD_LETTER", 0], ["b", "DEAD_LETTER", 0], ["c", "FAILED", 0]]
-    assert [target[0] for target in select(connection, RUN, state="RETRYING")] == ["d"]
 
 
 # --- What is asked ill ---------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import subprocess
 import sys
 import time
@@ -334,16 +333,6 @@ def test_another_expression_has_promised_nothing_before_it_begins(files):
 def test_the_list_of_schedules_says_what_comes_next_by_the_clocks_of_its_zone(files):
     file = files(expression="0 2 * * *", timezone="Asia/Kolkata", splay_seconds=60)
     file.settle()
-    (row,) = lists.query(file.connection, "schedules", {})
-    assert row["next_local"].endswith("T02:00:00+05:30") and "Asia/Kolkata" == row["timezone"]
-    assert 0 <= row["next_at"] - schedules.served_of(file.served.flow).schedule.upcoming(SIX) < 60_000_000
-
-
-def test_a_file_of_an_earlier_version_has_no_schedules(tmp_path):
-    old = sqlite3.connect(tmp_path / "old.db")
-    old.executescript(Path(__file__).with_name("schema_1.sql").read_text())
-    assert [] == lists.query(old, "schedules", {}) == lists.query(old, "sla", {}) == lists.query(old, "slots", {})
-    assert not schedules.has_tables(old)
-    old.execute("INSERT INTO run (run_id, dag_name, started_at, state) VALUES ('r', 'f', 1, 'RUNNING')")
-    assert [None] == [one.run.logical_time for one in runs.list_runs(old)]
-    old.close()
+    (row,) = lists.query(file.connection, lists.SCHEDULES, {})
+    assert row.next_local.endswith("T02:00:00+05:30") and "Asia/Kolkata" == row.timezone
+    assert 0 <= row.next_at - next(schedules.served_of(file.served.flow).schedule.rhythm.after(SIX)) < 60_000_000

@@ -1,0 +1,39 @@
+"""What the far side sends as rows: taken where each value is of its type, and refused in one sentence where not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from redrive.console.sessions.wire import row_of, rows_of
+from redrive.engine.core.episode import Episode, Memory
+from redrive.engine.core.fold import RunRow
+from redrive.engine.core.states import RunState
+from redrive.engine.errors import LinkError
+from redrive.engine.store.lists import BreakerRow, SlaRow
+
+SLA = SlaRow("f", 1, "start", 2, None, 3)
+BREAKER = BreakerRow("api", "OPEN", 5, [[1, 2, 3, 4]], 2.5, {"why": "6 of 7 failed"}, 7)
+
+
+@pytest.mark.parametrize("row", [SLA, BREAKER])
+def test_a_row_comes_back_as_it_was_sent(row: tuple[object, ...]) -> None:
+    assert rows_of(type(row), json.loads(json.dumps([row, row]))) == [row, row]
+
+
+def test_what_comes_as_an_object_comes_back_with_its_types() -> None:
+    run = {"run_id": "r", "dag_name": "f", "started_at": 1, "ended_at": None, "state": "PARTIAL", "later": "column"}
+    assert row_of(RunRow, run) == RunRow("r", "f", 1, None, RunState.PARTIAL)
+    memory = {"fingerprint": "c0ffee", "episodes": [{"run_id": "r", "at": 1, "tasks": 2, "decision": "skip"}]}
+    assert row_of(Memory, memory) == Memory("c0ffee", episodes=(Episode("r", 1, 2, "skip"),))
+
+
+@pytest.mark.parametrize(
+    "sent", [None, 5, "text", {}, [], ["f"], ["f", "1", "start", 2, None, 3], [*SLA, 8], ["f", 1, "start", 2, 9, 3]]
+)
+def test_what_is_no_such_row_is_a_sentence_and_ends_the_connection(sent: object) -> None:
+    with pytest.raises(LinkError, match="no SlaRow") as caught:
+        row_of(SlaRow, sent)
+    assert caught.value.final
+    with pytest.raises(LinkError, match="no list of SlaRow"):
+        rows_of(SlaRow, [SLA, sent])
