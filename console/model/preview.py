@@ -1,6 +1,6 @@
 """What a requeue or a skip would do, task by task, before the key is pressed.
 
-The rules are those of SPEC 4.4 to 4.6 and of ``engine/store/operator.py``, on the picture alone: no question crosses
+The rules are those of SPEC 4.4 to 4.6 (``engine/core/trigger_rules.py``), on the picture alone: no question crosses
 the wire, and the preview is there at once at any latency. A test does the same acts to real state files and compares.
 The engine decides again when the act arrives, and its answer is what counts.
 """

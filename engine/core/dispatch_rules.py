@@ -10,13 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from . import paging
 from .downstreams import Downstreams
 from .fold import TaskRow
 from .ledger import Ledger, spec_of
-from .paging import HELD_SECONDS
 from .states import TaskState
-
-_HELD_US = round(HELD_SECONDS * 1e6)
 
 #: ``on_open`` of a downstream -> how a task that would call it ends while it is open; None: the task waits.
 END_WHEN_OPEN: Mapping[str, TaskState | None] = {
@@ -74,11 +72,12 @@ class LongOutage(NamedTuple):
 
 
 class LongOutages:
-    """Finds outages of HELD_SECONDS or more, each once: a breaker may hold tasks for minutes, and not for hours."""
+    """Finds outages of ``paging.HELD_SECONDS`` or more, each once. Shorter ones are a breaker's daily work."""
 
     def __init__(self, ledger: Ledger, downstreams: Downstreams) -> None:
         self._ledger = ledger
         self._downstreams = downstreams
+        self._held_us = round(paging.HELD_SECONDS * 1e6)
         self._since: dict[str, int] = {}
         self._reported: set[str] = set()
 
@@ -87,7 +86,7 @@ class LongOutages:
         down = [name for name in self._downstreams.specs if self._downstreams.is_down(name)]
         self._since = {name: self._since.get(name, now_us) for name in down}
         self._reported &= self._since.keys()
-        long = [name for name in down if name not in self._reported and now_us - self._since[name] >= _HELD_US]
+        long = [name for name in down if name not in self._reported and now_us - self._since[name] >= self._held_us]
         found = [LongOutage(name, self._ledger.startable(name), now_us - self._since[name]) for name in long]
         found = [outage for outage in found if outage.tasks]
         self._reported.update(outage.downstream for outage in found)
@@ -96,4 +95,4 @@ class LongOutages:
     @property
     def due_at(self) -> list[int]:
         """The instants at which outages that were not returned yet are long, past ones included."""
-        return [since + _HELD_US for name, since in self._since.items() if name not in self._reported]
+        return [since + self._held_us for name, since in self._since.items() if name not in self._reported]

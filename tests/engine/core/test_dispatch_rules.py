@@ -1,0 +1,99 @@
+"""Room beside slots, turning away, and outages that last too long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from redrive.engine.core.dispatch_rules import END_WHEN_OPEN, LongOutages, Room
+from redrive.engine.core.downstreams import Downstreams
+from redrive.engine.core.fold import RunFold, RunRow, TaskRow
+from redrive.engine.core.ledger import Ledger
+from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
+from redrive.engine.core.paging import HELD_SECONDS
+from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec
+from redrive.engine.core.states import TaskState
+
+SECOND = 1_000_000
+HELD = round(HELD_SECONDS * SECOND)
+REFUSED = Outcome(OutcomeKind.ERROR, Failure("E", "503", FailureClass.TRANSIENT, Fingerprint("a", "a")))
+
+
+class Stage:
+    """Tasks ``t0`` .. of one spec, their ledger and their downstream; ``now`` is set by hand."""
+
+    def __init__(self, tasks: int, pools: Mapping[str, int], on_open: Any = "hold", **spec: Any) -> None:
+        self.now = 0
+        specs = [TaskSpec(f"t{number}", **spec) for number in range(tasks)]
+        self.fold = RunFold(RunRow("r"), {one.name: TaskRow(one.name, spec=one) for one in specs})
+        downstream = DownstreamSpec("api", minimum_calls=2, open_seconds=60, on_open=on_open)
+        flow = FlowSpec("f", tuple(specs), downstreams=(downstream,) if "downstream" in spec else ())
+        self.downstreams = Downstreams(flow, lambda: self.now, lambda _: None)
+        self.ledger = Ledger(self.fold, {})
+        self.asked: list[tuple[str, int]] = []
+        self.room = Room(self.ledger, self.downstreams, pools, lambda *asked: self.asked.append(asked))
+
+    def open(self) -> None:
+        for name in ("t0", "t1"):
+            self.downstreams.admit(name, "api", is_retry=False)
+            self.downstreams.record(name, REFUSED, 0)
+        assert self.downstreams.is_down("api")
+
+    def close(self) -> None:
+        self.downstreams.act("api", "close")
+
+
+@pytest.mark.parametrize(("pools", "picked"), [({"db": 3}, 1), ({"db": 4}, 2), ({"db": 1}, 0), ({}, 0)])
+def test_a_task_needs_the_slots_of_its_pool(pools: Mapping[str, int], picked: int) -> None:
+    stage = Stage(3, pools, pool="db", pool_slots=2)
+    assert len(stage.ledger.pick(9, stage.room.admits)) == picked
+
+
+def test_a_downstream_that_is_open_admits_nobody_and_says_when_it_may() -> None:
+    stage = Stage(3, {}, downstream="api")
+    assert stage.room.admits(stage.fold.tasks["t2"])
+    stage.open()
+    assert not stage.room.admits(stage.fold.tasks["t2"])
+    ((name, instant),) = stage.asked
+    assert name == "api" and instant > 0
+
+
+@pytest.mark.parametrize("on_open", END_WHEN_OPEN)
+def test_only_who_may_not_wait_is_turned_away_and_only_while_it_is_open(on_open: str) -> None:
+    stage = Stage(3, {}, on_open, downstream="api")
+    assert list(stage.room.turned_away()) == []
+    stage.open()
+    waits = END_WHEN_OPEN[on_open] is None
+    assert dict(stage.room.turned_away()) == ({} if waits else dict.fromkeys(("t0", "t1", "t2"), on_open))
+
+
+def test_an_end_while_open_is_a_state_that_the_flow_names() -> None:
+    assert END_WHEN_OPEN == {"hold": None, "fail": TaskState.FAILED, "dead_letter": TaskState.DEAD_LETTER}
+
+
+def test_a_long_outage_is_found_once_and_again_after_it_was_over() -> None:
+    stage = Stage(3, {}, downstream="api")
+    outages = LongOutages(stage.ledger, stage.downstreams)
+    assert outages.update(0) == [] and outages.due_at == []
+    stage.open()
+    assert outages.update(5) == [] and outages.due_at == [5 + HELD]
+    assert outages.update(4 + HELD) == []
+    (found,) = outages.update(5 + HELD)
+    assert (found.downstream, sorted(found.tasks), found.lasts_us) == ("api", ["t0", "t1", "t2"], HELD)
+    assert outages.update(6 + HELD) == [] and outages.due_at == []
+    stage.close()
+    assert outages.update(7 + HELD) == []
+    stage.now = 10_000 * SECOND  # the careful beginning after a close is over
+    stage.open()
+    assert outages.update(8 + HELD) == [] and outages.due_at == [8 + 2 * HELD]
+
+
+def test_an_outage_that_holds_nobody_is_found_when_it_holds_somebody() -> None:
+    stage = Stage(2, {}, downstream="api")
+    stage.open()
+    outages = LongOutages(stage.ledger, stage.downstreams)
+    stage.ledger.pick(2, lambda row: True)
+    assert outages.update(0) == outages.update(HELD) == []
+    stage.ledger.claimed(["t0"])
+    assert [outage.tasks for outage in outages.update(HELD + 1)] == [["t0"]]
