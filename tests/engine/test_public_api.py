@@ -202,7 +202,7 @@ def test_the_other_keywords_are_those_of_the_signature(kind: Any, method: Callab
 
 
 @pytest.mark.parametrize("method", ["task", "sensor", "command"])
-@pytest.mark.parametrize("option", ["tmeout", *(TASK.keys() - set(TASK_OPTIONS) - {"name", "kind"})])
+@pytest.mark.parametrize("option", ["tmeout", *sorted(TASK.keys() - {*TASK_OPTIONS, "name", "kind"})])
 def test_what_has_another_name_here_is_no_option(method: str, option: str) -> None:
     words = ("load", "true") if method == "command" else (print,)
     with pytest.raises(OptionError, match=f"there is no option '{option}'; there are .*after, .*timeout, .*retry"):
