@@ -10,7 +10,6 @@ import select
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -18,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import run_redrive, start_redrive
 
-COMMAND = [sys.executable, "-P", "-m", "redrive.console"]
 PATIENCE_SECONDS = 60
 SECOND = 1_000_000
 
@@ -48,10 +47,8 @@ class Serve:
     """One service, and what it has printed."""
 
     def __init__(self, folder: Path, *words: str) -> None:
-        command = [*COMMAND, "serve", str(folder / "flow.py"), "--state", str(folder / "state.db"), *words]
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
-        )
+        command = ["serve", folder / "flow.py", "--state", folder / "state.db", *words]
+        self.process = start_redrive(*command, text=False)
         self.text = ""
 
     def until(self, words: str, times: int = 1) -> str:
@@ -90,12 +87,6 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Serve]]:
     for one in made:
         if one.process.poll() is None:
             one.kill()
-
-
-def redrive(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *map(str, words)], capture_output=True, text=True, timeout=100, stdin=subprocess.DEVNULL
-    )
 
 
 def ask(tmp_path: Path, sql: str) -> list[Any]:
@@ -163,7 +154,7 @@ def test_the_run_that_a_kill_interrupted_is_taken_up_before_anything_else(tmp_pa
 def test_a_second_service_is_refused_and_one_that_stands_by_goes_on_where_the_first_was_killed(tmp_path, serve):
     first = serve(flow=QUICK)
     first.until("a SUCCESS")
-    refused = redrive("serve", tmp_path / "flow.py", "--state", tmp_path / "state.db")
+    refused = run_redrive("serve", tmp_path / "flow.py", "--state", tmp_path / "state.db")
     assert 75 == refused.returncode and f"pid {first.process.pid}" in refused.stderr
     second = serve("--wait")
     first.until("a SUCCESS", 3)
@@ -177,7 +168,7 @@ def test_a_second_service_is_refused_and_one_that_stands_by_goes_on_where_the_fi
 def test_a_run_by_hand_and_the_schedule_take_turns(tmp_path, serve):
     service = serve(flow=QUICK)
     service.until("a SUCCESS")
-    by_hand = redrive("run", tmp_path / "flow.py", "--state", tmp_path / "state.db", "--run-id", "mine", "--wait")
+    by_hand = run_redrive("run", tmp_path / "flow.py", "--state", tmp_path / "state.db", "--run-id", "mine", "--wait")
     assert 0 == by_hand.returncode, by_hand.stderr
     service.until("a SUCCESS", 3)
     service.stop()
@@ -190,9 +181,9 @@ def test_a_run_by_hand_and_the_schedule_take_turns(tmp_path, serve):
 def test_a_service_that_waits_is_seen_by_others_and_ends_with_sigterm(tmp_path, serve):
     service = serve(flow=HEAD + f"flow = Flow('f', {YEARLY})" + FIXABLE)
     service.until("next ")
-    examined = redrive("doctor", tmp_path / "state.db").stdout
+    examined = run_redrive("doctor", tmp_path / "state.db").stdout
     assert "f: next " in examined and f"served by pid {service.process.pid}" in examined
-    assert "nobody serves it" not in redrive("runs", tmp_path / "state.db").stdout
+    assert "nobody serves it" not in run_redrive("runs", tmp_path / "state.db").stdout
     assert 0 == service.stop()
 
 
@@ -219,7 +210,7 @@ def test_a_blocked_run_stays_in_the_inbox_the_next_one_comes_and_a_requeue_is_ta
     ((first,),) = ask(tmp_path, "SELECT run_id FROM run ORDER BY started_at LIMIT 1")
     (tmp_path / "fixed").touch()
     state = tmp_path / "state.db"
-    done = redrive("requeue", "--state", state, "--run", first, "--reason", "fixed", "a")
+    done = run_redrive("requeue", "--state", state, "--run", first, "--reason", "fixed", "a")
     assert 0 == done.returncode, done.stderr
     service.until(f"run {first} is taken up")
     service.until(f"run {first} SUCCESS")
@@ -265,7 +256,7 @@ def test_a_run_by_hand_that_holds_up_the_schedule_tells_so_itself(tmp_path, serv
     service = serve(flow=HEAD + "flow = Flow('f', schedule='every 1s', start_within='1s')\n" + body)
     service.until("a SUCCESS")
     words = ["run", str(tmp_path / "flow.py"), "--state", str(tmp_path / "state.db"), "--run-id", "mine", "--wait"]
-    by_hand = subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, text=True)
+    by_hand = start_redrive(*words)
     assert by_hand.stdout is not None
     told = ""
     while "has not started as promised" not in told:
@@ -296,9 +287,11 @@ def test_nights_that_nobody_served_page_once_although_nothing_is_started_for_the
     third = serve()
     third.until("next ")
     third.stop()
-    listed = redrive("runs", tmp_path / "state.db").stdout
+    listed = run_redrive("runs", tmp_path / "state.db").stdout
     assert "f: next " in listed and "nobody serves it" in listed and "did not start as promised" in listed
-    assert f"nobody serves it: redrive serve {tmp_path / 'flow.py'}" in redrive("doctor", tmp_path / "state.db").stdout
+    assert (
+        f"nobody serves it: redrive serve {tmp_path / 'flow.py'}" in run_redrive("doctor", tmp_path / "state.db").stdout
+    )
     assert 1 == (tmp_path / "paged").read_text().count('"episode": 1')
     ((broken, late),) = ask(tmp_path, "SELECT (SELECT count(*) FROM sla), (SELECT count(*) FROM slot)")
     assert 5 <= broken <= late <= 7
@@ -330,8 +323,8 @@ def test_a_run_by_hand_stands_for_no_instant_unless_it_is_told_one(tmp_path):
     )
     (tmp_path / "flow.py").write_text(HEAD + f"flow = Flow('f', {YEARLY})\n" + body)
     words = ["run", tmp_path / "flow.py", "--state", tmp_path / "state.db"]
-    assert 0 == redrive(*words).returncode and "None" == (tmp_path / "seen").read_text()
-    assert 0 == redrive(*words, "--param", "logical_time=2026-11-01T02:00:00+05:30").returncode
+    assert 0 == run_redrive(*words).returncode and "None" == (tmp_path / "seen").read_text()
+    assert 0 == run_redrive(*words, "--param", "logical_time=2026-11-01T02:00:00+05:30").returncode
     assert "'2026-11-01T02:00:00+05:30'" == (tmp_path / "seen").read_text()
 
 
@@ -343,7 +336,7 @@ NIGHTS = ["2026-03-27T02:00+0100", "2026-03-28T02:00+0100", "2026-03-29T03:00+02
 
 
 def backfill(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return redrive("backfill", tmp_path / "flow.py", "--state", tmp_path / "state.db", *BACKFILL, *words)
+    return run_redrive("backfill", tmp_path / "flow.py", "--state", tmp_path / "state.db", *BACKFILL, *words)
 
 
 def test_a_backfill_runs_what_is_left_out_oldest_first_and_once(tmp_path):
@@ -369,7 +362,7 @@ def test_a_backfill_goes_on_behind_a_failure_and_where_it_was_interrupted(tmp_pa
     )
     (tmp_path / "flow.py").write_text(HEAD + DAILY + body + held)
     words = ["backfill", str(tmp_path / "flow.py"), "--state", str(tmp_path / "state.db"), *BACKFILL]
-    first = subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, text=True)
+    first = start_redrive(*words)
     assert first.stdout is not None
     while "b RUNNING" not in (line := first.stdout.readline()) or NIGHTS[2] not in str(
         ask(tmp_path, "SELECT run_id FROM run")
@@ -398,7 +391,7 @@ def test_what_a_service_gave_up_a_backfill_can_run_and_both_at_a_time_run_nothin
     service.until("given up")
     to = datetime.fromtimestamp(begun / 1e6 + 6, UTC).isoformat(timespec="seconds")
     since = datetime.fromtimestamp(begun / 1e6, UTC).isoformat(timespec="seconds")
-    done = redrive("backfill", tmp_path / "flow.py", "--state", tmp_path / "state.db", "--from", since, "--to", to)
+    done = run_redrive("backfill", tmp_path / "flow.py", "--state", tmp_path / "state.db", "--from", since, "--to", to)
     assert 0 == done.returncode, done.stderr
     service.until("a SUCCESS", 2)
     service.stop()
@@ -423,6 +416,6 @@ def test_what_a_service_gave_up_a_backfill_can_run_and_both_at_a_time_run_nothin
 def test_what_cannot_be_served_is_refused_in_one_sentence(tmp_path, options, why):
     (tmp_path / "flow.py").write_text(HEAD + f"flow = Flow('f'{options})\n@flow.task\ndef a(): pass\n")
     for words in (["serve", "--state", tmp_path / "state.db"], ["schedule"]):
-        done = redrive(words[0], tmp_path / "flow.py", *words[1:])
+        done = run_redrive(words[0], tmp_path / "flow.py", *words[1:])
         assert 2 == done.returncode and why in done.stderr.splitlines()[-1]
     assert not (tmp_path / "state.db").exists()

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
-from redrive.console.cli import cli
 from redrive.console.sessions.session import Command
 from redrive.engine.core.states import RunState
 from redrive.engine.executor import host
+from support.commands import invoke_redrive
 
 FLOW = """
 import os, time
@@ -106,7 +105,7 @@ async def test_a_full_disk_is_told_through_every_door_and_by_doctor(door: Any, d
     status = await seen(session, lambda status: status.storage_trouble)
     assert str(state) in status.storage_trouble and "wait in memory" in status.storage_trouble
     assert status.executor_alive and status.read_only is None, "it lives and may be asked to stop"
-    examined = CliRunner().invoke(cli, ["doctor", str(state)], standalone_mode=False)
+    examined = invoke_redrive("doctor", state)
     (line,) = [line for line in examined.output.splitlines() if line.split()[1] == "storage"]
     assert 1 == examined.return_value and line.startswith("error") and str(state) in line
     breaker = Command("c", "breaker", "r", (), "ana@desk", "why", {"downstream": "api", "how": "open"})

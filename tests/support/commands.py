@@ -14,7 +14,14 @@ LIMIT_SECONDS = 120.0  # for a command that hangs
 
 def run_redrive(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run one command without a terminal, to its end; ``options`` are those of ``subprocess.run``."""
-    options = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": LIMIT_SECONDS, **options}
+    options = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "text": True,
+        "timeout": LIMIT_SECONDS,
+        **options,
+    }
     return subprocess.run([*REDRIVE, *map(str, words)], **options)
 
 
@@ -34,4 +41,4 @@ def invoke_redrive(*words: object, **options: Any) -> Result:
     """Run one command in this process: for what starts nothing and ends at once."""
     from redrive.console.cli import cli
 
-    return CliRunner().invoke(cli, [str(word) for word in words], standalone_mode=False, **options)
+    return CliRunner().invoke(cli, [str(word) for word in words], **{"standalone_mode": False, **options})

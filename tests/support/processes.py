@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import select
+import signal
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -59,3 +60,10 @@ def wait_until_dead(pids: Iterable[int], seconds: float = LIMIT_SECONDS) -> list
     for pidfd in waiting:
         os.close(pidfd)
     return list(waiting.values())
+
+
+def catches(pid: int, number: signal.Signals) -> bool:
+    """Whether it has set a handler for a signal."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (caught,) = re.findall(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    return bool(int(caught, 16) >> (number - 1) & 1)

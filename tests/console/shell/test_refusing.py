@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.commands import run_redrive
 
 REDRIVE = Path(sys.executable).with_name("redrive")
 FLOW = """
@@ -33,16 +34,7 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def redrive(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "XDG_STATE_HOME": str(folder / "states")}
-    return subprocess.run(
-        [REDRIVE, *map(str, words)],
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="surrogateescape",
-        timeout=120,
-    )
+    return run_redrive(*words, cwd=folder, env=environment, errors="surrogateescape")
 
 
 def assert_refused(done: subprocess.CompletedProcess[str], code: int, sentence: str) -> None:
