@@ -40,6 +40,7 @@ SEEN = {
 }
 
 
+@pytest.mark.long
 def test_the_demo_shows_every_failure_system_and_ends_as_its_script_says(tmp_path):
     state = tmp_path / "demo.db"
     done = run_redrive("demo", "--state", state, "--plain")

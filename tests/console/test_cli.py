@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from support.commands import run_redrive, start_redrive
+from support.marks import parametrize_mostly_long
 
 GOOD = "from redrive.engine import Flow\nflow = Flow('f')\n@flow.task\ndef a(): print('hello')\n"
 FAILING = GOOD + "flow.command('b', 'exit 75', after=[a], max_attempts=1)\n"
@@ -26,7 +27,9 @@ def flow(tmp_path):
     return write
 
 
-@pytest.mark.parametrize(("text", "code"), [(GOOD, 0), (FAILING, 1), (BLOCKED, 3), (RING, 2), ("1 / 0", 2), ("", 2)])
+@parametrize_mostly_long(
+    ("text", "code"), [(GOOD, 0), (FAILING, 1), (BLOCKED, 3), (RING, 2), ("1 / 0", 2), ("", 2)], quick=2
+)
 def test_the_exit_code_says_how_the_run_ended(flow, text, code):
     """DESIGN 6."""
     done = run_redrive("run", *flow(text))
@@ -34,6 +37,7 @@ def test_the_exit_code_says_how_the_run_ended(flow, text, code):
     assert code != 2 or done.stderr.splitlines()[-1].startswith("redrive: ")
 
 
+@pytest.mark.long
 def test_a_ring_is_named(flow):
     assert "b -> c -> b" in run_redrive("run", *flow(RING)).stderr
     assert "b -> c -> b" in run_redrive("check", flow(RING)[0]).stderr
@@ -46,7 +50,7 @@ def test_the_traceback_of_a_broken_flow_is_shown_once_and_nothing_is_left_behind
     assert not (tmp_path / "state.db").exists()
 
 
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     "words", [["run", "nowhere.py"], ["tasks", "nowhere.db"], ["resume", "nowhere.db"], ["attach", "nowhere.db"]]
 )
 def test_what_is_not_there_gets_one_sentence(tmp_path, words):
@@ -56,7 +60,9 @@ def test_what_is_not_there_gets_one_sentence(tmp_path, words):
     assert "nowhere" in done.stderr
 
 
-@pytest.mark.parametrize("content", [b"", b"hello, I am a text file\n" * 100, b"SQLite format 3\0" + b"\0" * 5000])
+@parametrize_mostly_long(
+    "content", [b"", b"hello, I am a text file\n" * 100, b"SQLite format 3\0" + b"\0" * 5000], quick=2
+)
 def test_a_file_that_is_not_ours_is_refused_and_untouched(flow, tmp_path, content):
     (tmp_path / "state.db").write_bytes(content)
     done = run_redrive("run", *flow(GOOD))
@@ -67,6 +73,7 @@ def test_a_file_that_is_not_ours_is_refused_and_untouched(flow, tmp_path, conten
         assert 0 == done.returncode  # an empty file is a file to be made
 
 
+@pytest.mark.long
 def test_a_second_executor_exits_75_and_names_the_first(flow):
     first = start_redrive("run", *flow(SLEEPING))
     try:
@@ -80,7 +87,7 @@ def test_a_second_executor_exits_75_and_names_the_first(flow):
         first.wait()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@parametrize_mostly_long("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_in_order_and_the_run_can_be_taken_up(flow, tmp_path, number):
     first = start_redrive("run", *flow(SLEEPING))
     while "b RUNNING" not in first.stdout.readline():
@@ -99,6 +106,7 @@ def test_a_reader_that_goes_away_does_not_stop_the_run(flow, tmp_path):
     assert 0 == process.wait(timeout=60)
 
 
+@pytest.mark.long
 def test_detached_a_run_goes_on_by_itself(flow, tmp_path):
     done = run_redrive("run", *flow(GOOD), "--detach")
     assert 0 == done.returncode, done.stderr
@@ -106,6 +114,7 @@ def test_detached_a_run_goes_on_by_itself(flow, tmp_path):
     assert 0 == again.returncode, again.stderr
 
 
+@pytest.mark.long
 def test_what_is_refused_before_it_began_leaves_nothing_behind(flow, tmp_path):
     done = run_redrive("run", *flow("raise SystemExit(3)\n"), "--detach")
     assert 2 == done.returncode and "SystemExit" in done.stderr
@@ -125,6 +134,7 @@ def test_every_list_speaks_json(flow, tmp_path):
     assert "created" == next(event for event in events if event["kind"] == "run")["data"]["what"]
 
 
+@pytest.mark.long
 def test_the_inbox_is_worked_from_the_command_line(flow, tmp_path):
     run_redrive("run", *flow(BLOCKED))
     state = tmp_path / "state.db"
@@ -137,6 +147,7 @@ def test_the_inbox_is_worked_from_the_command_line(flow, tmp_path):
     assert 3 == run_redrive("resume", state, "--plain").returncode  # PARTIAL: an operator skipped
 
 
+@pytest.mark.long
 def test_text_from_tasks_reaches_no_terminal_as_it_came(flow, tmp_path):
     hostile = "\\x1b]0;pwned\\x07\\x1b[2J\\x9b31m\\u202e"
     text = BLOCKED.replace("'no'", f"'{hostile}'")
@@ -153,7 +164,7 @@ def test_help_loads_no_screen():
     assert 0 == subprocess.run([sys.executable, "-c", code]).returncode
 
 
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     "words", [["run", "x.py", "--param", "oops"], ["requeue", "--rate", "fast", "t"], ["nonsense"]]
 )
 def test_bad_usage_is_told_and_exits_2(words):

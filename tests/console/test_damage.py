@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from redrive.console import cli
 from support.commands import run_redrive
+from support.marks import parametrize_mostly_long
 
 PAGE_BYTES = 4096
 FLOW = """
@@ -63,7 +64,7 @@ def damage(whole: Path, folder: Path, page: int) -> Path:
     return damaged
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
+@parametrize_mostly_long("words", COMMANDS, quick=2, ids=lambda words: words[0])
 def test_damage_to_any_page_is_one_sentence(
     whole: Path, tmp_path: Path, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -71,6 +71,7 @@ def test_a_killed_executor_leaves_a_dead_letter_that_says_what_is_known(tmp_path
     assert paid(tmp_path) == ["r/pay/0"]
 
 
+@pytest.mark.long
 def test_the_same_is_found_out_by_who_acts_before_anybody_resumes(tmp_path: Path) -> None:
     (tmp_path / "hang").touch()
     state, pid = begin(tmp_path)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.commands import start_redrive
+from support.marks import parametrize_mostly_long
 from support.processes import catches, is_gone
 from support.waiting import wait_until
 
@@ -23,7 +24,7 @@ time.sleep(600)
 RUN = ("run", "flow.py", "--plain", "--state", "s.db")
 
 
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     ("command", "number"), [(RUN, signal.SIGTERM), (RUN, signal.SIGINT), (("check", "flow.py"), signal.SIGINT)]
 )
 def test_a_signal_during_the_import_ends_it_in_one_line(
@@ -43,6 +44,7 @@ def test_a_signal_during_the_import_ends_it_in_one_line(
     wait_until(lambda: is_gone(child))
 
 
+@pytest.mark.long
 def test_a_signal_while_waiting_for_another_executor_leaves_that_one_alone(tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text(
         "from redrive.engine import Flow\nflow = Flow('f')\nflow.command('a', 'touch running; sleep 600')\n"

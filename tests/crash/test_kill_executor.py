@@ -10,10 +10,10 @@ import sqlite3
 from pathlib import Path
 
 import psutil
-import pytest
 from redrive.engine.core.fold import RunFold, RunRow, TaskRow
 from redrive.engine.store import runs
 from support.commands import start_redrive
+from support.marks import parametrize_mostly_long
 
 ROUNDS = int(os.environ.get("REDRIVE_KILL_ROUNDS", "6"))
 
@@ -54,7 +54,7 @@ def bearers(executor_ids: list[str]) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("number", range(ROUNDS))
+@parametrize_mostly_long("number", range(ROUNDS))
 def test_a_killed_run_is_taken_up_and_ends(tmp_path, number):
     dice = random.Random(number)
     flow, state = tmp_path / "flow.py", tmp_path / "state.db"

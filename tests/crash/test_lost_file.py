@@ -12,6 +12,7 @@ import pytest
 from redrive.engine import client
 from redrive.engine.store import database, lock
 from support.commands import start_redrive
+from support.marks import parametrize_mostly_long
 from support.waiting import wait_until
 
 FLOW = """
@@ -81,7 +82,7 @@ def night(tmp_path: Path) -> Iterator[RunUnderWay]:
         night.end()
 
 
-@pytest.mark.parametrize("pattern", ["state.db", "state.db*"])
+@parametrize_mostly_long("pattern", ["state.db", "state.db*"])
 def test_a_removed_file_is_kept_and_resumed(night: RunUnderWay, pattern: str) -> None:
     """What runs ends, and its result is in the copy; nothing else is started."""
     for path in night.folder.glob(pattern):
@@ -101,6 +102,7 @@ def test_a_removed_file_is_kept_and_resumed(night: RunUnderWay, pattern: str) ->
     assert rows(night.state) == [("long", "SUCCESS"), ("below", "SUCCESS")]
 
 
+@pytest.mark.long
 def test_a_moved_file_is_moved_back_and_the_run_goes_on(night: RunUnderWay) -> None:
     away = night.folder / "away.db"
     night.state.rename(away)
@@ -116,6 +118,7 @@ def test_a_moved_file_is_moved_back_and_the_run_goes_on(night: RunUnderWay) -> N
     assert rows(night.state) == [("long", "SUCCESS"), ("below", "SUCCESS")]
 
 
+@pytest.mark.long
 def test_what_was_put_in_its_place_is_left_alone(night: RunUnderWay) -> None:
     other = night.folder / "other.db"
     with sqlite3.connect(other) as connection:
@@ -139,6 +142,7 @@ def test_acts_are_refused_with_what_to_do(night: RunUnderWay) -> None:
     assert not answer["ok"] and "all of it is kept in" in answer["message"]
 
 
+@pytest.mark.long
 def test_a_removed_lock_is_made_again(night: RunUnderWay) -> None:
     Path(lock.lock_path(str(night.state))).unlink()
     assert "the lock file of" in night.read_until("storage lock")
@@ -160,6 +164,7 @@ def test_a_removed_socket_is_made_again(night: RunUnderWay) -> None:
     assert night.process.returncode == 0 and not os.path.exists(path)
 
 
+@pytest.mark.long
 def test_a_copy_that_cannot_be_made_is_told_and_made_at_the_end(night: RunUnderWay) -> None:
     """Nowhere to copy to: it is said, and that the process still has it."""
     for path in night.folder.glob("state.db*"):

@@ -8,6 +8,7 @@ import signal
 import sqlite3
 from pathlib import Path
 
+import pytest
 from redrive.engine import client
 from redrive.engine.executor import host
 from support.commands import start_redrive
@@ -42,6 +43,7 @@ def as_by_a_power_cut(state: Path, copy: Path, pid: int) -> None:
         os.kill(pid, signal.SIGCONT)
 
 
+@pytest.mark.long
 def test_any_instant_of_a_run_can_be_resumed(tmp_path: Path) -> None:
     flow, state = tmp_path / "flow.py", tmp_path / "state.db"
     flow.write_text(FLOW)

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from support.commands import run_redrive, start_redrive
+from support.marks import parametrize_mostly_long
 
 PATIENCE_SECONDS = 60
 SECOND = 1_000_000
@@ -112,7 +113,7 @@ def assert_nothing_is_doubled_or_lost(tmp_path: Path) -> None:
     assert len(started) == len({logical for logical, _ in started})
 
 
-@pytest.mark.parametrize("misfire", ["one", "all", "skip"])
+@parametrize_mostly_long("misfire", ["one", "all", "skip"])
 def test_killed_at_any_moment_and_started_again_nothing_runs_twice_and_nothing_is_forgotten(tmp_path, serve, misfire):
     flow = QUICK.replace("'every 1s'", f"'every 1s', misfire={misfire!r}")
     service = serve(flow=flow)
@@ -133,6 +134,7 @@ def test_killed_at_any_moment_and_started_again_nothing_runs_twice_and_nothing_i
         assert missed >= 2 and "given up (misfire" in service.text
 
 
+@pytest.mark.long
 def test_the_run_that_a_kill_interrupted_is_taken_up_before_anything_else(tmp_path, serve):
     first = serve(flow=QUICK + HELD.replace("def a", "def b"))
     first.until("b RUNNING")
@@ -151,6 +153,7 @@ def test_the_run_that_a_kill_interrupted_is_taken_up_before_anything_else(tmp_pa
 # --- Two at a time -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_second_service_is_refused_and_one_that_stands_by_goes_on_where_the_first_was_killed(tmp_path, serve):
     first = serve(flow=QUICK)
     first.until("a SUCCESS")
@@ -165,6 +168,7 @@ def test_a_second_service_is_refused_and_one_that_stands_by_goes_on_where_the_fi
     assert_nothing_is_doubled_or_lost(tmp_path)
 
 
+@pytest.mark.long
 def test_a_run_by_hand_and_the_schedule_take_turns(tmp_path, serve):
     service = serve(flow=QUICK)
     service.until("a SUCCESS")
@@ -202,6 +206,7 @@ def test_sigterm_in_the_middle_of_a_run_stops_it_in_order_and_the_next_service_g
 # --- What an operator does meanwhile -------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_blocked_run_stays_in_the_inbox_the_next_one_comes_and_a_requeue_is_taken_up(tmp_path, serve):
     service = serve(flow=HEAD + "flow = Flow('f', schedule='every 1s')" + FIXABLE)
     service.until("BLOCKED", 2)
@@ -220,6 +225,7 @@ def test_a_blocked_run_stays_in_the_inbox_the_next_one_comes_and_a_requeue_is_ta
     assert 0 == service.stop()
 
 
+@pytest.mark.long
 def test_a_flow_that_was_broken_while_it_is_served_keeps_its_schedule_until_it_is_repaired(tmp_path, serve):
     service = serve(flow=QUICK)
     service.until("a SUCCESS")
@@ -236,6 +242,7 @@ def test_a_flow_that_was_broken_while_it_is_served_keeps_its_schedule_until_it_i
 PAGED = "flow.page('command', argv=['sh', '-c', 'cat >> \"$0\"', str(HERE / 'paged')])\n"
 
 
+@pytest.mark.long
 def test_a_run_that_takes_too_long_and_the_one_that_it_holds_up_are_told_while_it_still_runs(tmp_path, serve):
     service = serve(flow=HEAD + "flow = Flow('f', schedule='every 1s', start_within='1s', deadline='2s')\n" + HELD)
     service.until("not ended by")
@@ -250,6 +257,7 @@ def test_a_run_that_takes_too_long_and_the_one_that_it_holds_up_are_told_while_i
     assert [(1,)] == ask(tmp_path, "SELECT count(*) FROM sla WHERE promise = 'end' GROUP BY logical_time LIMIT 1")
 
 
+@pytest.mark.long
 def test_a_run_by_hand_that_holds_up_the_schedule_tells_so_itself(tmp_path, serve):
     """Somebody has left it running, perhaps for the night."""
     body = HELD.replace("def a()", "def a(ctx)").replace("while not", "while ctx.run_id == 'mine' and not")
@@ -271,6 +279,7 @@ def test_a_run_by_hand_that_holds_up_the_schedule_tells_so_itself(tmp_path, serv
     assert_nothing_is_doubled_or_lost(tmp_path)
 
 
+@pytest.mark.long
 def test_nights_that_nobody_served_page_once_although_nothing_is_started_for_them(tmp_path, serve):
     options = "schedule='*/20 * * * *', start_within='1m', misfire='skip'"
     first = serve(flow=HEAD + f"flow = Flow('f', {options})\n" + PAGED + "@flow.task\ndef a(): pass\n")
@@ -317,6 +326,7 @@ flow.command('b', f'grep "^$REDRIVE_PARAM_LOGICAL_TIME " "{HERE}/seen"', after=[
     assert (tmp_path / "seen").read_text().split()[0].endswith("+05:30")
 
 
+@pytest.mark.long
 def test_a_run_by_hand_stands_for_no_instant_unless_it_is_told_one(tmp_path):
     body = (
         "@flow.task\ndef a(ctx): (HERE / 'seen').write_text(repr(ctx.logical_time and ctx.logical_time.isoformat()))\n"
@@ -355,6 +365,7 @@ def test_a_backfill_runs_what_is_left_out_oldest_first_and_once(tmp_path):
     assert [] == ask(tmp_path, "SELECT * FROM page"), "a deadline counts from the start of a backfill's run"
 
 
+@pytest.mark.long
 def test_a_backfill_goes_on_behind_a_failure_and_where_it_was_interrupted(tmp_path):
     body = FIXABLE.replace("not (HERE / 'fixed').exists()", "'03-28' in ctx.run_id").replace("a()", "a(ctx)")
     held = HELD.replace("def a()", "def b(ctx)").replace(
@@ -380,6 +391,7 @@ def test_a_backfill_goes_on_behind_a_failure_and_where_it_was_interrupted(tmp_pa
     ]
 
 
+@pytest.mark.long
 def test_what_a_service_gave_up_a_backfill_can_run_and_both_at_a_time_run_nothing_twice(tmp_path, serve):
     service = serve(flow=QUICK.replace("'every 1s'", "'every 1s', misfire='skip'"))
     service.until("a SUCCESS")
@@ -402,7 +414,7 @@ def test_what_a_service_gave_up_a_backfill_can_run_and_both_at_a_time_run_nothin
 # --- What is refused -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     ("options", "why"),
     [
         ("", "has no schedule"),

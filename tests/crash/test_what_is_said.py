@@ -13,6 +13,7 @@ import pytest
 from redrive.engine.executor import host
 from redrive.engine.store import lock
 from support.commands import run_redrive
+from support.marks import parametrize_mostly_long
 from support.waiting import wait_until
 
 FLOW = """
@@ -59,13 +60,13 @@ def advice(state: str, pid: int) -> tuple[str, str]:
     return f"(pid {pid} gone); ", f"redrive resume {state} --run r"
 
 
-@pytest.mark.parametrize("command", ["runs", "tasks", "inbox", "doctor"])
+@parametrize_mostly_long("command", ["runs", "tasks", "inbox", "doctor"])
 def test_every_list_says_that_nobody_runs_it(killed: tuple[str, int], command: str) -> None:
     said = output_of(command, killed[0])
     assert "executor dead since " in said and "".join(advice(*killed)) in said
 
 
-@pytest.mark.parametrize("command", ["runs", "tasks", "inbox"])
+@parametrize_mostly_long("command", ["runs", "tasks", "inbox"])
 def test_programs_read_it_in_a_field(killed: tuple[str, int], command: str) -> None:
     state, pid = killed
     for line in output_of(command, state, "--json").splitlines():
@@ -74,6 +75,7 @@ def test_programs_read_it_in_a_field(killed: tuple[str, int], command: str) -> N
         assert executor["gone_at"] and executor["advice"].endswith(advice(state, pid)[1])
 
 
+@pytest.mark.long
 def test_the_same_is_said_through_ssh(killed: tuple[str, int], far: Any) -> None:
     state, pid = killed
     for command in ("runs", "tasks", "inbox"):
@@ -81,6 +83,7 @@ def test_the_same_is_said_through_ssh(killed: tuple[str, int], far: Any) -> None
         assert "executor dead since " in said and f"(pid {pid} gone); on far: redrive resume {state} --run r" in said
 
 
+@pytest.mark.long
 def test_nothing_is_said_of_a_living_executor_or_of_a_run_that_has_ended(tmp_path: Path) -> None:
     state, pid = begin(tmp_path)
     try:
@@ -94,6 +97,7 @@ def test_nothing_is_said_of_a_living_executor_or_of_a_run_that_has_ended(tmp_pat
     assert f"(pid {pid} stopped); redrive resume" in output_of("runs", state)
 
 
+@pytest.mark.long
 def test_an_executor_that_is_stopped_is_said_to_be_silent(tmp_path: Path) -> None:
     state, pid = begin(tmp_path)
     os.kill(pid, signal.SIGSTOP)

@@ -166,6 +166,7 @@ async def test_it_leaves_when_nobody_reads(connect: Connect, night: Any) -> None
     assert await asyncio.wait_for(process.wait(), 30) == 0
 
 
+@pytest.mark.long
 async def test_it_beats_though_nothing_happens(connect: Connect, night: Any) -> None:
     _, listener, _ = await connect(night.path)
     await listener.next("beat")

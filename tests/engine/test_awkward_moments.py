@@ -304,6 +304,7 @@ def test_a_run_whose_file_cannot_be_written_says_so_at_once_and_can_be_stopped(t
     assert "SUCCESS" == executor(tmp_path, flow).run()
 
 
+@pytest.mark.long
 def test_commands_are_refused_and_not_kept_waiting_while_the_file_cannot_be_written(tmp_path):
     flow, answers = Flow("f"), []
     for number in range(8):

@@ -180,6 +180,7 @@ def nearly_done():
 """
 
 
+@pytest.mark.long
 def test_an_attempt_that_is_given_more_time_outlives_its_timeout(tmp_path):
     """Once, however often the same command arrives; and whoever reads the file later sees who gave it."""
     flow, path = tmp_path / "flow.py", str(tmp_path / "state.db")

@@ -69,6 +69,7 @@ async def test_a_snapshot_is_what_the_file_holds(door: Any, night: Any) -> None:
     assert fold.tasks["task_00003"].spec.timeout == 30.0
 
 
+@pytest.mark.long
 async def test_a_snapshot_of_many_tasks_is_whole(door: Any, make_night: Any) -> None:
     night = make_night("many.db", tasks=1500)
     for number in range(700):
@@ -148,6 +149,7 @@ async def test_the_latest_run_comes_first(door: Any, night: Any) -> None:
     assert (await session.snapshot()).run.run_id == "night-2"
 
 
+@pytest.mark.long
 async def test_events_come_in_order_and_none_twice(door: Any, night: Any) -> None:
     session = await door(night.path)
     events = session.events(0)
@@ -279,6 +281,7 @@ async def test_the_life_and_death_of_the_executor_is_seen(door: Any, night: Any,
     assert abs(status.executor_gone_at / 1e6 - time.time()) < 60
 
 
+@pytest.mark.long
 async def test_who_serves_a_file_by_its_schedule_is_seen(door: Any, night: Any) -> None:
     session = await door(night.path)
     service = lock.acquire(str(night.path) + lock.SERVICE, "service")

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from support.commands import run_redrive, start_redrive
+from support.marks import parametrize_mostly_long
 from support.waiting import wait_until
 
 FLOW = """
@@ -42,7 +43,7 @@ def values(*words: str) -> list[Any]:
     return [json.loads(line) for line in output_of(*words, "--json").splitlines()]
 
 
-@pytest.mark.parametrize("command", [("runs",), ("tasks",), ("inbox",), ("events",), ("events", "--run", "night-1")])
+@parametrize_mostly_long("command", [("runs",), ("tasks",), ("inbox",), ("events",), ("events", "--run", "night-1")])
 def test_a_listing_is_the_same_through_ssh(far: Any, night: Any, command: tuple[str, ...]) -> None:
     """An executor's night at rest, so that nothing moves between the two."""
     night.close()
@@ -65,6 +66,7 @@ def test_an_act_through_ssh_is_done_and_its_refusal_told(far: Any, night: Any) -
     output_of("cancel", "--state", f"ssh://far{night.path}", "task_00000", "--reason", "done already", code=1)
 
 
+@pytest.mark.long
 def test_what_goes_wrong_is_one_line_and_exit_2(far: Any, night: Any) -> None:
     for target in (f"ssh://far{night.path}-no-such", "ssh://-oProxyCommand=id/x.db", "ssh://far:99999/x.db"):
         result = run_redrive("tasks", target)
@@ -92,6 +94,7 @@ def followed(target: str) -> subprocess.Popen[str]:
     return start_redrive("events", target, "--follow", "--json", env={**os.environ, "PYTHONUNBUFFERED": "1"})
 
 
+@pytest.mark.long
 def test_an_act_through_ssh_reaches_a_living_executor_and_is_followed(far: Any, live: Path) -> None:
     target = f"ssh://far{live}"
     following = followed(target)

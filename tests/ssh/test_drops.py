@@ -51,6 +51,7 @@ def pause(id: str = "c1") -> Command:
     return Command(id, "pause", "night-1", (), "ana@desk", "because")
 
 
+@pytest.mark.long
 async def test_twenty_kills_lose_no_event_and_repeat_none(quick: None, far: Any, night: Any, session: Any) -> None:
     since, last = night.head(), night.head() + EVENTS
     dice = random.Random(5)
@@ -127,6 +128,7 @@ async def test_waits_between_tries_grow_and_differ(far: Any, night: Any, session
     assert len(set(waits[4:8])) == 4
 
 
+@pytest.mark.long
 async def test_silence_is_found_within_ten_seconds_and_gone_when_it_ends(far: Any, night: Any, session: Any) -> None:
     """A suspended laptop, a black hole: nothing is closed, nothing comes."""
     assert BEAT_SECONDS < line.STALE_SECONDS < 9
@@ -148,6 +150,7 @@ async def test_silence_is_found_within_ten_seconds_and_gone_when_it_ends(far: An
     assert session.status.link is Link.LIVE
 
 
+@pytest.mark.long
 async def test_an_agent_that_hangs_is_left_for_a_new_one(
     quick: None, far: Any, night: Any, session: Any, monkeypatch: Any
 ) -> None:

@@ -120,6 +120,7 @@ async def test_countdowns_and_ages_are_those_of_the_moment(night: NightSession, 
         assert "retry in 00:01" in row_of(app, "clean_refunds")
 
 
+@pytest.mark.long
 async def test_steps_pass_over_progress_and_end_at_the_first_event_and_in_the_present(
     night: NightSession, clock: StillClock
 ):

@@ -48,6 +48,7 @@ def blocked(tmp_path: Path) -> Path:
     return tmp_path / "f.db"
 
 
+@pytest.mark.long
 def test_a_digit_that_fits_several_causes_acts_on_none(tmp_path: Path) -> None:
     """Of seventeen causes two begin with the same digit."""
     (tmp_path / "m.py").write_text(MANY)
@@ -71,6 +72,7 @@ def test_a_name_given_twice_is_meant_once_and_who_shall_run_it_is_said(blocked: 
     assert done.stderr == f"no executor runs this file; go on with: redrive resume {blocked}\n"
 
 
+@pytest.mark.long
 def test_what_waits_says_for_what(blocked: Path) -> None:
     (line,) = [line for line in run_redrive("tasks", blocked).stdout.splitlines() if line.startswith("c ")]
     assert "PENDING" in line and "a" in line.split("0/3")[1]
@@ -89,6 +91,7 @@ def test_the_latest_state_file_is_the_one_whose_log_was_written_last(
     assert existing_target(None) == str(folder / "old.db")
 
 
+@pytest.mark.long
 def test_a_removed_lock_file_lets_no_second_executor_in(tmp_path: Path) -> None:
     (tmp_path / "s.py").write_text(SLEEPING)
     state = tmp_path / "s.db"

@@ -60,6 +60,7 @@ def listed(state: Path) -> dict[str, object]:
     return value
 
 
+@pytest.mark.long
 def test_an_open_breaker_says_whom_it_holds_and_opens_by_hand(living: Path) -> None:
     try:
         before = listed(living)

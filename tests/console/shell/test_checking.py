@@ -8,6 +8,7 @@ import pytest
 from redrive.engine import Executor
 from redrive.engine.loading import load_flow
 from support.commands import invoke_redrive, run_redrive
+from support.marks import parametrize_mostly_long
 
 GOOD = """
 from redrive.engine import Flow
@@ -96,7 +97,7 @@ def test_a_pool_that_is_written_twice_is_told(write):
     assert "line 3: pools names 'db' 2 times, and only the last counts" in invoke_redrive("check", write(twice)).output
 
 
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     "line",
     [
         "flow.task(grace_seconds=float('inf'))(print)",
@@ -111,6 +112,7 @@ def test_a_pool_that_is_written_twice_is_told(write):
         "flow = None",
         "def",
     ],
+    quick=2,
 )
 def test_check_refuses_what_run_refuses_in_the_same_words(write, tmp_path, line):
     write(GOOD + line + "\n")

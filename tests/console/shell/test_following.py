@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from redrive.console.shell.following import Screen, Stream
 from support.commands import start_redrive
+from support.marks import parametrize_mostly_long
 
 FLOW = """
 from redrive.engine import Flow, RetryPolicy
@@ -33,7 +34,7 @@ def going(tmp_path: Path) -> Iterator[Path]:
     running.communicate(timeout=120)
 
 
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     ("view", "words", "news"),
     [
         ("tasks", ["--json"], '"state": "FAILED"'),

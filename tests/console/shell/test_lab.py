@@ -6,6 +6,7 @@ import pytest
 from redrive.console.present.glyphs import ASCII, UTF8
 from redrive.console.present.plots import bar, columns, grid, squeeze
 from support.commands import invoke_redrive
+from support.marks import parametrize_mostly_long
 
 
 def values(*words: object) -> list[dict]:
@@ -92,6 +93,7 @@ MILLISECONDS = {100: (2025, 63290, 6574, 4892, 4677), 190: (3540, 101356, 9311, 
 MORE = {("full-from-0", 100): (876, 4784), ("add50", 100): (889, 10321), ("fixed", 100): (1857, 2691)}
 
 
+@pytest.mark.long
 def test_the_aws_model_is_reproduced_within_three_percent():
     """SPEC 5.1, 000.45."""
     words = ["simulate", "contention", "--runs", 60]
@@ -140,7 +142,7 @@ HERDS = {
 }
 
 
-@pytest.mark.parametrize("scenario", HERDS)
+@parametrize_mostly_long("scenario", HERDS)
 def test_the_outage_model_is_reproduced(scenario):
     """SPEC 5.3, 000.07, 004.19."""
     found = {one["policy"]: one for one in values("simulate", "herd", "--scenario", scenario)}

@@ -82,6 +82,7 @@ def test_a_run_that_had_ended_says_how(flow: Path, tmp_path: Path) -> None:
     assert again.stdout == "run night has ended already: SUCCESS; requeue a task to go on with it\n"
 
 
+@pytest.mark.long
 def test_a_run_that_is_blocked_says_so_each_time_and_names_the_command(tmp_path: Path) -> None:
     flow = tmp_path / "poison.py"
     flow.write_text(

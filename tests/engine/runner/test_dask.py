@@ -165,6 +165,7 @@ def test_a_flow_runs_on_the_workers_with_results_output_deadline_and_failures(cl
     assert all(str(host).startswith("tcp://127.0.0.1:") for host in hosts)
 
 
+@pytest.mark.long
 def test_what_a_dead_worker_had_is_lost_and_runs_again_elsewhere_after_it(cluster: Cluster, tmp_path: Path) -> None:
     flow, state = write(tmp_path, WAITING)
     process = redrive("run", flow, "--state", state, "--dask", cluster.address)
@@ -184,6 +185,7 @@ def test_what_a_dead_worker_had_is_lost_and_runs_again_elsewhere_after_it(cluste
     assert float((tmp_path / "alive").read_text()) < starts[1]
 
 
+@pytest.mark.long
 def test_an_attempt_whose_executor_was_killed_ends_by_itself_before_the_next_one_starts(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -202,6 +204,7 @@ def test_an_attempt_whose_executor_was_killed_ends_by_itself_before_the_next_one
     assert starts[1] - float((tmp_path / "alive").read_text()) > LEASE_SECONDS, "nobody can know earlier"
 
 
+@pytest.mark.long
 def test_an_operator_stops_it_on_its_worker(cluster: Cluster, tmp_path: Path) -> None:
     flow, state = write(tmp_path, WAITING)
     process = redrive("run", flow, "--state", state, "--dask", cluster.address)
@@ -249,6 +252,7 @@ class Unreadable:
     async def close(self) -> None: ...
 
 
+@pytest.mark.long
 async def test_an_end_that_cannot_be_read_is_an_end() -> None:
     """Or its task would be running for ever."""
     ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
