@@ -31,6 +31,15 @@ settings.register_profile("suite", derandomize=True, deadline=None, suppress_hea
 settings.load_profile("suite")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def session_state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nor does what several tests share."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / "shared-state-home"))
+        patch.delenv("REDRIVE_STATE", raising=False)
+        yield
+
+
 _homes = itertools.count(1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -97,3 +98,11 @@ class StateFileBuilder:
     def close(self) -> None:
         """Leave the file at rest."""
         self.connection.close()
+
+
+def copy_state_file(source: Path, folder: Path) -> Path:
+    """A copy of a state file at rest, for a test that changes it."""
+    for path in (source, source.with_name(f"{source.name}-wal")):
+        if path.exists():
+            shutil.copy(path, folder)
+    return folder / source.name

@@ -12,6 +12,7 @@ from click.testing import Result
 from redrive.engine import Executor, Flow, RetryPolicy
 from redrive.engine.errors import RedriveError
 from support.commands import invoke_redrive
+from support.state_file import copy_state_file
 
 ORDERS = ("orders", "refunds", "invoices")
 
@@ -41,9 +42,10 @@ def run(tmp_path: Path, run_id: str, broken: bool = True, declare: str = "", dow
     return Executor(run_id=run_id, flow=flow, state=tmp_path / "state.db").run()
 
 
-@pytest.fixture
-def state(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def two_nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of three dead letters two healed when they were requeued, and one was skipped; the next night they are back."""
+    tmp_path = tmp_path_factory.mktemp("nights")
     path = tmp_path / "state.db"
     run(tmp_path, "first")
     invoke_redrive("requeue", "--state", path, "--run", "first", *ORDERS[:2], "--reason", "it is back")
@@ -51,6 +53,11 @@ def state(tmp_path: Path) -> Path:
     run(tmp_path, "first", broken=False)
     run(tmp_path, "second")
     return path
+
+
+@pytest.fixture
+def state(two_nights: Path, tmp_path: Path) -> Path:
+    return copy_state_file(two_nights, tmp_path)
 
 
 def mark(state: Path) -> str:

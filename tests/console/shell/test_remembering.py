@@ -9,6 +9,7 @@ import pytest
 from redrive.engine import Executor, Flow
 from redrive.engine.errors import PermanentError
 from support.commands import invoke_redrive
+from support.state_file import copy_state_file
 
 
 def run(tmp_path: Path, run_id: str, broken: bool = True) -> str:
@@ -24,9 +25,10 @@ def run(tmp_path: Path, run_id: str, broken: bool = True) -> str:
     return Executor(run_id=run_id, flow=flow, state=tmp_path / "state.db", max_parallel=1).run()
 
 
-@pytest.fixture
-def state(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def two_nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A night that was repaired, and the next one, which fails alike."""
+    tmp_path = tmp_path_factory.mktemp("nights")
     run(tmp_path, "first")
     path = tmp_path / "state.db"
     done = invoke_redrive("requeue", "--state", path, "--run", "first", "orders", "--reason", "schema reloaded")
@@ -37,6 +39,11 @@ def state(tmp_path: Path) -> Path:
     run(tmp_path, "first", broken=False)
     run(tmp_path, "second")
     return path
+
+
+@pytest.fixture
+def state(two_nights: Path, tmp_path: Path) -> Path:
+    return copy_state_file(two_nights, tmp_path)
 
 
 def causes(state: Path) -> dict[str, dict]:
