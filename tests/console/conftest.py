@@ -27,6 +27,7 @@ from redrive.engine.core.events import Event, EventKind
 from redrive.engine.core.fold import RunFold
 from redrive.engine.errors import RedriveError, RefusedError
 from redrive.engine.store.usual import Usual
+from support.idle import wait_for_idle_loop
 from textual.pilot import Pilot
 
 from .model.runs import START, S, Story, fold_of
@@ -223,6 +224,13 @@ def own_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("REDRIVE_THEME", raising=False)
     return tmp_path / "config" / "redrive"
+
+
+@pytest.fixture(autouse=True)
+def idle_by_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pilot goes on as soon as nothing is left to do."""
+    for module in ("app", "pilot"):
+        monkeypatch.setattr(f"textual.{module}.wait_for_idle", wait_for_idle_loop)
 
 
 @pytest.fixture(autouse=True)

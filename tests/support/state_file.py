@@ -22,6 +22,7 @@ class StateFileBuilder:
         self.path = path
         self.run_id = run_id
         self.connection = database.open_for_writing(str(path))
+        self.connection.execute("PRAGMA synchronous=OFF")  # no power fails here
         self._lock = threading.Lock()
         names = [f"task_{number:05}" for number in range(tasks)]
         specs = tuple(

@@ -26,6 +26,7 @@ class StateFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.connection = database.open_for_writing(path)
+        self.connection.execute("PRAGMA synchronous=OFF")  # no power fails here
         self.now = START
         self.told: list[Event] = []
         self._ids = itertools.count(1)
