@@ -3,13 +3,13 @@
 import os
 import signal
 import sqlite3
-import time
 import uuid
 
 import pytest
 from redrive.engine import ExecutorBusyError, FlowError, RedriveError, client
 from redrive.engine.executor import host
 from redrive.engine.store import lock
+from support.waiting import LIMIT_SECONDS, wait_until
 
 FLOW = """
 import time
@@ -58,19 +58,15 @@ def row(path: str, task: str, columns: str = "state"):
         return connection.execute(f"SELECT {columns} FROM task WHERE name = ?", (task,)).fetchone()
 
 
-def wait_for(path: str, task: str, state: str, seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while row(path, task) != (state,):
-        assert time.monotonic() < deadline, f"{task} is {row(path, task)}, not {state}"
-        time.sleep(0.02)  # another process's file: there is no event to wait for
+def wait_for(path: str, task: str, state: str, seconds: float = LIMIT_SECONDS) -> None:
+    wait_until(
+        lambda: row(path, task) == (state,), seconds, describe=lambda: f"{task} is {row(path, task)}, not {state}"
+    )
 
 
-def wait_until(path: str, question: str, seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
+def wait_for_row(path: str, question: str) -> None:
     with sqlite3.connect(path) as connection:
-        while connection.execute(question).fetchone() is None:
-            assert time.monotonic() < deadline, question
-            time.sleep(0.02)  # another process's file: there is no event to wait for
+        wait_until(lambda: connection.execute(question).fetchone(), describe=lambda: question)
 
 
 def act(path: str, act: str, *targets, **more):
@@ -138,9 +134,9 @@ def test_a_cancel_outlives_the_executor_that_took_it(tmp_path):
     settings = {"flow": str(flow), "state": path, "params": {}, "options": {"stay": True}}
     pid = host.spawn(run_id="r", **settings)
     wait_for(path, "deaf", "RUNNING")
-    wait_until(path, "SELECT 1 FROM log WHERE text LIKE '%deaf now%'")
+    wait_for_row(path, "SELECT 1 FROM log WHERE text LIKE '%deaf now%'")
     assert act(path, "cancel", ("deaf", "RUNNING", 0))["ok"]
-    wait_until(path, "SELECT 1 FROM event WHERE kind = 'attempt.sigterm'")
+    wait_for_row(path, "SELECT 1 FROM event WHERE kind = 'attempt.sigterm'")
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     assert ("RUNNING",) == row(path, "deaf")
@@ -186,11 +182,11 @@ def test_an_attempt_that_is_given_more_time_outlives_its_timeout(tmp_path):
     flow, path = tmp_path / "flow.py", str(tmp_path / "state.db")
     flow.write_text(SLOW)
     pid = host.spawn(run_id="r", flow=str(flow), state=path, params={}, options={})
-    wait_until(path, "SELECT 1 FROM event WHERE kind = 'attempt.started'")
+    wait_for_row(path, "SELECT 1 FROM event WHERE kind = 'attempt.started'")
     for _ in range(2):
         answer = act(path, "extend", ("nearly_done", "RUNNING", 0), id="same", options={"seconds": 600})
         assert answer["ok"], answer
-    wait_until(path, "SELECT 1 FROM attempt WHERE started_at + 6500000 < (julianday('now') - 2440587.5) * 86400e6")
+    wait_for_row(path, "SELECT 1 FROM attempt WHERE started_at + 6500000 < (julianday('now') - 2440587.5) * 86400e6")
     (tmp_path / "go-on").touch()
     os.waitpid(pid, 0)
     assert ("SUCCESS",) == row(path, "nearly_done")
@@ -248,7 +244,7 @@ def test_a_requeue_after_a_renewed_credential_needs_no_second_lever(tmp_path, al
     flow.write_text(LOCKED_OUT)
     settings = {"flow": str(flow), "state": path, "run_id": "r", "params": {}}
     pid = host.spawn(**settings, options={"stay": alive})
-    wait_until(path, "SELECT 1 FROM run WHERE blocked_since IS NOT NULL")
+    wait_for_row(path, "SELECT 1 FROM run WHERE blocked_since IS NOT NULL")
     if not alive:
         os.waitpid(pid, 0)
     (tmp_path / "renewed").touch()
@@ -321,7 +317,7 @@ def test_a_fix_is_tried_on_one_task_and_then_on_the_others(tmp_path):
         wait_for(path, name, "DEAD_LETTER")
     seen = [(name, "DEAD_LETTER", 0) for name in names]
     assert act(path, "requeue", *seen, options={"canary": True})["ok"]
-    wait_until(path, "SELECT 1 FROM event WHERE kind = 'canary' AND data LIKE '%not-fixed%'")
+    wait_for_row(path, "SELECT 1 FROM event WHERE kind = 'canary' AND data LIKE '%not-fixed%'")
     assert {(0,), (1,)} == {row(path, name, "generation") for name in names}
     assert ("DEAD_LETTER", 2) == row(path, "load_1", "state, attempt")
     assert ("DEAD_LETTER", 1, None) == row(path, "load_5", "state, attempt, canary")
@@ -368,10 +364,7 @@ def test_a_second_executor_is_refused_and_told_who_the_first_is(state, tmp_path)
 
 def test_an_executor_that_is_told_to_stop_leaves_a_run_that_can_be_taken_up(state):
     assert act(state, "stop", options={"how": "now"})["ok"]
-    deadline = time.monotonic() + 30
-    while lock.probe(state) is not None:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)  # a lock that is given back tells nobody
+    wait_until(lambda: lock.probe(state) is None)
     assert ("RETRYING", 0, 0) == row(state, "long", "state, failures, losses")
 
 

@@ -27,6 +27,7 @@ from redrive.engine.errors import (
 from redrive.engine.store import database, lock, quarantine, runs
 from redrive.engine.store.snapshot import EDGES_AT_ONCE
 from redrive.engine.store.usual import Usual
+from support.waiting import wait_until_async
 
 LIMIT_SECONDS = 90.0  # for what never comes
 
@@ -42,9 +43,7 @@ async def take(events: AsyncIterator[Sequence[Event]], until: int) -> list[Event
 
 async def seen(session: Any, what: Any) -> Any:
     """Wait until the status is so; looked at by the clock, as a screen does."""
-    async with asyncio.timeout(LIMIT_SECONDS):
-        while not what(session.status):  # noqa: ASYNC110 (a status that ages has no event to wait for)
-            await asyncio.sleep(0.02)
+    await wait_until_async(lambda: what(session.status), describe=lambda: session.status)
     return session.status
 
 

@@ -16,6 +16,7 @@ from redrive.console.sessions.session import Command
 from redrive.engine.core.states import RunState
 from redrive.engine.executor import host
 from support.commands import invoke_redrive
+from support.waiting import wait_until_async
 
 FLOW = """
 import os, time
@@ -77,9 +78,7 @@ def _mounts(folder: Path) -> bool:
 
 
 async def seen(session: Any, what: Any) -> Any:
-    async with asyncio.timeout(90):
-        while not what(session.status):  # noqa: ASYNC110 (a status that ages has no event to wait for)
-            await asyncio.sleep(0.02)
+    await wait_until_async(lambda: what(session.status), describe=lambda: session.status)
     return session.status
 
 

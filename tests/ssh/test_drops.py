@@ -21,6 +21,7 @@ from redrive.console.sessions.ssh import SshSession
 from redrive.console.sessions.ssh_options import SshOptions
 from redrive.engine.agent import BEAT_SECONDS
 from redrive.engine.errors import LinkError, SnapshotNeeded
+from support.waiting import wait_until_async
 
 EVENTS = 2000
 DROPS = 20
@@ -42,9 +43,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def until(session: SshSession, what: Any) -> None:
     """Wait until the status is so."""
-    async with asyncio.timeout(LIMIT_SECONDS):
-        while not what(session.status):  # noqa: ASYNC110 (a status that ages has no event to wait for)
-            await asyncio.sleep(0.02)
+    await wait_until_async(lambda: what(session.status), describe=lambda: session.status)
 
 
 def pause(id: str = "c1") -> Command:

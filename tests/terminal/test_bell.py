@@ -12,7 +12,6 @@ import pytest
 FLOW = """
 import time
 from pathlib import Path
-import pytest
 from redrive.engine import Flow, PermanentError
 
 flow = Flow("ringing")

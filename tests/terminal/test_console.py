@@ -8,15 +8,13 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.marks import parametrize_mostly_long
-
-from .pty_harness import LIMIT_SECONDS
+from support.waiting import wait_until
 
 REDRIVE = str(Path(sys.executable).with_name("redrive"))
 FLOW = """
@@ -89,10 +87,7 @@ class Place:
 
     def until(self, met: Callable[[], Any]) -> None:
         """Wait for something outside of any terminal."""
-        end = time.monotonic() + LIMIT_SECONDS
-        while not met():
-            assert time.monotonic() < end
-            time.sleep(0.02)  # files and processes of others: there is no event to wait for
+        wait_until(met)
 
     def executors(self) -> list[int]:
         """Pids of executors of this state file's folder."""
