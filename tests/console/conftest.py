@@ -58,7 +58,7 @@ class FakeSession:
     """
 
     def __init__(self, fold: RunFold | None, address: str = "local:revenue.db") -> None:
-        self.fold = fold
+        self.fold: Any = fold
         self.story = Story(fold) if fold is not None else None
         self.address = address
         self.status = LIVE
@@ -178,7 +178,7 @@ def make_app(session: FakeSession, clock: StillClock, terminal: Terminal | None 
 @asynccontextmanager
 async def shown(
     session: FakeSession, clock: StillClock, size: tuple[int, int] = (80, 24), **way: Any
-) -> AsyncIterator[tuple[ConsoleApp, Pilot[Any]]]:
+) -> AsyncIterator[tuple[Any, Pilot[Any]]]:
     """The console on the screen, with its first picture; ``way`` are fields of ``app.Way``."""
     app = ConsoleApp(session, clock=clock, hold=Hold(Terminal()), way=Way(**way))
     async with app.run_test(size=size) as pilot:

@@ -49,7 +49,7 @@ class Serve:
 
     def __init__(self, folder: Path, *words: str) -> None:
         command = ["serve", folder / "flow.py", "--state", folder / "state.db", *words]
-        self.process = start_redrive(*command, text=False)
+        self.process: Any = start_redrive(*command, text=False)
         self.text = ""
 
     def until(self, words: str, times: int = 1) -> str:

@@ -38,7 +38,7 @@ def run_state(tmp_path: Path) -> str:
 
 
 def command(act: str, *targets, **more) -> dict:
-    targets = [list(target) for target in targets]
+    targets = [list(target) for target in targets]  # type: ignore[assignment]
     who = {"id": uuid.uuid4().hex, "actor": "ana@host", "reason": "why"}
     return {**who, "act": act, "run_id": "r", "targets": targets, **more}
 
@@ -510,7 +510,7 @@ def test_a_state_file_may_have_a_longer_name_than_a_socket(tmp_path, name):
 
     def ask():
         answers.append(client.send_blocking(str(state), {"act": "ping"}))
-        answers.append(client.why_read_only(str(state)))
+        answers.append(client.why_read_only(str(state)))  # type: ignore[arg-type]
         go_on.touch()
 
     listen = When("task", "RUNNING", "waits", ask)
@@ -557,7 +557,7 @@ def test_a_bug_in_the_ladder_ends_the_executor_and_its_attempts_instead_of_waiti
     flow = Flow("f")
     flow.task(lambda: time.sleep(600), name="hangs", timeout=0.1)
     with monkeypatch.context() as patch:
-        patch.setattr(ProcessAttempt, "_terminate", lambda *_: {}["no such key"])
+        patch.setattr(ProcessAttempt, "_terminate", lambda *_: dict[str, int]()["no such key"])
         with pytest.raises(KeyError):
             executor(tmp_path, flow).run_result()
 
@@ -569,7 +569,7 @@ def test_a_bug_in_a_callback_ends_the_executor_and_its_attempts_instead_of_waiti
     flow = Flow("f")
     flow.task(lambda: None, name="a")
     with monkeypatch.context() as patch:
-        patch.setattr(AttemptDesk, "settle", lambda *_: {}["no such key"])
+        patch.setattr(AttemptDesk, "settle", lambda *_: dict[str, int]()["no such key"])
         with pytest.raises(KeyError):
             executor(tmp_path, flow).run_result()
     assert {"RUNNING"} == set(table(tmp_path, "state").values())

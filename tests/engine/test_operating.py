@@ -4,6 +4,7 @@ import os
 import signal
 import sqlite3
 import uuid
+from typing import Any
 
 import pytest
 from redrive.engine import ExecutorBusyError, FlowError, RedriveError, client
@@ -131,7 +132,7 @@ def test_a_cancel_outlives_the_executor_that_took_it(tmp_path):
     """kill -9 within the grace: the next executor finds what this one was asked for, and does not run it again."""
     flow, path = tmp_path / "flow.py", str(tmp_path / "state.db")
     flow.write_text(STUBBORN)
-    settings = {"flow": str(flow), "state": path, "params": {}, "options": {"stay": True}}
+    settings: dict[str, Any] = {"flow": str(flow), "state": path, "params": {}, "options": {"stay": True}}
     pid = host.spawn(run_id="r", **settings)
     wait_for(path, "deaf", "RUNNING")
     wait_for_row(path, "SELECT 1 FROM log WHERE text LIKE '%deaf now%'")
@@ -151,7 +152,7 @@ def test_a_cancel_outlives_the_executor_that_took_it(tmp_path):
 def test_a_cancel_without_any_executor_is_done_at_once(tmp_path):
     flow, path = tmp_path / "flow.py", str(tmp_path / "state.db")
     flow.write_text(STUBBORN)
-    settings = {"flow": str(flow), "state": path, "params": {}, "options": {"stay": True}}
+    settings: dict[str, Any] = {"flow": str(flow), "state": path, "params": {}, "options": {"stay": True}}
     pid = host.spawn(run_id="r", **settings)
     wait_for(path, "deaf", "RUNNING")
     os.kill(pid, signal.SIGKILL)
@@ -242,7 +243,7 @@ def test_a_requeue_after_a_renewed_credential_needs_no_second_lever(tmp_path, al
     """The breaker that waits for an operator takes the requeue for his word, with an executor alive or without."""
     flow, path = tmp_path / "flow.py", str(tmp_path / "state.db")
     flow.write_text(LOCKED_OUT)
-    settings = {"flow": str(flow), "state": path, "run_id": "r", "params": {}}
+    settings: dict[str, Any] = {"flow": str(flow), "state": path, "run_id": "r", "params": {}}
     pid = host.spawn(**settings, options={"stay": alive})
     wait_for_row(path, "SELECT 1 FROM run WHERE blocked_since IS NOT NULL")
     if not alive:
@@ -278,7 +279,13 @@ def tells(ctx, day):
 def test_a_requeue_changes_timeout_parameters_and_tries_for_one_generation(tmp_path):
     flow, path = tmp_path / "flow.py", str(tmp_path / "state.db")
     flow.write_text(CHANGED)
-    settings = {"run_id": "r", "flow": str(flow), "state": path, "params": {"day": 2}, "options": {"stay": True}}
+    settings: dict[str, Any] = {
+        "run_id": "r",
+        "flow": str(flow),
+        "state": path,
+        "params": {"day": 2},
+        "options": {"stay": True},
+    }
     pid = host.spawn(**settings)
     wait_for(path, "tells", "DEAD_LETTER")
     changed = {"params": {"day": "7"}, "single_shot": True, "new_key": True}

@@ -81,13 +81,13 @@ async def test_a_snapshot_of_many_tasks_is_whole(door: Any, make_night: Any) -> 
 def dense(night: Any) -> Any:
     """A night in which each task waits for very many, and half of them are done."""
     names = [f"task_{number:05}" for number in range(200)]
-    specs = tuple(runs.TaskSpec(name, parents=tuple(reversed(names[:number]))) for number, name in enumerate(names))
+    specs = tuple(TaskSpec(name, parents=tuple(reversed(names[:number]))) for number, name in enumerate(names))
     night.run_id = "dense"
     night.write(
         lambda journal: runs.create_run(
             journal,
             run_id="dense",
-            flow=runs.FlowSpec("dense", specs),
+            flow=FlowSpec("dense", specs),
             max_parallel=1,
             params={},
             at=journal.at,
@@ -133,7 +133,7 @@ async def test_the_latest_run_comes_first(door: Any, night: Any) -> None:
         lambda journal: runs.create_run(
             journal,
             run_id="night-2",
-            flow=runs.FlowSpec("nightly", ()),
+            flow=FlowSpec("nightly", ()),
             max_parallel=1,
             params={},
             at=journal.at,

@@ -73,7 +73,7 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tmpfs | Lim
 
 def _mounts(folder: Path) -> bool:
     """Only root may, and not in every container."""
-    command = ["mount", "-t", "tmpfs", "-o", "size=2m", "small", folder]
+    command = ["mount", "-t", "tmpfs", "-o", "size=2m", "small", str(folder)]
     return shutil.which("mount") is not None and not subprocess.run(command, capture_output=True).returncode
 
 

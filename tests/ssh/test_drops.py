@@ -114,7 +114,7 @@ async def test_waits_between_tries_grow_and_differ(far: Any, night: Any, session
 
     far.stop()
     try:
-        monkeypatch.setattr(line.asyncio, "sleep", sleep)
+        monkeypatch.setattr(line.asyncio, "sleep", sleep)  # type: ignore[attr-defined]
         far.cut()
         async with asyncio.timeout(LIMIT_SECONDS):
             while len(waits) < 8:

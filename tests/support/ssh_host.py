@@ -53,7 +53,7 @@ class SshHost:
         """Listen, until ``stop``."""
         if os.geteuid() == 0:
             os.makedirs("/run/sshd", exist_ok=True)
-        command = [SSHD, "-D", "-f", self.folder / "sshd_config", "-E", self.folder / "sshd.log"]
+        command = [SSHD, "-D", "-f", str(self.folder / "sshd_config"), "-E", str(self.folder / "sshd.log")]
         self._server = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
         server = self._server
         wait_until(lambda: listens(self.port) or server.poll() is not None, describe=self._read_log)

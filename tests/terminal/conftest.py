@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.pty_terminal import LIMIT_SECONDS, PtyTerminal, python
 from support.waiting import wait_until
-
-from .pty_harness import LIMIT_SECONDS, PtyTerminal, python
 
 HERE = Path(__file__).parent
 

@@ -8,8 +8,7 @@ from functools import partial
 
 import pytest
 from support.marks import parametrize_mostly_long
-
-from .pty_harness import in_time
+from support.pty_terminal import in_time
 
 SEQUENCES = (
     b"\x1b[A",

@@ -7,8 +7,7 @@ import time
 
 import pytest
 from support.marks import parametrize_mostly_long
-
-from .pty_harness import LIMIT_SECONDS, in_time
+from support.pty_terminal import LIMIT_SECONDS, in_time
 
 
 def test_quitting_gives_the_terminal_back(demo) -> None:

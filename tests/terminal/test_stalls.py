@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-
-from .pty_harness import LIMIT_SECONDS
+from support.pty_terminal import LIMIT_SECONDS
 
 BUSY = ("--tick", "0.02", "--full")
 

@@ -83,7 +83,7 @@ def test_the_front_is_the_latest_to_run_and_else_the_first_to_be_due():
 
 def test_pools_tell_who_holds_them():
     specs = {"b": {"pool": "db"}, "c": {"pool": "db", "pool_slots": 2}}
-    fold = fold_of(DIAMOND, specs, options='{"pools": {"db": 4, "idle": 1}}')
+    fold = fold_of(DIAMOND, specs, options='{"pools": {"db": 4, "idle": 1}}')  # type: ignore[arg-type]
     board, story = Board(fold), Story(fold)
     board.apply([*story.start("b"), *story.after(1).start("c")])
     pools = board.pools()

@@ -256,7 +256,7 @@ async def test_standing_still_in_the_past_paints_nothing(night: NightSession, cl
     async with shown(night, clock) as (app, pilot):
         await press(app, pilot, BACK, BACK)
         painted: list[Any] = []
-        app.screen._compositor.update_widgets = lambda widgets: painted.extend(widgets)  # type: ignore[method-assign]
+        app.screen._compositor.update_widgets = lambda widgets: painted.extend(widgets)
         for _ in range(3):
             clock.now += S
             app.live._on_second()

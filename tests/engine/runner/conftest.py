@@ -146,7 +146,7 @@ class Bench:
             "inputs": json.dumps(inputs or {}),
             **order,
         }
-        recorder.attempt = await self.runner.start(AttemptOrder(**values), recorder)
+        recorder.attempt = await self.runner.start(AttemptOrder(**values), recorder)  # type: ignore[arg-type]
         return recorder
 
     async def run(self, name: str, **order: Any) -> tuple[Outcome, Recorder]:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -124,7 +125,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         cluster.end()
 
 
-def rows(state: Path, sql: str) -> list[tuple[object, ...]]:
+def rows(state: Path, sql: str) -> list[Any]:
     with closing(sqlite3.connect(f"file:{state}?mode=ro", uri=True)) as connection:
         return connection.execute(sql).fetchall()
 

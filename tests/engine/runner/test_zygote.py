@@ -79,7 +79,7 @@ async def test_a_flow_that_cannot_be_imported_is_told_once_and_clearly(
         await bench.open(source, declared={})
     assert words in str(caught.value) + getattr(caught.value, "traceback", "")
     if error is CycleError:
-        assert set(caught.value.cycle) == {"a", "b"}
+        assert set(caught.value.cycle) == {"a", "b"}  # type: ignore[attr-defined]
 
 
 async def test_the_traceback_of_an_import_names_the_line(bench: Any) -> None:

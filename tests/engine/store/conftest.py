@@ -31,7 +31,7 @@ class StateFile:
         self.told: list[Event] = []
         self._ids = itertools.count(1)
 
-    def write(self, item: Callable[[Journal], T], **who: str) -> T:
+    def write(self, item: Callable[..., T], **who: str) -> T:
         """One transaction, as the writer makes it."""
         self.connection.execute("BEGIN IMMEDIATE")
         journal = Journal(self.connection, self.now, **who)

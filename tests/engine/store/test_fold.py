@@ -109,7 +109,11 @@ class Night:
         hurt = [name for name, state in self.file.states().items() if state in NEEDS_HUMAN]
         if len(hurt) < 2:
             return
-        options = {"single_shot": self.dice.random() < 0.3, "new_key": self.dice.random() < 0.3, "timeout": 5}
+        options: dict[str, Any] = {
+            "single_shot": self.dice.random() < 0.3,
+            "new_key": self.dice.random() < 0.3,
+            "timeout": 5,
+        }
         self.send(self.file.command("requeue", *hurt, canary=True, **options))
         for step in (self.dispatch, self.settle) * 4:
             step()
@@ -135,7 +139,7 @@ class Night:
 
     def is_hopeless(self, name: str) -> bool:
         """True for one that waits although its parents have decided already that it will never start."""
-        rule = self.fold.tasks[name].spec.rule  # type: ignore[union-attr]
+        rule = self.fold.tasks[name].spec.rule
         parents = [self.fold.tasks[parent] for parent in self.fold.parents[name]]
         if rule == "all_done":
             return False
