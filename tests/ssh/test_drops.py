@@ -168,7 +168,7 @@ async def test_an_act_whose_answer_was_lost_is_asked_again_and_done_once(
 ) -> None:
     applied = threading.Event()
     go_on = threading.Event()
-    real_write = executor.night.write
+    real_write = executor.state_file.write
 
     def slow_to_answer(item: Any, **signed: Any) -> Any:
         answer = real_write(item, **signed)
@@ -176,7 +176,7 @@ async def test_an_act_whose_answer_was_lost_is_asked_again_and_done_once(
         go_on.wait(LIMIT_SECONDS)
         return answer
 
-    executor.night.write = slow_to_answer
+    executor.state_file.write = slow_to_answer
     requeue = Command("c7", "requeue", "night-1", (("task_00002", "DEAD_LETTER", 0),), "ana@desk", "fixed")
     sending = asyncio.create_task(session.send(requeue))
     assert await asyncio.to_thread(applied.wait, LIMIT_SECONDS)
