@@ -121,6 +121,7 @@ def test_what_is_refused_before_it_began_leaves_nothing_behind(flow, tmp_path):
     assert [] == [path.name for path in tmp_path.iterdir() if path.name.startswith("state.db")]
 
 
+@pytest.mark.long
 def test_every_list_speaks_json(flow, tmp_path):
     run_redrive("run", *flow(BLOCKED))
     state = tmp_path / "state.db"

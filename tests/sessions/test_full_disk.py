@@ -60,7 +60,7 @@ class Limit:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
-@pytest.fixture(params=["mounted", "limited"])
+@pytest.fixture(params=["mounted", pytest.param("limited", marks=pytest.mark.long)])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tmpfs | Limit]:
     folder = tmp_path / "small"
     folder.mkdir()
