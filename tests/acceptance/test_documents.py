@@ -6,7 +6,7 @@ import sqlite3
 import subprocess
 import sys
 
-import pytest
+from support.marks import parametrize_mostly_long
 
 #: Document 003's main, word for word; ``dice`` stands for ``random``, and sleeps are what they were.
 PROGRAM = """
@@ -73,7 +73,7 @@ def run_program(tmp_path, seed: int) -> tuple[str, dict[str, tuple[str, int]]]:
     return done.stdout.strip(), {name: (state, attempt) for name, state, attempt in rows}
 
 
-@pytest.mark.parametrize(("failures", "attempts"), [((False,), 1), ((True, False), 2)])
+@parametrize_mostly_long(("failures", "attempts"), [((False,), 1), ((True, False), 2)])
 def test_document_003_ends_with_six_successes_and_as_many_attempts_as_the_dice_gave(tmp_path, failures, attempts):
     """003.28, 003.29: on the document's own code the first retry never ends."""
     said, tasks = run_program(tmp_path, seed_with(*failures))

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import run_redrive
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "engine/examples"
 LIMIT_SECONDS = 240  # for one that hangs; the demo takes 12 s on a calm machine
-
-
-def redrive(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", "-m", "redrive.console", *map(str, words)]
-    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_SECONDS)
 
 
 def ask(state: Path, sql: str) -> list[Any]:
@@ -46,9 +40,10 @@ SEEN = {
 }
 
 
+@pytest.mark.long
 def test_the_demo_shows_every_failure_system_and_ends_as_its_script_says(tmp_path):
     state = tmp_path / "demo.db"
-    done = redrive("demo", "--state", state, "--plain")
+    done = run_redrive("demo", "--state", state, "--plain")
     assert 0 == done.returncode, done.stdout + done.stderr
     assert [] == [system for system, sql in SEEN.items() if not ask(state, sql)]
     assert [("PARTIAL",)] == ask(state, "SELECT state FROM run")
@@ -60,7 +55,7 @@ def test_the_invoices_of_document_004_arrive_although_three_calls_in_ten_fail(tm
     state = tmp_path / "invoices.db"
     params = ["fail_percent=30", "bad_percent=2", "scale=0.01", "seed=4"]
     words = [word for param in params for word in ("--param", param)]
-    done = redrive("run", EXAMPLES / "invoices.py", "--state", state, "--plain", *words)
+    done = run_redrive("run", EXAMPLES / "invoices.py", "--state", state, "--plain", *words)
     assert 0 == done.returncode, done.stdout + done.stderr
     ((held,),) = ask(state, "SELECT count(*) FROM quarantine WHERE state = 'held'")
     ((summary,),) = ask(state, "SELECT result FROM task WHERE name = 'summarize'")
@@ -72,7 +67,7 @@ def test_the_invoices_of_document_004_arrive_although_three_calls_in_ten_fail(tm
 def test_a_credential_that_has_run_out_stops_the_night_at_the_first_call(tmp_path):
     """004.32, 004.40: fail loudly at the first, page, and do not lock the account."""
     state = tmp_path / "invoices.db"
-    done = redrive("run", EXAMPLES / "invoices.py", "--state", state, "--plain", "--param", "token=old")
+    done = run_redrive("run", EXAMPLES / "invoices.py", "--state", state, "--plain", "--param", "token=old")
     assert 3 == done.returncode
     assert [("check_credential", 1, "auth")] == ask(
         state, "SELECT name, attempt, dead_letter_kind FROM task WHERE attempt > 0"
@@ -82,6 +77,6 @@ def test_a_credential_that_has_run_out_stops_the_night_at_the_first_call(tmp_pat
 
 @pytest.mark.parametrize("flow", ["demo.py", "revenue.py", "invoices.py"])
 def test_the_shipped_flows_pass_their_own_check(flow):
-    done = redrive("check", EXAMPLES / flow)
+    done = run_redrive("check", EXAMPLES / flow)
     assert 0 == done.returncode, done.stdout
     assert "error:" not in done.stdout

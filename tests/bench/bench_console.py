@@ -19,14 +19,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "terminal"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pty_harness import PtyTerminal
 from redrive.console.model.graph import GRAPH_MAX
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.store import database, runs
 from redrive.engine.store.journal import Journal
 from redrive.engine.store.lock import acquire
+from support.pty_terminal import PtyTerminal
 
 REDRIVE = [str(Path(sys.executable).with_name("redrive"))]
 KEYS = 60

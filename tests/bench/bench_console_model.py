@@ -106,7 +106,7 @@ def pages(pairs: Pairs) -> None:
         say(f"page of {zoom.name.lower()}, 200x60", best(work), f"{graph.height} rows")
     graph.form = Form.DRAWING
     rows = range(max(graph.height // 2 - 30, 0), min(graph.height // 2 + 30, graph.height))
-    work = lambda: [drawing_row(graph, y, 100, 300, scene, Highlight()) for y in rows]  # noqa: E731
+    work = lambda: [drawing_row(graph, y, 100, 300, scene, Highlight()) for y in rows]  # type: ignore[assignment,misc]  # noqa: E731
     say("page of the drawing, 200x60", best(work), f"{len(graph.drawing.dag)} tasks drawn")
 
 

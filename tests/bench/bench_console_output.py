@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import importlib.util
 import json
 import os
 import random
@@ -24,8 +23,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from redrive.console.present.pieces import Line, Piece, Role
 from redrive.console.terminal.abilities import Colours, Terminal
@@ -36,6 +36,7 @@ from redrive.console.widgets.canvas import Canvas
 from redrive.console.widgets.palette import Palette
 from redrive.console.widgets.table import VirtualTable
 from rich.style import Style
+from support.pty_terminal import PtyTerminal, python
 from textual.app import ComposeResult
 from textual.widget import Widget
 
@@ -54,15 +55,6 @@ PALETTE = Palette(
 SIGNS = (("✓", Role.DONE), ("●", Role.RUNNING), ("↻", Role.WAITING), ("✗", Role.FAILED), ("◆", Role.HUMAN))
 
 
-def harness() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("pty_harness", TERMINAL_TESTS / "pty_harness.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["pty_harness"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def say(what: str, *facts: str) -> None:
     print(f"{what:<52} {'   '.join(facts)}", flush=True, file=sys.__stdout__)
 
@@ -79,9 +71,9 @@ def percentiles(values: Sequence[float], unit: str = "ms") -> str:
 class Demo:
     """The demo application on a terminal."""
 
-    def __init__(self, pty: ModuleType, *options: str, **more: Any) -> None:
+    def __init__(self, *options: str, **more: Any) -> None:
         self.folder = Path(tempfile.mkdtemp())
-        self.terminal = pty.PtyTerminal(pty.python(TERMINAL_TESTS / "demo_app.py", str(self.folder), *options), **more)
+        self.terminal = PtyTerminal(python(TERMINAL_TESTS / "demo_app.py", str(self.folder), *options), **more)
 
     def stats(self) -> dict[str, float]:
         path = self.folder / "stats"
@@ -94,18 +86,18 @@ class Demo:
 
 
 @contextmanager
-def demo(pty: ModuleType, *options: str, **more: Any) -> Iterator[Demo]:
-    app = Demo(pty, *options, **more)
+def demo(*options: str, **more: Any) -> Iterator[Demo]:
+    app = Demo(*options, **more)
     try:
         yield app
     finally:
         app.terminal.close()
 
 
-def start_up(pty: ModuleType, rounds: int) -> None:
+def start_up(rounds: int) -> None:
     first, live = [], []
     for _ in range(rounds):
-        with demo(pty) as app:
+        with demo() as app:
             while not app.terminal.raw:
                 app.terminal.read(0.01)
             first.append((time.monotonic() - app.terminal.started_at) * 1000)
@@ -115,8 +107,8 @@ def start_up(pty: ModuleType, rounds: int) -> None:
     say("usable screen", percentiles(live))
 
 
-def bytes_of(pty: ModuleType, what: str, seconds: float, *options: str, size: tuple[int, int] = (120, 40)) -> None:
-    with demo(pty, *options, columns=size[0], rows=size[1]) as app:
+def bytes_of(what: str, seconds: float, *options: str, size: tuple[int, int] = (120, 40)) -> None:
+    with demo(*options, columns=size[0], rows=size[1]) as app:
         app.terminal.until("task_00001")
         app.terminal.read_for(1.5)
         cpu, started = app.terminal.cpu_seconds(), time.monotonic()
@@ -126,9 +118,9 @@ def bytes_of(pty: ModuleType, what: str, seconds: float, *options: str, size: tu
         say(what, f"{count / took:,.0f} B/s", f"{cpu:.1f} % CPU")
 
 
-def key_to_paint(pty: ModuleType, what: str, count: int, *options: str) -> None:
+def key_to_paint(what: str, count: int, *options: str) -> None:
     """The key moves the cursor; what comes back must hold the row that it moved to."""
-    with demo(pty, "--rows", "10000", *options, columns=120, rows=40) as app:
+    with demo("--rows", "10000", *options, columns=120, rows=40) as app:
         app.terminal.until("task_00001")
         app.terminal.read_for(1.0)
         times = []
@@ -144,8 +136,8 @@ def key_to_paint(pty: ModuleType, what: str, count: int, *options: str) -> None:
         say(what, percentiles(times))
 
 
-def stall(pty: ModuleType, seconds: float) -> None:
-    with demo(pty, "--tick", "0.1", "--full", columns=120, rows=40) as app:
+def stall(seconds: float) -> None:
+    with demo("--tick", "0.1", "--full", columns=120, rows=40) as app:
         app.terminal.until("tick 20")
         time.sleep(8.0)  # what is measured is the stall itself: nothing is read, until every buffer is full
         app.stats()
@@ -168,10 +160,10 @@ def stall(pty: ModuleType, seconds: float) -> None:
         )
 
 
-def slow_link(pty: ModuleType, rate: int, seconds: float) -> None:
+def slow_link(rate: int, seconds: float) -> None:
     """A line with a deep buffer, as ssh has: bytes are taken at once, and seen and answered at the line's rate."""
     environ = {"SSH_TTY": "x"}
-    with demo(pty, "--tick", "0.1", "--full", columns=160, rows=50, environ=environ, answers=False) as app:
+    with demo("--tick", "0.1", "--full", columns=160, rows=50, environ=environ, answers=False) as app:
         terminal = app.terminal
         line, ages, started, passed = bytearray(), [], time.monotonic(), 0
         while (now := time.monotonic()) < started + seconds:
@@ -337,20 +329,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a tenth of the time, rougher figures")
     quick = parser.parse_args().quick
-    pty = harness()
     count = 20 if quick else 100
-    start_up(pty, 3 if quick else 15)
-    bytes_of(pty, "idle", 3 if quick else 15)
+    start_up(3 if quick else 15)
+    bytes_of("idle", 3 if quick else 15)
     five = ("--tick", "1.0", "--per-tick", "5")
     for size in SIZES:
-        bytes_of(pty, f"5 countdowns at 1 Hz, {size[0]}x{size[1]}", 4 if quick else 15, *five, size=size)
+        bytes_of(f"5 countdowns at 1 Hz, {size[0]}x{size[1]}", 4 if quick else 15, *five, size=size)
     ten = ("--tick", "0.1", "--per-tick", "0")
-    bytes_of(pty, "200 visible changes/s at 10 fps", 3 if quick else 10, *ten, "--rows", "35", "--events", "200")
-    bytes_of(pty, "2,000 changes/s over 10,000 rows at 10 fps", 3, *ten, "--rows", "10000", "--events", "2000")
-    key_to_paint(pty, "key to paint, idle", count)
-    key_to_paint(pty, "key to paint, 2,000 changes/s", count, *ten, "--events", "2000")
-    stall(pty, 5 if quick else 60)
-    slow_link(pty, 5000, 8 if quick else 30)
+    bytes_of("200 visible changes/s at 10 fps", 3 if quick else 10, *ten, "--rows", "35", "--events", "200")
+    bytes_of("2,000 changes/s over 10,000 rows at 10 fps", 3, *ten, "--rows", "10000", "--events", "2000")
+    key_to_paint("key to paint, idle", count)
+    key_to_paint("key to paint, 2,000 changes/s", count, *ten, "--events", "2000")
+    stall(5 if quick else 60)
+    slow_link(5000, 8 if quick else 30)
     for size in SIZES:
         asyncio.run(frames("table", size, big_table, count))
     asyncio.run(frames("canvas", (120, 40), big_canvas, count))

@@ -21,10 +21,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench_console_model import fold_of, layered
 from bench_console_output import terminal_that_reads
+from console.conftest import FakeSession, StillClock
 from redrive.console.app import ConsoleApp
 from redrive.console.terminal.abilities import Colours, Terminal
 from redrive.console.terminal.driver import ConsoleDriver
@@ -32,8 +33,6 @@ from redrive.console.terminal.hold import Hold
 from redrive.engine.core.events import Event, EventKind
 from redrive.engine.core.fold import RunFold
 from redrive.engine.core.states import TaskState
-
-from tests.console.conftest import FakeSession, StillClock
 
 QUIET_SECONDS = 0.05
 _profile = cProfile.Profile()
@@ -183,7 +182,7 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true", help="what the time goes into; slower by half")
     options = parser.parse_args()
     for name in options.only:
-        asyncio.run(MEASUREMENTS[name](options))
+        asyncio.run(MEASUREMENTS[name](options))  # type: ignore[arg-type]
     if options.profile:
         pstats.Stats(_profile).sort_stats("tottime").print_stats(45)
 

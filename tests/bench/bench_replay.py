@@ -20,15 +20,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "terminal"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pty_harness import PtyTerminal
 from redrive.console.model.board import Board
 from redrive.console.model.replay import Reel
 from redrive.engine.core.events import EventKind
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.store import database, lists, runs, usual
 from redrive.engine.store.journal import Journal
+from support.pty_terminal import PtyTerminal
 
 REDRIVE = [str(Path(sys.executable).with_name("redrive"))]
 RUN = "night"
@@ -151,10 +151,10 @@ def _steps(connection: sqlite3.Connection, reel: Reel, board: Board) -> Iterator
         stretch = reel.stretch(seq)
         if stretch.after != after:
             after, events = stretch.after, _events(connection, *stretch)
-        near.append(_seconds(lambda seq=seq, events=events: board.turn(reel.moment(seq, events))))
+        near.append(_seconds(lambda seq=seq, events=events: board.turn(reel.moment(seq, events))))  # type: ignore[misc]
     for _ in range(100):
         seq = dice.randrange(1, reel.seq)
-        far.append(_seconds(lambda seq=seq: board.turn(reel.moment(seq, _events(connection, *reel.stretch(seq))))))
+        far.append(_seconds(lambda seq=seq: board.turn(reel.moment(seq, _events(connection, *reel.stretch(seq))))))  # type: ignore[misc]
     yield f"a step: {_spread(near)}; to any moment, its events read: {_spread(far)}"
 
 

@@ -26,20 +26,21 @@ import psutil
 
 sys.path.append(str(Path(__file__).parent.parent))
 
-from conftest import Far, Night, free_port, listens  # type: ignore[import-not-found]
 from redrive.console.sessions.session import Link
 from redrive.console.sessions.ssh import SshSession
 from redrive.console.sessions.ssh_options import SshOptions
 from redrive.engine.errors import SnapshotNeeded
 from redrive.engine.store import runs
 from redrive.engine.store.journal import Journal
+from support.ssh_host import SshHost, free_port, listens
+from support.state_file import StateFileBuilder
 
 COMMITS = 200
 BLACKOUT_SECONDS = 30.0
 PATIENCE_SECONDS = 0.5
 
 
-def fill(night: Night, tasks: int, done: float) -> None:
+def fill(night: StateFileBuilder, tasks: int, done: float) -> None:
     """Bring a share of the tasks to an end, in the order of the flow, with the spread of figures that life has."""
     dice = random.Random(7)
 
@@ -70,7 +71,7 @@ def show(what: str, value: str) -> None:
     print(f"{what:<58} {value}", flush=True)
 
 
-async def first_picture(night: Night, options: SshOptions) -> tuple[float, float, float, int]:
+async def first_picture(night: StateFileBuilder, options: SshOptions) -> tuple[float, float, float, int]:
     """Seconds to connect, to the first picture, to the whole one; and how many tasks it has."""
     start = time.monotonic()
     session = await SshSession.open(f"ssh://far{night.path}", options=options)
@@ -89,7 +90,7 @@ async def first_picture(night: Night, options: SshOptions) -> tuple[float, float
     return connected, pictured, whole, len(fold.tasks)
 
 
-async def delays(night: Night) -> list[float]:
+async def delays(night: StateFileBuilder) -> list[float]:
     """Seconds from a commit to the event here, where somebody waits for it all the time."""
     session = await SshSession.open(f"ssh://far{night.path}")
     came: dict[int, float] = {}
@@ -111,7 +112,7 @@ async def delays(night: Night) -> list[float]:
     return [came[seq] - when for seq, when in committed.items()]
 
 
-async def idle(night: Night, far: Far, seconds: float) -> tuple[float, float, float]:
+async def idle(night: StateFileBuilder, far: SshHost, seconds: float) -> tuple[float, float, float]:
     """Share of a core that the agent and the local ssh use while nothing happens; megabytes of the agent."""
     session = await SshSession.open(f"ssh://far{night.path}")
     await session.snapshot()
@@ -134,7 +135,7 @@ def _cpu(processes: list[psutil.Process]) -> float:
     return sum(times.user + times.system for times in (process.cpu_times() for process in processes))
 
 
-async def blackout(night: Night, far: Far, relay: str) -> None:
+async def blackout(night: StateFileBuilder, far: SshHost, relay: str) -> None:
     """Nothing passes for a while, then everything again; what was committed meanwhile must come."""
     port = free_port()
     command = [sys.executable, relay, "--listen", str(port), "--to", f"127.0.0.1:{far.port}", "--rtt", "150"]
@@ -170,7 +171,7 @@ async def _until(session: SshSession, link: Link) -> float:
     return time.monotonic()
 
 
-async def quick_line(night: Night, far: Far, seconds: float) -> None:
+async def quick_line(night: StateFileBuilder, far: SshHost, seconds: float) -> None:
     runs_of = [await first_picture(night, SshOptions()) for _ in range(5)]
     tasks = runs_of[0][3]
     show("loopback: connected", f"{median(run[0] for run in runs_of):.2f} s")
@@ -189,7 +190,7 @@ async def quick_line(night: Night, far: Far, seconds: float) -> None:
     )
 
 
-async def slow_lines(nights: dict[str, Night], far: Far, relay: str) -> None:
+async def slow_lines(nights: dict[str, StateFileBuilder], far: SshHost, relay: str) -> None:
     for rtt, bps in ((150, 0), (150, 1_000_000), (20, 56_000)):
         rate = f", {bps // 1000} kbit/s" if bps else ""
         words = [sys.executable, relay, "--stdio", "--to", "%h:%p", "--rtt", str(rtt)] + (
@@ -213,7 +214,7 @@ async def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="redrive-bench-") as scratch:
         folder = Path(scratch)
-        far = Far(folder)
+        far = SshHost(folder)
         os.environ["REDRIVE_SSH"] = far.program
         nights: dict[str, Any] = {}
         try:
@@ -222,7 +223,7 @@ async def main() -> None:
                 (f"{given.tasks:,} tasks, a third done", given.tasks, 1 / 3),
                 (f"{given.tasks:,} tasks, all done", given.tasks, 1.0),
             ):
-                nights[name] = Night(folder / f"{len(nights)}.db", tasks)
+                nights[name] = StateFileBuilder(folder / f"{len(nights)}.db", tasks)
                 fill(nights[name], tasks, done)
             await quick_line(list(nights.values())[1], far, given.idle)
             if given.relay:

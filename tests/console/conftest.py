@@ -31,6 +31,7 @@ from redrive.engine.errors import RedriveError, RefusedError
 from redrive.engine.store.failures import FailedAttempt, FailedTask
 from redrive.engine.store.lists import Listing, Row
 from redrive.engine.store.usual import Usual
+from support.idle import wait_for_idle_loop
 from textual.pilot import Pilot
 
 from .model.runs import START, S, Story, fold_of
@@ -61,7 +62,7 @@ class FakeSession:
     """
 
     def __init__(self, fold: RunFold | None, address: str = "local:revenue.db") -> None:
-        self.fold = fold
+        self.fold: Any = fold
         self.story = Story(fold) if fold is not None else None
         self.address = address
         self.status = LIVE
@@ -198,7 +199,7 @@ def make_app(session: FakeSession, clock: StillClock, terminal: Terminal | None 
 @asynccontextmanager
 async def shown(
     session: FakeSession, clock: StillClock, size: tuple[int, int] = (80, 24), **way: Any
-) -> AsyncIterator[tuple[ConsoleApp, Pilot[Any]]]:
+) -> AsyncIterator[tuple[Any, Pilot[Any]]]:
     """The console on the screen, with its first picture; ``way`` are fields of ``app.Way``."""
     app = ConsoleApp(session, clock=clock, hold=Hold(Terminal()), way=Way(**way))
     async with app.run_test(size=size) as pilot:
@@ -244,6 +245,13 @@ def own_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("REDRIVE_THEME", raising=False)
     return tmp_path / "config" / "redrive"
+
+
+@pytest.fixture(autouse=True)
+def idle_by_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pilot goes on as soon as nothing is left to do."""
+    for module in ("app", "pilot"):
+        monkeypatch.setattr(f"textual.{module}.wait_for_idle", wait_for_idle_loop)
 
 
 @pytest.fixture(autouse=True)

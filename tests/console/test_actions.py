@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+from typing import Any
 
 import pytest
 from redrive.console.actions import ACTIONS, BY_NAME, Effect, Place, actions_of, footer_of, shell_line
@@ -59,8 +60,19 @@ def test_a_shell_line_is_understood_by_the_command_line() -> None:
 
 
 def test_every_change_of_a_requeue_is_understood_as_it_was_said() -> None:
-    options = {"canary": True, "single_shot": True, "new_key": True, "cascade": True, "reset_count": False}
-    options |= {"rate_per_second": 2.0, "not_before": 90.0, "timeout": 1200.0, "params": {"day": "a b"}}
+    options: dict[str, Any] = {
+        "canary": True,
+        "single_shot": True,
+        "new_key": True,
+        "cascade": True,
+        "reset_count": False,
+    }
+    options |= {
+        "rate_per_second": 2.0,
+        "not_before": 90.0,
+        "timeout": 1200.0,
+        "params": {"day": "a b"},
+    }
     line = shell_line("requeue", "x.db", "run-1", ["load"], "why", options)
     assert line is not None
     words = shlex.split(line)

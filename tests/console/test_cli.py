@@ -8,21 +8,14 @@ import subprocess
 import sys
 
 import pytest
+from support.commands import run_redrive, start_redrive
+from support.marks import parametrize_mostly_long
 
 GOOD = "from redrive.engine import Flow\nflow = Flow('f')\n@flow.task\ndef a(): print('hello')\n"
 FAILING = GOOD + "flow.command('b', 'exit 75', after=[a], max_attempts=1)\n"
 BLOCKED = GOOD + "from redrive.engine import PermanentError\n@flow.task\ndef b(): raise PermanentError('no')\n"
 SLEEPING = GOOD + "import time\n@flow.task\ndef b(): time.sleep(600)\n"
 RING = GOOD + "flow.command('b', 'true', after=['c'])\nflow.command('c', 'true', after=['b'])\n"
-
-
-def command(*words: object) -> list[str]:
-    return [sys.executable, "-P", "-m", "redrive.console", *map(str, words)]
-
-
-def redrive(*words: object, **options) -> subprocess.CompletedProcess:
-    options = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": 60, **options}
-    return subprocess.run(command(*words), **options)
 
 
 @pytest.fixture
@@ -34,40 +27,45 @@ def flow(tmp_path):
     return write
 
 
-@pytest.mark.parametrize(("text", "code"), [(GOOD, 0), (FAILING, 1), (BLOCKED, 3), (RING, 2), ("1 / 0", 2), ("", 2)])
+@parametrize_mostly_long(
+    ("text", "code"), [(GOOD, 0), (FAILING, 1), (BLOCKED, 3), (RING, 2), ("1 / 0", 2), ("", 2)], quick=2
+)
 def test_the_exit_code_says_how_the_run_ended(flow, text, code):
     """DESIGN 6."""
-    done = redrive("run", *flow(text))
+    done = run_redrive("run", *flow(text))
     assert code == done.returncode, done.stderr
     assert code != 2 or done.stderr.splitlines()[-1].startswith("redrive: ")
 
 
+@pytest.mark.long
 def test_a_ring_is_named(flow):
-    assert "b -> c -> b" in redrive("run", *flow(RING)).stderr
-    assert "b -> c -> b" in redrive("check", flow(RING)[0]).stderr
+    assert "b -> c -> b" in run_redrive("run", *flow(RING)).stderr
+    assert "b -> c -> b" in run_redrive("check", flow(RING)[0]).stderr
 
 
 def test_the_traceback_of_a_broken_flow_is_shown_once_and_nothing_is_left_behind(flow, tmp_path):
-    done = redrive("run", *flow("1 / 0"))
+    done = run_redrive("run", *flow("1 / 0"))
     assert 1 == done.stderr.splitlines().count("ZeroDivisionError: division by zero")
     assert "engine/flow.py" not in done.stderr
     assert not (tmp_path / "state.db").exists()
 
 
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     "words", [["run", "nowhere.py"], ["tasks", "nowhere.db"], ["resume", "nowhere.db"], ["attach", "nowhere.db"]]
 )
 def test_what_is_not_there_gets_one_sentence(tmp_path, words):
-    done = redrive(*words, cwd=tmp_path)
+    done = run_redrive(*words, cwd=tmp_path)
     assert 2 == done.returncode
     assert 1 == len(done.stderr.splitlines()), done.stderr
     assert "nowhere" in done.stderr
 
 
-@pytest.mark.parametrize("content", [b"", b"hello, I am a text file\n" * 100, b"SQLite format 3\0" + b"\0" * 5000])
+@parametrize_mostly_long(
+    "content", [b"", b"hello, I am a text file\n" * 100, b"SQLite format 3\0" + b"\0" * 5000], quick=2
+)
 def test_a_file_that_is_not_ours_is_refused_and_untouched(flow, tmp_path, content):
     (tmp_path / "state.db").write_bytes(content)
-    done = redrive("run", *flow(GOOD))
+    done = run_redrive("run", *flow(GOOD))
     if content:
         assert 2 == done.returncode
         assert content == (tmp_path / "state.db").read_bytes()
@@ -75,12 +73,13 @@ def test_a_file_that_is_not_ours_is_refused_and_untouched(flow, tmp_path, conten
         assert 0 == done.returncode  # an empty file is a file to be made
 
 
+@pytest.mark.long
 def test_a_second_executor_exits_75_and_names_the_first(flow):
-    first = subprocess.Popen(command("run", *flow(SLEEPING)), stdout=subprocess.PIPE, text=True)
+    first = start_redrive("run", *flow(SLEEPING))
     try:
         while "b RUNNING" not in first.stdout.readline():
             pass
-        second = redrive("run", *flow(SLEEPING))
+        second = run_redrive("run", *flow(SLEEPING))
         assert 75 == second.returncode
         assert str(first.pid) in second.stderr
     finally:
@@ -88,9 +87,9 @@ def test_a_second_executor_exits_75_and_names_the_first(flow):
         first.wait()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@parametrize_mostly_long("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_in_order_and_the_run_can_be_taken_up(flow, tmp_path, number):
-    first = subprocess.Popen(command("run", *flow(SLEEPING)), stdout=subprocess.PIPE, text=True)
+    first = start_redrive("run", *flow(SLEEPING))
     while "b RUNNING" not in first.stdout.readline():
         pass
     first.send_signal(number)
@@ -102,29 +101,32 @@ def test_a_signal_stops_in_order_and_the_run_can_be_taken_up(flow, tmp_path, num
 
 
 def test_a_reader_that_goes_away_does_not_stop_the_run(flow, tmp_path):
-    process = subprocess.Popen(command("run", *flow(GOOD)), stdout=subprocess.PIPE)
+    process = start_redrive("run", *flow(GOOD), stderr=subprocess.DEVNULL)
     process.stdout.close()
     assert 0 == process.wait(timeout=60)
 
 
+@pytest.mark.long
 def test_detached_a_run_goes_on_by_itself(flow, tmp_path):
-    done = redrive("run", *flow(GOOD), "--detach")
+    done = run_redrive("run", *flow(GOOD), "--detach")
     assert 0 == done.returncode, done.stderr
-    again = redrive("resume", tmp_path / "state.db", "--wait", "--plain")
+    again = run_redrive("resume", tmp_path / "state.db", "--wait", "--plain")
     assert 0 == again.returncode, again.stderr
 
 
+@pytest.mark.long
 def test_what_is_refused_before_it_began_leaves_nothing_behind(flow, tmp_path):
-    done = redrive("run", *flow("raise SystemExit(3)\n"), "--detach")
+    done = run_redrive("run", *flow("raise SystemExit(3)\n"), "--detach")
     assert 2 == done.returncode and "SystemExit" in done.stderr
     assert [] == [path.name for path in tmp_path.iterdir() if path.name.startswith("state.db")]
 
 
+@pytest.mark.long
 def test_every_list_speaks_json(flow, tmp_path):
-    redrive("run", *flow(BLOCKED))
+    run_redrive("run", *flow(BLOCKED))
     state = tmp_path / "state.db"
     runs, tasks, inbox, events = (
-        [json.loads(line) for line in redrive(word, state, "--json").stdout.splitlines()]
+        [json.loads(line) for line in run_redrive(word, state, "--json").stdout.splitlines()]
         for word in ("runs", "tasks", "inbox", "events")
     )
     assert ("r", {"SUCCESS": 1, "DEAD_LETTER": 1}) == (runs[0]["run_id"], runs[0]["counts"])
@@ -133,25 +135,27 @@ def test_every_list_speaks_json(flow, tmp_path):
     assert "created" == next(event for event in events if event["kind"] == "run")["data"]["what"]
 
 
+@pytest.mark.long
 def test_the_inbox_is_worked_from_the_command_line(flow, tmp_path):
-    redrive("run", *flow(BLOCKED))
+    run_redrive("run", *flow(BLOCKED))
     state = tmp_path / "state.db"
-    assert "b" in redrive("inbox", state).stdout
-    assert 2 == redrive("skip", "--state", state).returncode
-    done = redrive("skip", "--state", state, "b", "--reason", "known")
+    assert "b" in run_redrive("inbox", state).stdout
+    assert 2 == run_redrive("skip", "--state", state).returncode
+    done = run_redrive("skip", "--state", state, "b", "--reason", "known")
     assert 0 == done.returncode, done.stderr
-    again = redrive("skip", "--state", state, "b", "--reason", "known", "--json")
+    again = run_redrive("skip", "--state", state, "b", "--reason", "known", "--json")
     assert 1 == again.returncode
-    assert 3 == redrive("resume", state, "--plain").returncode  # PARTIAL: an operator skipped
+    assert 3 == run_redrive("resume", state, "--plain").returncode  # PARTIAL: an operator skipped
 
 
+@pytest.mark.long
 def test_text_from_tasks_reaches_no_terminal_as_it_came(flow, tmp_path):
     hostile = "\\x1b]0;pwned\\x07\\x1b[2J\\x9b31m\\u202e"
     text = BLOCKED.replace("'no'", f"'{hostile}'")
     text = text.replace("@flow.task\ndef b", f"@flow.task(name='b{hostile}')\ndef b")
-    said = redrive("run", *flow(text)).stdout
+    said = run_redrive("run", *flow(text)).stdout
     for word in ("tasks", "inbox", "events"):
-        said += redrive(word, tmp_path / "state.db").stdout
+        said += run_redrive(word, tmp_path / "state.db").stdout
     assert "pwned" in said
     assert not set("\x1b\x07\x9b\u202e") & set(said)
 
@@ -161,17 +165,17 @@ def test_help_loads_no_screen():
     assert 0 == subprocess.run([sys.executable, "-c", code]).returncode
 
 
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     "words", [["run", "x.py", "--param", "oops"], ["requeue", "--rate", "fast", "t"], ["nonsense"]]
 )
 def test_bad_usage_is_told_and_exits_2(words):
-    done = redrive(*words, env={**os.environ, "REDRIVE_STATE": "/nonexistent/state.db"})
+    done = run_redrive(*words, env={**os.environ, "REDRIVE_STATE": "/nonexistent/state.db"})
     assert 2 == done.returncode
     assert "Traceback" not in done.stderr
 
 
 def test_the_golden_backoff_table(tmp_path):
     """000.11."""
-    said = redrive("backoff", "--base", "1", "--cap", "300", "--attempts", "11").stdout
+    said = run_redrive("backoff", "--base", "1", "--cap", "300", "--attempts", "11").stdout
     ceilings = [line.split()[1] for line in said.splitlines() if line.strip()[:1].isdigit()][:10]
     assert ["1.00", "2.00", "4.00", "8.00", "16.00", "32.00", "64.00", "128.00", "256.00", "300.00"] == ceilings

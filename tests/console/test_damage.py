@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from redrive.console import cli
+from support.commands import run_redrive
+from support.marks import parametrize_mostly_long
 
 PAGE_BYTES = 4096
 FLOW = """
@@ -40,9 +41,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     (folder / "f.py").write_text(FLOW)
     state = folder / "state.db"
-    command = [sys.executable, "-P", "-m", "redrive.console", "run", str(folder / "f.py"), "--state", str(state)]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=120)
-    assert done.returncode == 3
+    assert run_redrive("run", folder / "f.py", "--state", state).returncode == 3
     with closing(sqlite3.connect(state)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return state
@@ -65,7 +64,7 @@ def damage(whole: Path, folder: Path, page: int) -> Path:
     return damaged
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
+@parametrize_mostly_long("words", COMMANDS, quick=2, ids=lambda words: words[0])
 def test_damage_to_any_page_is_one_sentence(
     whole: Path, tmp_path: Path, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:

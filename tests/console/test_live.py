@@ -196,12 +196,12 @@ async def test_earlier_runs_are_asked_once_for_each_run_and_again_where_they_cou
             raise LinkError("no answer")
         return EARLIER
 
-    revenue.usual = usual
+    revenue.usual = usual  # type: ignore[method-assign]
     live = following(revenue, clock, watcher)
     await until(lambda: asked)
     for count in (2, 3, 4):
         revenue.break_off(SnapshotNeeded("once more"))
-        await until(lambda count=count: len(watcher.boards) == count and live.board.usual)
+        await until(lambda count=count: len(watcher.boards) == count and live.board.usual)  # type: ignore[misc]
     assert len(asked) == 2
     live.close()
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from redrive.engine.executor import host
 from redrive.engine.store import database
 from redrive.engine.store.command import command_of
 from redrive.engine.store.writer import Writer
+from support.waiting import wait_until
 
 FLOW = """
 import os, pathlib, time
@@ -42,15 +41,8 @@ def begin(folder: Path, **options: Any) -> tuple[str, int]:
     """Start the run; its state file, and the executor's pid."""
     (folder / "flow.py").write_text(FLOW)
     state = str(folder / "state.db")
-    settings = {"flow": str(folder / "flow.py"), "state": state, "run_id": "r", "params": {}}
+    settings: dict[str, Any] = {"flow": str(folder / "flow.py"), "state": state, "run_id": "r", "params": {}}
     return state, host.spawn(**settings, options={"durability": "normal", **options})
-
-
-def wait(done: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 60
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)  # another process: there is no event to wait for
 
 
 def row(state: str, columns: str = "state, dead_letter_kind, error") -> Any:
@@ -65,7 +57,7 @@ def paid(folder: Path) -> list[str]:
 def test_a_killed_executor_leaves_a_dead_letter_that_says_what_is_known(tmp_path: Path) -> None:
     (tmp_path / "hang").touch()
     state, pid = begin(tmp_path)
-    wait(lambda: paid(tmp_path))
+    wait_until(lambda: paid(tmp_path))
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     with database.reading(state) as connection:
@@ -80,10 +72,11 @@ def test_a_killed_executor_leaves_a_dead_letter_that_says_what_is_known(tmp_path
     assert paid(tmp_path) == ["r/pay/0"]
 
 
+@pytest.mark.long
 def test_the_same_is_found_out_by_who_acts_before_anybody_resumes(tmp_path: Path) -> None:
     (tmp_path / "hang").touch()
     state, pid = begin(tmp_path)
-    wait(lambda: paid(tmp_path))
+    wait_until(lambda: paid(tmp_path))
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     command = {"id": "c", "act": "requeue", "run_id": "r", "actor": "ana@desk", "reason": "again", "options": {}}

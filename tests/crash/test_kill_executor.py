@@ -7,14 +7,13 @@ import os
 import random
 import signal
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
 import psutil
-import pytest
 from redrive.engine.core.fold import RunFold, RunRow, TaskRow
 from redrive.engine.store import runs
+from support.commands import start_redrive
+from support.marks import parametrize_mostly_long
 
 ROUNDS = int(os.environ.get("REDRIVE_KILL_ROUNDS", "6"))
 
@@ -43,11 +42,6 @@ for number in range(40):
 """
 
 
-def redrive(*words: str, **options) -> subprocess.Popen:
-    command = [sys.executable, "-P", "-m", "redrive.console", *words]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
-
-
 def bearers(executor_ids: list[str]) -> list[int]:
     """Processes that carry the token of one of these executors."""
     found = []
@@ -60,12 +54,12 @@ def bearers(executor_ids: list[str]) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("number", range(ROUNDS))
+@parametrize_mostly_long("number", range(ROUNDS))
 def test_a_killed_run_is_taken_up_and_ends(tmp_path, number):
     dice = random.Random(number)
     flow, state = tmp_path / "flow.py", tmp_path / "state.db"
     flow.write_text(FLOW)
-    first = redrive("run", str(flow), "--state", str(state), "--run-id", "r", "--plain")
+    first = start_redrive("run", str(flow), "--state", str(state), "--run-id", "r", "--plain")
     for _ in range(dice.randint(1, 90)):  # a moment somewhere in the run, told by its own output
         if not first.stdout.readline():
             break
@@ -73,7 +67,7 @@ def test_a_killed_run_is_taken_up_and_ends(tmp_path, number):
     first.communicate(timeout=120)
     before = successes(state)
 
-    second = redrive("resume", str(state), "--plain")
+    second = start_redrive("resume", str(state), "--plain")
     said, _ = second.communicate(timeout=240)
     assert second.returncode == 0, said
     check(state, before)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import sqlite3
 import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from redrive.engine import client
 from redrive.engine.store import database, lock
 from redrive.engine.store.command import command_of
+from support.commands import start_redrive
+from support.marks import parametrize_mostly_long
+from support.waiting import wait_until
 
 FLOW = """
 import pathlib, time
@@ -34,7 +34,7 @@ def below(): ...
 """
 
 
-class Night:
+class RunUnderWay:
     """A run under way, in a folder of its own: ``long`` runs until ``go_on``."""
 
     def __init__(self, folder: Path) -> None:
@@ -45,14 +45,7 @@ class Night:
         self.read_until("long RUNNING")
 
     def _redrive(self, *words: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-P", "-m", "redrive.console", *words, "--plain"]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-    def wait(self, done: Callable[[], Any]) -> None:
-        deadline = time.monotonic() + 60
-        while not done():
-            assert time.monotonic() < deadline, self.process.poll()
-            time.sleep(0.05)  # another process: there is no event to wait for
+        return start_redrive(*words, "--plain")
 
     def read_until(self, word: str) -> str:
         """What it prints, up to the line that holds ``word``."""
@@ -82,16 +75,16 @@ def rows(path: Path) -> list[tuple[str, str]]:
 
 
 @pytest.fixture
-def night(tmp_path: Path) -> Iterator[Night]:
-    night = Night(tmp_path)
+def night(tmp_path: Path) -> Iterator[RunUnderWay]:
+    night = RunUnderWay(tmp_path)
     yield night
     if night.process.poll() is None:
         night.process.kill()
         night.end()
 
 
-@pytest.mark.parametrize("pattern", ["state.db", "state.db*"])
-def test_a_removed_file_is_kept_and_resumed(night: Night, pattern: str) -> None:
+@parametrize_mostly_long("pattern", ["state.db", "state.db*"])
+def test_a_removed_file_is_kept_and_resumed(night: RunUnderWay, pattern: str) -> None:
     """What runs ends, and its result is in the copy; nothing else is started."""
     for path in night.folder.glob(pattern):
         path.unlink()
@@ -110,7 +103,8 @@ def test_a_removed_file_is_kept_and_resumed(night: Night, pattern: str) -> None:
     assert rows(night.state) == [("long", "SUCCESS"), ("below", "SUCCESS")]
 
 
-def test_a_moved_file_is_moved_back_and_the_run_goes_on(night: Night) -> None:
+@pytest.mark.long
+def test_a_moved_file_is_moved_back_and_the_run_goes_on(night: RunUnderWay) -> None:
     away = night.folder / "away.db"
     night.state.rename(away)
     assert f"mv {away} {night.state} and the run goes on" in night.read_until("storage degraded")
@@ -125,7 +119,8 @@ def test_a_moved_file_is_moved_back_and_the_run_goes_on(night: Night) -> None:
     assert rows(night.state) == [("long", "SUCCESS"), ("below", "SUCCESS")]
 
 
-def test_what_was_put_in_its_place_is_left_alone(night: Night) -> None:
+@pytest.mark.long
+def test_what_was_put_in_its_place_is_left_alone(night: RunUnderWay) -> None:
     other = night.folder / "other.db"
     with sqlite3.connect(other) as connection:
         connection.execute("CREATE TABLE mine (x)")
@@ -140,7 +135,7 @@ def test_what_was_put_in_its_place_is_left_alone(night: Night) -> None:
     assert rows(Path(f"{night.state}.rescued")) == [("long", "SUCCESS"), ("below", "READY")]
 
 
-def test_acts_are_refused_with_what_to_do(night: Night) -> None:
+def test_acts_are_refused_with_what_to_do(night: RunUnderWay) -> None:
     night.state.unlink()
     night.read_until("storage degraded")
     command = {"id": "c", "act": "pause", "run_id": "r", "actor": "ana@desk", "targets": [], "options": {}}
@@ -148,7 +143,8 @@ def test_acts_are_refused_with_what_to_do(night: Night) -> None:
     assert not answer["ok"] and "all of it is kept in" in answer["message"]
 
 
-def test_a_removed_lock_is_made_again(night: Night) -> None:
+@pytest.mark.long
+def test_a_removed_lock_is_made_again(night: RunUnderWay) -> None:
     Path(lock.lock_path(str(night.state))).unlink()
     assert "the lock file of" in night.read_until("storage lock")
     holder = lock.probe(str(night.state))
@@ -159,17 +155,18 @@ def test_a_removed_lock_is_made_again(night: Night) -> None:
     assert night.process.returncode == 0
 
 
-def test_a_removed_socket_is_made_again(night: Night) -> None:
+def test_a_removed_socket_is_made_again(night: RunUnderWay) -> None:
     path = client.socket_path(str(night.state))
     os.unlink(path)
-    night.wait(lambda: os.path.exists(path))
+    wait_until(lambda: os.path.exists(path))
     assert (client.ping(str(night.state)) or {})["pid"] == night.process.pid
     night.go_on()
     night.end()
     assert night.process.returncode == 0 and not os.path.exists(path)
 
 
-def test_a_copy_that_cannot_be_made_is_told_and_made_at_the_end(night: Night) -> None:
+@pytest.mark.long
+def test_a_copy_that_cannot_be_made_is_told_and_made_at_the_end(night: RunUnderWay) -> None:
     """Nowhere to copy to: it is said, and that the process still has it."""
     for path in night.folder.glob("state.db*"):
         path.unlink()

@@ -6,16 +6,17 @@ import os
 import shutil
 import signal
 import sqlite3
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from redrive.engine import client
 from redrive.engine.executor import host
 from redrive.engine.store.command import command_of
+from support.commands import start_redrive
+from support.waiting import wait_until
 
-from .test_kill_executor import FLOW, check, redrive, successes
+from .test_kill_executor import FLOW, check, successes
 
 LONG = """
 import pathlib, time
@@ -35,8 +36,8 @@ def as_by_a_power_cut(state: Path, copy: Path, pid: int) -> None:
     """All that is in the files at one instant; the index in shared memory would not survive."""
     os.kill(pid, signal.SIGSTOP)
     try:
-        while Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != b"T":
-            time.sleep(0.001)  # a stop tells nobody
+        stat = Path(f"/proc/{pid}/stat")
+        wait_until(lambda: stat.read_bytes().rpartition(b")")[2].split()[0] == b"T", interval_seconds=0.001)
         for suffix in ("", "-wal"):
             if Path(f"{state}{suffix}").exists():
                 shutil.copy(f"{state}{suffix}", f"{copy}{suffix}")
@@ -44,10 +45,11 @@ def as_by_a_power_cut(state: Path, copy: Path, pid: int) -> None:
         os.kill(pid, signal.SIGCONT)
 
 
+@pytest.mark.long
 def test_any_instant_of_a_run_can_be_resumed(tmp_path: Path) -> None:
     flow, state = tmp_path / "flow.py", tmp_path / "state.db"
     flow.write_text(FLOW)
-    first = redrive("run", str(flow), "--state", str(state), "--run-id", "r", "--plain")
+    first = start_redrive("run", str(flow), "--state", str(state), "--run-id", "r", "--plain")
     copies = [tmp_path / f"copy{number}.db" for number in range(3)]
     for copy in copies:
         for _ in range(20):
@@ -57,17 +59,10 @@ def test_any_instant_of_a_run_can_be_resumed(tmp_path: Path) -> None:
     assert first.returncode == 0, said
     for copy in copies:
         before = successes(copy)
-        resumed = redrive("resume", str(copy), "--plain")
+        resumed = start_redrive("resume", str(copy), "--plain")
         said, _ = resumed.communicate(timeout=240)
         assert resumed.returncode == 0, said
         check(copy, before)
-
-
-def wait(done: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 60
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)  # another process: there is no event to wait for
 
 
 def attempts(state: Path) -> list[tuple[str, int]]:
@@ -81,15 +76,15 @@ def test_who_resumes_a_copy_leaves_the_original_alone(tmp_path: Path) -> None:
     """The executor in the copy never said goodbye, because it lives: nothing of it is killed, and the copy goes on."""
     flow, state, copy = tmp_path / "flow.py", tmp_path / "state.db", tmp_path / "copy.db"
     flow.write_text(LONG)
-    settings = {"flow": str(flow), "run_id": "r", "params": {}}
+    settings: dict[str, Any] = {"flow": str(flow), "run_id": "r", "params": {}}
     pid = host.spawn(**settings, state=str(state), options={})
-    wait(lambda: attempts(state))
+    wait_until(lambda: attempts(state))
     as_by_a_power_cut(state, copy, pid)
     command = {"id": "c", "act": "requeue", "run_id": "r", "actor": "ana@desk", "reason": "again", "options": {}}
     answer = client.send_blocking(str(copy), command_of({**command, "targets": [["long", "RUNNING", 0]]})).as_json()
     assert answer["ok"], answer
     other = host.spawn(**settings, state=str(copy), options={})
-    wait(lambda: len(attempts(copy)) == 2)
+    wait_until(lambda: len(attempts(copy)) == 2)
     ((outcome, attempt_pid),) = attempts(state)
     assert outcome == "running" and Path(f"/proc/{attempt_pid}").exists()
     (tmp_path / "go-on").touch()

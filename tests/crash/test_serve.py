@@ -10,7 +10,6 @@ import select
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -18,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import run_redrive, start_redrive
+from support.marks import parametrize_mostly_long
 
-COMMAND = [sys.executable, "-P", "-m", "redrive.console"]
 PATIENCE_SECONDS = 60
 SECOND = 1_000_000
 
@@ -48,10 +48,8 @@ class Serve:
     """One service, and what it has printed."""
 
     def __init__(self, folder: Path, *words: str) -> None:
-        command = [*COMMAND, "serve", str(folder / "flow.py"), "--state", str(folder / "state.db"), *words]
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
-        )
+        command = ["serve", folder / "flow.py", "--state", folder / "state.db", *words]
+        self.process: Any = start_redrive(*command, text=False)
         self.text = ""
 
     def until(self, words: str, times: int = 1) -> str:
@@ -92,12 +90,6 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Serve]]:
             one.kill()
 
 
-def redrive(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *map(str, words)], capture_output=True, text=True, timeout=100, stdin=subprocess.DEVNULL
-    )
-
-
 def ask(tmp_path: Path, sql: str) -> list[Any]:
     with sqlite3.connect(tmp_path / "state.db") as connection:
         return connection.execute(sql).fetchall()
@@ -121,7 +113,7 @@ def assert_nothing_is_doubled_or_lost(tmp_path: Path) -> None:
     assert len(started) == len({logical for logical, _ in started})
 
 
-@pytest.mark.parametrize("misfire", ["one", "all", "skip"])
+@parametrize_mostly_long("misfire", ["one", "all", "skip"])
 def test_killed_at_any_moment_and_started_again_nothing_runs_twice_and_nothing_is_forgotten(tmp_path, serve, misfire):
     flow = QUICK.replace("'every 1s'", f"'every 1s', misfire={misfire!r}")
     service = serve(flow=flow)
@@ -142,6 +134,7 @@ def test_killed_at_any_moment_and_started_again_nothing_runs_twice_and_nothing_i
         assert missed >= 2 and "given up (misfire" in service.text
 
 
+@pytest.mark.long
 def test_the_run_that_a_kill_interrupted_is_taken_up_before_anything_else(tmp_path, serve):
     first = serve(flow=QUICK + HELD.replace("def a", "def b"))
     first.until("b RUNNING")
@@ -160,10 +153,11 @@ def test_the_run_that_a_kill_interrupted_is_taken_up_before_anything_else(tmp_pa
 # --- Two at a time -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_second_service_is_refused_and_one_that_stands_by_goes_on_where_the_first_was_killed(tmp_path, serve):
     first = serve(flow=QUICK)
     first.until("a SUCCESS")
-    refused = redrive("serve", tmp_path / "flow.py", "--state", tmp_path / "state.db")
+    refused = run_redrive("serve", tmp_path / "flow.py", "--state", tmp_path / "state.db")
     assert 75 == refused.returncode and f"pid {first.process.pid}" in refused.stderr
     second = serve("--wait")
     first.until("a SUCCESS", 3)
@@ -174,10 +168,11 @@ def test_a_second_service_is_refused_and_one_that_stands_by_goes_on_where_the_fi
     assert_nothing_is_doubled_or_lost(tmp_path)
 
 
+@pytest.mark.long
 def test_a_run_by_hand_and_the_schedule_take_turns(tmp_path, serve):
     service = serve(flow=QUICK)
     service.until("a SUCCESS")
-    by_hand = redrive("run", tmp_path / "flow.py", "--state", tmp_path / "state.db", "--run-id", "mine", "--wait")
+    by_hand = run_redrive("run", tmp_path / "flow.py", "--state", tmp_path / "state.db", "--run-id", "mine", "--wait")
     assert 0 == by_hand.returncode, by_hand.stderr
     service.until("a SUCCESS", 3)
     service.stop()
@@ -190,9 +185,9 @@ def test_a_run_by_hand_and_the_schedule_take_turns(tmp_path, serve):
 def test_a_service_that_waits_is_seen_by_others_and_ends_with_sigterm(tmp_path, serve):
     service = serve(flow=HEAD + f"flow = Flow('f', {YEARLY})" + FIXABLE)
     service.until("next ")
-    examined = redrive("doctor", tmp_path / "state.db").stdout
+    examined = run_redrive("doctor", tmp_path / "state.db").stdout
     assert "f: next " in examined and f"served by pid {service.process.pid}" in examined
-    assert "nobody serves it" not in redrive("runs", tmp_path / "state.db").stdout
+    assert "nobody serves it" not in run_redrive("runs", tmp_path / "state.db").stdout
     assert 0 == service.stop()
 
 
@@ -211,6 +206,7 @@ def test_sigterm_in_the_middle_of_a_run_stops_it_in_order_and_the_next_service_g
 # --- What an operator does meanwhile -------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_blocked_run_stays_in_the_inbox_the_next_one_comes_and_a_requeue_is_taken_up(tmp_path, serve):
     service = serve(flow=HEAD + "flow = Flow('f', schedule='every 1s')" + FIXABLE)
     service.until("BLOCKED", 2)
@@ -219,7 +215,7 @@ def test_a_blocked_run_stays_in_the_inbox_the_next_one_comes_and_a_requeue_is_ta
     ((first,),) = ask(tmp_path, "SELECT run_id FROM run ORDER BY started_at LIMIT 1")
     (tmp_path / "fixed").touch()
     state = tmp_path / "state.db"
-    done = redrive("requeue", "--state", state, "--run", first, "--reason", "fixed", "a")
+    done = run_redrive("requeue", "--state", state, "--run", first, "--reason", "fixed", "a")
     assert 0 == done.returncode, done.stderr
     service.until(f"run {first} is taken up")
     service.until(f"run {first} SUCCESS")
@@ -229,6 +225,7 @@ def test_a_blocked_run_stays_in_the_inbox_the_next_one_comes_and_a_requeue_is_ta
     assert 0 == service.stop()
 
 
+@pytest.mark.long
 def test_a_flow_that_was_broken_while_it_is_served_keeps_its_schedule_until_it_is_repaired(tmp_path, serve):
     service = serve(flow=QUICK)
     service.until("a SUCCESS")
@@ -245,6 +242,7 @@ def test_a_flow_that_was_broken_while_it_is_served_keeps_its_schedule_until_it_i
 PAGED = "flow.page('command', argv=['sh', '-c', 'cat >> \"$0\"', str(HERE / 'paged')])\n"
 
 
+@pytest.mark.long
 def test_a_run_that_takes_too_long_and_the_one_that_it_holds_up_are_told_while_it_still_runs(tmp_path, serve):
     service = serve(flow=HEAD + "flow = Flow('f', schedule='every 1s', start_within='1s', deadline='2s')\n" + HELD)
     service.until("not ended by")
@@ -259,13 +257,14 @@ def test_a_run_that_takes_too_long_and_the_one_that_it_holds_up_are_told_while_i
     assert [(1,)] == ask(tmp_path, "SELECT count(*) FROM sla WHERE promise = 'end' GROUP BY logical_time LIMIT 1")
 
 
+@pytest.mark.long
 def test_a_run_by_hand_that_holds_up_the_schedule_tells_so_itself(tmp_path, serve):
     """Somebody has left it running, perhaps for the night."""
     body = HELD.replace("def a()", "def a(ctx)").replace("while not", "while ctx.run_id == 'mine' and not")
     service = serve(flow=HEAD + "flow = Flow('f', schedule='every 1s', start_within='1s')\n" + body)
     service.until("a SUCCESS")
     words = ["run", str(tmp_path / "flow.py"), "--state", str(tmp_path / "state.db"), "--run-id", "mine", "--wait"]
-    by_hand = subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, text=True)
+    by_hand = start_redrive(*words)
     assert by_hand.stdout is not None
     told = ""
     while "has not started as promised" not in told:
@@ -280,6 +279,7 @@ def test_a_run_by_hand_that_holds_up_the_schedule_tells_so_itself(tmp_path, serv
     assert_nothing_is_doubled_or_lost(tmp_path)
 
 
+@pytest.mark.long
 def test_nights_that_nobody_served_page_once_although_nothing_is_started_for_them(tmp_path, serve):
     options = "schedule='*/20 * * * *', start_within='1m', misfire='skip'"
     first = serve(flow=HEAD + f"flow = Flow('f', {options})\n" + PAGED + "@flow.task\ndef a(): pass\n")
@@ -296,9 +296,11 @@ def test_nights_that_nobody_served_page_once_although_nothing_is_started_for_the
     third = serve()
     third.until("next ")
     third.stop()
-    listed = redrive("runs", tmp_path / "state.db").stdout
+    listed = run_redrive("runs", tmp_path / "state.db").stdout
     assert "f: next " in listed and "nobody serves it" in listed and "did not start as promised" in listed
-    assert f"nobody serves it: redrive serve {tmp_path / 'flow.py'}" in redrive("doctor", tmp_path / "state.db").stdout
+    assert (
+        f"nobody serves it: redrive serve {tmp_path / 'flow.py'}" in run_redrive("doctor", tmp_path / "state.db").stdout
+    )
     assert 1 == (tmp_path / "paged").read_text().count('"episode": 1')
     ((broken, late),) = ask(tmp_path, "SELECT (SELECT count(*) FROM sla), (SELECT count(*) FROM slot)")
     assert 5 <= broken <= late <= 7
@@ -324,14 +326,15 @@ flow.command('b', f'grep "^$REDRIVE_PARAM_LOGICAL_TIME " "{HERE}/seen"', after=[
     assert (tmp_path / "seen").read_text().split()[0].endswith("+05:30")
 
 
+@pytest.mark.long
 def test_a_run_by_hand_stands_for_no_instant_unless_it_is_told_one(tmp_path):
     body = (
         "@flow.task\ndef a(ctx): (HERE / 'seen').write_text(repr(ctx.logical_time and ctx.logical_time.isoformat()))\n"
     )
     (tmp_path / "flow.py").write_text(HEAD + f"flow = Flow('f', {YEARLY})\n" + body)
     words = ["run", tmp_path / "flow.py", "--state", tmp_path / "state.db"]
-    assert 0 == redrive(*words).returncode and "None" == (tmp_path / "seen").read_text()
-    assert 0 == redrive(*words, "--param", "logical_time=2026-11-01T02:00:00+05:30").returncode
+    assert 0 == run_redrive(*words).returncode and "None" == (tmp_path / "seen").read_text()
+    assert 0 == run_redrive(*words, "--param", "logical_time=2026-11-01T02:00:00+05:30").returncode
     assert "'2026-11-01T02:00:00+05:30'" == (tmp_path / "seen").read_text()
 
 
@@ -343,7 +346,7 @@ NIGHTS = ["2026-03-27T02:00+0100", "2026-03-28T02:00+0100", "2026-03-29T03:00+02
 
 
 def backfill(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return redrive("backfill", tmp_path / "flow.py", "--state", tmp_path / "state.db", *BACKFILL, *words)
+    return run_redrive("backfill", tmp_path / "flow.py", "--state", tmp_path / "state.db", *BACKFILL, *words)
 
 
 def test_a_backfill_runs_what_is_left_out_oldest_first_and_once(tmp_path):
@@ -362,6 +365,7 @@ def test_a_backfill_runs_what_is_left_out_oldest_first_and_once(tmp_path):
     assert [] == ask(tmp_path, "SELECT * FROM page"), "a deadline counts from the start of a backfill's run"
 
 
+@pytest.mark.long
 def test_a_backfill_goes_on_behind_a_failure_and_where_it_was_interrupted(tmp_path):
     body = FIXABLE.replace("not (HERE / 'fixed').exists()", "'03-28' in ctx.run_id").replace("a()", "a(ctx)")
     held = HELD.replace("def a()", "def b(ctx)").replace(
@@ -369,7 +373,7 @@ def test_a_backfill_goes_on_behind_a_failure_and_where_it_was_interrupted(tmp_pa
     )
     (tmp_path / "flow.py").write_text(HEAD + DAILY + body + held)
     words = ["backfill", str(tmp_path / "flow.py"), "--state", str(tmp_path / "state.db"), *BACKFILL]
-    first = subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, text=True)
+    first = start_redrive(*words)
     assert first.stdout is not None
     while "b RUNNING" not in (line := first.stdout.readline()) or NIGHTS[2] not in str(
         ask(tmp_path, "SELECT run_id FROM run")
@@ -387,6 +391,7 @@ def test_a_backfill_goes_on_behind_a_failure_and_where_it_was_interrupted(tmp_pa
     ]
 
 
+@pytest.mark.long
 def test_what_a_service_gave_up_a_backfill_can_run_and_both_at_a_time_run_nothing_twice(tmp_path, serve):
     service = serve(flow=QUICK.replace("'every 1s'", "'every 1s', misfire='skip'"))
     service.until("a SUCCESS")
@@ -398,7 +403,7 @@ def test_what_a_service_gave_up_a_backfill_can_run_and_both_at_a_time_run_nothin
     service.until("given up")
     to = datetime.fromtimestamp(begun / 1e6 + 6, UTC).isoformat(timespec="seconds")
     since = datetime.fromtimestamp(begun / 1e6, UTC).isoformat(timespec="seconds")
-    done = redrive("backfill", tmp_path / "flow.py", "--state", tmp_path / "state.db", "--from", since, "--to", to)
+    done = run_redrive("backfill", tmp_path / "flow.py", "--state", tmp_path / "state.db", "--from", since, "--to", to)
     assert 0 == done.returncode, done.stderr
     service.until("a SUCCESS", 2)
     service.stop()
@@ -409,7 +414,7 @@ def test_what_a_service_gave_up_a_backfill_can_run_and_both_at_a_time_run_nothin
 # --- What is refused -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     ("options", "why"),
     [
         ("", "has no schedule"),
@@ -423,6 +428,6 @@ def test_what_a_service_gave_up_a_backfill_can_run_and_both_at_a_time_run_nothin
 def test_what_cannot_be_served_is_refused_in_one_sentence(tmp_path, options, why):
     (tmp_path / "flow.py").write_text(HEAD + f"flow = Flow('f'{options})\n@flow.task\ndef a(): pass\n")
     for words in (["serve", "--state", tmp_path / "state.db"], ["schedule"]):
-        done = redrive(words[0], tmp_path / "flow.py", *words[1:])
+        done = run_redrive(words[0], tmp_path / "flow.py", *words[1:])
         assert 2 == done.returncode and why in done.stderr.splitlines()[-1]
     assert not (tmp_path / "state.db").exists()

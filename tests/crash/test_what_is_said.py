@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,9 @@ from typing import Any
 import pytest
 from redrive.engine.executor import host
 from redrive.engine.store import lock
+from support.commands import run_redrive
+from support.marks import parametrize_mostly_long
+from support.waiting import wait_until
 
 FLOW = """
 import time
@@ -31,9 +32,8 @@ def broken():
 """
 
 
-def redrive(*words: str) -> str:
-    command = [sys.executable, "-P", "-m", "redrive.console", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+def output_of(*words: str) -> str:
+    done = run_redrive(*words)
     return done.stdout + done.stderr
 
 
@@ -42,9 +42,7 @@ def begin(folder: Path) -> tuple[str, int]:
     flow, state = folder / "flow.py", str(folder / "state.db")
     flow.write_text(FLOW)
     pid = host.spawn(flow=str(flow), state=state, run_id="r", params={}, options={"stay": True})
-    deadline = time.monotonic() + 60
-    while "DEAD_LETTER" not in (said := redrive("tasks", state)) or "RUNNING" not in said:
-        assert time.monotonic() < deadline, said
+    wait_until(lambda: "DEAD_LETTER" in (said := output_of("tasks", state)) and "RUNNING" in said)
     return state, pid
 
 
@@ -54,10 +52,7 @@ def killed(tmp_path: Path) -> tuple[str, int]:
     state, pid = begin(tmp_path)
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-    deadline = time.monotonic() + 60
-    while lock.probe(state) is not None:  # what it started dies after it
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_until(lambda: lock.probe(state) is None)  # what it started dies after it
     return state, pid
 
 
@@ -65,47 +60,50 @@ def advice(state: str, pid: int) -> tuple[str, str]:
     return f"(pid {pid} gone); ", f"redrive resume {state} --run r"
 
 
-@pytest.mark.parametrize("command", ["runs", "tasks", "inbox", "doctor"])
+@parametrize_mostly_long("command", ["runs", "tasks", "inbox", "doctor"])
 def test_every_list_says_that_nobody_runs_it(killed: tuple[str, int], command: str) -> None:
-    said = redrive(command, killed[0])
+    said = output_of(command, killed[0])
     assert "executor dead since " in said and "".join(advice(*killed)) in said
 
 
-@pytest.mark.parametrize("command", ["runs", "tasks", "inbox"])
+@parametrize_mostly_long("command", ["runs", "tasks", "inbox"])
 def test_programs_read_it_in_a_field(killed: tuple[str, int], command: str) -> None:
     state, pid = killed
-    for line in redrive(command, state, "--json").splitlines():
+    for line in output_of(command, state, "--json").splitlines():
         executor: dict[str, Any] = json.loads(line)["executor"]
         assert (executor["alive"], executor["pid"], executor["stopped"]) == (False, pid, False)
         assert executor["gone_at"] and executor["advice"].endswith(advice(state, pid)[1])
 
 
+@pytest.mark.long
 def test_the_same_is_said_through_ssh(killed: tuple[str, int], far: Any) -> None:
     state, pid = killed
     for command in ("runs", "tasks", "inbox"):
-        said = redrive(command, f"ssh://far{state}")
+        said = output_of(command, f"ssh://far{state}")
         assert "executor dead since " in said and f"(pid {pid} gone); on far: redrive resume {state} --run r" in said
 
 
+@pytest.mark.long
 def test_nothing_is_said_of_a_living_executor_or_of_a_run_that_has_ended(tmp_path: Path) -> None:
     state, pid = begin(tmp_path)
     try:
         for command in ("runs", "tasks", "inbox"):
-            said = redrive(command, state)
+            said = output_of(command, state)
             assert "dead since" not in said and "redrive resume" not in said
-        assert json.loads(redrive("runs", state, "--json"))["executor"]["alive"] is True
+        assert json.loads(output_of("runs", state, "--json"))["executor"]["alive"] is True
     finally:
         os.kill(pid, signal.SIGTERM)
         os.waitpid(pid, 0)
-    assert f"(pid {pid} stopped); redrive resume" in redrive("runs", state)
+    assert f"(pid {pid} stopped); redrive resume" in output_of("runs", state)
 
 
+@pytest.mark.long
 def test_an_executor_that_is_stopped_is_said_to_be_silent(tmp_path: Path) -> None:
     state, pid = begin(tmp_path)
     os.kill(pid, signal.SIGSTOP)
     try:
         deadline = time.monotonic() + 60
-        while f"executor {pid} silent for " not in (said := redrive("runs", state)):
+        while f"executor {pid} silent for " not in (said := output_of("runs", state)):
             assert time.monotonic() < deadline, said
     finally:
         os.kill(pid, signal.SIGCONT)

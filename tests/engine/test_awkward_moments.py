@@ -39,7 +39,7 @@ def run_state(tmp_path: Path) -> str:
 
 
 def command(act: str, *targets, **more) -> dict:
-    targets = [list(target) for target in targets]
+    targets = [list(target) for target in targets]  # type: ignore[assignment]
     who = {"id": uuid.uuid4().hex, "actor": "ana@host", "reason": "why"}
     return {**who, "act": act, "run_id": "r", "targets": targets, **more}
 
@@ -305,6 +305,7 @@ def test_a_run_whose_file_cannot_be_written_says_so_at_once_and_can_be_stopped(t
     assert "SUCCESS" == executor(tmp_path, flow).run()
 
 
+@pytest.mark.long
 def test_commands_are_refused_and_not_kept_waiting_while_the_file_cannot_be_written(tmp_path):
     flow, answers = Flow("f"), []
     for number in range(8):
@@ -557,7 +558,7 @@ def test_a_bug_in_the_ladder_ends_the_executor_and_its_attempts_instead_of_waiti
     flow = Flow("f")
     flow.task(lambda: time.sleep(600), name="hangs", timeout=0.1)
     with monkeypatch.context() as patch:
-        patch.setattr(ProcessAttempt, "_terminate", lambda *_: {}["no such key"])
+        patch.setattr(ProcessAttempt, "_terminate", lambda *_: dict[str, int]()["no such key"])
         with pytest.raises(KeyError):
             executor(tmp_path, flow).run_result()
 
@@ -569,7 +570,7 @@ def test_a_bug_in_a_callback_ends_the_executor_and_its_attempts_instead_of_waiti
     flow = Flow("f")
     flow.task(lambda: None, name="a")
     with monkeypatch.context() as patch:
-        patch.setattr(AttemptDesk, "settle", lambda *_: {}["no such key"])
+        patch.setattr(AttemptDesk, "settle", lambda *_: dict[str, int]()["no such key"])
         with pytest.raises(KeyError):
             executor(tmp_path, flow).run_result()
     assert {"RUNNING"} == set(table(tmp_path, "state").values())

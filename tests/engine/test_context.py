@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from redrive.engine.context import Context, TooManyBadRows
+from redrive.engine.context import Context
 from redrive.engine.core.failure import describe
 from redrive.engine.core.spec import TaskSpec
-from redrive.engine.errors import AuthError, TaskTerminated, TransientError
+from redrive.engine.errors import AuthError, TaskTerminated, TooManyBadRows, TransientError
 from redrive.engine.runner import protocol
 
 

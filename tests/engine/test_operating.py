@@ -3,14 +3,15 @@
 import os
 import signal
 import sqlite3
-import time
 import uuid
+from typing import Any
 
 import pytest
 from redrive.engine import ExecutorBusyError, FlowError, RedriveError, client
 from redrive.engine.executor import host
 from redrive.engine.store import lock
 from redrive.engine.store.command import command_of
+from support.waiting import LIMIT_SECONDS, wait_until
 
 FLOW = """
 import time
@@ -59,19 +60,15 @@ def row(path: str, task: str, columns: str = "state"):
         return connection.execute(f"SELECT {columns} FROM task WHERE name = ?", (task,)).fetchone()
 
 
-def wait_for(path: str, task: str, state: str, seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while row(path, task) != (state,):
-        assert time.monotonic() < deadline, f"{task} is {row(path, task)}, not {state}"
-        time.sleep(0.02)  # another process's file: there is no event to wait for
+def wait_for(path: str, task: str, state: str, seconds: float = LIMIT_SECONDS) -> None:
+    wait_until(
+        lambda: row(path, task) == (state,), seconds, describe=lambda: f"{task} is {row(path, task)}, not {state}"
+    )
 
 
-def wait_until(path: str, question: str, seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
+def wait_for_row(path: str, question: str) -> None:
     with sqlite3.connect(path) as connection:
-        while connection.execute(question).fetchone() is None:
-            assert time.monotonic() < deadline, question
-            time.sleep(0.02)  # another process's file: there is no event to wait for
+        wait_until(lambda: connection.execute(question).fetchone(), describe=lambda: question)
 
 
 def act(path: str, act: str, *targets, **more):
@@ -148,12 +145,12 @@ def test_a_cancel_outlives_the_executor_that_took_it(tmp_path):
     """kill -9 within the grace: the next executor finds what this one was asked for, and does not run it again."""
     flow, path = tmp_path / "flow.py", str(tmp_path / "state.db")
     flow.write_text(STUBBORN)
-    settings = {"flow": str(flow), "state": path, "params": {}, "options": {"stay": True}}
+    settings: dict[str, Any] = {"flow": str(flow), "state": path, "params": {}, "options": {"stay": True}}
     pid = host.spawn(run_id="r", **settings)
     wait_for(path, "deaf", "RUNNING")
-    wait_until(path, "SELECT 1 FROM log WHERE text LIKE '%deaf now%'")
+    wait_for_row(path, "SELECT 1 FROM log WHERE text LIKE '%deaf now%'")
     assert act(path, "cancel", ("deaf", "RUNNING", 0))["ok"]
-    wait_until(path, "SELECT 1 FROM event WHERE kind = 'attempt.sigterm'")
+    wait_for_row(path, "SELECT 1 FROM event WHERE kind = 'attempt.sigterm'")
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     assert ("RUNNING",) == row(path, "deaf")
@@ -168,7 +165,7 @@ def test_a_cancel_outlives_the_executor_that_took_it(tmp_path):
 def test_a_cancel_without_any_executor_is_done_at_once(tmp_path):
     flow, path = tmp_path / "flow.py", str(tmp_path / "state.db")
     flow.write_text(STUBBORN)
-    settings = {"flow": str(flow), "state": path, "params": {}, "options": {"stay": True}}
+    settings: dict[str, Any] = {"flow": str(flow), "state": path, "params": {}, "options": {"stay": True}}
     pid = host.spawn(run_id="r", **settings)
     wait_for(path, "deaf", "RUNNING")
     os.kill(pid, signal.SIGKILL)
@@ -193,16 +190,17 @@ def nearly_done():
 """
 
 
+@pytest.mark.long
 def test_an_attempt_that_is_given_more_time_outlives_its_timeout(tmp_path):
     """Once, however often the same command arrives; and whoever reads the file later sees who gave it."""
     flow, path = tmp_path / "flow.py", str(tmp_path / "state.db")
     flow.write_text(SLOW)
     pid = host.spawn(run_id="r", flow=str(flow), state=path, params={}, options={})
-    wait_until(path, "SELECT 1 FROM event WHERE kind = 'attempt.started'")
+    wait_for_row(path, "SELECT 1 FROM event WHERE kind = 'attempt.started'")
     for _ in range(2):
         answer = act(path, "extend", ("nearly_done", "RUNNING", 0), id="same", options={"seconds": 600})
         assert answer["ok"], answer
-    wait_until(path, "SELECT 1 FROM attempt WHERE started_at + 6500000 < (julianday('now') - 2440587.5) * 86400e6")
+    wait_for_row(path, "SELECT 1 FROM attempt WHERE started_at + 6500000 < (julianday('now') - 2440587.5) * 86400e6")
     (tmp_path / "go-on").touch()
     os.waitpid(pid, 0)
     assert ("SUCCESS",) == row(path, "nearly_done")
@@ -258,9 +256,9 @@ def test_a_requeue_after_a_renewed_credential_needs_no_second_lever(tmp_path, al
     """The breaker that waits for an operator takes the requeue for his word, with an executor alive or without."""
     flow, path = tmp_path / "flow.py", str(tmp_path / "state.db")
     flow.write_text(LOCKED_OUT)
-    settings = {"flow": str(flow), "state": path, "run_id": "r", "params": {}}
+    settings: dict[str, Any] = {"flow": str(flow), "state": path, "run_id": "r", "params": {}}
     pid = host.spawn(**settings, options={"stay": alive})
-    wait_until(path, "SELECT 1 FROM run WHERE blocked_since IS NOT NULL")
+    wait_for_row(path, "SELECT 1 FROM run WHERE blocked_since IS NOT NULL")
     if not alive:
         os.waitpid(pid, 0)
     (tmp_path / "renewed").touch()
@@ -294,7 +292,13 @@ def tells(ctx, day):
 def test_a_requeue_changes_timeout_parameters_and_tries_for_one_generation(tmp_path):
     flow, path = tmp_path / "flow.py", str(tmp_path / "state.db")
     flow.write_text(CHANGED)
-    settings = {"run_id": "r", "flow": str(flow), "state": path, "params": {"day": 2}, "options": {"stay": True}}
+    settings: dict[str, Any] = {
+        "run_id": "r",
+        "flow": str(flow),
+        "state": path,
+        "params": {"day": 2},
+        "options": {"stay": True},
+    }
     pid = host.spawn(**settings)
     wait_for(path, "tells", "DEAD_LETTER")
     changed = {"params": {"day": "7"}, "single_shot": True, "new_key": True}
@@ -333,7 +337,7 @@ def test_a_fix_is_tried_on_one_task_and_then_on_the_others(tmp_path):
         wait_for(path, name, "DEAD_LETTER")
     seen = [(name, "DEAD_LETTER", 0) for name in names]
     assert act(path, "requeue", *seen, options={"canary": True})["ok"]
-    wait_until(path, "SELECT 1 FROM event WHERE kind = 'canary' AND data LIKE '%not-fixed%'")
+    wait_for_row(path, "SELECT 1 FROM event WHERE kind = 'canary' AND data LIKE '%not-fixed%'")
     assert {(0,), (1,)} == {row(path, name, "generation") for name in names}
     assert ("DEAD_LETTER", 2) == row(path, "load_1", "state, attempt")
     assert ("DEAD_LETTER", 1, None) == row(path, "load_5", "state, attempt, canary")
@@ -380,10 +384,7 @@ def test_a_second_executor_is_refused_and_told_who_the_first_is(state, tmp_path)
 
 def test_an_executor_that_is_told_to_stop_leaves_a_run_that_can_be_taken_up(state):
     assert act(state, "stop", options={"how": "now"})["ok"]
-    deadline = time.monotonic() + 30
-    while lock.probe(state) is not None:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)  # a lock that is given back tells nobody
+    wait_until(lambda: lock.probe(state) is None)
     assert ("RETRYING", 0, 0) == row(state, "long", "state, failures, losses")
 
 

@@ -267,7 +267,7 @@ class TestDocument001:
 
     def test_the_default_clock_does_not_follow_the_wall_clock(self, monkeypatch):
         """Part 5, 001: a wall clock that jumps a year neither ends nor extends a deadline."""
-        monkeypatch.setattr(module.time, "monotonic", lambda: 5.0)
+        monkeypatch.setattr(module.time, "monotonic", lambda: 5.0)  # type: ignore[attr-defined]
         flaky = Flaky(OSError(), OSError())
         assert retry(base=0, deadline=60)(flaky)() == 42
 

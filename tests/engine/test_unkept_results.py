@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from redrive.engine import Flow
 from redrive.engine.checking.checks import check_flow
 from redrive.engine.checking.finding import Finding
+from support.commands import run_redrive
 
-REDRIVE = Path(sys.executable).with_name("redrive")
 FLOW = """
 from redrive.engine import Flow
 flow = Flow("f")
@@ -36,14 +35,8 @@ ASKS = "\n@flow.task(after=loads)\ndef asks(loads): return 1\n"
 
 def run(folder: Path, flow: str) -> tuple[subprocess.CompletedProcess[str], dict[str, dict[str, object]]]:
     (folder / "flow.py").write_text(flow)
-    done = subprocess.run(
-        [REDRIVE, "run", "flow.py", "--plain", "--state", "s.db"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    rows = subprocess.run([REDRIVE, "tasks", "s.db", "--json"], cwd=folder, capture_output=True, text=True, timeout=120)
+    done = run_redrive("run", "flow.py", "--plain", "--state", "s.db", cwd=folder)
+    rows = run_redrive("tasks", "s.db", "--json", cwd=folder)
     return done, {row["name"]: row for row in map(json.loads, rows.stdout.splitlines())}
 
 

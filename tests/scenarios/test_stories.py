@@ -63,6 +63,7 @@ def failures_with(seed: int, max_attempts: int) -> int:
     return sum(all(answers_503(seed, name, attempt) for attempt in range(1, max_attempts + 1)) for name in names)
 
 
+@pytest.mark.long
 def test_a_server_that_fails_three_times_in_ten_costs_one_page_and_less_than_one_task_in_a_hundred(tmp_path):
     """003.43, 003.44: four starts, because "retried three times" gives the 99 % of the story only so."""
     seed = next(seed for seed in range(100) if failures_with(seed, 4) == 2)
@@ -78,6 +79,7 @@ def test_a_server_that_fails_three_times_in_ten_costs_one_page_and_less_than_one
     assert "503 Service Unavailable" == page["body"]["error"]
 
 
+@pytest.mark.long
 def test_three_starts_would_not_have_been_enough():
     """003.44: 97.3 % with three starts, 99.2 % with four."""
     lost = {starts: sum(failures_with(seed, starts) for seed in range(200)) for starts in (3, 4)}
@@ -132,6 +134,7 @@ def test_one_bad_page_in_three_thousand_wakes_nobody_and_is_seen(tmp_path):
     assert [(1,)] * 3 == ask(state, "SELECT attempt FROM task"), "the whole task was never run again for one page"
 
 
+@pytest.mark.long
 def test_without_that_one_line_the_night_fails(tmp_path):
     assert ["FAILED"] * 3 == three_nights(tmp_path, lambda function: function)
     assert 1 <= len(heard(tmp_path / "pager"))

@@ -27,6 +27,7 @@ from redrive.engine.errors import (
 from redrive.engine.store import database, lists, lock, quarantine, runs
 from redrive.engine.store.snapshot import EDGES_AT_ONCE
 from redrive.engine.store.usual import Usual
+from support.waiting import wait_until_async
 
 LIMIT_SECONDS = 90.0  # for what never comes
 
@@ -42,9 +43,7 @@ async def take(events: AsyncIterator[Sequence[Event]], until: int) -> list[Event
 
 async def seen(session: Any, what: Any) -> Any:
     """Wait until the status is so; looked at by the clock, as a screen does."""
-    async with asyncio.timeout(LIMIT_SECONDS):
-        while not what(session.status):  # noqa: ASYNC110 (a status that ages has no event to wait for)
-            await asyncio.sleep(0.02)
+    await wait_until_async(lambda: what(session.status), describe=lambda: session.status)
     return session.status
 
 
@@ -69,6 +68,7 @@ async def test_a_snapshot_is_what_the_file_holds(door: Any, night: Any) -> None:
     assert fold.tasks["task_00003"].spec.timeout == 30.0
 
 
+@pytest.mark.long
 async def test_a_snapshot_of_many_tasks_is_whole(door: Any, make_night: Any) -> None:
     night = make_night("many.db", tasks=1500)
     for number in range(700):
@@ -81,13 +81,13 @@ async def test_a_snapshot_of_many_tasks_is_whole(door: Any, make_night: Any) -> 
 def dense(night: Any) -> Any:
     """A night in which each task waits for very many, and half of them are done."""
     names = [f"task_{number:05}" for number in range(200)]
-    specs = tuple(runs.TaskSpec(name, parents=tuple(reversed(names[:number]))) for number, name in enumerate(names))
+    specs = tuple(TaskSpec(name, parents=tuple(reversed(names[:number]))) for number, name in enumerate(names))
     night.run_id = "dense"
     night.write(
         lambda journal: runs.create_run(
             journal,
             run_id="dense",
-            flow=runs.FlowSpec("dense", specs),
+            flow=FlowSpec("dense", specs),
             max_parallel=1,
             params={},
             at=journal.at,
@@ -133,7 +133,7 @@ async def test_the_latest_run_comes_first(door: Any, night: Any) -> None:
         lambda journal: runs.create_run(
             journal,
             run_id="night-2",
-            flow=runs.FlowSpec("nightly", ()),
+            flow=FlowSpec("nightly", ()),
             max_parallel=1,
             params={},
             at=journal.at,
@@ -148,6 +148,7 @@ async def test_the_latest_run_comes_first(door: Any, night: Any) -> None:
     assert (await session.snapshot()).run.run_id == "night-2"
 
 
+@pytest.mark.long
 async def test_events_come_in_order_and_none_twice(door: Any, night: Any) -> None:
     session = await door(night.path)
     events = session.events(0)
@@ -279,6 +280,7 @@ async def test_the_life_and_death_of_the_executor_is_seen(door: Any, night: Any,
     assert abs(status.executor_gone_at / 1e6 - time.time()) < 60
 
 
+@pytest.mark.long
 async def test_who_serves_a_file_by_its_schedule_is_seen(door: Any, night: Any) -> None:
     session = await door(night.path)
     service = lock.acquire(str(night.path) + lock.SERVICE, "service")

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
-from redrive.console.cli import cli
 from redrive.console.sessions.session import Command
 from redrive.engine.core.states import RunState
 from redrive.engine.executor import host
+from support.commands import invoke_redrive
+from support.waiting import wait_until_async
 
 FLOW = """
 import os, time
@@ -60,7 +60,7 @@ class Limit:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
-@pytest.fixture(params=["mounted", "limited"])
+@pytest.fixture(params=["mounted", pytest.param("limited", marks=pytest.mark.long)])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tmpfs | Limit]:
     folder = tmp_path / "small"
     folder.mkdir()
@@ -73,14 +73,12 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tmpfs | Lim
 
 def _mounts(folder: Path) -> bool:
     """Only root may, and not in every container."""
-    command = ["mount", "-t", "tmpfs", "-o", "size=2m", "small", folder]
+    command = ["mount", "-t", "tmpfs", "-o", "size=2m", "small", str(folder)]
     return shutil.which("mount") is not None and not subprocess.run(command, capture_output=True).returncode
 
 
 async def seen(session: Any, what: Any) -> Any:
-    async with asyncio.timeout(90):
-        while not what(session.status):  # noqa: ASYNC110 (a status that ages has no event to wait for)
-            await asyncio.sleep(0.02)
+    await wait_until_async(lambda: what(session.status), describe=lambda: session.status)
     return session.status
 
 
@@ -106,7 +104,7 @@ async def test_a_full_disk_is_told_through_every_door_and_by_doctor(door: Any, d
     status = await seen(session, lambda status: status.storage_trouble)
     assert str(state) in status.storage_trouble and "wait in memory" in status.storage_trouble
     assert status.executor_alive and status.read_only is None, "it lives and may be asked to stop"
-    examined = CliRunner().invoke(cli, ["doctor", str(state)], standalone_mode=False)
+    examined = invoke_redrive("doctor", state)
     (line,) = [line for line in examined.output.splitlines() if line.split()[1] == "storage"]
     assert 1 == examined.return_value and line.startswith("error") and str(state) in line
     breaker = Command("c", "breaker", "r", (), "ana@desk", "why", {"downstream": "api", "how": "open"})

@@ -16,6 +16,7 @@ from redrive.console.sessions.pipe import Unpacker
 from redrive.console.sessions.session import Link
 from redrive.console.sessions.ssh import SshSession
 from redrive.engine.errors import LinkError, RedriveError
+from support.waiting import wait_until_async
 
 ODD = """
     import json, sys, time, zlib
@@ -75,9 +76,7 @@ async def test_nonsense_in_the_middle_closes_the_door_with_a_sentence(far_side: 
     session = await SshSession.open("ssh://odd/x.db")
     events = session.events(0)
     waiting = asyncio.ensure_future(anext(events))
-    async with asyncio.timeout(90):
-        while session.status.link is Link.LIVE:  # noqa: ASYNC110 (a status has no event to wait for)
-            await asyncio.sleep(0.02)
+    await wait_until_async(lambda: session.status.link is not Link.LIVE)
     assert session.status.trouble and session.status.trouble.isprintable()
     waiting.cancel()
     await session.close()
@@ -87,9 +86,7 @@ async def test_answers_to_nobody_and_words_of_later_versions_do_no_harm(far_side
     odd = "{'id': 999, 'ok': 1}, {'id': 'x'}, {'fashion': 'new'}, {'beat': {'new': 1, 'trouble': 'that was all'}}"
     far_side(f"say(hello, {odd}); pipe.read()")
     session = await SshSession.open("ssh://odd/x.db")
-    async with asyncio.timeout(90):
-        while session.status.trouble is None:  # noqa: ASYNC110 (a status has no event to wait for)
-            await asyncio.sleep(0.02)
+    await wait_until_async(lambda: session.status.trouble)
     assert (session.status.link, session.status.trouble) == (Link.LIVE, "that was all")
     await session.close()
 

@@ -6,18 +6,15 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import textwrap
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-REDRIVE = (sys.executable, "-c", "import sys; from redrive.console.cli import main; sys.exit(main())")
-
-LIMIT_SECONDS = 90.0  # for what hangs
+from support.commands import run_redrive, start_redrive
+from support.marks import parametrize_mostly_long
+from support.waiting import wait_until
 
 FLOW = """
     import time
@@ -35,20 +32,18 @@ FLOW = """
 """
 
 
-def redrive(*words: str, code: int = 0) -> str:
+def output_of(*words: str, code: int = 0) -> str:
     """Run one command without a terminal; its output."""
-    result = subprocess.run(
-        [*REDRIVE, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_SECONDS
-    )
+    result = run_redrive(*words)
     assert result.returncode == code, result.stdout + result.stderr
     return result.stdout
 
 
 def values(*words: str) -> list[Any]:
-    return [json.loads(line) for line in redrive(*words, "--json").splitlines()]
+    return [json.loads(line) for line in output_of(*words, "--json").splitlines()]
 
 
-@pytest.mark.parametrize("command", [("runs",), ("tasks",), ("inbox",), ("events",), ("events", "--run", "night-1")])
+@parametrize_mostly_long("command", [("runs",), ("tasks",), ("inbox",), ("events",), ("events", "--run", "night-1")])
 def test_a_listing_is_the_same_through_ssh(far: Any, night: Any, command: tuple[str, ...]) -> None:
     """An executor's night at rest, so that nothing moves between the two."""
     night.close()
@@ -65,15 +60,16 @@ def test_a_listing_is_the_same_through_ssh(far: Any, night: Any, command: tuple[
 def test_an_act_through_ssh_is_done_and_its_refusal_told(far: Any, night: Any) -> None:
     night.close()
     act = ("--state", f"ssh://far{night.path}", "task_00002", "--reason", "schema reloaded")
-    assert "task_00002" in redrive("requeue", *act)
+    assert "task_00002" in output_of("requeue", *act)
     (row,) = [row for row in values("tasks", f"ssh://far{night.path}") if row["name"] == "task_00002"]
     assert (row["state"], row["generation"]) == ("PENDING", 1)
-    redrive("cancel", "--state", f"ssh://far{night.path}", "task_00000", "--reason", "done already", code=1)
+    output_of("cancel", "--state", f"ssh://far{night.path}", "task_00000", "--reason", "done already", code=1)
 
 
+@pytest.mark.long
 def test_what_goes_wrong_is_one_line_and_exit_2(far: Any, night: Any) -> None:
     for target in (f"ssh://far{night.path}-no-such", "ssh://-oProxyCommand=id/x.db", "ssh://far:99999/x.db"):
-        result = subprocess.run([*REDRIVE, "tasks", target], capture_output=True, text=True, timeout=LIMIT_SECONDS)
+        result = run_redrive("tasks", target)
         assert result.returncode == 2
         assert len(result.stderr.strip().splitlines()) == 1, result.stderr
         assert not result.stdout
@@ -84,37 +80,31 @@ def live(tmp_path: Path) -> Iterator[Path]:
     """A state file with a real executor at work on it."""
     flow, state = tmp_path / "nightly.py", tmp_path / "live.db"
     flow.write_text(textwrap.dedent(FLOW))
-    words = [*REDRIVE, "run", str(flow), "--state", str(state), "--run-id", "night-1", "--plain", "--stay"]
-    executor = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while not state.with_name("live.db.sock").exists():
-        assert executor.poll() is None and time.monotonic() < deadline
-        time.sleep(0.05)  # its socket is the last thing that it opens
+    words = ["run", flow, "--state", state, "--run-id", "night-1", "--plain", "--stay"]
+    executor = start_redrive(*words, stdout=subprocess.DEVNULL)
+    socket = state.with_name("live.db.sock")  # the last thing that it opens
+    wait_until(lambda: socket.exists() or executor.poll() is not None)
+    assert executor.poll() is None
     yield state
     executor.send_signal(signal.SIGKILL)
     executor.wait()
 
 
 def followed(target: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*REDRIVE, "events", target, "--follow", "--json"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )
+    return start_redrive("events", target, "--follow", "--json", env={**os.environ, "PYTHONUNBUFFERED": "1"})
 
 
+@pytest.mark.long
 def test_an_act_through_ssh_reaches_a_living_executor_and_is_followed(far: Any, live: Path) -> None:
     target = f"ssh://far{live}"
     following = followed(target)
     assert following.stdout is not None
     try:
         until(following, lambda event: event["task"] == "bad" and event["new"] == "DEAD_LETTER")
-        redrive("skip", "--state", target, "bad", "--reason", "not tonight")
+        output_of("skip", "--state", target, "bad", "--reason", "not tonight")
         skipped = until(following, lambda event: event["task"] == "bad" and event["new"] == "SKIPPED")
         assert skipped["reason"] == "not tonight" and "@" in skipped["actor"]
-        redrive("cancel", "--state", target, "long", "--reason", "takes too long")
+        output_of("cancel", "--state", target, "long", "--reason", "takes too long")
         until(following, lambda event: event["task"] == "long" and event["new"] == "CANCELLED")
     finally:
         following.kill()

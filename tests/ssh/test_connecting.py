@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import pty
 import select
@@ -22,6 +21,7 @@ from redrive.console.sessions.ssh import SshSession, offers
 from redrive.console.sessions.ssh_options import SshOptions
 from redrive.console.sessions.troubles import explain, last_line
 from redrive.engine.errors import LinkError, StateFileError
+from support.waiting import wait_until_async
 
 
 async def refusal(path: Path, **options: Any) -> LinkError:
@@ -167,9 +167,7 @@ async def test_nothing_is_left_over_there(far: Any, night: Any) -> None:
     await session.snapshot()
     assert remote_agents(far)
     await session.close()
-    async with asyncio.timeout(90):
-        while remote_agents(far):  # noqa: ASYNC110 (it is sshd that lets them go, and tells nobody)
-            await asyncio.sleep(0.02)
+    await wait_until_async(lambda: not remote_agents(far))  # it is sshd that lets them go
     assert sorted(path for path in far.home.rglob("*")) == before
     assert session.status.link is Link.CLOSED and not far.connections()
 

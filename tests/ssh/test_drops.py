@@ -21,6 +21,7 @@ from redrive.console.sessions.ssh import SshSession
 from redrive.console.sessions.ssh_options import SshOptions
 from redrive.engine.agent import BEAT_SECONDS
 from redrive.engine.errors import LinkError, SnapshotNeeded
+from support.waiting import wait_until_async
 
 EVENTS = 2000
 DROPS = 20
@@ -42,15 +43,14 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def until(session: SshSession, what: Any) -> None:
     """Wait until the status is so."""
-    async with asyncio.timeout(LIMIT_SECONDS):
-        while not what(session.status):  # noqa: ASYNC110 (a status that ages has no event to wait for)
-            await asyncio.sleep(0.02)
+    await wait_until_async(lambda: what(session.status), describe=lambda: session.status)
 
 
 def pause(id: str = "c1") -> Command:
     return Command(id, "pause", "night-1", (), "ana@desk", "because")
 
 
+@pytest.mark.long
 async def test_twenty_kills_lose_no_event_and_repeat_none(quick: None, far: Any, night: Any, session: Any) -> None:
     since, last = night.head(), night.head() + EVENTS
     dice = random.Random(5)
@@ -114,7 +114,7 @@ async def test_waits_between_tries_grow_and_differ(far: Any, night: Any, session
 
     far.stop()
     try:
-        monkeypatch.setattr(line.asyncio, "sleep", sleep)
+        monkeypatch.setattr(line.asyncio, "sleep", sleep)  # type: ignore[attr-defined]
         far.cut()
         async with asyncio.timeout(LIMIT_SECONDS):
             while len(waits) < 8:
@@ -127,6 +127,7 @@ async def test_waits_between_tries_grow_and_differ(far: Any, night: Any, session
     assert len(set(waits[4:8])) == 4
 
 
+@pytest.mark.long
 async def test_silence_is_found_within_ten_seconds_and_gone_when_it_ends(far: Any, night: Any, session: Any) -> None:
     """A suspended laptop, a black hole: nothing is closed, nothing comes."""
     assert BEAT_SECONDS < line.STALE_SECONDS < 9
@@ -148,6 +149,7 @@ async def test_silence_is_found_within_ten_seconds_and_gone_when_it_ends(far: An
     assert session.status.link is Link.LIVE
 
 
+@pytest.mark.long
 async def test_an_agent_that_hangs_is_left_for_a_new_one(
     quick: None, far: Any, night: Any, session: Any, monkeypatch: Any
 ) -> None:
@@ -166,7 +168,7 @@ async def test_an_act_whose_answer_was_lost_is_asked_again_and_done_once(
 ) -> None:
     applied = threading.Event()
     go_on = threading.Event()
-    real_write = executor.night.write
+    real_write = executor.state_file.write
 
     def slow_to_answer(item: Any, **signed: Any) -> Any:
         answer = real_write(item, **signed)
@@ -174,7 +176,7 @@ async def test_an_act_whose_answer_was_lost_is_asked_again_and_done_once(
         go_on.wait(LIMIT_SECONDS)
         return answer
 
-    executor.night.write = slow_to_answer
+    executor.state_file.write = slow_to_answer
     requeue = Command("c7", "requeue", "night-1", (("task_00002", "DEAD_LETTER", 0),), "ana@desk", "fixed")
     sending = asyncio.create_task(session.send(requeue))
     assert await asyncio.to_thread(applied.wait, LIMIT_SECONDS)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from .pty_harness import LIMIT_SECONDS, PtyTerminal, python
+from support.pty_terminal import LIMIT_SECONDS, PtyTerminal, python
+from support.waiting import wait_until
 
 HERE = Path(__file__).parent
 
@@ -50,11 +50,9 @@ class Demo:
         path = self.folder / "stats"
         path.unlink(missing_ok=True)
         self.terminal.signal(signal.SIGUSR1)
-        end = time.monotonic() + LIMIT_SECONDS
-        while not path.exists():
-            assert self.terminal.process.poll() is None, f"it ended\n{self.terminal.text}"
-            assert time.monotonic() < end, "the event loop does not turn"
-            time.sleep(0.005)  # a file that appears tells nobody
+        process = self.terminal.process
+        wait_until(lambda: path.exists() or process.poll() is not None, interval_seconds=0.005)
+        assert process.poll() is None, f"it ended\n{self.terminal.text}"
         found: dict[str, float] = json.loads(path.read_text())
         return found
 

@@ -96,7 +96,7 @@ def build(hold: Hold, options: argparse.Namespace):
         BINDINGS: ClassVar[list[BindingType]] = bindings_of(Place.INBOX)
 
         def __init__(self) -> None:
-            super().__init__(hold, palette=Palette(colours) if hold.terminal.colours else PLAIN)
+            super().__init__(hold, palette=Palette(colours) if hold.terminal.colours else PLAIN)  # type: ignore[arg-type]
             self.ticks = 0
             self.paints = 0
             self.skipped = 0

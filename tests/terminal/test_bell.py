@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 FLOW = """
 import time
 from pathlib import Path
@@ -24,6 +26,7 @@ def settle():
 REDRIVE = str(Path(sys.executable).with_name("redrive"))
 
 
+@pytest.mark.long
 def test_a_new_page_rings_whoever_looks_and_nobody_who_comes_later(on_terminal: Any, tmp_path: Path) -> None:
     (tmp_path / "ringing.py").write_text(FLOW)
     state = tmp_path / "ringing.db"

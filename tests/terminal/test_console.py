@@ -8,14 +8,13 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from .pty_harness import LIMIT_SECONDS
+from support.marks import parametrize_mostly_long
+from support.waiting import wait_until
 
 REDRIVE = str(Path(sys.executable).with_name("redrive"))
 FLOW = """
@@ -88,10 +87,7 @@ class Place:
 
     def until(self, met: Callable[[], Any]) -> None:
         """Wait for something outside of any terminal."""
-        end = time.monotonic() + LIMIT_SECONDS
-        while not met():
-            assert time.monotonic() < end
-            time.sleep(0.02)  # files and processes of others: there is no event to wait for
+        wait_until(met)
 
     def executors(self) -> list[int]:
         """Pids of executors of this state file's folder."""
@@ -130,6 +126,7 @@ def last_words(terminal: Any) -> str:
 # --- One night, by key ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_night_from_the_start_over_a_requeue_to_its_end(make_place):
     place = make_place()
     terminal = place.run()
@@ -146,6 +143,7 @@ def test_a_night_from_the_start_over_a_requeue_to_its_end(make_place):
     assert "success, 4 of 4 done" in last_words(terminal)
 
 
+@pytest.mark.long
 def test_the_output_of_a_dead_letter_leads_back_to_the_inbox_and_q_then_leaves(make_place):
     place = make_place()
     terminal = place.run()
@@ -167,6 +165,7 @@ def test_the_output_of_a_dead_letter_leads_back_to_the_inbox_and_q_then_leaves(m
     terminal.until("1 cause")
 
 
+@pytest.mark.long
 def test_a_click_on_a_tab_and_on_a_row_is_heard(make_place):
     place = make_place()
     terminal = place.run()
@@ -183,6 +182,7 @@ def test_a_click_on_a_tab_and_on_a_row_is_heard(make_place):
     terminal.until("1 cause")
 
 
+@pytest.mark.long
 def test_undo_takes_a_requeue_back_before_it_starts(make_place):
     place = make_place()
     terminal = place.run()
@@ -201,6 +201,7 @@ def test_undo_takes_a_requeue_back_before_it_starts(make_place):
     assert terminal.wait() == 3
 
 
+@pytest.mark.long
 def test_stopping_now_ends_the_executor_and_capital_r_takes_the_run_up_again(make_place):
     place = make_place(held=True)
     terminal = place.run()
@@ -222,6 +223,7 @@ def test_stopping_now_ends_the_executor_and_capital_r_takes_the_run_up_again(mak
     terminal.until(lambda: terminal.lines[1].endswith("alive"))
 
 
+@pytest.mark.long
 def test_an_act_on_a_run_that_had_ended_starts_an_executor_again(make_place):
     place = make_place()
     terminal = place.run()
@@ -248,6 +250,7 @@ def test_an_act_on_a_run_that_had_ended_starts_an_executor_again(make_place):
 # --- Ends of the console that are none of the run -------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["kill -9", "hang up", "SIGTERM"])
 def test_whatever_ends_the_console_the_run_goes_on_and_attach_comes_back(make_place, how: str):
     place = make_place(held=True)
@@ -267,6 +270,7 @@ def test_whatever_ends_the_console_the_run_goes_on_and_attach_comes_back(make_pl
     again.until("DEAD")
 
 
+@pytest.mark.long
 def test_a_console_that_only_looks_leaves_at_once_and_the_run_goes_on(make_place):
     place = make_place(held=True)
     place.run().signal(signal.SIGKILL)
@@ -277,6 +281,7 @@ def test_a_console_that_only_looks_leaves_at_once_and_the_run_goes_on(make_place
     assert place.executors()
 
 
+@pytest.mark.long
 def test_a_read_only_console_sends_nothing_until_it_is_armed(make_place):
     place = make_place()
     place.run().until("BLOCKED")
@@ -299,6 +304,7 @@ def test_a_read_only_console_sends_nothing_until_it_is_armed(make_place):
 # --- Terminals of every kind ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_without_colours_not_one_colour_code_is_sent(make_place):
     terminal = make_place().run(environ={"NO_COLOR": "1"})
     terminal.until("BLOCKED")
@@ -308,6 +314,7 @@ def test_without_colours_not_one_colour_code_is_sent(make_place):
     assert terminal.colour_codes() == set()
 
 
+@pytest.mark.long
 def test_in_a_locale_without_utf8_only_ascii_is_sent(make_place):
     terminal = make_place().run(environ={"LC_ALL": "C", "LANG": "C"})
     terminal.until("BLOCKED")
@@ -317,6 +324,7 @@ def test_in_a_locale_without_utf8_only_ascii_is_sent(make_place):
     assert terminal.raw.isascii()
 
 
+@pytest.mark.long
 def test_a_dumb_terminal_gets_lines_and_the_command_is_the_executor(make_place):
     place = make_place()
     terminal = place.redrive("run", str(place.flow), "--state", str(place.state), environ={"TERM": "dumb"})
@@ -328,7 +336,7 @@ def test_a_dumb_terminal_gets_lines_and_the_command_is_the_executor(make_place):
     assert "DEAD_LETTER" in looking.text
 
 
-@pytest.mark.parametrize("size", [(40, 15), (200, 60)])
+@parametrize_mostly_long("size", [(40, 15), (200, 60)])
 def test_it_works_at_other_sizes(make_place, size: tuple[int, int]):
     place = make_place()
     terminal = place.run(columns=size[0], rows=size[1])
@@ -341,6 +349,7 @@ def test_it_works_at_other_sizes(make_place, size: tuple[int, int]):
 # --- What keeps it from starting ------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_flow_that_cannot_be_imported_says_so_on_a_terminal_that_is_given_back(make_place):
     place = make_place()
     place.flow.write_text("import nothing_of_that_name\n")
@@ -350,6 +359,7 @@ def test_a_flow_that_cannot_be_imported_says_so_on_a_terminal_that_is_given_back
     assert terminal.is_given_back()
 
 
+@pytest.mark.long
 def test_a_second_executor_is_refused_with_75_and_the_name_of_the_first(make_place):
     place = make_place(held=True)
     place.run()
@@ -360,6 +370,7 @@ def test_a_second_executor_is_refused_with_75_and_the_name_of_the_first(make_pla
     assert second.is_given_back()
 
 
+@pytest.mark.long
 def test_a_key_file_that_is_wrong_is_said_before_anything_is_drawn_over(make_place):
     place = make_place()
     (place.folder / "config/redrive").mkdir(parents=True)
@@ -376,7 +387,7 @@ def test_a_key_file_that_is_wrong_is_said_before_anything_is_drawn_over(make_pla
     assert terminal.is_given_back()
 
 
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     ("file", "text", "environ"), [("keys.toml", 'requeue = "D"', {}), ("x", "", {"REDRIVE_THEME": "nonsense"})]
 )
 def test_nothing_is_started_where_the_operators_own_files_are_wrong(make_place, file, text, environ):

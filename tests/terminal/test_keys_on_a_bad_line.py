@@ -7,8 +7,8 @@ import time
 from functools import partial
 
 import pytest
-
-from .pty_harness import in_time
+from support.marks import parametrize_mostly_long
+from support.pty_terminal import in_time
 
 SEQUENCES = (
     b"\x1b[A",
@@ -34,6 +34,7 @@ def test_a_key_that_a_hand_presses_acts(demo) -> None:
     app.terminal.until(lambda: app.acts() == ["requeue 0"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("pause", [0.05, 0.25])
 def test_sequences_in_pieces_do_nothing(demo, pause: float) -> None:
     """Every sequence, cut at a random byte; with the views and the dialogs that stray keys could open in between."""
@@ -56,6 +57,7 @@ def test_sequences_in_pieces_do_nothing(demo, pause: float) -> None:
     assert app.acts() == []
 
 
+@pytest.mark.long
 def test_arrows_in_pieces_still_move(demo) -> None:
     """On a line over which an escape may wait for its rest; where the machine stops in between, it waits in vain."""
     app = demo(environ={"SSH_CONNECTION": "x"})
@@ -74,7 +76,7 @@ def test_arrows_in_pieces_still_move(demo) -> None:
     assert app.acts() == []
 
 
-@pytest.mark.parametrize("bracketed", [True, False])
+@parametrize_mostly_long("bracketed", [True, False])
 def test_a_paste_does_nothing(demo, bracketed: bool) -> None:
     app = demo()
     text = b"requeue skip xszbp\r\n" * 500
@@ -88,6 +90,7 @@ def test_a_paste_does_nothing(demo, bracketed: bool) -> None:
     assert {act.split()[0] for act in app.acts()} == {"requeue"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(7, 11))
 def test_binary_noise_does_nothing(demo, seed: int) -> None:
     """Among the noise are keys that open a prompt or a dialog and keys that close it: what is meant for one of them
@@ -128,6 +131,7 @@ def test_right_after_escape_nothing_acts_and_a_moment_later_it_does(demo) -> Non
     app.terminal.until(lambda: app.acts() == [*before, "requeue 0"])
 
 
+@pytest.mark.long
 def test_a_question_takes_no_answer_that_comes_sooner_than_it_can_be_read(demo) -> None:
     app = demo()
 
@@ -147,6 +151,7 @@ def test_a_question_takes_no_answer_that_comes_sooner_than_it_can_be_read(demo) 
     app.terminal.until(lambda: app.acts() == [*before, "stop_task 0"])
 
 
+@pytest.mark.long
 def test_a_paste_into_a_reason_is_text_and_enters_nothing(demo) -> None:
     app = demo()
     app.terminal.send("s")
@@ -160,6 +165,7 @@ def test_a_paste_into_a_reason_is_text_and_enters_nothing(demo) -> None:
     app.terminal.until(lambda: app.acts() == ["skip fixed upstream 0"])
 
 
+@pytest.mark.long
 def test_an_unbracketed_paste_into_a_reason_does_not_enter_it(demo) -> None:
     app = demo()
     app.terminal.send("s")
@@ -171,6 +177,7 @@ def test_an_unbracketed_paste_into_a_reason_does_not_enter_it(demo) -> None:
     assert app.acts() == []
 
 
+@pytest.mark.long
 def test_what_is_typed_behind_a_slash_is_text_however_fast_it_comes(demo) -> None:
     app = demo()
     app.terminal.send("/sx")
@@ -180,6 +187,7 @@ def test_what_is_typed_behind_a_slash_is_text_however_fast_it_comes(demo) -> Non
     assert "Cancel" not in app.terminal.text
 
 
+@pytest.mark.long
 def test_keys_in_a_filter_are_text(demo) -> None:
     app = demo()
     app.terminal.send("/")

@@ -6,8 +6,8 @@ import signal
 import time
 
 import pytest
-
-from .pty_harness import LIMIT_SECONDS, in_time
+from support.marks import parametrize_mostly_long
+from support.pty_terminal import LIMIT_SECONDS, in_time
 
 
 def test_quitting_gives_the_terminal_back(demo) -> None:
@@ -18,7 +18,7 @@ def test_quitting_gives_the_terminal_back(demo) -> None:
     assert app.terminal.is_given_back()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@parametrize_mostly_long("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_gives_the_terminal_back(demo, number: int) -> None:
     app = demo()
     app.terminal.signal(number)
@@ -53,6 +53,7 @@ def test_a_crash_gives_the_terminal_back_and_says_where_the_report_is(demo, tmp_
     assert "Traceback" not in after
 
 
+@pytest.mark.long
 def test_a_suspended_console_gives_the_terminal_back_and_draws_everything_when_it_continues(demo) -> None:
     app = demo()
     before = app.terminal.text
@@ -80,6 +81,7 @@ def test_ctrl_z_puts_the_console_aside(demo) -> None:
     app.terminal.until(lambda: app.terminal.text == before)
 
 
+@pytest.mark.long
 def test_an_answer_that_comes_after_the_last_frame_is_not_left_for_the_shell(demo) -> None:
     """Over ssh the console asks for reports; one that is still under way when it ends must be waited for."""
 
@@ -99,6 +101,7 @@ def test_an_answer_that_comes_after_the_last_frame_is_not_left_for_the_shell(dem
     in_time(is_waited_for)
 
 
+@pytest.mark.long
 def test_a_pager_gets_the_terminal_as_it_was_and_the_picture_comes_back(demo) -> None:
     app = demo()
     before = app.terminal.text
@@ -115,6 +118,7 @@ def test_a_pager_gets_the_terminal_as_it_was_and_the_picture_comes_back(demo) ->
     assert app.terminal.is_given_back()
 
 
+@pytest.mark.long
 def test_a_console_that_was_stopped_from_outside_draws_everything_again(demo) -> None:
     app = demo()
     before = app.terminal.text
@@ -125,6 +129,7 @@ def test_a_console_that_was_stopped_from_outside_draws_everything_again(demo) ->
     app.terminal.until(lambda: app.terminal.text == before)
 
 
+@pytest.mark.long
 def test_redraw_draws_everything_whatever_the_terminal_shows(demo) -> None:
     app = demo()
     before = app.terminal.text
@@ -133,6 +138,7 @@ def test_redraw_draws_everything_whatever_the_terminal_shows(demo) -> None:
     app.terminal.until(lambda: app.terminal.text == before)
 
 
+@pytest.mark.long
 def test_a_storm_of_sizes_ends_with_the_right_picture_and_few_others(demo) -> None:
     app = demo()
     before, started_at = app.stats()["frames"], time.monotonic()
@@ -148,7 +154,7 @@ def test_a_storm_of_sizes_ends_with_the_right_picture_and_few_others(demo) -> No
     assert app.stats()["frames"] - before < 4 * sizes_taken
 
 
-@pytest.mark.parametrize("size", [(20, 5), (1, 1), (300, 100)])
+@parametrize_mostly_long("size", [(20, 5), (1, 1), (300, 100)])
 def test_any_size_is_survived(demo, size: tuple[int, int]) -> None:
     app = demo(ready="", columns=size[0], rows=size[1])
     app.terminal.until(lambda: b"\x1b[6n" in app.terminal.raw)  # its second question: it reads keys

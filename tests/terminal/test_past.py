@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 REDRIVE = str(Path(sys.executable).with_name("redrive"))
 
 
@@ -19,6 +21,7 @@ def attached(night: Any, on_terminal: Any, folder: Path) -> Any:
     return terminal
 
 
+@pytest.mark.long
 def test_back_by_key_standing_still_and_forward_again(night: Any, on_terminal: Any, tmp_path: Path) -> None:
     """The frame says that it is the past, and the first Esc leads out of it."""
     head = night.head()
@@ -35,6 +38,7 @@ def test_back_by_key_standing_still_and_forward_again(night: Any, on_terminal: A
     assert "Esc: now" not in terminal.text
 
 
+@pytest.mark.long
 def test_the_night_is_played_to_its_end(night: Any, on_terminal: Any, tmp_path: Path) -> None:
     """A silence is cut short, so a night of no seconds is over at once."""
     terminal = attached(night, on_terminal, tmp_path)

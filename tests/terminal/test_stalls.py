@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 
-from .pty_harness import LIMIT_SECONDS
+import pytest
+from support.pty_terminal import LIMIT_SECONDS
 
 BUSY = ("--tick", "0.02", "--full")
 
 
+@pytest.mark.long
 def test_while_nobody_reads_the_loop_turns_on_nothing_is_painted_and_memory_stays(demo) -> None:
     app = demo(*BUSY, ready="tick 5", columns=120, rows=40)
     before = app.until_held_up()
@@ -19,6 +21,7 @@ def test_while_nobody_reads_the_loop_turns_on_nothing_is_painted_and_memory_stay
     assert app.terminal.memory_bytes() - memory < 1_000_000
 
 
+@pytest.mark.long
 def test_a_reader_that_wakes_up_sees_the_newest_picture_and_no_replay(demo) -> None:
     app = demo(*BUSY, ready="tick 5", columns=120, rows=40)
     app.until_held_up()
@@ -42,11 +45,13 @@ def test_leaving_while_nobody_reads_does_not_hang_and_gives_the_terminal_back(de
     app.terminal.until(app.terminal.is_given_back)
 
 
+@pytest.mark.long
 def test_an_idle_screen_writes_nothing(demo) -> None:
     app = demo()
     assert app.terminal.read_for(2.0) == 0
 
 
+@pytest.mark.long
 def test_five_countdowns_cost_their_cells(demo) -> None:
     app = demo("--tick", "0.25", "--per-tick", "5", ready="59:5")
     before = app.stats()

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from support.marks import parametrize_mostly_long
 
 #: All that this program may send: printable text, the sequences of output.py and hold.py, and the frame's brackets.
 ALLOWED = re.compile(
@@ -38,6 +39,7 @@ def forbidden(text: str) -> list[str]:
     return re.findall(pattern, text)
 
 
+@pytest.mark.long
 def test_text_of_tasks_is_never_obeyed(demo, tmp_path: Path) -> None:
     """Names that went through the first gate, and a header that nobody cleaned before the last one."""
     file = tmp_path / "hostile"
@@ -52,6 +54,7 @@ def test_text_of_tasks_is_never_obeyed(demo, tmp_path: Path) -> None:
     assert [row[1:13] for row in rows[1::2]][:3] == ["● task_00001", "✗ task_00003", "✓ task_00005"]
 
 
+@pytest.mark.long
 def test_the_whole_alphabet_of_the_program_is_known(demo) -> None:
     app = demo("--tick", "0.1", "--full", ready="tick 5")
     for key in ("j", "\x1b[6~", "s", "\x1b", "/", "x", "\x1b"):
@@ -61,7 +64,7 @@ def test_the_whole_alphabet_of_the_program_is_known(demo) -> None:
     assert forbidden(rest(bytes(app.terminal.raw)).decode()) == []
 
 
-@pytest.mark.parametrize("environ", [{"NO_COLOR": "1"}, {"NO_COLOR": "1", "COLORTERM": "truecolor"}, {"TERM": "vt100"}])
+@parametrize_mostly_long("environ", [{"NO_COLOR": "1"}, {"NO_COLOR": "1", "COLORTERM": "truecolor"}, {"TERM": "vt100"}])
 def test_without_colours_no_colour_is_sent_and_the_cursor_is_still_seen(demo, environ: dict[str, str]) -> None:
     app = demo(environ=environ)
     app.terminal.send("j")
@@ -70,7 +73,7 @@ def test_without_colours_no_colour_is_sent_and_the_cursor_is_still_seen(demo, en
     assert not app.terminal.screen.buffer[5][3].reverse
 
 
-@pytest.mark.parametrize("term", ["linux", "screen", "xterm"])
+@parametrize_mostly_long("term", ["linux", "screen", "xterm"])
 def test_a_terminal_of_sixteen_colours_gets_no_more(demo, term: str) -> None:
     app = demo(environ={"TERM": term})
     app.terminal.send("s")
@@ -80,7 +83,7 @@ def test_a_terminal_of_sixteen_colours_gets_no_more(demo, term: str) -> None:
     assert codes and codes.isdisjoint({"38", "48"})
 
 
-@pytest.mark.parametrize("environ", [{"LANG": "C"}, {"LC_ALL": "POSIX"}, {"LANG": "en_US.ISO-8859-1"}, {"LANG": ""}])
+@parametrize_mostly_long("environ", [{"LANG": "C"}, {"LC_ALL": "POSIX"}, {"LANG": "en_US.ISO-8859-1"}, {"LANG": ""}])
 def test_a_locale_that_is_not_utf8_gets_ascii(demo, environ: dict[str, str]) -> None:
     app = demo(environ=environ)
     app.terminal.send("s")
@@ -106,6 +109,7 @@ def test_the_mouse_is_the_terminals_own_over_ssh(demo) -> None:
     assert 1000 in demo().terminal.modes
 
 
+@pytest.mark.long
 def test_over_ssh_the_mouse_is_not_taken(demo) -> None:
     assert demo(environ={"SSH_TTY": "/dev/pts/9"}).terminal.modes.isdisjoint({1000, 1002, 1003, 1006})
 
@@ -116,6 +120,7 @@ def test_the_terminal_is_never_asked_for_every_move_of_the_mouse_or_for_other_ke
     assert not re.search(rb"\x1b\[[<>=][0-9;]*u", bytes(app.terminal.raw))
 
 
+@pytest.mark.long
 def test_a_terminal_that_answers_nothing_is_no_trouble(demo) -> None:
     app = demo("--tick", "0.05", "--full", answers=False, environ={"SSH_TTY": "x"}, ready="tick 5")
     app.terminal.until("tick 40")  # much more than any window

@@ -50,8 +50,15 @@ class Story:
     def tell(self, kind: str, task: str | None = None, **fields: Any) -> Event:
         """One event of any kind."""
         self.seq += 1
-        said = {"old": None, "new": None, "attempt": None, "generation": 0, "actor": None, "reason": None}
-        said.update({"command_id": None, "data": {}}, **fields)
+        said: dict[str, Any] = {
+            "old": None,
+            "new": None,
+            "attempt": None,
+            "generation": 0,
+            "actor": None,
+            "reason": None,
+        }
+        said.update({"generation": 0, "command_id": None, "data": {}}, **fields)
         return Event(seq=self.seq, at=self.at, kind=kind, run_id=self.fold.run.run_id, task=task, **said)
 
     def move(self, name: str, new: str, of_attempt: dict[str, Any] | None = None, **columns: Any) -> Event:

@@ -22,6 +22,10 @@ def lines_of(*texts: str) -> list[str]:
     return text.lines
 
 
+def shown_lines(chosen: Selection) -> list[str]:
+    return [chosen[place] for place in range(len(chosen))]
+
+
 @pytest.mark.parametrize(
     ("written", "seen"),
     [
@@ -179,14 +183,14 @@ def test_the_next_error_is_looked_for_round_and_round() -> None:
 
 def test_a_filter_keeps_lines_also_of_what_comes_later() -> None:
     chosen = selection("GET /a", "PUT /b", "get /c", only="get")
-    assert list(chosen) == ["GET /a", "get /c"]
+    assert shown_lines(chosen) == ["GET /a", "get /c"]
     chosen.changed(chosen.text.append(chunks("more\nGE", start=2)))
-    assert list(chosen) == ["GET /a", "get /c"]
+    assert shown_lines(chosen) == ["GET /a", "get /c"]
     chosen.changed(chosen.text.append(chunks("T /d\n", start=3)))
-    assert list(chosen) == ["GET /a", "get /c", "GET /d"]
+    assert shown_lines(chosen) == ["GET /a", "get /c", "GET /d"]
     assert chosen.number(2) == 4
     chosen.show_only(parse_filter("!get"))
-    assert list(chosen) == ["PUT /b", "more"]
+    assert shown_lines(chosen) == ["PUT /b", "more"]
 
 
 def test_of_what_is_put_in_front_it_is_told_how_much_is_shown() -> None:
@@ -200,7 +204,7 @@ def test_of_what_is_put_in_front_it_is_told_how_much_is_shown() -> None:
     chosen = Selection(text)
     chosen.show_only(parse_filter("get"))
     assert chosen.grown_in_front(text.prepend(every)) == 1
-    assert list(chosen) == ["GET /a", "GET /c"]
+    assert shown_lines(chosen) == ["GET /a", "GET /c"]
 
 
 def test_gaps_are_shown_whatever_the_filter() -> None:
@@ -209,7 +213,7 @@ def test_gaps_are_shown_whatever_the_filter() -> None:
     text.append(head + tail)
     chosen = Selection(text)
     chosen.show_only(parse_filter("last"))
-    assert list(chosen) == [GAP, "last"]
+    assert shown_lines(chosen) == [GAP, "last"]
 
 
 def test_a_hundred_thousand_lines_are_read_and_filtered_without_a_wait() -> None:

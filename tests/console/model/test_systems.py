@@ -71,7 +71,7 @@ def test_a_breaker_holds_whoever_could_start_and_nobody_else():
         "runs": {"state": TaskState.RUNNING},
         "done": {"state": TaskState.SUCCESS},
     }
-    guard = alone({}, {"state": "OPEN", "reopens_at": NOW + S}, **tasks)
+    guard = alone({}, {"state": "OPEN", "reopens_at": NOW + S}, **tasks)  # type: ignore[arg-type]
     assert ("ready", "due", "met") == guard.held
     assert 1 == guard.running
 

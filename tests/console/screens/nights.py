@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from redrive.console.app import ConsoleApp
 from redrive.console.sessions.session import AttemptText
 from redrive.engine.core.events import Event
 from textual.pilot import Pilot
@@ -101,7 +100,7 @@ def _dead(kind: str, failures: int) -> dict[str, Any]:
 class Hand:
     """Presses keys and reads the screen."""
 
-    def __init__(self, app: ConsoleApp, pilot: Pilot[Any]) -> None:
+    def __init__(self, app: Any, pilot: Pilot[Any]) -> None:
         self.app = app
         self.pilot = pilot
 

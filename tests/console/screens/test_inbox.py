@@ -443,6 +443,7 @@ async def test_names_of_tasks_cannot_do_anything(clock):
         assert "[bold]red[/bold]" in hand.text
 
 
+@pytest.mark.long
 async def test_ten_thousand_rows_are_sorted_and_filtered_without_a_wait(clock):
     session = poisoned_night(clock, 10_000)
     async with at_the_console(session, clock, "4", "enter", "j", size=(120, 40)) as hand:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 from redrive.console.app import ConsoleApp
@@ -18,6 +19,9 @@ from .nights import Hand, at_the_console
 
 class Door(FakeSession):
     """A door to a journal that is read in windows; ``asked`` are the options of each reading."""
+
+    asked: list[Any]
+    rows: list[Any]
 
     async def query(self, listing, **options):
         if listing.name != "journal":

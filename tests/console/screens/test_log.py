@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import asynccontextmanager, nullcontext
+from typing import Any
 
 import pytest
 from redrive.console.sessions.session import LogChunk
@@ -36,6 +37,8 @@ def chunks_of(text: str, size: int = 40, start: int = 1) -> list[LogChunk]:
 
 class Door(FakeSession):
     """Remembers in ``asked`` what was read: task, attempt, after which chunk, how many."""
+
+    asked: list[Any]
 
     async def log(self, run_id, task, attempt, after=0, limit=500):
         if limit != BESIDE_THE_GRAPH:

@@ -122,6 +122,7 @@ async def test_countdowns_and_ages_are_those_of_the_moment(night: NightSession, 
         assert "retry in 00:01" in row_of(app, "clean_refunds")
 
 
+@pytest.mark.long
 async def test_steps_pass_over_progress_and_end_at_the_first_event_and_in_the_present(
     night: NightSession, clock: StillClock
 ):
@@ -257,7 +258,7 @@ async def test_standing_still_in_the_past_paints_nothing(night: NightSession, cl
     async with shown(night, clock) as (app, pilot):
         await press(app, pilot, BACK, BACK)
         painted: list[Any] = []
-        app.screen._compositor.update_widgets = lambda widgets: painted.extend(widgets)  # type: ignore[method-assign]
+        app.screen._compositor.update_widgets = lambda widgets: painted.extend(widgets)
         for _ in range(3):
             clock.now += S
             app.live._on_second()

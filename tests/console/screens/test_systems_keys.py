@@ -63,7 +63,7 @@ async def test_a_page_is_snoozed_for_a_time_that_is_asked(night, clock):
         await hand.press("enter")
         (act, options) = acts(night)[0]
         assert "snooze" == act
-        assert options["seconds"] > 0
+        assert options["seconds"] > 0  # type: ignore[operator]
 
 
 async def test_rows_are_requeued_as_the_group_that_was_seen(night, clock):
@@ -79,7 +79,7 @@ async def test_marked_rows_alone_are_discarded(night, clock):
         await hand.press("enter")
         (act, options) = acts(night)[0]
         assert "discard-rows" == act
-        assert 2 == len(options["rows"])
+        assert 2 == len(options["rows"])  # type: ignore[arg-type]
         assert "doubles" == night.commands[0].reason
 
 

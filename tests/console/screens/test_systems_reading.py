@@ -11,6 +11,7 @@ from redrive.console.screens import systems as screen
 from redrive.console.sessions.session import Answer, Command, Link
 from redrive.engine.core.events import EventKind
 from redrive.engine.errors import LinkError
+from support.marks import parametrize_mostly_long
 
 from ..conftest import StillClock
 from ..model.runs import S
@@ -187,7 +188,7 @@ LOCKS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("status", "said"), LOCKS)
-@pytest.mark.parametrize("keys", [("b",), ("f",), ("n", "a"), ("n", "s"), ("N", "r"), ("N", "x")])
+@parametrize_mostly_long("keys", [("b",), ("f",), ("n", "a"), ("n", "s"), ("N", "r"), ("N", "x")], quick=2)
 async def test_a_locked_console_says_why_at_every_key(night, clock, keys, status, said):
     night.become(**status)
     async with at_the_console(night, clock, "7", *keys) as hand:

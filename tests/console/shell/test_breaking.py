@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from redrive.console.cli import cli
 from redrive.console.shell.help import SECTIONS
+from support.commands import run_redrive, start_redrive
 
 FLOW = """
 import time
@@ -32,20 +31,14 @@ def ready():
 """
 
 
-def redrive(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", "-m", "redrive.console", *map(str, words)]
-    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
-
-
 @pytest.fixture
 def living(tmp_path: Path) -> Path:
     """The state file of a run whose executor waits, with one task held by an open breaker."""
     (tmp_path / "calls.py").write_text(FLOW)
     state = tmp_path / "calls.db"
-    started = redrive("run", tmp_path / "calls.py", "--state", state, "--detach", "--stay")
+    started = run_redrive("run", tmp_path / "calls.py", "--state", state, "--detach", "--stay")
     assert started.returncode == 0, started.stderr
-    events = [sys.executable, "-P", "-m", "redrive.console", "events", str(state), "--json", "--follow"]
-    with subprocess.Popen(events, stdout=subprocess.PIPE, text=True) as follower:
+    with start_redrive("events", state, "--json", "--follow") as follower:
         assert follower.stdout is not None
         seen: set[object] = set()
         for line in follower.stdout:
@@ -60,34 +53,35 @@ def living(tmp_path: Path) -> Path:
 
 
 def listed(state: Path) -> dict[str, object]:
-    done = redrive("breakers", state, "--json")
+    done = run_redrive("breakers", state, "--json")
     assert done.returncode == 0, done.stderr
     (line,) = done.stdout.splitlines()
     value: dict[str, object] = json.loads(line)
     return value
 
 
+@pytest.mark.long
 def test_an_open_breaker_says_whom_it_holds_and_opens_by_hand(living: Path) -> None:
     try:
         before = listed(living)
         assert before["state"] == "OPEN"
         assert "second" in before["held"]  # type: ignore[operator]
-        text = redrive("breakers", living).stdout
+        text = run_redrive("breakers", living).stdout
         assert text.splitlines()[0].split()[:2] == ["DOWNSTREAM", "STATE"]
         assert "api" in text.splitlines()[1]
-        assert redrive("breakers", living, "--open", "api", "--reason", "maintenance").returncode == 0
+        assert run_redrive("breakers", living, "--open", "api", "--reason", "maintenance").returncode == 0
         assert listed(living)["state"] == "FORCED_OPEN"
-        refused = redrive("breakers", living, "--close", "nobody")
+        refused = run_redrive("breakers", living, "--close", "nobody")
         assert (refused.returncode, "nobody" in refused.stderr) == (1, True)
     finally:
-        redrive("cancel", "--state", living, "first", "second", "--reason", "the test is over")
+        run_redrive("cancel", "--state", living, "first", "second", "--reason", "the test is over")
 
 
 def test_a_breaker_cannot_be_set_where_no_executor_lives(tmp_path: Path) -> None:
     (tmp_path / "f.py").write_text("from redrive.engine import Flow\nflow = Flow('f')\n@flow.task\ndef a(): ...\n")
-    assert redrive("run", tmp_path / "f.py", "--state", tmp_path / "s.db").returncode == 0
-    assert redrive("breakers", tmp_path / "s.db").stdout == "no task of this run names a downstream\n"
-    done = redrive("breakers", tmp_path / "s.db", "--open", "api")
+    assert run_redrive("run", tmp_path / "f.py", "--state", tmp_path / "s.db").returncode == 0
+    assert run_redrive("breakers", tmp_path / "s.db").stdout == "no task of this run names a downstream\n"
+    done = run_redrive("breakers", tmp_path / "s.db", "--open", "api")
     assert done.returncode == 1
     assert len((done.stdout + done.stderr).splitlines()) == 1
 
@@ -98,7 +92,7 @@ def test_every_command_stands_in_the_help_once() -> None:
 
 
 def test_the_help_says_what_each_command_does_and_what_exit_codes_mean() -> None:
-    text = redrive("--help").stdout
+    text = run_redrive("--help").stdout
     for name in cli.commands:
         (line,) = [line for line in text.splitlines() if line.startswith(f"  {name} ")]
         assert len(line.split()) > 2, f"{name} has no sentence"

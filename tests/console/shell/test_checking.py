@@ -2,17 +2,14 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
-from redrive.console.cli import cli
 from redrive.engine import Executor
 from redrive.engine.loading import load_flow
+from support.commands import invoke_redrive, run_redrive
+from support.marks import parametrize_mostly_long
 
-REDRIVE = Path(sys.executable).with_name("redrive")
 GOOD = """
 from redrive.engine import Flow
 flow = Flow("f", deadline="1h")
@@ -34,27 +31,23 @@ def write(tmp_path: Path):
     return write
 
 
-def redrive(*words: object) -> Result:
-    return CliRunner().invoke(cli, [str(word) for word in words], standalone_mode=False)
-
-
 def test_a_flow_with_warnings_can_run_and_one_with_errors_cannot(write):
-    assert 0 == redrive("check", write(GOOD)).return_value
-    assert 0 == redrive("check", write(GOOD.replace("timeout=30", "timeout=9999"))).return_value
-    done = redrive("check", write(WRONG))
+    assert 0 == invoke_redrive("check", write(GOOD)).return_value
+    assert 0 == invoke_redrive("check", write(GOOD.replace("timeout=30", "timeout=9999"))).return_value
+    done = invoke_redrive("check", write(WRONG))
     assert 2 == done.return_value
     assert "error: c: asks for an argument 'd'" in done.output
 
 
 def test_what_many_tasks_have_in_common_is_said_once(write):
     flow = GOOD + "for n in range(50):\n    flow.task(lambda: 1, name=f'part_{n}', after='b')\n"
-    lines = [line for line in redrive("check", write(flow)).output.splitlines() if "no timeout" in line]
+    lines = [line for line in invoke_redrive("check", write(flow)).output.splitlines() if "no timeout" in line]
     assert 1 == len(lines)
     assert "part_0, part_1, part_2, part_3, part_4 and 45 more tasks: no timeout" in lines[0]
 
 
 def test_findings_are_json_with_everything(write):
-    (deadline, wrong) = map(json.loads, redrive("check", write(WRONG), "--json").output.splitlines())
+    (deadline, wrong) = map(json.loads, invoke_redrive("check", write(WRONG), "--json").output.splitlines())
     assert ("note", "deadline", None) == (deadline["level"], deadline["rule"], deadline["task"])
     assert ("error", "parameters", "c") == (wrong["level"], wrong["rule"], wrong["task"])
 
@@ -74,9 +67,7 @@ print("loading")
 
 
 def test_what_the_import_leaves_behind_is_a_finding_and_what_it_prints_is_none(write, tmp_path):
-    done = subprocess.run(
-        [REDRIVE, "check", write(LEAVES + GOOD), "--json"], capture_output=True, text=True, check=True
-    )
+    done = run_redrive("check", write(LEAVES + GOOD), "--json", check=True)
     (tmp_path / "stop").touch()
     found = [json.loads(line) for line in done.stdout.splitlines()]
     thread, descriptor = (finding["message"] for finding in found if finding["rule"] == "import")
@@ -87,7 +78,7 @@ def test_what_the_import_leaves_behind_is_a_finding_and_what_it_prints_is_none(w
 
 def test_the_checklist_and_the_worst_case_of_every_task_on_request(write):
     """001.21."""
-    output = redrive("check", write(GOOD), "--verbose").output
+    output = invoke_redrive("check", write(GOOD), "--verbose").output
     assert "a: at the worst 3 x (30 + 5) + 6 = 111 s" in output
     assert 2 == output.count("  [x] bounded: 3 starts")
     assert 2 == output.count("  [?] tests for success after a retry")
@@ -97,16 +88,16 @@ def test_earlier_runs_are_held_against_the_flow(write, tmp_path):
     slow = GOOD.replace("def a(): return 1", "def a():\n    import time; time.sleep(0.3)")
     Executor(run_id="r", flow=load_flow(str(write(slow))), state=tmp_path / "state.db").run()
     tight = write(GOOD.replace("@flow.task(timeout=30)\ndef a", "@flow.task(timeout=0.1)\ndef a"))
-    output = redrive("check", tight, "--state", tmp_path / "state.db").output
+    output = invoke_redrive("check", tight, "--state", tmp_path / "state.db").output
     assert re.search(r"warning: a: its timeout of 0.1 s is under what it takes: p50 (0\.[3-9]|[1-9])", output)
 
 
 def test_a_pool_that_is_written_twice_is_told(write):
     twice = GOOD.replace('Flow("f", ', 'Flow("f", pools={"db": 1, "api": 2, "db": 3}, ')
-    assert "line 3: pools names 'db' 2 times, and only the last counts" in redrive("check", write(twice)).output
+    assert "line 3: pools names 'db' 2 times, and only the last counts" in invoke_redrive("check", write(twice)).output
 
 
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     "line",
     [
         "flow.task(grace_seconds=float('inf'))(print)",
@@ -121,12 +112,13 @@ def test_a_pool_that_is_written_twice_is_told(write):
         "flow = None",
         "def",
     ],
+    quick=2,
 )
 def test_check_refuses_what_run_refuses_in_the_same_words(write, tmp_path, line):
     write(GOOD + line + "\n")
     told = []
     for words in (["check", "flow.py"], ["run", "flow.py", "--plain", "--state", "s.db"]):
-        done = subprocess.run([REDRIVE, *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = run_redrive(*words, cwd=tmp_path)
         told.append((done.returncode, done.stdout, done.stderr.splitlines()[-1]))
     assert told[0] == told[1]
     assert told[0][0] == 2

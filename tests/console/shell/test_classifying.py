@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
-from redrive.console.cli import cli
+from click.testing import Result
 from redrive.engine import Executor, Flow, RetryPolicy
 from redrive.engine.errors import RedriveError
+from support.commands import invoke_redrive
+from support.state_file import copy_state_file
 
 ORDERS = ("orders", "refunds", "invoices")
 
@@ -41,29 +42,31 @@ def run(tmp_path: Path, run_id: str, broken: bool = True, declare: str = "", dow
     return Executor(run_id=run_id, flow=flow, state=tmp_path / "state.db").run()
 
 
-def redrive(*words: object) -> Result:
-    return CliRunner().invoke(cli, [str(word) for word in words], standalone_mode=False)
-
-
-@pytest.fixture
-def state(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def two_nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of three dead letters two healed when they were requeued, and one was skipped; the next night they are back."""
+    tmp_path = tmp_path_factory.mktemp("nights")
     path = tmp_path / "state.db"
     run(tmp_path, "first")
-    redrive("requeue", "--state", path, "--run", "first", *ORDERS[:2], "--reason", "it is back")
-    redrive("skip", "--state", path, "--run", "first", ORDERS[2], "--reason", "not wanted")
+    invoke_redrive("requeue", "--state", path, "--run", "first", *ORDERS[:2], "--reason", "it is back")
+    invoke_redrive("skip", "--state", path, "--run", "first", ORDERS[2], "--reason", "not wanted")
     run(tmp_path, "first", broken=False)
     run(tmp_path, "second")
     return path
 
 
+@pytest.fixture
+def state(two_nights: Path, tmp_path: Path) -> Path:
+    return copy_state_file(two_nights, tmp_path)
+
+
 def mark(state: Path) -> str:
-    (cause,) = map(json.loads, redrive("inbox", state, "--json").output.splitlines())
+    (cause,) = map(json.loads, invoke_redrive("inbox", state, "--json").output.splitlines())
     return str(cause["fingerprint"])
 
 
 def classify(state: Path, *more: object, as_: str = "transient") -> Result:
-    return redrive("classify", "--state", state, "--fingerprint", mark(state), "--as", as_, *more)
+    return invoke_redrive("classify", "--state", state, "--fingerprint", mark(state), "--as", as_, *more)
 
 
 def test_it_prints_the_rule_the_text_of_the_flow_and_what_it_would_have_done(state):
@@ -131,6 +134,6 @@ def test_a_condition_that_cannot_be_is_one_sentence(state, more, sentence):
 
 
 def test_a_fingerprint_that_nothing_has_is_one_sentence(state):
-    done = redrive("classify", "--state", state, "--fingerprint", "00ff", "--as", "transient")
+    done = invoke_redrive("classify", "--state", state, "--fingerprint", "00ff", "--as", "transient")
     assert isinstance(done.exception, RedriveError)
     assert str(done.exception) == "nothing of flow nightly failed with fingerprint 00ff"

@@ -5,17 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
-from redrive.console.cli import cli
 from redrive.console.shell.costs import ledger_lines
 from redrive.engine import Executor, Flow, RetryPolicy, TransientError
 from redrive.engine.core.costs import PolicyLedger, Tries
+from support.commands import invoke_redrive
 
 NEVER = RetryPolicy(max_attempts=3, base=0.001, cap=0.001, jitter="none", poison_after=None)
 
 
 def costs(*words: str | Path) -> str:
-    return CliRunner().invoke(cli, ["costs", *map(str, words)], standalone_mode=False, catch_exceptions=False).output
+    return invoke_redrive("costs", *words, catch_exceptions=False).output
 
 
 @pytest.fixture

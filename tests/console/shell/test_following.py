@@ -6,14 +6,14 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from redrive.console.shell.following import Screen, Stream
+from support.commands import start_redrive
+from support.marks import parametrize_mostly_long
 
-REDRIVE = Path(sys.executable).with_name("redrive")
 FLOW = """
 from redrive.engine import Flow, RetryPolicy
 flow = Flow("f")
@@ -26,8 +26,7 @@ flow.command("b", "false", after="a", retry=RetryPolicy(max_attempts=1))
 def going(tmp_path: Path) -> Iterator[Path]:
     """A folder with a run that goes on when the file ``go`` is there."""
     (tmp_path / "flow.py").write_text(FLOW)
-    words = [REDRIVE, "run", "flow.py", "--plain", "--state", "s.db", "--run-id", "one"]
-    running = subprocess.Popen(words, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    running = start_redrive("run", "flow.py", "--plain", "--state", "s.db", "--run-id", "one", cwd=tmp_path)
     assert running.stdout is not None
     assert "a RUNNING" in running.stdout.readline()
     yield tmp_path
@@ -35,7 +34,7 @@ def going(tmp_path: Path) -> Iterator[Path]:
     running.communicate(timeout=120)
 
 
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     ("view", "words", "news"),
     [
         ("tasks", ["--json"], '"state": "FAILED"'),
@@ -45,13 +44,7 @@ def going(tmp_path: Path) -> Iterator[Path]:
     ],
 )
 def test_what_changes_is_told_while_it_happens(going: Path, view: str, words: list[str], news: str) -> None:
-    following = subprocess.Popen(
-        [REDRIVE, view, "s.db", "--follow", *words],
-        cwd=going,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    following = start_redrive(view, "s.db", "--follow", *words, cwd=going, stderr=subprocess.PIPE)
     assert following.stdout is not None
     first = following.stdout.readline()
     assert first

@@ -3,20 +3,14 @@
 import json
 
 import pytest
-from click.testing import CliRunner, Result
-from redrive.console.cli import cli
 from redrive.console.present.glyphs import ASCII, UTF8
 from redrive.console.present.plots import bar, columns, grid, squeeze
-
-
-def redrive(*words: object) -> Result:
-    done = CliRunner().invoke(cli, [str(word) for word in words], standalone_mode=False)
-    assert done.exception is None, done.exception
-    return done
+from support.commands import invoke_redrive
+from support.marks import parametrize_mostly_long
 
 
 def values(*words: object) -> list[dict]:
-    return [json.loads(line) for line in redrive(*words, "--json").output.splitlines()]
+    return [json.loads(line) for line in invoke_redrive(*words, "--json").output.splitlines()]
 
 
 # --- redrive backoff --------------------------------------------------------------------------------------------------
@@ -30,7 +24,7 @@ def waits(*words: object) -> list[float]:
 def test_the_table_of_document_000():
     """000.11: base 1, cap 300, ten retries; the sample column is full jitter."""
     assert [1, 2, 4, 8, 16, 32, 64, 128, 256, 300] == waits("--base", "1s", "--cap", "5m", "--attempts", 11)
-    lines = redrive("backoff", "--base", "1s", "--cap", "5m", "--attempts", 11, "--seed", 1).output.splitlines()
+    lines = invoke_redrive("backoff", "--base", "1s", "--cap", "5m", "--attempts", 11, "--seed", 1).output.splitlines()
     assert ["retry", "ceiling", "shortest", "longest", "sample", "longest", "so", "far"] == lines[0].split()
     assert 11 == len([line for line in lines if line[:1].isdigit() and " s " in line])
     assert ["9", "300.00", "s"] == lines[10].split()[:3] and lines[10].endswith("capped")
@@ -40,19 +34,19 @@ def test_the_table_of_document_000():
 def test_the_table_of_document_004_and_its_183_seconds():
     """004.23."""
     assert [1, 2, 4, 8, 16, 32, 60, 60] == waits("--base", "1s", "--cap", "60s", "--attempts", 9)
-    output = redrive("backoff", "--base", "1s", "--cap", "60s", "--attempts", 9).output
+    output = invoke_redrive("backoff", "--base", "1s", "--cap", "60s", "--attempts", 9).output
     assert "9 starts wait 183 s at the most, 91.5 s on average" in output
 
 
 def test_the_engines_own_policy_waits_six_seconds_and_not_twenty_minutes():
     """000.41, SPEC part 5."""
-    assert "3 starts wait 6 s at the most" in redrive("backoff", "--attempts", 3).output
+    assert "3 starts wait 6 s at the most" in invoke_redrive("backoff", "--attempts", 3).output
 
 
 def test_three_tries_of_a_call_of_thirty_seconds_are_ninety_three():
     """004.28, 004.30: the worst case, with the deadline that it is held against."""
     words = ("--base", "1s", "--attempts", 3, "--timeout", "30s", "--deadline", "1m")
-    output = redrive("backoff", *words).output
+    output = invoke_redrive("backoff", *words).output
     assert "at the worst 3 x (30 s) + 3 s of waiting = 93 s" in output
     assert "the deadline is 60 s: 33 s too long" in output
     assert 93 == values("backoff", *words)[0]["worst_case_seconds"]
@@ -60,8 +54,8 @@ def test_three_tries_of_a_call_of_thirty_seconds_are_ninety_three():
 
 def test_a_policy_that_needs_a_word_gets_it():
     """004.27, 001.13."""
-    assert "needs a redesign" in redrive("backoff", "--attempts", 12).output
-    assert "no jitter" in redrive("backoff", "--jitter", "none").output
+    assert "needs a redesign" in invoke_redrive("backoff", "--attempts", 12).output
+    assert "no jitter" in invoke_redrive("backoff", "--jitter", "none").output
 
 
 def test_a_hundred_clients_come_in_one_second_without_jitter_and_in_four_with():
@@ -69,7 +63,7 @@ def test_a_hundred_clients_come_in_one_second_without_jitter_and_in_four_with():
 
     def bars(jitter: str) -> list[int]:
         words = ("--base", "1s", "--attempts", 4, "--clients", 100, "--seed", 1, "--jitter", jitter)
-        text = redrive("backoff", *words).output.partition("come back")[2]
+        text = invoke_redrive("backoff", *words).output.partition("come back")[2]
         return [int(line.split()[2]) for line in text.splitlines()[1:]]
 
     assert [0, 0, 0, 0, 100] == bars("none")
@@ -86,7 +80,7 @@ def test_every_jitter_is_compared_by_what_it_waits_in_all():
 
 def test_a_jitter_that_there_is_not_is_refused():
     """000.10: document 000 silently takes none for it."""
-    done = CliRunner().invoke(cli, ["backoff", "--jitter", "half"], standalone_mode=False)
+    done = invoke_redrive("backoff", "--jitter", "half")
     assert "jitter is one of" in str(done.exception)
 
 
@@ -99,6 +93,7 @@ MILLISECONDS = {100: (2025, 63290, 6574, 4892, 4677), 190: (3540, 101356, 9311, 
 MORE = {("full-from-0", 100): (876, 4784), ("add50", 100): (889, 10321), ("fixed", 100): (1857, 2691)}
 
 
+@pytest.mark.long
 def test_the_aws_model_is_reproduced_within_three_percent():
     """SPEC 5.1, 000.45."""
     words = ["simulate", "contention", "--runs", 60]
@@ -147,7 +142,7 @@ HERDS = {
 }
 
 
-@pytest.mark.parametrize("scenario", HERDS)
+@parametrize_mostly_long("scenario", HERDS)
 def test_the_outage_model_is_reproduced(scenario):
     """SPEC 5.3, 000.07, 004.19."""
     found = {one["policy"]: one for one in values("simulate", "herd", "--scenario", scenario)}
@@ -164,13 +159,13 @@ def test_three_attempts_do_not_survive_a_two_minute_outage():
 
 
 def test_the_herd_is_drawn_also_for_a_pipe():
-    output = redrive("simulate", "herd", "--scenario", "herd-1000", "--runs", 1).output
+    output = invoke_redrive("simulate", "herd", "--scenario", "herd-1000", "--runs", 1).output
     plot = output.partition("calls a second from 1 s to 80 s")[2].strip().splitlines()[1:]
     assert [*HERDS["herd-1000"]] == [line.split()[0] for line in plot]
 
 
 def test_a_single_policy_is_a_picture():
-    output = redrive("simulate", "herd", "--policy", "full", "--runs", 1).output
+    output = invoke_redrive("simulate", "herd", "--policy", "full", "--runs", 1).output
     picture = output.partition("against its own peak:")[2].strip("\n").splitlines()
     assert 8 == len(picture)
     assert sum(map(len, picture[-1:])) > sum(map(len, picture[:1]))
@@ -178,7 +173,7 @@ def test_a_single_policy_is_a_picture():
 
 def test_a_scenario_or_policy_that_there_is_not_is_named_with_those_that_there_are():
     for words in (["--scenario", "herd-7"], ["--policy", "hope"]):
-        done = CliRunner().invoke(cli, ["simulate", "herd", *words], standalone_mode=False)
+        done = invoke_redrive("simulate", "herd", *words)
         assert "there is no" in str(done.exception) and "there are" in str(done.exception)
 
 

@@ -5,9 +5,8 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
-from redrive.console.cli import cli
 from redrive.engine import Executor, Flow, PermanentError
+from support.commands import invoke_redrive
 
 
 @pytest.fixture
@@ -25,43 +24,39 @@ def state(tmp_path: Path) -> Path:
     return tmp_path / "state.db"
 
 
-def redrive(*words: object) -> Result:
-    return CliRunner().invoke(cli, [str(word) for word in words], standalone_mode=False)
-
-
 def column(state: Path, column: str) -> list[object]:
     with sqlite3.connect(state) as connection:
         return [value for (value,) in connection.execute(f"SELECT {column} FROM page ORDER BY id")]
 
 
 def test_pages_are_a_table(state):
-    lines = redrive("pages", state).output.splitlines()
+    lines = invoke_redrive("pages", state).output.splitlines()
     assert lines[0].split() == ["ID", "SEVERITY", "STATE", "COUNT", "AGE", "SENT", "TITLE"]
     assert {"permanent on refused", "permanent on wrong"} == {line.split("  ")[-1].strip() for line in lines[1:]}
     assert all("failed: command: exit status 1" in line for line in lines[1:])
 
 
 def test_pages_are_json_with_their_body(state):
-    first, second = map(json.loads, redrive("pages", state, "--json").output.splitlines())
+    first, second = map(json.loads, invoke_redrive("pages", state, "--json").output.splitlines())
     assert {"refused", "wrong"} == {first["task"], second["task"]}
     assert "403" in {page["task"]: page for page in (first, second)}["refused"]["body"]["error"]
 
 
 def test_a_page_is_acknowledged_by_its_number_and_another_snoozed(state):
-    done = redrive("pages", state, "--ack", 1, "--snooze", 2, "2h")
+    done = invoke_redrive("pages", state, "--ack", 1, "--snooze", 2, "2h")
     assert 0 == done.return_value, done.output
     assert ["acked", "snoozed"] == column(state, "state")
-    shown = redrive("pages", state).output
+    shown = invoke_redrive("pages", state).output
     assert "acked by " in shown and "snoozed for " in shown
 
 
 def test_a_page_that_is_not_there_cannot_be_acknowledged(state):
-    done = redrive("pages", state, "--ack", 99)
+    done = invoke_redrive("pages", state, "--ack", 99)
     assert 1 == done.return_value
     assert "there is no such open page" in done.output
 
 
 def test_resolved_pages_are_shown_on_request_only(state):
-    redrive("skip", "--state", state, "--reason", "known", "refused", "wrong")
-    assert "nobody was called" in redrive("pages", state).output
-    assert 2 == redrive("pages", state, "--all").output.count("resolved")
+    invoke_redrive("skip", "--state", state, "--reason", "known", "refused", "wrong")
+    assert "nobody was called" in invoke_redrive("pages", state).output
+    assert 2 == invoke_redrive("pages", state, "--all").output.count("resolved")

@@ -5,12 +5,11 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from click.testing import CliRunner
-from redrive.console.cli import cli
 from redrive.console.shell import plain
 from redrive.engine import Executor, Flow, PermanentError, RetryPolicy
 from redrive.engine.core.events import Event
 from redrive.engine.store import runs
+from support.commands import invoke_redrive
 
 
 def told(tmp_path: Path, flow: Flow) -> list[str]:
@@ -100,7 +99,7 @@ def test_costs_are_a_table(tmp_path):
 
     flow.command("fine", "true", timeout=30)
     Executor(run_id="r", flow=flow, state=tmp_path / "state.db").run()
-    output = CliRunner().invoke(cli, ["costs", str(tmp_path / "state.db")], standalone_mode=False).output
+    output = invoke_redrive("costs", tmp_path / "state.db").output
     assert ["ended", "in", "attempts", "slot", "seconds", "wasted"] == output.splitlines()[0].split()
     assert re.search(r"^success +1 ", output, re.M) and re.search(r"^all +2 ", output, re.M)
     assert "tasks without a downstream: 1 succeeded at the first try" in output
@@ -112,7 +111,7 @@ def test_what_is_doubtful_about_an_import_and_what_it_prints_comes_first(tmp_pat
         "from redrive.engine import Flow\nlog = open('/dev/zero')\nprint('loading\\x1b[2J')\nflow = Flow('f')\n"
         "flow.command('task', 'true')\n"
     )
-    done = CliRunner().invoke(cli, ["run", str(flow), "--state", str(tmp_path / "state.db"), "--plain"])
+    done = invoke_redrive("run", flow, "--state", tmp_path / "state.db", "--plain", standalone_mode=True)
     first, second, *_ = (line[11:] for line in done.stdout.splitlines())
     assert first.startswith("warning: importing the flow left descriptor")
     assert second.startswith("the import printed: loading")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from redrive.console.shell.printer import Printer
+from support.commands import run_redrive
 
 FLOW = """
 from redrive.engine import Flow
@@ -28,12 +29,6 @@ def flow(tmp_path: Path) -> Path:
     return path
 
 
-def redrive(*words: str, **more: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", "-m", "redrive.console", *words]
-    options: dict[str, object] = {"text": True, "stdin": subprocess.DEVNULL, "stderr": subprocess.PIPE, "timeout": 120}
-    return subprocess.run(command, **{**options, **more})  # type: ignore[call-overload,no-any-return]
-
-
 def test_a_name_that_the_locale_cannot_write_is_escaped(flow: Path, tmp_path: Path) -> None:
     environment = {
         **os.environ,
@@ -42,7 +37,7 @@ def test_a_name_that_the_locale_cannot_write_is_escaped(flow: Path, tmp_path: Pa
         "PYTHONUTF8": "0",
         "PYTHONIOENCODING": "ascii",
     }
-    done = redrive("run", str(flow), "--state", str(tmp_path / "s.db"), env=environment, stdout=subprocess.PIPE)
+    done = run_redrive("run", str(flow), "--state", str(tmp_path / "s.db"), env=environment, stdout=subprocess.PIPE)
     assert done.returncode == 0, done.stderr
     assert "m\\xfcll_\\u2603 SUCCESS" in done.stdout
     assert done.stderr == ""
@@ -50,7 +45,7 @@ def test_a_name_that_the_locale_cannot_write_is_escaped(flow: Path, tmp_path: Pa
 
 def test_a_full_disk_behind_stdout_is_told_once_and_the_run_succeeds(flow: Path, tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:
-        done = redrive("run", str(flow), "--state", str(tmp_path / "s.db"), stdout=full)
+        done = run_redrive("run", str(flow), "--state", str(tmp_path / "s.db"), stdout=full)
     assert done.returncode == 0
     assert done.stderr.count("cannot print any more (No space left on device)") == 1
     assert len(done.stderr.splitlines()) == 1
@@ -81,12 +76,13 @@ def test_each_batch_is_on_its_way_when_it_was_taken() -> None:
 
 def test_a_run_that_had_ended_says_how(flow: Path, tmp_path: Path) -> None:
     words = ("run", str(flow), "--state", str(tmp_path / "s.db"), "--run-id", "night")
-    assert redrive(*words, stdout=subprocess.PIPE).stdout.splitlines()[-1].endswith("run night SUCCESS")
-    again = redrive(*words, stdout=subprocess.PIPE)
+    assert run_redrive(*words, stdout=subprocess.PIPE).stdout.splitlines()[-1].endswith("run night SUCCESS")
+    again = run_redrive(*words, stdout=subprocess.PIPE)
     assert again.returncode == 0
     assert again.stdout == "run night has ended already: SUCCESS; requeue a task to go on with it\n"
 
 
+@pytest.mark.long
 def test_a_run_that_is_blocked_says_so_each_time_and_names_the_command(tmp_path: Path) -> None:
     flow = tmp_path / "poison.py"
     flow.write_text(
@@ -97,8 +93,8 @@ def test_a_run_that_is_blocked_says_so_each_time_and_names_the_command(tmp_path:
     )
     state = tmp_path / "s.db"
     words = ("run", str(flow), "--state", str(state), "--run-id", "night")
-    assert redrive(*words, stdout=subprocess.PIPE).returncode == 3
-    again = redrive("resume", str(state), stdout=subprocess.PIPE)
+    assert run_redrive(*words, stdout=subprocess.PIPE).returncode == 3
+    again = run_redrive("resume", str(state), stdout=subprocess.PIPE)
     assert again.returncode == 3
     expected = f"run night is BLOCKED: dead letters wait for a human: redrive inbox {state} --run night\n"
     assert again.stdout == expected

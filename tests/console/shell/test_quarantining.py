@@ -6,10 +6,9 @@ from typing import Any
 
 import click
 import pytest
-from click.testing import CliRunner, Result
-from redrive.console.cli import cli
 from redrive.engine import Executor, Flow
 from redrive.engine.errors import RedriveError
+from support.commands import invoke_redrive
 
 
 @pytest.fixture
@@ -36,16 +35,15 @@ def run(tmp_path: Path, bad: set[str]) -> str:
     return Executor(run_id="r", flow=flow, state=tmp_path / "state.db").run()
 
 
-def redrive(*words: object) -> Result:
-    return CliRunner().invoke(cli, [str(word) for word in words], standalone_mode=False)
-
-
 def held(state: Path, *words: object) -> list[str]:
-    return [json.loads(line)["row_key"] for line in redrive("quarantine", state, "--json", *words).output.splitlines()]
+    return [
+        json.loads(line)["row_key"]
+        for line in invoke_redrive("quarantine", state, "--json", *words).output.splitlines()
+    ]
 
 
 def test_rows_are_a_table_that_a_row_cannot_break(state):
-    lines = redrive("quarantine", state).output.splitlines()
+    lines = invoke_redrive("quarantine", state).output.splitlines()
     assert ["TASK", "ROW", "STATE", "ATTEMPT", "ERROR"] == lines[0].split()
     assert 4 == len(lines)
     assert "\x1b" not in "".join(lines)
@@ -57,7 +55,7 @@ def test_rows_are_json_and_can_be_asked_for_by_their_task(state):
 
 
 def test_a_row_is_sent_back_by_its_key(state, tmp_path):
-    done = redrive("quarantine", state, "--requeue", "o-3", "--reason", "repaired")
+    done = invoke_redrive("quarantine", state, "--requeue", "o-3", "--reason", "repaired")
     assert 0 == done.return_value, done.output
     assert "orders: runs again over 1 of its rows" in done.output
     assert "SUCCESS" == run(tmp_path, bad={"o-7", "i-1"})
@@ -65,18 +63,18 @@ def test_a_row_is_sent_back_by_its_key(state, tmp_path):
 
 
 def test_all_rows_of_a_task_are_dropped_with_a_reason(state):
-    done = redrive("quarantine", state, "--task", "orders", "--discard", "all", "--reason", "a test account")
+    done = invoke_redrive("quarantine", state, "--task", "orders", "--discard", "all", "--reason", "a test account")
     assert 0 == done.return_value, done.output
     assert ["i-1"] == held(state)
     assert 3 == len(held(state, "--all"))
 
 
 def test_without_a_reason_nothing_happens(state):
-    done = redrive("quarantine", state, "--discard", "all")
+    done = invoke_redrive("quarantine", state, "--discard", "all")
     assert isinstance(done.exception, click.UsageError) and "say why" in str(done.exception)
     assert 3 == len(held(state))
 
 
 def test_a_key_that_no_row_has_is_one_sentence(state):
-    done = redrive("quarantine", state, "--requeue", "o-99", "--reason", "x")
+    done = invoke_redrive("quarantine", state, "--requeue", "o-99", "--reason", "x")
     assert isinstance(done.exception, RedriveError) and "'o-99'" in str(done.exception)

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.commands import run_redrive
+from support.marks import parametrize_mostly_long
 
 REDRIVE = Path(sys.executable).with_name("redrive")
 FLOW = """
@@ -33,16 +35,7 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def redrive(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "XDG_STATE_HOME": str(folder / "states")}
-    return subprocess.run(
-        [REDRIVE, *map(str, words)],
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="surrogateescape",
-        timeout=120,
-    )
+    return run_redrive(*words, cwd=folder, env=environment, errors="surrogateescape")
 
 
 def assert_refused(done: subprocess.CompletedProcess[str], code: int, sentence: str) -> None:
@@ -61,12 +54,12 @@ ON_A_RUN = [
 ]
 
 
-@pytest.mark.parametrize("words", ON_A_RUN, ids=lambda words: words[0])
+@parametrize_mostly_long("words", ON_A_RUN, quick=3, ids=lambda words: words[0])
 def test_a_run_that_is_not_there_is_bad_usage(night: Path, words: tuple[str, ...]) -> None:
     assert_refused(redrive(night, *words, "--run", "nosuch"), 2, "there is no run 'nosuch'")
 
 
-@pytest.mark.parametrize("words", ON_A_RUN, ids=lambda words: words[0])
+@parametrize_mostly_long("words", ON_A_RUN, quick=3, ids=lambda words: words[0])
 def test_a_state_file_that_is_not_there_is_bad_usage(night: Path, words: tuple[str, ...]) -> None:
     missing = ["nowhere.db" if word == "night.db" else word for word in words]
     assert_refused(redrive(night, *missing), 2, "there is no state file")
@@ -86,7 +79,7 @@ def test_an_act_without_a_reason_is_bad_usage(night: Path, words: tuple[str, ...
     assert_refused(redrive(night, *words, "--state", "night.db"), 2, "say why with --reason TEXT")
 
 
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     ("words", "code", "sentence"),
     [
         (("requeue", "--state", "night.db", "nobody", "--reason", "x"), 2, "run first has no task 'nobody'"),
@@ -107,13 +100,14 @@ def test_an_act_without_a_reason_is_bad_usage(night: Path, words: tuple[str, ...
         (("tasks", ""), 2, "the name of the state file is empty"),
         (("run", "flow.py", "--state", ""), 2, "the name of the state file is empty"),
     ],
+    quick=4,
 )
 def test_what_makes_no_sense_is_told_on_stderr(night: Path, words: tuple[str, ...], code: int, sentence: str) -> None:
     assert_refused(redrive(night, *words), code, sentence)
 
 
 @pytest.mark.parametrize("command", ["check", "run"])
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     ("params", "sentence"),
     [
         (("limit=[1,2]",), "parameter 'limit' wants a whole number like 3, not '[1,2]'"),
@@ -194,7 +188,7 @@ def test_a_dry_run_as_json_has_the_whole_set(night: Path) -> None:
 # --- A world that is not as usual -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@parametrize_mostly_long("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 @pytest.mark.parametrize("words", ["check flow.py", "tasks night.db"])
 def test_closed_streams_change_nothing_about_the_end(night: Path, words: str, closed: str) -> None:
     line = f"{REDRIVE} {words} {closed}"
@@ -210,7 +204,7 @@ def test_output_that_cannot_be_written_is_one_sentence(night: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["check", "run --plain --state new.db"])
-@pytest.mark.parametrize(
+@parametrize_mostly_long(
     ("text", "sentence"),
     [
         ("import os; os._exit(3)", "the process that imported 'odd.py' ended (exit code 3)"),

@@ -8,21 +8,20 @@ from typing import Any
 
 import click
 import pytest
-from click.testing import CliRunner
-from redrive.console.cli import cli
 from redrive.console.present.what_if import Circumstances, sentences, span, table
 from redrive.engine import Executor, Flow, RetryPolicy, TransientError
 from redrive.engine.core.change import parse_change
 from redrive.engine.core.comparison import Comparison, spread_of
 from redrive.engine.core.record import Reading
 from redrive.engine.core.what_if import Figures
+from support.commands import invoke_redrive
 
 QUICK = RetryPolicy(max_attempts=3, base=0.01, cap=0.05, jitter="full")
 LATE, BAD, FINE = 6, 3, 8
 
 
 def replay(*words: str | Path) -> str:
-    return CliRunner().invoke(cli, ["replay", *map(str, words)], standalone_mode=False, catch_exceptions=False).output
+    return invoke_redrive("replay", *words, catch_exceptions=False).output
 
 
 def plain(*words: str | Path) -> dict[str, Any]:

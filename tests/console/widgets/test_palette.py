@@ -19,7 +19,7 @@ def test_what_a_row_lies_under_does_not_hide_what_stands_out_in_it() -> None:
 
 def test_a_cursor_in_reverse_video_is_a_bar_of_one_colour() -> None:
     styles = {Role.RUNNING: Style(color="cyan"), Role.DIM: Style(dim=True), Role.RELATED: Style(bold=True)}
-    palette = Palette({**styles, Role.CURSOR: Style(reverse=True)})
+    palette = Palette({**styles, Role.CURSOR: Style(reverse=True)})  # type: ignore[dict-item]
     assert palette.style(Role.RUNNING, Role.CURSOR) == palette.style(Role.DIM, Role.CURSOR) == Style(reverse=True)
     assert palette.style(Role.RELATED, Role.CURSOR) == Style(reverse=True, bold=True)
 

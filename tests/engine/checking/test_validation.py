@@ -53,7 +53,8 @@ def test_an_option_that_cannot_be_is_refused_by_its_name(option: str, value: Any
 def test_the_documents_own_form_is_held_to_the_same_table(option: str) -> None:
     """003: ``TaskDef(name, fn, parents, max_attempts, timeout_seconds)``, refused in its own line."""
     with pytest.raises(OptionError, match=option):
-        TaskDef(**{"name": "a", "fn": print, option: object()})
+        values: dict[str, Any] = {"name": "a", "fn": print, option: object()}
+        TaskDef(**values)
 
 
 def test_every_field_is_in_its_table() -> None:

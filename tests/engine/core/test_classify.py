@@ -289,7 +289,7 @@ class TestForeignLibraries:
         )
         kind = foreign("requests.exceptions", "HTTPError", OSError)
         error = kind("429 Client Error")
-        error.response = answer  # type: ignore[attr-defined]
+        error.response = answer
         assert classify(error) == Verdict(TRANSIENT, "HTTP 429 Too Many Requests", 17, "HTTP 429\ntoo many requests")
 
     @pytest.mark.parametrize(

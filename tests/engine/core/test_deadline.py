@@ -16,7 +16,7 @@ CHILDREN = {"extract": ("clean",), "clean": ("load",)}
 def slack(states: dict[str, TaskState], due_in: float | None = 1000, **columns: dict) -> Slack | None:
     run = RunRow("r", deadline_at=None if due_in is None else NOW + round(due_in * SECOND))
     tasks = {name: TaskRow(name, state=state, **columns.get(name, {})) for name, state in states.items()}
-    return slack_of(RunFold(run, tasks, children=CHILDREN), PATHS, NOW)
+    return slack_of(RunFold(run, tasks, children=CHILDREN), PATHS, NOW)  # type: ignore[arg-type]
 
 
 P, S = TaskState.PENDING, TaskState.SUCCESS

@@ -174,7 +174,7 @@ def test_a_task_that_is_not_idempotent_is_never_run_again_unasked():
 
 def test_a_sensor_looks_again_without_spending_the_budget():
     """000.48, de-phased by at most a tenth (004.43)."""
-    assert Sense(pytest.approx(0.11)) == judge(Outcome(OutcomeKind.DEFERRED, recheck_seconds=0), History())
+    assert Sense(pytest.approx(0.11)) == judge(Outcome(OutcomeKind.DEFERRED, recheck_seconds=0), History())  # type: ignore[arg-type]
     assert Sense(33.0) == judge(Outcome(OutcomeKind.DEFERRED, recheck_seconds=30.0), History(failures=2))
     assert Sense(30.0) == judge(Outcome(OutcomeKind.DEFERRED), dice=bottom)
 

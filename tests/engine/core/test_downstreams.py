@@ -3,6 +3,7 @@
 import json
 import sqlite3
 import time
+from typing import Any
 
 from redrive.engine import AuthError, Executor, Flow, RetryPolicy, RunOptions, TransientError
 from redrive.engine.clock import SystemClock
@@ -97,7 +98,7 @@ def test_the_cheapest_idempotent_task_finds_out_whether_a_downstream_is_back(tmp
 
     for name in ("first", "second"):
         flow.task(refused, name=name, downstream="api", retry=RetryPolicy(max_attempts=1), optional=True)
-    later = {"downstream": "api", "after": ["first", "second"], "rule": "all_done"}
+    later: dict[str, Any] = {"downstream": "api", "after": ["first", "second"], "rule": "all_done"}
     flow.task(lambda: None, name="pay", idempotent=False, **later)
     flow.command("report", "true", after="pay")
     flow.task(lambda: None, name="ping", **later)

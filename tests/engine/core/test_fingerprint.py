@@ -56,7 +56,7 @@ def load(folder: Path, source: str, name: str = "settle") -> ModuleType:
 
 
 def lookup(key: int) -> object:
-    return {}[key]
+    return dict[int, int]()[key]
 
 
 def divide(number: int) -> float:

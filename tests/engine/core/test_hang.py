@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from redrive.engine.core.hang import Autopsy, Descriptor, FileLock, Frames, Process, report, sentence, split
@@ -12,17 +13,17 @@ HERE = Frames(where="load.py:12 in fetch")
 DATABASE = Descriptor(10, 3, "tcp", "10.0.0.5:5432", "ESTABLISHED", unread=0, unsent=0)
 
 
-def process(doing: Doing | None = None, *waits_on: int, pid: int = 10, parent: int = 0, **more: object) -> Process:
+def process(doing: Doing | None = None, *waits_on: int, pid: int = 10, parent: int = 0, **more: Any) -> Process:
     name = {10: "python3", 11: "psql"}.get(pid, "sh")
-    values = {"state": "S", "name": name, "is_exact": True, **more}
+    values: dict[str, Any] = {"state": "S", "name": name, "is_exact": True, **more}
     return Process(pid, parent, doing=doing, waits_on=waits_on, **values)
 
 
-def autopsy(*processes: Process, ends: tuple[Descriptor, ...] = (), cpu: float | None = 0.0, **more: object) -> Autopsy:
+def autopsy(*processes: Process, ends: tuple[Descriptor, ...] = (), cpu: float | None = 0.0, **more: Any) -> Autopsy:
     return Autopsy(processes=processes, descriptors=ends, cpu=cpu, window_seconds=10.0, **more)
 
 
-CHILD = {"pid": 11, "parent": 10, "channel": "wait_woken"}
+CHILD: dict[str, Any] = {"pid": 11, "parent": 10, "channel": "wait_woken"}
 PIPE = (Descriptor(10, 5, "pipe", inode=77), Descriptor(11, 1, "pipe", inode=77, writes=True))
 SEEN = {
     "blocked in recv from 10.0.0.5:5432 at load.py:12 in fetch": autopsy(process(Doing.RECEIVE, 3), ends=(DATABASE,)),

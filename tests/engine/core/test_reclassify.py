@@ -141,7 +141,7 @@ def test_dead_letters_that_a_requeue_healed_would_have_been_retried() -> None:
 
 
 def test_what_was_retried_in_vain_would_have_been_stopped_at_once_and_what_healed_is_said_as_well() -> None:
-    transient = {"failure_class": "transient", "delay_us": S}
+    transient: dict[str, Any] = {"failure_class": "transient", "delay_us": S}
     vain = task(failed(1, **transient), failed(2, **transient), failed(3, failure_class="transient"), state="FAILED")
     healed = task(failed(1, **transient), good(2))
     found = tried(vain, healed, status=409, **{"class": "permanent"})
@@ -154,7 +154,7 @@ def test_what_was_retried_in_vain_would_have_been_stopped_at_once_and_what_heale
 
 
 def test_a_spent_budget_stays_spent_and_a_poisoned_one_is_failed_instead_of_held() -> None:
-    unclassified = {"failure_class": "unclassified", "facts": {"status": 409}}
+    unclassified: dict[str, Any] = {"failure_class": "unclassified", "facts": {"status": 409}}
     poisoned = task(failed(1, delay_us=S, **unclassified), failed(2, **unclassified), state="DEAD_LETTER")
     spent = task(failed(1, failure_class="transient"), state="FAILED", policy=RetryPolicy(max_attempts=1))
     assert [(one.before, one.after) for one in tried(poisoned).changes] == [("dead-lettered", "retried")]

@@ -123,7 +123,9 @@ def test_by_time_an_outage_ends_and_by_number_it_never_does() -> None:
     """Retries that are long enough find the system back, if the failures belonged to its outage."""
     patient = "jitter=none,base=60s,breaker=off"
     fold = outage()
-    fold.tasks["late"].spec = replace(fold.tasks["late"].spec, pool="never")  # it runs in the record alone
+    spec = fold.tasks["late"].spec
+    assert spec is not None
+    fold.tasks["late"].spec = replace(spec, pool="never")  # it runs in the record alone
     assert again(fold, patient, Reading.BY_NUMBER).failed == 3
     assert again(fold, patient, Reading.BY_TIME).failed == 0
 

@@ -1,6 +1,7 @@
 """Why is it not running? One sentence from data, for every state and every reason."""
 
 import json
+from typing import Any
 
 import pytest
 from redrive.engine.core.fold import AttemptRow, RunFold, RunRow, TaskRow
@@ -84,7 +85,7 @@ def test_many_parents_are_counted_and_names_with_spaces_are_quoted():
 
 
 def test_a_chain_of_twenty_thousand_waiting_tasks_names_its_root():
-    tasks = [("t0", [], "RUNNING", {"started_at": NOW - S})]
+    tasks: list[tuple[str, list[str], str, dict[str, Any]]] = [("t0", [], "RUNNING", {"started_at": NOW - S})]
     tasks += [(f"t{n}", [f"t{n - 1}"], "PENDING", {}) for n in range(1, 20_000)]
     fold = RunFold(RunRow("run"))
     for name, parents, state, columns in tasks:

@@ -132,7 +132,7 @@ def test_two_failures_have_two_fingerprints(tmp_path):
     def changing(ctx):
         if ctx.attempt == 1:
             return 1 / 0
-        return {}["missing"]
+        return dict[str, int]()["missing"]
 
     run(tmp_path, flow)
     fingerprints = [mark for (mark,) in ask(tmp_path, "SELECT fingerprint FROM attempt ORDER BY attempt")]
@@ -255,7 +255,7 @@ def test_pools_and_max_parallel_bound_what_runs_at_a_time(tmp_path):
     for name, state in events:
         (running.add if state == "RUNNING" else running.discard)(name)
         most = max(most, len(running))
-        most_pooled = max(most_pooled, sum(1 for one in running if one.startswith("pooled")))
+        most_pooled = max(most_pooled, sum(1 for one in running if one.startswith("pooled")))  # type: ignore[misc]
     assert (3, 1) == (most, most_pooled)
 
 

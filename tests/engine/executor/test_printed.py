@@ -3,6 +3,7 @@
 import resource
 import sqlite3
 
+import pytest
 from redrive.engine import Executor, Flow
 from redrive.engine.executor.printed import HEAD_CHARACTERS, TAIL_CHARACTERS, Unwritten
 from redrive.engine.store import logs
@@ -32,6 +33,7 @@ def test_of_what_is_too_much_the_first_and_the_last_are_kept_and_the_rest_is_cou
     assert len(printed.text) >= logs.HEAD_BYTES and len(printed.rest) >= logs.TAIL_BYTES
 
 
+@pytest.mark.long
 def test_a_task_that_prints_faster_than_the_disk_writes_does_not_fill_the_memory_of_the_executor(tmp_path):
     flow = Flow("f")
     flow.command("loud", "echo first; timeout 3 yes 0123456789012345678901234567890123456789; echo last", timeout=60)

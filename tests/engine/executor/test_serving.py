@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ class SetClock(SystemClock):
         return super().now_us() + self.ahead_us
 
 
-class Night:
+class ServiceUnderTest:
     """A service in this process, which hears every sentence and event of it, and stops it as systemd would."""
 
     def __init__(self, folder: Path, flow: str, at: int = NEW_YEAR - HOUR) -> None:
@@ -49,7 +49,7 @@ class Night:
             str(self.state),
             RunOptions(),
             say=self._say,
-            on_events=lambda events: [self._hear(event) for event in events],
+            on_events=self._hear,
             clock=self.clock,
         )
 
@@ -57,9 +57,10 @@ class Night:
         self.said.append(sentence)
         self.on_said(sentence)
 
-    def _hear(self, event: Event) -> None:
-        self.events.append(event)
-        self.on_event(event)
+    def _hear(self, events: Sequence[Event]) -> None:
+        for event in events:
+            self.events.append(event)
+            self.on_event(event)
 
     def stop(self) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -77,7 +78,7 @@ def own_signals() -> Iterator[None]:
 
 
 def test_a_clock_that_is_set_forward_runs_what_has_come_and_set_back_it_runs_nothing_again(tmp_path):
-    night = Night(tmp_path, HEAD + "flow = Flow('f', schedule='0 0 1 1 *')\n" + TASK)
+    night = ServiceUnderTest(tmp_path, HEAD + "flow = Flow('f', schedule='0 0 1 1 *')\n" + TASK)
     steps = iter([HOUR, -HOUR])
 
     def set_it(sentence: str) -> None:
@@ -108,7 +109,7 @@ def test_a_page_that_no_sender_took_is_sent_again_while_nothing_runs(tmp_path, m
     monkeypatch.setattr(serving, "AGAIN_SECONDS", 0.2)
     pager = "flow.page('command', argv=['sh', '-c', 'test -e \"$0\"', str(HERE / 'network')])\n"
     options = "schedule='0 0 1 1 *', start_within='1m', misfire='skip'"
-    night = Night(tmp_path, HEAD + f"flow = Flow('f', {options})\n" + pager + TASK)
+    night = ServiceUnderTest(tmp_path, HEAD + f"flow = Flow('f', {options})\n" + pager + TASK)
 
     def miss_the_year(sentence: str) -> None:
         if sentence.startswith("next 2037"):
@@ -129,7 +130,7 @@ def test_a_page_that_no_sender_took_is_sent_again_while_nothing_runs(tmp_path, m
 
 
 def test_a_service_that_cannot_begin_says_so_instead_of_trying_for_ever(tmp_path):
-    night = Night(tmp_path, HEAD + "flow = Flow('f')\n" + TASK)
+    night = ServiceUnderTest(tmp_path, HEAD + "flow = Flow('f')\n" + TASK)
     with pytest.raises(FlowError, match="has no schedule"):
         night.service.run()
     assert not night.state.exists()

@@ -9,7 +9,7 @@ def test_the_first_are_told_one_by_one_and_of_the_others_each_is_told_or_counted
     for number in range(said):
         if (one := trickle.take({"try": number}, now=number * BETWEEN_SECONDS / 1000)) is not None:
             told.append(one)
-    told.append(trickle.rest())
+    told.append(trickle.rest())  # type: ignore[arg-type]
     assert [{"try": number} for number in range(ONE_BY_ONE)] == told[:ONE_BY_ONE]
     assert len(told) == ONE_BY_ONE + 4 + 1
     assert told[-1]["try"] == said - 1

@@ -194,6 +194,7 @@ def outage(tmp_path: Path, seconds: float) -> Flow:
     return flow
 
 
+@pytest.mark.long
 def test_a_long_outage_pages_once_although_no_task_has_failed(tmp_path, monkeypatch):
     """004.26: by the time the wait is that long, the pipeline should be telling someone."""
     from redrive.engine.core import paging
@@ -234,6 +235,7 @@ def night(seconds: float, deadline: float | None) -> Flow:
     return flow
 
 
+@pytest.mark.long
 def test_a_run_that_can_no_longer_make_its_deadline_pages_before_the_deadline(tmp_path):
     """SPEC part 4, 2: at 01:12 this run can no longer make 02:00, with the one task responsible."""
     assert "SUCCESS" == run(tmp_path, night(1, None), run_id="yesterday")

@@ -6,10 +6,9 @@ import ast
 import asyncio
 import json
 import os
-import select
 import textwrap
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from redrive.engine.core.outcome import Outcome
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.runner.attempt import AttemptOrder, RunningAttempt
 from redrive.engine.runner.zygote_client import Runner
+from support.processes import wait_until_dead
 
 HEAD = """\
 import os, sys, time
@@ -146,7 +146,7 @@ class Bench:
             "inputs": json.dumps(inputs or {}),
             **order,
         }
-        recorder.attempt = await self.runner.start(AttemptOrder(**values), recorder)
+        recorder.attempt = await self.runner.start(AttemptOrder(**values), recorder)  # type: ignore[arg-type]
         return recorder
 
     async def run(self, name: str, **order: Any) -> tuple[Outcome, Recorder]:
@@ -185,31 +185,6 @@ def asked_for(source: str) -> dict[str, None]:
     tasks = [one for one in functions if any(ast.unparse(each).startswith("flow.") for each in one.decorator_list)]
     given = {"ctx", *(one.name for one in tasks)}
     return {argument.arg: None for one in tasks for argument in one.args.args if argument.arg not in given}
-
-
-def wait_until_dead(pids: Iterable[int], seconds: float = LIMIT_SECONDS) -> list[int]:
-    """Wait for the end of processes that are not ours. Answers with those that still live."""
-    poller = select.poll()
-    waiting = {}
-    for pid in pids:
-        try:
-            waiting[os.pidfd_open(pid)] = pid
-        except ProcessLookupError:
-            continue
-    for pidfd in waiting:
-        poller.register(pidfd, select.POLLIN)
-    limit = time.monotonic() + seconds
-    while waiting:
-        ended = poller.poll(max(0.0, limit - time.monotonic()) * 1000)
-        if not ended:
-            break
-        for pidfd, _ in ended:
-            poller.unregister(pidfd)
-            os.close(pidfd)
-            del waiting[pidfd]
-    for pidfd in waiting:
-        os.close(pidfd)
-    return list(waiting.values())
 
 
 @pytest.fixture

@@ -415,7 +415,7 @@ async def test_a_task_waits_while_its_output_is_not_read(bench: Any) -> None:
     recorder = await bench.start("chatty")
     await recorder.heard(b"begin")
     recorder.attempt.pause_output()
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(0.2)  # time in which nothing may come
     assert len(recorder.text) < 1_000_000
     assert not recorder.is_over
     recorder.attempt.resume_output()

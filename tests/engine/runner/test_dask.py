@@ -9,11 +9,11 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -23,6 +23,8 @@ from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.runner.dask import DaskCluster
 from redrive.engine.runner.listener import SilentListener
 from redrive.engine.runner.protocol import AttemptOrder
+from support.commands import run_redrive, start_redrive
+from support.waiting import wait_until
 
 PATIENCE_SECONDS = 100.0  # a limit for hangs: nothing here takes as long
 pytestmark = pytest.mark.xdist_group("dask")  # one cluster for all of them
@@ -101,7 +103,7 @@ class Cluster:
 
     @property
     def address(self) -> str:
-        until(self.scheduler_file.exists)
+        wait_until(self.scheduler_file.exists)
         return str(json.loads(self.scheduler_file.read_text())["address"])
 
     def end(self) -> None:
@@ -123,20 +125,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         cluster.end()
 
 
-def until(is_so: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not is_so():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.02)
-
-
-def redrive(*words: object, **more: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-P", "-m", "redrive.console", *map(str, words), "--plain"]
-    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, **{**streams, **more})  # type: ignore[call-overload,no-any-return]
-
-
-def rows(state: Path, sql: str) -> list[tuple[object, ...]]:
+def rows(state: Path, sql: str) -> list[Any]:
     with closing(sqlite3.connect(f"file:{state}?mode=ro", uri=True)) as connection:
         return connection.execute(sql).fetchall()
 
@@ -149,7 +138,7 @@ def write(tmp_path: Path, text: str) -> tuple[Path, Path]:
 
 def test_a_flow_runs_on_the_workers_with_results_output_deadline_and_failures(cluster: Cluster, tmp_path: Path) -> None:
     flow, state = write(tmp_path, FLOW)
-    process = redrive("run", flow, "--state", state, "--dask", cluster.address)
+    process = start_redrive("run", flow, "--state", state, "--dask", cluster.address, "--plain", stderr=subprocess.PIPE)
     output, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 3, errors + output
     tasks = dict(rows(state, "SELECT name, state FROM task"))
@@ -165,10 +154,11 @@ def test_a_flow_runs_on_the_workers_with_results_output_deadline_and_failures(cl
     assert all(str(host).startswith("tcp://127.0.0.1:") for host in hosts)
 
 
+@pytest.mark.long
 def test_what_a_dead_worker_had_is_lost_and_runs_again_elsewhere_after_it(cluster: Cluster, tmp_path: Path) -> None:
     flow, state = write(tmp_path, WAITING)
-    process = redrive("run", flow, "--state", state, "--dask", cluster.address)
-    until((tmp_path / "alive").exists)
+    process = start_redrive("run", flow, "--state", state, "--dask", cluster.address, "--plain", stderr=subprocess.PIPE)
+    wait_until((tmp_path / "alive").exists)
     attempt = psutil.Process(int((tmp_path / "starts").read_text().split()[0]))
     zygote = attempt.parent()
     assert zygote is not None
@@ -184,16 +174,17 @@ def test_what_a_dead_worker_had_is_lost_and_runs_again_elsewhere_after_it(cluste
     assert float((tmp_path / "alive").read_text()) < starts[1]
 
 
+@pytest.mark.long
 def test_an_attempt_whose_executor_was_killed_ends_by_itself_before_the_next_one_starts(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     flow, state = write(tmp_path, WAITING)
-    process = redrive("run", flow, "--state", state, "--dask", cluster.address)
-    until((tmp_path / "alive").exists)
+    process = start_redrive("run", flow, "--state", state, "--dask", cluster.address, "--plain", stderr=subprocess.PIPE)
+    wait_until((tmp_path / "alive").exists)
     process.kill()
     process.communicate()
-    until((tmp_path / "unwound").exists)  # nobody has told it to end
-    again = redrive("resume", state, "--dask", cluster.address)
+    wait_until((tmp_path / "unwound").exists)  # nobody has told it to end
+    again = start_redrive("resume", state, "--dask", cluster.address, "--plain", stderr=subprocess.PIPE)
     output, errors = again.communicate(timeout=PATIENCE_SECONDS)
     assert again.returncode == 0, errors + output
     starts = [float(line.split()[1]) for line in (tmp_path / "starts").read_text().splitlines()]
@@ -202,12 +193,12 @@ def test_an_attempt_whose_executor_was_killed_ends_by_itself_before_the_next_one
     assert starts[1] - float((tmp_path / "alive").read_text()) > LEASE_SECONDS, "nobody can know earlier"
 
 
+@pytest.mark.long
 def test_an_operator_stops_it_on_its_worker(cluster: Cluster, tmp_path: Path) -> None:
     flow, state = write(tmp_path, WAITING)
-    process = redrive("run", flow, "--state", state, "--dask", cluster.address)
-    until((tmp_path / "alive").exists)
-    command = [sys.executable, "-P", "-m", "redrive.console", "cancel", "--state", str(state), "--reason", "x", "wait"]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=PATIENCE_SECONDS)
+    process = start_redrive("run", flow, "--state", state, "--dask", cluster.address, "--plain", stderr=subprocess.PIPE)
+    wait_until((tmp_path / "alive").exists)
+    run_redrive("cancel", "--state", state, "--reason", "x", "wait", check=True)
     output, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert rows(state, "SELECT state FROM task") == [("CANCELLED",)], errors + output
     assert (tmp_path / "unwound").exists()
@@ -223,7 +214,7 @@ def test_an_operator_stops_it_on_its_worker(cluster: Cluster, tmp_path: Path) ->
 def test_a_cluster_that_is_not_there_is_one_sentence(tmp_path: Path, words: tuple[str, ...], sentence: str) -> None:
     flow, state = write(tmp_path, FLOW)
     environment = {name: value for name, value in os.environ.items() if name != "REDRIVE_DASK"}
-    process = redrive("run", flow, "--state", state, *words, env=environment)
+    process = start_redrive("run", flow, "--state", state, *words, "--plain", env=environment, stderr=subprocess.PIPE)
     _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 2
     assert sentence in errors
@@ -249,6 +240,7 @@ class Unreadable:
     async def close(self) -> None: ...
 
 
+@pytest.mark.long
 async def test_an_end_that_cannot_be_read_is_an_end() -> None:
     """Or its task would be running for ever."""
     ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()

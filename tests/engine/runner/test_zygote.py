@@ -79,7 +79,7 @@ async def test_a_flow_that_cannot_be_imported_is_told_once_and_clearly(
         await bench.open(source, declared={})
     assert words in str(caught.value) + getattr(caught.value, "traceback", "")
     if error is CycleError:
-        assert set(caught.value.cycle) == {"a", "b"}
+        assert set(caught.value.cycle) == {"a", "b"}  # type: ignore[attr-defined]
 
 
 async def test_the_traceback_of_an_import_names_the_line(bench: Any) -> None:
@@ -92,6 +92,7 @@ async def test_the_traceback_of_an_import_names_the_line(bench: Any) -> None:
     assert f'flow_under_test.py", line {bench.line_of("here")}, in helper' in caught.value.traceback
 
 
+@pytest.mark.long
 async def test_an_import_that_does_not_end_shows_where_it_is(bench: Any, survivors: Any) -> None:
     bench.path.write_text("import time\nwhile True:\n    time.sleep(1)\n")
     with pytest.raises(FlowImportError, match="did not end within 1 s") as caught:

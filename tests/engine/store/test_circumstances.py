@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redrive.console.model.sentences import sentence
@@ -49,7 +50,7 @@ def test_twice_the_same_with_nothing_changed_is_a_dead_letter(one_task: StateFil
     [({"host": "ops-2"}, "host"), ({"image_hash": "image-2"}, "image"), ({"code_hash": "c2"}, "code")],
 )
 def test_where_something_changed_it_is_tried_once_more_and_told(
-    one_task: StateFile, change: dict[str, str], word: str
+    one_task: StateFile, change: dict[str, Any], word: str
 ) -> None:
     there = replace(HERE, **change)
     assert [fail(one_task, HERE), fail(one_task, there)] == ["RETRYING", "RETRYING"]

@@ -147,7 +147,7 @@ def middle_overwritten(path: Path) -> None:
 
 def without_tables(path: Path) -> None:
     connection = sqlite3.connect(path)
-    connection.execute(f"PRAGMA application_id = {database.APPLICATION_ID}")
+    connection.execute(f"PRAGMA application_id = {header.APPLICATION_ID}")
     connection.execute("PRAGMA user_version = 1")
     connection.execute("CREATE TABLE other(x)")
     connection.commit()

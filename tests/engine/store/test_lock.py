@@ -208,7 +208,7 @@ def test_a_commander_is_waited_for_and_never_taken_for_an_orphan(state: str, sta
         held = os.open(sys.argv[1] + ".lock", os.O_RDWR)
         fcntl.flock(held, fcntl.LOCK_EX)
         print("held", flush=True)
-        time.sleep(0.3)
+        time.sleep(0.3)  # its command
         """,
         state,
     )
@@ -349,17 +349,17 @@ def test_a_sweep_finds_children_that_are_born_while_it_sweeps(state: str, start:
     dead = new_id()
     breeder = start(
         """
-        import os, time
-        print("here", flush=True)
-        while True:
+        import itertools, os, time
+        for number in itertools.count():
             if os.fork() == 0:
                 time.sleep(1000)
+            if number == 10:
+                print("here", flush=True)
             time.sleep(0.002)
         """,
         REDRIVE_EXECUTOR=dead,
     )
     assert breeder.line() == "here"
-    time.sleep(0.1)
     killed = lock.sweep_orphans([dead], state)
     assert breeder.process.pid in killed and len(killed) > 5
     assert all(is_gone(pid) for pid in killed)

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from typing import Any
 
 import pytest
 from redrive.engine.core.fold import RunFold
@@ -17,7 +18,7 @@ from redrive.engine.store.settle import settle
 
 from .conftest import RUN, SECOND, START, StateFile
 
-SPEC = {"retry": RetryPolicy(max_attempts=1), "timeout": 30.0}
+SPEC: dict[str, Any] = {"retry": RetryPolicy(max_attempts=1), "timeout": 30.0}
 
 
 def blip(loose: str = "cause-1") -> Outcome:

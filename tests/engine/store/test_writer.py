@@ -7,7 +7,7 @@ import concurrent.futures
 import resource
 import signal
 import sqlite3
-import time
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -451,9 +451,10 @@ async def test_a_simulation_commits_without_threads(tmp_path: Path) -> None:
 
 async def test_a_write_does_not_hold_up_the_loop(tmp_path: Path) -> None:
     async with desk(tmp_path) as it:
-        slow = it.writer.submit(lambda journal: time.sleep(0.3))
-        turns = 0
-        while not slow.done():
-            await asyncio.sleep(0.001)
-            turns += 1
-        assert turns > 20
+        go_on = threading.Event()
+        slow = it.writer.submit(lambda journal: go_on.wait(60))
+        for _ in range(20):
+            await asyncio.sleep(0.001)  # the loop turns
+        assert not slow.done()
+        go_on.set()
+        assert await slow

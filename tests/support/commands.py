@@ -1,0 +1,44 @@
+"""The commands of ``redrive``: in a process of their own, or in the process of the test."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+REDRIVE = (sys.executable, "-P", "-m", "redrive.console")
+LIMIT_SECONDS = 120.0  # for a command that hangs
+
+
+def run_redrive(*words: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run one command without a terminal, to its end; ``options`` are those of ``subprocess.run``."""
+    options = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "text": True,
+        "timeout": LIMIT_SECONDS,
+        **options,
+    }
+    return subprocess.run([*REDRIVE, *map(str, words)], **options)
+
+
+def start_redrive(*words: object, **options: Any) -> subprocess.Popen[str]:
+    """Start one command without a terminal; what it prints, errors included, is its ``stdout``."""
+    options = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.STDOUT,
+        "text": True,
+        **options,
+    }
+    return subprocess.Popen([*REDRIVE, *map(str, words)], **options)
+
+
+def invoke_redrive(*words: object, **options: Any) -> Result:
+    """Run one command in this process: for what starts nothing and ends at once."""
+    from redrive.console.cli import cli
+
+    return CliRunner().invoke(cli, [str(word) for word in words], **{"standalone_mode": False, **options})

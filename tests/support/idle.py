@@ -1,0 +1,33 @@
+"""When a Textual application has nothing left to do, by its event loop and without the clock."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+_TURNS = 3  # of the loop in a row with nothing to do: what one future starts, the next turn sees
+_SOON_SECONDS = 0.03  # a repaint, or the size of a window that has changed, comes after a sixtieth of a second
+_TIMERS = 2  # waited for at the most: what ticks for ever is no work
+
+
+async def wait_for_idle_loop(min_sleep: float = 0.0, max_sleep: float = 1.0) -> None:
+    """In the place of ``textual._wait.wait_for_idle``, which sleeps until the process takes little processor time: for
+    20 ms at the least, and for a second where the machine is busy."""
+    loop: Any = asyncio.get_running_loop()
+    await _wait_for_turns(loop)
+    for _ in range(_TIMERS):
+        now = loop.time()
+        soon = [
+            timer.when() for timer in loop._scheduled if not timer.cancelled() and timer.when() < now + _SOON_SECONDS
+        ]
+        if not soon:
+            return
+        await asyncio.sleep(max(0.0, min(soon) - now))
+        await _wait_for_turns(loop)
+
+
+async def _wait_for_turns(loop: Any) -> None:
+    idle = 0
+    while idle < _TURNS:
+        await asyncio.sleep(0)
+        idle = 0 if loop._ready else idle + 1

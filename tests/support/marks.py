@@ -1,0 +1,20 @@
+"""Matrices of which the default run takes the first cases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import pytest
+
+
+def parametrize_mostly_long(
+    names: str | Sequence[str], values: Iterable[Any], *, quick: int = 1, ids: Callable[[Any], str] | None = None
+) -> pytest.MarkDecorator:
+    """As ``pytest.mark.parametrize``; the cases behind the first ``quick`` ones are marked ``long``."""
+    single = len(names.split(",") if isinstance(names, str) else names) == 1
+    cases = [
+        value if number < quick else pytest.param(*([value] if single else value), marks=pytest.mark.long)
+        for number, value in enumerate(values)
+    ]
+    return pytest.mark.parametrize(names, cases, ids=ids)

@@ -1,0 +1,109 @@
+"""A state file with a run in it, written by the process of the test."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from redrive.engine.core.events import EventKind
+from redrive.engine.core.spec import FlowSpec, TaskSpec
+from redrive.engine.store import database, logs, runs
+from redrive.engine.store.journal import Journal
+
+
+class StateFileBuilder:
+    """A state file with one run in it, written by this process as an executor would."""
+
+    def __init__(self, path: Path, tasks: int = 6, run_id: str = "night-1") -> None:
+        self.path = path
+        self.run_id = run_id
+        self.connection = database.open_for_writing(str(path))
+        self.connection.execute("PRAGMA synchronous=OFF")  # no power fails here
+        self._lock = threading.Lock()
+        names = [f"task_{number:05}" for number in range(tasks)]
+        specs = tuple(
+            TaskSpec(name, parents=(names[(number - 1) // 2],) if number else (), timeout=30.0)
+            for number, name in enumerate(names)
+        )
+        self.write(
+            lambda journal: runs.create_run(
+                journal,
+                run_id=run_id,
+                flow=FlowSpec("nightly", specs),
+                max_parallel=4,
+                params={},
+                at=journal.at,
+                deadline_at=None,
+            )
+        )
+
+    def write(self, item: Callable[[Journal], Any], **signed: Any) -> Any:
+        """One transaction."""
+        with self._lock:
+            self.connection.execute("BEGIN IMMEDIATE")
+            try:
+                result = item(Journal(self.connection, time.time_ns() // 1000, **signed))
+            except BaseException:
+                self.connection.execute("ROLLBACK")
+                raise
+            self.connection.execute("COMMIT")
+            return result
+
+    def tell(self, count: int = 1) -> None:
+        """Events without consequence, each in a transaction of its own."""
+        for _ in range(count):
+            self.write(lambda journal: journal.tell(EventKind.PROGRESS, self.run_id, data={"done": 1}))
+
+    def start(self, name: str) -> int:
+        """Claim a task; answers with the number of the attempt."""
+
+        def item(journal: Journal) -> int:
+            runs.promote(journal, self.run_id, {name: 0})
+            return runs.claim(journal, self.run_id, name, 0, f"token-{name}", {"pid": 4711, "host": "far"})
+
+        attempt: int = self.write(item)
+        assert attempt
+        return attempt
+
+    def finish(self, name: str, state: str = "SUCCESS", text: str = "one line\n", **columns: Any) -> None:
+        """Start a task and end it in ``state``."""
+        attempt = self.start(name)
+
+        def item(journal: Journal) -> None:
+            logs.append(journal, self.run_id, name, attempt, text)
+            outcome = "success" if state == "SUCCESS" else "error"
+            ended = {"ended_at": journal.at, "duration_us": 1234, "outcome": outcome, "error": columns.get("error")}
+            ended["output_bytes"] = len(text)
+            journal.change_attempt(self.run_id, name, attempt, {**ended, "traceback": "Traceback: of " + name})
+            journal.move(
+                self.run_id,
+                name,
+                "RUNNING",
+                state,
+                0,
+                set={"ended_at": journal.at, **columns},
+                attempt=attempt,
+                data={"attempt": ended},
+            )
+
+        self.write(item)
+
+    def head(self) -> int:
+        """The number of the latest event."""
+        return int(self.connection.execute("SELECT coalesce(max(seq), 0) FROM event").fetchone()[0])
+
+    def close(self) -> None:
+        """Leave the file at rest."""
+        self.connection.close()
+
+
+def copy_state_file(source: Path, folder: Path) -> Path:
+    """A copy of a state file at rest, for a test that changes it."""
+    for path in (source, source.with_name(f"{source.name}-wal")):
+        if path.exists():
+            shutil.copy(path, folder)
+    return folder / source.name
