@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...engine.context import ROWS_LIMIT
 from ...engine.core.breaker import BreakerState
 from ...engine.core.episode import memory_of, noted, told
 from ...engine.core.ledger import spec_of
+from ...engine.core.spec import ROWS_LIMIT
 from ..model.guards import Guard
 from ..model.systems import Group, Page
 from .durations import number, spoken, wall, wall_day

@@ -16,6 +16,7 @@ Kind = Literal["python", "command", "sensor"]
 Isolation = Literal["process", "thread", "dask"]
 Misfire = Literal["skip", "one", "all"]
 
+ROWS_LIMIT = 10_000  # that an attempt may set aside when its task names no limit of its own
 LOGICAL_TIME = "logical_time"  # the parameter that says for which instant of its schedule a run stands; else empty
 
 
