@@ -14,10 +14,10 @@ from ...engine.core.fold import RunFold, TaskRow
 from ...engine.core.states import NEEDS_HUMAN, TaskState
 from ...engine.errors import RedriveError
 from ...engine.store.operator import NEEDS_REASON
-from ..cli import ExitCode
 from ..doors import actor, with_session
 from ..present.text import one_line
 from ..sessions.session import Answer, Command, Session
+from .exit_codes import ExitCode
 from .rehearsing import print_preview
 
 Target = tuple[str, str, int]

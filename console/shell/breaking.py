@@ -9,13 +9,13 @@ from typing import Any
 
 import click
 
-from ..cli import ExitCode
 from ..doors import actor, with_session
 from ..model.board import Board
 from ..model.guards import Guard, callers_of, guard_of, held_by, specs_of
 from ..present.durations import brief
 from ..sessions.session import Answer, Command, Session
 from .acting import print_answer
+from .exit_codes import ExitCode
 from .listing import print_json, table
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import click
 
-from ..cli import ExitCode
 from ..doors import actor, with_session
 from ..present.durations import spoken
 from ..sessions.session import Answer, Command, Session
+from .exit_codes import ExitCode
 from .listing import table
 
 

@@ -11,10 +11,10 @@ import click
 
 from ...engine.core.fold import RunFold
 from ...engine.errors import RedriveError
-from ..cli import ExitCode
 from ..doors import actor, with_session
 from ..sessions.session import Answer, Command, Session
 from .acting import demand_reason, print_answer
+from .exit_codes import ExitCode
 from .listing import table
 
 EVERY_ROW = "all"
