@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ...engine.core.states import TaskState
 from .durations import number
-from .glyphs import Glyphs
+from .glyphs import Glyph, Glyphs
 from .pieces import Line, Piece, Role, join
 from .states import LOOKS, SEVERITY, sign
 
@@ -16,11 +16,11 @@ DONE = (TaskState.SUCCESS, TaskState.SKIPPED, TaskState.CANCELLED)
 ACTIVE = (TaskState.RUNNING, TaskState.RETRYING, TaskState.SENSING)
 FAILED = (TaskState.FAILED, TaskState.UPSTREAM_FAILED)
 #: In a bar these follow each other; what is left is not yet done.
-_PARTS: Sequence[tuple[tuple[TaskState, ...], str, Role]] = (
-    (DONE, "bar_done", Role.DONE),
-    (ACTIVE, "bar_active", Role.RUNNING),
-    (FAILED, "failed", Role.FAILED),
-    ((TaskState.DEAD_LETTER,), "dead", Role.HUMAN),
+_PARTS: Sequence[tuple[tuple[TaskState, ...], Glyph, Role]] = (
+    (DONE, Glyph.BAR_DONE, Role.DONE),
+    (ACTIVE, Glyph.BAR_ACTIVE, Role.RUNNING),
+    (FAILED, Glyph.FAILED, Role.FAILED),
+    ((TaskState.DEAD_LETTER,), Glyph.DEAD, Role.HUMAN),
 )
 
 
@@ -29,9 +29,9 @@ def bar(counts: Counts, glyphs: Glyphs, size: int) -> Line:
     total = sum(counts.values())
     cells = _shares([_sum(counts, states) for states, _, _ in _PARTS], total, size)
     line: Line = [Piece(glyphs.bar_left, Role.DIM)]
-    for (_, name, role), count in zip(_PARTS, cells, strict=True):
+    for (_, glyph, role), count in zip(_PARTS, cells, strict=True):
         if count:
-            line.append(Piece(getattr(glyphs, name) * count, role))
+            line.append(Piece(glyphs.of(glyph) * count, role))
     rest = size - sum(cells)
     return [*line, Piece(glyphs.bar_rest * rest, Role.DIM), Piece(glyphs.bar_right, Role.DIM)]
 
