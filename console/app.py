@@ -92,8 +92,8 @@ class ConsoleApp(ConsoleBase):
     TITLE = "redrive"
     CSS = """
     ConsoleScreen, LineView { background: $ground; color: $ink; }
-    Dialog > Vertical, Choice > Vertical, Reading > Vertical { background: $ground; border: round $ink; }
-    CommandPalette > Vertical { background: $ground; border-top: solid $ink; }
+    Modal > Vertical { background: $ground; border: round $ink; }
+    CommandPalette > Vertical { border: none; border-top: solid $ink; }
     """
     DEFAULT_MODE = "opening"
     MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {

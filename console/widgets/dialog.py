@@ -6,16 +6,13 @@ than a person can read is not taken. More than a few targets are shown as the ex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
 from textual.message import Message
-from textual.screen import ModalScreen
 from textual.widget import Widget
 
 from ..keys import key_label
@@ -24,8 +21,8 @@ from .bars import Bar
 from .field import TextField
 from .line import LineView
 from .lines import LinesView
+from .modal import Modal
 
-READING_SECONDS = 0.3
 _PREVIEW_ROWS_MAX = 10
 _FRAME_ROWS = 8
 _CHOICES_APART = 2  # cells
@@ -164,33 +161,14 @@ class Choices(LineView, can_focus=True):
             yield [Piece("[ ", role), label, Piece(f" {words} ]", role)]
 
 
-class Dialog(ModalScreen[Reply]):
+class Dialog(Modal[Reply]):
     """Asks a ``Question``; is dismissed with a ``Reply``."""
 
-    DEFAULT_CSS = """
-    Dialog {
-        align: center middle;
-        background: transparent !important;
-    }
-    Dialog > Vertical {
-        width: 100%;
-        max-width: 76;
-        height: auto;
-        max-height: 100%;
-        border: round ansi_default;
-        background: ansi_default;
-        padding: 0 1;
-    }
-    """
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "cancel", show=False)]
-
     def __init__(self, question: Question) -> None:
-        super().__init__()
+        super().__init__(question.title)
         self.question = question
         yes = [(question.accept_key, question.accept), *([question.other] if question.other is not None else [])]
         self.guarded_keys = frozenset({"enter", *(key for key, _ in yes)})
-        self._shown_at = float("inf")
         self._choices = Choices(question.cancel, *yes)
         self._hint = Bar()
         self._position = Bar()
@@ -198,18 +176,17 @@ class Dialog(ModalScreen[Reply]):
         self._reason = TextField("Reason: ", hint=question.reason or "")
         self._typed = TextField(f"Type {question.type_exactly} to go on: ")
 
-    def compose(self) -> ComposeResult:
-        """Title, facts, list, fields, and the two answers."""
-        question = self.question
-        title = Bar()
-        title.show(question.title)
-        with Vertical():
-            yield title
-            yield from self._texts()
-            yield Bar()
-            yield from self._fields()
-            yield self._hint
-            yield self._choices
+    def body(self) -> Iterable[Widget]:
+        """Facts, list, fields, and the two answers."""
+        yield from self._texts()
+        yield Bar()
+        yield from self._fields()
+        yield self._hint
+        yield self._choices
+
+    def first_focus(self) -> Widget:
+        """Where nothing happens by itself."""
+        return next(iter([*self._fields(), self._choices]))
 
     def _texts(self) -> Sequence[Widget]:
         found: list[Widget] = []
@@ -230,15 +207,6 @@ class Dialog(ModalScreen[Reply]):
         question = self.question
         asked = ((self._value, question.value), (self._reason, question.reason), (self._typed, question.type_exactly))
         return [field for field, what in asked if what is not None]
-
-    def on_mount(self) -> None:
-        """The focus is where nothing happens by itself."""
-        first: LineView = next(iter([*self._fields(), self._choices]))
-        first.focus()
-
-    def on_screen_resume(self, event: events.ScreenResume) -> None:
-        """From now on the question can be read."""
-        self._shown_at = event.time
 
     def on_lines_view_moved(self, message: LinesView.Moved) -> None:
         """Say how much of the list is in view."""
@@ -276,7 +244,7 @@ class Dialog(ModalScreen[Reply]):
             self.action_cancel()
 
     def _accept(self, at: float, other: bool = False) -> None:
-        if not self.app.is_headless and at - self._shown_at < READING_SECONDS:
+        if not self.was_readable(at):
             return
         missing = self._missing()
         if missing is None:
