@@ -108,7 +108,8 @@ async def _go(hold: Hold, door: Door, visit: Visit, habits: Habits) -> ConsoleEn
     if visit.state_path is None:
         session = await door()
         hold.splash(f"redrive - {visit.target}")
-    from .app import ConsoleApp, Way
+    from .app import ConsoleApp
+    from .console import Way
 
     way = Way(visit.state_path, visit.started_here, visit.run_options, visit.open_to_act)
     session = session or await door()

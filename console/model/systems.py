@@ -11,9 +11,10 @@ import json
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ...engine.core.breaker import Breaker, BreakerState
+from ..present.pieces import Line
 from .board import Board
 from .filters import Filter
 from .guards import PASSING, Guard, callers_of, guard_of, held_by, specs_of
@@ -118,6 +119,29 @@ class Group:
     def is_quiet(self) -> bool:
         """All of them came through or were dropped."""
         return not any(self.counts.get(state) for state in ("held", "requeued", "provisional"))
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenRows:
+    """Held rows of one task that an act is about.
+
+    ``options`` name them to the engine: by their ids, or as groups up to the last row that was seen. ``lines``: as they
+    are shown before the act, where they are few enough to be listed.
+    """
+
+    task: str
+    count: int
+    options: Mapping[str, Any]
+    lines: Sequence[Line] = ()
+
+
+RowsAct = Literal["requeue", "discard"]
+
+
+def chosen_group(group: Group) -> ChosenRows:
+    """All rows of a group that are held, up to the last one that was seen."""
+    groups = [[group.key.task, group.key.fingerprint, group.last_id]]
+    return ChosenRows(group.key.task, group.held, {"groups": groups})
 
 
 @dataclass(slots=True)

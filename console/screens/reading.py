@@ -5,29 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.widget import Widget
 
 from ..model.filters import parse_filter
 from ..present.pieces import Line, Piece, Role, plain
+from ..widgets.bindings import bindings
 from ..widgets.field import TextField
 from ..widgets.lines import LinesView
 from ..widgets.modal import Modal, bar_of
 
 _FRAME_ROWS = 5
+_COLUMNS_MAX = 92
+_FRAME_COLUMNS = 5
+
+
+def columns_within(columns: int) -> int:
+    """How many cells a line has in the box, on a screen of ``columns``."""
+    return min(columns, _COLUMNS_MAX) - _FRAME_COLUMNS
 
 
 class Reading(Modal[None]):
     """A title and lines; ``/`` shows only those that match."""
 
-    DEFAULT_CSS = """
-    Reading > Vertical { max-width: 92; }
+    DEFAULT_CSS = f"""
+    Reading > Vertical {{ max-width: {_COLUMNS_MAX}; }}
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("question_mark", "cancel", show=False),
-        Binding("slash", "search", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("close_reading", "search")
 
     def __init__(self, title: Line, lines: Sequence[Line]) -> None:
         super().__init__(title)
@@ -48,7 +53,7 @@ class Reading(Modal[None]):
         """The lines: keys scroll."""
         return self.view
 
-    def action_search(self) -> None:
+    def ask_search(self) -> None:
         """Type words."""
         self.field.display = True
         self.field.focus()

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.message import Message
 from textual.widget import Widget
 
 from ..keys import key_label
 from ..present.pieces import Line, Piece, Role, width
 from .bars import Bar
+from .bindings import bindings
 from .field import TextField
 from .line import LineView
 from .lines import LinesView
@@ -92,10 +93,7 @@ class Choices(LineView, can_focus=True):
     Choices { height: 1; }
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left,h", "move(-1)", show=False),
-        Binding("right,l", "move(1)", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("previous_answer", "next_answer")
 
     class Chosen(Message):
         """Enter, or the key of a yes. ``place``: 0 is no."""
@@ -110,8 +108,8 @@ class Choices(LineView, can_focus=True):
         self._yes = yes
         self._place = 0
 
-    def action_move(self, step: int) -> None:
-        """Move."""
+    def move_answer(self, step: int) -> None:
+        """To the answer beside."""
         self._choose(min(max(self._place + step, 0), len(self._yes)))
 
     def _choose(self, place: int) -> None:
@@ -215,13 +213,13 @@ class Dialog(Modal[Reply]):
         if message.view.id == "preview" and last - first < count:
             self._position.show([Piece(f"{first + 1} to {last} of {count:,}; Tab and PgDn show the rest", Role.DIM)])
 
-    def action_cancel(self) -> None:
+    def cancel(self) -> None:
         """No."""
         self.dismiss(Reply(False))
 
     def on_text_field_given_up(self) -> None:
         """Esc in a field."""
-        self.action_cancel()
+        self.cancel()
 
     def on_text_field_edited(self) -> None:
         """What was missing may be there now."""
@@ -241,7 +239,7 @@ class Dialog(Modal[Reply]):
         if message.place:
             self._accept(message.time, other=message.place > 1)
         else:
-            self.action_cancel()
+            self.cancel()
 
     def _accept(self, at: float, other: bool = False) -> None:
         if not self.was_readable(at):

@@ -7,13 +7,14 @@ from typing import ClassVar, TypeVar
 
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widget import Widget
 
 from ..present.pieces import Line
 from .bars import Bar
+from .bindings import bindings
 
 READING_SECONDS = 0.3
 
@@ -40,7 +41,7 @@ class Modal(ModalScreen[Answer]):
     }
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "cancel", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("cancel")
 
     def __init__(self, title: Line | None = None) -> None:
         super().__init__()
@@ -74,7 +75,7 @@ class Modal(ModalScreen[Answer]):
         """Whether the box was shown long enough before ``at`` (seconds, as of an event) for a person to read it."""
         return self.app.is_headless or at - self._shown_at >= READING_SECONDS
 
-    def action_cancel(self) -> None:
+    def cancel(self) -> None:
         """Close the box; nothing is done."""
         self.dismiss(None)
 
