@@ -1,6 +1,8 @@
-"""Everything an operator can do, each thing once: name, keys, words, where, what it sends, the same on a shell line.
+"""Everything an operator can do, each thing once: name, keys, words, where, what it calls and sends, the shell line.
 
-Bindings, footer, help, palette and the journal's command lines are all derived from this table.
+Bindings, footer, help, palette and the journal's command lines are all derived from this table. A key leads to the
+action that is bound to it where it is pressed, and the action to its row of ``CALLS``; ``terminal/input.py`` makes that
+call, for keys and for the palette alike.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..engine.store.acts import ACTS, Scope
 from .present.text import one_line
@@ -38,6 +40,38 @@ class Effect(IntEnum):
     CHANGE = 2  # the run changes
 
 
+class Receiver(Enum):
+    """What handles an action. The value is the attribute of the app that holds it."""
+
+    VIEW = "view"  # no attribute: the focused widget, else the next one around it that has the method, up to the screen
+    CONSOLE = "console"  # the app itself
+    ACTS = "acts"
+    SYSTEMS_ACTS = "systems_acts"
+    REWIND = "rewind"
+    RUN_CONTROL = "run_control"
+    COMMANDS = "commands"
+    COPYING = "copying"
+    ANALYSIS = "analysis"
+    PREFERENCES = "preferences"
+
+
+class Passed(Enum):
+    """What a receiver gets of the screen, before the arguments of the table."""
+
+    NOTHING = 0
+    CHOSEN = 1  # the names of the marked tasks, else of those under the cursor
+    SUBJECT = 2  # what is under the cursor: a breaker, a page, a group of rows, an event; None: something else
+
+
+class Call(NamedTuple):
+    """What an action calls."""
+
+    receiver: Receiver
+    method: str
+    arguments: tuple[Any, ...] = ()
+    passes: Passed = Passed.NOTHING
+
+
 @dataclass(frozen=True, slots=True)
 class Action:
     """One thing that an operator can do.
@@ -50,6 +84,7 @@ class Action:
         places: where it applies.
         effect: the worst that a press can do.
         act: the ``Command.act`` that it leads to.
+        needs_rest: nothing is done while the row that was meant has just left from under the cursor.
     """
 
     name: str
@@ -59,9 +94,17 @@ class Action:
     places: frozenset[Place]
     effect: Effect = Effect.LOOK
     act: str | None = None
+    needs_rest: bool = False
+
+    @property
+    def call(self) -> Call:
+        """What it calls."""
+        return CALLS[self.name]
 
 
 EVERYWHERE = frozenset(Place)
+#: The top levels, in the order of their keys and tabs.
+VIEWS = (Place.RUNS, Place.GRAPH, Place.TIMELINE, Place.INBOX, Place.LOG, Place.JOURNAL, Place.SYSTEMS)
 _RUN = EVERYWHERE - {Place.RUNS}
 _TASKS = frozenset({Place.GRAPH, Place.TIMELINE, Place.INBOX, Place.DETAIL})
 _LISTS = frozenset({Place.RUNS, Place.GRAPH, Place.TIMELINE, Place.INBOX, Place.JOURNAL})
@@ -86,6 +129,7 @@ _CHANGING = (
         _TASKS,
         _CHANGE,
         "requeue",
+        needs_rest=True,
     ),
     Action(
         "skip",
@@ -183,6 +227,7 @@ _OF_SYSTEMS = (
         _SYSTEMS,
         _CHANGE,
         "ack",
+        needs_rest=True,
     ),
     Action("snooze_page", ("s",), "snooze…", "Page again later.", _SYSTEMS, _ASK, "snooze"),
     Action(
@@ -299,6 +344,138 @@ MOVES = (
 ACTIONS: tuple[Action, ...] = (*_CHANGING, *_OF_SYSTEMS, *_VIEWS, *_FINDING, *_MARKS, *_SHOWING, *PAST, *MOVES)
 BY_NAME: Mapping[str, Action] = {action.name: action for action in ACTIONS}
 
+#: Keys that ``keys.toml`` does not move: they belong to the terminal, or to boxes, which say themselves what they do.
+_NOWHERE: frozenset[Place] = frozenset()
+FIXED: tuple[Action, ...] = (
+    Action("suspend", ("ctrl+z",), "", "Suspend the console, as a shell does it.", _NOWHERE, _ASK),
+    Action("how_to_leave", ("ctrl+c",), "", "Pressed by reflex: say which key leaves.", _NOWHERE),
+    Action("cancel", ("escape", "q"), "", "Close the box; nothing is done.", _NOWHERE),
+    Action("close_reading", ("?",), "", "Close the box, by the key that opens help.", _NOWHERE),
+    Action("search", ("/",), "", "Show only the lines of the box that match.", _NOWHERE),
+    Action("scroll", ("space",), "", "One page down in a text.", _NOWHERE),
+    Action("previous_answer", ("left", "h"), "", "To the answer on the left.", _NOWHERE),
+    Action("next_answer", ("right", "l"), "", "To the answer on the right.", _NOWHERE),
+)
+_BY_ANY_NAME: Mapping[str, Action] = {action.name: action for action in (*ACTIONS, *FIXED)}
+SUSPEND_KEY = _BY_ANY_NAME["suspend"].keys[0]
+
+
+def _view(method: str, *arguments: Any) -> Call:
+    return Call(Receiver.VIEW, method, arguments)
+
+
+def _console(method: str, *arguments: Any) -> Call:
+    return Call(Receiver.CONSOLE, method, arguments)
+
+
+def _on_tasks(method: str) -> Call:
+    return Call(Receiver.ACTS, method, passes=Passed.CHOSEN)
+
+
+def _on_system(method: str, *arguments: Any) -> Call:
+    return Call(Receiver.SYSTEMS_ACTS, method, arguments, Passed.SUBJECT)
+
+
+def _rewind(method: str, *arguments: Any) -> Call:
+    return Call(Receiver.REWIND, method, arguments)
+
+
+#: Name of an action -> what it calls.
+CALLS: Mapping[str, Call] = {
+    # the run
+    "requeue": _on_tasks("requeue"),
+    "skip": _on_tasks("skip"),
+    "note": _on_tasks("note"),
+    "stop_task": _on_tasks("stop"),
+    "extend": _on_tasks("extend"),
+    "hurry": _on_tasks("hurry"),
+    "acknowledge": _on_tasks("acknowledge"),
+    "snooze": _on_tasks("snooze"),
+    "undo": Call(Receiver.ACTS, "undo"),
+    "pause": Call(Receiver.ACTS, "pause"),
+    "resume_here": Call(Receiver.RUN_CONTROL, "resume"),
+    "arm": Call(Receiver.RUN_CONTROL, "arm"),
+    "stop_run": Call(Receiver.RUN_CONTROL, "stop_run"),
+    # breakers, pages, rows
+    "reset_breaker": _on_system("reset_breaker"),
+    "force_open": _on_system("set_breaker", "open"),
+    "close_breaker": _on_system("set_breaker", "close"),
+    "probe": _on_system("set_breaker", "probe"),
+    "disable_breaker": _on_system("set_breaker", "disable"),
+    "acknowledge_page": _on_system("acknowledge"),
+    "snooze_page": _on_system("snooze"),
+    "requeue_rows": _view("decide_rows", "requeue"),
+    "discard_rows": _view("decide_rows", "discard"),
+    # views
+    **{f"view_{place.value}": _console("view", place) for place in VIEWS},
+    "open": _view("drill_in"),
+    "back": _view("go_back"),
+    "quit": _console("leave"),
+    "details": _view("show_details"),
+    "output": _view("show_output"),
+    "why": _view("show_why"),
+    "classify": Call(Receiver.ANALYSIS, "classify", passes=Passed.CHOSEN),
+    "next_pane": _view("next_pane"),
+    "previous_pane": _view("next_pane"),  # there are two
+    # finding
+    "filter": _view("ask_filter"),
+    "only": _view("ask_only"),
+    "search": _view("ask_search"),
+    "next": _view("go_on", 1),
+    "previous": _view("go_on", -1),
+    "first_error": _view("go_to_first_error"),
+    "sort": _view("change_order"),
+    "copy": Call(Receiver.COPYING, "copy", passes=Passed.SUBJECT),
+    "palette": Call(Receiver.COMMANDS, "palette"),
+    "help": Call(Receiver.COMMANDS, "help"),
+    "keys": Call(Receiver.COMMANDS, "list_keys"),
+    # marks
+    "mark": _view("mark"),
+    "mark_range": _view("mark_range"),
+    "mark_all": _view("mark_all"),
+    # how it is shown
+    "fold": _view("zoom", -1),
+    "unfold": _view("zoom", 1),
+    "follow": _view("toggle_follow"),
+    "wrap": _view("toggle_wrap"),
+    "critical_path": _view("toggle_critical_path"),
+    "older_attempt": _view("go_to_attempt", -1),
+    "newer_attempt": _view("go_to_attempt", 1),
+    "times": _console("toggle_times"),
+    "redraw": _console("read_and_redraw"),
+    "theme": Call(Receiver.PREFERENCES, "choose_theme"),
+    "mouse": Call(Receiver.PREFERENCES, "toggle_mouse"),
+    "bell": Call(Receiver.PREFERENCES, "toggle_bell"),
+    # the past
+    "step_back": _rewind("step", -1),
+    "step_forward": _rewind("step", 1),
+    "trouble_back": _rewind("to_trouble", -1),
+    "trouble_forward": _rewind("to_trouble", 1),
+    "faster": _rewind("faster"),
+    "slower": _rewind("slower"),
+    "at_time": Call(Receiver.COMMANDS, "palette", ("at ",)),
+    "at_event": Call(Receiver.REWIND, "to_subject", passes=Passed.SUBJECT),
+    # moves
+    "down": _view("move_rows", 1),
+    "up": _view("move_rows", -1),
+    "left": _view("move_columns", -1),
+    "right": _view("move_columns", 1),
+    "page_down": _view("move_pages", 1),
+    "page_up": _view("move_pages", -1),
+    "half_page_down": _view("move_pages", 0.5),
+    "half_page_up": _view("move_pages", -0.5),
+    "top": _view("move_to_edge", -1),
+    "bottom": _view("move_to_edge", 1),
+    "scroll": _view("move_pages", 1),
+    # boxes and the terminal
+    "cancel": _view("cancel"),
+    "close_reading": _view("cancel"),
+    "previous_answer": _view("move_answer", -1),
+    "next_answer": _view("move_answer", 1),
+    "suspend": _console("action_suspend_process"),
+    "how_to_leave": _console("say_how_to_leave"),
+}
+
 _FOOTERS: Mapping[Place, tuple[str, ...]] = {
     Place.RUNS: ("open", "filter", "sort", "help", "quit"),
     Place.GRAPH: ("requeue", "skip", "details", "output", "why", "next", "filter", "help", "quit"),
@@ -326,6 +503,11 @@ _SHELL_NAMES_MAX = 50
 def actions_of(place: Place) -> Iterator[Action]:
     """What can be done there, in the order of the table."""
     return (action for action in ACTIONS if place in action.places)
+
+
+def action_named(name: str) -> Action:
+    """An action that an operator can choose, or one that is on a fixed key."""
+    return _BY_ANY_NAME[name]
 
 
 def footer_of(place: Place) -> list[Action]:

@@ -11,7 +11,7 @@ import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..engine.core.episode import BY_KEY, noted
 from ..engine.core.states import ENDED_BADLY, NEEDS_HUMAN, TaskState
@@ -21,6 +21,7 @@ from ..engine.store.acts import STOPPABLE, UNDOABLE
 from ..engine.store.command import DONE, Answer, Command, Target
 from ..engine.store.lists import EventRow
 from . import questions
+from .console import ConsoleHost
 from .doors import actor
 from .model.board import Board
 from .model.inbox import causes_of, targets_of
@@ -31,13 +32,9 @@ from .present.folding import folded
 from .present.header import since
 from .present.pieces import Line, Piece, Role
 from .present.text import one_line
-from .screens.base import run_latest
 from .screens.choice import Choice, Option
 from .screens.reading import Reading
 from .widgets.dialog import Dialog, Question, Reply
-
-if TYPE_CHECKING:
-    from .app import ConsoleApp
 
 GRACE_SECONDS = 5  # between the requeue of one task and its start
 SPREAD_ABOVE = 20  # more requeues than this start one by one
@@ -79,7 +76,7 @@ class Grace:
 class Acts:
     """What the keys of operators lead to. One for each console."""
 
-    def __init__(self, console: ConsoleApp) -> None:
+    def __init__(self, console: ConsoleHost) -> None:
         self._console = console
         self._grace: Grace | None = None
 
@@ -212,7 +209,7 @@ class Acts:
             grace, self._grace = self._grace, None
             self.send("undo", (), BY_KEY, {"command": grace.command_id})
         else:
-            run_latest(self._console, self._find_undo, "undo")
+            self._console.run_worker(self._find_undo, group="undo", exclusive=True)
 
     async def _find_undo(self) -> None:
         board = self._console.live.board
@@ -273,7 +270,7 @@ class Acts:
             self.complain(f"{name}: {sentence}" if name else sentence)
         return not effect
 
-    def ask(self, question: Question, act: Callable[[Reply], None]) -> None:
+    def ask(self, question: Question, act: Callable[[Reply], object]) -> None:
         """Ask, and act on a yes."""
 
         def replied(reply: Reply | None) -> None:
@@ -304,7 +301,7 @@ class Acts:
 
     def complain(self, sentence: str) -> None:
         """Say why nothing was done."""
-        self._console.say([Piece(one_line(sentence), Role.WARNING)], ANSWER_SECONDS)
+        self._console.show_message(sentence, Role.WARNING, ANSWER_SECONDS)
 
     # --- Sending --------------------------------------------------------------------------------------------------
 

@@ -1,32 +1,39 @@
-"""The console: wires a session, the board that follows it, the screens and the acts. Decides nothing itself.
+"""The console: wires a session, the board that follows it, the screens and the controllers. Decides nothing itself.
 
-Views are Textual modes, named as their ``Place``; each is made when it is first asked for and stays. Everything that
-screens share is an attribute here: ``live``, ``acts``, ``glyphs``, ``keymap``, ``selected``.
+Views are Textual modes, named as their ``Place``; each is made when it is first asked for and stays. ``console.py``
+says what screens and controllers may ask of the app; ``actions.Receiver`` names the controllers, which are attributes
+here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from importlib import import_module
 from typing import Any, ClassVar
 
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.screen import Screen
 
 from ..engine.clock import Clock, SystemClock
-from .actions import Place
+from .actions import Action, Call, Passed, Place, Receiver
 from .acts import Acts
+from .analysis import Analysis
 from .commands import Commands
+from .console import MESSAGE_SECONDS, Way
+from .copying import Copying
 from .keys import DEFAULT_KEYS, KeyMap, Refusal
 from .live import LiveRun, News
 from .model.attention import Attention
 from .model.board import Board
+from .preferences import Preferences
 from .present.glyphs import ASCII, UTF8
 from .present.header import Health
 from .present.pieces import Line, Piece, Role
+from .present.text import one_line
 from .remembering import Remembering
 from .rewind import Rewind
+from .run_control import RunControl
 from .screens.base import ConsoleScreen
 from .screens.opening import OpeningScreen
 from .sessions.session import Link, Session, SessionStatus
@@ -52,28 +59,10 @@ SCREENS: dict[Place, tuple[str, str]] = {
 }
 REFUSAL_SECONDS = 3.0
 
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """How the console came to its run.
-
-    Attributes:
-        state_path: the state file, where an executor can be started from here.
-        started_here: whether this console started the run: leaving asks what shall become of it.
-        run_options: for executors that are started later, fields of RunOptions.
-        open_to_act: of a console that was opened to look: a door through which acts may go once it is armed.
-    """
-
-    state_path: str | None = None
-    started_here: bool = False
-    run_options: Mapping[str, Any] = field(default_factory=dict)
-    open_to_act: Callable[[], Awaitable[Session]] | None = None
-
-
 #: Keys that work on every screen and belong to none.
 _COMMANDS = (
     *("quit", "redraw", "undo", "pause", "resume_here", "arm", "stop_run", "reset_breaker"),
-    *("help", "palette", "keys", "copy", "theme", "mouse", "bell", "times"),
+    *("help", "palette", "keys", "copy", "theme", "mouse", "bell", "times", "how_to_leave"),
 )
 
 
@@ -92,18 +81,15 @@ class ConsoleApp(ConsoleBase):
     TITLE = "redrive"
     CSS = """
     ConsoleScreen, LineView { background: $ground; color: $ink; }
-    Dialog > Vertical, Choice > Vertical, Reading > Vertical { background: $ground; border: round $ink; }
-    CommandPalette > Vertical { background: $ground; border-top: solid $ink; }
+    Modal > Vertical { background: $ground; border: round $ink; }
+    CommandPalette > Vertical { border: none; border-top: solid $ink; }
     """
     DEFAULT_MODE = "opening"
     MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {
         DEFAULT_MODE: OpeningScreen,
         **{view.value: _screen_maker(view) for view in SCREENS},
     }
-    BINDINGS: ClassVar[list[BindingType]] = [
-        *bindings(*(f"view_{view.value}" for view in SCREENS), *_COMMANDS),
-        Binding("ctrl+c", "how_to_leave", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings(*(f"view_{view.value}" for view in SCREENS), *_COMMANDS)
 
     def __init__(
         self,
@@ -122,13 +108,17 @@ class ConsoleApp(ConsoleBase):
         self.way = way or Way()
         self.glyphs = UTF8 if self.terminal.unicode else ASCII
         self.live = LiveRun(session, clock or SystemClock(), self)
-        self.acts = Acts(self)
-        self.systems_acts = SystemsActs(self)
-        self.bell_of_pages = Bell(self.ring)
-        self.rewind = Rewind(self)
         self.memory = Remembering()
-        self.commands = Commands(self)
+        self.bell_of_pages = Bell(self.ring)
         self.acting_session: Session | None = None  # beside one that was opened to look
+        self.acts = Acts(self)
+        self.systems_acts = SystemsActs(self, self.acts)
+        self.rewind = Rewind(self)
+        self.run_control = RunControl(self, self.acts)
+        self.copying = Copying(self, self.acts)
+        self.analysis = Analysis(self, self.acts, self.rewind)
+        self.preferences = Preferences(self, self.acts)
+        self.commands = Commands(self, self._worded_commands())
         self.selected: str | None = None
         self.trail = Trail()
         self.absolute_times = False
@@ -172,9 +162,30 @@ class ConsoleApp(ConsoleBase):
         if self.live.is_past:
             return self.rewind.locked
         health = self.health
-        if self.commands.armed_seconds:
+        if self.armed_seconds:
             health = replace(health, read_only=None)
         return health.locked
+
+    @property
+    def armed_seconds(self) -> int:
+        """How much longer a console that was opened to look may change something; 0: not at all."""
+        return self.run_control.armed_seconds
+
+    @property
+    def came_from(self) -> Place | None:
+        """The view that going back leads to; None at the top level."""
+        stop = self.trail.last
+        return None if stop is None else stop.view
+
+    @property
+    def console_screen(self) -> ConsoleScreen:
+        """The screen that is seen, or that lies below the box that is seen."""
+        return next(screen for screen in reversed(self.screen_stack) if isinstance(screen, ConsoleScreen))
+
+    @property
+    def place(self) -> Place:
+        """The place of that screen."""
+        return self.console_screen.PLACE
 
     def say(self, line: Line, seconds: float | None = None) -> None:
         """Words to the operator, in the line of keys of the screen that is seen."""
@@ -182,6 +193,10 @@ class ConsoleApp(ConsoleBase):
             if isinstance(screen, ConsoleScreen):
                 screen.keys.say(line, seconds)
                 return
+
+    def show_message(self, sentence: str, role: Role = Role.TEXT, seconds: float = MESSAGE_SECONDS) -> None:
+        """A sentence to the operator."""
+        self.say([Piece(one_line(sentence), role)], seconds)
 
     def acted(self, name: str) -> None:
         """An act on a task was done."""
@@ -351,105 +366,57 @@ class ConsoleApp(ConsoleBase):
         self.switch_mode(stop.view.value)
         return True
 
-    def action_view_runs(self) -> None:
-        """Every run."""
-        self.view(Place.RUNS)
-
-    def action_view_graph(self) -> None:
-        """The tasks and what they wait for."""
-        self.view(Place.GRAPH)
-
-    def action_view_timeline(self) -> None:
-        """Attempts along the clock."""
-        self.view(Place.TIMELINE)
-
-    def action_view_inbox(self) -> None:
-        """What needs a decision."""
-        self.view(Place.INBOX)
-
-    def action_view_log(self) -> None:
-        """The output of the selected task."""
-        self.view(Place.LOG)
-
-    def action_view_journal(self) -> None:
-        """Everything that happened."""
-        self.view(Place.JOURNAL)
-
-    def action_view_systems(self) -> None:
-        """Breakers, pages and quarantined rows."""
-        self.view(Place.SYSTEMS)
-
-    async def action_quit(self) -> None:
+    def leave(self) -> None:
         """Back; at the top level leave."""
         if not self.go_back() and not self.rewind.leave():
-            self.commands.quit()
+            self.run_control.quit()
 
-    def action_redraw(self) -> None:
+    def read_and_redraw(self) -> None:
         """Draw and read everything again."""
         self.live.read_again()
         self.redraw()
 
-    def action_undo(self) -> None:
-        """Take back the last act."""
-        self.acts.undo()
-
-    def action_pause(self) -> None:
-        """Start nothing more, or start tasks again."""
-        self.acts.pause()
-
-    def action_resume_here(self) -> None:
-        """Start an executor."""
-        self.commands.resume()
-
-    def action_arm(self) -> None:
-        """Allow changes for a while."""
-        self.commands.arm()
-
-    def action_stop_run(self) -> None:
-        """End the executor."""
-        self.commands.stop_run()
-
-    def action_reset_breaker(self) -> None:
-        """Set a circuit breaker by hand."""
-        self.systems_acts.choose_breaker()
-
-    def action_help(self) -> None:
-        """The keys that work here."""
-        self.commands.help()
-
-    def action_palette(self) -> None:
-        """Run a command by its name."""
-        self.commands.palette()
-
-    def action_keys(self) -> None:
-        """Every key."""
-        self.commands.list_keys()
-
-    def action_copy(self) -> None:
-        """To the clipboard."""
-        self.commands.copy()
-
-    def action_theme(self) -> None:
-        """Other colours."""
-        self.commands.choose_theme()
-
-    def action_mouse(self) -> None:
-        """Take the mouse or leave it."""
-        self.commands.mouse()
-
-    async def action_bell(self) -> None:
-        """Ring for new pages or keep quiet."""
-        self.commands.bell()
-
-    def action_times(self) -> None:
+    def toggle_times(self) -> None:
         """Clock times or ages."""
         self.absolute_times = not self.absolute_times
         self.tick(self.live.now_us)
         self.repaint()
 
-    def action_how_to_leave(self) -> None:
+    def say_how_to_leave(self) -> None:
         """Ctrl-C is pressed by reflex; it ends nothing here."""
         self.say([Piece(f"{self.keymap.label('quit')} leaves; the run goes on")], REFUSAL_SECONDS)
+
+    def _worded_commands(self) -> Mapping[str, Callable[[str], None]]:
+        """Commands of the palette that end in a word of the operator's own."""
+        return {
+            "theme": self.preferences.use_theme,
+            "at": self.rewind.to_time,
+            "replay": lambda speed: self.rewind.play(int(speed)),
+            "what-if": self.analysis.what_if,
+        }
+
+    def handler_of(self, action: Action) -> Callable[[], object] | None:
+        """What an action calls on the screen that is seen, whatever box lies over it."""
+        return self.handler(action, self.console_screen)
+
+    def receiver(self, receiver: Receiver) -> object:
+        """The controllers are attributes that have the names of receivers."""
+        return self if receiver is Receiver.CONSOLE else getattr(self, receiver.value)
+
+    def passed(self, call: Call) -> tuple[object, ...]:
+        """The tasks that are meant, or what is under the cursor."""
+        screen = self.console_screen
+        if call.passes is Passed.NOTHING:
+            return ()
+        return (screen.chosen() if call.passes is Passed.CHOSEN else screen.subject(),)
+
+    async def handle(self, action: Action, handler: Callable[[], object]) -> None:
+        """Do nothing to a row that has just come under the cursor."""
+        if action.needs_rest and self.console_screen.has_jumped():
+            words = "the row under the cursor has just left: nothing was done, look and press again"
+            self.say([Piece(words, Role.WARNING)], REFUSAL_SECONDS)
+        else:
+            await super().handle(action, handler)
 
     def key_refused(self, refusal: Refusal) -> None:
         """Say why a key did nothing."""

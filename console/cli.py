@@ -1,7 +1,7 @@
 """The command line: arguments -> a session -> the app, or plain text when there is no terminal.
 
-Every command's exit code is in ``ExitCode``. Errors meant for people are one sentence on stderr; a traceback is a bug.
-Textual is imported only by the commands that draw.
+Every command's exit code is in ``shell/exit_codes.py``. Errors meant for people are one sentence on stderr; a traceback
+is a bug. Textual is imported only by the commands that draw.
 """
 
 from __future__ import annotations
@@ -10,23 +10,17 @@ import errno
 import os
 import sys
 from collections.abc import Callable
-from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
 from ..engine.errors import (
-    ExecutorBusyError,
-    FlowError,
     FlowImportError,
-    NotFoundError,
     RedriveError,
-    RefusedError,
-    StartInterrupted,
-    StateFileError,
 )
 from ..engine.version import VERSION
 from .shell.cause_commands import classify, note
+from .shell.exit_codes import ExitCode, code_of_error
 from .shell.help import Commands
 from .shell.lab_commands import backoff, simulate
 from .shell.options import (
@@ -50,28 +44,6 @@ if TYPE_CHECKING:
     from .doors import DoorOptions
 
 
-class ExitCode(IntEnum):
-    """What the shell sees."""
-
-    SUCCESS = 0
-    FAILED = 1
-    BAD_USAGE = 2  # also a flow or a state file that cannot be used
-    PARTIAL_OR_BLOCKED = 3
-    BUSY = 75  # another executor owns the state file; EX_TEMPFAIL: try again later
-    INTERRUPTED = 130
-
-
-EXIT_CODES: tuple[tuple[type[RedriveError], ExitCode], ...] = (
-    (ExecutorBusyError, ExitCode.BUSY),
-    (StartInterrupted, ExitCode.INTERRUPTED),
-    (FlowError, ExitCode.BAD_USAGE),
-    (StateFileError, ExitCode.BAD_USAGE),
-    (NotFoundError, ExitCode.BAD_USAGE),
-    (RefusedError, ExitCode.FAILED),
-    (RedriveError, ExitCode.BAD_USAGE),
-)
-
-
 def main() -> None:
     """The ``redrive`` command."""
     _open_standard_descriptors()
@@ -93,8 +65,7 @@ def main() -> None:
         sys.exit(ExitCode.SUCCESS)
     except RedriveError as error:
         _explain(error)
-        sys.exit(next(code for kind, code in EXIT_CODES if isinstance(error, kind)))
-
+        sys.exit(code_of_error(error))
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EIO):
             raise
@@ -314,9 +285,9 @@ def replay(
         from .shell.what_if import show_what_if
 
         return show_what_if(_target(target, state), run_id, as_json, at=at, what_if=what_if, nights=nights, **door)
-    from . import replaying
+    from .shell import listing
 
-    return replaying.show(_target(target, state), run_id, as_json, at, **door)
+    return listing.show_replay(_target(target, state), run_id, as_json, at, **door)
 
 
 @cli.command()

@@ -1,11 +1,11 @@
-"""What the shell learns when the console is left: an exit code, and where the run stands."""
+"""What is left of a console: how it ended, and a few lines on where the run stands."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from ..engine.core.states import RunState, TaskState
-from .cli import ExitCode
+from ..engine.core.fold import RunRow
+from ..engine.core.states import TaskState
 from .model.board import Board
 from .present.durations import clock
 from .present.runs import look_of
@@ -15,24 +15,25 @@ if TYPE_CHECKING:
     from .app import ConsoleApp
 
 
-def exit_code(app: ConsoleApp) -> int:
-    """As DESIGN 6 has it for a run that was started here; whoever only looked leaves with 0."""
+class ConsoleEnd(NamedTuple):
+    """How a console ended.
+
+    Attributes:
+        return_code: 128 + the number of the signal that ended it, or ``visit.CRASHED``; 0: the operator left.
+        started_run: the run that was started here; None: it was only shown, or never began.
+        stopping: whether the operator stopped its executor.
+    """
+
+    return_code: int = 0
+    started_run: RunRow | None = None
+    stopping: bool = False
+
+
+def console_end(app: ConsoleApp, return_code: int | None = None) -> ConsoleEnd:
+    """How a console that has been left ended."""
     board = app.live.board
-    if board is None or not app.way.started_here:
-        return ExitCode.SUCCESS
-    run = board.fold.run
-    if run.state is not RunState.RUNNING:
-        return _CODES[run.state]
-    if app.stopping:
-        return ExitCode.INTERRUPTED
-    return ExitCode.PARTIAL_OR_BLOCKED if run.blocked_since is not None else ExitCode.SUCCESS
-
-
-_CODES = {
-    RunState.SUCCESS: ExitCode.SUCCESS,
-    RunState.FAILED: ExitCode.FAILED,
-    RunState.PARTIAL: ExitCode.PARTIAL_OR_BLOCKED,
-}
+    started_run = board.fold.run if board is not None and app.way.started_here else None
+    return ConsoleEnd(return_code or 0, started_run, app.stopping)
 
 
 def last_words(board: Board | None, alive: bool, way_back: str) -> list[str]:

@@ -1,6 +1,7 @@
 """The night once more: the events of a run read through a session, window by window, for a reel.
 
-``redrive replay`` prints one moment; the console goes back and forth (``rewind.py``). Both ask a ``Night``.
+``redrive replay`` prints one moment (``shell/listing.py``); the console goes back and forth (``rewind.py``). Both ask a
+``Night``.
 """
 
 from __future__ import annotations
@@ -8,20 +9,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from operator import attrgetter
-from typing import NamedTuple, Unpack
-
-import click
+from typing import NamedTuple
 
 from ..engine.core.events import Event
 from ..engine.core.fold import RunFold
 from ..engine.errors import RedriveError
-from .doors import DoorOptions, with_session
 from .model.moment import Moment
-from .model.replay import NUMBER_MAX, Reel, Stretch, parse_when
+from .model.replay import Reel, Stretch
 from .sessions.session import Session
-from .shell.listing import task_lines
 
 READ_EVENTS = 2_000  # at a time: what comes between does not wait for long
 KEPT_EVENTS = 16_000  # of the stretches that were looked at last
@@ -86,28 +82,3 @@ class Night:
         self._kept.move_to_end(stretch)
         while len(self._kept) > 1 and sum(map(len, self._kept.values())) > KEPT_EVENTS:
             self._kept.popitem(last=False)
-
-
-def show(target: str, run_id: str | None, as_json: bool, at: str | None, **door: Unpack[DoorOptions]) -> int:
-    """Print the tasks as they were ``at`` a time or after the event of a number; at the end if left out."""
-
-    async def use(session: Session) -> RunFold:
-        fold = await session.snapshot(run_id)
-        if at is None:
-            return fold
-        when = parse_when(at, fold.run)
-        night = Night(session, fold)
-        await night.read(fold.seq)
-        if NUMBER_MAX <= when < fold.run.started_at:
-            raise RedriveError(f"{at} is before run {fold.run.run_id} began: {_spoken(fold.run.started_at)}")
-        seq = when if when < NUMBER_MAX else night.reel.at(when)
-        return (await night.sight(min(seq, night.reel.seq))).moment.fold
-
-    for line in task_lines(with_session(target, use, **door), as_json):
-        click.echo(line)
-    return 0
-
-
-def _spoken(instant: int) -> str:
-    """As it is written to ``--at``."""
-    return datetime.fromtimestamp(instant / 1e6).astimezone().isoformat(sep=" ", timespec="seconds")

@@ -8,30 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from textual.timer import Timer
 
-from ..engine.core.change import Change, parse_change
 from ..engine.core.events import Event
 from ..engine.errors import RedriveError
-from .model.board import Board
+from .console import ConsoleHost
 from .model.replay import NUMBER_MAX, Reel, parse_when
 from .model.sentences import subject
-from .present.pieces import Piece, Role
+from .present.pieces import Role
 from .present.replay import Visit, why_locked
-from .present.text import one_line
 from .replaying import Night, Sight
-from .what_if import ask
-
-if TYPE_CHECKING:
-    from .app import ConsoleApp
 
 SPEEDS = (1, 10, 60)  # seconds of the night in one of ours
 FRAME_SECONDS = 0.1  # between two pictures of what is played
 SILENCE_SECONDS = 5.0  # of playing; what is longer is cut short
 SAID_SECONDS = 5.0
-_REPLAYING_SECONDS = 60.0
 SECOND_US = 1_000_000
 
 _PRESENT = "this is the present"
@@ -43,7 +35,7 @@ Move = Callable[[Reel, int], int]
 class Rewind:
     """One for each console."""
 
-    def __init__(self, console: ConsoleApp) -> None:
+    def __init__(self, console: ConsoleHost) -> None:
         self._console = console
         self._night: Night | None = None
         self._moves: list[Move] = []  # pressed, and not answered yet
@@ -95,32 +87,10 @@ class Rewind:
 
         self._go(move, back=direction < 0, points=True)
 
-    def what_if(self, text: str) -> None:
-        """The run under another policy, from here on; in the present, from its start."""
-        board = self._console.live.board
-        if board is None:
-            return
-        try:
-            change = parse_change(text)
-        except ValueError as error:
-            self._say(str(error))
-            return
-        seq = self._seq if self._console.live.is_past else None
-        self._say("replaying the night ...", _REPLAYING_SECONDS)
-        self._console.run_worker(self._ask_what_if(board, change, seq), group="what-if", exclusive=True)
-
-    async def _ask_what_if(self, board: Board, change: Change, seq: int | None) -> None:
-        live = self._console.live
-        try:
-            night = await self._read_night()
-            fold = await live.session.snapshot(board.fold.run.run_id)  # its own: events move that of the board
-            answer = await ask(live.session, fold, night, change, seq)
-        except RedriveError as error:
-            self._say(str(error))
-            return
-        if live.board is board:
-            self._say("", 0.1)
-            self._console.commands.show_what_if(answer)
+    def to_subject(self, subject: object) -> None:
+        """To the moment after the event under the cursor, if one is."""
+        if isinstance(subject, Event):
+            self.to_event(subject.seq)
 
     def to_event(self, seq: int) -> None:
         """To the moment after an event."""
@@ -233,7 +203,7 @@ class Rewind:
 
     async def _answer(self, moves: list[Move]) -> None:
         """Read what they need, and show where they lead, unless somebody wants something else by then."""
-        night = await self._read_night()
+        night = await self.read_night()
         seq = self._target(night.reel)
         count = len(moves)
         sight = await night.sight(seq) if seq <= night.reel.seq else None
@@ -247,7 +217,7 @@ class Rewind:
         elif self.leave():
             self._say(_PRESENT)
 
-    async def _read_night(self) -> Night:
+    async def read_night(self) -> Night:
         """The events up to the present: all of them the first time, then those that have come since."""
         live, is_first = self._console.live, self._night is None
         if self._night is None:
@@ -273,7 +243,7 @@ class Rewind:
         self._console.turned(seq, task)
 
     def _say(self, sentence: str, seconds: float = SAID_SECONDS) -> None:
-        self._console.say([Piece(one_line(sentence), Role.WARNING)], seconds)
+        self._console.show_message(sentence, Role.WARNING, seconds)
 
     # --- Playing ---------------------------------------------------------------------------------------------------
 

@@ -5,18 +5,18 @@ Only what is needed for the first cells is imported here: they come before Textu
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .target import is_remote
-from .terminal.abilities import survey
+from .terminal.abilities import Terminal, survey
 from .terminal.hold import Hold
 
 if TYPE_CHECKING:
     from ..engine.executor.loop import RunOptions
+    from .goodbye import ConsoleEnd
 
 
 @contextmanager
@@ -35,15 +35,18 @@ def first_cells(words: str) -> Iterator[Hold | None]:
 
 
 def show_target(
-    target: str, run_id: str | None, *, read_only: bool, python: str | None, ssh_option: Sequence[str]
-) -> int:
-    """Attach to a state file that somebody else writes, here or behind ssh. Returns the exit code.
+    terminal: Terminal,
+    target: str,
+    run_id: str | None,
+    *,
+    read_only: bool,
+    python: str | None,
+    ssh_option: Sequence[str],
+) -> ConsoleEnd:
+    """Attach to a state file that somebody else writes, here or behind ssh, on a terminal that can show a screen.
 
     Raises RedriveError with one sentence, on a terminal that is as it was before.
     """
-    terminal = survey()
-    if terminal.plain_because is not None:
-        return _show_plain(target, run_id, terminal.plain_because, python, ssh_option)
     with Hold(terminal) as hold:
         if not is_remote(target):  # ssh may ask for a password, which the screen would hide
             hold.splash(f"redrive - {Path(target).name}")
@@ -52,25 +55,11 @@ def show_target(
         return attach(hold, Visit(target, run_id), read_only, python, ssh_option)
 
 
-def show_run(flow: str | None, state: str, run_id: str | None, options: RunOptions, hold: Hold | None = None) -> int:
-    """Start an executor for a new run (or, with ``options.resume``, an old one) and show it. Returns the exit code.
+def show_run(hold: Hold, flow: str | None, state: str, run_id: str | None, options: RunOptions) -> ConsoleEnd:
+    """Start an executor for a new run (or, with ``options.resume``, an old one) and show it.
 
     ``hold``: of ``first_cells``. Raises what kept the executor from starting.
     """
-    if hold is None:
-        from .shell.running import run_plain
-
-        return run_plain(flow, state, run_id, options)
     from .visit import start
 
     return start(hold, flow, state, run_id, options)
-
-
-def _show_plain(target: str, run_id: str | None, because: str, python: str | None, ssh_option: Sequence[str]) -> int:
-    """One picture as text."""
-    from .shell.listing import show_tasks
-
-    options: dict[str, Any] = {"python": python, "ssh_option": ssh_option}
-    code = show_tasks(target, run_id, False, **options)
-    print(f"redrive: {because}: the tasks as they are now; `redrive events --follow` goes on", file=sys.stderr)
-    return code

@@ -6,30 +6,24 @@ asked about first; an act on a breaker needs an executor that lives, because nob
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
 
 from ..engine.core.episode import BY_KEY
 from ..engine.errors import RedriveError
 from ..engine.store import lists
 from ..engine.store.command import Answer, Command
 from . import questions
-from .acts import ANSWER_SECONDS
+from .acts import ANSWER_SECONDS, Acts
+from .console import ConsoleHost
 from .model.guards import Guard, why_not
 from .model.inbox import targets_of
 from .model.preview import preview_requeue
-from .model.systems import Group, Page, Systems
+from .model.systems import ChosenRows, Page, RowsAct, Systems
 from .present.answers import answer_line
-from .present.pieces import Line
 from .present.systems import guard_look
 from .present.text import one_line
-from .screens.base import run_latest
 from .screens.choice import Option
 from .widgets.dialog import Reply
-
-if TYPE_CHECKING:
-    from .app import ConsoleApp
 
 #: What may be done to a breaker, and which key asks for it.
 BREAKER_ACTS: Mapping[str, str] = {
@@ -46,37 +40,24 @@ _BREAKER_OPTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ChosenRows:
-    """Held rows of one task that an act is about.
-
-    ``options`` name them to the engine: by their ids, or as groups up to the last row that was seen. ``lines``: as they
-    are shown before the act, where they are few enough to be listed.
-    """
-
-    task: str
-    count: int
-    options: Mapping[str, Any]
-    lines: Sequence[Line] = ()
-
-
-def chosen_group(group: Group) -> ChosenRows:
-    """All rows of a group that are held, up to the last one that was seen."""
-    groups = [[group.key.task, group.key.fingerprint, group.last_id]]
-    return ChosenRows(group.key.task, group.held, {"groups": groups})
+_NO_PAGE = "that is for a page: no page is selected"
 
 
 class SystemsActs:
     """One for each console."""
 
-    def __init__(self, console: ConsoleApp) -> None:
+    def __init__(self, console: ConsoleHost, acts: Acts) -> None:
         self._console = console
+        self._acts = acts
 
     # --- Breakers -------------------------------------------------------------------------------------------------
 
-    def set_breaker(self, guard: Guard, how: str) -> None:
+    def set_breaker(self, guard: object, how: str) -> None:
         """Set a circuit breaker by hand; ``how`` as the engine names it. A probe needs no question."""
-        acts = self._console.acts
+        acts = self._acts
+        if not isinstance(guard, Guard):
+            acts.complain("that is for a breaker: no breaker is selected")
+            return
         if acts.ready_for(None) is None:
             return
         refused = why_not(guard, how)
@@ -91,11 +72,14 @@ class SystemsActs:
             acts.ask(question, lambda reply: self._send_breaker(guard, how, reply.reason or BY_KEY))
 
     def _send_breaker(self, guard: Guard, how: str, reason: str) -> None:
-        self._console.acts.send("breaker", (), reason, {"downstream": guard.name, "how": how})
+        self._acts.send("breaker", (), reason, {"downstream": guard.name, "how": how})
 
-    def choose_breaker(self) -> None:
-        """Ask which one, then how."""
-        run_latest(self._console, self._choose_breaker, "breakers")
+    def reset_breaker(self, subject: object) -> None:
+        """Ask what to do with the breaker under the cursor; elsewhere, first with which."""
+        if isinstance(subject, Guard):
+            self.choose_act(subject)
+        else:
+            self._console.run_worker(self._choose_breaker, group="breakers", exclusive=True)
 
     async def _choose_breaker(self) -> None:
         console, board = self._console, self._console.live.board
@@ -104,27 +88,30 @@ class SystemsActs:
         try:
             systems.learn_breakers(await console.live.session.query(lists.BREAKERS), console.live.now_us)
         except RedriveError as error:
-            console.acts.complain(str(error))
+            self._acts.complain(str(error))
             return
         guards = list(systems.guards.values())
         if not guards:
-            console.acts.complain("this flow has no circuit breakers")
+            self._acts.complain("this flow has no circuit breakers")
         elif len(guards) == 1:
             self.choose_act(guards[0])
         else:
             options = [Option(guard.name, one_line(guard.name), guard_look(guard).word) for guard in guards]
-            console.acts.choose("Which circuit breaker?", options, lambda name: self.choose_act(systems.guards[name]))
+            self._acts.choose("Which circuit breaker?", options, lambda name: self.choose_act(systems.guards[name]))
 
     def choose_act(self, guard: Guard) -> None:
         """Ask what to do with a breaker."""
         title = f"Breaker {guard.name}: {guard_look(guard).word}"
-        self._console.acts.choose(title, _BREAKER_OPTIONS, lambda how: self.set_breaker(guard, how))
+        self._acts.choose(title, _BREAKER_OPTIONS, lambda how: self.set_breaker(guard, how))
 
     # --- Pages ----------------------------------------------------------------------------------------------------
 
-    def acknowledge(self, page: Page) -> None:
+    def acknowledge(self, page: object) -> None:
         """Somebody looks after it: page no more for this cause."""
-        acts = self._console.acts
+        acts = self._acts
+        if not isinstance(page, Page):
+            acts.complain(_NO_PAGE)
+            return
         if acts.ready_for(None) is None:
             return
         if page.state in ("open", "snoozed"):
@@ -132,9 +119,12 @@ class SystemsActs:
         else:
             acts.complain(f"this page is {page.state} already")
 
-    def snooze(self, page: Page) -> None:
+    def snooze(self, page: object) -> None:
         """Page again later."""
-        acts = self._console.acts
+        acts = self._acts
+        if not isinstance(page, Page):
+            acts.complain(_NO_PAGE)
+            return
         if acts.ready_for(None) is None:
             return
         if page.is_quiet:
@@ -147,9 +137,12 @@ class SystemsActs:
 
     # --- Quarantined rows -----------------------------------------------------------------------------------------
 
-    def requeue_rows(self, chosen: ChosenRows) -> None:
-        """Run the task again over these rows alone."""
-        acts = self._console.acts
+    def decide_rows(self, chosen: ChosenRows, act: RowsAct) -> None:
+        """Run the task again over these rows alone, or drop them: nobody wants them any more."""
+        (self._requeue_rows if act == "requeue" else self._discard_rows)(chosen)
+
+    def _requeue_rows(self, chosen: ChosenRows) -> None:
+        acts = self._acts
         board = acts.ready_for((chosen.task,))
         if board is None:
             return
@@ -171,9 +164,8 @@ class SystemsActs:
         task, _, sentence = answer.results[0]
         self._console.say(answer_line(True, f"{task} {sentence}", (), self._console.glyphs), ANSWER_SECONDS)
 
-    def discard_rows(self, chosen: ChosenRows) -> None:
-        """Drop these rows: nobody wants them any more."""
-        acts = self._console.acts
+    def _discard_rows(self, chosen: ChosenRows) -> None:
+        acts = self._acts
         if acts.ready_for((chosen.task,)) is None:
             return
         question = questions.of_discarded_rows(chosen.task, chosen.count, chosen.lines, acts.key_of("discard_rows"))

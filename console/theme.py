@@ -112,6 +112,14 @@ def names(folder: Path | None = None) -> list[str]:
     return [*ours, *(name for name in own if name not in ours)]
 
 
+def about(name: str) -> str:
+    """What a theme says of itself, or what is wrong with its file."""
+    try:
+        return load_theme(name).about
+    except RedriveError as error:
+        return str(error)
+
+
 def _ours() -> Any:
     package = (__package__ or "").rpartition(".")[0]
     return resources.files(f"{package}.themes")

@@ -20,6 +20,7 @@ from .terminal.hold import Hold
 if TYPE_CHECKING:
     from ..engine.executor.loop import RunOptions
     from .app import ConsoleApp
+    from .goodbye import ConsoleEnd
     from .keys import KeyMap
     from .sessions.session import Session
     from .theme import Theme
@@ -60,8 +61,8 @@ class Visit:
         return None if is_remote(self.target) else self.target
 
 
-def attach(hold: Hold, visit: Visit, read_only: bool, python: str | None, ssh_option: Sequence[str]) -> int:
-    """Visit a run that somebody else started. Returns the exit code."""
+def attach(hold: Hold, visit: Visit, read_only: bool, python: str | None, ssh_option: Sequence[str]) -> ConsoleEnd:
+    """Visit a run that somebody else started."""
     from .doors import open_session
 
     def door(look_only: bool = read_only) -> Awaitable[Session]:
@@ -75,8 +76,8 @@ def attach(hold: Hold, visit: Visit, read_only: bool, python: str | None, ssh_op
     return asyncio.run(_go(hold, door, visit, Habits.read()))
 
 
-def start(hold: Hold, flow: str | None, state: str, run_id: str | None, options: RunOptions) -> int:
-    """Start an executor and visit its run. Returns the exit code."""
+def start(hold: Hold, flow: str | None, state: str, run_id: str | None, options: RunOptions) -> ConsoleEnd:
+    """Start an executor and visit its run."""
     later = {"max_parallel": options.max_parallel, "durability": options.durability}
     visit, habits = Visit(state, run_id, started_here=True, run_options=later), Habits.read()
     with ThreadPoolExecutor(1) as beside:
@@ -102,12 +103,13 @@ async def _embedded(starting: Future[None], state: str, later: Mapping[str, Any]
     return session
 
 
-async def _go(hold: Hold, door: Door, visit: Visit, habits: Habits) -> int:
+async def _go(hold: Hold, door: Door, visit: Visit, habits: Habits) -> ConsoleEnd:
     session = None
     if visit.state_path is None:
         session = await door()
         hold.splash(f"redrive - {visit.target}")
-    from .app import ConsoleApp, Way
+    from .app import ConsoleApp
+    from .console import Way
 
     way = Way(visit.state_path, visit.started_here, visit.run_options, visit.open_to_act)
     session = session or await door()
@@ -123,15 +125,15 @@ async def _go(hold: Hold, door: Door, visit: Visit, habits: Habits) -> int:
     return _say_goodbye(app, code, visit.target)
 
 
-def _say_goodbye(app: ConsoleApp, code: int | None, target: str) -> int:
-    from .goodbye import exit_code, last_words
+def _say_goodbye(app: ConsoleApp, code: int | None, target: str) -> ConsoleEnd:
+    from .goodbye import ConsoleEnd, console_end, last_words
 
     way_back = f"redrive attach {shlex.quote(target)}"
     if app.failure is not None:
         from .crash import print_crash
 
         print_crash(app.failure, {"target": target, "size": app.size, "view": app.current_mode}, way_back)
-        return CRASHED
+        return ConsoleEnd(CRASHED)
     for line in last_words(app.live.board, app.live.status.executor_alive, way_back):
         print(line)
-    return code or exit_code(app)
+    return console_end(app, code)

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Generic, NoReturn, TypeVar
 
 from .core.outcome import Failure, FailureClass
-from .core.spec import LOGICAL_TIME
+from .core.spec import LOGICAL_TIME, ROWS_LIMIT
 from .errors import NotReady, SkipTask, TaskTerminated, TooManyBadRows
 from .runner import protocol
 
@@ -21,7 +21,6 @@ BEAT_INTERVAL = 1.0
 PAYLOAD_LIMIT = 16 * 1024  # characters of a quarantined row
 KEY_LIMIT = 500
 ERROR_LIMIT = 2000
-ROWS_LIMIT = 10_000  # that an attempt may set aside when its task names no limit of its own
 RATIO_ROWS_MIN = 1000  # from so many rows on a ratio means something before the last of them
 
 #: These say something about the world, not about the row at hand: the attempt fails and is judged as a whole.

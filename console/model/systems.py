@@ -11,7 +11,7 @@ import json
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -19,6 +19,7 @@ from ...engine.core.breaker import PASSING, Breaker, BreakerState
 from ...engine.core.episode import Memory
 from ...engine.core.json_types import Json
 from ...engine.store.lists import BreakerRow, PageHead, QuarantineGroup
+from ..present.pieces import Line
 from .board import Board
 from .filters import Filter
 from .guards import Guard, callers_of, guard_of, held_by, specs_of
@@ -147,6 +148,29 @@ class Group:
     def is_quiet(self) -> bool:
         """All of them came through or were dropped."""
         return not any(self.counts.get(state) for state in ("held", "requeued", "provisional"))
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenRows:
+    """Held rows of one task that an act is about.
+
+    ``options`` name them to the engine: by their ids, or as groups up to the last row that was seen. ``lines``: as they
+    are shown before the act, where they are few enough to be listed.
+    """
+
+    task: str
+    count: int
+    options: Mapping[str, Any]
+    lines: Sequence[Line] = ()
+
+
+RowsAct = Literal["requeue", "discard"]
+
+
+def chosen_group(group: Group) -> ChosenRows:
+    """All rows of a group that are held, up to the last one that was seen."""
+    groups = [[group.key.task, group.key.fingerprint, group.last_id]]
+    return ChosenRows(group.key.task, group.held, {"groups": groups})
 
 
 @dataclass(slots=True)

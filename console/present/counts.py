@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from ...engine.core.states import FINISHED, UNDER_WAY, TaskState
 from ...engine.core.trigger_rules import STATES_OF, Standing
 from .durations import number
-from .glyphs import Glyphs
+from .glyphs import Glyph, Glyphs
 from .pieces import Line, Piece, Role, join
 from .states import LOOKS, SEVERITY, sign
 
@@ -16,11 +16,11 @@ Counts = Mapping[TaskState, int]
 DONE = FINISHED | {TaskState.CANCELLED}
 FAILED = STATES_OF[Standing.FAILED] - DONE
 #: In a bar these follow each other; what is left is not yet done.
-_PARTS: Sequence[tuple[Collection[TaskState], str, Role]] = (
-    (DONE, "bar_done", Role.DONE),
-    (UNDER_WAY, "bar_active", Role.RUNNING),
-    (FAILED, "failed", Role.FAILED),
-    ((TaskState.DEAD_LETTER,), "dead", Role.HUMAN),
+_PARTS: Sequence[tuple[Collection[TaskState], Glyph, Role]] = (
+    (DONE, Glyph.BAR_DONE, Role.DONE),
+    (UNDER_WAY, Glyph.BAR_ACTIVE, Role.RUNNING),
+    (FAILED, Glyph.FAILED, Role.FAILED),
+    ((TaskState.DEAD_LETTER,), Glyph.DEAD, Role.HUMAN),
 )
 
 
@@ -29,9 +29,9 @@ def bar(counts: Counts, glyphs: Glyphs, size: int) -> Line:
     total = sum(counts.values())
     cells = _shares([_sum(counts, states) for states, _, _ in _PARTS], total, size)
     line: Line = [Piece(glyphs.bar_left, Role.DIM)]
-    for (_, name, role), count in zip(_PARTS, cells, strict=True):
+    for (_, glyph, role), count in zip(_PARTS, cells, strict=True):
         if count:
-            line.append(Piece(getattr(glyphs, name) * count, role))
+            line.append(Piece(glyphs.of(glyph) * count, role))
     rest = size - sum(cells)
     return [*line, Piece(glyphs.bar_rest * rest, Role.DIM), Piece(glyphs.bar_right, Role.DIM)]
 

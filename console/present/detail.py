@@ -14,6 +14,7 @@ from ...engine.core.states import NEEDS_HUMAN, NOT_STARTED
 from ...engine.core.trigger_rules import ALL_SUCCESS
 from ..model.evidence import compare, failures_of, verdict
 from .durations import brief, clock, offset, size, spoken, wall
+from .glyphs import Glyph
 from .pieces import Line, Piece, Role, fit, two_sided, width
 from .states import LOOKS, sign
 from .tasks import Scene, explained, facts, hang_of, tries
@@ -27,14 +28,14 @@ _SAID = 4  # the piece of an attempt's line that says how it ended
 
 #: outcome -> (field of Glyphs, role)
 _OUTCOMES = {
-    "running": ("running", Role.RUNNING),
-    "success": ("done", Role.DONE),
-    "error": ("failed", Role.FAILED),
-    "timed_out": ("sigkill", Role.FAILED),
-    "lost": ("lost", Role.WAITING),
-    "cancelled": ("cancelled", Role.SKIPPED),
-    "deferred": ("sensing", Role.WAITING),
-    "skipped": ("skipped", Role.SKIPPED),
+    "running": (Glyph.RUNNING, Role.RUNNING),
+    "success": (Glyph.DONE, Role.DONE),
+    "error": (Glyph.FAILED, Role.FAILED),
+    "timed_out": (Glyph.SIGKILL, Role.FAILED),
+    "lost": (Glyph.LOST, Role.WAITING),
+    "cancelled": (Glyph.CANCELLED, Role.SKIPPED),
+    "deferred": (Glyph.SENSING, Role.WAITING),
+    "skipped": (Glyph.SKIPPED, Role.SKIPPED),
 }
 
 
@@ -103,7 +104,7 @@ def _attempts(row: TaskRow) -> list[AttemptRow]:
 
 def attempt_line(attempt: AttemptRow, scene: Scene) -> Line:
     """One attempt in one row."""
-    name, role = _OUTCOMES.get(attempt.outcome, ("lost", Role.WAITING))
+    glyph, role = _OUTCOMES.get(attempt.outcome, (Glyph.LOST, Role.WAITING))
     took = attempt.duration_us
     if took is None:
         took = (attempt.ended_at or scene.now_us) - attempt.started_at
@@ -111,7 +112,7 @@ def attempt_line(attempt: AttemptRow, scene: Scene) -> Line:
     said = explained(attempt.explain or "") or attempt.error or attempt.where or attempt.outcome.replace("_", " ")
     line: Line = [
         Piece(f"   #{attempt.attempt:<2} ", Role.DIM),
-        Piece(getattr(scene.glyphs, name), role),
+        Piece(scene.glyphs.of(glyph), role),
         Piece(f" {when} {offset(took)}", Role.DIM),
         Piece("  "),
         Piece(one_line(said)),

@@ -23,6 +23,7 @@ from .detail import FINGERPRINT_DIGITS
 from .durations import SECOND, brief, number, offset, wall, wall_day, weekday
 from .durations import size as size_of
 from .folding import folded
+from .glyphs import Glyph
 from .inbox import age, memory_lines, tasks, verdict_of
 from .pieces import Line, Piece, Role, two_sided
 from .states import LOOKS, sign
@@ -42,13 +43,13 @@ _STACK = "Stack at the timeout"
 _AUTOPSY = "What it did and held then"
 
 _OUTCOMES = {
-    "error": "failed",
-    "timed_out": "sigkill",
-    "lost": "lost",
-    "success": "done",
-    "cancelled": "cancelled",
-    "running": "running",
-    "skipped": "skipped",
+    "error": Glyph.FAILED,
+    "timed_out": Glyph.SIGKILL,
+    "lost": Glyph.LOST,
+    "success": Glyph.DONE,
+    "cancelled": Glyph.CANCELLED,
+    "running": Glyph.RUNNING,
+    "skipped": Glyph.SKIPPED,
 }
 
 
@@ -192,7 +193,7 @@ def _fact_line(label: str, values: Sequence[str], column_cells: int, differs: bo
 
 def _ended(attempt: AttemptRow, scene: Scene) -> str:
     word = "timed out" if attempt.outcome == "timed_out" else attempt.outcome.replace("_", " ")
-    return f"{getattr(scene.glyphs, _OUTCOMES.get(attempt.outcome, 'sensing'))} {word}"
+    return f"{scene.glyphs.of(_OUTCOMES.get(attempt.outcome, Glyph.SENSING))} {word}"
 
 
 def _took(attempt: AttemptRow, scene: Scene) -> str:

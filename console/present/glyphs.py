@@ -8,8 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from ..model.strokes import DOWN, LEFT, RIGHT, UP
+
+
+class Glyph(StrEnum):
+    """Signs that tables name. The value is the field of ``Glyphs``."""
+
+    DONE = "done"
+    RUNNING = "running"
+    RETRYING = "retrying"
+    SENSING = "sensing"
+    READY = "ready"
+    PENDING = "pending"
+    FAILED = "failed"
+    UPSTREAM = "upstream"
+    DEAD = "dead"
+    SKIPPED = "skipped"
+    CANCELLED = "cancelled"
+    DOT = "dot"
+    BAR_DONE = "bar_done"
+    BAR_ACTIVE = "bar_active"
+    RUN_FAIL = "run_fail"
+    DEADLINE = "deadline"
+    SIGTERM = "sigterm"
+    SIGKILL = "sigkill"
+    LOST = "lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +94,11 @@ class Glyphs:
     due: str
     now: str
     spark: tuple[str, ...] = field(default=())
+
+    def of(self, glyph: Glyph) -> str:
+        """The character of a glyph that a table names."""
+        character: str = getattr(self, glyph.value)
+        return character
 
 
 def _line_table(plain: Mapping[int, str]) -> tuple[str, ...]:

@@ -102,7 +102,7 @@ def run_line(board: Board, address: str, forecast: Forecast | None, now_us: int,
 def _facts(board: Board, forecast: Forecast | None, now_us: int, glyphs: Glyphs) -> list[Line]:
     """The most wanted first."""
     run, look = board.fold.run, look_of(board.fold.run)
-    progress = f"{getattr(glyphs, look.glyph)} {look.word}"
+    progress = f"{glyphs.of(look.glyph)} {look.word}"
     facts: list[Line] = [[Piece(progress, look.role), Piece(f" {board.finished}/{board.total}")]]
     if look is BLOCKED and run.paused_since is not None:
         facts[0].insert(1, Piece(f" {PAUSED.word}", PAUSED.role))  # whoever decides now still sees nothing start

@@ -141,7 +141,7 @@ def task_row(entry: Entry, row: TaskRow, scene: Scene, columns: int) -> Line:
     name = shorten_middle(one_line(entry.name), cells, glyphs.more)
     line = [
         Piece("    "),
-        Piece(getattr(glyphs, look.glyph), Role.DIM),  # the accent is on the cause
+        Piece(glyphs.of(look.glyph), Role.DIM),  # the accent is on the cause
         Piece(f" {pad(name, cells, glyphs.more)} "),
         Piece(f"{tries(row):>5}  ", Role.DIM),
     ]

@@ -12,7 +12,7 @@ from ...engine.core.states import WAITING, TaskState
 from ...engine.core.tally import is_act
 from ..model.sentences import sentence, subject
 from .durations import number, offset, wall, wall_day
-from .glyphs import Glyphs
+from .glyphs import Glyph, Glyphs
 from .pieces import Line, Piece, Role, width
 from .states import LOOKS
 from .text import cells, one_line, pad, pad_left, sanitize, shorten_middle
@@ -29,14 +29,14 @@ _RESULT_NAME_CELLS_MAX = 28
 #: Moves that only lead to others.
 _FAINT_KINDS = frozenset([EventKind.TASK_CHANGED, EventKind.ATTEMPT_STARTED, EventKind.PROGRESS])
 
-#: kind -> (field of Glyphs, role)
+#: kind -> (glyph, role)
 _SIGNS = {
-    EventKind.ATTEMPT_DEADLINE: ("deadline", Role.WARNING),
-    EventKind.ATTEMPT_SIGTERM: ("sigterm", Role.WARNING),
-    EventKind.ATTEMPT_SIGKILL: ("sigkill", Role.FAILED),
-    EventKind.ATTEMPT_RECLAIMED: ("lost", Role.WAITING),
-    EventKind.ATTEMPT_SILENT: ("lost", Role.WAITING),
-    EventKind.STORAGE: ("failed", Role.WARNING),
+    EventKind.ATTEMPT_DEADLINE: (Glyph.DEADLINE, Role.WARNING),
+    EventKind.ATTEMPT_SIGTERM: (Glyph.SIGTERM, Role.WARNING),
+    EventKind.ATTEMPT_SIGKILL: (Glyph.SIGKILL, Role.FAILED),
+    EventKind.ATTEMPT_RECLAIMED: (Glyph.LOST, Role.WAITING),
+    EventKind.ATTEMPT_SILENT: (Glyph.LOST, Role.WAITING),
+    EventKind.STORAGE: (Glyph.FAILED, Role.WARNING),
 }
 
 
@@ -80,9 +80,9 @@ def _sign(event: Event, glyphs: Glyphs) -> Piece:
         return Piece(glyphs.closed, Role.STRONG)
     if event.kind == EventKind.TASK and event.new in LOOKS:
         look = LOOKS[TaskState(event.new)]
-        return Piece(str(getattr(glyphs, look.glyph)), look.role)
-    field, role = _SIGNS.get(event.kind, ("dot", Role.DIM))
-    return Piece(str(getattr(glyphs, field)), role)
+        return Piece(glyphs.of(look.glyph), look.role)
+    glyph, role = _SIGNS.get(event.kind, (Glyph.DOT, Role.DIM))
+    return Piece(glyphs.of(glyph), role)
 
 
 def _by(event: Event, glyphs: Glyphs) -> Line:

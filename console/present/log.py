@@ -9,23 +9,23 @@ from typing import overload
 from ...engine.core.fold import AttemptRow, TaskRow
 from ..model.log import GAP, Selection, tells_of_error
 from .durations import clock, number, size
-from .glyphs import Glyphs
+from .glyphs import Glyph, Glyphs
 from .pieces import Line, Piece, Role, width
 from .text import cells, one_line, shorten_middle
 
 _NAME_CELLS_MIN = 12
 _MARGIN = Piece(" ")
 
-#: outcome -> (field of Glyphs, word, role)
+#: outcome -> (glyph, word, role)
 _OUTCOMES = {
-    "running": ("running", "running", Role.RUNNING),
-    "success": ("done", "ok", Role.DONE),
-    "error": ("failed", "failed", Role.FAILED),
-    "timed_out": ("sigkill", "timed out", Role.FAILED),
-    "lost": ("lost", "lost", Role.WAITING),
-    "cancelled": ("cancelled", "stopped", Role.SKIPPED),
-    "deferred": ("sensing", "not ready", Role.WAITING),
-    "skipped": ("skipped", "skipped", Role.SKIPPED),
+    "running": (Glyph.RUNNING, "running", Role.RUNNING),
+    "success": (Glyph.DONE, "ok", Role.DONE),
+    "error": (Glyph.FAILED, "failed", Role.FAILED),
+    "timed_out": (Glyph.SIGKILL, "timed out", Role.FAILED),
+    "lost": (Glyph.LOST, "lost", Role.WAITING),
+    "cancelled": (Glyph.CANCELLED, "stopped", Role.SKIPPED),
+    "deferred": (Glyph.SENSING, "not ready", Role.WAITING),
+    "skipped": (Glyph.SKIPPED, "skipped", Role.SKIPPED),
 }
 
 
@@ -80,14 +80,14 @@ def _facts(attempt: AttemptRow | None, heading: Heading, now_us: int, glyphs: Gl
     """Parts of the left side, in order."""
     if attempt is None:
         return {}
-    field, word, role = _OUTCOMES.get(attempt.outcome, ("lost", attempt.outcome, Role.WAITING))
+    glyph, word, role = _OUTCOMES.get(attempt.outcome, (Glyph.LOST, attempt.outcome, Role.WAITING))
     took = attempt.duration_us
     if took is None:
         took = (attempt.ended_at if attempt.ended_at is not None else now_us) - attempt.started_at
     return {
         "number": [Piece(f"  #{attempt.attempt}", Role.STRONG)],
         "of": [Piece(f" of {heading.count}" if heading.count > 1 else "", Role.DIM)],
-        "outcome": [Piece(f"  {getattr(glyphs, field)} {one_line(word)}", role)],
+        "outcome": [Piece(f"  {glyphs.of(glyph)} {one_line(word)}", role)],
         "took": [Piece(f" {clock(took).strip()}")],
         "written": [Piece(f"  {size(heading.written)}" if heading.written is not None else "", Role.DIM)],
     }

@@ -61,7 +61,7 @@ def visit_line(visit: Visit, board: Board, address: str, key: str, size: int, gl
 
 def _facts(visit: Visit, board: Board, glyphs: Glyphs) -> list[Line]:
     run, look = board.fold.run, look_of(board.fold.run)
-    state = [Piece(f"{getattr(glyphs, look.glyph)} {look.word}", look.role)]
+    state = [Piece(f"{glyphs.of(look.glyph)} {look.word}", look.role)]
     return [[*state, Piece(f" {board.finished}/{board.total}")], [Piece(clock(visit.at - run.started_at).strip())]]
 
 

@@ -87,7 +87,7 @@ def run_row(view: RunView, now_us: int, columns: int, glyphs: Glyphs, longest_na
     name = shorten_middle(run_name(run, glyphs), cells, glyphs.more)
     line = [
         Piece(" "),
-        Piece(f"{getattr(glyphs, look.glyph)} {look.word}", look.role),
+        Piece(f"{glyphs.of(look.glyph)} {look.word}", look.role),
         Piece(" " * (_WORD_CELLS - len(look.word) + 1)),
         Piece(f"{pad(name, cells)} "),
         *fixed,
@@ -111,7 +111,7 @@ def _narrow_row(view: RunView, progress: str, columns: int, glyphs: Glyphs) -> L
     room = columns - _WORD_CELLS - 4 - width(right)
     return [
         Piece(" "),
-        Piece(f"{getattr(glyphs, look.glyph)} {look.word}", look.role),
+        Piece(f"{glyphs.of(look.glyph)} {look.word}", look.role),
         Piece(" " * (_WORD_CELLS - len(look.word) + 1)),
         Piece(pad(shorten_middle(run_name(view.run, glyphs), room, glyphs.more), room)),
         *right,

@@ -5,30 +5,30 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...engine.core.states import RunState, TaskState
-from .glyphs import Glyphs
+from .glyphs import Glyph, Glyphs
 from .pieces import Role
 
 
 class Look(NamedTuple):
-    """``glyph`` is the name of a field of ``Glyphs``; ``word`` fits in eight cells."""
+    """``word`` fits in eight cells."""
 
-    glyph: str
+    glyph: Glyph
     word: str
     role: Role
 
 
 LOOKS: dict[TaskState, Look] = {
-    TaskState.PENDING: Look("pending", "pending", Role.PENDING),
-    TaskState.READY: Look("ready", "ready", Role.WAITING),
-    TaskState.RUNNING: Look("running", "running", Role.RUNNING),
-    TaskState.SUCCESS: Look("done", "ok", Role.DONE),
-    TaskState.RETRYING: Look("retrying", "retry", Role.WAITING),
-    TaskState.SENSING: Look("sensing", "sensing", Role.WAITING),
-    TaskState.FAILED: Look("failed", "failed", Role.FAILED),
-    TaskState.DEAD_LETTER: Look("dead", "DEAD", Role.HUMAN),
-    TaskState.UPSTREAM_FAILED: Look("upstream", "upstream", Role.FAILED),
-    TaskState.SKIPPED: Look("skipped", "skipped", Role.SKIPPED),
-    TaskState.CANCELLED: Look("cancelled", "stopped", Role.SKIPPED),
+    TaskState.PENDING: Look(Glyph.PENDING, "pending", Role.PENDING),
+    TaskState.READY: Look(Glyph.READY, "ready", Role.WAITING),
+    TaskState.RUNNING: Look(Glyph.RUNNING, "running", Role.RUNNING),
+    TaskState.SUCCESS: Look(Glyph.DONE, "ok", Role.DONE),
+    TaskState.RETRYING: Look(Glyph.RETRYING, "retry", Role.WAITING),
+    TaskState.SENSING: Look(Glyph.SENSING, "sensing", Role.WAITING),
+    TaskState.FAILED: Look(Glyph.FAILED, "failed", Role.FAILED),
+    TaskState.DEAD_LETTER: Look(Glyph.DEAD, "DEAD", Role.HUMAN),
+    TaskState.UPSTREAM_FAILED: Look(Glyph.UPSTREAM, "upstream", Role.FAILED),
+    TaskState.SKIPPED: Look(Glyph.SKIPPED, "skipped", Role.SKIPPED),
+    TaskState.CANCELLED: Look(Glyph.CANCELLED, "stopped", Role.SKIPPED),
 }
 
 #: The worst first: what counts, bars and strips show when there is room for one.
@@ -47,16 +47,16 @@ SEVERITY: tuple[TaskState, ...] = (
 )
 
 RUN_LOOKS: dict[RunState, Look] = {
-    RunState.RUNNING: Look("running", "running", Role.RUNNING),
-    RunState.SUCCESS: Look("done", "success", Role.DONE),
-    RunState.FAILED: Look("failed", "FAILED", Role.FAILED),
-    RunState.PARTIAL: Look("skipped", "partial", Role.WAITING),
+    RunState.RUNNING: Look(Glyph.RUNNING, "running", Role.RUNNING),
+    RunState.SUCCESS: Look(Glyph.DONE, "success", Role.DONE),
+    RunState.FAILED: Look(Glyph.FAILED, "FAILED", Role.FAILED),
+    RunState.PARTIAL: Look(Glyph.SKIPPED, "partial", Role.WAITING),
 }
 
-BLOCKED = Look("dead", "BLOCKED", Role.HUMAN)
-PAUSED = Look("ready", "paused", Role.WAITING)
+BLOCKED = Look(Glyph.DEAD, "BLOCKED", Role.HUMAN)
+PAUSED = Look(Glyph.READY, "paused", Role.WAITING)
 
 
 def sign(state: TaskState, glyphs: Glyphs) -> str:
     """The one-cell sign of a state."""
-    return str(getattr(glyphs, LOOKS[state].glyph))
+    return glyphs.of(LOOKS[state].glyph)

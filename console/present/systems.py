@@ -11,7 +11,7 @@ from ..model.board import Board
 from ..model.guards import Guard
 from ..model.systems import Group, Page, Section, Systems, SystemsRow
 from .durations import SECOND, clock, number, wall
-from .glyphs import Glyphs
+from .glyphs import Glyph, Glyphs
 from .inbox import age
 from .pieces import Line, Piece, Role, fit, join, width
 from .states import LOOKS, Look
@@ -19,21 +19,21 @@ from .tasks import Scene, bar, tries
 from .text import one_line, pad, pad_left, shorten, shorten_middle
 
 GUARD_LOOKS: dict[BreakerState, Look] = {
-    BreakerState.CLOSED: Look("done", "closed", Role.DONE),
-    BreakerState.OPEN: Look("failed", "open", Role.FAILED),
-    BreakerState.HALF_OPEN: Look("retrying", "half-open", Role.WAITING),
-    BreakerState.FORCED_OPEN: Look("cancelled", "forced open", Role.HUMAN),
-    BreakerState.DISABLED: Look("skipped", "disabled", Role.WARNING),
-    BreakerState.METRICS_ONLY: Look("pending", "metrics only", Role.DIM),
+    BreakerState.CLOSED: Look(Glyph.DONE, "closed", Role.DONE),
+    BreakerState.OPEN: Look(Glyph.FAILED, "open", Role.FAILED),
+    BreakerState.HALF_OPEN: Look(Glyph.RETRYING, "half-open", Role.WAITING),
+    BreakerState.FORCED_OPEN: Look(Glyph.CANCELLED, "forced open", Role.HUMAN),
+    BreakerState.DISABLED: Look(Glyph.SKIPPED, "disabled", Role.WARNING),
+    BreakerState.METRICS_ONLY: Look(Glyph.PENDING, "metrics only", Role.DIM),
 }
 #: A breaker that opens again by nobody but a human.
-BY_HAND = Look("dead", "open", Role.HUMAN)
+BY_HAND = Look(Glyph.DEAD, "open", Role.HUMAN)
 
 PAGE_LOOKS: dict[str, Look] = {
-    "open": Look("dead", "open", Role.HUMAN),
-    "acked": Look("done", "acked", Role.DIM),
-    "snoozed": Look("sensing", "snoozed", Role.WAITING),
-    "resolved": Look("done", "resolved", Role.DONE),
+    "open": Look(Glyph.DEAD, "open", Role.HUMAN),
+    "acked": Look(Glyph.DONE, "acked", Role.DIM),
+    "snoozed": Look(Glyph.SENSING, "snoozed", Role.WAITING),
+    "resolved": Look(Glyph.DONE, "resolved", Role.DONE),
 }
 _SEVERITY_ROLES = {"critical": Role.FAILED, "high": Role.TEXT}
 
@@ -67,15 +67,15 @@ def page_look(page: Page) -> Look:
 def group_look(group: Group) -> Look:
     """Sign, word and colour of rows that failed alike: what most of all is to be done about them."""
     if group.held:
-        return Look("dead", "held", Role.HUMAN)
+        return Look(Glyph.DEAD, "held", Role.HUMAN)
     if group.counts.get("provisional"):
-        return Look("running", "provisional", Role.RUNNING)
-    return Look("retrying", "requeued", Role.WAITING) if group.counts.get("requeued") else LOOKS[TaskState.SUCCESS]
+        return Look(Glyph.RUNNING, "provisional", Role.RUNNING)
+    return Look(Glyph.RETRYING, "requeued", Role.WAITING) if group.counts.get("requeued") else LOOKS[TaskState.SUCCESS]
 
 
 def sign_of(look: Look, glyphs: Glyphs) -> Piece:
     """Its sign."""
-    return Piece(str(getattr(glyphs, look.glyph)), look.role)
+    return Piece(glyphs.of(look.glyph), look.role)
 
 
 _TITLES = {Section.BREAKERS: "Breakers", Section.PAGES: "Pages", Section.ROWS: "Quarantined rows"}
@@ -389,11 +389,11 @@ def compact(count: int) -> str:
 
 
 _ROW_LOOKS: dict[str, Look] = {
-    "held": Look("dead", "held", Role.HUMAN),
-    "provisional": Look("running", "provisional", Role.RUNNING),
-    "requeued": Look("retrying", "requeued", Role.WAITING),
-    "discarded": Look("skipped", "discarded", Role.DIM),
-    "resolved": Look("done", "resolved", Role.DONE),
+    "held": Look(Glyph.DEAD, "held", Role.HUMAN),
+    "provisional": Look(Glyph.RUNNING, "provisional", Role.RUNNING),
+    "requeued": Look(Glyph.RETRYING, "requeued", Role.WAITING),
+    "discarded": Look(Glyph.SKIPPED, "discarded", Role.DIM),
+    "resolved": Look(Glyph.DONE, "resolved", Role.DONE),
 }
 
 

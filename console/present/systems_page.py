@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...engine.context import ROWS_LIMIT
 from ...engine.core.breaker import BreakerState
 from ...engine.core.episode import noted, told
 from ...engine.core.ledger import spec_of
+from ...engine.core.spec import ROWS_LIMIT
 from ...engine.store.lists import QuarantineRow
 from ..model.guards import Guard
 from ..model.systems import Group, Page, PageBody

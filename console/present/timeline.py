@@ -16,7 +16,7 @@ from ...engine.core.fold import AttemptRow, TaskRow
 from ...engine.core.states import TIMED, TaskState
 from .durations import MINUTE, SECOND, brief, clock, spoken, wall, wall_day
 from .folding import folded
-from .glyphs import Glyphs
+from .glyphs import Glyph, Glyphs
 from .pieces import Line, Piece, Role, fit
 from .states import LOOKS, sign
 from .tasks import Scene, facts, hang_of, tries
@@ -171,14 +171,14 @@ def _attempts_in(row: TaskRow, axis: Axis) -> Iterator[AttemptRow]:
 #: outcome -> how the bar looks
 _BAR_ROLES = {"running": Role.RUNNING, "success": Role.DONE}
 
-#: outcome -> (field of Glyphs, role) of the mark at its end; the others have none
+#: outcome -> (glyph, role) of the mark at its end; the others have none
 _ENDS = {
-    "error": ("run_fail", Role.FAILED),
-    "timed_out": ("run_fail", Role.FAILED),
-    "lost": ("lost", Role.WAITING),
-    "cancelled": ("cancelled", Role.SKIPPED),
-    "skipped": ("skipped", Role.SKIPPED),
-    "deferred": ("sensing", Role.WAITING),
+    "error": (Glyph.RUN_FAIL, Role.FAILED),
+    "timed_out": (Glyph.RUN_FAIL, Role.FAILED),
+    "lost": (Glyph.LOST, Role.WAITING),
+    "cancelled": (Glyph.CANCELLED, Role.SKIPPED),
+    "skipped": (Glyph.SKIPPED, Role.SKIPPED),
+    "deferred": (Glyph.SENSING, Role.WAITING),
 }
 
 
@@ -191,11 +191,11 @@ def _paint_attempt(
     if attempt.sigterm_at is not None or attempt.sigkill_at is not None:
         _paint_ladder(canvas, attempt, last, glyphs)
     elif attempt.ended_at is not None and attempt.outcome in _ENDS:
-        name, end_role = _ENDS[attempt.outcome]
+        glyph, end_role = _ENDS[attempt.outcome]
         is_last = attempt.attempt == row.attempt
         if is_last and row.state is TaskState.DEAD_LETTER:
-            name, end_role = "dead", Role.HUMAN
-        canvas.put(last, getattr(glyphs, name), end_role, _Rank.MARK)
+            glyph, end_role = Glyph.DEAD, Role.HUMAN
+        canvas.put(last, glyphs.of(glyph), end_role, _Rank.MARK)
     if attempt.ended_at is None and now_us is not None:
         canvas.put(axis.cell(now_us), glyphs.running, Role.RUNNING, _Rank.HEAD)
 
@@ -268,7 +268,7 @@ def label_line(row: TaskRow, columns: int, glyphs: Glyphs, role: Role = Role.TEX
     """The sign of a task's state and its name, in a role over the whole of its width."""
     look = LOOKS[row.state]
     name = shorten_middle(one_line(row.name), columns - 3, glyphs.more)
-    return [Piece(" "), Piece(getattr(glyphs, look.glyph), look.role), Piece(f" {pad(name, columns - 3)}", role)]
+    return [Piece(" "), Piece(glyphs.of(look.glyph), look.role), Piece(f" {pad(name, columns - 3)}", role)]
 
 
 def label_columns(names: Sequence[str], columns: int) -> int:

@@ -3,8 +3,8 @@
 How to write a screen
 ---------------------
 Subclass ``ConsoleScreen``, set ``PLACE`` and ``BINDINGS = bindings_of(PLACE)``, and give ``content()``; ``app.SCREENS``
-says which class is shown by which of the keys 1 to 7 (the name of a view is the value of its ``Place``). A key calls
-``action_<name of the action>`` of the focused widget, else of the screen, else of the app.
+says which class is shown by which of the keys 1 to 7 (the name of a view is the value of its ``Place``). ``actions.py``
+says what a key calls: a method of the focused widget, else of the screen, or of what the app holds.
 
 - **The board**: ``self.board`` is the run on the screen, ``self.console.live`` follows it (``live.now_us``,
   ``live.status``, ``live.session`` to read logs and lists, ``live.forecast``).
@@ -14,9 +14,9 @@ says which class is shown by which of the keys 1 to 7 (the name of a view is the
 - **Time**: ``tick(now_us)`` is called on each whole second, for the screen that is seen alone: countdowns only.
 - **Being seen**: ``shown()`` is called whenever the screen comes to the front; take over ``console.selected`` there,
   and set it when the cursor moves: the selected task is the same on every screen.
-- **Acts**: ``chosen()`` names the tasks that the keys ``r s x b`` mean (marked ones, or the selected one); the keys
-  themselves work here already and end in ``console.acts``. Nothing is changed on the screen by an act: its event
-  comes back through ``take``.
+- **Acts**: ``chosen()`` names the tasks that the keys ``r s x b`` mean (marked ones, or the selected one),
+  ``subject()`` what other things are under the cursor. Nothing is changed on the screen by an act: its event comes back
+  through ``take``.
 - **Reading** through the session: ``run_latest(self, self._read, "group")``; never block, never paint from elsewhere.
 - **The past**: ``console.rewind`` turns the board to another moment, told as news like any other, with a ``tick``;
   ``turned(seq)`` follows. Nothing may be acted on there. ``Esc`` returns to the present before it means anything else:
@@ -27,8 +27,9 @@ says which class is shown by which of the keys 1 to 7 (the name of a view is the
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from textual import events
 from textual.app import ComposeResult
@@ -36,7 +37,8 @@ from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widget import Widget
 
-from ..actions import BY_NAME, Action, Place, footer_of
+from ..actions import BY_NAME, SUSPEND_KEY, VIEWS, Action, Place, footer_of
+from ..console import Console
 from ..live import News
 from ..model.board import Board
 from ..model.guards import holder_of
@@ -46,17 +48,12 @@ from ..present.replay import Visit, happened, visit_line
 from ..present.systems import compact
 from ..present.text import one_line
 from ..terminal.abilities import SMALLEST_SIZE
-from ..terminal.input import SUSPEND_KEY
 from ..widgets.bars import Bar, KeyBar, KeyHint, Rule
 from ..widgets.field import TextField
 from ..widgets.foot import Foot
 from ..widgets.line import LineView
 
-if TYPE_CHECKING:
-    from ..app import ConsoleApp
-
-VIEWS = (Place.RUNS, Place.GRAPH, Place.TIMELINE, Place.INBOX, Place.LOG, Place.JOURNAL, Place.SYSTEMS)
-
+JUMP_SECONDS = 0.7  # after a row left from under the cursor
 
 #: Actions that go through the past, each with the one that goes the other way.
 _PAST_PAIRS = (
@@ -106,6 +103,7 @@ class ConsoleScreen(Screen[None]):
         self.lower_rule = Rule(glyphs.rule, id="lower")
         self.last_line = Foot(id="foot")
         self.filter_text = ""
+        self._row_left_at = float("-inf")
 
     # --- For subclasses -------------------------------------------------------------------------------------------
 
@@ -136,6 +134,18 @@ class ConsoleScreen(Screen[None]):
         """The tasks that an act means."""
         return () if self.console.selected is None else (self.console.selected,)
 
+    def subject(self) -> object:
+        """What is under the cursor, if it is no task: a breaker, a page, a group of rows, an event."""
+        return None
+
+    def row_left(self) -> None:
+        """The row under the cursor has left by itself, and another one is there."""
+        self._row_left_at = asyncio.get_running_loop().time()
+
+    def has_jumped(self) -> bool:
+        """Whether a row has just left from under the cursor: what is typed was meant for it."""
+        return asyncio.get_running_loop().time() - self._row_left_at < JUMP_SECONDS
+
     def acted(self, name: str) -> None:
         """An act on a task was done: take its mark away, so that nobody does it twice."""
 
@@ -155,9 +165,9 @@ class ConsoleScreen(Screen[None]):
         return self.last_line.keys
 
     @property
-    def console(self) -> ConsoleApp:
+    def console(self) -> Console:
         """The app, with everything that screens share."""
-        return cast("ConsoleApp", self.app)
+        return cast(Console, self.app)
 
     @property
     def board(self) -> Board:
@@ -209,7 +219,7 @@ class ConsoleScreen(Screen[None]):
         else:
             top = [Piece(" "), Piece(one_line(console.address), Role.TITLE), Piece(f"  {console.waiting_for}")]
         self.header.show(top)
-        rights = health_lines(board, health, console.commands.armed_seconds, size)
+        rights = health_lines(board, health, console.armed_seconds, size)
         if visit is not None and not health.stale:
             rights = [[]]  # how the executor is by now says nothing of that moment
         self.header.show(tabs_line(self._tabs(), rights, size), row=1)
@@ -285,8 +295,8 @@ class ConsoleScreen(Screen[None]):
         """Where Esc leads to."""
         if self.app.screen_stack[0] is not self:
             return "back"
-        stop = self.console.trail.last
-        return f"back to {stop.view.value}" if stop is not None else ""
+        view = self.console.came_from
+        return f"back to {view.value}" if view is not None else ""
 
     def _past_hints(self) -> list[KeyHint]:
         label = self.console.keymap.label
@@ -299,7 +309,7 @@ class ConsoleScreen(Screen[None]):
 
     # --- The filter -----------------------------------------------------------------------------------------------
 
-    def action_filter(self) -> None:
+    def ask_filter(self) -> None:
         """Type words; the list follows at every key."""
         self.last_line.ask("/", self.filter_text, hint="words that must match, !word that must not")
 
@@ -325,7 +335,7 @@ class ConsoleScreen(Screen[None]):
             self.filter_text = text
             self.filter_changed(text)
 
-    def action_back(self) -> None:
+    def go_back(self) -> None:
         """Back to the present, else one step back."""
         if self.console.rewind.leave():
             self.keys.clear()
@@ -339,77 +349,21 @@ class ConsoleScreen(Screen[None]):
         else:
             self.console.go_back()
 
-    # --- The past -------------------------------------------------------------------------------------------------
+    # --- The selected task ----------------------------------------------------------------------------------------
 
-    def action_step_back(self) -> None:
-        """One event back."""
-        self.console.rewind.step(-1)
+    def select_task(self) -> bool:
+        """Select the task that the row under the cursor is about, to show more of it. False: it is about none."""
+        return True
 
-    def action_step_forward(self) -> None:
-        """One event forward."""
-        self.console.rewind.step(1)
+    def select_one_of(self, names: Sequence[str]) -> bool:
+        """Select the first of these, unless one of them is selected. False: there are none."""
+        if names and self.console.selected not in names:
+            self.console.selected = names[0]
+        return bool(names)
 
-    def action_trouble_back(self) -> None:
-        """To the failure, hang or act before."""
-        self.console.rewind.to_trouble(-1)
-
-    def action_trouble_forward(self) -> None:
-        """To the next one."""
-        self.console.rewind.to_trouble(1)
-
-    def action_faster(self) -> None:
-        """Play on, or faster."""
-        self.console.rewind.faster()
-
-    def action_slower(self) -> None:
-        """Play slower, or not at all."""
-        self.console.rewind.slower()
-
-    def action_at_time(self) -> None:
-        """Ask for a time to go to."""
-        self.console.commands.palette("at ")
-
-    # --- Acts on tasks: the same on every screen ------------------------------------------------------------------
-
-    def action_requeue(self) -> None:
-        """Run again."""
-        self.console.acts.requeue(self.chosen())
-
-    def action_skip(self) -> None:
-        """Permit the failure."""
-        self.console.acts.skip(self.chosen())
-
-    def action_stop_task(self) -> None:
-        """Stop the running attempt."""
-        self.console.acts.stop(self.chosen())
-
-    def action_hurry(self) -> None:
-        """Back off no longer."""
-        self.console.acts.hurry(self.chosen())
-
-    def action_extend(self) -> None:
-        """Give them more time before their timeout."""
-        self.console.acts.extend(self.chosen())
-
-    def action_note(self) -> None:
-        """A word on the cause."""
-        self.console.acts.note(self.chosen())
-
-    def action_classify(self) -> None:
-        """Call the failure something else, on trial."""
-        self.console.commands.classify(self.chosen())
-
-    def action_acknowledge(self) -> None:
-        """Seen."""
-        self.console.acts.acknowledge(self.chosen())
-
-    def action_snooze(self) -> None:
-        """Page again later."""
-        self.console.acts.snooze(self.chosen())
-
-    def action_why(self) -> None:
-        """One sentence on why the selected task is not running."""
-        name = self.console.selected
+    def show_why(self) -> None:
+        """Say in one sentence why the selected task is not running."""
+        name = self.console.selected if self.select_task() else None
         if name is not None:
             now_us, console = self.console.live.now_us, self.console
             line: Line = [Piece(one_line(f"{name}: {self.board.why(name, now_us, console.gone_at)}"))]
@@ -418,11 +372,12 @@ class ConsoleScreen(Screen[None]):
                 line += [Piece(f" {console.glyphs.dot} ", Role.DIM), key, Piece(" shows it")]
             console.say(line, seconds=20)
 
-    def action_details(self) -> None:
-        """Everything about the selected task."""
-        if self.console.selected is not None:
+    def show_details(self) -> None:
+        """Show everything about the selected task."""
+        if self.select_task() and self.console.selected is not None:
             self.console.show_details()
 
-    def action_output(self) -> None:
-        """The log of the selected task."""
-        self.console.lead_to(Place.LOG)
+    def show_output(self) -> None:
+        """Show the log of the selected task."""
+        if self.select_task():
+            self.console.lead_to(Place.LOG)

@@ -255,7 +255,7 @@ class GraphScreen(TwoPanes):
 
     def on_graph_view_opened(self, message: GraphView.Opened) -> None:
         """Enter on a task."""
-        self.action_details()
+        self.show_details()
 
     def chosen(self) -> Sequence[str]:
         """The marked tasks; without marks the selected one, or all of the selected group that need a human."""
@@ -274,12 +274,12 @@ class GraphScreen(TwoPanes):
 
     # --- Keys -----------------------------------------------------------------------------------------------------
 
-    def action_details(self) -> None:
+    def show_details(self) -> None:
         """Into the pane beside, or onto a screen of their own."""
         if self.is_wide:
             self.detail.focus()
         else:
-            super().action_details()
+            super().show_details()
 
     def back(self) -> None:
         """From the details to the graph; then marks, filter."""
@@ -288,15 +288,8 @@ class GraphScreen(TwoPanes):
         else:
             super().back()
 
-    def action_fold(self) -> None:
-        """One step farther away."""
-        self._zoom(-1)
-
-    def action_unfold(self) -> None:
-        """One step nearer; from the rails on, as a drawing."""
-        self._zoom(1)
-
-    def _zoom(self, step: int) -> None:
+    def zoom(self, step: int) -> None:
+        """With -1 one step farther away, with 1 one step nearer; from the rails on, as a drawing."""
         graph = self.graph
         if graph is None:
             return
@@ -309,7 +302,7 @@ class GraphScreen(TwoPanes):
         self._show_map()
         self.console.say([Piece(_STEP_WORDS[graph.zoom, graph.form], Role.DIM)], 2)
 
-    def action_sort(self) -> None:
+    def change_order(self) -> None:
         """The other order, as of now; where there is a choice."""
         graph = self.graph
         if graph is None:
@@ -321,7 +314,7 @@ class GraphScreen(TwoPanes):
         self.graph_view.step_changed()
         self.console.say([Piece(str(graph.order), Role.DIM)], 2)
 
-    def action_follow(self) -> None:
+    def toggle_follow(self) -> None:
         """Keep the cursor where the run is."""
         self._follows = not self._follows
         self.console.say([Piece("follows what runs" if self._follows else "stands still", Role.DIM)], 2)
@@ -333,7 +326,7 @@ class GraphScreen(TwoPanes):
         if front is not None:
             self.graph_view.select(front)
 
-    def action_critical_path(self) -> None:
+    def toggle_critical_path(self) -> None:
         """Show what decides when the run ends, or stop showing it."""
         forecast = self.console.live.forecast
         path = () if self.graph_view.shows_critical or forecast is None else forecast.path
@@ -353,15 +346,8 @@ class GraphScreen(TwoPanes):
         if names and self.console.selected not in self.graph_view.matches:
             self.graph_view.select(names[0])
 
-    def action_next(self) -> None:
-        """The next match; without a filter the next problem."""
-        self._go_on(1)
-
-    def action_previous(self) -> None:
-        """The previous one."""
-        self._go_on(-1)
-
-    def _go_on(self, step: int) -> None:
+    def go_on(self, step: int) -> None:
+        """To the next match or the one before; without a filter, to a problem."""
         matches = list(self.graph_view.matches)
         if matches:
             here = matches.index(self.console.selected) if self.console.selected in matches else -step

@@ -199,7 +199,24 @@ class GraphView(Canvas):
         if moved:
             self._moved()
 
-    def _move_rows(self, rows: int) -> None:
+    def move_rows(self, rows: int) -> None:
+        """So many rows down, along the lines of a drawing."""
+        self._move(0, rows)
+
+    def move_columns(self, direction: int) -> None:
+        """To a parent or a column to the left; with 1 to a child or a column to the right."""
+        self._move(direction, 0)
+
+    def move_pages(self, pages: float) -> None:
+        """So many pages down; of whole pages a row stays in view."""
+        rows = self.rows - 1 if abs(pages) == 1 else int(self.rows * abs(pages))
+        self._move_far(max(rows, 1) if pages > 0 else -max(rows, 1))
+
+    def move_to_edge(self, direction: int) -> None:
+        """To the first row, or with 1 to the last."""
+        self._move_far(direction * self.extent[1])
+
+    def _move_far(self, rows: int) -> None:
         graph = self.graph
         if graph is None:
             return
@@ -212,49 +229,9 @@ class GraphView(Canvas):
         if (graph.selected, graph.on_group) != before:
             self._moved()
 
-    def action_up(self) -> None:
-        """One row up."""
-        self._move(0, -1)
-
-    def action_down(self) -> None:
-        """One row down."""
-        self._move(0, 1)
-
-    def action_left(self) -> None:
-        """To a parent, or a column to the left."""
-        self._move(-1, 0)
-
-    def action_right(self) -> None:
-        """To a child, or a column to the right."""
-        self._move(1, 0)
-
-    def action_top(self) -> None:
-        """To the first row."""
-        self._move_rows(-self.extent[1])
-
-    def action_bottom(self) -> None:
-        """To the last row."""
-        self._move_rows(self.extent[1])
-
-    def action_page_up(self) -> None:
-        """One page up."""
-        self._move_rows(-max(self.rows - 1, 1))
-
-    def action_page_down(self) -> None:
-        """One page down."""
-        self._move_rows(max(self.rows - 1, 1))
-
-    def action_half_page_up(self) -> None:
-        """Half a page up."""
-        self._move_rows(-max(self.rows // 2, 1))
-
-    def action_half_page_down(self) -> None:
-        """Half a page down."""
-        self._move_rows(max(self.rows // 2, 1))
-
     # --- Marks ----------------------------------------------------------------------------------------------------
 
-    def action_mark(self) -> None:
+    def mark(self) -> None:
         """Mark or unmark the selected task, or all of the selected group, and go on."""
         names = self._under_cursor()
         if names and all(name in self.marks for name in names):
@@ -264,7 +241,7 @@ class GraphView(Canvas):
             self.refresh()
         self._move(0, 1)
 
-    def action_mark_range(self) -> None:
+    def mark_range(self) -> None:
         """Begin a range, or end it."""
         graph = self.graph
         self._anchor = graph.selected if self._anchor is None and graph is not None else None
@@ -272,7 +249,7 @@ class GraphView(Canvas):
             self._mark_to(self._anchor)
             self.refresh()
 
-    def action_mark_all(self) -> None:
+    def mark_all(self) -> None:
         """Mark all that need a human; again: none."""
         problems = self._board.problems if self.graph is not None else []
         self.marks = {} if self.marks else dict.fromkeys(problems)
@@ -340,9 +317,9 @@ class GraphView(Canvas):
         if graph.select_at(message.x - shift, message.y):
             self._moved()
             if message.chain > 1:
-                self.action_open()
+                self.drill_in()
 
-    def action_open(self) -> None:
+    def drill_in(self) -> None:
         """Open what is folded; a task shows its details."""
         graph = self.graph
         if graph is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
@@ -32,7 +31,7 @@ from ..present.inbox import (
     task_row,
     who_lines,
 )
-from ..present.pieces import Line, Piece, Role, plain
+from ..present.pieces import Line, plain
 from ..present.tasks import Scene
 from ..present.text import cells, one_line
 from ..widgets.bars import Bar
@@ -46,7 +45,6 @@ from .page import read_page
 from .panes import Side, TwoPanes
 
 RESTING_SECONDS = 0.15  # the cursor may only be passing by
-JUMP_SECONDS = 0.7  # after a row left from under the cursor: what is typed was meant for it
 _WHO_ROWS = 3
 _PREVIEWED_MAX = 2_000  # tasks whose acts are tried out while the cursor rests on them
 
@@ -71,7 +69,6 @@ class InboxScreen(TwoPanes):
         self._ages: dict[str, str] = {}  # key of a cause -> as it is on the screen
         self._others_moved = False  # what is held has to be counted again
         self._resting: Timer | None = None
-        self._jumped_at = float("-inf")
 
     # --- The frame ------------------------------------------------------------------------------------------------
 
@@ -198,7 +195,7 @@ class InboxScreen(TwoPanes):
         else:
             self.table.set_order(rows)
             if not by_hand and before is not None and self.table.cursor_key != before:
-                self._jumped_at = asyncio.get_running_loop().time()
+                self.row_left()
         if self.table.marked_count:
             self.table.forget_marks_but(self.inbox.matching())
         self._show_heading()
@@ -333,13 +330,9 @@ class InboxScreen(TwoPanes):
 
     # --- Keys -----------------------------------------------------------------------------------------------------
 
-    def action_requeue(self) -> None:
-        """Run again; but not what has just come under the cursor because the row before it left."""
-        if asyncio.get_running_loop().time() - self._jumped_at < JUMP_SECONDS and not self.table.marked_count:
-            words = "the row under the cursor has just left: nothing was done, look and press again"
-            self.console.say([Piece(words, Role.WARNING)], 3)
-        else:
-            super().action_requeue()
+    def has_jumped(self) -> bool:
+        """Only what is marked is still what it was."""
+        return super().has_jumped() and not self.table.marked_count
 
     def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
         """A cause opens to its tasks, a task to its evidence."""
@@ -371,43 +364,28 @@ class InboxScreen(TwoPanes):
         if cause_of_cursor is not None and self.table.cursor_key != cause_of_cursor:
             self.table.move_to_key(InboxRow(cause_of_cursor.cause))
 
-    def action_unfold(self) -> None:
-        """Every cause shows its tasks."""
-        self._open_if(True, self.inbox.groups())
+    def zoom(self, step: int) -> None:
+        """With 1 every cause shows its tasks, with -1 none."""
+        self._open_if(step > 0, self.inbox.groups())
 
-    def action_fold(self) -> None:
-        """No cause shows its tasks."""
-        self._open_if(False, self.inbox.groups())
-
-    def action_right(self) -> None:
-        """Open the cause under the cursor."""
-        self._open_if(True, self._cause_at_cursor())
-
-    def action_left(self) -> None:
-        """Close it."""
-        self._open_if(False, self._cause_at_cursor())
+    def move_columns(self, direction: int) -> None:
+        """With 1 open the cause under the cursor, with -1 close it."""
+        self._open_if(direction > 0, self._cause_at_cursor())
 
     def _cause_at_cursor(self) -> list[Cause]:
         row = self.table.cursor_key
         cause = self._causes.get(row.cause) if row is not None else None
         return [cause] if cause is not None else []
 
-    def action_next(self) -> None:
-        """The next cause."""
-        self._go_on(1)
-
-    def action_previous(self) -> None:
-        """The cause before."""
-        self._go_on(-1)
-
-    def _go_on(self, step: int) -> None:
+    def go_on(self, step: int) -> None:
+        """To the next cause, or the one before."""
         keys = list(self._causes)
         row = self.table.cursor_key
         if row is not None:
             here = keys.index(row.cause)
             self.table.move_to_key(InboxRow(keys[(here + step) % len(keys)]))
 
-    def action_sort(self) -> None:
+    def change_order(self) -> None:
         """The next order."""
         sorts = list(Sort)
         self.inbox.order_by(sorts[(sorts.index(self.inbox.sort) + 1) % len(sorts)])
@@ -419,12 +397,10 @@ class InboxScreen(TwoPanes):
         self._renew_list(by_hand=True)
         self._rest()
 
-    def action_details(self) -> None:
+    def show_details(self) -> None:
         """Everything about the task under the cursor; of a cause, of its first task."""
-        names = self._names_at_cursor()
-        if names:
-            self.console.selected = names[0] if self.console.selected not in names else self.console.selected
-            super().action_details()
+        if self.select_one_of(self._names_at_cursor()):
+            super().show_details()
 
     def back(self) -> None:
         """From the evidence to the list; then marks, filter."""

@@ -67,7 +67,7 @@ class InboxTable(VirtualTable[InboxRow]):
             self._marked = kept
             self._marks_changed()
 
-    def action_mark(self) -> None:
+    def mark(self) -> None:
         """Mark or unmark the task, or all tasks of the cause, and go on to the next row."""
         key = self.cursor_key
         if key is not None:
@@ -76,7 +76,7 @@ class InboxTable(VirtualTable[InboxRow]):
             self._marks_changed()
             self.move_to(self.cursor + 1)
 
-    def action_mark_range(self) -> None:
+    def mark_range(self) -> None:
         """Begin a range at the cursor, or end it."""
         if not self.order:
             return
@@ -85,7 +85,7 @@ class InboxTable(VirtualTable[InboxRow]):
         if self._anchor is not None:
             self._mark_range_to(self.cursor)
 
-    def action_mark_all(self) -> None:
+    def mark_all(self) -> None:
         """Mark all that match; if all are marked, none."""
         everything = self._source.everything()
         self.mark_tasks(() if everything and self._is_marked(everything) else everything)

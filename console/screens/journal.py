@@ -19,7 +19,6 @@ from ..live import News
 from ..model.board import Board
 from ..model.filters import parse_filter
 from ..model.journal import KEPT_MAX, Journal, command_line, event_of
-from ..model.sentences import sentence
 from ..present.journal import Heading, event_lines, event_row, heading_line, name_cells, nothing_line
 from ..present.pieces import Line, Piece, Role
 from ..present.text import cells, one_line
@@ -33,7 +32,6 @@ from .reading import Reading
 
 WINDOW_ROWS = 200  # what is read at a time
 SEARCHED_ROWS = 1000  # what is read at a time while a filter leaves little of it
-SAID_SECONDS = 5.0
 RESTING_SECONDS = 0.15  # the cursor may only be passing by
 
 
@@ -59,14 +57,9 @@ class EventDetails(Reading):
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("copy")
 
-    def __init__(self, title: Line, lines: list[Line], copy: Callable[[], None]) -> None:
+    def __init__(self, title: Line, lines: list[Line]) -> None:
         super().__init__(title, lines)
         self.view.wrapping = True
-        self._copy = copy
-
-    def action_copy(self) -> None:
-        """The command line, or the sentence."""
-        self._copy()
 
 
 class JournalScreen(TwoPanes):
@@ -147,7 +140,7 @@ class JournalScreen(TwoPanes):
             while self._lacks:
                 await self._read_window(self.journal)
         except RedriveError as error:
-            self._say(str(error), Role.WARNING)
+            self.console.show_message(str(error), Role.WARNING)
         finally:
             self._reading = False
 
@@ -227,7 +220,8 @@ class JournalScreen(TwoPanes):
 
     # --- Keys -----------------------------------------------------------------------------------------------------
 
-    def _at_cursor(self) -> Event | None:
+    def subject(self) -> Event | None:
+        """The event under the cursor."""
         number = self.table.cursor_key
         return self.journal[number] if number is not None else None
 
@@ -243,17 +237,17 @@ class JournalScreen(TwoPanes):
         self._show_heading()
 
     def _select(self) -> None:
-        event = self._at_cursor()
+        event = self.subject()
         if event is not None and event.run_id == self.journal.run_id and event.task in self.board.fold.tasks:
             self.console.selected = event.task
 
     def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
         """Everything about the event."""
-        event = self._at_cursor()
+        event = self.subject()
         if event is not None and self.is_wide:
             self.event_view.focus()
         elif event is not None:
-            self.console.push_screen(EventDetails(_title(event), self._lines_of(event), self.action_copy))
+            self.console.push_screen(EventDetails(_title(event), self._lines_of(event)))
 
     def _lines_of(self, event: Event) -> list[Line]:
         keymap, glyphs = self.console.keymap, self.console.glyphs
@@ -271,43 +265,19 @@ class JournalScreen(TwoPanes):
 
     def _rested(self) -> None:
         self._resting = None
-        event = self._at_cursor()
+        event = self.subject()
         lines = [_title(event), *self._lines_of(event)] if event is not None else []
         self.event_view.set_lines([[Piece(" "), *line] for line in lines])
 
     def _command(self, event: Event) -> str | None:
         return command_line(event, self.console.way.state_path or self.console.address)
 
-    def action_copy(self) -> None:
-        """The command line that does the same; of what is no act, the sentence."""
-        event = self._at_cursor()
-        if event is None:
-            return
-        command = self._command(event)
-        text = command or one_line(f"{event.task or ''} {sentence(event)}")
-        self.console.copy_to_clipboard(text)
-        what = "command line" if command else "sentence"
-        self._say(f"{what} sent to the terminal's clipboard: {text}")
-
-    def action_at_event(self) -> None:
-        """Show the run as it was after the event."""
-        event = self._at_cursor()
-        if event is not None:
-            self.console.rewind.to_event(event.seq)
-
-    def action_next(self) -> None:
-        """The next act, or the next task that needs a human."""
-        self._go_on(1)
-
-    def action_previous(self) -> None:
-        """The one before."""
-        self._go_on(-1)
-
-    def _go_on(self, step: int) -> None:
+    def go_on(self, step: int) -> None:
+        """To the next act or task that needs a human, or the one before."""
         here = self.table.cursor_key
         found = self.journal.next_notable(here, step) if here is not None else None
         if found is None:
-            self._say("nobody acted, and nothing needs a human, as far as was read")
+            self.console.show_message("nobody acted, and nothing needs a human, as far as was read")
         else:
             self.table.move_to_key(found)
 
@@ -317,23 +287,10 @@ class JournalScreen(TwoPanes):
         self._show_order(to_the_end=not text)
         self._read()
 
-    def action_details(self) -> None:
-        """Everything about the task of the event."""
+    def select_task(self) -> bool:
+        """The task of the event, if it has one."""
         self._select()
-        super().action_details()
-
-    def action_why(self) -> None:
-        """Why the task of the event is not running."""
-        self._select()
-        super().action_why()
-
-    def action_output(self) -> None:
-        """The log of the task of the event."""
-        self._select()
-        super().action_output()
-
-    def _say(self, sentence: str, role: Role = Role.TEXT) -> None:
-        self.console.say([Piece(one_line(sentence), role)], SAID_SECONDS)
+        return True
 
 
 def _title(event: Event) -> Line:

@@ -22,8 +22,7 @@ from ..model.board import Board
 from ..model.filters import parse_filter
 from ..model.log import GAP, Selection
 from ..present.log import Heading, LogLines, gap_words, heading_line, nothing_line
-from ..present.pieces import Line, Piece, Role
-from ..present.text import one_line
+from ..present.pieces import Line, Role
 from ..terminal.pager import page
 from ..widgets.bars import Bar, KeyHint
 from ..widgets.bindings import bindings_of
@@ -32,7 +31,6 @@ from .attempt_log import AttemptLog
 from .base import ConsoleScreen, run_latest
 
 LOOK_SECONDS = 0.5  # between two looks at a log that grows
-SAID_SECONDS = 5.0
 _NEWS, _EARLIER, _REST = range(3)  # what can be wished for, in the order in which it is read
 
 
@@ -56,18 +54,17 @@ class LogView(LinesView):
         self.show_line(line)
         self.refresh()
 
-    def action_top(self) -> None:
-        """To the start, which may have to be read first."""
-        self._to_the_top()
+    def move_to_edge(self, direction: int) -> None:
+        """To the start, which may have to be read first; or to the end, and stay there."""
+        if direction < 0:
+            self._to_the_top()
+        else:
+            self.following = True
+            super().move_to_edge(direction)
 
     def go_to_top(self) -> None:
         """To the first line that is known."""
-        super().action_top()
-
-    def action_bottom(self) -> None:
-        """To the end, and stay there."""
-        self.following = True
-        super().action_bottom()
+        super().move_to_edge(-1)
 
     def line(self, y: int) -> Line:
         """A line, or why there are none."""
@@ -216,22 +213,15 @@ class LogScreen(ConsoleScreen):
         self._lines = LogLines(self._selection, self.console.glyphs)
         self.text.set_lines(self._lines)
 
-    def action_older_attempt(self) -> None:
-        """The attempt before."""
-        self._go_to_attempt(-1)
-
-    def action_newer_attempt(self) -> None:
-        """The attempt after it."""
-        self._go_to_attempt(1)
-
-    def _go_to_attempt(self, step: int) -> None:
+    def go_to_attempt(self, step: int) -> None:
+        """To the attempt after this, or the one before."""
         row = self._row()
         if row is None or self._attempt_log is None:
             return
         numbers = sorted(row.attempts)
         place = numbers.index(self._attempt_log.attempt) + step
         if not 0 <= place < len(numbers):
-            self._say(f"this is the {'first' if step < 0 else 'latest'} attempt")
+            self.console.show_message(f"this is the {'first' if step < 0 else 'latest'} attempt")
             return
         self._pinned = numbers[place] if place < len(numbers) - 1 else None
         self.text.following = True
@@ -259,7 +249,7 @@ class LogScreen(ConsoleScreen):
                 await self._read(log, wish)
         except RedriveError as error:
             self._wishes.clear()
-            self._say(str(error), Role.WARNING)
+            self.console.show_message(str(error), Role.WARNING)
         finally:
             if self._serving is log:
                 self._serving = None
@@ -335,9 +325,6 @@ class LogScreen(ConsoleScreen):
         why = self.board.why(self._subject, self.console.live.now_us) if log is None else ""
         return nothing_line(self._attempt(), why, self._only, log is None or log.begun, self.console.glyphs)
 
-    def _say(self, sentence: str, role: Role = Role.TEXT) -> None:
-        self.console.say([Piece(one_line(sentence), role)], SAID_SECONDS)
-
     def hints(self) -> list[KeyHint]:
         """Some keys have another name here."""
         row = self._row()
@@ -351,11 +338,11 @@ class LogScreen(ConsoleScreen):
 
     # --- Finding --------------------------------------------------------------------------------------------------
 
-    def action_filter(self) -> None:
+    def ask_filter(self) -> None:
         """Look for words; the first line that has them comes into view at every key."""
         self.last_line.ask("/", self.filter_text, hint="words to look for")
 
-    def action_only(self) -> None:
+    def ask_only(self) -> None:
         """Show only lines that match."""
         self.last_line.ask("&", self._only, hint="words that must match, !word that must not")
 
@@ -392,28 +379,22 @@ class LogScreen(ConsoleScreen):
             self._when_whole(lambda: self._find(step))
         self._show_heading()
 
-    def action_next(self) -> None:
-        """The next match; without a search, the next line that tells of an error."""
+    def go_on(self, step: int) -> None:
+        """To the next match or the one before; without a search, to a line that tells of an error."""
         if self.filter_text:
-            self._find(1)
+            self._find(step)
         else:
-            self._when_whole(lambda: self._go_to_error(self.text.stands_at))
+            first = -1 if step > 0 else 0
+            self._when_whole(lambda: self._go_to_error(max(self.text.stands_at, first), step))
 
-    def action_previous(self) -> None:
-        """The match or error before."""
-        if self.filter_text:
-            self._find(-1)
-        else:
-            self._when_whole(lambda: self._go_to_error(max(self.text.stands_at, 0), -1))
-
-    def action_first_error(self) -> None:
+    def go_to_first_error(self) -> None:
         """The first line that tells of an error."""
         self._when_whole(lambda: self._go_to_error(-1))
 
     def _go_to_error(self, after: int, step: int = 1) -> None:
         place = self._selection.next_error(after, step) if self._selection is not None else None
         if place is None:
-            self._say("no line tells of an error")
+            self.console.show_message("no line tells of an error")
         else:
             self.text.stand_at(place)
 
@@ -428,7 +409,7 @@ class LogScreen(ConsoleScreen):
 
     # --- Elsewhere ------------------------------------------------------------------------------------------------
 
-    def action_output(self) -> None:
+    def show_output(self) -> None:
         """All of it in the operator's own pager."""
         self._when_whole(self._page)
 
@@ -442,9 +423,9 @@ class LogScreen(ConsoleScreen):
             with self.app.suspend():
                 page(lines, f"{log.task}-{log.attempt}")
         except RedriveError as error:
-            self._say(str(error), Role.WARNING)
+            self.console.show_message(str(error), Role.WARNING)
         except SuspendNotSupported:
-            self._say("there is no terminal for a pager", Role.WARNING)
+            self.console.show_message("there is no terminal for a pager", Role.WARNING)
 
     def on_resize(self, event: events.Resize) -> None:
         """The line above is made for a width."""

@@ -53,7 +53,7 @@ class PageView(LinesView, Generic[Wanted, Texts]):
         """Another subject: from its first line."""
         self.texts = self._texts_of = None
         self._written.clear()
-        self.action_top()
+        self.move_to_edge(-1)
 
     # --- Kept up to date ------------------------------------------------------------------------------------------
 
@@ -139,15 +139,11 @@ class PageScreen(ConsoleScreen):
         self.page.search(text)
         self.page.find_next()
 
-    def action_next(self) -> None:
-        """The next match."""
-        self.page.find_next()
+    def go_on(self, step: int) -> None:
+        """To the next match, or the one before."""
+        self.page.find_next(forward=step > 0)
 
-    def action_previous(self) -> None:
-        """The previous match."""
-        self.page.find_next(forward=False)
-
-    def action_open(self) -> None:
+    def drill_in(self) -> None:
         """Enter goes back to where one came from."""
         self.back()
 

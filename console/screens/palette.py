@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from textual import events
-from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
-from textual.containers import Vertical
-from textual.screen import ModalScreen
+from textual.widget import Widget
 
 from ..present.pieces import Line, Piece, Role, fit
 from ..present.text import pad
 from ..widgets.field import TextField
+from ..widgets.modal import Modal
 from ..widgets.prompt import Prompt
 from ..widgets.table import VirtualTable
 
@@ -32,20 +29,18 @@ class Entry:
     key: str = ""
 
 
-class CommandPalette(ModalScreen[str | None]):
+class CommandPalette(Modal[str | None]):
     """Is dismissed with the value of an entry, or with None."""
 
     DEFAULT_CSS = """
-    CommandPalette { align: center bottom; background: transparent !important; }
+    CommandPalette { align: center bottom; }
     CommandPalette > Vertical {
-        width: 100%;
-        height: auto;
-        max-height: 100%;
+        max-width: 100%;
+        border: none;
         border-top: solid ansi_default;
-        background: ansi_default;
+        padding: 0;
     }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", show=False)]
 
     def __init__(
         self,
@@ -64,14 +59,8 @@ class CommandPalette(ModalScreen[str | None]):
         self._text = text
         self._reader = reader
 
-    def compose(self) -> ComposeResult:
-        """The list, and the line under it."""
-        with Vertical():
-            yield self.table
-            yield self.prompt
-
-    def on_mount(self) -> None:
-        """Everything matches an empty line."""
+    def body(self) -> Iterable[Widget]:
+        """The list, and the line under it; everything matches an empty one."""
         self.table.can_focus = False
         self.table.styles.height = max(min(len(self._entries), _ROWS_MAX, self.app.size.height - 6), 1)
         self._match(self._text)
@@ -82,7 +71,12 @@ class CommandPalette(ModalScreen[str | None]):
             history=self._history,
             complete=self._completions,
         )
-        self.prompt.focus()
+        yield self.table
+        yield self.prompt
+
+    def first_focus(self) -> Widget:
+        """The line."""
+        return self.prompt
 
     def _row(self, value: str, columns: int) -> Line:
         entry = self._own[value] if value in self._own else self._entries[value]
@@ -123,10 +117,6 @@ class CommandPalette(ModalScreen[str | None]):
     def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
         """A second click."""
         self.dismiss(self.table.cursor_key)
-
-    def action_cancel(self) -> None:
-        """Nothing."""
-        self.dismiss(None)
 
 
 def matching(entries: Sequence[Entry], text: str) -> list[Entry]:

@@ -77,12 +77,10 @@ class TwoPanes(ConsoleScreen):
         glyphs = self.console.glyphs
         return {self.divider.region.x: glyphs.tee_down if upper else glyphs.lines[LEFT | RIGHT | UP]}
 
-    def action_next_pane(self) -> None:
+    def next_pane(self) -> None:
         """From the list to the pane beside and back."""
         if self.is_wide:
             (self.main if self.beside.has_focus else self.beside).focus()
-
-    action_previous_pane = action_next_pane
 
     def back(self) -> None:
         """From the pane to the list; then as everywhere."""

@@ -2,70 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
-from textual.containers import Vertical
-from textual.screen import ModalScreen
+from textual.binding import BindingType
+from textual.widget import Widget
 
 from ..model.filters import parse_filter
 from ..present.pieces import Line, Piece, Role, plain
-from ..widgets.bars import Bar
+from ..widgets.bindings import bindings
 from ..widgets.field import TextField
 from ..widgets.lines import LinesView
+from ..widgets.modal import Modal, bar_of
 
 _FRAME_ROWS = 5
+_COLUMNS_MAX = 92
+_FRAME_COLUMNS = 5
 
 
-class Reading(ModalScreen[None]):
+def columns_within(columns: int) -> int:
+    """How many cells a line has in the box, on a screen of ``columns``."""
+    return min(columns, _COLUMNS_MAX) - _FRAME_COLUMNS
+
+
+class Reading(Modal[None]):
     """A title and lines; ``/`` shows only those that match."""
 
-    DEFAULT_CSS = """
-    Reading { align: center middle; background: transparent !important; }
-    Reading > Vertical {
-        width: 100%;
-        max-width: 92;
-        height: auto;
-        max-height: 100%;
-        border: round ansi_default;
-        background: ansi_default;
-        padding: 0 1;
-    }
+    DEFAULT_CSS = f"""
+    Reading > Vertical {{ max-width: {_COLUMNS_MAX}; }}
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,question_mark", "leave", show=False),
-        Binding("slash", "search", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("close_reading", "search")
 
     def __init__(self, title: Line, lines: Sequence[Line]) -> None:
-        super().__init__()
-        self._title = title
+        super().__init__(title)
         self._all = list(lines)
         self.view = LinesView(self._all)
         self.field = TextField(" /", hint="words to look for")
         self.field.display = False
 
-    def compose(self) -> ComposeResult:
-        """Title, lines, foot."""
-        title = Bar()
-        title.show(self._title)
-        foot = Bar(id="foot")
-        foot.show([Piece("/", Role.KEY), Piece(" search  "), Piece("Esc", Role.KEY), Piece(" back")])
+    def body(self) -> Iterable[Widget]:
+        """Lines, foot."""
         self.view.styles.height = max(min(len(self._all), self.app.size.height - _FRAME_ROWS), 1)
-        with Vertical():
-            yield title
-            yield self.view
-            yield self.field
-            yield foot
+        yield self.view
+        yield self.field
+        foot: Line = [Piece("/", Role.KEY), Piece(" search  "), Piece("Esc", Role.KEY), Piece(" back")]
+        yield bar_of(foot, id="foot")
 
-    def on_mount(self) -> None:
-        """Keys scroll."""
-        self.view.focus()
+    def first_focus(self) -> Widget:
+        """The lines: keys scroll."""
+        return self.view
 
-    def action_search(self) -> None:
+    def ask_search(self) -> None:
         """Type words."""
         self.field.display = True
         self.field.focus()
@@ -84,7 +72,3 @@ class Reading(ModalScreen[None]):
         """All lines again."""
         self.field.text = ""
         self.on_text_field_entered()
-
-    def action_leave(self) -> None:
-        """Back."""
-        self.dismiss(None)

@@ -16,21 +16,19 @@ from ..actions import Place
 from ..live import News
 from ..model.board import Board
 from ..model.row_window import PAGE_ROWS, RowWindow
-from ..model.systems import Group, GroupKey, Systems
+from ..model.systems import ChosenRows, Group, GroupKey, RowsAct, Systems, chosen_group
 from ..present.pieces import Line, Piece, Role
 from ..present.systems import quarantined_row, rows_heading
 from ..present.systems_page import row_lines
 from ..present.text import one_line
-from ..systems_acts import ChosenRows, chosen_group
 from ..widgets.bars import Bar
 from ..widgets.bindings import bindings_of
 from ..widgets.table import VirtualTable
 from .base import ConsoleScreen, run_latest
-from .reading import Reading
+from .reading import Reading, columns_within
 from .rereading import Rereading
 
 MARKED_MAX = 2_000  # more than these are meant as the whole group
-SAID_SECONDS = 5.0
 
 
 class RowsTable(VirtualTable[int]):
@@ -143,7 +141,7 @@ class RowsScreen(ConsoleScreen):
                 self.window.put(missing[0], await self._query(missing[0]))
                 self.table.refresh()
         except RedriveError as error:
-            self._say(str(error))
+            self.console.show_message(str(error), Role.WARNING)
         finally:
             self._reading = False
 
@@ -191,42 +189,35 @@ class RowsScreen(ConsoleScreen):
         try:
             found = await session.query(lists.QUARANTINE, run_id=run_id, task=self.key.task, after=row_id - 1, limit=1)
         except RedriveError as error:
-            self._say(str(error))
+            self.console.show_message(str(error), Role.WARNING)
             return
         if found:
-            self.console.push_screen(OneRow(found[0], min(self.app.size.width, 92) - 5))
+            self.console.push_screen(OneRow(found[0], columns_within(self.app.size.width)))
 
     # --- Keys -----------------------------------------------------------------------------------------------------
 
-    def action_requeue_rows(self) -> None:
-        """Run the task again over the marked rows, or over the one under the cursor."""
-        run_latest(self, partial(self._choose, True), "choosing")
+    def decide_rows(self, act: RowsAct) -> None:
+        """Requeue or discard the marked rows, or the one under the cursor."""
+        run_latest(self, partial(self._decide, act), "choosing")
 
-    def action_discard_rows(self) -> None:
-        """Drop them."""
-        run_latest(self, partial(self._choose, False), "choosing")
-
-    async def _choose(self, requeue: bool) -> None:
+    async def _decide(self, act: RowsAct) -> None:
         places = self.table.marks or ([self.table.cursor] if self.table.order else [])
         if len(places) == self.window.total > 1:
             chosen = chosen_group(self.group)
         elif len(places) > MARKED_MAX:
-            self._say(f"mark up to {MARKED_MAX:,} rows, or all of them")
+            self.console.show_message(f"mark up to {MARKED_MAX:,} rows, or all of them", Role.WARNING)
             return
         else:
             try:
                 rows = await self._rows_at(places)
             except RedriveError as error:
-                self._say(str(error))
+                self.console.show_message(str(error), Role.WARNING)
                 return
             chosen = self._chosen_rows([row for row in rows if row.state == "held"])
-        acts = self.console.systems_acts
-        if not chosen.count:
-            self._say("none of these rows is held: there is nothing to decide")
-        elif requeue:
-            acts.requeue_rows(chosen)
+        if chosen.count:
+            self.console.systems_acts.decide_rows(chosen, act)
         else:
-            acts.discard_rows(chosen)
+            self.console.show_message("none of these rows is held: there is nothing to decide", Role.WARNING)
 
     async def _rows_at(self, places: Sequence[int]) -> list[lists.QuarantineRow]:
         """Marked rows need not be in view any more."""
@@ -248,15 +239,10 @@ class RowsScreen(ConsoleScreen):
         if name == self.key.task:
             self.table.set_marks(())
 
-    def action_details(self) -> None:
-        """Everything about the task of the rows."""
+    def select_task(self) -> bool:
+        """The task of the rows."""
         self.console.selected = self.key.task
-        super().action_details()
-
-    def action_output(self) -> None:
-        """The log of the task of the rows."""
-        self.console.selected = self.key.task
-        super().action_output()
+        return True
 
     def back(self) -> None:
         """Marks first, then back to the groups."""
@@ -264,6 +250,3 @@ class RowsScreen(ConsoleScreen):
             self.table.set_marks(())
         else:
             super().back()
-
-    def _say(self, sentence: str) -> None:
-        self.console.say([Piece(one_line(sentence), Role.WARNING)], SAID_SECONDS)

@@ -139,7 +139,7 @@ class RunsScreen(ConsoleScreen):
         """Only runs whose flow or name match."""
         self._show_order()
 
-    def action_sort(self) -> None:
+    def change_order(self) -> None:
         """The next order."""
         self._sort = (self._sort + 1) % len(SORTS)
         self._show_order()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -22,19 +21,29 @@ from ..live import News
 from ..model.board import Board
 from ..model.filters import parse_filter
 from ..model.guards import Guard, holder_of
-from ..model.systems import Group, Page, PageBody, Section, Systems, SystemsRow, body_of, senders_of
-from ..present.pieces import Line
+from ..model.systems import (
+    Group,
+    Page,
+    PageBody,
+    RowsAct,
+    Section,
+    Systems,
+    SystemsRow,
+    body_of,
+    chosen_group,
+    senders_of,
+)
+from ..present.pieces import Line, Role
 from ..present.systems import group_row, guard_row, head_row, held_row, more_row, page_row, past_row
 from ..present.systems_page import subject_lines
 from ..present.tasks import Scene
 from ..widgets.bars import Bar
 from ..widgets.bindings import bindings_of
 from ..widgets.table import VirtualTable
-from .base import run_latest
+from .base import ConsoleScreen, run_latest
 from .reading import Reading
 from .rereading import SOON_SECONDS, Rereading
 from .rows import RowsScreen
-from .systems_keys import SystemsKeys
 from .systems_table import SystemsTable
 
 COUNTED_SECONDS = 1.3  # what a breaker only counts is in the file with the executor's next heartbeat
@@ -65,7 +74,7 @@ class Subject(Reading):
         self.view.wrapping = True
 
 
-class SystemsScreen(SystemsKeys):
+class SystemsScreen(ConsoleScreen):
     """See the module."""
 
     PLACE = Place.SYSTEMS
@@ -75,7 +84,7 @@ class SystemsScreen(SystemsKeys):
         super().__init__()
         self.systems = Systems(self.board)
         self.table = SystemsTable(self._row, id="systems")
-        self.subject = Bar(_SUBJECT_ROWS, id="subject")
+        self.words = Bar(_SUBJECT_ROWS, id="subject")
         self._senders: Sequence[str] = ()
         self._rereading = Rereading(self, self._read)
         self._wanted: set[Section] = set()
@@ -94,19 +103,19 @@ class SystemsScreen(SystemsKeys):
 
     def below(self) -> Iterable[Widget]:
         """What is selected, in as many lines as there is room for."""
-        yield self.subject
+        yield self.words
 
     def on_resize(self, event: events.Resize) -> None:
         """More of what is selected on a larger screen; none of it on a small one."""
         rows = 0 if event.size.height < 20 else 4 if event.size.height < 32 else _SUBJECT_ROWS
-        self.subject.display = rows > 0
-        self.subject.styles.height = max(rows, 1)
+        self.words.display = rows > 0
+        self.words.styles.height = max(rows, 1)
         super().on_resize(event)
         self._rest()
 
     def footer(self) -> Sequence[Action]:
         """What can be done with what is under the cursor."""
-        row, thing = self.table.cursor_key, self.thing()
+        row, thing = self.table.cursor_key, self.subject()
         names = ("details", "output") if row is not None and row.task else _KEYS.get(type(thing), ())
         return [BY_NAME[name] for name in (*names, *_OTHERWISE)]
 
@@ -218,7 +227,7 @@ class SystemsScreen(SystemsKeys):
         self._painted = {row: line for row, line in self._painted.items() if row in listed}
         self.table.set_order(rows)
         if self._placed and not by_hand and before is not None and self.table.cursor_key != before:
-            self.jumped_at = asyncio.get_running_loop().time()
+            self.row_left()
         if not self._placed and self.systems.known:
             self._placed = self._past or len(self.systems.known) == len(Section)
             self._place_cursor()
@@ -257,8 +266,8 @@ class SystemsScreen(SystemsKeys):
 
     # --- What is selected -----------------------------------------------------------------------------------------
 
-    def thing(self) -> Guard | Page | Group | None:
-        """What is under the cursor."""
+    def subject(self) -> Guard | Page | Group | None:
+        """The breaker, page or group of rows under the cursor."""
         row = self.table.cursor_key
         return self.systems.thing(row) if row is not None else None
 
@@ -283,12 +292,12 @@ class SystemsScreen(SystemsKeys):
         self._resting = None
         self.show_frame()
         self._show_subject()
-        thing = self.thing()
+        thing = self.subject()
         if isinstance(thing, Page) and (thing.id, thing.changed_at) not in self._bodies:
             run_latest(self, self._read_body, "body")
 
     async def _read_body(self) -> None:
-        page = self.thing()
+        page = self.subject()
         if not isinstance(page, Page):
             return
         try:
@@ -301,16 +310,16 @@ class SystemsScreen(SystemsKeys):
         self._show_subject()
 
     def _subject_lines(self, columns: int) -> list[Line]:
-        thing = self.thing()
+        thing = self.subject()
         if thing is None:
             return []
         body = self._bodies.get((thing.id, thing.changed_at)) if isinstance(thing, Page) else None
         return subject_lines(thing, body, self.scene(), columns)
 
     def _show_subject(self) -> None:
-        lines = self._subject_lines(self.app.size.width) if self.subject.display else []
+        lines = self._subject_lines(self.app.size.width) if self.words.display else []
         for place in range(_SUBJECT_ROWS):
-            self.subject.show(lines[place] if place < len(lines) else [], row=place)
+            self.words.show(lines[place] if place < len(lines) else [], row=place)
 
     def chosen(self) -> Sequence[str]:
         """The tasks that the row is about."""
@@ -321,18 +330,32 @@ class SystemsScreen(SystemsKeys):
 
     def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
         """A breaker opens to whom it holds, a page to what it says, rows to each of them, a task to its details."""
-        row, thing = self.table.cursor_key, self.thing()
+        row, thing = self.table.cursor_key, self.subject()
         if row is None:
             return
         if row.hidden or (isinstance(thing, Guard) and thing.held and not row.task):
             self._toggle(row)
         elif row.task:
-            self.action_details()
+            self.show_details()
         elif isinstance(thing, Group):
             self.console.push_screen(RowsScreen(thing))
         elif thing is not None:
             room = min(self.app.size.width, READING_COLUMNS)
             self.console.push_screen(Subject(self._subject_lines(room)))
+
+    def decide_rows(self, act: RowsAct) -> None:
+        """Requeue or discard the rows of the group under the cursor."""
+        group = self.subject()
+        if not isinstance(group, Group):
+            self.complain("that is for quarantined rows: none are selected")
+        elif not group.held:
+            self.complain("none of these rows is held any more")
+        else:
+            self.console.systems_acts.decide_rows(chosen_group(group), act)
+
+    def complain(self, sentence: str) -> None:
+        """Say why nothing was done."""
+        self.console.show_message(sentence, Role.WARNING)
 
     def _toggle(self, row: SystemsRow) -> None:
         place = self.table.cursor
@@ -341,16 +364,9 @@ class SystemsScreen(SystemsKeys):
         if row.hidden:
             self.table.move_to(place)
 
-    def action_right(self) -> None:
-        """Show whom the breaker holds."""
-        self._open_if(True)
-
-    def action_left(self) -> None:
-        """Hide them again."""
-        self._open_if(False)
-
-    def _open_if(self, wanted: bool) -> None:
-        row = self.table.cursor_key
+    def move_columns(self, direction: int) -> None:
+        """With 1 show whom the breaker holds, with -1 hide them again."""
+        row, wanted = self.table.cursor_key, direction > 0
         if row is None or row.section is not Section.BREAKERS or row.key is None:
             return
         breaker = SystemsRow(row.section, row.key)
@@ -359,15 +375,8 @@ class SystemsScreen(SystemsKeys):
             self._renew_list(by_hand=True)
             self.table.move_to_key(breaker)
 
-    def action_next(self) -> None:
-        """The next thing that wants a human."""
-        self._go_on(1)
-
-    def action_previous(self) -> None:
-        """The one before."""
-        self._go_on(-1)
-
-    def _go_on(self, step: int) -> None:
+    def go_on(self, step: int) -> None:
+        """To the next thing that wants a human, or the one before."""
         places = [place for row in self.systems.wanting() if (place := self.table.place_of(row)) is not None]
         here = self.table.cursor
         found = [place for place in places[::step] if (place - here) * step > 0] or places[::step]
@@ -381,20 +390,9 @@ class SystemsScreen(SystemsKeys):
         self.systems.filter = parse_filter(text)
         self._renew_list(by_hand=True)
 
-    def action_details(self) -> None:
-        """Everything about the task of the row."""
-        if self._select_task():
-            super().action_details()
-
-    def action_output(self) -> None:
-        """The log of the task of the row."""
-        if self._select_task():
-            super().action_output()
-
-    def _select_task(self) -> bool:
+    def select_task(self) -> bool:
+        """The task that the row is about."""
         names = self.chosen()
         if not names:
             self.complain("this row is about no task of this run")
-        elif self.console.selected not in names:
-            self.console.selected = names[0]
-        return bool(names)
+        return self.select_one_of(names)

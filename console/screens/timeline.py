@@ -85,14 +85,15 @@ class TaskTimeline(TimelineView[str]):
             self._fit_run()
         super().on_resize()
 
-    def action_follow(self) -> None:
+    def toggle_follow(self) -> None:
         """The screen knows what now is."""
-        self._of.action_follow()
+        self._of.toggle_follow()
 
-    def _zoom(self, steps: int) -> None:
+    def zoom(self, step: int) -> None:
+        """A longer or shorter span, no longer the whole run."""
         self.shows_all = False
         self._now = self._run[1]  # stays where it is on the screen
-        super()._zoom(steps)
+        super().zoom(step)
 
     def _pan(self, cells: int) -> None:
         self.shows_all = False
@@ -279,15 +280,15 @@ class TimelineScreen(ConsoleScreen):
 
     def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
         """Everything about it."""
-        self.action_details()
+        self.show_details()
 
-    def action_sort(self) -> None:
+    def change_order(self) -> None:
         """By start, or by path."""
         self._sort = Sort.PATH if self._sort is Sort.START else Sort.START
         self._show_order()
         self._show_axis()
 
-    def action_follow(self) -> None:
+    def toggle_follow(self) -> None:
         """Keep up with now, or stand still."""
         if self.now is None:
             self._show_all()
@@ -298,7 +299,7 @@ class TimelineScreen(ConsoleScreen):
         said = "keeps up with now" if self.timeline.following else "stands still"
         self.console.say([Piece(said, Role.DIM)], 2)
 
-    def action_critical_path(self) -> None:
+    def toggle_critical_path(self) -> None:
         """Set off what decides when the run ends, or stop doing so."""
         forecast = self.console.live.forecast
         path = frozenset() if self._critical or forecast is None else frozenset(forecast.path)
@@ -319,15 +320,8 @@ class TimelineScreen(ConsoleScreen):
         self._show_order()
         self._show_axis()
 
-    def action_next(self) -> None:
-        """The next problem, or match."""
-        self._go_on(1)
-
-    def action_previous(self) -> None:
-        """The one before."""
-        self._go_on(-1)
-
-    def _go_on(self, step: int) -> None:
+    def go_on(self, step: int) -> None:
+        """To the next problem or match, or the one before."""
         if self.filter_text:
             self.timeline.move_to(self.timeline.cursor + step)
             return

@@ -14,10 +14,10 @@ from ...engine.core.states import NEEDS_HUMAN, TaskState
 from ...engine.errors import RedriveError
 from ...engine.store.acts import NEEDS_REASON, STARTS_WORK
 from ...engine.store.command import Answer, Command, Target
-from ..cli import ExitCode
 from ..doors import actor, with_session
 from ..present.text import one_line
 from ..sessions.session import Session
+from .exit_codes import ExitCode
 from .rehearsing import print_preview
 
 

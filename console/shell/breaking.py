@@ -11,13 +11,13 @@ import click
 
 from ...engine.store.command import Answer, Command
 from ...engine.store.lists import BREAKERS, BreakerRow
-from ..cli import ExitCode
 from ..doors import DoorOptions, actor, with_session
 from ..model.board import Board
 from ..model.guards import Guard, callers_of, guard_of, held_by, specs_of
 from ..present.durations import brief
 from ..sessions.session import Session
 from .acting import print_answer
+from .exit_codes import ExitCode
 from .listing import print_json, table
 
 

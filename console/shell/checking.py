@@ -17,10 +17,10 @@ from ...engine.core.spec import FlowSpec
 from ...engine.errors import StateFileError
 from ...engine.store import database
 from ...engine.store.history import Observed, observed
-from ..cli import ExitCode
 from ..present.text import one_line
 from ..present.took import took_lines
 from ..target import is_remote
+from .exit_codes import ExitCode
 
 NAMES_SHOWN = 5
 _SIGNS = {True: "[x]", False: "[ ]", None: "[?]"}

@@ -14,13 +14,12 @@ from collections.abc import Sequence
 from ...engine import client
 from ...engine.core.events import Event, EventKind
 from ...engine.core.states import RunState
-from ...engine.executor.loop import Executor
+from ...engine.executor.loop import Executor, RunOptions
 from ...engine.store import database
 from ...engine.store.command import Command, Target
 from ...engine.store.lists import QUARANTINE, query
 from ..doors import actor
 from .printer import Printer
-from .running import Manner
 
 #: What the played operator does when the run is blocked: act, task, the state that it was seen in, reason.
 SCRIPT = (
@@ -30,13 +29,13 @@ SCRIPT = (
 )
 
 
-def play(flow: str, state: str, manner: Manner) -> int:
+def play(flow: str, state: str, options: RunOptions) -> int:
     """Run the demo with a played operator. Exit code 0 when the run came to the end that the script leads to."""
     operator = PlayedOperator(state)
     executor = Executor(
         flow=flow,
         state=state,
-        options=manner.options({}, stay=True),
+        options=options,
         on_events=operator.take,
         handle_signals=True,
     )

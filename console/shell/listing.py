@@ -1,4 +1,4 @@
-"""``runs``, ``tasks``, ``inbox``, ``events`` as text or JSON: the console's views for pipes and scripts.
+"""``runs``, ``tasks``, ``inbox``, ``events``, ``replay`` as text or JSON: the console's views for pipes and scripts.
 
 Every state is told by a word, so that grep finds what a colour would hide.
 """
@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import click
@@ -18,9 +19,11 @@ from ...engine.core.episode import Memory, all_told, last_time
 from ...engine.core.events import Event
 from ...engine.core.fold import RunFold, RunRow, TaskRow
 from ...engine.core.states import MOVING, NEEDS_HUMAN, TaskState
+from ...engine.errors import RedriveError
 from ...engine.store import lists
 from ..doors import DoorOptions, with_session
 from ..model.board import Board
+from ..model.replay import NUMBER_MAX, parse_when
 from ..present.durations import brief, spoken
 from ..present.keeper import Keeper, as_value, nobody_runs
 from ..present.schedules import broken_words, late_us, next_words
@@ -249,6 +252,33 @@ def _print_event(event: Event, as_json: bool) -> None:
         return
     for line in plain.lines(event):
         click.echo(line)
+
+
+def show_replay(target: str, run_id: str | None, as_json: bool, at: str | None, **door: Unpack[DoorOptions]) -> int:
+    """Print the tasks as they were ``at`` a time or after the event of a number; at the end if left out."""
+
+    from ..replaying import Night
+
+    async def use(session: Session) -> RunFold:
+        fold = await session.snapshot(run_id)
+        if at is None:
+            return fold
+        when = parse_when(at, fold.run)
+        night = Night(session, fold)
+        await night.read(fold.seq)
+        if NUMBER_MAX <= when < fold.run.started_at:
+            raise RedriveError(f"{at} is before run {fold.run.run_id} began: {_spoken(fold.run.started_at)}")
+        seq = when if when < NUMBER_MAX else night.reel.at(when)
+        return (await night.sight(min(seq, night.reel.seq))).moment.fold
+
+    for line in task_lines(with_session(target, use, **door), as_json):
+        click.echo(line)
+    return 0
+
+
+def _spoken(instant: int) -> str:
+    """As it is written to ``--at``."""
+    return datetime.fromtimestamp(instant / 1e6).astimezone().isoformat(sep=" ", timespec="seconds")
 
 
 def _plain(value: Any) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from ...engine.core.fold import RunFold
 from ...engine.errors import RedriveError
 from ...engine.store.command import Answer, Command
-from ..cli import ExitCode
 from ..doors import actor, with_session
 from ..sessions.session import Session
 from .acting import print_answer
+from .exit_codes import ExitCode
 
 _NAMED_MAX = 5
 

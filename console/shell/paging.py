@@ -13,10 +13,10 @@ import click
 from ...engine.core.json_types import Json
 from ...engine.store.command import Answer, Command
 from ...engine.store.lists import PAGES, PageRow
-from ..cli import ExitCode
 from ..doors import DoorOptions, actor, with_session
 from ..present.durations import spoken
 from ..sessions.session import Session
+from .exit_codes import ExitCode
 from .listing import table
 
 

@@ -13,10 +13,10 @@ from ...engine.core.fold import RunFold
 from ...engine.errors import RedriveError
 from ...engine.store.command import Answer, Command, Target
 from ...engine.store.lists import QUARANTINE, QuarantineRow
-from ..cli import ExitCode
 from ..doors import DoorOptions, actor, with_session
 from ..sessions.session import Session
 from .acting import demand_reason, point_to_resume, print_answer
+from .exit_codes import ExitCode
 from .listing import table
 
 EVERY_ROW = "all"

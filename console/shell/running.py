@@ -14,9 +14,11 @@ from ...engine.core.states import RunState
 from ...engine.errors import AddressError
 from ...engine.loading import split_target
 from ..target import default_folder, is_remote, state_for_flow
+from .exit_codes import code_of_run
 
 if TYPE_CHECKING:  # the executor and all below it take longer to import than a first screen may take to come
     from ...engine.executor.loop import RunOptions, RunResult
+    from ..goodbye import ConsoleEnd
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +80,28 @@ def run_demo(manner: Manner) -> int:
     if manner.plain or not _has_terminal():
         from .demo import play
 
-        return play(flow, state, manner)
+        return play(flow, state, manner.options({}, stay=True))
     return _start(flow, state, None, {}, manner, resume=False)
 
 
 def attach(target: str, run_id: str | None, *, read_only: bool, python: str | None, ssh_option: Sequence[str]) -> int:
-    """Open the console on a state file that somebody else writes."""
+    """Open the console on a state file that somebody else writes; without a terminal print its tasks."""
     from ..show import show_target
+    from ..terminal.abilities import survey
 
-    return show_target(target, run_id, read_only=read_only, python=python, ssh_option=ssh_option)
+    terminal = survey()
+    if terminal.plain_because is not None:
+        return _attach_plain(target, run_id, terminal.plain_because, python=python, ssh_option=ssh_option)
+    end = show_target(terminal, target, run_id, read_only=read_only, python=python, ssh_option=ssh_option)
+    return code_of_console(end)
+
+
+def _attach_plain(target: str, run_id: str | None, because: str, **door: Any) -> int:
+    from .listing import show_tasks
+
+    code = show_tasks(target, run_id, False, **door)
+    print(f"redrive: {because}: the tasks as they are now; `redrive events --follow` goes on", file=sys.stderr)
+    return code
 
 
 def _start(
@@ -99,7 +114,10 @@ def _start(
     from ..show import first_cells, show_run
 
     with first_cells(f"{Path(state).name} - starting ...") as hold:
-        return show_run(flow, state, run_id, manner.options(params, resume=resume, stay=True), hold)
+        options = manner.options(params, resume=resume, stay=True)
+        if hold is None:
+            return run_plain(flow, state, run_id, options)
+        return code_of_console(show_run(hold, flow, state, run_id, options))
 
 
 def _has_terminal() -> bool:
@@ -155,11 +173,15 @@ def _command(name: str, state: str, run_id: str) -> str:
 
 
 def exit_code(result: RunResult) -> int:
-    """The exit codes of ``run`` and ``resume`` (DESIGN 6)."""
-    from ..cli import ExitCode
+    """The exit code of a run that this process was the executor of."""
+    return code_of_run(result.state, interrupted=result.interrupted, blocked=result.blocked)
 
-    if result.interrupted:
-        return ExitCode.INTERRUPTED
-    if result.blocked or result.state is RunState.PARTIAL:
-        return ExitCode.PARTIAL_OR_BLOCKED
-    return ExitCode.SUCCESS if result.state is RunState.SUCCESS else ExitCode.FAILED
+
+def code_of_console(end: ConsoleEnd) -> int:
+    """The exit code of a console that was left: of the run that was started here; 0 for one that was only shown."""
+    run = end.started_run
+    if end.return_code or run is None:
+        return end.return_code
+    goes_on = run.state is RunState.RUNNING
+    blocked = goes_on and run.blocked_since is not None
+    return code_of_run(run.state, interrupted=goes_on and end.stopping, blocked=blocked)

@@ -25,9 +25,9 @@ from ...engine.executor.loop import Executor, RunOptions
 from ...engine.executor.serving import Service, read_flow
 from ...engine.loading import split_target
 from ...engine.store.schedules import Served, served_of
-from ..cli import ExitCode
 from ..present.text import one_line
 from ..target import state_for_flow
+from .exit_codes import ExitCode
 from .listing import table
 from .printer import Printer
 from .running import Manner, standing

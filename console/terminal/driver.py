@@ -12,12 +12,9 @@ import os
 import select
 import signal
 from codecs import getincrementaldecoder
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from textual import events, messages
-from textual import screen as textual_screen
-from textual._compositor import ChopsUpdate, LayoutUpdate
-from textual._xterm_parser import XTermParser
 from textual.app import App
 from textual.driver import Driver
 from textual.geometry import Size
@@ -31,9 +28,7 @@ from .hold import ALTERNATE_SCREEN, MODES, MOUSE_OFF, MOUSE_ON, Hold, let_go, op
 from .output import ASK_POSITION, TerminalOutput
 from .pacing import Pacing
 from .sequences import EscapeKey, Pasted, Sequence, SequenceReader, Token
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+from .textual_internals import UPDATE_SECONDS, AppInternals, Update, XTermParser, painted_parts, set_update_period
 
 _ASK_SYNCHRONIZED = "\x1b[?2026$p"
 _PROBE = "●◆↻✓·"  # signs that some terminals for East Asian scripts draw two cells wide
@@ -44,9 +39,7 @@ _LAST_ANSWERS_SECONDS = 0.3
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGWINCH, signal.SIGTSTP, signal.SIGCONT)
 _STRING_INTRODUCERS = ("\x1b]", "\x1bP", "\x1b_", "\x1b^", "\x1bX")
 
-# Textual paints on a grid of 60 frames a second and may leave one out after a pause, so that a key pressed right after
-# a frame of news was seen up to 33 ms later. News is gathered before it gets there (``live``), keys are not many.
-textual_screen.UPDATE_PERIOD = 1 / 250  # type: ignore[misc]  # Textual calls it Final, and offers no other way
+set_update_period(UPDATE_SECONDS)
 
 
 class ConsoleDriver(Driver):
@@ -160,21 +153,15 @@ class ConsoleDriver(Driver):
         self._mouse_on = on
         self.write(MOUSE_ON if on else MOUSE_OFF)
 
-    def show(self, update: LayoutUpdate | ChopsUpdate, size: Size) -> None:
+    def show(self, update: Update, size: Size) -> None:
         """Take over what Textual composed and write what of it is new."""
         if self.output is None:
             return
         picture = self.output.picture
         picture.resize(size.width, size.height)
         cells = self.typesetter.cells
-        if isinstance(update, LayoutUpdate):
-            for y, strips in enumerate(update.strips, update.region.y):
-                picture.draw(update.region.x, y, [cell for strip in strips for cell in cells(strip)])
-        else:
-            for y, first, last in update.spans:
-                for end, (x, strip) in zip(update.chop_ends[y], update.chops[y].items(), strict=False):
-                    if strip is not None and x <= last and end > first:
-                        picture.draw(x, y, cells(strip))
+        for x, y, strips in painted_parts(update):
+            picture.draw(x, y, [cell for strip in strips for cell in cells(strip)])
         self.output.flush()
 
     def redraw(self) -> None:
@@ -322,7 +309,7 @@ class ConsoleDriver(Driver):
         self._app.post_message(events.Resize(size, size))
 
 
-class ConsoleTerminal(App[Any]):
+class ConsoleTerminal(AppInternals):
     """An App on ``ConsoleDriver``. Give it a ``Hold``, or it takes one of its own.
 
     Overridables: ``terminated`` (by a signal), ``terminal_lost`` (hang-up), ``frame_shown`` (the terminal caught up),
@@ -347,11 +334,6 @@ class ConsoleTerminal(App[Any]):
         """The terminal has not taken the last frame yet: skip this paint, the next one will show the same and more."""
         driver = self._driver
         return isinstance(driver, ConsoleDriver) and driver.output is not None and driver.output.busy
-
-    @property
-    def failure(self) -> BaseException | None:
-        """What made the App end, if it crashed."""
-        return self._exception
 
     def frame_shown(self) -> None:
         """Called when the terminal has taken everything after it had kept us waiting."""
@@ -395,21 +377,16 @@ class ConsoleTerminal(App[Any]):
         if self._driver is not None:
             self._driver.write(copy_sequence(text, os.environ))
 
-    def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
+    @property
+    def draws_updates(self) -> bool:
+        """On a terminal."""
+        return isinstance(self._driver, ConsoleDriver)
+
+    def draw_update(self, screen: Screen[Any], update: Update) -> None:
+        """Write what of it is new, and put the terminal's cursor where text is typed."""
         driver = self._driver
-        if not isinstance(driver, ConsoleDriver) or not isinstance(renderable, LayoutUpdate | ChopsUpdate):
-            super()._display(screen, renderable)
-            return
-        if self._running and not self._closed and not self._batch_count:
-            if driver.output is not None:
-                cursor = self.cursor_position
-                driver.output.picture.rest_at = (cursor.x, cursor.y) if cursor else None
-            driver.show(renderable, screen.outer_size)
-        self.post_display_hook()
-
-    def _set_pointer_shape(self, shape: str) -> None:
-        """Bytes for the looks of a mouse pointer that may not even be ours."""
-
-    def _fatal_error(self) -> None:
-        """Textual would print a traceback with the values of variables, which may hold secrets or sequences."""
-        self._close_messages_no_wait()
+        assert isinstance(driver, ConsoleDriver)
+        if driver.output is not None:
+            cursor = self.cursor_position
+            driver.output.picture.rest_at = (cursor.x, cursor.y) if cursor else None
+        driver.show(update, screen.outer_size)

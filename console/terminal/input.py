@@ -1,34 +1,39 @@
-"""Keys on their way to Textual: through the guard, by the map, with a hook for what was refused."""
+"""Keys on their way to Textual and from there to what they call: through the guard, by the map, by the table of
+actions, with a hook for what was refused."""
 
 from __future__ import annotations
 
 import gc
 from collections import deque
+from collections.abc import Awaitable, Callable
 from time import monotonic
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.actions import SkipAction
+from textual.binding import BindingType
+from textual.screen import Screen
 
+from ..actions import SUSPEND_KEY, Action, Call, Receiver, action_named
 from ..keys import DEFAULT_KEYS, KeyGuard, KeyMap, Press, Refusal
+from ..widgets.bindings import bindings
 from ..widgets.field import TextField
 from ..widgets.palette import PLAIN, Palette
 from .driver import ConsoleDriver, ConsoleTerminal
 from .hold import Hold
 
-SUSPEND_KEY = "ctrl+z"
 _REFUSAL_SECONDS = 1.0  # one burst is refused once
 
 
 class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
-    """An App on our driver, with guarded keys and a palette.
+    """An App on our driver, with guarded keys, a palette, and the one place where actions of the table are called.
 
-    Overridables: ``key_refused``, and those of ``ConsoleTerminal``. A screen may name the keys that do more than look
-    in ``guarded_keys``; elsewhere these are the keys of all actions that ask or change.
+    Overridables: ``key_refused``, ``receiver``, ``passed``, and those of ``ConsoleTerminal``. A screen may name the
+    keys that do more than look in ``guarded_keys``; elsewhere these are the keys of all actions that ask or change.
     """
 
     ENABLE_COMMAND_PALETTE = False
-    BINDINGS: ClassVar[list[BindingType]] = [Binding(SUSPEND_KEY, "suspend_process", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("suspend")
 
     DEFAULT_CSS = """
     Screen {
@@ -68,6 +73,40 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
         start, and 80 ms when a run of 10,000 tasks has been read."""
         if not self.is_headless:
             gc.freeze()
+
+    async def action_handle(self, name: str) -> None:
+        """Every binding leads here (``widgets.bindings``): make the call of an action of the table."""
+        action = action_named(name)
+        handler = self.handler(action, self.screen)
+        if handler is None:
+            raise SkipAction  # the next binding of the key may have one
+        await self.handle(action, handler)
+
+    async def handle(self, action: Action, handler: Callable[[], object]) -> None:
+        """Make a call that ``handler`` has found."""
+        answer = handler()
+        if isinstance(answer, Awaitable):
+            await answer
+
+    def handler(self, action: Action, screen: Screen[Any]) -> Callable[[], object] | None:
+        """What an action calls on a screen, ready to be called; None if nothing there handles it."""
+        call = action.call
+        if call.receiver is Receiver.VIEW:
+            around = screen.focused.ancestors_with_self if screen.focused is not None else [screen]
+            receivers: list[object] = [node for node in around if node is not self]
+        else:
+            receivers = [self.receiver(call.receiver)]
+        methods = (getattr(receiver, call.method, None) for receiver in receivers)
+        method = next((method for method in methods if method is not None), None)
+        return None if method is None else lambda: method(*self.passed(call), *call.arguments)
+
+    def receiver(self, receiver: Receiver) -> object:
+        """The object that handles calls to a receiver other than the view; None if there is none here."""
+        return self if receiver is Receiver.CONSOLE else None
+
+    def passed(self, call: Call) -> tuple[object, ...]:
+        """What a call gets of the screen."""
+        return ()
 
     def key_acts(self, key: str) -> bool:
         """Whether a key, pressed now, would do more than look."""

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 from textual.binding import Binding, BindingType
 
-from ..actions import BY_NAME, Place, actions_of
-from ..keys import DEFAULT_KEYS
+from ..actions import BY_NAME, Place, action_named, actions_of
+from ..keys import key_name
 
 #: Moves that every list understands.
 PAGING = ("down", "up", "top", "bottom", "page_down", "page_up", "half_page_down", "half_page_up")
 
 
 def bindings(*names: str) -> list[BindingType]:
-    """For ``BINDINGS``: the keys of an action call ``action_<name>`` of the screen or widget. Those without are left
-    out."""
+    """For ``BINDINGS``: the keys of an action make the call of its row (``ConsoleBase.action_handle``).
+
+    Actions without a key are left out; those on fixed keys have no id.
+    """
     return [
-        Binding(",".join(DEFAULT_KEYS.of(name)), name, BY_NAME[name].label, show=False, id=name)
-        for name in names
-        if DEFAULT_KEYS.of(name)
+        Binding(
+            ",".join(map(key_name, action.keys)),
+            f"app.handle({action.name!r})",
+            action.label,
+            show=False,
+            id=action.name if action.name in BY_NAME else None,
+        )
+        for action in map(action_named, names)
+        if action.keys
     ]
 
 
-def bindings_of(place: Place, without: tuple[str, ...] = ()) -> list[BindingType]:
+def bindings_of(place: Place) -> list[BindingType]:
     """The bindings of everything that can be done in a place."""
-    return bindings(*(action.name for action in actions_of(place) if action.name not in without))
+    return bindings(*(action.name for action in actions_of(place)))

@@ -6,26 +6,24 @@ than a person can read is not taken. More than a few targets are shown as the ex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events
-from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
-from textual.containers import Vertical
+from textual.binding import BindingType
 from textual.message import Message
-from textual.screen import ModalScreen
 from textual.widget import Widget
 
 from ..keys import key_label
 from ..present.pieces import Line, Piece, Role, width
 from .bars import Bar
+from .bindings import bindings
 from .field import TextField
 from .line import LineView
 from .lines import LinesView
+from .modal import Modal
 
-READING_SECONDS = 0.3
 _PREVIEW_ROWS_MAX = 10
 _FRAME_ROWS = 8
 _CHOICES_APART = 2  # cells
@@ -95,10 +93,7 @@ class Choices(LineView, can_focus=True):
     Choices { height: 1; }
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left,h", "move(-1)", show=False),
-        Binding("right,l", "move(1)", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings("previous_answer", "next_answer")
 
     class Chosen(Message):
         """Enter, or the key of a yes. ``place``: 0 is no."""
@@ -113,8 +108,8 @@ class Choices(LineView, can_focus=True):
         self._yes = yes
         self._place = 0
 
-    def action_move(self, step: int) -> None:
-        """Move."""
+    def move_answer(self, step: int) -> None:
+        """To the answer beside."""
         self._choose(min(max(self._place + step, 0), len(self._yes)))
 
     def _choose(self, place: int) -> None:
@@ -164,33 +159,14 @@ class Choices(LineView, can_focus=True):
             yield [Piece("[ ", role), label, Piece(f" {words} ]", role)]
 
 
-class Dialog(ModalScreen[Reply]):
+class Dialog(Modal[Reply]):
     """Asks a ``Question``; is dismissed with a ``Reply``."""
 
-    DEFAULT_CSS = """
-    Dialog {
-        align: center middle;
-        background: transparent !important;
-    }
-    Dialog > Vertical {
-        width: 100%;
-        max-width: 76;
-        height: auto;
-        max-height: 100%;
-        border: round ansi_default;
-        background: ansi_default;
-        padding: 0 1;
-    }
-    """
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "cancel", show=False)]
-
     def __init__(self, question: Question) -> None:
-        super().__init__()
+        super().__init__(question.title)
         self.question = question
         yes = [(question.accept_key, question.accept), *([question.other] if question.other is not None else [])]
         self.guarded_keys = frozenset({"enter", *(key for key, _ in yes)})
-        self._shown_at = float("inf")
         self._choices = Choices(question.cancel, *yes)
         self._hint = Bar()
         self._position = Bar()
@@ -198,18 +174,17 @@ class Dialog(ModalScreen[Reply]):
         self._reason = TextField("Reason: ", hint=question.reason or "")
         self._typed = TextField(f"Type {question.type_exactly} to go on: ")
 
-    def compose(self) -> ComposeResult:
-        """Title, facts, list, fields, and the two answers."""
-        question = self.question
-        title = Bar()
-        title.show(question.title)
-        with Vertical():
-            yield title
-            yield from self._texts()
-            yield Bar()
-            yield from self._fields()
-            yield self._hint
-            yield self._choices
+    def body(self) -> Iterable[Widget]:
+        """Facts, list, fields, and the two answers."""
+        yield from self._texts()
+        yield Bar()
+        yield from self._fields()
+        yield self._hint
+        yield self._choices
+
+    def first_focus(self) -> Widget:
+        """Where nothing happens by itself."""
+        return next(iter([*self._fields(), self._choices]))
 
     def _texts(self) -> Sequence[Widget]:
         found: list[Widget] = []
@@ -231,15 +206,6 @@ class Dialog(ModalScreen[Reply]):
         asked = ((self._value, question.value), (self._reason, question.reason), (self._typed, question.type_exactly))
         return [field for field, what in asked if what is not None]
 
-    def on_mount(self) -> None:
-        """The focus is where nothing happens by itself."""
-        first: LineView = next(iter([*self._fields(), self._choices]))
-        first.focus()
-
-    def on_screen_resume(self, event: events.ScreenResume) -> None:
-        """From now on the question can be read."""
-        self._shown_at = event.time
-
     def on_lines_view_moved(self, message: LinesView.Moved) -> None:
         """Say how much of the list is in view."""
         first, last = message.view.span
@@ -247,13 +213,13 @@ class Dialog(ModalScreen[Reply]):
         if message.view.id == "preview" and last - first < count:
             self._position.show([Piece(f"{first + 1} to {last} of {count:,}; Tab and PgDn show the rest", Role.DIM)])
 
-    def action_cancel(self) -> None:
+    def cancel(self) -> None:
         """No."""
         self.dismiss(Reply(False))
 
     def on_text_field_given_up(self) -> None:
         """Esc in a field."""
-        self.action_cancel()
+        self.cancel()
 
     def on_text_field_edited(self) -> None:
         """What was missing may be there now."""
@@ -273,10 +239,10 @@ class Dialog(ModalScreen[Reply]):
         if message.place:
             self._accept(message.time, other=message.place > 1)
         else:
-            self.action_cancel()
+            self.cancel()
 
     def _accept(self, at: float, other: bool = False) -> None:
-        if not self.app.is_headless and at - self._shown_at < READING_SECONDS:
+        if not self.was_readable(at):
             return
         missing = self._missing()
         if missing is None:

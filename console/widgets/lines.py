@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import ClassVar
 
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.geometry import Size
 from textual.message import Message
 
@@ -27,10 +27,7 @@ class LinesView(LineView, can_focus=True):
     line that he sees.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        *bindings(*PAGING, "left", "right", "wrap", "follow"),
-        Binding("space", "page_down", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = bindings(*PAGING, "left", "right", "wrap", "follow", "scroll")
 
     class Moved(Message):
         """Other lines are in view, or the end is followed, or not any more."""
@@ -101,68 +98,44 @@ class LinesView(LineView, can_focus=True):
         if not first <= line < last:
             self._stand_at(self._moved((max(min(line, len(self._lines) - 1), 0), 0), -(self.rows // 3)))
 
-    def action_down(self) -> None:
-        """One row down."""
-        self._move(1)
+    def move_rows(self, rows: int) -> None:
+        """So many rows down."""
+        if rows < 0:
+            self.following = False
+        self._stand_at(self._moved(self._top, rows))
 
-    def action_up(self) -> None:
-        """One row up."""
-        self._move(-1)
+    def move_pages(self, pages: float) -> None:
+        """So many pages down; of whole pages a row stays in view."""
+        whole = abs(pages) == 1
+        rows = max(self.rows - 1, 1) if whole else int(self.rows * abs(pages))
+        self.move_rows(rows if pages > 0 else -rows)
 
-    def action_page_down(self) -> None:
-        """One page down."""
-        self._move(max(self.rows - 1, 1))
+    def move_to_edge(self, direction: int) -> None:
+        """To the start, or with 1 to the end."""
+        if direction < 0:
+            self.following = False
+        self._stand_at((0, 0) if direction < 0 else self._last_page())
 
-    def action_page_up(self) -> None:
-        """One page up."""
-        self._move(-max(self.rows - 1, 1))
-
-    def action_half_page_down(self) -> None:
-        """Half a page down."""
-        self._move(self.rows // 2)
-
-    def action_half_page_up(self) -> None:
-        """Half a page up."""
-        self._move(-(self.rows // 2))
-
-    def action_top(self) -> None:
-        """To the start."""
-        self.following = False
-        self._stand_at((0, 0))
-
-    def action_bottom(self) -> None:
-        """To the end."""
-        self._stand_at(self._last_page())
-
-    def action_follow(self) -> None:
+    def toggle_follow(self) -> None:
         """Stay at the end while it grows; or stand still."""
         self.following = not self.following
         self._stand_at(self._last_page() if self.following else self._top)
 
-    def action_wrap(self) -> None:
+    def toggle_wrap(self) -> None:
         """Fold long lines, or cut them."""
         self.wrapping = not self.wrapping
         self._shift = 0
         self._stand_at((self._top[0], 0))
 
-    def action_left(self) -> None:
-        """Further left in cut lines."""
-        self._shift_to(self._shift - self.columns // 2)
-
-    def action_right(self) -> None:
-        """Further right in cut lines."""
-        self._shift_to(self._shift + self.columns // 2)
+    def move_columns(self, direction: int) -> None:
+        """Half a width to the left or right, in lines that are cut."""
+        self._shift_to(self._shift + direction * (self.columns // 2))
 
     def _shift_to(self, shift: int) -> None:
         if not self.wrapping:
             widest = max((width(self._lines[line]) for line, _ in self._page()), default=0)
             self._shift = max(min(shift, widest - self.columns), 0)
             self.refresh()
-
-    def _move(self, rows: int) -> None:
-        if rows < 0:
-            self.following = False
-        self._stand_at(self._moved(self._top, rows))
 
     def _stand_at(self, top: tuple[int, int]) -> None:
         self._top = max(min(top, self._last_page()), (0, 0))
@@ -265,12 +238,12 @@ class LinesView(LineView, can_focus=True):
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         """The wheel."""
         event.stop()
-        self._move(_WHEEL_ROWS)
+        self.move_rows(_WHEEL_ROWS)
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         """The wheel."""
         event.stop()
-        self._move(-_WHEEL_ROWS)
+        self.move_rows(-_WHEEL_ROWS)
 
 
 def highlighted(line: Line, needle: re.Pattern[str]) -> Line:

@@ -186,50 +186,27 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
         self._top = max(min(self._top, len(self._order) - rows), 0)
         self._top = max(min(self._top, self._cursor), self._cursor - rows + 1)
 
-    def action_down(self) -> None:
-        """One row down."""
-        self.move_to(self._cursor + 1)
+    def move_rows(self, rows: int) -> None:
+        """So many rows down."""
+        self.move_to(self._cursor + rows)
 
-    def action_up(self) -> None:
-        """One row up."""
-        self.move_to(self._cursor - 1)
+    def move_to_edge(self, direction: int) -> None:
+        """To the first row, or with 1 to the last."""
+        self.move_to(0 if direction < 0 else len(self._order) - 1)
 
-    def action_top(self) -> None:
-        """To the first row."""
-        self.move_to(0)
-
-    def action_bottom(self) -> None:
-        """To the last row."""
-        self.move_to(len(self._order) - 1)
-
-    def action_page_down(self) -> None:
-        """One page down."""
-        self._page(self.rows)
-
-    def action_page_up(self) -> None:
-        """One page up."""
-        self._page(-self.rows)
-
-    def action_half_page_down(self) -> None:
-        """Half a page down."""
-        self._page(self.rows // 2)
-
-    def action_half_page_up(self) -> None:
-        """Half a page up."""
-        self._page(-(self.rows // 2))
-
-    def _page(self, rows: int) -> None:
-        """View and cursor together, so that the cursor keeps its height."""
+    def move_pages(self, pages: float) -> None:
+        """So many pages down, view and cursor together, so that the cursor keeps its height."""
+        rows = int(self.rows * abs(pages)) * (1 if pages > 0 else -1)
         self._go(self._cursor + rows, self._top + rows)
 
-    def action_open(self) -> None:
+    def drill_in(self) -> None:
         """Drill in."""
         if self._order:
             self.post_message(self.Opened(self, self._order[self._cursor]))
 
     # --- marking --------------------------------------------------------------------------------------------------
 
-    def action_mark(self) -> None:
+    def mark(self) -> None:
         """Mark or unmark the row under the cursor, and go on to the next."""
         if self._order and self._mark_sign is not None:
             self._marks ^= {self._order[self._cursor]}
@@ -237,7 +214,7 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
             self.post_message(self.Marked(self))
             self.move_to(self._cursor + 1)
 
-    def action_mark_range(self) -> None:
+    def mark_range(self) -> None:
         """Begin a range at the cursor, or end it."""
         if not self._order or self._mark_sign is None:
             return
@@ -247,7 +224,7 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
             self._mark_range_to(self._cursor)
             self.refresh_rows(self._cursor - self._top)
 
-    def action_mark_all(self) -> None:
+    def mark_all(self) -> None:
         """Mark every row; if every row is marked, none."""
         if self._mark_sign is not None:
             self.set_marks(() if len(self._marks) == len(self._order) else self._order)
@@ -314,7 +291,7 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
         if place < len(self._order):
             self.move_to(place)
             if event.chain > 1:
-                self.action_open()
+                self.drill_in()
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         """The wheel moves the view."""

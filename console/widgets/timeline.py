@@ -105,23 +105,11 @@ class TimelineView(VirtualTable[Key]):
         if self.following and not self._span.start <= now < self._span.end:
             self._catch_up()
 
-    def action_left(self) -> None:
-        """Earlier."""
-        self._pan(-(self._span.cells // 4))
+    def move_columns(self, direction: int) -> None:
+        """A quarter of the span earlier, or with 1 later."""
+        self._pan(direction * (self._span.cells // 4))
 
-    def action_right(self) -> None:
-        """Later."""
-        self._pan(self._span.cells // 4)
-
-    def action_fold(self) -> None:
-        """A longer span."""
-        self._zoom(1)
-
-    def action_unfold(self) -> None:
-        """A shorter span."""
-        self._zoom(-1)
-
-    def action_follow(self) -> None:
+    def toggle_follow(self) -> None:
         """Keep up with now, or stand still."""
         self.following = not self.following
         if self.following:
@@ -141,10 +129,10 @@ class TimelineView(VirtualTable[Key]):
         self.following = False
         self._show(replace(self._span, start=self._span.start + cells * self._span.per_cell))
 
-    def _zoom(self, steps: int) -> None:
-        """Around now if it is followed, else around the middle."""
+    def zoom(self, step: int) -> None:
+        """With 1 a shorter span, with -1 a longer one: around now if it is followed, else around the middle."""
         at = min(range(len(STEPS)), key=lambda index: abs(STEPS[index] - self._span.per_cell))
-        per_cell = STEPS[max(min(at + steps, len(STEPS) - 1), 0)]
+        per_cell = STEPS[max(min(at - step, len(STEPS) - 1), 0)]
         middle = self._now if self.following and self._now is not None else (self._span.start + self._span.end) // 2
         part = (middle - self._span.start) / (self._span.end - self._span.start)
         start = middle - round(part * per_cell * self._span.cells)

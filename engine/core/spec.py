@@ -18,6 +18,7 @@ Misfire = Literal["skip", "one", "all"]
 OnOpen = Literal["hold", "fail", "dead_letter"]
 TriggerRule = Literal["all_success", "all_success_strict", "none_failed", "all_done"]
 
+ROWS_LIMIT = 10_000  # that an attempt may set aside when its task names no limit of its own
 LOGICAL_TIME = "logical_time"  # the parameter that says for which instant of its schedule a run stands; else empty
 
 

@@ -284,8 +284,8 @@ def big_table() -> tuple[Widget, Changes]:
     return table, {
         "one row of 10,000": change,
         "20 rows": change_twenty,
-        "cursor down": lambda number: table.action_down(),
-        "page": lambda number: table.action_page_down(),
+        "cursor down": lambda number: table.move_rows(1),
+        "page": lambda number: table.move_pages(1),
         "new order": lambda number: table.set_order(orders[(number + 1) % 2]),
         "filter to 2,500, and back": lambda number: table.set_order(orders[0] if number % 2 else matching),
         "everything again": lambda number: table.refresh(),

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.console.app import ConsoleApp, Way
+from redrive.console.app import ConsoleApp
+from redrive.console.console import Way
 from redrive.console.sessions.session import (
     Answer,
     AttemptText,

@@ -2,14 +2,49 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import pkgutil
 import shlex
 import subprocess
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.console.actions import ACTIONS, BY_NAME, Effect, Place, actions_of, footer_of, shell_line
+from redrive.console import screens, widgets
+from redrive.console.actions import (
+    ACTIONS,
+    BY_NAME,
+    CALLS,
+    FIXED,
+    Action,
+    Call,
+    Effect,
+    Passed,
+    Place,
+    Receiver,
+    actions_of,
+    footer_of,
+    shell_line,
+)
+from redrive.console.acts import Acts
+from redrive.console.analysis import Analysis
+from redrive.console.app import ConsoleApp
 from redrive.console.cli import cli
+from redrive.console.commands import Commands
+from redrive.console.copying import Copying
+from redrive.console.preferences import Preferences
+from redrive.console.rewind import Rewind
+from redrive.console.run_control import RunControl
 from redrive.console.shell import requeueing
+from redrive.console.systems_acts import SystemsActs
+from textual.app import App
+from textual.dom import DOMNode
+from textual.screen import Screen
+from textual.widget import Widget
+
+from .conftest import FakeSession, StillClock, shown
 
 #: ``Command.act`` of console/sessions/session.py, but ``unpause``, which is the second press of ``pause``.
 ACTS = {"requeue", "skip", "cancel", "extend", "pause", "hurry", "undo", "ack", "snooze", "breaker", "stop"}
@@ -113,3 +148,67 @@ def test_a_hostile_name_stays_a_word() -> None:
 @pytest.mark.parametrize("act", ["undo", "ack", "hurry", "stop"])
 def test_what_the_shell_does_not_know_has_no_line(act: str) -> None:
     assert shell_line(act, "x.db") is None
+
+
+# --- What an action calls -------------------------------------------------------------------------------------------
+
+HANDLERS = {
+    Receiver.CONSOLE: ConsoleApp,
+    Receiver.ACTS: Acts,
+    Receiver.SYSTEMS_ACTS: SystemsActs,
+    Receiver.REWIND: Rewind,
+    Receiver.RUN_CONTROL: RunControl,
+    Receiver.COMMANDS: Commands,
+    Receiver.COPYING: Copying,
+    Receiver.ANALYSIS: Analysis,
+    Receiver.PREFERENCES: Preferences,
+}
+
+
+def views() -> Iterator[type[DOMNode]]:
+    """Every screen and widget of the console."""
+    for package in (screens, widgets):
+        for found in pkgutil.iter_modules(package.__path__):
+            module = importlib.import_module(f"{package.__name__}.{found.name}")
+            yield from (one for one in vars(module).values() if inspect.isclass(one) and issubclass(one, DOMNode))
+
+
+def handling(call: Call) -> list[type]:
+    """The classes that have the method of a call."""
+    classes = views() if call.receiver is Receiver.VIEW else [HANDLERS[call.receiver]]
+    return [one for one in classes if hasattr(one, call.method)]
+
+
+def test_every_action_says_what_it_calls_and_nothing_else_does() -> None:
+    assert set(CALLS) == {action.name for action in (*ACTIONS, *FIXED)}
+
+
+@pytest.mark.parametrize("action", (*ACTIONS, *FIXED), ids=lambda action: action.name)
+def test_what_an_action_calls_exists_and_takes_what_it_is_given(action: Action) -> None:
+    call = action.call
+    given = [object()] if call.passes is not Passed.NOTHING else []
+    classes = handling(call)
+    assert classes
+    for one in classes:
+        inspect.signature(getattr(one, call.method)).bind(object(), *given, *call.arguments)
+
+
+@pytest.mark.parametrize("receiver", HANDLERS)
+async def test_the_app_holds_every_receiver(revenue: FakeSession, clock: StillClock, receiver: Receiver) -> None:
+    async with shown(revenue, clock) as (app, _):
+        assert isinstance(app.receiver(receiver), HANDLERS[receiver])
+
+
+def test_no_method_of_a_view_that_is_called_is_one_of_textual() -> None:
+    names = {call.method for call in CALLS.values() if call.receiver is Receiver.VIEW}
+    assert [name for name in sorted(names) if any(hasattr(one, name) for one in (App, Screen, Widget))] == []
+
+
+def test_what_does_nothing_to_a_row_that_has_just_come_is_what_acts_at_once_in_a_list_that_moves() -> None:
+    assert {action.name for action in ACTIONS if action.needs_rest} == {"requeue", "acknowledge_page"}
+
+
+def test_keys_are_bound_in_the_table_alone() -> None:
+    console = Path(inspect.getfile(ConsoleApp)).parent
+    bound = [path.name for path in console.rglob("*.py") if " Binding(" in path.read_text("utf-8")]
+    assert bound == ["bindings.py"]

@@ -9,6 +9,7 @@ import pytest
 from redrive.console import replaying
 from redrive.console.model.replay import blank
 from redrive.console.replaying import Night
+from redrive.console.shell import listing
 from redrive.engine.core.events import Event
 from redrive.engine.core.fold import RunFold
 from redrive.engine.errors import RedriveError
@@ -136,7 +137,7 @@ def replay(night: Any, capsys: pytest.CaptureFixture[str]) -> Callable[[str | No
     night.close()
 
     def show(at: str | None) -> str:
-        assert replaying.show(str(night.path), None, False, at) == 0
+        assert listing.show_replay(str(night.path), None, False, at) == 0
         return capsys.readouterr().out
 
     return show

@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
@@ -63,7 +64,7 @@ def main() -> int:
 
 def build(hold: Hold, options: argparse.Namespace):
     """Imports Textual, after the splash."""
-    from redrive.console.actions import Place, footer_of
+    from redrive.console.actions import Action, Place, footer_of
     from redrive.console.keys import Refusal, key_label
     from redrive.console.present.pieces import Line, Piece, Role
     from redrive.console.present.text import pad, pad_left, sanitize
@@ -78,6 +79,7 @@ def build(hold: Hold, options: argparse.Namespace):
     from rich.style import Style
     from textual.app import ComposeResult
     from textual.binding import BindingType
+    from textual.screen import Screen
 
     colours = {
         Role.RUNNING: Style(color="cyan"),
@@ -201,6 +203,10 @@ def build(hold: Hold, options: argparse.Namespace):
             temporary = options.folder / "stats.new"
             temporary.write_text(json.dumps(stats))
             os.replace(temporary, options.folder / "stats")
+
+        def handler(self, action: Action, screen: Screen) -> Callable[[], object] | None:
+            """Methods of this App stand for what the table names."""
+            return getattr(self, f"action_{action.name}", None) or super().handler(action, screen)
 
         def wrote(self, act: str) -> None:
             with open(options.folder / "acts", "a") as file:

@@ -5,7 +5,7 @@ from dataclasses import fields
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.present.glyphs import ASCII, UTF8, Glyphs, glyphs_for
+from redrive.console.present.glyphs import ASCII, UTF8, Glyph, Glyphs, glyphs_for
 from redrive.console.present.pieces import Piece, Role, crop, fit, join, plain, two_sided, width
 from redrive.console.present.states import LOOKS, RUN_LOOKS, SEVERITY, sign
 from redrive.console.present.text import cells, sanitize
@@ -29,6 +29,11 @@ def signs_of(glyphs):
 @pytest.mark.parametrize("glyphs", SETS.values(), ids=SETS)
 def test_every_sign_takes_one_cell(glyphs):
     assert [(name, sign) for name, sign in signs_of(glyphs) if len(sign) != 1 or cells(sign) != 1] == []
+
+
+@pytest.mark.parametrize("glyph", Glyph)
+def test_every_glyph_that_a_table_names_is_a_sign(glyph):
+    assert len(UTF8.of(glyph)) == len(ASCII.of(glyph)) == 1
 
 
 def test_the_ascii_set_is_ascii():

@@ -107,7 +107,7 @@ async def test_a_theme_of_ones_own_that_is_wrong_is_refused_in_one_sentence(
     folder.mkdir(parents=True)
     (folder / "mine.toml").write_text("[roles]\nhumann = 'red'\n")
     async with shown(revenue, clock, (160, 40)) as (app, pilot):
-        app.commands.use_theme("mine")
+        app.preferences.use_theme("mine")
         await pilot.pause()
         assert "unknown role 'humann'" in rows_of(app)[-1]
 

@@ -5,13 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from redrive.console.goodbye import exit_code, last_words
+from redrive.console.app import ConsoleApp
+from redrive.console.goodbye import console_end, last_words
 from redrive.console.screens.choice import Choice
+from redrive.console.shell.running import code_of_console
 from redrive.engine.core.states import RunState
 from redrive.engine.errors import RedriveError
 
 from ..conftest import FakeSession, StillClock, press, rows_of, settle, shown, text_of
 from ..model.runs import S
+
+
+def exit_code(app: ConsoleApp) -> int:
+    return code_of_console(console_end(app))
 
 
 async def test_whoever_only_looks_leaves_without_a_question(revenue: FakeSession, clock: StillClock):

@@ -379,9 +379,9 @@ async def test_a_hundred_thousand_lines_are_moved_in_and_searched_without_a_wait
         assert len(view.lines) == 100_000
         began = time.thread_time()
         for _ in range(50):
-            view.action_page_down()
+            view.move_pages(1)
             view.line(0)
-        view.action_bottom()
+        view.move_to_edge(1)
         assert time.thread_time() - began < 5
         began = time.thread_time()
         hand.app.screen.filter_changed("nowhere to be found")

@@ -378,12 +378,12 @@ async def test_a_log_holds_only_what_was_written_by_then(night: NightSession, cl
         await until(app, pilot, lambda: "connecting" in text_of(app))
         assert "division" not in text_of(app)
         app.rewind.to_event(night.fold.seq - 2)
-        app.screen.action_older_attempt()
+        app.screen.go_to_attempt(-1)
         await until(app, pilot, lambda: "division by zero" in text_of(app))
         app.rewind.to_event(10)
         await until(app, pilot, lambda: "division" not in text_of(app) and "connecting" in text_of(app))
         await press(app, pilot, "escape")
-        app.screen.action_older_attempt()
+        app.screen.go_to_attempt(-1)
         await until(app, pilot, lambda: "division by zero" in text_of(app))
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from redrive.console.app import ConsoleApp, Way
+from redrive.console.app import ConsoleApp
+from redrive.console.console import Way
 from redrive.console.sessions.session import AttemptText, Link, LogChunk, RunSummary
 from redrive.console.terminal.abilities import Terminal
 from redrive.console.terminal.hold import Hold

@@ -40,7 +40,7 @@ async def test_only_rows_in_view_are_ever_made(stage) -> None:
 async def test_moving_repaints_two_rows(stage, painted) -> None:
     async with stage(table()) as app:
         painted(app.shown[0])
-        app.shown[0].action_down()
+        app.shown[0].move_rows(1)
         assert painted(app.shown[0]) == [Region(0, 0, 40, 1), Region(0, 1, 40, 1)]
 
 

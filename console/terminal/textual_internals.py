@@ -1,0 +1,77 @@
+"""Every use that the console makes of Textual's private names; a test holds them against the installed version.
+
+The driver takes pictures as Textual composes them, instead of the escape sequences that Textual makes of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from textual import screen as textual_screen
+from textual._compositor import ChopsUpdate, LayoutUpdate
+from textual._xterm_parser import XTermParser as XTermParser
+from textual.app import App
+from textual.screen import Screen
+from textual.strip import Strip
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Update = LayoutUpdate | ChopsUpdate
+
+UPDATE_SECONDS = 1 / 250
+
+
+def set_update_period(seconds: float) -> None:
+    """Set the shortest time between two pictures of a screen.
+
+    Textual paints on a grid of 60 frames a second and may leave one out after a pause, so that a key pressed right
+    after a frame of news was seen up to 33 ms later. News is gathered before it gets there (``live``), keys are not
+    many.
+    """
+    textual_screen.UPDATE_PERIOD = seconds  # type: ignore[misc]  # Textual calls it Final, and offers no other way
+
+
+def painted_parts(update: Update) -> Iterator[tuple[int, int, Iterable[Strip]]]:
+    """Column, row and strips of each part of the screen that an update paints."""
+    if isinstance(update, LayoutUpdate):
+        for y, strips in enumerate(update.strips, update.region.y):
+            yield update.region.x, y, strips
+        return
+    for y, first, last in update.spans:
+        for end, (x, strip) in zip(update.chop_ends[y], update.chops[y].items(), strict=False):
+            if strip is not None and x <= last and end > first:
+                yield x, y, (strip,)
+
+
+class AppInternals(App[Any]):
+    """An App that may draw its pictures itself, and that leaves nothing on the terminal behind our back."""
+
+    @property
+    def draws_updates(self) -> bool:
+        """Whether ``draw_update`` is called; else Textual writes to its own driver."""
+        return False
+
+    def draw_update(self, screen: Screen[Any], update: Update) -> None:
+        """Draw what Textual composed for ``screen``."""
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What made the App end, if it crashed."""
+        return self._exception
+
+    def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
+        if not self.draws_updates or not isinstance(renderable, LayoutUpdate | ChopsUpdate):
+            super()._display(screen, renderable)
+            return
+        if self._running and not self._closed and not self._batch_count:
+            self.draw_update(screen, renderable)
+        self.post_display_hook()
+
+    def _set_pointer_shape(self, shape: str) -> None:
+        """Bytes for the looks of a mouse pointer that may not even be ours."""
+
+    def _fatal_error(self) -> None:
+        """Textual would print a traceback with the values of variables, which may hold secrets or sequences."""
+        self._close_messages_no_wait()

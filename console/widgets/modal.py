@@ -1,0 +1,87 @@
+"""The base of every box over a screen: its frame, its title, how it is closed, and when it can have been read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, TypeVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widget import Widget
+
+from ..present.pieces import Line
+from .bars import Bar
+from .bindings import bindings
+
+READING_SECONDS = 0.3
+
+Answer = TypeVar("Answer")
+
+
+class Modal(ModalScreen[Answer]):
+    """A framed box. Subclasses give ``body`` and ``first_focus``; it is dismissed with what they say, or by ``cancel``.
+
+    Args:
+        title: the first row; None: the box has none.
+    """
+
+    DEFAULT_CSS = """
+    Modal { align: center middle; background: transparent !important; }
+    Modal > Vertical {
+        width: 100%;
+        max-width: 76;
+        height: auto;
+        max-height: 100%;
+        border: round ansi_default;
+        background: ansi_default;
+        padding: 0 1;
+    }
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("cancel")
+
+    def __init__(self, title: Line | None = None) -> None:
+        super().__init__()
+        self._title = title
+        self._shown_at = float("inf")
+
+    def body(self) -> Iterable[Widget]:
+        """The widgets below the title."""
+        raise NotImplementedError  # every box says what it shows
+
+    def first_focus(self) -> Widget:
+        """The widget that gets the keys first."""
+        raise NotImplementedError  # every box says where its keys go
+
+    def compose(self) -> ComposeResult:
+        """Title and body in the frame."""
+        with Vertical():
+            if self._title is not None:
+                yield bar_of(self._title)
+            yield from self.body()
+
+    def on_mount(self) -> None:
+        """Keys go where the box wants them."""
+        self.first_focus().focus()
+
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
+        """From now on the box can be read."""
+        self._shown_at = event.time
+
+    def was_readable(self, at: float) -> bool:
+        """Whether the box was shown long enough before ``at`` (seconds, as of an event) for a person to read it."""
+        return self.app.is_headless or at - self._shown_at >= READING_SECONDS
+
+    def cancel(self) -> None:
+        """Close the box; nothing is done."""
+        self.dismiss(None)
+
+
+def bar_of(line: Line, *, id: str | None = None) -> Bar:
+    """A row that says one thing."""
+    bar = Bar(id=id)
+    bar.show(line)
+    return bar

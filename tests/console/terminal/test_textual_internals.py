@@ -1,0 +1,106 @@
+"""The private names of Textual that the console uses mean in the installed version what they meant when it was made."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redrive.console.terminal import driver, textual_internals
+from redrive.console.terminal.textual_internals import (
+    UPDATE_SECONDS,
+    AppInternals,
+    Update,
+    XTermParser,
+    painted_parts,
+)
+from textual import events, screen
+from textual._compositor import ChopsUpdate, LayoutUpdate
+from textual.app import App, ComposeResult
+from textual.geometry import Region
+from textual.screen import Screen
+from textual.strip import Strip
+from textual.widgets import Label
+
+
+class Drawn(AppInternals):
+    """Draws into lists."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.updates: list[Update] = []
+        self.label = Label("one")
+
+    def compose(self) -> ComposeResult:
+        yield self.label
+
+    @property
+    def draws_updates(self) -> bool:
+        return True
+
+    def draw_update(self, screen: Screen[Any], update: Update) -> None:
+        self.updates.append(update)
+
+
+def texts_of(update: Update) -> list[tuple[int, int, str]]:
+    return [(x, y, "".join(strip.text for strip in strips).rstrip()) for x, y, strips in painted_parts(update)]
+
+
+async def test_what_textual_composes_is_handed_over_with_its_place() -> None:
+    app = Drawn()
+    async with app.run_test(size=(20, 4)) as pilot:
+        await pilot.pause()
+        whole = [update for update in app.updates if isinstance(update, LayoutUpdate)]
+        assert any((0, 0, "one") in texts_of(update) for update in whole)
+        app.updates.clear()
+        app.label.refresh()
+        await pilot.pause()
+        parts = [update for update in app.updates if isinstance(update, ChopsUpdate)]
+        assert any((0, 0, "one") in texts_of(update) for update in parts)
+
+
+def test_parts_of_both_kinds_of_update() -> None:
+    strip = Strip.blank(3)
+    assert list(painted_parts(LayoutUpdate([[strip], [strip]], Region(2, 5, 3, 2)))) == [
+        (2, 5, [strip]),
+        (2, 6, [strip]),
+    ]
+    chops = ChopsUpdate([{0: strip, 3: None, 6: strip}], [(0, 0, 4)], [[3, 6, 9]])
+    assert list(painted_parts(chops)) == [(0, 0, (strip,))]
+
+
+def test_the_period_between_two_pictures_is_the_one_that_screens_read() -> None:
+    assert driver.UPDATE_SECONDS == screen.UPDATE_PERIOD == UPDATE_SECONDS
+    assert "UPDATE_PERIOD" in inspect.getsource(Screen)
+
+
+def test_the_parser_makes_keys_of_bytes_and_takes_a_debug_flag() -> None:
+    found = list(XTermParser(False).feed("a\x1b[A"))
+    assert [message.key for message in found if isinstance(message, events.Key)] == ["a", "up"]
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("_display", ["self", "screen", "renderable"]),
+        ("_set_pointer_shape", ["self", "shape"]),
+        ("_fatal_error", ["self"]),
+        ("_close_messages_no_wait", ["self"]),
+        ("post_display_hook", ["self"]),
+    ],
+)
+def test_what_is_overridden_or_called_exists_with_these_parameters(name: str, parameters: list[str]) -> None:
+    assert list(inspect.signature(getattr(App, name)).parameters) == parameters
+
+
+def test_what_is_read_of_an_app_exists() -> None:
+    app = Drawn()
+    assert (app._running, app._closed, app._batch_count, app._exception) == (False, False, 0, None)
+    assert app.failure is None
+
+
+def test_no_other_module_of_the_console_imports_a_private_module_of_textual() -> None:
+    here = Path(textual_internals.__file__)
+    others = [path for path in here.parents[1].rglob("*.py") if path != here]
+    assert [path.name for path in others if "from textual._" in path.read_text("utf-8")] == []
