@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..engine.core.outcome import FailureClass
 from ..engine.errors import RedriveError
@@ -261,12 +261,12 @@ class Commands:
         screen = self._screen()
         return [action for action in actions_of(screen.PLACE) if self._method(action.name) is not None]
 
-    def _method(self, name: str) -> Callable[[], Any] | None:
+    def _method(self, name: str) -> Callable[[], object] | None:
         """What a key would call: of the focused widget, of what holds it, of the screen, or of the app."""
         screen = self._screen()
         nodes = [*(screen.focused.ancestors_with_self if screen.focused is not None else (screen,)), self._console]
         for node in nodes:
-            method: Callable[[], Any] | None = getattr(node, f"action_{name}", None)
+            method: Callable[[], object] | None = getattr(node, f"action_{name}", None)
             if method is not None:
                 return method
         return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..engine.core.episode import BY_KEY
 from ..engine.errors import RedriveError
@@ -56,7 +56,7 @@ class ChosenRows:
 
     task: str
     count: int
-    options: Mapping[str, Any]
+    options: Mapping[str, object]
     lines: Sequence[Line] = ()
 
 
