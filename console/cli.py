@@ -321,7 +321,7 @@ def quarantine(target: str | None, state: str | None, run_id: str | None, as_jso
 @cli.command()
 @acting_options
 @requeue_options
-def requeue(**options: Any) -> int:
+def requeue(**options: object) -> int:
     """Run tasks again, with a fresh budget."""
     from .shell import acting, requeueing
 
@@ -332,7 +332,7 @@ def requeue(**options: Any) -> int:
 @cli.command()
 @acting_options
 @click.option("--substitute", metavar="JSON", help="What the children get instead of its result.")
-def skip(substitute: str | None, **options: Any) -> int:
+def skip(substitute: str | None, **options: object) -> int:
     """Permit failures: the children go on without these tasks."""
     from .shell import acting
 
@@ -342,7 +342,7 @@ def skip(substitute: str | None, **options: Any) -> int:
 
 @cli.command()
 @acting_options
-def cancel(**options: Any) -> int:
+def cancel(**options: object) -> int:
     """Stop tasks: a running attempt is ended by SIGTERM, grace, SIGKILL."""
     from .shell import acting
 
@@ -357,7 +357,7 @@ def cancel(**options: Any) -> int:
 @reason_option
 @json_option
 @ssh_options
-def extend(duration: str, **options: Any) -> int:
+def extend(duration: str, **options: object) -> int:
     """Give running tasks more time before their timeout, once: redrive extend load 10m."""
     from .shell import acting
 
@@ -371,7 +371,7 @@ def extend(duration: str, **options: Any) -> int:
 @reason_option
 @json_option
 @ssh_options
-def pause(**options: Any) -> int:
+def pause(**options: object) -> int:
     """Start nothing more; what runs goes on."""
     return _act_on_run("pause", options)
 
@@ -383,7 +383,7 @@ def pause(**options: Any) -> int:
 @reason_option
 @json_option
 @ssh_options
-def unpause(**options: Any) -> int:
+def unpause(**options: object) -> int:
     """Start tasks again."""
     return _act_on_run("unpause", options)
 

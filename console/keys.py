@@ -167,7 +167,7 @@ def load_keys(path: Path | None = None) -> KeyMap:
     return keymap
 
 
-def _apply(chosen: Mapping[str, Any]) -> tuple[KeyMap, list[str]]:
+def _apply(chosen: Mapping[str, object]) -> tuple[KeyMap, list[str]]:
     keys = dict(DEFAULT_KEYS.keys)
     problems = []
     for action, value in chosen.items():
@@ -248,7 +248,7 @@ class KeyGuard:
         self._last_at = float("-inf")
         self._run = 0  # keys so far of which none came later than a burst after the one before
 
-    def press(self, key: str, at: float, token: Any = None) -> bool:
+    def press(self, key: str, at: float, token: object = None) -> bool:
         """A key arrived at ``at``. False: it is dropped, as the rest of a flood."""
         self._run = self._run + 1 if at - self._last_at <= BURST_SECONDS else 1
         self._last_at = at

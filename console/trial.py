@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
@@ -44,9 +43,9 @@ _OTHERS_SHOWN = 5
 class Trial:
     """A rule and what it would have done. ``existing``: the rules that the run has for its downstream."""
 
-    rule: Mapping[str, Any]
+    rule: Mapping[str, object]
     downstream: str | None
-    existing: Sequence[Mapping[str, Any]]
+    existing: Sequence[Mapping[str, object]]
     effect: Effect
 
     @property
@@ -61,7 +60,7 @@ async def try_rule(
     loose: str,
     failure_class: FailureClass,
     downstream: str | None = None,
-    conditions: Mapping[str, Any] | None = None,
+    conditions: Mapping[str, object] | None = None,
 ) -> Trial:
     """Make a rule of a cause and try it. ``conditions``: instead of those that would be proposed.
 
@@ -95,7 +94,7 @@ def _past(row: FailedTask) -> PastTask:
     return PastTask(row.run_id, row.name, row.state, row.generation, row.skip_cause, spec, attempts)
 
 
-def _existing(fold: RunFold, downstream: str | None) -> list[Mapping[str, Any]]:
+def _existing(fold: RunFold, downstream: str | None) -> list[Mapping[str, object]]:
     """The rules that the flow of the run had for this downstream."""
     declared = json.loads(fold.run.options).get("downstreams") or ()
     return [rule for spec in declared if spec.get("name") == downstream for rule in spec.get("rules") or ()]

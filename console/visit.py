@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from .target import is_remote
 from .terminal.hold import Hold
@@ -52,7 +52,7 @@ class Visit:
     target: str
     run_id: str | None
     started_here: bool = False
-    run_options: Mapping[str, Any] = field(default_factory=dict)
+    run_options: Mapping[str, object] = field(default_factory=dict)
     open_to_act: Door | None = None
 
     @property
@@ -93,7 +93,7 @@ def _spawn(flow: str | None, state: str, run_id: str | None, options: RunOptions
     host.spawn(flow=flow, state=state, run_id=run_id, params=params, options=settings)
 
 
-async def _embedded(starting: Future[None], state: str, later: Mapping[str, Any]) -> Session:
+async def _embedded(starting: Future[None], state: str, later: Mapping[str, object]) -> Session:
     from .sessions.embedded import EmbeddedSession
 
     await asyncio.wrap_future(starting)

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from .core.foreign import facts_of
 from .core.policy import RetryPolicy, Uniform, draw
@@ -286,6 +286,6 @@ class ClientConfig:
         }
         return json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": retry_policy}]})
 
-    def channel_options(self) -> list[tuple[str, Any]]:
+    def channel_options(self) -> list[tuple[str, object]]:
         """Return the ``options`` of ``grpc.aio.insecure_channel`` and ``grpc.aio.secure_channel``."""
         return [("grpc.enable_retries", 1), ("grpc.service_config", self.service_config())]

@@ -64,7 +64,7 @@ class _Delivery:
 class Notifier:
     """Runs from ``start`` to ``close``. Without senders it does nothing: the pages wait in the inbox."""
 
-    def __init__(self, declared: Sequence[Mapping[str, Any]], origin: Origin, submit: Submit, clock: Clock) -> None:
+    def __init__(self, declared: Sequence[Mapping[str, object]], origin: Origin, submit: Submit, clock: Clock) -> None:
         self._senders: list[Sender] = make_senders(declared, self._ring)
         self._origin = origin
         self._submit = submit
@@ -185,7 +185,7 @@ class Notifier:
         delivery.is_on_its_way = False
         self._wake.set()
 
-    async def _send(self, delivery: _Delivery, number: int, message: Mapping[str, Any]) -> None:
+    async def _send(self, delivery: _Delivery, number: int, message: Mapping[str, object]) -> None:
         sender = self._senders[number]
         try:
             await sender.send(message)
@@ -203,7 +203,7 @@ class Notifier:
 # --- What a message says -------------------------------------------------------------------------------------------
 
 
-def page_message(page: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
+def page_message(page: Mapping[str, object], origin: Origin) -> dict[str, object]:
     """One page for senders: its columns, ``kind``, ``key``, ``flow``, ``state``, and ``text`` for people."""
     message = {**page, "kind": "page", "ids": [page["id"]], "flow": origin.flow, "state": origin.state}
     message["text"] = "\n".join(_page_lines(page, origin))

@@ -35,7 +35,7 @@ T = TypeVar("T")
 Exceptions = type[BaseException] | tuple[type[BaseException], ...]
 Sleep = Callable[[float], object]
 OnRetry = Callable[[int, BaseException, float], object]
-Observer = Callable[[Mapping[str, Any]], object]
+Observer = Callable[[Mapping[str, object]], object]
 
 logger = logging.getLogger("redrive.retry")
 
@@ -335,7 +335,7 @@ def _calling(function: Callable[P, T], plan: _Plan) -> Callable[P, T]:
 
 def _awaiting(function: Callable[P, Any], plan: _Plan) -> Callable[P, Any]:
     @wraps(function)
-    async def call(*args: P.args, **kwargs: P.kwargs) -> Any:
+    async def call(*args: P.args, **kwargs: P.kwargs) -> object:
         started, number = plan.now(), 1
         while True:
             try:
@@ -357,16 +357,16 @@ async def _sleep(sleep: Sleep, delay: float) -> None:
         await slept
 
 
-def _is_coroutine_function(function: Callable[..., Any]) -> bool:
+def _is_coroutine_function(function: Callable[..., object]) -> bool:
     """Also of an object whose ``__call__`` is one."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
-def _name(function: Callable[..., Any]) -> str:
+def _name(function: Callable[..., object]) -> str:
     return str(getattr(function, "__qualname__", type(function).__qualname__))
 
 
-def _refuse_what_cannot_be_retried(function: Callable[..., Any]) -> None:
+def _refuse_what_cannot_be_retried(function: Callable[..., object]) -> None:
     if isinstance(function, (classmethod, staticmethod)):
         raise TypeError(f"put @retry below @{type(function).__name__}, next to the function")
     if not callable(function):

@@ -41,7 +41,7 @@ class Sender(Protocol):
         """Deliver. Returns once the other side took it; raises for everything else, also for silence."""
 
 
-def make_senders(declared: Sequence[Mapping[str, Any]], ring: Ring) -> list[Sender]:
+def make_senders(declared: Sequence[Mapping[str, object]], ring: Ring) -> list[Sender]:
     """What a flow's ``page(...)`` lines mean. ``ring`` writes the event of the bell. Raises ValueError."""
     return [_make(dict(options), ring) for options in declared]
 

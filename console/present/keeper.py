@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
-from typing import Any
 
 from ...engine.core.fold import RunRow
 from .durations import DAY, wall, wall_day
@@ -74,7 +73,7 @@ def resume_command(run: RunRow, keeper: Keeper, target: str) -> str:
     return host + shlex.join(["redrive", "resume", path, "--run", run.run_id, *wait])
 
 
-def as_value(run: RunRow, keeper: Keeper, target: str, now_us: int) -> dict[str, Any]:
+def as_value(run: RunRow, keeper: Keeper, target: str, now_us: int) -> dict[str, object]:
     """The same for programs: ``alive`` is about this run; ``advice`` is None where there is nothing to do."""
     return {
         "alive": keeper.runs(run),

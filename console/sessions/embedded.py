@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
 
 from ...engine.errors import ExecutorBusyError, RedriveError
 from ...engine.executor import host
@@ -17,7 +16,7 @@ from ...engine.store.command import Answer, Command
 from .file import FileSession
 
 
-async def resume(path: str, run_id: str, options: Mapping[str, Any]) -> None:
+async def resume(path: str, run_id: str, options: Mapping[str, object]) -> None:
     """Start an executor for a run, in a process of its own; another one that has come first is as good.
 
     ``options`` are fields of RunOptions. Raises what kept it from starting.
@@ -32,7 +31,7 @@ async def resume(path: str, run_id: str, options: Mapping[str, Any]) -> None:
 class EmbeddedSession(FileSession):
     """Made by ``open``; ``run_options`` are what later executors get, fields of RunOptions."""
 
-    run_options: Mapping[str, Any] = {}
+    run_options: Mapping[str, object] = {}
 
     async def send(self, command: Command) -> Answer:
         """Ask for an act; with no executor alive, start one for what the act has opened."""

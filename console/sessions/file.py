@@ -8,7 +8,7 @@ import sqlite3
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from ...engine import client
 from ...engine.core.episode import Memory, memory_of
@@ -193,7 +193,7 @@ class FileSession:
         """What failed against a downstream; see ``Session``."""
         return await self._read(lambda connection: failures.against(connection, run_id, downstream, names))
 
-    async def preview(self, command: Command) -> Mapping[str, Any]:
+    async def preview(self, command: Command) -> Mapping[str, object]:
         """What an act would do; see ``Session``."""
         return await self._read(lambda connection: preview.preview(connection, command.as_json()))
 

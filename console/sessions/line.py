@@ -97,12 +97,12 @@ class Line:
         except TimeoutError:
             raise LinkError(f"no answer from {self._address.host} for {PATIENCE_SECONDS:g} s") from None
 
-    def tell(self, ask: str, **fields: Any) -> None:
+    def tell(self, ask: str, **fields: object) -> None:
         """Say something that the next connection need not hear."""
         if self._pipe is not None and not self._pipe.ended.done():
             self._pipe.tell(ask, **fields)
 
-    async def _ask_until_answered(self, ask: str, teach: Sequence[str], fields: dict[str, Any]) -> Any:
+    async def _ask_until_answered(self, ask: str, teach: Sequence[str], fields: dict[str, object]) -> object:
         while True:
             await self._open.wait()
             pipe = self._pipe

@@ -14,7 +14,6 @@ import tokenize
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from ... import engine
 from ...engine.errors import AddressError
@@ -89,7 +88,7 @@ def boot_command(python: str) -> str:
     return f"exec {word} -ISuc '{_BOOT}'"
 
 
-def first_parcel(settings: Mapping[str, Any]) -> bytes:
+def first_parcel(settings: Mapping[str, object]) -> bytes:
     """What goes down standard input first: the bootstrap, then what looks, then ``settings`` for ``agent.main``."""
     boot = (_ENGINE / "bootstrap.py").read_bytes()
     body = {"main": f"{_PACKAGE}.agent", "settings": settings, "sources": sources(LOOKING)}

@@ -127,7 +127,7 @@ def _fill(task: TaskRow, row: Columns) -> None:
     task.state = _STATES[task.state]
 
 
-def _add_attempts(said: Columns, tasks: Mapping[int, TaskRow], rows: Mapping[int, dict[str, Any]]) -> None:
+def _add_attempts(said: Columns, tasks: Mapping[int, TaskRow], rows: Mapping[int, dict[str, object]]) -> None:
     """Those that the picture has already were told by events, which know better."""
     added = set()
     for offsets in _rows(said["attempts"]):

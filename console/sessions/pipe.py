@@ -129,7 +129,7 @@ class Pipe:
         finally:
             self._answers.pop(number, None)
 
-    def tell(self, ask: str, **fields: Any) -> None:
+    def tell(self, ask: str, **fields: object) -> None:
         """Say something that has no answer, in order with the questions."""
         if self.ended.done():
             raise self.ended.result()
@@ -210,7 +210,7 @@ class Pipe:
                 answer.exception()  # seen: whoever asked may have left
 
 
-def _opened(first: Any, where: str) -> Message:
+def _opened(first: object, where: str) -> Message:
     """The facts of a hello. Raises what was refused instead."""
     said = first if isinstance(first, dict) else {}
     match said:
@@ -221,7 +221,7 @@ def _opened(first: Any, where: str) -> Message:
     raise LinkError(f"what answers on {where} is not the agent", final=True)
 
 
-def _settle(answer: asyncio.Future[Any], message: Message) -> None:
+def _settle(answer: asyncio.Future[object], message: Message) -> None:
     if "ok" in message:
         answer.set_result(message["ok"])
     else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Protocol
 
 from ...engine.core.episode import Memory
 from ...engine.core.events import Event
@@ -135,7 +135,7 @@ class Session(Protocol):
     async def failures(self, run_id: str, downstream: str | None, names: Sequence[str] = ()) -> Sequence[FailedTask]:
         """Tasks that failed and call ``downstream``, or are among ``names``, in all runs of the flow of a run."""
 
-    async def preview(self, command: Command) -> Mapping[str, Any]:
+    async def preview(self, command: Command) -> Mapping[str, object]:
         """What an act would do, without doing it."""
 
     async def close(self) -> None:

@@ -220,9 +220,9 @@ class SshSession:
         options = {"run_id": run_id, "downstream": downstream, "names": names}
         return rows_of(FailedTask, await self._read("failures", teach=REMEMBERING, **options))
 
-    async def preview(self, command: Command) -> Mapping[str, Any]:
+    async def preview(self, command: Command) -> Mapping[str, object]:
         """What an act would do; see ``Session``."""
-        return row_of(dict[str, Any], await self._read("preview", teach=ACTING, command=command.as_json()))
+        return row_of(dict[str, object], await self._read("preview", teach=ACTING, command=command.as_json()))
 
     async def _read(self, what: str, /, *, teach: Sequence[str] = (), **options: Any) -> Any:
         return await self._line.ask("read", teach=teach, what=what, options=options)

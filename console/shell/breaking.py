@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import Unpack
 
 import click
 
@@ -79,7 +79,7 @@ def _row(guard: Guard, now_us: int) -> tuple[str, ...]:
     return guard.name, str(guard.state), f"{failures} of {calls}", reopens, str(len(guard.held)), left, guard.why
 
 
-def _value(guard: Guard, now_us: int) -> dict[str, Any]:
+def _value(guard: Guard, now_us: int) -> dict[str, object]:
     calls, failures = guard.totals(now_us)
     return {
         "downstream": guard.name,

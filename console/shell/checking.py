@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
 
 import click
 
@@ -72,7 +71,7 @@ def _print_json(spec: FlowSpec, findings: Sequence[Finding], seen: Mapping[str, 
     for task in spec.tasks if verbose else ():
         worst = checks.worst_case_seconds(task, seen.get(task.name))
         held = [asdict(check) for check in checks.checklist(task)]
-        value: dict[str, Any] = {"task": task.name, "worst_case_seconds": worst, "checklist": held}
+        value: dict[str, object] = {"task": task.name, "worst_case_seconds": worst, "checklist": held}
         past = seen[task.name].past if task.name in seen else ()
         if (took := spread(past)) is not None:
             days = {WEEKDAYS[day]: asdict(one) for day, one in by_weekday(past).items()}

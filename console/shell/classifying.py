@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 import click
 
@@ -49,9 +48,9 @@ def classify(
     return 0
 
 
-def conditions_of(words: Sequence[str]) -> dict[str, Any]:
+def conditions_of(words: Sequence[str]) -> dict[str, object]:
     """``status=409`` as a condition of a rule. Raises UsageError for what is none."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not equals:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Unpack
+from typing import Unpack
 
 import click
 
@@ -52,7 +52,7 @@ def show_costs(target: str, run_id: str | None, as_json: bool, **door: Unpack[Do
     return 0
 
 
-def _plain(yields: Sequence[Yield]) -> list[dict[str, Any]]:
+def _plain(yields: Sequence[Yield]) -> list[dict[str, object]]:
     return [{**asdict(one), "recovered_share": one.recovered_share, "degraded": one.is_degraded} for one in yields]
 
 
@@ -122,6 +122,6 @@ def _percent(share: float) -> str:
     return f"{100 * share:.{0 if 0.1 <= share <= 0.99 or share in (0.0, 1.0) else 1}f} %"
 
 
-def _entry(ledger: PolicyLedger) -> dict[str, Any]:
+def _entry(ledger: PolicyLedger) -> dict[str, object]:
     cut = ledger.cut()
     return {**asdict(ledger), "suggested_max_attempts": None if cut is None else cut.first}

@@ -104,7 +104,7 @@ def _sentences(policy: RetryPolicy, experiment: Experiment) -> Iterator[str]:
     yield from (f"warning: {concern}" for concern in concerns(policy))
 
 
-def _facts(policy: RetryPolicy, experiment: Experiment) -> dict[str, Any]:
+def _facts(policy: RetryPolicy, experiment: Experiment) -> dict[str, object]:
     worst = worst_case_elapsed_seconds(policy, experiment.timeout, experiment.grace_seconds)
     return {
         "waits": [asdict(wait) for wait in schedule(policy)],

@@ -55,7 +55,7 @@ def show_runs(target: str, as_json: bool, *, follow: bool = False, **door: Unpac
     return show(target, read, follow=follow, as_json=as_json, **door)
 
 
-def _run_value(summary: RunSummary, executor: Mapping[str, Any]) -> dict[str, Any]:
+def _run_value(summary: RunSummary, executor: Mapping[str, object]) -> dict[str, object]:
     counts = {"counts": summary.counts, "dead_letters": summary.dead_letters}
     return {**_plain(summary.run), **counts, "executor": executor}
 
@@ -133,7 +133,7 @@ def task_lines(
     fold: RunFold,
     as_json: bool,
     why: Callable[[str], str] = lambda name: "",
-    beside: Mapping[str, Any] | None = None,
+    beside: Mapping[str, object] | None = None,
     before: Mapping[str, str] | None = None,
 ) -> list[str]:
     """The tasks of a run as it stands in ``fold``. ``why``: what a task that waits is waiting for, or since when nobody
@@ -150,7 +150,7 @@ def task_lines(
     return list(table_lines(cells))
 
 
-def task_value(row: TaskRow, fold: RunFold) -> dict[str, Any]:
+def task_value(row: TaskRow, fold: RunFold) -> dict[str, object]:
     """A task as JSON: the columns of the table, its parents, and its attempts."""
     value = {key: item for key, item in _plain(row).items() if key not in ("spec", "attempts", "claim_token")}
     value["run_id"] = fold.run.run_id
@@ -197,7 +197,7 @@ def show_inbox(
     return show(target, read, follow=follow, as_json=as_json, **door)
 
 
-def _cause_value(cause: Cause, memory: Memory | None, executor: Mapping[str, Any]) -> str:
+def _cause_value(cause: Cause, memory: Memory | None, executor: Mapping[str, object]) -> str:
     told = {"memory": None if memory is None else _plain(memory), "executor": executor}
     return json_line({**_plain(cause), **told})
 
@@ -286,12 +286,12 @@ def _plain(value: Any) -> dict[str, Any]:
     return converted
 
 
-def json_line(value: Any) -> str:
+def json_line(value: object) -> str:
     """One value a line."""
     return json.dumps(value, ensure_ascii=False)
 
 
-def print_json(value: Any) -> None:
+def print_json(value: object) -> None:
     click.echo(json_line(value))
 
 

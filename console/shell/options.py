@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import click
 
 from ...engine.core.durations import parse_duration
 
-Command = Callable[..., Any]
+Command = Callable[..., object]
 
 
 def options(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:

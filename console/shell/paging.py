@@ -52,7 +52,7 @@ def pages(
     return ExitCode.SUCCESS if all(answer.ok for answer in answers) else ExitCode.FAILED
 
 
-def _command(act: str, options: dict[str, Any]) -> Command:
+def _command(act: str, options: dict[str, object]) -> Command:
     return Command(id=uuid.uuid4().hex, act=act, run_id=None, actor=actor(), options=options)
 
 

@@ -22,7 +22,7 @@ def changes(given: Mapping[str, Any]) -> dict[str, Any]:
     """The options of the act. Raises UsageError for what makes no sense."""
     if given["not_before"] and given["at"]:
         raise click.UsageError("either --not-before or --at")
-    found: dict[str, Any] = {name: True for name in ("canary", "cascade", "single_shot", "new_key") if given[name]}
+    found: dict[str, object] = {name: True for name in ("canary", "cascade", "single_shot", "new_key") if given[name]}
     if given["rate"]:
         found["rate_per_second"] = _rate(given["rate"])
     if given["not_before"]:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -75,7 +74,7 @@ def show_schedule(flow: str, params: Mapping[str, str], count: int, as_json: boo
     return ExitCode.SUCCESS
 
 
-def _value(served: Served, at: int) -> dict[str, Any]:
+def _value(served: Served, at: int) -> dict[str, object]:
     schedule = served.schedule
     return {
         "flow": served.name,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import Any, Unpack
+from typing import Unpack
 
 import click
 
@@ -56,7 +56,7 @@ def _change_of(text: str) -> Change:
         raise click.UsageError(f"--what-if: {error}") from None
 
 
-def _plain(answer: Answer) -> dict[str, Any]:
+def _plain(answer: Answer) -> dict[str, object]:
     comparison = answer.comparison
     return {
         "run_id": answer.run_id,

@@ -34,7 +34,7 @@ from ..runner.call import plan_of
 from .calling import check_calls, parameter_of
 from .finding import Finding
 
-Function = Callable[..., Any]
+Function = Callable[..., object]
 
 
 def check_functions(flow: FlowSpec, functions: Mapping[str, Function]) -> list[Finding]:
@@ -108,7 +108,7 @@ def _hints(function: Function) -> dict[str, Any]:
         return {}
 
 
-def arrival_of(given: Any) -> type | None:
+def arrival_of(given: object) -> type | None:
     """The type that a child sees; None where nothing certain can be said."""
     given = typing.get_origin(given) or given
     if not isinstance(given, type) or given is object:
@@ -119,7 +119,7 @@ def arrival_of(given: Any) -> type | None:
     return dict if is_dataclass(given) else None if issubclass(given, enum.Enum) else given
 
 
-def _accepts(want: Any, arrives: type) -> bool:
+def _accepts(want: object, arrives: type) -> bool:
     if want is Any or want is object:
         return True
     origin = typing.get_origin(want)
@@ -131,7 +131,7 @@ def _accepts(want: Any, arrives: type) -> bool:
     return issubclass(arrives, want) or (want is float and arrives is int)
 
 
-def _spelled(want: Any) -> str:
+def _spelled(want: object) -> str:
     return want.__name__ if isinstance(want, type) else str(want)
 
 

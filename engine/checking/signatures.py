@@ -6,10 +6,9 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from types import CodeType
-from typing import Any
 
 
-def asked_for(function: Callable[..., Any] | None, parents: Sequence[str]) -> tuple[str, ...]:
+def asked_for(function: Callable[..., object] | None, parents: Sequence[str]) -> tuple[str, ...]:
     """The parents that a function has a parameter without a default for (``runner/call.py`` matches them so)."""
     code = getattr(function, "__code__", None)
     takes_nothing = isinstance(code, CodeType) and not code.co_argcount + code.co_kwonlyargcount
@@ -23,7 +22,7 @@ def asked_for(function: Callable[..., Any] | None, parents: Sequence[str]) -> tu
     return tuple(parent for parent in parents if re.sub(r"\W", "_", parent) in asked)
 
 
-def source_of(function: Callable[..., Any] | None) -> str | None:
+def source_of(function: Callable[..., object] | None) -> str | None:
     """File and line, for people; None for what was not written in Python."""
     code = getattr(function, "__code__", None)
     return None if code is None else f"{code.co_filename}:{code.co_firstlineno}"

@@ -54,21 +54,21 @@ def _read_after(value: Any) -> list[Any]:
     return parents
 
 
-def _read_policy(value: Any) -> RetryPolicy:
+def _read_policy(value: object) -> RetryPolicy:
     if not isinstance(value, RetryPolicy):
         raise TypeError
     return value
 
 
-def _read_pools(value: Any) -> dict[str, int]:
+def _read_pools(value: object) -> dict[str, int]:
     return {NAME.read(name): count(1).read(slots) for name, slots in _mapping(value).items()}
 
 
-def _read_params(value: Any) -> dict[str, Any]:
+def _read_params(value: object) -> dict[str, object]:
     return {NAME.read(name): default for name, default in _mapping(value).items()}
 
 
-def _mapping(value: Any) -> Mapping[Any, Any]:
+def _mapping(value: object) -> Mapping[object, object]:
     if not isinstance(value, Mapping):
         raise TypeError
     return value
@@ -225,7 +225,7 @@ class PageOptions(TypedDict, total=False):
 # --- Reading ---------------------------------------------------------------------------------------------------------
 
 
-def check_fields(task: TaskDef, defaults: Mapping[str, Any]) -> None:
+def check_fields(task: TaskDef, defaults: Mapping[str, object]) -> None:
     """Put every field of a task into the form that the engine keeps. Raises OptionError.
 
     Most fields of most tasks are as they were left: ``defaults`` are not looked at again.
@@ -249,7 +249,7 @@ def flow_options(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     return {key: option(f"flow {shown(name)}", key, FLOW[key], value) for key, value in given.items()}
 
 
-def read_downstream(name: str, options: Mapping[str, Any]) -> DownstreamSpec:
+def read_downstream(name: str, options: Mapping[str, object]) -> DownstreamSpec:
     """What ``Flow.downstream`` was given. Raises FlowError."""
     owner = f"downstream {shown(name)}"
     option("a downstream", "its name", NAME, name)
@@ -260,7 +260,7 @@ def read_downstream(name: str, options: Mapping[str, Any]) -> DownstreamSpec:
     return DownstreamSpec(name, rules=_rules(owner, rules), **values)
 
 
-def _rules(owner: str, rules: Any) -> tuple[Mapping[str, Any], ...]:
+def _rules(owner: str, rules: object) -> tuple[Mapping[str, object], ...]:
     if not isinstance(rules, list | tuple) or not all(isinstance(rule, Mapping) for rule in rules):
         example = '[{"status": 409, "class": "transient"}]'
         raise OptionError(f"{owner}: rules is a list of mappings, as {example}, not {shown(rules)}")
@@ -271,7 +271,7 @@ def _rules(owner: str, rules: Any) -> tuple[Mapping[str, Any], ...]:
     return tuple(rules)
 
 
-def read_page(flow: str, sender: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def read_page(flow: str, sender: str, options: Mapping[str, object]) -> dict[str, object]:
     """What ``Flow.page`` was given. Raises FlowError."""
     try:
         check_sender(sender, options)
@@ -289,13 +289,13 @@ def demand_known(owner: str, options: Iterable[str], known: Collection[str]) -> 
             raise OptionError(f"{owner}: there is no option {name!r}; there are {', '.join(known)}")
 
 
-def check_params(flow: str, params: Mapping[str, Any]) -> None:
+def check_params(flow: str, params: Mapping[str, object]) -> None:
     """Parameters are kept as JSON and handed to each attempt. Raises OptionError for what cannot be."""
     for name, value in params.items():
         _check_param(flow, name, value)
 
 
-def _check_param(flow: str, name: str, value: Any) -> None:
+def _check_param(flow: str, name: str, value: object) -> None:
     try:
         msgspec.json.encode(value)
         msgspec.msgpack.encode(value)

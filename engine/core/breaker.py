@@ -281,7 +281,7 @@ def refund(bucket: Bucket, spec: DownstreamSpec) -> Bucket:
 # --- as a row of the state file -----------------------------------------------------------------------------------
 
 
-def to_row(breaker: Breaker, bucket: Bucket) -> dict[str, Any]:
+def to_row(breaker: Breaker, bucket: Bucket) -> dict[str, object]:
     """Return the columns of table ``breaker``, without the name and the instant."""
     detail = asdict(Detail(breaker.episode, breaker.release_at, breaker.why, bucket.reserve_at))
     return {

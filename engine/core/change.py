@@ -50,7 +50,7 @@ def parse_change(text: str) -> Change:
     if not words:
         raise ValueError(f"say what would be another one, as in max_attempts=5; there are {', '.join(_READERS)}")
     policy: dict[str, Any] = {}
-    system: dict[str, Any] = {}
+    system: dict[str, object] = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or name not in _READERS:
@@ -88,7 +88,7 @@ def _seconds(name: str, value: str) -> float:
         raise ValueError(f"{name} is a duration, as in 90s, 10m or 1h30m, not {value!r}") from None
 
 
-def _or_off(read: Callable[[str, str], Any], name: str, value: str) -> Any:
+def _or_off(read: Callable[[str, str], object], name: str, value: str) -> object:
     return None if value in _OFF else read(name, value)
 
 
@@ -98,7 +98,7 @@ def _metrics_only(name: str, value: str) -> bool:
     return value == "off"
 
 
-_Reader = tuple[type, str, Callable[[str, str], Any]]
+_Reader = tuple[type, str, Callable[[str, str], object]]
 _READERS: dict[str, _Reader] = {
     "max_attempts": (RetryPolicy, "max_attempts", _whole),
     "base": (RetryPolicy, "base", _seconds),

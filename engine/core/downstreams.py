@@ -94,7 +94,7 @@ class Downstreams:
             name for name, spec in self.specs.items() if self._breakers[name].state is not rules.new_breaker(spec).state
         )
 
-    def rules(self, downstream: str | None) -> tuple[Mapping[str, Any], ...]:
+    def rules(self, downstream: str | None) -> tuple[Mapping[str, object], ...]:
         """How failures against a downstream are classified differently."""
         return () if downstream is None else self.specs[downstream].rules
 
@@ -166,12 +166,12 @@ class Downstreams:
                 self._breakers[spec.name], self._buckets[spec.name] = rules.from_row(row, spec)
                 self._changed_at[spec.name] = row["changed_at"]
 
-    def take_dirty(self) -> dict[str, dict[str, Any]]:
+    def take_dirty(self) -> dict[str, dict[str, object]]:
         """Rows to be stored, by name; asked once, they count as stored."""
         dirty, self._dirty = self._dirty, set()
         return {name: self._row(name) for name in sorted(dirty)}
 
-    def _row(self, name: str) -> dict[str, Any]:
+    def _row(self, name: str) -> dict[str, object]:
         return {**rules.to_row(self._breakers[name], self._buckets[name]), "changed_at": self._changed_at[name]}
 
     def told(self, name: str) -> dict[str, Any]:

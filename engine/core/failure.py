@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from .classify import Verdict, classify, classify_exit, classify_signal
 from .fingerprint import (
@@ -35,7 +34,7 @@ _TYPES_MAX = 8  # classes of an exception, its own first
 _TYPE_CHARACTERS = 200
 _EVERYBODYS = frozenset(["builtins.Exception", "builtins.BaseException", "builtins.object"])
 
-Rules = Iterable[Mapping[str, Any]]
+Rules = Iterable[Mapping[str, object]]
 
 
 def describe(
@@ -65,7 +64,7 @@ def describe(
     )
 
 
-def recorded(facts: Facts) -> dict[str, Any]:
+def recorded(facts: Facts) -> dict[str, object]:
     """What rules can ask of a failure, as JSON: kept, so that a rule can be tried on what has happened."""
     said = {name: getattr(facts, name) for name in ("status", "grpc", "sqlstate", "exit_code")}
     types = [spellings[0].encode("ascii", "backslashreplace").decode() for spellings in facts.names]
@@ -161,7 +160,7 @@ def _without_exception(
     verdict: Verdict,
     told: Fingerprint,
     diagnostic: str,
-    facts: Mapping[str, Any] | None = None,
+    facts: Mapping[str, object] | None = None,
 ) -> Failure:
     return Failure(
         error_type=kind,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from .breaker import PASSING
 from .outcome import Failure, FailureClass
@@ -151,7 +150,7 @@ SENDERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
 }
 
 
-def check_sender(sender: str, options: Mapping[str, Any]) -> None:
+def check_sender(sender: str, options: Mapping[str, object]) -> None:
     """Refuse a sender that could never send. Raises ValueError with one sentence that holds none of the secrets."""
     if sender not in SENDERS:
         raise ValueError(f"there is no sender of pages {sender!r}; there are {', '.join(SENDERS)}")
@@ -166,7 +165,7 @@ def check_sender(sender: str, options: Mapping[str, Any]) -> None:
         _check_way(sender, name, options[name])
 
 
-def _check_way(sender: str, name: str, value: Any) -> None:
+def _check_way(sender: str, name: str, value: object) -> None:
     if name == "argv":
         if not isinstance(value, (list, tuple)) or not value or not all(isinstance(word, str) for word in value):
             raise ValueError(f"the sender {sender!r} wants argv as a list of texts, the program first")

@@ -107,7 +107,7 @@ def _spellings(name: str) -> tuple[str, ...]:
 # --- The rule ------------------------------------------------------------------------------------------------------
 
 
-def propose(failures: Sequence[PastAttempt], failure_class: FailureClass) -> dict[str, Any]:
+def propose(failures: Sequence[PastAttempt], failure_class: FailureClass) -> dict[str, object]:
     """A rule that fits all of these and as little else as what was recorded allows. Raises ValueError where nothing
     was recorded that a rule can ask for."""
     said = next((found for found in map(_shared, _ANSWERS, [failures] * len(_ANSWERS)) if found), None)
@@ -126,7 +126,7 @@ def propose(failures: Sequence[PastAttempt], failure_class: FailureClass) -> dic
 _ANSWERS = ("status", "grpc", "sqlstate", "exit_code", "signal")
 
 
-def _shared(name: str, failures: Sequence[PastAttempt]) -> dict[str, Any] | None:
+def _shared(name: str, failures: Sequence[PastAttempt]) -> dict[str, object] | None:
     found = {failure.signal if name == "signal" else getattr(failure.known, name) for failure in failures}
     value = found.pop() if len(found) == 1 else None
     return None if value is None else {name: value}
@@ -299,13 +299,13 @@ _RESTS: Mapping[str, str] = {
 # --- In words --------------------------------------------------------------------------------------------------------
 
 
-def spoken_rule(mapping: Mapping[str, Any], downstream: str | None) -> str:
+def spoken_rule(mapping: Mapping[str, object], downstream: str | None) -> str:
     """``status 409 on payments-api is transient``."""
     conditions = ", ".join(f"{name} {value!r}" for name, value in mapping.items() if name != "class")
     return f"{conditions}{f' on {downstream}' if downstream else ''} is {mapping['class']}"
 
 
-def flow_text(mapping: Mapping[str, Any], existing: Iterable[Mapping[str, Any]], downstream: str | None) -> str:
+def flow_text(mapping: Mapping[str, object], existing: Iterable[Mapping[str, object]], downstream: str | None) -> str:
     """What to paste into the flow: the new rule first, because the first that holds decides."""
     name = downstream if downstream is not None else "NAME"
     rules = ", ".join(repr(dict(rule)) for rule in (mapping, *existing))

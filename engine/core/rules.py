@@ -49,7 +49,7 @@ class Rule:
         return f"rule: {', '.join(conditions)} is {self.failure_class}"
 
 
-def parse_rules(mappings: Iterable[Mapping[str, Any]]) -> tuple[Rule, ...]:
+def parse_rules(mappings: Iterable[Mapping[str, object]]) -> tuple[Rule, ...]:
     """Read rules as a flow states them. Raises ValueError with the rule and what is wrong with it."""
     return tuple(_parse(mapping) for mapping in mappings)
 

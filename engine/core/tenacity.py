@@ -46,7 +46,7 @@ def from_tenacity(retrying: object = None, *, wait: object = None, stop: object 
     return RetryPolicy(**fields, **bounds)
 
 
-def _read(part: object, table: dict[str, Callable[[Any], _Fields]]) -> _Fields:
+def _read(part: object, table: dict[str, Callable[[object], _Fields]]) -> _Fields:
     kind = type(part)
     name = kind.__name__ if kind.__module__.partition(".")[0] == "tenacity" else ""
     if name not in table:
@@ -67,7 +67,7 @@ def _random(wait: Any) -> _Fields:
     raise ValueError(f"wait_random({low:g}, {high:g}): the shortest wait is none, half or all of the longest here")
 
 
-def _exponential(wait: Any) -> _Fields:
+def _exponential(wait: object) -> _Fields:
     return {**_growing(wait), "jitter": "none"}
 
 
@@ -101,7 +101,7 @@ def _any(stop: Any) -> _Fields:
     return fields
 
 
-_WAITS: dict[str, Callable[[Any], _Fields]] = {
+_WAITS: dict[str, Callable[[object], _Fields]] = {
     "wait_none": _fixed,
     "wait_fixed": _fixed,
     "wait_random": _random,

@@ -31,7 +31,7 @@ class Wanted:
 Table = Mapping[str, Wanted]
 
 
-def read(name: str, wanted: Wanted, value: Any) -> Any:
+def read(name: str, wanted: Wanted, value: object) -> object:
     """The value as the engine keeps it. Raises OptionError with one sentence."""
     try:
         return wanted.read(value)
@@ -101,7 +101,7 @@ def choice(*words: str) -> Wanted:
 def names(what: str, example: str) -> Wanted:
     """A tuple of texts; a list is taken for one."""
 
-    def look(value: Any) -> tuple[str, ...]:
+    def look(value: object) -> tuple[str, ...]:
         fits = isinstance(value, tuple | list) and all(isinstance(name, str) and name for name in value)
         return tuple(_checked(value, fits))
 
@@ -128,9 +128,9 @@ def _checked(value: Any, fits: bool) -> Any:
     return value
 
 
-def _is_whole(value: Any) -> bool:
+def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

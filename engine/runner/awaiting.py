@@ -12,7 +12,6 @@ import os
 import signal
 from collections.abc import Iterator
 from types import FrameType
-from typing import Any
 
 from . import process
 
@@ -44,13 +43,13 @@ def _write(stack_fd: int) -> None:
         return  # the task closed the descriptor
 
 
-def _rank(task: asyncio.Task[Any]) -> tuple[bool, int, str]:
+def _rank(task: asyncio.Task[object]) -> tuple[bool, int, str]:
     """Those that wait for other tasks last; else in the order in which they were made."""
     name = task.get_name()
     return _waits_for_others(task), len(name), name
 
 
-def _waits_for_others(task: asyncio.Task[Any]) -> bool:
+def _waits_for_others(task: asyncio.Task[object]) -> bool:
     innermost = next(_frames(task), None)
     if innermost is None:
         return False
@@ -61,7 +60,7 @@ def _waits_for_others(task: asyncio.Task[Any]) -> bool:
     return is_wait or is_gathering or code.co_filename.endswith("asyncio/taskgroups.py")
 
 
-def _told(task: asyncio.Task[Any]) -> str:
+def _told(task: asyncio.Task[object]) -> str:
     lines = [
         f'  File "{frame.f_code.co_filename}", line {frame.f_lineno} in {frame.f_code.co_name}\n'
         for frame in _frames(task)
@@ -69,10 +68,10 @@ def _told(task: asyncio.Task[Any]) -> str:
     return f"Coroutine {task.get_name()!r} (most recent call first):\n{''.join(lines)}" if lines else ""
 
 
-def _frames(task: asyncio.Task[Any]) -> Iterator[FrameType]:
+def _frames(task: asyncio.Task[object]) -> Iterator[FrameType]:
     """Innermost first."""
     found: list[FrameType] = []
-    awaited: Any = task.get_coro()
+    awaited: object = task.get_coro()
     while awaited is not None and len(found) < FRAMES_MAX:
         frame = next((one for name in _FRAMES if (one := getattr(awaited, name, None)) is not None), None)
         if frame is None:

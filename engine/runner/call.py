@@ -33,13 +33,13 @@ _GENERATORS = (GeneratorType, AsyncGeneratorType)
 class Plan:
     """How one function wants to be called. Made once, before the fork: reading a signature is slow."""
 
-    function: Callable[..., Any]
+    function: Callable[..., object]
     parameters: tuple[tuple[str, bool], ...]  # name, and whether it may be left out
     is_async: bool
     positional_only: str | None = None  # a parameter that cannot be given by name, and has no default
 
 
-def plan_of(function: Callable[..., Any]) -> Plan:
+def plan_of(function: Callable[..., object]) -> Plan:
     """Read the signature. A callable without one (some written in C) is called without arguments."""
     try:
         signature = inspect.signature(function)
@@ -59,14 +59,14 @@ def _is_positional_only(parameter: inspect.Parameter) -> bool:
     return parameter.kind is inspect.Parameter.POSITIONAL_ONLY and parameter.default is inspect.Parameter.empty
 
 
-def arguments(plan: Plan, context: Context) -> dict[str, Any]:
+def arguments(plan: Plan, context: Context) -> dict[str, object]:
     """Match parameters by name: ``ctx``, then parents, then parameters of the flow.
 
     A parent whose name is no identifier is found under the name with ``_`` for what is not allowed in one. Where a
     parent has no result, a parameter with a default keeps it. Raises PermanentError for a name that is none of these
     and has no default.
     """
-    known: dict[str, Any] = dict(context.params)
+    known: dict[str, object] = dict(context.params)
     known.update({re.sub(r"\W", "_", parent): value for parent, value in context.inputs.items()})
     known[CONTEXT_NAME] = context
     found = {}
@@ -83,7 +83,7 @@ def arguments(plan: Plan, context: Context) -> dict[str, Any]:
     return found
 
 
-def _handed_on(context: Context, name: str, value: Any) -> Any:
+def _handed_on(context: Context, name: str, value: object) -> object:
     """Raises PermanentError for a result that was there and could not be kept; ``ctx.inputs`` has it as Missing."""
     if isinstance(value, Missing) and is_unkept(value.why):
         raise PermanentError(
@@ -101,11 +101,11 @@ def context_for(
     describe: Describe,
 ) -> Context:
     """The context of one attempt. Parameters of the task win over those of the run."""
-    params: Mapping[str, Any] = {**order.params, **order.spec.params}
+    params: Mapping[str, object] = {**order.params, **order.spec.params}
     return Context(order, params, json.loads(order.inputs), send=send, is_cancelled=is_cancelled, describe=describe)
 
 
-def call(plan: Plan, task: str, new_context: Callable[[], Context], run_coroutine: RunCoroutine) -> Any:
+def call(plan: Plan, task: str, new_context: Callable[[], Context], run_coroutine: RunCoroutine) -> object:
     """The function's return value. A coroutine is run to its end; a generator, which would do nothing, is refused.
 
     The context is made for a function that asks for something and else not: it costs a tenth of a forked attempt.

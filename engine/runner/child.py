@@ -168,7 +168,7 @@ def refresh() -> None:
         atexit.register(multiprocessing_util._exit_function)
 
 
-def observe_retries(observer: Callable[[Mapping[str, Any]], None]) -> None:
+def observe_retries(observer: Callable[[Mapping[str, object]], None]) -> None:
     """Hear of retries inside the task, if its flow uses the decorator at all."""
     retrying = sys.modules.get("redrive.engine.retrying")
     if retrying is not None:
@@ -273,7 +273,7 @@ def _run_coroutine(coroutine: Coroutine[Any, Any, Any], termination: Termination
     if stack_fd is not None:
         tell_coroutines(stack_fd)
 
-    async def main() -> Any:
+    async def main() -> object:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
 

@@ -37,7 +37,7 @@ class DaskAttempt:
     def __init__(self, cluster: DaskCluster, order: AttemptOrder, listener: AttemptListener) -> None:
         self.order = order
         self.worker: str | None = None  # which one was permitted to start it
-        self.future: Any = None
+        self.future: object = None
         self.is_withdrawn = False
         self._cluster = cluster
         self._listener = listener
@@ -130,7 +130,7 @@ class DaskAttempt:
     def resume_output(self) -> None:
         """As above."""
 
-    def _order(self, what: str, *arguments: Any) -> None:
+    def _order(self, what: str, *arguments: object) -> None:
         assert self.worker is not None
         self._cluster.call(self.worker, dask_worker.order, self.order.token, what, *arguments)
 
@@ -192,11 +192,11 @@ class DaskCluster:
         """Take it out of the queue."""
         self._keep(self._client.cancel([attempt.future], force=True))
 
-    def call(self, worker: str, function: Callable[..., Any], *arguments: Any) -> None:
+    def call(self, worker: str, function: Callable[..., object], *arguments: object) -> None:
         """Call a function on a worker; a worker that is gone is found out about elsewhere."""
         self._keep(self.ask(worker, function, *arguments))
 
-    async def ask(self, worker: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    async def ask(self, worker: str, function: Callable[..., object], *arguments: object) -> object:
         """Call a function on a worker and return what it returns; None if it does not answer."""
         try:
             answers = await self._client.run(function, *arguments, workers=[worker], on_error="ignore")
@@ -232,7 +232,7 @@ class DaskCluster:
 
 
 async def connect(
-    address: str, executor_id: str, target: str, params: Mapping[str, Any], flow: FlowSpec
+    address: str, executor_id: str, target: str, params: Mapping[str, object], flow: FlowSpec
 ) -> DaskCluster:
     """Join the cluster whose scheduler is at ``address``. Raises FlowError with what to do."""
     try:
@@ -260,7 +260,7 @@ async def _settled(future: Any) -> tuple[str, Any]:
     return status, await future.exception() if status == "error" else None
 
 
-def _never_started(status: str, error: Any) -> Outcome:
+def _never_started(status: str, error: object) -> Outcome:
     """No worker was permitted to start it: costs the task nothing, unless the workers cannot run it at all."""
     if status == "error":
         return refused(f"no worker could run it: {type(error).__name__}: {error}")

@@ -49,7 +49,7 @@ class Evidence:
     progress: Progress | None = None  # at its deadline
     output_tail: str = ""
     project_root: str | None = None
-    rules: tuple[Mapping[str, Any], ...] = ()
+    rules: tuple[Mapping[str, object], ...] = ()
     usage: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -67,7 +67,7 @@ def outcome_of(evidence: Evidence) -> Outcome:
     return Outcome(OutcomeKind.ERROR, _death(evidence), usage=evidence.usage)
 
 
-def lost(why: str, usage: Mapping[str, Any] | None = None, *, is_blameless: bool = False) -> Outcome:
+def lost(why: str, usage: Mapping[str, object] | None = None, *, is_blameless: bool = False) -> Outcome:
     """The process that ran it, or that knew of it, is gone: nobody knows how far it came.
 
     ``is_blameless``: it is known who ended that process, and it was not this task.

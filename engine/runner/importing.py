@@ -9,7 +9,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -27,12 +27,12 @@ class Loaded(Protocol):
     """What a loader returns: a ``Flow``."""
 
     @property
-    def functions(self) -> Mapping[str, Callable[..., Any]]: ...
+    def functions(self) -> Mapping[str, Callable[..., object]]: ...
 
     def spec(self) -> FlowSpec: ...
 
 
-Loader = Callable[[str, Mapping[str, Any], Mapping[str, Any]], Loaded]
+Loader = Callable[[str, Mapping[str, object], Mapping[str, object]], Loaded]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ that it must first copy; forked from a zygote that has rehearsed, it touches a t
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from ..core.spec import TaskSpec
 from . import child, protocol
@@ -22,7 +21,7 @@ def _nothing() -> None:
     """A task."""
 
 
-def _nothing_of_its_context(ctx: Any) -> None:
+def _nothing_of_its_context(ctx: object) -> None:
     """A task that wants to know who it is."""
 
 

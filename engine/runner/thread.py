@@ -48,7 +48,7 @@ class _Token:
             if self._loop_cancel is not None:
                 self._loop_cancel()
 
-    def bind(self, loop_cancel: Any) -> None:
+    def bind(self, loop_cancel: object) -> None:
         """From now on also cancel this event loop's main task."""
         with self._lock:
             self._loop_cancel = loop_cancel
@@ -88,7 +88,7 @@ class _ThreadOutput:
         return True
 
     @property
-    def buffer(self) -> Any:
+    def buffer(self) -> object:
         return self._host.buffer
 
 
@@ -156,7 +156,7 @@ class _Attempt:
                 return protocol.Terminated()
             return ending_of_error(error, describe)
 
-    def _call(self, plan: Plan, describe: Describe) -> Any:
+    def _call(self, plan: Plan, describe: Describe) -> object:
         def new_context() -> Context:
             return context_for(self._order, send=self.send, is_cancelled=self.token.event.is_set, describe=describe)
 
@@ -165,7 +165,7 @@ class _Attempt:
     def _run_coroutine(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         import asyncio
 
-        async def main() -> Any:
+        async def main() -> object:
             loop, task = asyncio.get_running_loop(), asyncio.current_task()
             assert task is not None
             self.token.bind(lambda: loop.call_soon_threadsafe(task.cancel))
@@ -218,7 +218,7 @@ class _Host:
         self._attempts[start.number] = attempt
         attempt.start(when_over=lambda: self._attempts.pop(start.number, None))
 
-    def _retried(self, data: Mapping[str, Any]) -> None:
+    def _retried(self, data: Mapping[str, object]) -> None:
         attempt = self._threads.get(threading.get_ident())
         if attempt is not None:
             attempt.send(protocol.Retried(dict(data)))

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
 
 from . import protocol
 from .attempt import AttemptListener, Surroundings
@@ -41,7 +40,7 @@ class ThreadHosts:
         fork: Fork,
         *,
         on_freed: Callable[[], None],
-        on_killed: Callable[[Mapping[str, Any]], None],
+        on_killed: Callable[[Mapping[str, object]], None],
         on_output: Callable[[bytes], None],
         patience_seconds: float,
     ) -> None:

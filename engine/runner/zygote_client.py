@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from ..core.spec import FlowSpec
 from ..errors import FlowImportError
@@ -49,7 +49,7 @@ class Runner:
         self.executor_id = executor_id
         self.on_lost: Callable[[], None] = _ignore
         self.on_freed: Callable[[], None] = _ignore
-        self.on_news: Callable[[str, Mapping[str, Any]], None] = lambda what, data: None
+        self.on_news: Callable[[str, Mapping[str, object]], None] = lambda what, data: None
         self.on_output: Callable[[bytes], None] = lambda data: None
         self.attempts_max = 1  # at a time, by the descriptors that this process may have
         self.warnings: tuple[str, ...] = ()  # what is doubtful about forking after this flow's import
@@ -94,9 +94,9 @@ class Runner:
     async def open(
         self,
         target: str = "",
-        params: Mapping[str, Any] | None = None,
+        params: Mapping[str, object] | None = None,
         *,
-        remembered: Mapping[str, Any] | None = None,
+        remembered: Mapping[str, object] | None = None,
         import_seconds: float = IMPORT_SECONDS,
     ) -> FlowSpec:
         """Have the zygote import the flow ``file.py[:name]``, and return what it says of itself.

@@ -18,7 +18,7 @@ _KEPT_MAX = 40
 _END = "\n"
 
 
-def pack_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
+def pack_table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
     """``rows`` of equal length, one value for each of ``names``."""
     columns = list(zip(*rows)) if rows else [()] * len(names)
     return {"rows": len(rows), "columns": {name: pack(column) for name, column in zip(names, columns)}}
@@ -56,11 +56,11 @@ def unpack(packed: Any, rows: int) -> List[Any]:
     return _join_fronts(packed["kept"], packed["rest"])
 
 
-def _smaller(one: Any, other: Any) -> Any:
+def _smaller(one: object, other: object) -> object:
     return min(one, other, key=lambda said: len(zlib.compress(json.dumps(said).encode(), 1)))
 
 
-def _pack_words(values: Sequence[Optional[str]]) -> Any:
+def _pack_words(values: Sequence[Optional[str]]) -> object:
     places: Dict[Optional[str], int] = {}
     for value in values:
         places.setdefault(value, len(places))
@@ -113,8 +113,8 @@ def _split_fronts(words: Sequence[str]) -> Dict[str, str]:
     return {"kept": "".join(kept), "rest": _END.join(rest)}
 
 
-def _join_fronts(kept: str, rest: str) -> List[Any]:
-    words: List[Any] = []
+def _join_fronts(kept: str, rest: str) -> List[object]:
+    words: List[object] = []
     last = ""
     for count, end in zip(kept, rest.split(_END)):
         last = last[: ord(count) - _KEPT_ZERO] + end

@@ -401,6 +401,6 @@ def executor(connection: sqlite3.Connection, seen_at: Optional[int], attended: b
 _PAST = "SELECT " + EVENT_COLUMNS + " FROM event WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?"
 
 
-def past(connection: sqlite3.Connection, run_id: str, after: int, limit: int) -> List[Tuple[Any, ...]]:
+def past(connection: sqlite3.Connection, run_id: str, after: int, limit: int) -> List[Tuple[object, ...]]:
     """The first ``limit`` events of a run after ``after``, in order; ``data`` as the text that it is."""
     return connection.execute(_PAST, (run_id, after, limit)).fetchall()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
@@ -101,14 +100,14 @@ def write_options(journal: Journal, run_id: str, known: str, flow: FlowSpec) -> 
         journal.change_run(run_id, "options", {"options": now})
 
 
-def write_params(journal: Journal, run_id: str, known: Mapping[str, Any], flow: FlowSpec) -> None:
+def write_params(journal: Journal, run_id: str, known: Mapping[str, object], flow: FlowSpec) -> None:
     """Keep the parameters that every attempt gets from now on, and tell what is not as it was.
 
     A run keeps the values that it was started with, also where the flow has other defaults by now; a value that is
     given anew is a change, and so is a parameter that the flow has gained or lost.
     """
     text = json.dumps(dict(flow.params), ensure_ascii=False)
-    now: Mapping[str, Any] = json.loads(text)
+    now: Mapping[str, object] = json.loads(text)
     if now == known:
         return
     told = {

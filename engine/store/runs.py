@@ -43,7 +43,7 @@ def create_run(
     run_id: str,
     flow: FlowSpec,
     max_parallel: int,
-    params: Mapping[str, Any],
+    params: Mapping[str, object],
     at: int,
     deadline_at: int | None,
     logical_time: int | None = None,
@@ -52,7 +52,7 @@ def create_run(
 
     Raises RefusedError where the file has a run of this name already.
     """
-    columns: dict[str, Any] = {
+    columns: dict[str, object] = {
         "dag_name": flow.name,
         "started_at": at,
         "state": str(RunState.RUNNING),
@@ -85,13 +85,13 @@ def create_run(
 
 def options_of(flow: FlowSpec) -> str:
     """What a flow declares beside its tasks, as the run keeps it."""
-    said: dict[str, Any] = {"pools": flow.pools, "downstreams": flow.downstreams, "pages": flow.pages}
+    said: dict[str, object] = {"pools": flow.pools, "downstreams": flow.downstreams, "pages": flow.pages}
     if flow.dead_letter_ttl is not None:
         said["dead_letter_ttl"] = flow.dead_letter_ttl
     return msgspec.json.encode(said).decode()
 
 
-def _task_rows(run_id: str, tasks: Sequence[TaskSpec]) -> Iterator[tuple[Any, ...]]:
+def _task_rows(run_id: str, tasks: Sequence[TaskSpec]) -> Iterator[tuple[object, ...]]:
     encode = msgspec.json.Encoder().encode
     pending = str(TaskState.PENDING)
     for position, task in enumerate(tasks):
@@ -143,7 +143,9 @@ _CLAIMABLE = (
 )
 
 
-def claim(journal: Journal, run_id: str, name: str, generation: int, token: str, attempt_row: Mapping[str, Any]) -> int:
+def claim(
+    journal: Journal, run_id: str, name: str, generation: int, token: str, attempt_row: Mapping[str, object]
+) -> int:
     """Start the next attempt of a READY task: count it, and insert its row. Answers with its number.
 
     0: the task is not READY in this generation any more. One whose parents no longer allow it is moved to the state
@@ -350,7 +352,7 @@ def latest_run_id(connection: sqlite3.Connection) -> str | None:
 _EVENT_COLUMNS = ", ".join(Event._fields)
 
 
-def events_query(seq: int, run_id: str | None, limit: int) -> tuple[str, tuple[Any, ...]]:
+def events_query(seq: int, run_id: str | None, limit: int) -> tuple[str, tuple[object, ...]]:
     """Return the query for up to ``limit`` events after ``seq``, in order; ``run_id``: of that run and of the file."""
     # "+" keeps the planner on the order of seq: those who follow ask for the few latest.
     only = "" if run_id is None else " AND (+run_id = ? OR +run_id IS NULL)"

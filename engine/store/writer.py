@@ -34,7 +34,7 @@ OnTrouble = Callable[[str, str], None]  # ("degraded" or "recovered", one senten
 
 @dataclass(slots=True)
 class _Entry:
-    item: Callable[[Journal], Any]
+    item: Callable[[Journal], object]
     future: asyncio.Future[Any]
     actor: str | None
     reason: str | None
@@ -46,7 +46,7 @@ class _Entry:
 class _Written:
     """A committed batch: the result of each item, or the exception that it alone raised, and all events in order."""
 
-    results: list[Any]
+    results: list[object]
     errors: dict[int, Exception]
     events: list[Event]
 
