@@ -40,7 +40,6 @@ from .image import image_hash
 MAX_PARALLEL = 4  # document 003
 GOODBYE_SECONDS = 2.0  # a disk that refuses is not waited for
 STATE_VARIABLE = "REDRIVE_STATE"
-EXECUTOR_VARIABLE = "REDRIVE_EXECUTOR"  # in the environment of every process below this executor
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +175,7 @@ def reserve(request: Request) -> Place:
     held = lock.acquire(request.state_path, request.executor_id, request.run_id, wait=options.wait)
     try:
         demand_alone(request.state_path)
-        environment = {EXECUTOR_VARIABLE: request.executor_id}
+        environment = {processes.EXECUTOR_VARIABLE: request.executor_id}
         keep_fds = (held.fileno(),)
         if isinstance(request.flow, Flow):
             runner = Runner.fork(request.flow, environment=environment, keep_fds=keep_fds)

@@ -30,12 +30,13 @@ from ..loading import split_target
 from ..notify import Notifier, Origin
 from ..runner.zygote_client import Runner
 from ..store import database, lock, schedules
+from ..store.processes import EXECUTOR_VARIABLE
 from ..store.schedules import Outlook, Served
 from ..store.traces import traces_of
 from ..store.writer import Writer
 from .clock_watch import ClockWatch
 from .loop import Executor
-from .opening import EXECUTOR_VARIABLE, RunOptions, demand_alone, make_folder
+from .opening import RunOptions, demand_alone, make_folder
 
 LOOK_SECONDS = 1.0  # between two looks at the wall clock and at the file: neither tells when it moves
 BUSY_SECONDS = 1.0  # somebody else owns the file: nobody tells when he leaves it

@@ -10,15 +10,14 @@ import contextlib
 import fcntl
 import json
 import os
-import select
-import signal
 import socket
 import time
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
 
 from ..errors import ExecutorBusyError, StorageError
-from .processes import ancestors, bears_token, boot_id, identity, pids
+from . import kill
+from .processes import ancestors, bears_token, boot_id, identity
 
 SERVICE = ".serve"  # behind the name of a state file: its lock says who serves the schedule
 PATIENCE_SECONDS = 2.0  # for a commander who holds the lock for one command, or a console that probes it
@@ -259,21 +258,9 @@ def sweep_orphans(executor_ids: Collection[str], state_path: str) -> list[int]:
     descends from. Raises ExecutorBusyError if one cannot be killed.
     """
     heirs = _Heirs(set(executor_ids), state_path)
-    spared = ancestors()
-    killed: list[int] = []
-    deadline = time.monotonic() + KILL_SECONDS
-    while found := [pid for pid in pids() if pid not in spared and heirs.include(pid)]:
-        pidfds = [pidfd for pid in found if (pidfd := _kill(pid, heirs)) is not None]
-        killed += [pid for pid in found if pid not in killed]
-        try:
-            gone = _wait(pidfds, deadline - time.monotonic())
-        finally:
-            for pidfd in pidfds:
-                os.close(pidfd)
-        if not gone or time.monotonic() > deadline:
-            raise ExecutorBusyError(
-                f"process {found[0]} of a dead executor does not die; look at it before trying again"
-            )
+    killed, alive = kill.sweep(heirs.include, ancestors(), KILL_SECONDS)
+    if alive:
+        raise ExecutorBusyError(f"process {alive[0]} of a dead executor does not die; look at it before trying again")
     return sorted(killed)
 
 
@@ -318,38 +305,6 @@ class _Heirs:
                 if fields[:1] == ["lock:"] and "FLOCK" in fields and "WRITE" in fields:
                     return fields[fields.index("WRITE") + 1] == str(self._taker)
         return False
-
-
-def _kill(pid: int, heirs: _Heirs) -> int | None:
-    """Through a pidfd, and only after a second look: the pid may be somebody else's by now."""
-    try:
-        pidfd = os.pidfd_open(pid)
-    except OSError:
-        return None
-    try:
-        if heirs.include(pid):
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            return pidfd
-    except OSError:
-        pass
-    os.close(pidfd)
-    return None
-
-
-def _wait(pidfds: list[int], seconds: float) -> bool:
-    """True when all are gone."""
-    poll = select.poll()
-    for pidfd in pidfds:
-        poll.register(pidfd, select.POLLIN)
-    waiting, deadline = set(pidfds), time.monotonic() + seconds
-    while waiting:
-        ready = poll.poll(max(0.0, (deadline - time.monotonic()) * 1000))
-        if not ready:
-            return False
-        for pidfd, _ in ready:
-            poll.unregister(pidfd)
-            waiting.discard(pidfd)
-    return True
 
 
 def _now_us() -> int:
