@@ -29,7 +29,7 @@ from ..errors import ExecutorBusyError, FlowError, RedriveError, RefusedError
 from ..loading import split_target
 from ..notify import Notifier, Origin
 from ..runner.zygote_client import Runner
-from ..store import database, lock, schedules
+from ..store import database, lock, lock_file, schedules
 from ..store.processes import EXECUTOR_VARIABLE
 from ..store.schedules import Outlook, Served
 from ..store.traces import traces_of
@@ -107,7 +107,7 @@ class Service:
 
     def _become_the_server(self) -> lock.StateLock:
         try:
-            return lock.acquire(self._state_path + lock.SERVICE, self._id, wait=self._stands_by)
+            return lock.acquire(self._state_path + lock_file.SERVICE, self._id, wait=self._stands_by)
         except ExecutorBusyError as error:
             who = f"pid {error.pid} on {error.host}"
             raise ExecutorBusyError(

@@ -19,7 +19,8 @@ from collections.abc import Callable
 from contextlib import closing
 
 from ..errors import ExecutorBusyError, StorageError
-from ..store.lock import StateLock, lock_path
+from ..store.lock import StateLock
+from ..store.lock_file import lock_path
 from ..store.writer import Writer
 from .storage_health import StorageHealth
 

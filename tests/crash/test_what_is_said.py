@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from redrive.engine.executor import host
-from redrive.engine.store import lock
+from redrive.engine.store import lock_file
 
 FLOW = """
 import time
@@ -55,7 +55,7 @@ def killed(tmp_path: Path) -> tuple[str, int]:
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     deadline = time.monotonic() + 60
-    while lock.probe(state) is not None:  # what it started dies after it
+    while lock_file.probe(state) is not None:  # what it started dies after it
         assert time.monotonic() < deadline
         time.sleep(0.02)
     return state, pid
