@@ -17,7 +17,7 @@ from contextlib import closing
 from typing import Any, Dict, List, Optional
 
 from .errors import ExecutorBusyError, LinkError, StateFileError, StorageError
-from .store.lock_file import last_holder, lock_path, served_by, take_for_a_moment
+from .store.lock_file import last_holder, lock_path, served_by
 
 ANSWER_SECONDS = 30.0  # an executor that took the command but does not answer in this time is not well
 PING_SECONDS = 5.0
@@ -234,6 +234,8 @@ def _apply_under_lock(state_path: str, command: Dict[str, Any]) -> Optional[Answ
     """None when somebody holds the lock."""
     if not os.path.exists(state_path):
         raise StateFileError("there is no state file {}".format(state_path))
+    from .store.locking import take_for_a_moment  # the agent gets this when the first command comes, not before
+
     lock = take_for_a_moment(state_path)
     if lock is None:
         return None
@@ -246,7 +248,7 @@ def _apply_under_lock(state_path: str, command: Dict[str, Any]) -> Optional[Answ
 
 
 def _apply(state_path: str, command: Dict[str, Any]) -> Answer:
-    from .store.journal import Journal  # the agent gets these when the first command comes, not before
+    from .store.journal import Journal
     from .store.open_writing import demand_known_version, open_existing, transaction
     from .store.operator import apply
     from .store.upgrades import upgrade

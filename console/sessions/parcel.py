@@ -51,6 +51,7 @@ ACTING = (
     "store/generation",
     "store/guards",
     "store/journal",
+    "store/locking",
     "store/logs",
     "store/lost",
     "store/notes",

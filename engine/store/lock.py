@@ -15,7 +15,8 @@ from collections.abc import Collection
 
 from ..errors import ExecutorBusyError, StorageError
 from . import kill
-from .lock_file import LockHolder, has_its_name, lock_path, open_lock, read_holder, try_lock, write_holder
+from .lock_file import LockHolder, lock_path, read_holder, try_lock
+from .locking import has_its_name, open_lock, write_holder
 from .processes import ancestors, bears_token, identity
 
 PATIENCE_SECONDS = 2.0  # for a commander who holds the lock for one command, or a console that probes it

@@ -1,10 +1,8 @@
-"""The lock file of a state file, ``<state>.lock``: who holds it and how it is taken without waiting.
+"""The lock file of a state file, ``<state>.lock``: who holds it, and who held it last.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
-An executor keeps the lock for as long as it runs (``lock.py``); a commander takes it for one command where there is no
-executor (``client.py``). Whoever takes it checks that the file still has its name: an executor that was refused removes
-a lock file that it has made.
+``locking.py`` takes it.
 """
 
 import fcntl
@@ -12,9 +10,8 @@ import json
 import os
 import socket
 import time
-from typing import Dict, NamedTuple, Optional, Tuple
+from typing import NamedTuple, Optional
 
-from ..errors import StorageError
 from .processes import boot_id, identity
 
 SERVICE = ".serve"  # behind the name of a state file: its lock says who serves the schedule
@@ -52,9 +49,6 @@ class LockHolder(NamedTuple):
 def lock_path(state_path: str) -> str:
     """Path of the lock file, which stays when the lock is released."""
     return state_path + ".lock"
-
-
-# --- Asking who holds it -------------------------------------------------------------------------------------------
 
 
 def last_holder(state_path: str) -> Optional[LockHolder]:
@@ -97,39 +91,6 @@ def read_holder(descriptor: int) -> Optional[LockHolder]:
         return None
 
 
-# --- Taking it -----------------------------------------------------------------------------------------------------
-
-
-def take_for_a_moment(state_path: str) -> Optional[int]:
-    """Take the lock without waiting and without a name in it, until the descriptor is closed; None where it is held.
-
-    Raises StorageError.
-    """
-    path = lock_path(state_path)
-    descriptor, _ = open_lock(path)
-    is_taken = False
-    try:
-        is_taken = try_lock(descriptor, fcntl.LOCK_EX) and has_its_name(descriptor, path)
-    except OSError as error:
-        raise StorageError(f"cannot lock {path}: {error.strerror}") from error
-    finally:
-        if not is_taken:
-            os.close(descriptor)
-    return descriptor if is_taken else None
-
-
-def open_lock(path: str) -> Tuple[int, bool]:
-    """The descriptor, and whether the file was made for it. Raises StorageError."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-    try:
-        try:
-            return os.open(path, flags | os.O_EXCL, 0o600), True
-        except FileExistsError:
-            return os.open(path, flags, 0o600), False
-    except (OSError, ValueError) as error:
-        raise StorageError(f"cannot open {path}: {getattr(error, 'strerror', None) or error}") from error
-
-
 def try_lock(descriptor: int, kind: int) -> bool:
     """``kind``: fcntl.LOCK_EX to own the file, LOCK_SH to probe it. False where the lock is held. Raises OSError."""
     try:
@@ -137,22 +98,6 @@ def try_lock(descriptor: int, kind: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def has_its_name(descriptor: int, path: str) -> bool:
-    """Whether the file that is locked is the one that others find under its name. Raises OSError."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except FileNotFoundError:
-        return False
-
-
-def write_holder(descriptor: int, holder: LockHolder) -> None:
-    """Raises OSError."""
-    fields: Dict[str, object] = dict(holder._asdict())
-    data = json.dumps(fields).encode()
-    os.pwrite(descriptor, data, 0)
-    os.ftruncate(descriptor, len(data))
 
 
 def _now_us() -> int:
