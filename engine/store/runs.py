@@ -21,6 +21,7 @@ from ..core.states import RunState, TaskState
 from ..errors import NotFoundError, RefusedError
 from .journal import Journal
 from .propagation import UNSATISFIED_PARENT, reconsider
+from .reader import events_query
 
 _NAMES_PER_QUERY = 500  # below the 999 parameters of older SQLite
 
@@ -355,20 +356,9 @@ def latest_run_id(connection: sqlite3.Connection) -> str | None:
     return None if row is None else str(row[0])
 
 
-_EVENT_COLUMNS = ", ".join(Event._fields)
-
-
 def events_since(connection: sqlite3.Connection, seq: int, run_id: str | None = None, limit: int = 500) -> list[Event]:
     """Return up to ``limit`` events after ``seq``, in order; with ``run_id``, of that run and of the file itself."""
-    return [event_of(row) for row in connection.execute(*events_query(seq, run_id, limit))]
-
-
-def events_query(seq: int, run_id: str | None, limit: int) -> tuple[str, tuple[Any, ...]]:
-    """Return the query behind ``events_since``, for those who ask it by other means."""
-    # "+" keeps the planner on the order of seq: those who follow ask for the few latest.
-    only = "" if run_id is None else " AND (+run_id = ? OR +run_id IS NULL)"
-    values = (seq, limit) if run_id is None else (seq, run_id, limit)
-    return f"SELECT {_EVENT_COLUMNS} FROM event WHERE seq > ?{only} ORDER BY seq LIMIT ?", values
+    return [event_of(row) for row in connection.execute(*events_query(seq, limit, run_id))]
 
 
 def event_of(row: Sequence[Any]) -> Event:
