@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -24,6 +25,11 @@ FOLDERS = {"console": redrive.console, "engine": redrive.engine, "themes": redri
 CARRIED = tuple(f"engine/{name}.py" for name in ("bootstrap", *sorted({*LOOKING, *REMEMBERING, *ACTING})))
 STANDARD_LIBRARY_SINCE_3_7 = {"dataclasses", "contextvars", "graphlib", "tomllib", "zoneinfo"}
 ALLOWED_AT_THE_TOP = {"pyproject.toml", "README.md", "LICENSE", "uv.lock", "console", "engine", "themes", "tests"}
+SQL = re.compile(
+    r"\s*((SELECT|INSERT|UPDATE|DELETE|REPLACE|PRAGMA|CREATE|DROP|ALTER|ATTACH|DETACH|WITH|SAVEPOINT|RELEASE)\s"
+    r"|(BEGIN|COMMIT|ROLLBACK|VACUUM|ANALYZE|REINDEX)\b)"
+)
+SQL_PACKAGE = "engine/store/"
 CORE_MUST_NOT_IMPORT = {"asyncio", "sqlite3", "os", "subprocess", "threading", "time", "random"}
 
 
@@ -90,6 +96,37 @@ def test_the_contracts_between_packages_hold() -> None:
 @pytest.mark.parametrize("source", _sources("engine/core"))
 def test_the_core_imports_nothing_that_acts(source: str) -> None:
     assert [name for level, name in _imports(source) if not level and name.split(".")[0] in CORE_MUST_NOT_IMPORT] == []
+
+
+@pytest.mark.parametrize("source", [name for name in _sources(*FOLDERS) if not name.startswith(SQL_PACKAGE)])
+def test_sql_is_written_and_databases_are_opened_in_the_store_alone(source: str) -> None:
+    found = []
+    for node in ast.walk(ast.parse((ROOT / source).read_text())):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and SQL.match(node.value):
+            found.append(f"line {node.lineno}: {node.value}")
+        elif isinstance(node, ast.Attribute) and ast.unparse(node) in ("sqlite3.connect", "aiosqlite.connect"):
+            found.append(f"line {node.lineno}: {ast.unparse(node)}")
+        elif isinstance(node, ast.ImportFrom) and node.module in ("sqlite3", "aiosqlite"):
+            found.append(f"line {node.lineno}: from {node.module} import")
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("text", "is_sql"),
+    [
+        ("SELECT 1 FROM run", True),
+        ("  UPDATE executor SET", True),
+        ("INSERT INTO executor (", True),
+        ("PRAGMA user_version", True),
+        ("BEGIN IMMEDIATE", True),
+        ("COMMIT", True),
+        ("Select a task", False),
+        ("DELETE", False),  # a key
+        ("UPDATED", False),
+    ],
+)
+def test_sql_is_told_from_other_texts(text: str, is_sql: bool) -> None:
+    assert bool(SQL.match(text)) is is_sql
 
 
 def test_packages_name_each_other_relatively() -> None:

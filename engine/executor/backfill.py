@@ -12,7 +12,7 @@ from itertools import islice, takewhile
 from ..clock import Clock
 from ..core.states import RunState
 from ..errors import RefusedError
-from ..store import database, lock_file, schedules
+from ..store import database, lock_file, runs, schedules
 from ..store.schedules import Served
 
 RUNS_MAX = 10_000  # at a time
@@ -57,9 +57,8 @@ def _found(connection: sqlite3.Connection, served: Served, times: list[int]) -> 
 
 
 def _what_became(connection: sqlite3.Connection, logical: int, run_id: str) -> Owed:
-    sql = "SELECT state, blocked_since IS NOT NULL OR paused_since IS NOT NULL FROM run WHERE run_id = ?"
-    state, is_blocked = connection.execute(sql, (run_id,)).fetchone()
-    return Owed(logical, run_id, RunState(state), bool(is_blocked))
+    state, is_blocked = runs.standing_of(connection, run_id)
+    return Owed(logical, run_id, state, is_blocked)
 
 
 def give_way(state_path: str, served: Served, clock: Clock, say: Callable[[str], None]) -> None:
