@@ -15,14 +15,14 @@ import pytest
 import redrive.console
 import redrive.engine
 import redrive.themes
-from redrive.console.sessions.parcel import ACTING, LOOKING, REMEMBERING
+from redrive.console.sessions.parcel import ACTING, LOOKING, OFFERING, REMEMBERING
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 FOLDERS = {"console": redrive.console, "engine": redrive.engine, "themes": redrive.themes}
 
 #: What ssh carries to hosts with an old Python: nothing newer may slip into these.
-CARRIED = tuple(f"engine/{name}.py" for name in ("bootstrap", *sorted({*LOOKING, *REMEMBERING, *ACTING})))
+CARRIED = tuple(f"engine/{name}.py" for name in ("bootstrap", *sorted({*LOOKING, *REMEMBERING, *ACTING, *OFFERING})))
 STANDARD_LIBRARY_SINCE_3_7 = {"dataclasses", "contextvars", "graphlib", "tomllib", "zoneinfo"}
 ALLOWED_AT_THE_TOP = {"pyproject.toml", "README.md", "LICENSE", "uv.lock", "console", "engine", "themes", "tests"}
 SQL = re.compile(

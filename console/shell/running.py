@@ -86,6 +86,10 @@ def attach(target: str, run_id: str | None, *, read_only: bool, python: str | No
     """Open the console on a state file that somebody else writes."""
     from ..show import show_target
 
+    if is_remote(target):
+        from .choosing import choose_file
+
+        target = choose_file(target, python, ssh_option)
     return show_target(target, run_id, read_only=read_only, python=python, ssh_option=ssh_option)
 
 
