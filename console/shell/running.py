@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...engine.core.states import RunState
 from ...engine.errors import AddressError
-from ...engine.loading import split_target
-from ..target import default_folder, is_remote, state_for_flow
+from ...engine.store.flow_path import path_of_flow
+from ..target import is_remote, state_for_flow
 
 if TYPE_CHECKING:  # the executor and all below it take longer to import than a first screen may take to come
     from ...engine.executor.loop import RunOptions, RunResult
@@ -49,8 +49,7 @@ class Manner:
 
 def run_flow(flow: str, run_id: str | None, params: Mapping[str, str], manner: Manner) -> int:
     """Run a flow file in the way that was asked for, or that the terminal allows."""
-    path, _ = split_target(flow)
-    state = state_for_flow(Path(path).stem, manner.state)
+    state = state_for_flow(flow, params, manner.state)
     return _start(flow, state, run_id, params, manner, resume=False)
 
 
@@ -74,7 +73,7 @@ def run_demo(manner: Manner) -> int:
     from ...engine import examples
 
     flow = str(Path(examples.__file__).with_name("demo.py"))
-    state = manner.state or str(default_folder() / "demo.db")
+    state = manner.state or path_of_flow("demo")
     if manner.plain or not _has_terminal():
         from .demo import play
 

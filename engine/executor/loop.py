@@ -80,12 +80,13 @@ class Executor:
     ) -> None:
         if tasks is not None:
             flow = _flow_of(dag_name, tasks)
+        options = options or RunOptions(max_parallel=max_parallel)
         self._request = Request(
             flow=flow,
             run_id=run_id,
-            state_path=state_path_of(flow, None if state is None else os.fspath(state)),
+            state_path=state_path_of(flow, None if state is None else os.fspath(state), options.params),
             executor_id=uuid.uuid4().hex,
-            options=options or RunOptions(max_parallel=max_parallel),
+            options=options,
         )
         self._clock: Clock = clock or SystemClock()
         self._on_events = on_events

@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from platformdirs import user_state_path
-
 from .. import client
 from ..clock import Clock
 from ..core.events import Event, EventKind
@@ -27,17 +25,17 @@ from ..core.spec import FlowSpec
 from ..core.wanted import is_text
 from ..errors import ExecutorBusyError, FlowError, NotFoundError, RedriveError, StartInterrupted, StorageError
 from ..flow import Flow
-from ..loading import split_target
 from ..runner.zygote_client import Runner
 from ..store import breaker_rows, database, executors, history, lock, processes, reconcile, recovery, runs, schedules
 from ..store.claims import Claimant
+from ..store.flow_path import path_for_run
 from ..store.journal import Journal
 from ..store.writer import Writer
+from .flow_file import name_of
 from .image import image_hash
 
 MAX_PARALLEL = 4  # document 003
 GOODBYE_SECONDS = 2.0  # a disk that refuses is not waited for
-STATE_VARIABLE = "REDRIVE_STATE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,16 +138,15 @@ class Hooks:
         self.on_events = self.early.extend
 
 
-def state_path_of(flow: Flow | str | None, state: str | None) -> str:
+def state_path_of(flow: Flow | str | None, state: str | None, params: Mapping[str, Any]) -> str:
     """Where a run is kept: as told, else by REDRIVE_STATE, else under the flow's name in the default place."""
-    given = state or os.environ.get(STATE_VARIABLE)
-    if given:
-        return os.path.expanduser(given)
-    if flow is None:
-        raise RedriveError("say which state file to resume")
-    name = flow.name if isinstance(flow, Flow) else os.path.basename(split_target(flow)[0]).removesuffix(".py")
-    safe = "".join(character if character.isalnum() or character in "._-" else "_" for character in name)
-    return str(user_state_path("redrive") / f"{safe.strip('._') or 'flow'}.db")
+
+    def flow_name() -> str:
+        if flow is None:
+            raise RedriveError("say which state file to resume")
+        return flow.name if isinstance(flow, Flow) else name_of(flow, params)
+
+    return path_for_run(state, flow_name)
 
 
 # --- Before the loop -----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Where state files are by default, and which of them somebody means who names none.
+"""Where state files are by default, and which of them is meant by somebody who names none.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
@@ -14,10 +14,10 @@ SUFFIX = ".db"
 
 
 def default_folder() -> str:
-    """The folder for state files of this user on this host."""
+    """The folder for state files of this user on this host: ``platformdirs.user_state_path("redrive")``."""
     if sys.platform == "darwin":
         return os.path.expanduser("~/Library/Application Support/redrive")
-    home = os.environ.get("XDG_STATE_HOME", "")
+    home = os.environ.get("XDG_STATE_HOME", "").strip()
     base = home if os.path.isabs(home) else os.path.expanduser("~/.local/state")
     return os.path.join(base, "redrive")
 
@@ -44,6 +44,15 @@ def written_at(path: str) -> float:
     return latest
 
 
+def latest_path() -> str:
+    """The state file in the default folder that was written last. Raises StateFileError when there is none."""
+    paths = default_paths()
+    if not paths:
+        folder = default_folder()
+        raise StateFileError("there is no state file in {}; start a run, or name one with --state".format(folder))
+    return paths[0]
+
+
 def resolve(path: str) -> str:
     """Expand ``~``; "" is what REDRIVE_STATE names, else the latest file in the default folder.
 
@@ -52,7 +61,4 @@ def resolve(path: str) -> str:
     path = path or os.environ.get(STATE_VARIABLE, "")
     if path:
         return os.path.abspath(os.path.expanduser(os.fsdecode(path.encode("utf-8", "surrogateescape"))))
-    paths = default_paths()
-    if not paths:
-        raise StateFileError("there is no state file in {}; name one".format(default_folder()))
-    return paths[0]
+    return latest_path()
