@@ -24,7 +24,7 @@ from typing import Any, Callable, Dict, List, Optional
 from . import client
 from .errors import RedriveError, SnapshotNeeded, StateFileError
 from .store import lists
-from .store.places import default_state_files, resolve
+from .store.places import resolve
 from .store.reader import Reader
 
 POLL_SECONDS = 0.1
@@ -353,7 +353,9 @@ def main(settings: Dict[str, Any], sources: Dict[str, str]) -> None:
     output = Output(sys.stdout.fileno(), settings["marker"])
     try:
         if settings.get("list"):
-            output.send({"hello": {"files": default_state_files()}})
+            from .store.offers import state_files  # sent only to whom it was asked of
+
+            output.send({"hello": {"files": state_files()}})
             return
         agent = Agent(settings, sources, Input(sys.stdin.fileno()), output)
         agent.hello()

@@ -7,7 +7,6 @@ Sending a command again with the same id is safe: the second time changes nothin
 """
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -16,10 +15,9 @@ import sqlite3
 import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Dict, List, Optional
-from urllib.parse import quote
 
 from .errors import ExecutorBusyError, LinkError, StateFileError, StorageError
-from .store.header import APPLICATION_ID, SCHEMA_VERSION, newer
+from .store.lock_file import last_holder, lock_path, served_by
 
 if TYPE_CHECKING:  # the agent gets this with the first command, not before
     from .store.command import Answer, Command
@@ -28,8 +26,6 @@ ANSWER_SECONDS = 30.0  # an executor that took the command but does not answer i
 PING_SECONDS = 5.0
 PATIENCE_SECONDS = 10.0  # for an executor that starts or leaves: it holds the lock and does not listen
 LOOK_AGAIN_SECONDS = 0.05
-BUSY_SECONDS = 2.0
-HOLDER_BYTES_MAX = 4096  # of what the owner of a lock says of itself
 SOCKET_PATH_BYTES = 100  # the kernel takes 107; beyond this the folder's descriptor shortens the path
 SOCKET_NAME_BYTES = 80  # what is left of these behind /proc/self/fd/1234567/
 SOCKET_NAME_KEPT = 40  # of a longer name, for people; a hash of the whole name follows
@@ -133,32 +129,15 @@ class Attendance(object):
 def heartbeat_at(state_path: str) -> Optional[int]:
     """When an executor last showed that it turns, in microseconds UTC of its host; None if there never was one."""
     try:
-        return os.stat(state_path + ".lock").st_mtime_ns // 1000
+        return os.stat(lock_path(state_path)).st_mtime_ns // 1000
     except OSError:
         return None
 
 
 def service_pid(state_path: str) -> Optional[int]:
-    """Who starts the runs of a state file by a schedule, as ``store/lock.py: served_by`` has it; None: nobody."""
-    try:
-        lock = os.open(state_path + ".serve.lock", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return _pid_in(os.read(lock, HOLDER_BYTES_MAX))
-    finally:
-        os.close(lock)
-    return None
-
-
-def _pid_in(holder: bytes) -> Optional[int]:
-    try:
-        pid = json.loads(holder.decode()).get("pid")
-    except (AttributeError, ValueError):
-        return None
-    return pid if isinstance(pid, int) else None
+    """Who starts the runs of a state file by a schedule; None: nobody."""
+    holder = served_by(state_path)
+    return None if holder is None else holder.pid
 
 
 def why_read_only(state_path: str) -> Optional[str]:
@@ -170,7 +149,7 @@ def why_read_only(state_path: str) -> Optional[str]:
     folder = os.path.dirname(os.path.abspath(state_path))
     if not os.access(folder, os.W_OK):
         return "{} is not writable for {}".format(folder, _user())
-    lock = state_path + ".lock"
+    lock = lock_path(state_path)
     if os.path.exists(lock) and not os.access(lock, os.W_OK):
         return "{} is not writable for {}".format(lock, _user())
     return None
@@ -249,21 +228,11 @@ def _converse(connection: socket.socket, message: Message, patience_seconds: flo
 
 
 def _busy(state_path: str) -> ExecutorBusyError:
-    holder = _holder(state_path)
-    pid, host = holder.get("pid"), holder.get("host")
-    who = "pid {} on {}".format(pid, host) if pid else "a process"
+    holder = last_holder(state_path)
+    who = "a process" if holder is None else "pid {} on {}".format(holder.pid, holder.host)
     sentence = "{} is locked by {}, which does not answer: it is starting, ending or hung; see redrive doctor"
+    pid, host = (None, None) if holder is None else (holder.pid, holder.host)
     return ExecutorBusyError(sentence.format(state_path, who), pid=pid, host=host)
-
-
-def _holder(state_path: str) -> Dict[str, Any]:
-    """What the owner wrote into its lock (``store/lock.py``)."""
-    try:
-        with open(state_path + ".lock", encoding="utf-8") as lock:
-            holder = json.load(lock)
-    except (OSError, ValueError):
-        return {}
-    return holder if isinstance(holder, dict) else {}
 
 
 # --- Under the lock ------------------------------------------------------------------------------------------------
@@ -271,61 +240,28 @@ def _holder(state_path: str) -> Dict[str, Any]:
 
 def _apply_under_lock(state_path: str, command: "Command") -> "Optional[Answer]":
     """None when somebody holds the lock."""
-    lock = _take_lock(state_path)
+    if not os.path.exists(state_path):
+        raise StateFileError("there is no state file {}".format(state_path))
+    from .store.locking import take_for_a_moment  # the agent gets this when the first command comes, not before
+
+    lock = take_for_a_moment(state_path)
     if lock is None:
         return None
     try:
-        with closing(_open_to_write(state_path)) as connection:
-            return _apply(connection, state_path, command)
+        return _apply(state_path, command)
     except sqlite3.Error as error:
         raise StorageError("{} could not be changed: {}".format(state_path, error)) from error
     finally:
         os.close(lock)
 
 
-def _take_lock(state_path: str) -> Optional[int]:
-    if not os.path.exists(state_path):
-        raise StateFileError("there is no state file {}".format(state_path))
-    try:
-        lock = os.open(state_path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise StateFileError(
-            "{}.lock cannot be opened by {}: {}".format(state_path, _user(), error.strerror)
-        ) from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(lock)
-        return None
-    return lock
-
-
-def _open_to_write(state_path: str) -> sqlite3.Connection:
-    # The file is asked through SQLite alone: reading it by hand would drop the locks of this process's reader.
-    uri = "file:{}?mode=rw".format(quote(os.fsencode(os.path.abspath(state_path))))
-    connection = sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
-    try:
-        (application,) = connection.execute("PRAGMA application_id").fetchone()
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if application != APPLICATION_ID:
-            raise StateFileError("{} is not a redrive state file".format(state_path))
-        if version > SCHEMA_VERSION:
-            raise newer(state_path, version)
-        connection.execute("PRAGMA synchronous=FULL")
-        connection.execute("PRAGMA wal_autocheckpoint=0")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _apply(connection: sqlite3.Connection, state_path: str, command: "Command") -> "Answer":
-    from .store.journal import Journal  # the agent gets these when the first command comes, not before
+def _apply(state_path: str, command: "Command") -> "Answer":
+    from .store.journal import Journal
+    from .store.open_writing import open_existing, transaction
     from .store.operator import apply
     from .store.upgrades import upgrade
 
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with closing(open_existing(state_path)) as connection, transaction(connection):
         upgrade(connection, state_path)
         journal = Journal(
             connection,
@@ -334,10 +270,4 @@ def _apply(connection: sqlite3.Connection, state_path: str, command: "Command") 
             reason=command.reason,
             command_id=command.id,
         )
-        answer = apply(journal, command, is_abandoned=True)
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-    return answer
+        return apply(journal, command, is_abandoned=True)

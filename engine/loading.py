@@ -42,7 +42,7 @@ def load_flow(target: str, params: Params | None = None, remembered: Params | No
     Raises FlowImportError where its code raises, FlowError where it cannot be found or read, or holds no one flow.
     """
     path, name = split_target(target)
-    code = _read(path)
+    code = read_source(path)
     source = Path(path).resolve()
     with importing_with(remembered or {}, params or {}):
         module = _import_file(source)
@@ -52,7 +52,7 @@ def load_flow(target: str, params: Params | None = None, remembered: Params | No
     return flow
 
 
-def _read(path: str) -> bytes:
+def read_source(path: str) -> bytes:
     """The bytes of a flow file. Raises FlowError for what is not one, before Python says so in its own words."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for its writer

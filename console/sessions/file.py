@@ -15,7 +15,7 @@ from ...engine.core.episode import Memory, memory_of
 from ...engine.core.events import Event
 from ...engine.core.fold import RunFold
 from ...engine.errors import CorruptFileError, LinkError, NotFoundError, SnapshotNeeded, StateFileError
-from ...engine.store import database, failures, lists, lock, logs, memory, preview, runs, tail, usual
+from ...engine.store import database, failures, lists, lock_file, logs, memory, preview, runs, tail, usual
 from ...engine.store.command import Answer, Command
 from ...engine.store.lists import Row
 from ...engine.store.reader import head_of
@@ -42,7 +42,7 @@ class FileSession:
         self._watched: int | None = None
         self._uuid: str | None = None  # of the file as it was read last
         self._alive = False
-        self._holder: lock.LockHolder | None = None  # the latest executor, alive or not
+        self._holder: lock_file.LockHolder | None = None  # the latest executor, alive or not
         self._service_pid: int | None = None
         self._looked_at = 0.0
         self._closed = False
@@ -213,8 +213,8 @@ class FileSession:
         if self._looked_at and now - self._looked_at < LOOK_SECONDS:
             return
         self._looked_at = now
-        holder = lock.probe(self._path)
-        self._holder = holder or lock.last_holder(self._path)
+        holder = lock_file.probe(self._path)
+        self._holder = holder or lock_file.last_holder(self._path)
         self._service_pid = client.service_pid(self._path)
         # Its children may hold on to the lock while they die; and who lost his lock file may be heard all the same.
         self._alive = self._attendance.descriptor is not None or (holder is not None and holder.is_alive())

@@ -31,6 +31,7 @@ LOOKING = (
     "store/header",
     "store/ladder",
     "store/lists",
+    "store/lock_file",
     "store/mounts",
     "store/places",
     "store/processes",
@@ -53,9 +54,11 @@ ACTING = (
     "store/generation",
     "store/guards",
     "store/journal",
+    "store/locking",
     "store/logs",
     "store/lost",
     "store/notes",
+    "store/open_writing",
     "store/operator",
     "store/paged",
     "store/preview",
@@ -69,6 +72,9 @@ ACTING = (
 
 #: What remembers: goes over when somebody looks at an inbox, on a slow line seconds before what acts could.
 REMEMBERING = ("core/states", "store/acts", "store/failures", "store/memory", "store/state_lists")
+
+#: What lists the state files of a host: goes over instead of a question about one of them.
+OFFERING = ("store/offers",)
 
 _STATEMENT_ENDS = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 _BOOT = "import sys,zlib;r=sys.stdin.buffer;exec(zlib.decompress(r.read(int(r.readline()))))"
@@ -91,7 +97,8 @@ def boot_command(python: str) -> str:
 def first_parcel(settings: Mapping[str, object]) -> bytes:
     """What goes down standard input first: the bootstrap, then what looks, then ``settings`` for ``agent.main``."""
     boot = (_ENGINE / "bootstrap.py").read_bytes()
-    body = {"main": f"{_PACKAGE}.agent", "settings": settings, "sources": sources(LOOKING)}
+    names = LOOKING + OFFERING if settings.get("list") else LOOKING
+    body = {"main": f"{_PACKAGE}.agent", "settings": settings, "sources": sources(names)}
     return _packed(boot) + _packed(json.dumps(body).encode())
 
 

@@ -1,4 +1,7 @@
-"""``ssh://host`` names no file: what that host has is offered, on the terminal, before a screen is drawn on it."""
+"""``ssh://host`` names no file: what that host has is offered, on the terminal, before a screen is drawn on it.
+
+Without somebody to ask, several files are refused by name: a guess could show the wrong night.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 
+from ...engine.errors import AddressError
 from ..present.durations import brief
 from ..present.text import one_line
 from ..sessions.address import parse
@@ -16,23 +20,28 @@ from ..sessions.ssh_options import SshOptions
 
 
 def choose_file(target: str, python: str | None, ssh_option: Sequence[str]) -> str:
-    """Return the address of the file that is meant. Asks only where there are several and somebody to ask.
+    """Return the address of the file that is meant: the only one that can be read, or the answer to a question.
 
-    Raises AddressError, LinkError; KeyboardInterrupt when the person leaves.
+    Raises AddressError, also for several files and nobody to ask; LinkError; KeyboardInterrupt when the person leaves.
     """
     address = parse(target)
-    if address.path or not has_person():
+    if address.path:
         return target
     options = SshOptions(python or "python3", tuple(ssh_option))
     found = asyncio.run(with_answers(address, options, lambda options: offers(target, options)))
     usable = [offer for offer in found if offer.trouble is None]
-    return usable[_ask(usable)].address if len(usable) > 1 else target
+    if len(usable) > 1:
+        return usable[_ask(target, usable)].address
+    return usable[0].address if usable else target  # the agent says what is wrong over there
 
 
-def _ask(found: Sequence[Offer]) -> int:
+def _ask(target: str, found: Sequence[Offer]) -> int:
+    if not has_person():
+        files = "; ".join(f"{offer.address} ({_told(offer)})" for offer in found)
+        raise AddressError(f"{target} has {len(found)} state files, the latest first; name one of them: {files}")
     print("State files over there, the latest first:", file=sys.stderr)
     for number, offer in enumerate(found, start=1):
-        print(f"  {number}  {one_line(_told(offer))}", file=sys.stderr)
+        print(f"  {number}  {one_line(parse(offer.address).path)}  {one_line(_told(offer))}", file=sys.stderr)
     while True:
         print("Which one? [1] ", end="", file=sys.stderr, flush=True)
         said = sys.stdin.readline()
@@ -46,4 +55,4 @@ def _ask(found: Sequence[Offer]) -> int:
 def _told(offer: Offer) -> str:
     age = brief(max(0, time.time_ns() // 1000 - offer.written_at))
     run = f"{offer.dag_name} · {offer.run_id} · {offer.state}" if offer.run_id else "no run yet"
-    return f"{parse(offer.address).path}  {run} · written {age} ago"
+    return f"{run} · written {age} ago"

@@ -17,7 +17,7 @@ import click
 from ...engine import client
 from ...engine.errors import LinkError, RedriveError, StateFileError
 from ...engine.runner import process
-from ...engine.store import database, lists, lock, runs
+from ...engine.store import database, lists, lock_file, runs
 from ...engine.version import VERSION
 from ..present.durations import size, wall_day
 from ..present.keeper import Keeper, nobody_runs
@@ -122,7 +122,7 @@ def _state(target: str | None) -> Iterator[Finding]:
 
 
 def _executor(path: str) -> Iterator[Finding]:
-    holder = lock.probe(path)
+    holder = lock_file.probe(path)
     if holder is None and (found := _without_lock(path)):
         yield from found
         return
@@ -147,7 +147,7 @@ def _executor(path: str) -> Iterator[Finding]:
 
 def _schedules(path: str, connection: sqlite3.Connection) -> Iterator[Finding]:
     rows = lists.query(connection, lists.SCHEDULES, {})
-    keeper = lock.served_by(path)
+    keeper = lock_file.served_by(path)
     for row, words in zip(rows, next_words(rows, time.time_ns() // 1000), strict=True):
         if keeper is None:
             yield Finding("warning", "schedule", f"{words}; nobody serves it: redrive serve {row.flow_path or 'FLOW'}")
@@ -169,9 +169,9 @@ def _without_lock(path: str) -> list[Finding]:
     return [Finding("warning", "executor", text), *more]
 
 
-def _no_executor(path: str, heir: lock.LockHolder | None) -> Finding:
+def _no_executor(path: str, heir: lock_file.LockHolder | None) -> Finding:
     """``heir``: the dead executor whose lock something that it started still holds."""
-    last = lock.last_holder(path)
+    last = lock_file.last_holder(path)
     if last is None or last.released_at is not None:
         return Finding("ok", "executor", "none: operators' acts are applied under the lock, resume starts one")
     seen_at = client.heartbeat_at(path)
@@ -193,7 +193,7 @@ def _file(path: str, connection: sqlite3.Connection) -> Iterator[Finding]:
     yield from _schedules(path, connection)
     keeper = _keeper(path)
     for listing in runs.list_runs(connection):
-        stuck = runs.ready_audit(connection, listing.run.run_id) if lock.probe(path) is None else []
+        stuck = runs.ready_audit(connection, listing.run.run_id) if lock_file.probe(path) is None else []
         total = sum(listing.counts.values())
         text = f"{listing.run.run_id}: {listing.run.state}, {total} tasks"
         text += f", {len(stuck)} could start" if stuck else ""
@@ -202,7 +202,7 @@ def _file(path: str, connection: sqlite3.Connection) -> Iterator[Finding]:
 
 
 def _keeper(path: str) -> Keeper:
-    last, held = lock.last_holder(path), lock.probe(path)
+    last, held = lock_file.last_holder(path), lock_file.probe(path)
     if last is None:
         return Keeper(alive=held is not None)
     alive = held is not None and held.is_alive()

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ...engine.core.states import RunState
 from ...engine.errors import AddressError
-from ...engine.loading import split_target
-from ..target import default_folder, is_remote, state_for_flow
+from ...engine.store.flow_path import path_of_flow
+from ..target import is_remote, state_for_flow
 from .exit_codes import code_of_run
 
 if TYPE_CHECKING:  # the executor and all below it take longer to import than a first screen may take to come
@@ -51,8 +51,7 @@ class Manner:
 
 def run_flow(flow: str, run_id: str | None, params: Mapping[str, str], manner: Manner) -> int:
     """Run a flow file in the way that was asked for, or that the terminal allows."""
-    path, _ = split_target(flow)
-    state = state_for_flow(Path(path).stem, manner.state)
+    state = state_for_flow(flow, params, manner.state)
     return _start(flow, state, run_id, params, manner, resume=False)
 
 
@@ -76,7 +75,7 @@ def run_demo(manner: Manner) -> int:
     from ...engine import examples
 
     flow = str(Path(examples.__file__).with_name("demo.py"))
-    state = manner.state or str(default_folder() / "demo.db")
+    state = manner.state or path_of_flow("demo")
     if manner.plain or not _has_terminal():
         from .demo import play
 
@@ -89,6 +88,10 @@ def attach(target: str, run_id: str | None, *, read_only: bool, python: str | No
     from ..show import show_target
     from ..terminal.abilities import survey
 
+    if is_remote(target):
+        from .choosing import choose_file
+
+        target = choose_file(target, python, ssh_option)
     terminal = survey()
     if terminal.plain_because is not None:
         return _attach_plain(target, run_id, terminal.plain_because, python=python, ssh_option=ssh_option)

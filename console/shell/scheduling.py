@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from itertools import islice
-from pathlib import Path
 
 import click
 
@@ -20,9 +19,9 @@ from ...engine.core.spec import LOGICAL_TIME
 from ...engine.core.states import RunState
 from ...engine.errors import FlowError, RefusedError
 from ...engine.executor.backfill import Owed, give_way, owed
+from ...engine.executor.flow_file import read_flow
 from ...engine.executor.loop import Executor, RunOptions
-from ...engine.executor.serving import Service, read_flow
-from ...engine.loading import split_target
+from ...engine.executor.serving import Service
 from ...engine.store.schedules import Served, served_of
 from ..present.text import one_line
 from ..target import state_for_flow
@@ -37,13 +36,13 @@ _DATE_CHARACTERS = len("2026-11-21")
 def serve(flow: str, params: Mapping[str, str], manner: Manner) -> int:
     """Start the runs of a flow when they are due, until SIGTERM. Exit code 130 where that interrupted a run."""
     printer = Printer(sys.stdout)
-    state = _state(flow, manner)
+    state = _state(flow, params, manner)
     service = Service(flow, state, manner.options(params), say=_sayer(printer), on_events=printer.take)
     return ExitCode.INTERRUPTED if service.run().interrupted else ExitCode.SUCCESS
 
 
-def _state(flow: str, manner: Manner) -> str:
-    return state_for_flow(Path(split_target(flow)[0]).stem, manner.state)
+def _state(flow: str, params: Mapping[str, str], manner: Manner) -> str:
+    return state_for_flow(flow, params, manner.state)
 
 
 def _sayer(printer: Printer) -> Callable[[str], None]:
@@ -122,7 +121,7 @@ def backfill(
     flow: str, since: str, until: str, params: Mapping[str, str], manner: Manner, *, dry_run: bool, as_json: bool
 ) -> int:
     """Run the logical times of a stretch that have no run yet, the oldest first; again after an interruption."""
-    served, state, clock = _served(flow, params), _state(flow, manner), SystemClock()
+    served, state, clock = _served(flow, params), _state(flow, params, manner), SystemClock()
     zone = served.schedule.zone
     first, last = _instant(since, zone, "--from"), _instant(until, zone, "--to", whole_day=True)
     if last < first:

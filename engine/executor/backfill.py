@@ -12,7 +12,7 @@ from itertools import islice, takewhile
 from ..clock import Clock
 from ..core.states import RunState
 from ..errors import RefusedError
-from ..store import database, lock, schedules
+from ..store import database, lock_file, runs, schedules
 from ..store.schedules import Served
 
 RUNS_MAX = 10_000  # at a time
@@ -55,15 +55,14 @@ def _found(connection: sqlite3.Connection, served: Served, times: list[int]) -> 
 
 
 def _what_became(connection: sqlite3.Connection, logical: int, run_id: str) -> Owed:
-    sql = "SELECT state, blocked_since IS NOT NULL OR paused_since IS NOT NULL FROM run WHERE run_id = ?"
-    state, is_blocked = connection.execute(sql, (run_id,)).fetchone()
-    return Owed(logical, run_id, RunState(state), bool(is_blocked))
+    state, is_blocked = runs.standing_of(connection, run_id)
+    return Owed(logical, run_id, state, is_blocked)
 
 
 def give_way(state_path: str, served: Served, clock: Clock, say: Callable[[str], None]) -> None:
     """Wait as long as a service of the same file has a run to start that is due: tonight comes before last month."""
     is_told = False
-    while lock.served_by(state_path) is not None and _is_due(state_path, served, clock.now_us()):
+    while lock_file.served_by(state_path) is not None and _is_due(state_path, served, clock.now_us()):
         if not is_told:
             say("waiting for the run that is due by the schedule")
             is_told = True

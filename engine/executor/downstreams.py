@@ -1,35 +1,19 @@
-"""Breakers and retry budgets in table ``breaker``, kept across restarts: their changes of state are told as events.
+"""Changes of breakers and retry budgets, told as events.
 
 What is only counted (window, tokens) is stored with the next heartbeat.
 """
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
 from ..core.events import EventKind
+from ..store import breaker_rows
 from ..store.journal import Journal
-
-
-def read_rows(connection: sqlite3.Connection) -> list[dict[str, Any]]:
-    """What the file remembers of all breakers."""
-    cursor = connection.execute("SELECT downstream, state, reopens_at, window, tokens, detail, changed_at FROM breaker")
-    names = [column[0] for column in cursor.description]
-    return [dict(zip(names, values, strict=True)) for values in cursor.fetchall()]
-
-
-def store(journal: Journal, rows: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write breaker rows; tells no event."""
-    for name, columns in rows.items():
-        journal.connection.execute(
-            f"INSERT OR REPLACE INTO breaker (downstream, {', '.join(columns)}) VALUES (?{',?' * len(columns)})",
-            (name, *columns.values()),
-        )
 
 
 def tell_change(journal: Journal, run_id: str, told: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]]) -> None:
     """Write a change of state with its event."""
-    store(journal, rows)
+    breaker_rows.store(journal, rows)
     journal.tell(EventKind.BREAKER, run_id, data=dict(told))

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from ..store import executors
 from .attempts import AttemptDesk
-from .opening import OpenRun, beat
+from .opening import OpenRun
 
 HEARTBEAT_SECONDS = 1.0
 HEARTBEATS_PER_ROW = 10  # 003.40: the row is written every ten seconds
@@ -34,7 +35,7 @@ class Heartbeat:
         self._beats += 1
         if self._beats % HEARTBEATS_PER_ROW == 0:
             executor_id = self._opened.claimant.executor_id
-            self._desk.write(lambda journal: beat(journal, executor_id))
+            self._desk.write(lambda journal: executors.beat(journal, executor_id))
         for duty in self._duties:
             duty()
 

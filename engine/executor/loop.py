@@ -29,14 +29,14 @@ from ..core.outcome import Outcome
 from ..errors import StartInterrupted, StorageError
 from ..flow import Flow, TaskDef
 from ..notify import CLOSE_SECONDS, Notifier, Origin
-from ..store import claims
+from ..store import breaker_rows, claims
 from ..store.claims import Claim
 from ..store.journal import Journal
 from .attempts import AttemptDesk
 from .clock_watch import ClockWatch
 from .commit import Commit
 from .dispatching import Dispatcher
-from .downstreams import store, tell_change
+from .downstreams import tell_change
 from .ending import Judge, RunResult
 from .heartbeat import Heartbeat
 from .opening import OpenRun, Place, Request, RunOptions, open_run, reserve, state_path_of
@@ -97,12 +97,13 @@ class Executor:
     ) -> None:
         if tasks is not None:
             flow = _flow_of(dag_name, tasks)
+        options = options or RunOptions(max_parallel=max_parallel)
         self._request = Request(
             flow=flow,
             run_id=run_id,
-            state_path=state_path_of(flow, None if state is None else os.fspath(state)),
+            state_path=state_path_of(flow, None if state is None else os.fspath(state), options.params),
             executor_id=uuid.uuid4().hex,
-            options=options or RunOptions(max_parallel=max_parallel),
+            options=options,
         )
         self._clock: Clock = clock or SystemClock()
         self._on_events = on_events
@@ -421,7 +422,7 @@ class RunLoop:
 
     def _store_counts(self) -> None:
         if rows := self.downstreams.take_dirty():
-            self.desk.write(lambda journal: store(journal, rows))
+            self.desk.write(lambda journal: breaker_rows.store(journal, rows))
 
     def _move_instants(self, jump_us: int) -> None:
         run_id = self.fold.run.run_id

@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, get_args
 
-from platformdirs import user_state_path
-
 from .. import client
 from ..clock import Clock
 from ..core.events import Event, EventKind
@@ -27,20 +25,17 @@ from ..core.spec import FlowSpec
 from ..core.wanted import is_text
 from ..errors import ExecutorBusyError, FlowError, NotFoundError, RedriveError, StartInterrupted, StorageError
 from ..flow import Flow
-from ..loading import split_target
 from ..runner.zygote_client import Runner
-from ..store import database, history, lock, processes, reconcile, recovery, runs, schedules
+from ..store import breaker_rows, database, executors, history, lock, processes, reconcile, recovery, runs, schedules
 from ..store.claims import Claimant
+from ..store.flow_path import path_for_run
 from ..store.journal import Journal
 from ..store.writer import Writer
-from ..version import VERSION
-from . import downstreams
+from .flow_file import name_of
 from .image import image_hash
 
 MAX_PARALLEL = 4  # 003.16
 GOODBYE_SECONDS = 2.0  # a disk that refuses is not waited for
-STATE_VARIABLE = "REDRIVE_STATE"
-EXECUTOR_VARIABLE = "REDRIVE_EXECUTOR"  # in the environment of every process below this executor
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +133,7 @@ class OpenRun:
         """Stop what runs, write what is left, say goodbye in the file."""
         await self.runner.close()
         executor_id = self.claimant.executor_id
-        goodbye = self.writer.submit(lambda journal: _say_goodbye(journal, executor_id))
+        goodbye = self.writer.submit(lambda journal: executors.mark_stopped(journal, executor_id))
         if self.last_word is not None:
             await asyncio.wait({goodbye}, timeout=GOODBYE_SECONDS)
             with contextlib.suppress(StorageError):  # what could be kept is kept already
@@ -160,16 +155,15 @@ class Hooks:
         self.on_events = self.early.extend
 
 
-def state_path_of(flow: Flow | str | None, state: str | None) -> str:
+def state_path_of(flow: Flow | str | None, state: str | None, params: Mapping[str, Any]) -> str:
     """Where a run is kept: as told, else by REDRIVE_STATE, else under the flow's name in the default place."""
-    given = state or os.environ.get(STATE_VARIABLE)
-    if given:
-        return os.path.expanduser(given)
-    if flow is None:
-        raise RedriveError("say which state file to resume")
-    name = flow.name if isinstance(flow, Flow) else os.path.basename(split_target(flow)[0]).removesuffix(".py")
-    safe = "".join(character if character.isalnum() or character in "._-" else "_" for character in name)
-    return str(user_state_path("redrive") / f"{safe.strip('._') or 'flow'}.db")
+
+    def flow_name() -> str:
+        if flow is None:
+            raise RedriveError("say which state file to resume")
+        return flow.name if isinstance(flow, Flow) else name_of(flow, params)
+
+    return path_for_run(state, flow_name)
 
 
 # --- Before the loop -----------------------------------------------------------------------------------------------
@@ -195,7 +189,7 @@ def reserve(request: Request) -> Place:
     held = lock.acquire(request.state_path, request.executor_id, request.run_id, wait=options.wait)
     try:
         demand_alone(request.state_path)
-        environment = {EXECUTOR_VARIABLE: request.executor_id}
+        environment = {processes.EXECUTOR_VARIABLE: request.executor_id}
         keep_fds = (held.fileno(),)
         if isinstance(request.flow, Flow):
             runner = Runner.fork(request.flow, environment=environment, keep_fds=keep_fds)
@@ -314,18 +308,18 @@ def _look_into(request: Request) -> _Known:
     with database.reading(request.state_path) as connection:
         run_id = request.run_id or (runs.latest_run_id(connection) if options.resume else None)
         fresh_id = _unused(connection, run_id if run_id and options.logical_time else new_run_id())
-        row = None
+        source = None
         if options.logical_time is not None:
             run_id = None  # always a run of its own: another flow of this file may have one of this name
         if run_id is not None:
-            row = connection.execute("SELECT flow_path, params FROM run WHERE run_id = ?", (run_id,)).fetchone()
-    if row is None:
+            source = runs.find_source(connection, run_id)
+    if source is None:
         if options.resume:
             raise NotFoundError(f"there is no run {run_id or ''!r} to resume in {request.state_path}; see redrive runs")
         return _Known(target, run_id or fresh_id, False, {})
-    if request.flow is None and row[0] is None:
+    if request.flow is None and source.flow_path is None:
         raise FlowError(f"run {run_id!r} was started by a program, not from a flow file; start that program again")
-    return _Known(target or str(row[0] or ""), str(run_id), True, json.loads(row[1]))
+    return _Known(target or source.flow_path or "", str(run_id), True, source.params)
 
 
 def _is_missing_or_empty(path: str) -> bool:
@@ -345,7 +339,7 @@ def new_run_id() -> str:
 def _unused(connection: sqlite3.Connection, run_id: str) -> str:
     """The same, or with a number behind it where a run of this second is in the file already."""
     candidate, number = run_id, 1
-    while connection.execute("SELECT 1 FROM run WHERE run_id = ?", (candidate,)).fetchone():
+    while runs.exists(connection, candidate):
         number += 1
         candidate = f"{run_id}-{number}"
     return candidate
@@ -389,7 +383,7 @@ async def _prepare_run(
         else:
             _take_up(journal, run_id, flow, options)
         fold = runs.load_fold(journal.connection, run_id)
-        return fold, history.durations(journal.connection, flow.name), downstreams.read_rows(journal.connection)
+        return fold, history.durations(journal.connection, flow.name), breaker_rows.read_rows(journal.connection)
 
     try:
         fold, medians, breakers = await writer.submit(item)
@@ -429,22 +423,7 @@ def _take_up(journal: Journal, run_id: str, flow: FlowSpec, options: RunOptions)
 
 
 def _say_hello(journal: Journal, claimant: Claimant, run_id: str, runner: Runner) -> None:
-    start_ticks, boot_id = processes.identity(os.getpid())
-    journal.connection.execute(
-        "INSERT INTO executor (executor_id, pid, start_ticks, boot_id, host, version, started_at, heartbeat_at, run_id)"
-        " VALUES (?,?,?,?,?,?,?,?,?)",
-        (
-            claimant.executor_id,
-            os.getpid(),
-            start_ticks,
-            boot_id,
-            claimant.host,
-            VERSION,
-            journal.at,
-            journal.at,
-            run_id,
-        ),
-    )
+    executors.insert(journal, claimant, run_id)
     data: dict[str, Any] = {
         "what": "started",
         "executor_id": claimant.executor_id,
@@ -454,16 +433,3 @@ def _say_hello(journal: Journal, claimant: Claimant, run_id: str, runner: Runner
     doubts = {"warnings": list(runner.warnings), "printed": runner.printed}  # of the import of the flow
     data.update({name: value for name, value in doubts.items() if value})
     journal.tell(EventKind.EXECUTOR, run_id, data=data)
-
-
-def beat(journal: Journal, executor_id: str) -> None:
-    """The heartbeat in the file; tells no event."""
-    journal.connection.execute("UPDATE executor SET heartbeat_at = ? WHERE executor_id = ?", (journal.at, executor_id))
-
-
-def _say_goodbye(journal: Journal, executor_id: str) -> None:
-    journal.connection.execute(
-        "UPDATE executor SET stopped_at = ?, heartbeat_at = ? WHERE executor_id = ?",
-        (journal.at, journal.at, executor_id),
-    )
-    journal.tell(EventKind.EXECUTOR, data={"what": "stopped", "executor_id": executor_id})

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from ..clock import Clock
 from ..errors import StorageError
-from ..store import lock, schedules
+from ..store import lock_file, schedules
 from .opening import OpenRun
 
 LOOK_SECONDS = 10.0  # until somebody may have begun to serve the file
@@ -35,7 +35,7 @@ class Promises:
         served = self._served
         if served is None or self._breaks_at is None or self._clock.now_us() < self._breaks_at:
             return
-        if not self._is_of_service and lock.served_by(self._state_path) is None:
+        if not self._is_of_service and lock_file.served_by(self._state_path) is None:
             self._breaks_at = self._clock.now_us() + round(LOOK_SECONDS * 1e6)  # nobody has promised anything
             return
         self._breaks_at = None  # until this look is written

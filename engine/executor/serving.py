@@ -15,40 +15,30 @@ import os
 import shlex
 import signal
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ..clock import Clock, SystemClock
 from ..core.durations import spoken
 from ..core.events import Event
 from ..core.schedule import at_wall, iso_of, name_of
-from ..core.spec import LOGICAL_TIME, FlowSpec
+from ..core.spec import LOGICAL_TIME
 from ..core.states import RunState
 from ..errors import ExecutorBusyError, FlowError, RedriveError, RefusedError
 from ..loading import split_target
 from ..notify import Notifier, Origin
-from ..runner.zygote_client import Runner
-from ..store import database, lock, schedules
+from ..store import database, lock, lock_file, schedules
 from ..store.schedules import Outlook, Served
 from ..store.traces import traces_of
 from ..store.writer import Writer
 from .clock_watch import ClockWatch
+from .flow_file import read_flow
 from .loop import Executor
-from .opening import EXECUTOR_VARIABLE, RunOptions, demand_alone, make_folder
+from .opening import RunOptions, demand_alone, make_folder
 
 LOOK_SECONDS = 1.0  # between two looks at the wall clock and at the file: neither tells when it moves
 BUSY_SECONDS = 1.0  # somebody else owns the file: nobody tells when he leaves it
 AGAIN_SECONDS = 60.0  # until what could not be done is tried again, or a page that no sender took is sent again
-
-
-async def read_flow(target: str, params: Mapping[str, Any] | None = None) -> FlowSpec:
-    """What a flow file says, by a clean interpreter that imports it. Raises FlowError."""
-    runner = Runner.spawn(environment={EXECUTOR_VARIABLE: uuid.uuid4().hex})
-    try:
-        return await runner.open(target, params)
-    finally:
-        await runner.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +96,7 @@ class Service:
 
     def _become_the_server(self) -> lock.StateLock:
         try:
-            return lock.acquire(self._state_path + lock.SERVICE, self._id, wait=self._stands_by)
+            return lock.acquire(self._state_path + lock_file.SERVICE, self._id, wait=self._stands_by)
         except ExecutorBusyError as error:
             who = f"pid {error.pid} on {error.host}"
             raise ExecutorBusyError(

@@ -14,12 +14,12 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 
 from ..errors import ExecutorBusyError, StorageError
-from ..store.lock import StateLock, lock_path
+from ..store.copying import copy
+from ..store.lock import StateLock
+from ..store.lock_file import lock_path
 from ..store.writer import Writer
 from .storage_health import StorageHealth
 
@@ -126,32 +126,6 @@ class Whereabouts:
         if again:
             said = f"the lock file of {self._path} had been removed and was made again"
             self._storage.tell("lock", said)
-
-
-def copy(connection: sqlite3.Connection, target: str) -> None:
-    """Copy all that a connection sees, which is in no transaction, to a file that then takes the place of ``target``.
-
-    Raises StorageError.
-    """
-    unfinished = target + ".part"
-    try:
-        descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        os.close(descriptor)
-        with closing(sqlite3.connect(unfinished)) as to:
-            connection.backup(to)
-        _sync(unfinished)
-        os.replace(unfinished, target)
-        _sync(os.path.dirname(target))
-    except (OSError, sqlite3.Error) as error:
-        raise StorageError(f"the copy {target} could not be made: {error}") from error
-
-
-def _sync(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _name_of(opened: Inode | None) -> str | None:

@@ -25,6 +25,7 @@ from ..core.advice import Progress
 from ..core.events import EventKind
 from ..core.hang import Autopsy, report, sentence
 from ..core.outcome import Outcome
+from ..store import kill
 from . import process, protocol, stack
 from .autopsy import LINE_CHARACTERS, CpuSample, Subject, flat
 from .endings import Evidence, Force, lost, outcome_of
@@ -341,7 +342,7 @@ class ProcessAttempt(Attempt):
         """Where it stands: frames of all its threads; none of a program that is not Python: the signal would end it."""
         if not process.catches(self.pid, process.STACK_SIGNAL):
             return ""
-        dump = await self._stack_pipe.collect(lambda: process.signal_process(self._pidfd, process.STACK_SIGNAL))
+        dump = await self._stack_pipe.collect(lambda: kill.signal_process(self._pidfd, process.STACK_SIGNAL))
         return stack.without_engine(dump)
 
     async def _climb(self, reason: str) -> None:

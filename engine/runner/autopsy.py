@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from ..core.hang import Autopsy, Descriptor, FileLock, Process
 from ..core.syscalls import SYSTEM_CALLS, Doing, doing_in
+from ..store.processes import read_file
 from . import process
 from .sockets import Socket, Tables
 
@@ -129,7 +130,7 @@ def _tree(subject: Subject) -> Iterator[tuple[int, int]]:
 
 def _stat(folder: str) -> list[bytes] | None:
     try:
-        return process.read_file(f"{folder}/stat").rpartition(b")")[2].split()
+        return read_file(f"{folder}/stat").rpartition(b")")[2].split()
     except OSError:
         return None
 
@@ -164,7 +165,7 @@ def _threads(subject: Subject) -> tuple[Process, ...]:
 def _standing(folder: str, pid: int) -> Process | None:
     """State, name, and what it is doing; None when it is gone."""
     try:
-        head, _, rest = process.read_file(f"{folder}/stat").rpartition(b")")
+        head, _, rest = read_file(f"{folder}/stat").rpartition(b")")
     except OSError:
         return None
     state = rest.split()[0].decode("ascii")
@@ -183,7 +184,7 @@ def _standing(folder: str, pid: int) -> Process | None:
 
 def _text(path: str) -> str:
     try:
-        return process.read_file(path).decode("ascii", "replace").strip()
+        return read_file(path).decode("ascii", "replace").strip()
     except OSError:
         return ""
 
@@ -230,7 +231,7 @@ def _selected(folder: str, arguments: list[int]) -> Iterator[int]:
 
 def _watched(folder: str, arguments: list[int]) -> Iterator[int]:
     """What an epoll descriptor watches."""
-    for line in process.read_file(f"{folder}/fdinfo/{arguments[0]}").splitlines():
+    for line in read_file(f"{folder}/fdinfo/{arguments[0]}").splitlines():
         if line.startswith(b"tfd:"):
             yield int(line.split()[1])
 

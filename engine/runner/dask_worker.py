@@ -24,7 +24,7 @@ import msgspec
 from ..core.liveness import LEASE_SECONDS
 from ..core.outcome import Outcome
 from ..errors import FlowError
-from . import process
+from ..store.processes import EXECUTOR_VARIABLE
 from .attempt import RunningAttempt
 from .endings import not_started, refused
 from .listener import SilentListener
@@ -213,7 +213,7 @@ class Station:
     def __init__(self, errand: Errand) -> None:
         self._errand = errand
         self._loop = asyncio.new_event_loop()
-        self._runner = Runner.spawn(environment={process.EXECUTOR_VARIABLE: errand.executor_id})
+        self._runner = Runner.spawn(environment={EXECUTOR_VARIABLE: errand.executor_id})
         self._opening = asyncio.Lock()
         self._closing: asyncio.TimerHandle | None = None
         self.attending = 0  # guarded by the lock of the module

@@ -15,7 +15,8 @@ from typing import Any
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.results import unkept_kind
 from ..core.spec import FlowSpec, TaskSpec
-from . import process, protocol
+from ..store.processes import EXECUTOR_VARIABLE
+from . import protocol
 from .attempt import AttemptOrder
 from .listener import SilentListener
 from .zygote_client import Runner
@@ -70,7 +71,7 @@ def run_with_timeout(fn: Callable[[], Any], timeout_s: float | None, *, grace_se
     """
     name = getattr(fn, "__name__", "task")
     task = TaskSpec(name, timeout=timeout_s, grace_seconds=grace_seconds)
-    environment = {process.EXECUTOR_VARIABLE: uuid.uuid4().hex}
+    environment = {EXECUTOR_VARIABLE: uuid.uuid4().hex}
     outcome = asyncio.run(_run(Runner.fork(_OneTask({name: fn}, task), environment=environment), task))
     if outcome.kind is OutcomeKind.SUCCESS:
         is_kept = outcome.result is not None and unkept_kind(outcome.result) is None

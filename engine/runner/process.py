@@ -1,6 +1,7 @@
-"""Facts about processes from /proc, and the few system calls that Python does not offer. Linux only.
+"""What the runner asks of the processes below it, and the few system calls that Python does not offer. Linux only.
 
-A bare pid is never trusted: it is held by a pidfd, by being our own unreaped child, or by its start time.
+A bare pid is never trusted: it is held by a pidfd, by being our own unreaped child, or by its start time
+(``store/processes.py``). Who is no child of ours is ended by ``store/kill.py``.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ import resource
 import select
 import signal
 import sys
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-EXECUTOR_VARIABLE = "REDRIVE_EXECUTOR"
+from ..store.kill import OUT_OF_REACH, signal_process
+from ..store.processes import pids, read_file, stat_fields
+
 STACK_SIGNAL = signal.SIGRTMIN + 3  # a realtime signal: user code that takes SIGUSR1 or SIGUSR2 does not break it
 
-READ_BYTES = 32 * 1024
 DESCRIPTORS_WANTED = 65_536
 
 _PR_SET_PDEATHSIG = 1
@@ -53,39 +54,12 @@ def adopt_orphans() -> None:
 # --- Facts ------------------------------------------------------------------------------------------------------------
 
 
-def read_file(path: str) -> bytes:
-    """The whole file, with as few system calls as that takes: the zygote reads two of these for each attempt."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        parts = []
-        while part := os.read(fd, READ_BYTES):
-            parts.append(part)
-        return b"".join(parts)
-    finally:
-        os.close(fd)
-
-
-def stat_fields(pid: int) -> list[bytes]:
-    """The fields of /proc/PID/stat from the third on (state, parent, group, session, ...). Raises OSError."""
-    return read_file(f"/proc/{pid}/stat").rpartition(b")")[2].split()
-
-
-def start_ticks(pid: int) -> int:
-    """When the process started, in clock ticks since boot: with the boot id this tells a pid from its reuse."""
-    return int(stat_fields(pid)[19])
-
-
 def session_of(pid: int) -> int | None:
     """The session of a process; None when it is gone."""
     try:
         return int(stat_fields(pid)[3])
     except OSError:
         return None
-
-
-def boot_id() -> str:
-    """Names this boot of the machine."""
-    return read_file("/proc/sys/kernel/random/boot_id").decode("ascii").strip()
 
 
 def kernel_view(pid: int) -> str:
@@ -114,13 +88,6 @@ def catches(pid: int, number: int) -> bool:
         return False
     caught = status.partition(b"SigCgt:")[2].split(maxsplit=1)
     return bool(caught) and bool(int(caught[0], 16) >> (number - 1) & 1)
-
-
-def all_pids() -> Iterator[int]:
-    """Every process that /proc shows."""
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            yield int(name)
 
 
 def own_children() -> list[int]:
@@ -152,7 +119,7 @@ def children(pid: int) -> list[int]:
 def _children_by_scan(parent: int) -> list[int]:
     """For kernels without CONFIG_PROC_CHILDREN, and for a process that ended while it was read."""
     found = []
-    for pid in all_pids():
+    for pid in pids():
         try:
             if int(stat_fields(pid)[1]) == parent:
                 found.append(pid)
@@ -172,19 +139,6 @@ def descendants(pid: int) -> list[int]:
                 seen.add(child)
                 found.append(child)
                 queue.append(child)
-    return found
-
-
-def bearers(executor_id: str) -> list[int]:
-    """Processes that carry the token of an executor in the environment they were executed with."""
-    needle = f"{EXECUTOR_VARIABLE}={executor_id}".encode()
-    found = []
-    for pid in all_pids():
-        try:
-            if needle in read_file(f"/proc/{pid}/environ").split(b"\0"):
-                found.append(pid)
-        except OSError:
-            continue
     return found
 
 
@@ -220,24 +174,12 @@ def signal_descriptor(number: int) -> int:
 
 # --- Signals ----------------------------------------------------------------------------------------------------------
 
-#: It is gone; or it has become another user's (sudo, su), and nobody but that user or root may end it.
-_OUT_OF_REACH = (ProcessLookupError, PermissionError)
-
 
 def has_ended(pidfd: int) -> bool:
     """True once the process is a zombie or gone."""
     poller = select.poll()
     poller.register(pidfd, select.POLLIN)
     return bool(poller.poll(0))
-
-
-def signal_process(pidfd: int, number: int) -> bool:
-    """Signal exactly the process of the pidfd. False if it is out of reach."""
-    try:
-        signal.pidfd_send_signal(pidfd, number)
-    except _OUT_OF_REACH:
-        return False
-    return True
 
 
 def signal_group(pidfd: int, pid: int, number: int) -> bool:
@@ -248,7 +190,7 @@ def signal_group(pidfd: int, pid: int, number: int) -> bool:
     try:
         signal.pidfd_send_signal(pidfd, number, None, _PIDFD_SIGNAL_PROCESS_GROUP)
         return True
-    except _OUT_OF_REACH:
+    except OUT_OF_REACH:
         return signal_process(pidfd, number)
     except OSError as error:
         if error.errno != errno.EINVAL:
@@ -257,7 +199,7 @@ def signal_group(pidfd: int, pid: int, number: int) -> bool:
         return False
     try:
         os.killpg(pid, number)  # its number is pinned: it has not ended, or its zombie is not reaped yet
-    except _OUT_OF_REACH:
+    except OUT_OF_REACH:
         return signal_process(pidfd, number)
     return True
 
@@ -267,48 +209,5 @@ def kill_all(pids: Iterable[int]) -> None:
     for pid in pids:
         try:
             os.kill(pid, signal.SIGKILL)
-        except _OUT_OF_REACH:
+        except OUT_OF_REACH:
             continue
-
-
-def kill_and_wait(pids: Iterable[int], seconds: float) -> list[int]:
-    """SIGKILL each and wait until they are gone, at most ``seconds`` in all. Answers with those that were killed."""
-    held = {}
-    for pid in pids:
-        try:
-            held[pid] = os.pidfd_open(pid)
-        except OSError:
-            continue
-    try:
-        killed = [pid for pid, pidfd in held.items() if signal_process(pidfd, signal.SIGKILL)]
-        wait_until_ended([held[pid] for pid in killed], seconds)
-    finally:
-        for pidfd in held.values():
-            os.close(pidfd)
-    return killed
-
-
-def wait_until_ended(pidfds: Iterable[int], seconds: float) -> None:
-    """Wait until all of them have ended, at most ``seconds``."""
-    poller = select.poll()
-    waiting = set(pidfds)
-    for pidfd in waiting:
-        poller.register(pidfd, select.POLLIN)
-    limit = time.monotonic() + seconds
-    while waiting and (left := limit - time.monotonic()) > 0:
-        for pidfd, _ in poller.poll(left * 1000):
-            poller.unregister(pidfd)
-            waiting.discard(pidfd)
-
-
-def kill_bearers(executor_id: str, seconds: float = 5.0) -> list[int]:
-    """SIGKILL everything that carries the token until a look finds nobody to kill. Answers with the pids killed."""
-    killed: dict[int, None] = {}
-    limit = time.monotonic() + seconds
-    while (left := limit - time.monotonic()) > 0:
-        living = [pid for pid in bearers(executor_id) if pid != os.getpid()]
-        latest = kill_and_wait(living, left)
-        if not latest:
-            break
-        killed.update(dict.fromkeys(latest))
-    return list(killed)

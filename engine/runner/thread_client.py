@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import Callable, Sequence
 
+from ..store import kill
 from . import process, protocol, stack
 from .attempt import AttemptListener, Surroundings
 from .link import FrameLink
@@ -80,7 +81,7 @@ class ThreadHost:
         told = await self._stack.collect(self._ask_for_stacks)
         if told:
             return told
-        return await self._stack.collect(lambda: process.signal_process(self._pidfd, process.STACK_SIGNAL))
+        return await self._stack.collect(lambda: kill.signal_process(self._pidfd, process.STACK_SIGNAL))
 
     def _ask_for_stacks(self) -> bool:
         self._link.send(protocol.DumpThreads())

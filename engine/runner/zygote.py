@@ -33,6 +33,7 @@ from typing import NoReturn
 
 import msgspec
 
+from ..store.processes import start_ticks
 from . import process, protocol
 from .anew import Origin, read_what_is_left
 from .child import Channels, FlowFacts, flush, run_attempt
@@ -170,7 +171,7 @@ class _Zygote:
         try:
             pidfd = os.pidfd_open(pid)
             try:
-                started = protocol.Started(number, pid, process.start_ticks(pid), forked_at)
+                started = protocol.Started(number, pid, start_ticks(pid), forked_at)
                 self._send(started, [pidfd, *ours])
             finally:
                 os.close(pidfd)

@@ -9,6 +9,8 @@ from typing import Protocol
 
 from ..core.spec import FlowSpec
 from ..errors import FlowImportError
+from ..store import kill
+from ..store.processes import EXECUTOR_VARIABLE
 from . import process, protocol
 from .attempt import IMPORT_SECONDS, AttemptListener, ProcessAttempt, RunningAttempt, Surroundings, raise_what_broke
 from .importing import Loaded
@@ -71,7 +73,7 @@ class Runner:
         ``environment`` is added to that of this process and must hold REDRIVE_EXECUTOR, by which stray processes are
         found; ``keep_fds``: descriptors that every attempt inherits (the lock).
         """
-        return cls(partial(spawn_zygote, environment, keep_fds), environment[process.EXECUTOR_VARIABLE])
+        return cls(partial(spawn_zygote, environment, keep_fds), environment[EXECUTOR_VARIABLE])
 
     @classmethod
     def fork(cls, flow: Loaded, *, environment: Mapping[str, str], keep_fds: Sequence[int] = ()) -> Runner:
@@ -87,7 +89,7 @@ class Runner:
                 raise ProcessLookupError(f"{ZYGOTE_DIED}, and with it the flow that was built in memory")
             return forked.pop()
 
-        return cls(launch, environment[process.EXECUTOR_VARIABLE])
+        return cls(launch, environment[EXECUTOR_VARIABLE])
 
     # --- The flow -----------------------------------------------------------------------------------------------------
 
@@ -123,7 +125,7 @@ class Runner:
             if isinstance(error, asyncio.CancelledError):
                 link.kill()  # an import does not hear that nobody waits for it
             await link.end()
-            await asyncio.to_thread(process.kill_bearers, self.executor_id, SWEEP_SECONDS)  # what the import started
+            await asyncio.to_thread(kill.kill_bearers, self.executor_id, SWEEP_SECONDS)  # what the import started
             raise
         if link.is_closed:
             await link.end()
@@ -221,8 +223,8 @@ class Runner:
         pidfds = [attempt.kill() for attempt in self._attempts.values()]
         pidfds += self._hosts.kill() if self._hosts is not None else []
         how = await link.end_told()
-        await asyncio.to_thread(process.wait_until_ended, pidfds, SWEEP_SECONDS)
-        await asyncio.to_thread(process.kill_bearers, self.executor_id, SWEEP_SECONDS)
+        await asyncio.to_thread(kill.wait_until_ended, pidfds, SWEEP_SECONDS)
+        await asyncio.to_thread(kill.kill_bearers, self.executor_id, SWEEP_SECONDS)
         self._lose_attempts(ZYGOTE_DIED)
         self._losing = None
         printed = protocol.clean_text(link.printed(), PRINTED_CHARACTERS)

@@ -13,6 +13,7 @@ import msgspec
 
 from .. import errors
 from ..core.spec import FlowSpec
+from ..store import kill
 from . import process, protocol
 from .launch import ZygoteProcess
 from .link import FrameLink
@@ -81,7 +82,7 @@ class ZygoteLink:
             printed, status = self.printed(), await self.end_told()
             raise errors.FlowImportError(f"the process that imported {target!r} ended ({status})", printed) from None
         except TimeoutError:
-            process.signal_process(self._zygote.pidfd, process.STACK_SIGNAL)
+            kill.signal_process(self._zygote.pidfd, process.STACK_SIGNAL)
             await asyncio.sleep(STACK_WAIT_SECONDS)
             message = f"importing {target!r} did not end within {seconds:g} s"
             raise errors.FlowImportError(message, self.printed()) from None
@@ -117,7 +118,7 @@ class ZygoteLink:
     def _take_started(self, started: protocol.Started, fds: list[int]) -> None:
         pending = self._pending.pop(started.number)
         if pending.done.done():  # whoever asked has been cancelled
-            process.signal_process(fds[0], signal.SIGKILL)
+            kill.signal_process(fds[0], signal.SIGKILL)
             for fd in fds:
                 os.close(fd)
             return
@@ -149,7 +150,7 @@ class ZygoteLink:
 
     def kill(self) -> None:
         """Without a word: what it was about no longer matters."""
-        process.signal_process(self._zygote.pidfd, signal.SIGKILL)
+        kill.signal_process(self._zygote.pidfd, signal.SIGKILL)
 
     async def end(self) -> int | None:
         """Have everything below killed and wait until the zygote is gone. Its exit code, negative for a signal."""
@@ -165,7 +166,7 @@ class ZygoteLink:
         self._closing = True
         self._link.close()
         if not await self._gone_within(END_SECONDS):
-            process.signal_process(self._zygote.pidfd, signal.SIGKILL)
+            kill.signal_process(self._zygote.pidfd, signal.SIGKILL)
             if not await self._gone_within(END_SECONDS):
                 return None  # not even SIGKILL: stuck in the kernel; the lock keeps its proof
         self._pipe.drain()

@@ -16,18 +16,17 @@ from contextlib import closing, contextmanager
 from importlib import resources
 from typing import Literal
 
-from ..errors import CorruptFileError, ForeignFileError, StateFileError, StorageError
-from .header import APPLICATION_ID, SCHEMA_VERSION, Header, has_content, inspect, newer
+from ..errors import CorruptFileError, StateFileError, StorageError
+from .header import APPLICATION_ID, Header, has_content, inspect
 from .ladder import file_uri, look
 from .mounts import network_trouble
+from .open_writing import connect, demand_known_version, demand_ours, transaction
 from .upgrades import set_version, upgrade
 
 Durability = Literal["full", "normal"]
 
 MINIMUM_SQLITE = (3, 24, 0)  # the oldest that reads and writes all of our SQL
-BUSY_SECONDS = 5.0  # layer A of three: the wait inside SQLite itself (document 002)
 CHECKED_BYTES = 32 * 1024 * 1024  # files up to this size are checked whole before they are written
-CACHED_STATEMENTS = 512
 
 _SYNCHRONOUS = {"full": "FULL", "normal": "NORMAL"}
 
@@ -48,7 +47,7 @@ def open_for_writing(path: str | os.PathLike[str], durability: Durability = "ful
     header = _inspect_for_writing(path)
     made = header is None and _make_empty(path)
     try:
-        connection = _connect(path)
+        connection = connect(path)
         try:
             _bring_up_to_date(connection, path)
             _set_modes(connection, path, durability)
@@ -170,7 +169,7 @@ def _look_inside(path: str) -> None:
     try:
         connection = sqlite3.connect(file_uri(path, "immutable=1"), uri=True, isolation_level=None)
         try:
-            _demand_ours(connection, path)
+            _demand_whole(connection, path)
             if os.path.getsize(path) <= CHECKED_BYTES:
                 found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
                 if found != "ok":
@@ -181,14 +180,9 @@ def _look_inside(path: str) -> None:
         raise translate(error, path) from error
 
 
-def _demand_ours(connection: sqlite3.Connection, path: str) -> None:
+def _demand_whole(connection: sqlite3.Connection, path: str) -> None:
     """What the header claims must also be in the file. Raises CorruptFileError, NewerFileError."""
-    (application_id,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if application_id != APPLICATION_ID:
-        raise ForeignFileError(f"{path} is an SQLite database of another program, not a redrive state file")
-    if version > SCHEMA_VERSION:
-        raise newer(path, version)
+    demand_ours(connection, path)
     try:
         identity = file_uuid(connection)
     except sqlite3.OperationalError as error:
@@ -220,16 +214,6 @@ def _remove_made(path: str) -> None:
             pass
 
 
-def _connect(path: str) -> sqlite3.Connection:
-    return sqlite3.connect(
-        path,
-        timeout=BUSY_SECONDS,
-        isolation_level=None,  # we say BEGIN and COMMIT ourselves
-        check_same_thread=False,  # opened here, used by the writer's thread alone
-        cached_statements=CACHED_STATEMENTS,
-    )
-
-
 def _set_modes(connection: sqlite3.Connection, path: str, durability: Durability) -> None:
     (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
     if mode != "wal":
@@ -243,17 +227,11 @@ def _bring_up_to_date(connection: sqlite3.Connection, path: str) -> None:
 
     A new file gets them in SQLite's rollback mode, so that its header names us from the first byte on.
     """
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
+    with transaction(connection):
+        version = demand_known_version(connection, path)  # a later one said by the log only: the header is older
         if version == 0:
             _create(connection)
-        upgrade(connection, path)  # a version ahead of ours may be in the log only, the header of the file is older
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
+        upgrade(connection, path)
 
 
 def _create(connection: sqlite3.Connection) -> None:

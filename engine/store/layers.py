@@ -1,6 +1,6 @@
 """Three independent layers between a write and the disk, each catching what the one below did not (document 002).
 
-- A: SQLite's own busy handler (``database.BUSY_SECONDS``), invisible to the caller.
+- A: SQLite's own busy handler (``open_writing.BUSY_SECONDS``), invisible to the caller.
 - B: ``exec_query``: one statement or transaction again, when the file was locked for longer than that.
 - C: ``writer.Writer``: the flush of a batch again, for whatever may pass: full disk, input/output error, locked file.
 

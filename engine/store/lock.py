@@ -8,51 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
-import select
-import signal
 import socket
 import time
 from collections.abc import Collection
-from dataclasses import asdict, dataclass, replace
 
 from ..errors import ExecutorBusyError, StorageError
-from .processes import ancestors, bears_token, boot_id, identity, pids
+from . import kill
+from .lock_file import LockHolder, lock_path, read_holder, try_lock
+from .locking import has_its_name, open_lock, write_holder
+from .processes import ancestors, bears_token, identity
 
-SERVICE = ".serve"  # behind the name of a state file: its lock says who serves the schedule
 PATIENCE_SECONDS = 2.0  # for a commander who holds the lock for one command, or a console that probes it
 LOOK_AGAIN_SECONDS = 0.02  # a flock that is given back tells nobody
 KILL_SECONDS = 5.0  # SIGKILL is not instant
-
-
-@dataclass(frozen=True, slots=True)
-class LockHolder:
-    """What the owner of a state file says of itself in the lock file. Instants in microseconds UTC."""
-
-    executor_id: str
-    pid: int
-    start_ticks: int | None
-    boot_id: str | None
-    host: str
-    started_at: int
-    run_id: str | None = None
-    released_at: int | None = None
-
-    def is_alive(self) -> bool:
-        """False only if it has certainly left: another boot or host cannot be looked into, and counts as alive."""
-        if self.released_at is not None:
-            return False
-        if self.host != socket.gethostname() or self.boot_id != boot_id():
-            return True
-        return self.start_ticks is not None and identity(self.pid)[0] == self.start_ticks
-
-    def describe(self) -> str:
-        """Pid, host, run and age in words."""
-        seconds = max(0, _now_us() - self.started_at) // 1_000_000
-        age = f"{seconds} s" if seconds < 120 else f"{seconds // 60} min" if seconds < 7200 else f"{seconds // 3600} h"
-        run = f", run {self.run_id}" if self.run_id else ""
-        return f"pid {self.pid} on {self.host}{run}, for {age}"
 
 
 class StateLock:
@@ -75,23 +44,23 @@ class StateLock:
     def tell_run(self, run_id: str) -> None:
         """Say which run it is, where that was not known from the start."""
         if run_id != self.holder.run_id:
-            self.holder = replace(self.holder, run_id=run_id)
-            _write_holder(self._descriptor, asdict(self.holder))
+            self.holder = self.holder._replace(run_id=run_id)
+            write_holder(self._descriptor, self.holder)
 
     def take_again(self, state_path: str) -> bool:
         """Somebody has taken the name of the lock file away: lock what has it now. False: not at this moment.
 
         Raises ExecutorBusyError when another executor has it, StorageError when it cannot be made.
         """
-        descriptor, _ = _open(lock_path(state_path))
+        descriptor, _ = open_lock(lock_path(state_path))
         try:
-            if not _try(descriptor, fcntl.LOCK_EX):
-                holder = _read_holder(descriptor)
+            if not try_lock(descriptor, fcntl.LOCK_EX):
+                holder = read_holder(descriptor)
                 if holder is not None and holder.is_alive():
                     raise _busy(state_path, holder)
                 return False
             os.dup2(descriptor, self._descriptor, inheritable=False)
-            _write_holder(self._descriptor, asdict(self.holder))
+            write_holder(self._descriptor, self.holder)
             return True
         finally:
             os.close(descriptor)
@@ -100,25 +69,20 @@ class StateLock:
         """Let go. No LOCK_UN: that would free the lock for children as well, who may still be dying."""
         if self._descriptor >= 0:
             with contextlib.suppress(OSError):  # on a full disk; that its process is gone says the same
-                _write_holder(self._descriptor, {**asdict(self.holder), "released_at": _now_us()})
+                write_holder(self._descriptor, self.holder._replace(released_at=_now_us()))
             os.close(self._descriptor)
             self._descriptor = -1
 
     def abandon(self) -> None:
         """Let go of what was refused before anything was written: a lock file made for it goes with it.
 
-        Only while it is held, and everybody who takes a lock looks whether its file is still there (``_is_there``):
+        Only while it is held, and everybody who takes a lock looks whether its file is still there (``has_its_name``):
         else two owners could hold two files of one name.
         """
         if self._is_new and self._descriptor >= 0:
             with contextlib.suppress(OSError):
                 os.unlink(self._path)
         self.release()
-
-
-def lock_path(state_path: str) -> str:
-    """Where the lock of a state file is. It stays when the lock is released."""
-    return state_path + ".lock"
 
 
 def acquire(state_path: str, executor_id: str, run_id: str | None = None, *, wait: bool = False) -> StateLock:
@@ -128,11 +92,11 @@ def acquire(state_path: str, executor_id: str, run_id: str | None = None, *, wai
     """
     path, is_new = lock_path(state_path), False
     while True:
-        descriptor, made = _open(path)
+        descriptor, made = open_lock(path)
         is_new = is_new or made
         try:
             _take(descriptor, state_path, wait)
-            if _is_there(descriptor, path):
+            if has_its_name(descriptor, path):
                 holder = _sign(descriptor, executor_id, run_id)
                 return StateLock(descriptor, holder, state_path, is_new)
         except OSError as error:
@@ -147,75 +111,17 @@ def acquire(state_path: str, executor_id: str, run_id: str | None = None, *, wai
 def _sign(descriptor: int, executor_id: str, run_id: str | None) -> LockHolder:
     start_ticks, boot_id = identity(os.getpid())
     holder = LockHolder(executor_id, os.getpid(), start_ticks, boot_id, socket.gethostname(), _now_us(), run_id)
-    _write_holder(descriptor, asdict(holder))
+    write_holder(descriptor, holder)
     return holder
-
-
-def last_holder(state_path: str) -> LockHolder | None:
-    """Return who owned a state file last, whether or not it still does; None if that is not known."""
-    try:
-        descriptor = os.open(lock_path(state_path), os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        return _read_holder(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def probe(state_path: str) -> LockHolder | None:
-    """Return who owns a state file; None when nobody does, or when this user may not know."""
-    try:
-        descriptor = os.open(lock_path(state_path), os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        if _try(descriptor, fcntl.LOCK_SH):
-            return None
-        return _read_holder(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def served_by(state_path: str) -> LockHolder | None:
-    """Return who starts the runs of a state file by a schedule (``redrive serve``); None when nobody does."""
-    return probe(state_path + SERVICE)
 
 
 # --- Taking --------------------------------------------------------------------------------------------------------
 
 
-def _open(path: str) -> tuple[int, bool]:
-    """The descriptor, and whether the file was made for it."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-    try:
-        with contextlib.suppress(FileExistsError):
-            return os.open(path, flags | os.O_EXCL, 0o600), True
-        return os.open(path, flags, 0o600), False
-    except (OSError, ValueError) as error:
-        raise StorageError(f"cannot open {path}: {getattr(error, 'strerror', None) or error}") from error
-
-
-def _is_there(descriptor: int, path: str) -> bool:
-    """Whether the file that is locked is the one that others find under its name."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except FileNotFoundError:
-        return False
-
-
-def _try(descriptor: int, kind: int) -> bool:
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def _take(descriptor: int, state_path: str, wait: bool) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while not _try(descriptor, fcntl.LOCK_EX):
-        holder = _read_holder(descriptor)
+    while not try_lock(descriptor, fcntl.LOCK_EX):
+        holder = read_holder(descriptor)
         if holder is not None and holder.is_alive():
             if not wait:
                 raise _busy(state_path, holder)
@@ -236,19 +142,6 @@ def _busy(state_path: str, holder: LockHolder) -> ExecutorBusyError:
     )
 
 
-def _write_holder(descriptor: int, fields: dict[str, object]) -> None:
-    data = json.dumps(fields).encode()
-    os.pwrite(descriptor, data, 0)
-    os.ftruncate(descriptor, len(data))
-
-
-def _read_holder(descriptor: int) -> LockHolder | None:
-    try:
-        return LockHolder(**json.loads(os.pread(descriptor, 65536, 0)))
-    except (ValueError, TypeError):  # just made, or by somebody else
-        return None
-
-
 # --- Sweeping ------------------------------------------------------------------------------------------------------
 
 
@@ -259,21 +152,9 @@ def sweep_orphans(executor_ids: Collection[str], state_path: str) -> list[int]:
     descends from. Raises ExecutorBusyError if one cannot be killed.
     """
     heirs = _Heirs(set(executor_ids), state_path)
-    spared = ancestors()
-    killed: list[int] = []
-    deadline = time.monotonic() + KILL_SECONDS
-    while found := [pid for pid in pids() if pid not in spared and heirs.include(pid)]:
-        pidfds = [pidfd for pid in found if (pidfd := _kill(pid, heirs)) is not None]
-        killed += [pid for pid in found if pid not in killed]
-        try:
-            gone = _wait(pidfds, deadline - time.monotonic())
-        finally:
-            for pidfd in pidfds:
-                os.close(pidfd)
-        if not gone or time.monotonic() > deadline:
-            raise ExecutorBusyError(
-                f"process {found[0]} of a dead executor does not die; look at it before trying again"
-            )
+    killed, alive = kill.sweep(heirs.include, ancestors(), KILL_SECONDS)
+    if alive:
+        raise ExecutorBusyError(f"process {alive[0]} of a dead executor does not die; look at it before trying again")
     return sorted(killed)
 
 
@@ -289,7 +170,7 @@ class _Heirs:
         except OSError:
             return
         try:
-            holder, status = _read_holder(descriptor), os.fstat(descriptor)
+            holder, status = read_holder(descriptor), os.fstat(descriptor)
         finally:
             os.close(descriptor)
         if holder is not None and holder.executor_id in executor_ids:
@@ -318,38 +199,6 @@ class _Heirs:
                 if fields[:1] == ["lock:"] and "FLOCK" in fields and "WRITE" in fields:
                     return fields[fields.index("WRITE") + 1] == str(self._taker)
         return False
-
-
-def _kill(pid: int, heirs: _Heirs) -> int | None:
-    """Through a pidfd, and only after a second look: the pid may be somebody else's by now."""
-    try:
-        pidfd = os.pidfd_open(pid)
-    except OSError:
-        return None
-    try:
-        if heirs.include(pid):
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            return pidfd
-    except OSError:
-        pass
-    os.close(pidfd)
-    return None
-
-
-def _wait(pidfds: list[int], seconds: float) -> bool:
-    """True when all are gone."""
-    poll = select.poll()
-    for pidfd in pidfds:
-        poll.register(pidfd, select.POLLIN)
-    waiting, deadline = set(pidfds), time.monotonic() + seconds
-    while waiting:
-        ready = poll.poll(max(0.0, (deadline - time.monotonic()) * 1000))
-        if not ready:
-            return False
-        for pidfd, _ in ready:
-            poll.unregister(pidfd)
-            waiting.discard(pidfd)
-    return True
 
 
 def _now_us() -> int:

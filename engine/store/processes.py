@@ -1,19 +1,47 @@
-"""What /proc says of processes: which one a pid is, who it descends from, and who bears the token of an executor.
+"""Facts about processes from /proc: which process a pid means, its ancestors, and the executor that it belongs to.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
 
 import os
-from typing import Collection, Iterator, Optional, Set, Tuple
+from typing import Collection, Iterator, List, Optional, Set, Tuple
 
-TOKEN_VARIABLE = "REDRIVE_EXECUTOR"  # in the environment of every process below an executor
+EXECUTOR_VARIABLE = "REDRIVE_EXECUTOR"  # in the environment of every process below an executor: the executor's id
+
+READ_BYTES = 32 * 1024
+
+
+def read_file(path: str) -> bytes:
+    """The whole file, with as few system calls as that takes: the zygote reads two of these for each attempt."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts = []
+        part = os.read(descriptor, READ_BYTES)
+        while part:
+            parts.append(part)
+            part = os.read(descriptor, READ_BYTES)
+        return b"".join(parts)
+    finally:
+        os.close(descriptor)
+
+
+def stat_fields(pid: int) -> List[bytes]:
+    """The fields of /proc/PID/stat from the third on (state, parent, group, session, ...). Raises OSError."""
+    return read_file("/proc/{}/stat".format(pid)).rpartition(b")")[2].split()
+
+
+def start_ticks(pid: int) -> int:
+    """When the process started, in clock ticks since boot: with the boot id this tells a pid from its reuse.
+
+    Raises OSError.
+    """
+    return int(stat_fields(pid)[19])
 
 
 def identity(pid: int) -> Tuple[Optional[int], Optional[str]]:
     """What makes a pid unmistakable: the ticks at which it started, and the boot that the ticks count from."""
     try:
-        with open("/proc/{}/stat".format(pid), "rb") as stat:
-            fields = stat.read().rpartition(b")")[2].split()  # the name before it may hold spaces and brackets
+        fields = stat_fields(pid)
         if fields[0] == b"Z":
             return None, boot_id()
         return int(fields[19]), boot_id()
@@ -24,8 +52,7 @@ def identity(pid: int) -> Tuple[Optional[int], Optional[str]]:
 def boot_id() -> Optional[str]:
     """Which boot this is."""
     try:
-        with open("/proc/sys/kernel/random/boot_id") as found:
-            return found.read().strip()
+        return read_file("/proc/sys/kernel/random/boot_id").decode("ascii").strip()
     except OSError:
         return None
 
@@ -54,8 +81,7 @@ def ancestors() -> Set[int]:
     while pid > 0 and pid not in found:
         found.add(pid)
         try:
-            with open("/proc/{}/stat".format(pid), "rb") as stat:
-                pid = int(stat.read().rpartition(b")")[2].split()[1])
+            pid = int(stat_fields(pid)[1])
         except (OSError, IndexError, ValueError):
             break
     return found
@@ -63,9 +89,8 @@ def ancestors() -> Set[int]:
 
 def bears_token(pid: int, executor_ids: Collection[str]) -> bool:
     """True if a process was started below one of these executors, as its environment says."""
-    tokens = {"{}={}".format(TOKEN_VARIABLE, executor_id).encode() for executor_id in executor_ids}
+    tokens = {"{}={}".format(EXECUTOR_VARIABLE, executor_id).encode() for executor_id in executor_ids}
     try:
-        with open("/proc/{}/environ".format(pid), "rb") as environ:
-            return not tokens.isdisjoint(environ.read().split(b"\0"))
+        return not tokens.isdisjoint(read_file("/proc/{}/environ".format(pid)).split(b"\0"))
     except OSError:
         return False

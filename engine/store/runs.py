@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -66,7 +66,7 @@ def create_run(
     if logical_time is not None:
         columns["logical_time"] = logical_time
     connection = journal.connection
-    if connection.execute("SELECT 1 FROM run WHERE run_id = ?", (run_id,)).fetchone():
+    if exists(connection, run_id):
         raise RefusedError(f"run {run_id!r} is in this state file already; resume it, or give another --run-id")
     connection.execute(
         f"INSERT INTO run (run_id, {', '.join(columns)}) VALUES (?{',?' * len(columns)})", (run_id, *columns.values())
@@ -343,21 +343,35 @@ def list_runs(connection: sqlite3.Connection) -> list[RunListing]:
     return [RunListing(_run_row(row), counts.get(row[0], {})) for row in rows]
 
 
+class RunSource(NamedTuple):
+    """Where a run comes from: its flow file, None for a flow made by a program, and its parameters."""
+
+    flow_path: str | None
+    params: dict[str, Any]
+
+
+def find_source(connection: sqlite3.Connection, run_id: str) -> RunSource | None:
+    """Return where a run comes from, None where the file has no such run."""
+    row = connection.execute("SELECT flow_path, params FROM run WHERE run_id = ?", (run_id,)).fetchone()
+    return None if row is None else RunSource(row[0], json.loads(row[1]))
+
+
+def exists(connection: sqlite3.Connection, run_id: str) -> bool:
+    """Whether the file has a run of this name."""
+    return connection.execute("SELECT 1 FROM run WHERE run_id = ?", (run_id,)).fetchone() is not None
+
+
+def standing_of(connection: sqlite3.Connection, run_id: str) -> tuple[RunState, bool]:
+    """Return the state of a run that exists, and whether it is blocked or paused."""
+    sql = "SELECT state, blocked_since IS NOT NULL OR paused_since IS NOT NULL FROM run WHERE run_id = ?"
+    state, is_held = connection.execute(sql, (run_id,)).fetchone()
+    return RunState(state), bool(is_held)
+
+
 def latest_run_id(connection: sqlite3.Connection) -> str | None:
     """Return the run that was started last, None where there is none."""
     row = connection.execute("SELECT run_id FROM run ORDER BY started_at DESC, rowid DESC LIMIT 1").fetchone()
     return None if row is None else str(row[0])
-
-
-_EVENT_COLUMNS = ", ".join(Event._fields)
-
-
-def events_query(seq: int, run_id: str | None, limit: int) -> tuple[str, tuple[object, ...]]:
-    """Return the query for up to ``limit`` events after ``seq``, in order; ``run_id``: of that run and of the file."""
-    # "+" keeps the planner on the order of seq: those who follow ask for the few latest.
-    only = "" if run_id is None else " AND (+run_id = ? OR +run_id IS NULL)"
-    values = (seq, limit) if run_id is None else (seq, run_id, limit)
-    return f"SELECT {_EVENT_COLUMNS} FROM event WHERE seq > ?{only} ORDER BY seq LIMIT ?", values
 
 
 def event_of(row: Sequence[Any]) -> Event:

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from redrive.engine.core.outcome import Outcome, OutcomeKind
 from redrive.engine.core.spec import TaskSpec
-from redrive.engine.runner import process
 from redrive.engine.runner.attempt import AttemptOrder
 from redrive.engine.runner.listener import SilentListener
 from redrive.engine.runner.zygote_client import Runner
+from redrive.engine.store.processes import stat_fields
 
 FLOW = """
 {imports}
@@ -68,7 +68,7 @@ class Cpu:
     def now(cls, zygote_pid: int) -> Cpu:
         """Read it."""
         ticks = os.sysconf("SC_CLK_TCK")
-        user, system, reaped_user, reaped_system = (int(field) for field in process.stat_fields(zygote_pid)[11:15])
+        user, system, reaped_user, reaped_system = (int(field) for field in stat_fields(zygote_pid)[11:15])
         return cls(time.process_time(), (user + system) / ticks, (reaped_user + reaped_system) / ticks)
 
     def told_since(self, before: Cpu, count: int) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from redrive.engine import client
-from redrive.engine.store import database, lock
+from redrive.engine.store import database, lock_file
 from redrive.engine.store.command import command_of
 from support.commands import start_redrive
 from support.marks import parametrize_mostly_long
@@ -145,9 +145,9 @@ def test_acts_are_refused_with_what_to_do(night: RunUnderWay) -> None:
 
 @pytest.mark.long
 def test_a_removed_lock_is_made_again(night: RunUnderWay) -> None:
-    Path(lock.lock_path(str(night.state))).unlink()
+    Path(lock_file.lock_path(str(night.state))).unlink()
     assert "the lock file of" in night.read_until("storage lock")
-    holder = lock.probe(str(night.state))
+    holder = lock_file.probe(str(night.state))
     assert holder is not None and holder.pid == night.process.pid and holder.run_id == "r"
     assert night.resume() == 75
     night.go_on()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from redrive.engine.executor import host
-from redrive.engine.store import lock
+from redrive.engine.store import lock_file
 from support.commands import run_redrive
 from support.marks import parametrize_mostly_long
 from support.waiting import wait_until
@@ -52,7 +52,7 @@ def killed(tmp_path: Path) -> tuple[str, int]:
     state, pid = begin(tmp_path)
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-    wait_until(lambda: lock.probe(state) is None)  # what it started dies after it
+    wait_until(lambda: lock_file.probe(state) is None)  # what it started dies after it
     return state, pid
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from redrive import engine
 from redrive.console.sessions.address import SshAddress
-from redrive.console.sessions.parcel import ACTING, LOOKING, REMEMBERING, boot_command, first_parcel, sources
+from redrive.console.sessions.parcel import ACTING, LOOKING, OFFERING, REMEMBERING, boot_command, first_parcel, sources
 from redrive.console.sessions.picture import fold_of, merge_history
 from redrive.console.sessions.pipe import Pipe
 from redrive.engine.agent import BATCH_EVENTS, UNTAKEN_EVENTS
@@ -128,7 +128,7 @@ async def test_the_sources_go_over_in_few_bytes() -> None:
     assert len(first_parcel({"path": "/var/lib/redrive/night.db", "actor": "ana@desk"})) < 20_000
 
 
-@pytest.mark.parametrize("name", sorted({*LOOKING, *REMEMBERING, *ACTING}))
+@pytest.mark.parametrize("name", sorted({*LOOKING, *REMEMBERING, *ACTING, *OFFERING}))
 def test_what_goes_over_is_the_same_program(name: str) -> None:
     """But for what only people read, and line by line in its place."""
     ((full_name, lean),) = sources([name]).items()

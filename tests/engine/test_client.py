@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from redrive.engine import client
 from redrive.engine.errors import ExecutorBusyError, NewerFileError, StateFileError
-from redrive.engine.store import lock
+from redrive.engine.store import lock, lock_file, open_writing
 from redrive.engine.store.command import Command
 
 
@@ -36,12 +36,12 @@ def test_with_no_executor_the_act_is_applied_under_its_lock_which_is_free_again(
 
 def test_who_serves_a_file_is_known_by_its_lock(night: Any) -> None:
     assert client.service_pid(str(night.path)) is None
-    service = lock.acquire(str(night.path) + lock.SERVICE, "service")
+    service = lock.acquire(str(night.path) + lock_file.SERVICE, "service")
     assert client.service_pid(str(night.path)) == os.getpid()
     service.release()
     assert client.service_pid(str(night.path)) is None
-    Path(f"{night.path}{lock.SERVICE}.lock").write_text("[]")
-    again = os.open(f"{night.path}{lock.SERVICE}.lock", os.O_RDWR)
+    Path(f"{night.path}{lock_file.SERVICE}.lock").write_text("[]")
+    again = os.open(f"{night.path}{lock_file.SERVICE}.lock", os.O_RDWR)
     fcntl.flock(again, fcntl.LOCK_EX)
     assert client.service_pid(str(night.path)) is None  # what is not ours is not believed
     os.close(again)
@@ -149,7 +149,7 @@ def test_somebody_elses_database_is_not_touched(tmp_path: Path) -> None:
 
 
 def test_a_database_that_is_locked_gives_one_sentence(night: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(open_writing, "BUSY_SECONDS", 0.1)
     night.connection.execute("BEGIN IMMEDIATE")
     with pytest.raises(StateFileError, match="locked"):
         client.send_blocking(str(night.path), pause())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from redrive.engine import ExecutorBusyError, FlowError, RedriveError, client
 from redrive.engine.executor import host
-from redrive.engine.store import lock
+from redrive.engine.store import lock_file
 from redrive.engine.store.command import command_of
 from support.waiting import LIMIT_SECONDS, wait_until
 
@@ -211,14 +211,14 @@ def test_an_attempt_that_is_given_more_time_outlives_its_timeout(tmp_path):
 
 
 def test_nothing_can_be_given_more_time_without_an_executor(state):
-    os.kill(lock.probe(state).pid, signal.SIGKILL)
+    os.kill(lock_file.probe(state).pid, signal.SIGKILL)
     answer = act(state, "extend", ("long", "RUNNING", 0), options={"seconds": 600})
     assert not answer["ok"] and "its executor is dead" in answer["results"][0][2]
 
 
 def test_what_ran_when_its_executor_died_can_be_requeued_and_resumed(state):
     """Lost with the evidence, then requeued: nobody has to resume first in order to decide."""
-    os.kill(lock.probe(state).pid, signal.SIGKILL)
+    os.kill(lock_file.probe(state).pid, signal.SIGKILL)
     answer = act(state, "requeue", ("long", "RUNNING", 0))
     assert answer["ok"], answer
     assert ("PENDING", 1, 1) == row(state, "long", "state, attempt, generation")
@@ -379,17 +379,17 @@ def test_a_requeue_that_waits_can_be_brought_forward(state):
 def test_a_second_executor_is_refused_and_told_who_the_first_is(state, tmp_path):
     with pytest.raises(ExecutorBusyError) as caught:
         host.spawn(flow=str(tmp_path / "flow.py"), state=state, run_id="r", params={}, options={})
-    assert str(lock.probe(state).pid) in str(caught.value)
+    assert str(lock_file.probe(state).pid) in str(caught.value)
 
 
 def test_an_executor_that_is_told_to_stop_leaves_a_run_that_can_be_taken_up(state):
     assert act(state, "stop", options={"how": "now"})["ok"]
-    wait_until(lambda: lock.probe(state) is None)
+    wait_until(lambda: lock_file.probe(state) is None)
     assert ("RETRYING", 0, 0) == row(state, "long", "state, failures, losses")
 
 
 def test_with_no_executor_alive_the_act_is_applied_under_the_lock(state):
-    os.kill(lock.probe(state).pid, signal.SIGKILL)
+    os.kill(lock_file.probe(state).pid, signal.SIGKILL)
     answer = act(state, "skip", ("broken", "DEAD_LETTER", 0))
     assert answer["ok"], answer
     assert ("SKIPPED", "operator") == row(state, "broken", "state, skip_cause")

@@ -24,7 +24,7 @@ from redrive.engine.errors import (
     SnapshotNeeded,
     StateFileError,
 )
-from redrive.engine.store import database, lists, lock, quarantine, runs
+from redrive.engine.store import database, lists, lock, lock_file, quarantine, runs
 from redrive.engine.store.snapshot import EDGES_AT_ONCE
 from redrive.engine.store.usual import Usual
 from support.waiting import wait_until_async
@@ -283,7 +283,7 @@ async def test_the_life_and_death_of_the_executor_is_seen(door: Any, night: Any,
 @pytest.mark.long
 async def test_who_serves_a_file_by_its_schedule_is_seen(door: Any, night: Any) -> None:
     session = await door(night.path)
-    service = lock.acquire(str(night.path) + lock.SERVICE, "service")
+    service = lock.acquire(str(night.path) + lock_file.SERVICE, "service")
     assert (await seen(session, lambda status: status.service_pid)).service_pid == os.getpid()
     service.release()
     await seen(session, lambda status: status.service_pid is None)

@@ -211,25 +211,6 @@ def test_ssh_asks_on_the_terminal_before_the_screen_starts(
     assert not list(short_folder.iterdir())
 
 
-def test_of_several_files_over_there_one_is_chosen(far: Any, make_night: Any) -> None:
-    folder = far.home / ".local/state/redrive"
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in ("one.db", "two.db"):
-        night = make_night(name, run_id=f"run-of-{name}")
-        night.close()
-        (folder / name).write_bytes(night.path.read_bytes())
-    os.utime(folder / "one.db", (1, 1))
-    choosing = "from redrive.console.shell.choosing import choose_file; print('=', choose_file(sys.argv[1], None, ()))"
-    program = f"import sys; {choosing}"
-    try:
-        said = typed([sys.executable, "-c", program, "ssh://far"], b"Which one", b"7\n2\n")
-    finally:
-        for name in ("one.db", "two.db"):
-            (folder / name).unlink()
-    assert said.index(b"two.db") < said.index(b"one.db")
-    assert f"= ssh://far{folder}/one.db".encode() in said
-
-
 def typed(argv: list[str], question: bytes, answer: bytes) -> bytes:
     """Run on a terminal of its own and answer one question."""
     pid, terminal = pty.fork()

@@ -18,6 +18,7 @@ from redrive.engine.core.outcome import Outcome
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.runner.attempt import AttemptOrder, RunningAttempt
 from redrive.engine.runner.zygote_client import Runner
+from redrive.engine.store.processes import bears_token, pids
 from support.processes import wait_until_dead
 
 HEAD = """\
@@ -30,6 +31,11 @@ flow = Flow("tested", params={params!r})
 
 LIMIT_SECONDS = 90.0  # for what never comes
 _TRIES = 40
+
+
+def bearers_of(executor_id: str) -> list[int]:
+    """Processes that carry the token of an executor in the environment they were executed with."""
+    return [pid for pid in pids() if bears_token(pid, {executor_id})]
 
 
 class Recorder:

@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 from redrive.engine.runner import call, process, stack
+from redrive.engine.store import kill, processes
+
+from .conftest import bearers_of
 
 
 @contextmanager
@@ -27,16 +30,16 @@ def running(*command: str, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
 
 def test_a_process_tells_when_it_started_for_as_long_as_it_is_there() -> None:
     with running("sleep", "600") as started:
-        assert process.start_ticks(started.pid) >= process.start_ticks(os.getpid())
+        assert processes.start_ticks(started.pid) >= processes.start_ticks(os.getpid())
     with pytest.raises(OSError):
-        process.start_ticks(started.pid)
+        processes.start_ticks(started.pid)
 
 
 def test_a_name_with_parentheses_and_spaces_does_not_shift_the_fields(tmp_path: Any) -> None:
     program = tmp_path / "a) S 1 (b"
     program.symlink_to("/bin/sleep")
     with running(str(program), "600") as started:
-        assert int(process.stat_fields(started.pid)[1]) == os.getpid()
+        assert int(processes.stat_fields(started.pid)[1]) == os.getpid()
 
 
 def test_descendants_are_found_through_all_generations() -> None:
@@ -69,11 +72,11 @@ def test_a_token_is_found_in_the_environment_and_its_bearers_killed() -> None:
         running("sleep", "600", env={"REDRIVE_EXECUTOR": token}) as bearer,
         running("sleep", "600", env={"REDRIVE_EXECUTOR": token + "x"}) as other,
     ):
-        assert process.bearers(token) == [bearer.pid]
-        assert process.kill_bearers(token) == [bearer.pid]
+        assert bearers_of(token) == [bearer.pid]
+        assert kill.kill_bearers(token) == [bearer.pid]
         assert bearer.wait(10) == -signal.SIGKILL
         assert other.poll() is None
-        assert process.bearers(token) == []
+        assert bearers_of(token) == []
 
 
 def test_a_group_is_signalled_whole_and_a_process_without_group_alone() -> None:
@@ -121,10 +124,10 @@ def test_a_process_that_has_become_another_users_is_out_of_reach(monkeypatch: py
     token = uuid.uuid4().hex
     with running("sleep", "600", env={"REDRIVE_EXECUTOR": token}, start_new_session=True) as other:
         pidfd = os.pidfd_open(other.pid)
-        assert not process.signal_process(pidfd, signal.SIGTERM)
+        assert not kill.signal_process(pidfd, signal.SIGTERM)
         assert not process.signal_group(pidfd, other.pid, signal.SIGTERM)
         process.kill_all([other.pid])
-        assert process.kill_bearers(token) == []
+        assert kill.kill_bearers(token) == []
         assert other.poll() is None
         os.close(pidfd)
         monkeypatch.undo()
@@ -146,7 +149,7 @@ assert len(os.read(fd, 4096)) == 128
 
 
 def test_the_machine_says_which_boot_this_is() -> None:
-    assert len(process.boot_id()) == 36
+    assert len(processes.boot_id() or "") == 36
 
 
 # --- Dumps of stacks ----------------------------------------------------------------------------------------------

@@ -25,6 +25,8 @@ from redrive.engine.runner.attempt import AttemptOrder
 from redrive.engine.runner.listener import SilentListener
 from redrive.engine.runner.zygote_client import Runner
 
+from .conftest import bearers_of
+
 # --- Opening a flow -----------------------------------------------------------------------------------------------
 
 
@@ -98,7 +100,7 @@ async def test_an_import_that_does_not_end_shows_where_it_is(bench: Any, survivo
     with pytest.raises(FlowImportError, match="did not end within 1 s") as caught:
         await bench.runner.open(str(bench.path), import_seconds=1)
     assert 'flow_under_test.py", line 3' in caught.value.traceback
-    assert process.bearers(bench.executor_id) == []
+    assert bearers_of(bench.executor_id) == []
 
 
 async def test_what_the_import_prints_is_kept_and_not_printed_again_by_attempts(bench: Any) -> None:
@@ -212,7 +214,7 @@ async def test_a_process_that_cannot_be_made_is_an_oserror_and_the_next_one_work
     assert refused > 5
     resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
     assert (await bench.run("task"))[0].result == "1"
-    assert survivors(set(process.bearers(bench.executor_id)) - {pid}) == []
+    assert survivors(set(bearers_of(bench.executor_id)) - {pid}) == []
 
 
 async def test_an_executor_without_descriptors_loses_its_attempts_and_knows_it(bench: Any) -> None:
@@ -268,7 +270,7 @@ async def test_close_leaves_nobody_alive_and_tells_the_end(bench: Any) -> None:
     await recorder.heard(b"ready")
     await bench.runner.close()
     assert (await recorder.outcome()).kind is OutcomeKind.LOST
-    assert process.bearers(bench.executor_id) == []
+    assert bearers_of(bench.executor_id) == []
 
 
 # --- kill -9 ------------------------------------------------------------------------------------------------------
@@ -312,7 +314,7 @@ async def test_a_zygote_that_is_killed_takes_everything_along_and_can_be_opened_
     await recorder.heard(b"end")
     await thread.heard(b"ready")
     pids = [int(word) for word in recorder.text.split()[1:3]]
-    bearers = process.bearers(bench.executor_id)
+    bearers = bearers_of(bench.executor_id)
     assert set(pids) <= set(bearers)
     os.kill(bench.runner.zygote_pid, signal.SIGKILL)
     assert (await recorder.outcome()).kind is OutcomeKind.LOST
@@ -429,7 +431,7 @@ def test_an_executor_that_is_killed_leaves_nobody_alive_and_the_lock_free(
         text = b""
         while b"end" not in text or b"ready" not in text:
             text += os.read(executor.stdout.fileno(), 1000)
-        bearers = process.bearers(executor_id)
+        bearers = bearers_of(executor_id)
         # The zygote, the host of the thread, the attempt, and what escaped from it; with what the import starts, which
         # happened in three of them.
         assert len(bearers) == (7 if left else 4)
@@ -454,7 +456,7 @@ def test_an_executor_that_is_killed_during_an_import_leaves_nobody_alive(tmp_pat
     source = source.replace("    spec =", "    runner.on_output = lambda data: os.write(1, data)\n    spec =")
     with started(source) as executor:
         assert executor.stdout.read(9) == b"importing"
-        bearers = process.bearers(executor_id)
+        bearers = bearers_of(executor_id)
         assert len(bearers) == 1
         executor.kill()
     assert survivors(bearers) == []

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from redrive.engine.errors import CorruptFileError, ForeignFileError, NewerFileError, StateFileError, StorageError
-from redrive.engine.store import database, header, mounts
+from redrive.engine.store import database, header, mounts, open_writing
 
 NOBODY = 65534
 
@@ -342,14 +342,14 @@ def test_reading_a_closed_file_leaves_nothing_beside_it(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_leaves_no_half_made_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    connect = database._connect
+    connect = open_writing.connect
 
     def connect_to_a_small_disk(path: str) -> sqlite3.Connection:
         connection = connect(path)
         connection.execute("PRAGMA max_page_count = 3")
         return connection
 
-    monkeypatch.setattr(database, "_connect", connect_to_a_small_disk)
+    monkeypatch.setattr(database, "connect", connect_to_a_small_disk)
     with pytest.raises(StorageError, match="full"):
         database.open_for_writing(tmp_path / "state.db")
     assert picture(tmp_path) == {}

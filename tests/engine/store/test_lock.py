@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from redrive.engine.errors import ExecutorBusyError, StorageError
-from redrive.engine.store import lock
+from redrive.engine.store import lock, lock_file
 from redrive.engine.store.processes import identity
 
 SECOND = 1_000_000
@@ -108,7 +108,7 @@ def state(tmp_path: Path) -> str:
 
 def test_the_owner_says_who_it_is(state: str) -> None:
     held = lock.acquire(state, "executor-1", "monday")
-    found = lock.probe(state)
+    found = lock_file.probe(state)
     assert found == held.holder and found is not None and found.is_alive()
     assert (found.executor_id, found.pid, found.host) == ("executor-1", os.getpid(), socket.gethostname())
     assert (found.run_id, found.start_ticks) == ("monday", identity(os.getpid())[0])
@@ -116,14 +116,14 @@ def test_the_owner_says_who_it_is(state: str) -> None:
 
 
 def test_a_free_file_has_no_owner(state: str) -> None:
-    assert lock.probe(state) is None
+    assert lock_file.probe(state) is None
     lock.acquire(state, "executor-1").release()
-    assert lock.probe(state) is None
+    assert lock_file.probe(state) is None
 
 
 def test_the_lock_file_is_its_owners_alone_and_stays(state: str) -> None:
     lock.acquire(state, "executor-1").release()
-    assert os.stat(lock.lock_path(state)).st_mode & 0o777 == 0o600
+    assert os.stat(lock_file.lock_path(state)).st_mode & 0o777 == 0o600
 
 
 def test_a_second_owner_is_told_pid_host_run_and_age(state: str, start: Callable[..., Child]) -> None:
@@ -168,7 +168,7 @@ def test_a_killed_owner_is_dead_at_once(state: str, start: Callable[..., Child])
     owner = start(OWNER, state, new_id())
     assert owner.line() == "owner"
     owner.kill()
-    assert lock.probe(state) is None
+    assert lock_file.probe(state) is None
     lock.acquire(state, "executor-2").release()
 
 
@@ -179,16 +179,16 @@ def test_an_unusable_folder_is_named(tmp_path: Path) -> None:
 
 def test_a_touch_is_seen_from_outside(state: str) -> None:
     held = lock.acquire(state, "executor-1")
-    os.utime(lock.lock_path(state), (0, 0))
+    os.utime(lock_file.lock_path(state), (0, 0))
     held.touch()
-    assert time.time() - os.stat(lock.lock_path(state)).st_mtime < 60
+    assert time.time() - os.stat(lock_file.lock_path(state)).st_mtime < 60
     held.release()
 
 
 def test_a_probe_disturbs_nobody_who_wants_the_file(state: str) -> None:
     """A console that looks for a moment is not taken for an owner."""
     lock.acquire(state, "executor-1").release()
-    looking = os.open(lock.lock_path(state), os.O_RDONLY)
+    looking = os.open(lock_file.lock_path(state), os.O_RDONLY)
     import fcntl
     import threading
 
@@ -241,7 +241,7 @@ def test_a_lock_of_a_stranger_is_not_waited_for_for_ever(
 # --- Who is alive --------------------------------------------------------------------------------------------------
 
 
-def holder(**changes: object) -> lock.LockHolder:
+def holder(**changes: object) -> lock_file.LockHolder:
     start_ticks, boot_id = identity(os.getpid())
     fields: dict[str, object] = {
         "executor_id": "e",
@@ -251,7 +251,7 @@ def holder(**changes: object) -> lock.LockHolder:
         "host": socket.gethostname(),
         "started_at": 0,
     }
-    return lock.LockHolder(**{**fields, **changes})  # type: ignore[arg-type]
+    return lock_file.LockHolder(**{**fields, **changes})  # type: ignore[arg-type]
 
 
 def test_a_pid_alone_proves_nothing() -> None:
@@ -281,9 +281,9 @@ def test_an_age_is_told_in_words(age_seconds: int, words: str) -> None:
 
 
 def test_a_lock_file_with_nonsense_in_it_is_no_owner(state: str) -> None:
-    Path(lock.lock_path(state)).write_text('{"pid": "nonsense"')
+    Path(lock_file.lock_path(state)).write_text('{"pid": "nonsense"')
     lock.acquire(state, "executor-1").release()
-    assert json.loads(Path(lock.lock_path(state)).read_text())["executor_id"] == "executor-1"
+    assert json.loads(Path(lock_file.lock_path(state)).read_text())["executor_id"] == "executor-1"
 
 
 # --- Orphans -------------------------------------------------------------------------------------------------------
@@ -317,7 +317,7 @@ def test_an_owner_that_said_goodbye_leaves_the_file_to_its_dying_children_and_th
     if pid == 0:
         signal.pause()
     held.release()
-    assert lock.probe(state) is not None
+    assert lock_file.probe(state) is not None
     assert lock.sweep_orphans(["executor-1"], state) == [pid]
     os.waitpid(pid, 0)
     lock.acquire(state, "executor-2").release()

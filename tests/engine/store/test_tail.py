@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -15,6 +16,7 @@ import pytest
 from redrive.engine.core.events import Event
 from redrive.engine.errors import CorruptFileError, SnapshotNeeded, StateFileError
 from redrive.engine.store import tail
+from redrive.engine.store.reader import Reader
 
 #: Another process writes, as in life: data_version does not change for commits of the same connection.
 WRITER = """
@@ -269,3 +271,36 @@ async def test_following_leaves_nothing_behind(tmp_path: Path, start: Callable[.
         if number.isdigit() and os.path.exists(f"/proc/self/fd/{number}")
     ]
     assert not any("state.db" in name for name in open_files)
+
+
+async def test_a_damaged_byte_in_one_event_does_not_hide_the_others(
+    tmp_path: Path, start: Callable[..., Writer]
+) -> None:
+    writer = start()
+    writer.commit(3)
+    writer.close()
+    connection = sqlite3.connect(tmp_path / "state.db")
+    connection.execute("UPDATE event SET reason = CAST(x'62ff64' AS TEXT) WHERE seq = 2")
+    connection.commit()
+    connection.close()
+    feed = tail.follow(tmp_path / "state.db", since=0)
+    assert await take(feed, 3) == [0, 1, 2]
+    await feed.aclose()  # type: ignore[attr-defined]
+
+
+def test_a_file_replaced_while_it_was_closed_is_told_once(tmp_path: Path, start: Callable[..., Writer]) -> None:
+    """Also when somebody has read from the new file before: the reading must not hide it."""
+    for name in ("state.db", "other.db"):
+        writer = start(name)
+        writer.commit(1)
+        writer.close()
+    reader = Reader(str(tmp_path / "state.db"))
+    assert reader.changed() and not reader.changed()
+    before = reader.uuid
+    reader.close()
+    os.replace(tmp_path / "other.db", tmp_path / "state.db")
+    assert reader.head() == 1
+    with pytest.raises(SnapshotNeeded, match="another state file"):
+        reader.changed()
+    assert reader.uuid != before and reader.changed() and not reader.changed()
+    reader.close()

@@ -1,0 +1,44 @@
+"""Table ``executor``: who has had the state file open, from when to when."""
+
+from __future__ import annotations
+
+import os
+
+from ..core.events import EventKind
+from ..version import VERSION
+from . import processes
+from .claims import Claimant
+from .journal import Journal
+
+
+def insert(journal: Journal, claimant: Claimant, run_id: str) -> None:
+    """Enter this process as the executor; emits no event."""
+    start_ticks, boot_id = processes.identity(os.getpid())
+    columns = {
+        "executor_id": claimant.executor_id,
+        "pid": os.getpid(),
+        "start_ticks": start_ticks,
+        "boot_id": boot_id,
+        "host": claimant.host,
+        "version": VERSION,
+        "started_at": journal.at,
+        "heartbeat_at": journal.at,
+        "run_id": run_id,
+    }
+    journal.connection.execute(
+        f"INSERT INTO executor ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})", (*columns.values(),)
+    )
+
+
+def beat(journal: Journal, executor_id: str) -> None:
+    """Write the heartbeat; emits no event."""
+    journal.connection.execute("UPDATE executor SET heartbeat_at = ? WHERE executor_id = ?", (journal.at, executor_id))
+
+
+def mark_stopped(journal: Journal, executor_id: str) -> None:
+    """Write the orderly end of an executor, with its event."""
+    journal.connection.execute(
+        "UPDATE executor SET stopped_at = ?, heartbeat_at = ? WHERE executor_id = ?",
+        (journal.at, journal.at, executor_id),
+    )
+    journal.tell(EventKind.EXECUTOR, data={"what": "stopped", "executor_id": executor_id})

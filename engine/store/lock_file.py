@@ -1,0 +1,104 @@
+"""The lock file of a state file, ``<state>.lock``: who holds it, and who held it last.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+
+``locking.py`` takes it.
+"""
+
+import fcntl
+import json
+import os
+import socket
+import time
+from typing import NamedTuple, Optional
+
+from .processes import boot_id, identity
+
+SERVICE = ".serve"  # behind the name of a state file: its lock says who serves the schedule
+HOLDER_BYTES_MAX = 65536
+
+
+class LockHolder(NamedTuple):
+    """What the owner of a state file says of itself in the lock file. Instants in microseconds UTC."""
+
+    executor_id: str
+    pid: int
+    start_ticks: Optional[int]
+    boot_id: Optional[str]
+    host: str
+    started_at: int
+    run_id: Optional[str] = None
+    released_at: Optional[int] = None
+
+    def is_alive(self) -> bool:
+        """False only if it has certainly left: another boot or host cannot be looked into, and counts as alive."""
+        if self.released_at is not None:
+            return False
+        if self.host != socket.gethostname() or self.boot_id != boot_id():
+            return True
+        return self.start_ticks is not None and identity(self.pid)[0] == self.start_ticks
+
+    def describe(self) -> str:
+        """Pid, host, run and age in words."""
+        seconds = max(0, _now_us() - self.started_at) // 1000000
+        age = f"{seconds} s" if seconds < 120 else f"{seconds // 60} min" if seconds < 7200 else f"{seconds // 3600} h"
+        run = f", run {self.run_id}" if self.run_id else ""
+        return f"pid {self.pid} on {self.host}{run}, for {age}"
+
+
+def lock_path(state_path: str) -> str:
+    """Path of the lock file, which stays when the lock is released."""
+    return state_path + ".lock"
+
+
+def last_holder(state_path: str) -> Optional[LockHolder]:
+    """Return who owned a state file last, whether or not it still does; None if that is not known."""
+    try:
+        descriptor = os.open(lock_path(state_path), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return read_holder(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def probe(state_path: str) -> Optional[LockHolder]:
+    """Return who owns a state file; None when nobody does, or when this user may not know."""
+    try:
+        descriptor = os.open(lock_path(state_path), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        if try_lock(descriptor, fcntl.LOCK_SH):
+            return None
+        return read_holder(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def served_by(state_path: str) -> Optional[LockHolder]:
+    """Return who starts the runs of a state file by a schedule (``redrive serve``); None when nobody does."""
+    return probe(state_path + SERVICE)
+
+
+def read_holder(descriptor: int) -> Optional[LockHolder]:
+    """None for what no owner has written: the file was just made, or by another program."""
+    try:
+        fields = json.loads(os.pread(descriptor, HOLDER_BYTES_MAX, 0).decode())
+        return LockHolder(**{name: fields[name] for name in LockHolder._fields if name in fields})
+    except (ValueError, TypeError):
+        return None
+
+
+def try_lock(descriptor: int, kind: int) -> bool:
+    """``kind``: fcntl.LOCK_EX to own the file, LOCK_SH to probe it. False where the lock is held. Raises OSError."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _now_us() -> int:
+    return int(time.time() * 1000000)

@@ -1,0 +1,127 @@
+"""``redrive attach ssh://host`` without a path: the state files of that host are offered."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..terminal.pty_harness import LIMIT_SECONDS, PtyTerminal
+
+ATTACH = (sys.executable, "-c", "import sys; from redrive.console.cli import main; sys.exit(main())", "attach")
+
+
+@pytest.fixture
+def make_files(far: Any, make_night: Any) -> Iterator[Callable[..., Path]]:
+    """State files in the default place over there, the first one written last; each with a run named after it."""
+    folder: Path = far.home / ".local/state/redrive"
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def make(*names: str) -> Path:
+        for age, name in enumerate(names):
+            night = make_night(name, run_id=f"run-of-{name}")
+            night.close()
+            (folder / name).write_bytes(night.path.read_bytes())
+            os.utime(folder / name, (1000 - age, 1000 - age))
+        return folder
+
+    yield make
+    for path in folder.iterdir():
+        path.unlink()
+
+
+@pytest.fixture
+def attach() -> Iterator[Callable[..., PtyTerminal]]:
+    """The command on a terminal of its own."""
+    started: list[PtyTerminal] = []
+
+    def start(*words: str) -> PtyTerminal:
+        started.append(PtyTerminal([*ATTACH, *words], columns=250, environ=dict(os.environ, TERM="xterm-256color")))
+        return started[-1]
+
+    yield start
+    for terminal in started:
+        terminal.close()
+
+
+def shows(terminal: PtyTerminal, text: str) -> bool:
+    """On the screen of the console, and not among the lines before it."""
+    return 1049 in terminal.modes and text in terminal.text
+
+
+def without_a_terminal(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*ATTACH, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_SECONDS
+    )
+
+
+def test_of_several_files_over_there_one_is_chosen(
+    make_files: Callable[..., Path], attach: Callable[..., PtyTerminal]
+) -> None:
+    folder = make_files("two.db", "one.db")
+    terminal = attach("ssh://far")
+    terminal.until("Which one?")
+    said = terminal.text
+    assert said.index(f"{folder}/two.db") < said.index(f"{folder}/one.db")
+    assert "run-of-two.db" in said and "RUNNING" in said
+    terminal.send("7\n")
+    terminal.until(lambda: terminal.text.count("Which one?") == 2)
+    terminal.send("2\n")
+    terminal.until(lambda: shows(terminal, "run-of-one.db") and "run-of-two.db" not in terminal.text)
+
+
+def test_an_answer_of_nothing_means_the_latest(
+    make_files: Callable[..., Path], attach: Callable[..., PtyTerminal]
+) -> None:
+    make_files("two.db", "one.db")
+    terminal = attach("ssh://far")
+    terminal.until("Which one?")
+    terminal.send("\n")
+    terminal.until(lambda: shows(terminal, "run-of-two.db") and "run-of-one.db" not in terminal.text)
+
+
+def test_who_leaves_the_question_opens_nothing(
+    make_files: Callable[..., Path], attach: Callable[..., PtyTerminal]
+) -> None:
+    make_files("two.db", "one.db")
+    terminal = attach("ssh://far")
+    terminal.until("Which one?")
+    terminal.send("\x04")
+    assert terminal.wait() == 130
+    assert 1049 not in terminal.modes and b"1049h" not in terminal.raw
+
+
+def test_without_a_terminal_several_files_are_named_and_refused(make_files: Callable[..., Path]) -> None:
+    folder = make_files("two.db", "one.db")
+    done = without_a_terminal("ssh://far")
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.index(f"ssh://far{folder}/two.db") < line.index(f"ssh://far{folder}/one.db")
+    assert "run-of-one.db" in line
+
+
+def test_a_path_is_not_asked_about(make_files: Callable[..., Path]) -> None:
+    folder = make_files("two.db", "one.db")
+    done = without_a_terminal(f"ssh://far{folder}/one.db")
+    assert done.returncode == 0, done.stderr
+    assert "run-of-one.db" in done.stdout
+
+
+def test_the_only_file_that_can_be_read_is_taken(make_files: Callable[..., Path]) -> None:
+    """Also where one that cannot be read was written later."""
+    folder = make_files("one.db")
+    (folder / "odd.db").write_text("not a database")
+    done = without_a_terminal("ssh://far")
+    assert done.returncode == 0, done.stderr
+    assert "run-of-one.db" in done.stdout
+
+
+def test_a_host_without_a_state_file_says_so(make_files: Callable[..., Path]) -> None:
+    make_files()
+    done = without_a_terminal("ssh://far")
+    assert done.returncode == 2 and "no state file" in done.stderr
