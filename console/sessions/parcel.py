@@ -100,13 +100,13 @@ def sources(names: Iterable[str]) -> dict[str, str]:
 
 
 def _lean(text: str) -> str:
-    """Empty docstrings and comment lines: a third of the bytes. Lines keep their numbers, for tracebacks."""
+    """Empty docstrings and comments: a third of the bytes. Lines keep their numbers, for tracebacks."""
     lines = text.splitlines()
     before = tokenize.NEWLINE
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         (first, column), (last, _) = token.start, token.end
-        if token.type == tokenize.COMMENT and not token.line[:column].strip():
-            lines[first - 1] = ""
+        if token.type == tokenize.COMMENT:
+            lines[first - 1] = lines[first - 1][:column].rstrip()
         elif token.type == tokenize.STRING and before in _STATEMENT_ENDS and token.string.startswith('"""'):
             lines[first - 1 : last] = [" " * column + '""'] + [""] * (last - first)
         if token.type not in (tokenize.COMMENT, tokenize.NL):
