@@ -6,9 +6,12 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ...engine.core.event_codec import decode, unreadable
+from ...engine.core.event_payloads import OperatorActed, Payload
 from ...engine.core.events import Event
 from ...engine.core.states import NEEDS_HUMAN
 from ...engine.core.tally import is_act
+from ...engine.errors import StateFileError
 from ..actions import shell_line
 from .filters import Filter
 from .sentences import sentence, subject, targets
@@ -18,11 +21,16 @@ _FORGOTTEN_AT_ONCE = 2_000
 
 
 def event_of(row: Mapping[str, Any]) -> Event:
-    """An event from a row of the list "journal"."""
+    """An event from a row of the list "journal"; one whose payload cannot be read is shown all the same."""
     known: dict[str, Any] = {field: row.get(field) for field in Event._fields}
-    if not isinstance(known["data"], dict):
-        known["data"] = {}
-    return Event(**known)
+    return Event(**{**known, "payload": _payload_of(str(row.get("kind")), row.get("data"))})
+
+
+def _payload_of(kind: str, data: object) -> Payload:
+    try:
+        return decode(kind, data)
+    except StateFileError:
+        return unreadable(data)
 
 
 def command_line(event: Event, target: str) -> str | None:
@@ -30,11 +38,10 @@ def command_line(event: Event, target: str) -> str | None:
 
     ``target``: the state file or its ssh address.
     """
-    if not is_act(event):
+    payload = event.payload
+    if not isinstance(payload, OperatorActed) or not is_act(event):
         return None
-    act = str(event.data.get("act") or "")
-    options = event.data.get("options") or {}
-    return shell_line(act, target, event.run_id, targets(event), event.reason or "", options)
+    return shell_line(payload.act or "", target, event.run_id, targets(event), event.reason or "", payload.options)
 
 
 def is_notable(event: Event) -> bool:

@@ -26,6 +26,7 @@ _PACKAGE = "redrive.engine"
 LOOKING = (
     "agent",
     "client",
+    "core/events",
     "errors",
     "store/columns",
     "store/header",
@@ -41,7 +42,8 @@ LOOKING = (
 )
 #: What acts, and reads texts: goes over when the first act or text is wanted.
 ACTING = (
-    "core/events",
+    "core/event_codec",
+    "core/event_payloads",
     "core/liveness",
     "core/overrides",
     "core/states",
@@ -64,7 +66,7 @@ ACTING = (
 )
 
 #: What remembers: goes over when somebody looks at an inbox, on a slow line seconds before what acts could.
-REMEMBERING = ("core/states", "store/failures", "store/memory")
+REMEMBERING = ("core/event_codec", "core/event_payloads", "core/states", "store/failures", "store/memory")
 
 _STATEMENT_ENDS = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 _BOOT = "import sys,zlib;r=sys.stdin.buffer;exec(zlib.decompress(r.read(int(r.readline()))))"

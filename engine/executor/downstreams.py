@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
-from ..core.events import EventKind
+from ..core.event_payloads import BreakerChanged
 from ..store.journal import Journal
 
 
@@ -29,7 +29,7 @@ def store(journal: Journal, rows: Mapping[str, Mapping[str, Any]]) -> None:
         )
 
 
-def tell_change(journal: Journal, run_id: str, told: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]]) -> None:
+def tell_change(journal: Journal, run_id: str, change: BreakerChanged, rows: Mapping[str, Mapping[str, Any]]) -> None:
     """Write a change of state with its event."""
     store(journal, rows)
-    journal.tell(EventKind.BREAKER, run_id, data=dict(told))
+    journal.emit(change, run_id)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..client import socket_path
 from ..core.durations import spoken
-from ..core.events import EventKind
+from ..core.event_payloads import OperatorActed, Presence
 from ..core.states import TaskState
 from ..errors import RedriveError, RefusedError, StorageError
 from ..store import claims, operator
@@ -170,13 +170,13 @@ class CommandServer:
         actor = str(command.get("actor") or "somebody")
         if writer not in self._present:
             self._present[writer] = actor
-            self._tell_presence("attach", actor)
+            self._tell_presence(Presence.ATTACH, actor)
         return {**self._self_portrait("hello"), "present": self.present}
 
     def _leave(self, writer: asyncio.StreamWriter) -> None:
         actor = self._present.pop(writer, None)
         if actor is not None:
-            self._tell_presence("detach", actor)
+            self._tell_presence(Presence.DETACH, actor)
             self._run_loop.wake()
 
     def _tell_presence(self, what: str, actor: str) -> None:
@@ -185,7 +185,7 @@ class CommandServer:
 
         def item(journal: Journal) -> None:
             journal.actor = actor
-            journal.tell(EventKind.OPERATOR, run_id, data={"what": what, "present": present})
+            journal.emit(OperatorActed(what=what, present=present), run_id)
 
         self._run_loop.desk.write(item)
 
@@ -213,10 +213,11 @@ class CommandServer:
             message = self._run_loop.downstreams.act(str(downstream), str(how), str(by or "an operator"))
         except RefusedError as error:
             return {"ok": False, "message": str(error)}
-        run_id, told = self._run_loop.fold.run.run_id, {"what": "breaker", **options}
+        run_id = self._run_loop.fold.run.run_id
+        acted = OperatorActed(what=Presence.BREAKER, downstream=str(downstream), how=str(how))
 
         def item(journal: Journal) -> None:
-            journal.tell(EventKind.OPERATOR, run_id, data=told)
+            journal.emit(acted, run_id)
 
         await self._run_loop.submit(item, **_who(command))
         self._run_loop.wake()

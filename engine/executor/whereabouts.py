@@ -18,6 +18,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 
+from ..core.event_payloads import StorageChange
 from ..errors import ExecutorBusyError, StorageError
 from ..store.lock import StateLock, lock_path
 from ..store.writer import Writer
@@ -125,7 +126,7 @@ class Whereabouts:
             return  # its folder is gone as well: that of the state file is the news
         if again:
             said = f"the lock file of {self._path} had been removed and was made again"
-            self._storage.tell("lock", said)
+            self._storage.tell(StorageChange.LOCK, said)
 
 
 def copy(connection: sqlite3.Connection, target: str) -> None:

@@ -6,13 +6,14 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 import json
 from typing import Any, Dict, Optional
 
+from ..core.event_payloads import TaskColumns
 from ..core.overrides import chosen, read
 from ..core.states import TaskState
 from .act import Seen, Work
 from .canary import abandon
 
 #: Attempts stay: their numbers go on for ever.
-_FORGOTTEN: Dict[str, Any] = {
+_FORGOTTEN: TaskColumns = {
     "ended_at": None,
     "error": None,
     "failure_fingerprint": None,
@@ -35,7 +36,7 @@ _FORGOTTEN: Dict[str, Any] = {
     "overrides": None,
     "canary": None,
 }
-_COUNTERS: Dict[str, Any] = {"failures": 0, "losses": 0, "deferrals": 0, "refusals": 0}
+_COUNTERS: TaskColumns = {"failures": 0, "losses": 0, "deferrals": 0, "refusals": 0}
 
 _OPTIONS = frozenset(
     [
@@ -72,7 +73,8 @@ def overrides_of(work: Work) -> Dict[str, Any]:
 def renew(work: Work, row: Seen, overrides: Optional[Dict[str, Any]] = None, new_key: bool = False) -> None:
     """Put a task back to where it has never run in this generation; its attempts stay."""
     abandon(work.journal, work.run_id, row.name, row.overrides)
-    columns = dict(_FORGOTTEN, generation=row.generation + 1, next_retry_at=None)
+    columns = _FORGOTTEN.copy()
+    columns.update({"generation": row.generation + 1, "next_retry_at": None})
     if work.options.get("reset_count", True):
         columns.update(_COUNTERS)
     wait_seconds = _wait_seconds(work)

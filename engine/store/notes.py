@@ -7,7 +7,7 @@ A note is an event and nothing else; nobody changes it, a later one stands above
 
 from typing import Any, Dict, Optional
 
-from ..core.events import EventKind
+from ..core.event_payloads import NoteWritten
 from .act import Work, answer
 
 TEXT_CHARACTERS_MAX = 1000
@@ -23,8 +23,7 @@ def note(work: Work) -> Dict[str, Any]:
     trouble = _why_not(work, fingerprint, downstream, text)
     if trouble:
         return answer(False, trouble)
-    data = {"fingerprint": fingerprint, "downstream": downstream, "text": text}
-    work.journal.tell(EventKind.NOTE, work.run_id, data=data)
+    work.journal.emit(NoteWritten(str(fingerprint), downstream, text), work.run_id)
     return answer(True, "noted")
 
 

@@ -11,9 +11,18 @@ act, so that a command which arrives twice changes nothing and is answered as th
 
 import json
 import sqlite3
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, cast
 
-from ..core.events import EventKind
+from ..core.event_payloads import (
+    Answer,
+    OperatorActed,
+    PageChange,
+    PageChanged,
+    PageColumns,
+    RunChange,
+    RunChanged,
+    TaskColumns,
+)
 from ..core.overrides import in_words
 from ..core.states import REQUEUE_FROM, RunState, TaskState
 from . import canary, guards, lost, rows
@@ -63,19 +72,19 @@ def apply(journal: Journal, command: Dict[str, Any], is_abandoned: bool = False)
         return answer(False, trouble)
     earlier = find_act(journal.connection, command["id"])
     if earlier is not None:
-        return dict(earlier["data"]["answer"])
+        return dict(earlier.payload.answer)
     remembering = RememberingJournal(journal, command["act"])
     remembering.actor = str(command["actor"])
     remembering.reason = str(command.get("reason") or "") or None
     remembering.command_id = str(command["id"])
     work = Work(remembering, command, is_abandoned)
     given = _ACTS[work.act](work)
-    told: Dict[str, Any] = {"act": work.act, "options": work.options, "answer": given}
+    acted = OperatorActed(work.act, work.options, cast(Answer, given))
     if work.probes:
-        told["probes"] = work.probes  # for the executor, who holds the breakers
+        acted = acted._replace(probes=work.probes)  # for the executor, who holds the breakers
     if remembering.tasks or remembering.runs:
-        told.update(was=remembering.tasks, was_run=remembering.runs, was_rows=remembering.rows)
-    remembering.tell(EventKind.OPERATOR, work.run_id or None, data=told)
+        acted = acted._replace(was=remembering.tasks, was_run=remembering.runs, was_rows=remembering.rows)
+    remembering.emit(acted, work.run_id or None)
     return given
 
 
@@ -235,7 +244,12 @@ def _cancel(work: Work) -> Dict[str, Any]:
             work.say(row.name, REFUSED, cannot("cancel", row.state))
         else:
             canary.abandon(work.journal, work.run_id, row.name, row.overrides)
-            columns = {"ended_at": work.journal.at, "next_retry_at": None, "expires_at": None, "canary": None}
+            columns: TaskColumns = {
+                "ended_at": work.journal.at,
+                "next_retry_at": None,
+                "expires_at": None,
+                "canary": None,
+            }
             work.journal.move(work.run_id, row.name, row.state, TaskState.CANCELLED, row.generation, set=columns)
             stopped += propagate_failure(work.journal, work.run_id, row.name)
             resolve(work.journal, work.run_id, row.name)
@@ -317,8 +331,8 @@ def _pause(work: Work) -> Dict[str, Any]:
         return answer(False, "the run has ended: {}".format(state))
     if since is not None:
         return answer(False, "already paused by {} {}".format(by or "somebody", ago(work.journal.at - since)))
-    columns = {"paused_since": work.journal.at, "paused_by": work.journal.actor}
-    work.journal.change_run(work.run_id, "paused", columns)
+    paused = RunChanged(RunChange.PAUSED, {"paused_since": work.journal.at, "paused_by": work.journal.actor})
+    work.journal.change_run(work.run_id, paused)
     return answer(True, "paused: what runs goes on, nothing new starts")
 
 
@@ -327,7 +341,8 @@ def _unpause(work: Work) -> Dict[str, Any]:
     run = _run_pause(work)
     if run is None or run[1] is None:
         return answer(False, "the run is not paused")
-    work.journal.change_run(work.run_id, "unpaused", {"paused_since": None, "paused_by": None})
+    unpaused = RunChanged(RunChange.UNPAUSED, {"paused_since": None, "paused_by": None})
+    work.journal.change_run(work.run_id, unpaused)
     return answer(True, "unpaused")
 
 
@@ -339,17 +354,18 @@ def _run_pause(work: Work) -> Any:
 
 def _ack(work: Work) -> Dict[str, Any]:
     """Say that somebody looks after these pages."""
-    columns = {"state": "acked", "acked_by": work.journal.actor, "snoozed_until": None}
+    columns: PageColumns = {"state": PageChange.ACKED, "acked_by": work.journal.actor, "snoozed_until": None}
     return _change_pages(work, columns, "acknowledged", ("open", "snoozed"))
 
 
 def _snooze(work: Work) -> Dict[str, Any]:
     """Hear nothing of these pages for ``seconds`` (default an hour)."""
     until = work.journal.at + int(float(work.options.get("seconds", 3600)) * 1000000)
-    return _change_pages(work, {"state": "snoozed", "snoozed_until": until}, "snoozed", ("open", "acked", "snoozed"))
+    columns: PageColumns = {"state": PageChange.SNOOZED, "snoozed_until": until}
+    return _change_pages(work, columns, "snoozed", ("open", "acked", "snoozed"))
 
 
-def _change_pages(work: Work, columns: Dict[str, Any], verb: str, states: Any) -> Dict[str, Any]:
+def _change_pages(work: Work, columns: PageColumns, verb: str, states: Any) -> Dict[str, Any]:
     """Pages are named by ``pages`` (ids) or ``cause`` in the options, or else by their tasks."""
     connection = work.journal.connection
     wanted = set(work.options.get("pages") or ())
@@ -362,8 +378,7 @@ def _change_pages(work: Work, columns: Dict[str, Any], verb: str, states: Any) -
         if named and state in states:
             sql = "UPDATE page SET {}, updated_at = ? WHERE id = ?".format(", ".join(c + " = ?" for c in columns))
             connection.execute(sql, list(columns.values()) + [work.journal.at, page])
-            data = {"what": columns["state"], "id": page, "cause": cause, "page": columns}
-            work.journal.tell(EventKind.PAGE, run_id, task, data=data)
+            work.journal.emit(PageChanged(columns["state"], page, cause, page=columns), run_id, task)
             changed.append(page)
     return answer(bool(changed), "{} {}".format(len(changed), verb) if changed else "there is no such open page")
 

@@ -7,6 +7,7 @@ import sqlite3
 import time
 from typing import Any, Dict, Iterable, List, Optional, Set
 
+from ..core.event_payloads import TaskChanged
 from ..core.events import EventKind
 from ..core.states import TaskState
 from .act import DONE
@@ -34,12 +35,12 @@ def preview(connection: sqlite3.Connection, command: Dict[str, Any], at: Optiona
     run_id = str(command.get("run_id") or "")
     act = find_act(connection, str((command.get("options") or {}).get("command") or ""))
     if act is not None:
-        run_id = act["run_id"] or run_id
+        run_id = act.run_id or run_id
     roots = [str(target[0]) for target in command.get("targets") or ()]
-    roots += list(act["data"].get("was") or ()) if act is not None else []
+    roots += list(act.payload.was) if act is not None else []
     copy = sqlite3.connect(":memory:", isolation_level=None)
     try:
-        _copy(connection, copy, run_id, roots, act["seq"] if act is not None else None)
+        _copy(connection, copy, run_id, roots, act.seq if act is not None else None)
         journal = Journal(copy, at)
         answer = apply(journal, dict(command, reason=command.get("reason") or "preview"))
         return dict(answer, **_sort(journal, copy, run_id, answer))
@@ -97,7 +98,7 @@ def _sort(journal: Journal, copy: sqlite3.Connection, run_id: str, answer: Dict[
         if event.kind == EventKind.TASK and event.task is not None:
             begin.setdefault(event.task, str(event.old))
             end[event.task] = str(event.new)
-        elif event.kind == EventKind.TASK_CHANGED and event.data.get("set", {}).get("stale"):
+        elif isinstance(event.payload, TaskChanged) and event.payload.set.get("stale"):
             stale.append(str(event.task))
     sorted_names: Dict[str, Any] = {kind: [] for kind in _ENDS.values()}
     sorted_names.update(run_again=[], unblocked=[], held_back=[])

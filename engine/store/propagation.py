@@ -12,8 +12,9 @@ Who waits for whom never changes while a run lives, so every function here works
 
 import sqlite3
 from collections import deque
-from typing import Any, Deque, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
+from typing import Deque, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
 
+from ..core.event_payloads import TaskColumns, TaskMoved
 from ..core.states import SkipCause, TaskState
 from .journal import Journal
 
@@ -114,7 +115,7 @@ def propagate_failure(journal: Journal, run_id: str, name: str) -> List[str]:
 
 
 def _stop(journal: Journal, run_id: str, name: str, state: str, generation: int, cause: str) -> None:
-    columns = {"blocked_by": cause, "ended_at": journal.at}
+    columns: TaskColumns = {"blocked_by": cause, "ended_at": journal.at}
     journal.move(run_id, name, state, TaskState.UPSTREAM_FAILED, generation, set=columns)
 
 
@@ -250,7 +251,7 @@ def _adopt(journal: Journal, run_id: str, row: Row, fate: Fate) -> bool:
             journal.change(run_id, row.name, {"blocked_by": blocked_by})
         return False
     ended_at = None if state == TaskState.PENDING else journal.at
-    columns: Dict[str, Any] = {"skip_cause": skip_cause, "blocked_by": blocked_by, "ended_at": ended_at}
+    columns: TaskColumns = {"skip_cause": skip_cause, "blocked_by": blocked_by, "ended_at": ended_at}
     return journal.move(run_id, row.name, row.state, state, row.generation, set=columns)
 
 
@@ -266,7 +267,7 @@ def hold_back(journal: Journal, run_id: str, names: Iterable[str]) -> List[str]:
     sql = "SELECT child FROM edge WHERE run_id = ? AND parent = ?"
     for name in names:
         for (child,) in journal.connection.execute(sql, (run_id, name)).fetchall():
-            if wait_again(journal, run_id, child, {"waits_for": name}):
+            if wait_again(journal, run_id, child, waits_for=name):
                 held.append(child)
     return held
 
@@ -277,13 +278,14 @@ _ABOUT_TO_START = (
 )
 
 
-def wait_again(journal: Journal, run_id: str, name: str, data: Optional[Dict[str, Any]] = None) -> bool:
+def wait_again(journal: Journal, run_id: str, name: str, waits_for: Optional[str] = None) -> bool:
     """Make a task that is about to start wait for its parents, or stop with them. False: all of them allow it.
 
     Without this a task that ran while its parent was requeued, and failed, would wait in RETRYING for ever.
     """
     row = journal.connection.execute(_ABOUT_TO_START, (run_id, name)).fetchone()
-    if row is None or not journal.move(run_id, name, row[0], TaskState.PENDING, row[1], data=data):
+    payload = TaskMoved(waits_for=waits_for)
+    if row is None or not journal.move(run_id, name, row[0], TaskState.PENDING, row[1], payload=payload):
         return False
     reconsider(journal, run_id, name)
     return True

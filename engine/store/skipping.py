@@ -6,6 +6,7 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 import json
 from typing import Any, Dict, List, Optional, Set
 
+from ..core.event_payloads import TaskColumns
 from ..core.states import SKIP_FROM, SkipCause, TaskState
 from . import canary, lost
 from .act import DONE, REFUSED, Work, answer, cannot, conclude
@@ -28,7 +29,7 @@ def skip(work: Work) -> Dict[str, Any]:
 
     Without one, nothing is skipped whose result a child cannot do without (SPEC 4.6).
     """
-    columns: Dict[str, Any] = {
+    columns: TaskColumns = {
         "skip_cause": str(SkipCause.OPERATOR),
         "ended_at": work.journal.at,
         "next_retry_at": None,
@@ -37,8 +38,9 @@ def skip(work: Work) -> Dict[str, Any]:
         "canary": None,
     }
     if "substitute" in work.options:
-        columns["result"] = json.dumps(work.options["substitute"], ensure_ascii=False)
-        if len(columns["result"]) > SUBSTITUTE_CHARACTERS_MAX:
+        substitute = json.dumps(work.options["substitute"], ensure_ascii=False)
+        columns["result"] = substitute
+        if len(substitute) > SUBSTITUTE_CHARACTERS_MAX:
             return answer(False, "a substitute has at most {} characters of JSON".format(SUBSTITUTE_CHARACTERS_MAX))
     together = {target[0] for target in work.targets}
     for target in work.targets:
@@ -50,7 +52,7 @@ def skip(work: Work) -> Dict[str, Any]:
             work.say(row.name, REFUSED, "{} needs its result: give a substitute, or skip both".format(needed_by))
         elif row is not None:
             canary.abandon(work.journal, work.run_id, row.name, row.overrides)
-            work.journal.move(work.run_id, row.name, row.state, TaskState.SKIPPED, row.generation, set=dict(columns))
+            work.journal.move(work.run_id, row.name, row.state, TaskState.SKIPPED, row.generation, set=columns.copy())
             work.say(row.name, DONE, "skipped")
     skipped = work.done()
     stopped: List[str] = []

@@ -5,30 +5,48 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
 import json
 import sqlite3
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, NamedTuple, Optional, Tuple
 
+from ..core.event_codec import decode
+from ..core.event_payloads import Before, OperatorActed, RunChange, RunChanged, RunColumns, TaskColumns, TaskMoved
 from ..core.events import EventKind
 from ..core.states import LEGAL_MOVES, RunState, TaskState
 from . import rows
-from .act import DONE, VERBS, Work, ago, answer, look
+from .act import DONE, Work, ago, answer, look, verb_of
 from .journal import Journal
 from .propagation import cascade_skip, children_of, propagate_failure, reconsider, unpropagate
 
 #: What a change of the run is called when it is taken back.
-_RUN_WORDS = {"reopened": "ended", "unblocked": "blocked", "paused": "unpaused", "unpaused": "paused"}
+_RUN_WORDS = {
+    RunChange.REOPENED: RunChange.ENDED,
+    RunChange.UNBLOCKED: RunChange.BLOCKED,
+    RunChange.PAUSED: RunChange.UNPAUSED,
+    RunChange.UNPAUSED: RunChange.PAUSED,
+}
 
 
-def find_act(connection: sqlite3.Connection, command_id: str) -> Optional[Dict[str, Any]]:
-    """The act with this id, as it was recorded: seq, at, run_id, actor, reason, data; None where there is none."""
+class RecordedAct(NamedTuple):
+    """An act as its event records it."""
+
+    seq: int
+    at: int  # microseconds UTC
+    run_id: Optional[str]
+    actor: Optional[str]
+    reason: Optional[str]
+    payload: OperatorActed
+
+
+def find_act(connection: sqlite3.Connection, command_id: str) -> Optional[RecordedAct]:
+    """The act with this id, as it was recorded; None where there is none."""
     row = connection.execute(
         "SELECT seq, at, run_id, actor, reason, data FROM event WHERE command_id = ? AND kind = ? ORDER BY seq LIMIT 1",
         (command_id, EventKind.OPERATOR),
     ).fetchone()
     if row is None:
         return None
-    act = dict(zip(("seq", "at", "run_id", "actor", "reason"), row))
-    act["data"] = json.loads(row[5])
-    return act
+    payload = decode(EventKind.OPERATOR, json.loads(row[5]))
+    assert isinstance(payload, OperatorActed)
+    return RecordedAct(row[0], row[1], row[2], row[3], row[4], payload)
 
 
 def undo(work: Work) -> Dict[str, Any]:
@@ -39,33 +57,31 @@ def undo(work: Work) -> Dict[str, Any]:
     act = find_act(work.journal.connection, str(work.options.get("command") or ""))
     if act is None:
         return answer(False, "there is no such act in this state file")
-    tasks: Dict[str, Dict[str, Any]] = act["data"].get("was") or {}
-    runs: List[List[Any]] = act["data"].get("was_run") or []
+    tasks, runs = act.payload.was, act.payload.was_run
     if not tasks and not runs:
-        return answer(False, "there is nothing to undo: {}".format(act["data"]["answer"]["message"]))
-    work.run_id = act["run_id"]
-    obstacle = _obstacle(work, act["seq"], tasks)
+        return answer(False, "there is nothing to undo: {}".format(act.payload.answer["message"]))
+    work.run_id = str(act.run_id)
+    obstacle = _obstacle(work, act.seq, tasks)
     if obstacle:
         return answer(False, "too late: {}".format(obstacle))
     restore(work.journal, work.run_id, tasks)
-    rows.put_back(work.journal, work.run_id, act["data"].get("was_rows") or [])
+    rows.put_back(work.journal, work.run_id, act.payload.was_rows)
     for what, before in reversed(runs):
-        work.journal.change_run(work.run_id, _RUN_WORDS[what], before, *_run_move(work, before))
+        work.journal.change_run(work.run_id, RunChanged(_RUN_WORDS[what], before), *_run_move(before))
     for name in tasks:
         work.say(name, DONE, "as before")
     message = "{} changed back".format(len(tasks)) if tasks else "changed back"
     return answer(True, message, list(work.results.values()))
 
 
-def _obstacle(work: Work, seq: int, tasks: Dict[str, Dict[str, Any]]) -> Optional[str]:
+def _obstacle(work: Work, seq: int, tasks: Before) -> Optional[str]:
     connection = work.journal.connection
     children = {child.name for name in tasks for child in children_of(connection, work.run_id, name)}
-    for name, old, new, at, actor, data in _moves_since(connection, work.run_id, seq):
+    for name, kind, old, new, at, actor, data in _moves_since(connection, work.run_id, seq):
         if name in tasks and (old, new) != (TaskState.PENDING, TaskState.READY):
             if actor is None:
                 return "{} is {} now".format(name, new or "changed")
-            verb = VERBS.get(json.loads(data).get("act", ""), "changed")
-            return "{} was {} by {} {}".format(name, verb, actor, ago(work.journal.at - at))
+            return "{} was {} by {} {}".format(name, verb_of(kind, data), actor, ago(work.journal.at - at))
         if name in children and new == TaskState.RUNNING:
             return "{}, which depends on it, has started".format(name)
     return None
@@ -73,21 +89,19 @@ def _obstacle(work: Work, seq: int, tasks: Dict[str, Dict[str, Any]]) -> Optiona
 
 def _moves_since(connection: sqlite3.Connection, run_id: str, seq: int) -> Iterator[Tuple[Any, ...]]:
     return connection.execute(
-        "SELECT task, old, new, at, actor, data FROM event WHERE run_id = ? AND seq > ? AND kind IN (?, ?)"
+        "SELECT task, kind, old, new, at, actor, data FROM event WHERE run_id = ? AND seq > ? AND kind IN (?, ?)"
         " ORDER BY seq",
         (run_id, seq, EventKind.TASK, EventKind.TASK_CHANGED),
     )
 
 
-def restore(
-    journal: Journal, run_id: str, tasks: Dict[str, Dict[str, Any]], data: Optional[Dict[str, Any]] = None
-) -> None:
+def restore(journal: Journal, run_id: str, tasks: Before, why: Optional[str] = None) -> None:
     """First every task by itself; then whatever other acts have meanwhile made of those above them.
 
-    ``tasks``: columns as an act found them, by name; ``data`` goes into the events.
+    ``tasks``: columns as an act found them, by name; ``why`` goes into the events.
     """
     for name, before in tasks.items():
-        _put_back(journal, run_id, name, dict(before), data)
+        _put_back(journal, run_id, name, before.copy(), why)
     for name, before in tasks.items():
         if before["state"] in (TaskState.FAILED, TaskState.CANCELLED):
             propagate_failure(journal, run_id, name)
@@ -98,21 +112,21 @@ def restore(
     unpropagate(journal, run_id, tasks)
 
 
-def _put_back(journal: Journal, run_id: str, name: str, before: Dict[str, Any], data: Optional[Dict[str, Any]]) -> None:
+def _put_back(journal: Journal, run_id: str, name: str, before: TaskColumns, why: Optional[str]) -> None:
     row = look(journal.connection, run_id, name)
     assert row is not None
     state = before.pop("state")
     if before["generation"] == row.generation:
         del before["generation"]
     if state == row.state:
-        journal.change(run_id, name, before, data=data)
+        journal.change(run_id, name, before, why=why)
         return
     now = row.state
     if TaskState(state) not in LEGAL_MOVES[TaskState(now)]:
         journal.move(run_id, name, now, TaskState.PENDING, row.generation)
         now = str(TaskState.PENDING)
-    journal.move(run_id, name, now, state, row.generation, set=before, data=data)
+    journal.move(run_id, name, now, state, row.generation, set=before, payload=TaskMoved(why=why))
 
 
-def _run_move(work: Work, before: Dict[str, Any]) -> Tuple[Optional[str], Optional[str]]:
+def _run_move(before: RunColumns) -> Tuple[Optional[str], Optional[str]]:
     return (str(RunState.RUNNING), before["state"]) if "state" in before else (None, None)

@@ -10,6 +10,8 @@ from redrive.console.model.filters import parse_filter
 from redrive.console.model.journal import Journal, command_line, event_of
 from redrive.console.model.sentences import sentence, subject
 from redrive.console.present.durations import wall
+from redrive.engine.core.event_codec import row_of
+from redrive.engine.core.event_payloads import UnknownPayload
 from redrive.engine.core.events import Event, EventKind
 from redrive.engine.core.states import TaskState
 
@@ -46,7 +48,7 @@ def test_a_failure_says_what_comes_next_before_it_says_why(story: Story) -> None
 def test_a_wait_that_the_deadline_shortened_says_so(story: Story) -> None:
     story.start("a")
     (event,) = story.fail("a", delay_us=31 * S, ceiling_us=62 * S, shortened_us=240 * S)
-    event.data["due_at"] = 1_777_000_000 * S
+    event = event._replace(payload=event.payload._replace(due_at=1_777_000_000 * S))
     due = wall(1_777_000_000 * S, None)
     assert sentence(event).startswith(
         f"attempt 1 failed, again in 31s of 1m02, shortened from 4m: the run is due {due}"
@@ -109,7 +111,7 @@ def test_each_kind_has_its_words(story: Story, kind: str, data: dict[str, object
 def test_a_requeue_says_what_is_different_this_time(story: Story) -> None:
     overrides = '{"max_attempts": 1, "params": {"day": 4}, "rollout": "c1", "timeout": 1200}'
     event = story.move("a", "PENDING", overrides=overrides)
-    told = event._replace(data={**event.data, "act": "requeue"})
+    told = event._replace(payload=event.payload._replace(act="requeue"))
     assert sentence(told) == "runs again: timeout 20 min, one try, day=4"
 
 
@@ -188,8 +190,8 @@ def test_what_is_notable_is_found_round_and_round(story: Story) -> None:
 
 def test_rows_of_the_file_are_events(story: Story) -> None:
     event = act(story)
-    assert event_of(event._asdict()) == event
-    assert event_of({**event._asdict(), "data": "not JSON"}).data == {}
+    assert event_of(row_of(event)) == event
+    assert event_of({**row_of(event), "data": "not JSON"}).payload == UnknownPayload()
 
 
 def test_it_is_bounded_at_the_old_end_while_it_is_followed(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:

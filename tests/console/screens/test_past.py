@@ -9,6 +9,7 @@ import pytest
 from redrive.console import rewind
 from redrive.console.screens.reading import Reading
 from redrive.console.sessions.session import AttemptText, LogChunk
+from redrive.engine.core import event_codec
 from redrive.engine.core.events import Event, EventKind
 from redrive.engine.core.states import TaskState
 from redrive.engine.errors import LinkError, SnapshotNeeded
@@ -50,7 +51,7 @@ class NightSession(FakeSession):
         if what != "journal":
             return await super().query(what, **options)
         before = options.get("before")
-        rows = [event._asdict() for event in self._told if before is None or event.seq < before]
+        rows = [event_codec.row_of(event) for event in self._told if before is None or event.seq < before]
         return rows[-options["limit"] :]
 
 
@@ -65,7 +66,7 @@ def act(story: Story, name: str = "clean_refunds") -> list[Event]:
     answer = {"ok": True, "message": "1 requeued", "results": [[name, "done", "runs again after attempt 2"]]}
     moved = story.move(name, "PENDING", None, generation=1, ended_at=None, error=None)
     told = story.tell(EventKind.OPERATOR, actor="ana@ops-1", data={"act": "requeue", "answer": answer})
-    return [moved._replace(data={**moved.data, "act": "requeue"}), told]
+    return [moved._replace(payload=moved.payload._replace(act="requeue")), told]
 
 
 @pytest.fixture
