@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..engine.core.episode import BY_KEY, noted
+from ..engine.core.event_payloads import OperatorActed
+from ..engine.core.events import Event
 from ..engine.core.states import ENDED_BADLY, NEEDS_HUMAN, TaskState
 from ..engine.errors import RedriveError
 from ..engine.store import lists
@@ -25,6 +27,7 @@ from .console import ConsoleHost
 from .doors import actor
 from .model.board import Board
 from .model.inbox import causes_of, targets_of
+from .model.journal import event_of
 from .model.preview import PREVIEWS, Preview
 from .present.answers import answer_line, lines_of_results, refusals
 from .present.durations import clock
@@ -225,11 +228,11 @@ class Acts:
         if act is None:
             self.complain("there is no act of this run that can be taken back")
             return
-        data = act.data
-        when = since(act.at, self._console.live.now_us)
-        what = f"{data['act']} by {act.actor} {when} ago ({data['answer']['message']})"
-        question = questions.of_undo(what, list(data.get("was") or ()), self.key_of("undo"))
-        self.ask(question, lambda reply: self.send("undo", (), BY_KEY, {"command": act.command_id}))
+        event, acted = act
+        when = since(event.at, self._console.live.now_us)
+        what = f"{acted.act} by {event.actor} {when} ago ({acted.answer.get('message')})"
+        question = questions.of_undo(what, list(acted.was), self.key_of("undo"))
+        self.ask(question, lambda reply: self.send("undo", (), BY_KEY, {"command": event.command_id}))
 
     def _begin_grace(self, command: Command, answer: Answer) -> None:
         name = command.targets[0][0]
@@ -343,15 +346,15 @@ class Acts:
             self._console.push_screen(Reading(title, lines_of_results(answer.results, glyphs)))
 
 
-def last_undoable(rows: Sequence[EventRow]) -> EventRow | None:
+def last_undoable(rows: Sequence[EventRow]) -> tuple[Event, OperatorActed] | None:
     """The latest act in rows of the journal (oldest first) that changed something and was not taken back."""
     undone: set[str] = set()
-    for row in rows[::-1]:
-        data = row.data
-        if row.kind != "operator" or not (data.get("answer") or {}).get("ok"):
+    for event in map(event_of, rows[::-1]):
+        acted = event.payload
+        if not isinstance(acted, OperatorActed) or not acted.answer.get("ok"):
             continue
-        if data["act"] == "undo":
-            undone.add(str((data.get("options") or {}).get("command")))
-        elif data["act"] in UNDOABLE and (data.get("was") or data.get("was_run")) and row.command_id not in undone:
-            return row
+        if acted.act == "undo":
+            undone.add(str(acted.options.get("command")))
+        elif acted.act in UNDOABLE and (acted.was or acted.was_run) and event.command_id not in undone:
+            return event, acted
     return None

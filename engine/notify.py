@@ -15,7 +15,8 @@ from typing import Any
 
 from .clock import Clock
 from .core.episode import last_time, memory_of, noted
-from .core.events import Event, EventKind
+from .core.event_payloads import PageChange, PageChanged
+from .core.events import Event
 from .core.outcome import FailureClass
 from .core.paging import SEVERITIES, STORM_WINDOW_US, Plan, plan_sending
 from .core.policy import RetryPolicy, draw
@@ -29,7 +30,7 @@ RESEND = RetryPolicy(base=5.0, cap=300.0, jitter="equal")
 CLOSE_SECONDS = 15.0  # a little more than a sender may take: the page that ended the run must still go out
 ERROR_CHARACTERS = 500
 
-_NEWS = frozenset(["opened", "folded", "snoozed", "woken"])
+_NEWS = frozenset([PageChange.OPENED, PageChange.FOLDED, PageChange.SNOOZED, PageChange.WOKEN])
 
 Submit = Callable[[Callable[[Journal], Any]], "asyncio.Future[Any]"]
 
@@ -85,7 +86,7 @@ class Notifier:
 
     def take(self, events: Iterable[Event]) -> None:
         """Listen to the executor."""
-        if any(event.kind == EventKind.PAGE and event.data.get("what") in _NEWS for event in events):
+        if any(isinstance(event.payload, PageChanged) and event.payload.what in _NEWS for event in events):
             self._wake.set()
 
     async def close(self, patience_seconds: float = CLOSE_SECONDS) -> None:

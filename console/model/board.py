@@ -240,7 +240,6 @@ _BESIDE = frozenset(
     [
         EventKind.EXECUTOR,
         EventKind.BREAKER,
-        EventKind.BUCKET,
         EventKind.PAGE,
         EventKind.QUARANTINE,
         EventKind.STORAGE,

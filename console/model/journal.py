@@ -5,9 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
+from ...engine.core.event_codec import decode, unreadable
+from ...engine.core.event_payloads import OperatorActed, Payload
 from ...engine.core.events import Event
 from ...engine.core.states import NEEDS_HUMAN
 from ...engine.core.tally import is_act
+from ...engine.errors import StateFileError
 from ...engine.store.lists import EventRow
 from ..actions import shell_line
 from .filters import Filter
@@ -18,8 +21,15 @@ _FORGOTTEN_AT_ONCE = 2_000
 
 
 def event_of(row: EventRow) -> Event:
-    """An event from a row of the list JOURNAL."""
-    return Event._make(row)
+    """An event from a row of the list JOURNAL; one whose payload cannot be read is shown all the same."""
+    return Event(*row[:-1], _payload_of(row.kind, row.data))
+
+
+def _payload_of(kind: str, data: object) -> Payload:
+    try:
+        return decode(kind, data)
+    except StateFileError:
+        return unreadable(data)
 
 
 def command_line(event: Event, target: str) -> str | None:
@@ -27,11 +37,10 @@ def command_line(event: Event, target: str) -> str | None:
 
     ``target``: the state file or its ssh address.
     """
-    if not is_act(event):
+    payload = event.payload
+    if not isinstance(payload, OperatorActed) or not is_act(event):
         return None
-    act = str(event.data.get("act") or "")
-    options = event.data.get("options") or {}
-    return shell_line(act, target, event.run_id, targets(event), event.reason or "", options)
+    return shell_line(payload.act or "", target, event.run_id, targets(event), event.reason or "", payload.options)
 
 
 def is_notable(event: Event) -> bool:

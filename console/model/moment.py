@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ...engine.core.events import Event, EventKind
+from ...engine.core.event_payloads import BreakerChanged, PageChange, PageChanged
+from ...engine.core.events import Event
 from ...engine.core.fold import RunFold, TaskRow
 from ...engine.core.why import BreakerView
 from ...engine.store.lists import BreakerRow, PageHead, PageRow
@@ -48,16 +49,16 @@ class Moment:
         self.page_notes.update(notes)
 
     def _note(self, event: Event) -> None:
-        data = event.data
-        if event.kind == EventKind.BREAKER and data.get("downstream") and data.get("state"):
-            self.breakers[data["downstream"]] = BreakerView(data["state"], data.get("reopens_at"))
-        elif event.kind == EventKind.PAGE and data.get("cause"):
-            self.page_notes[data["cause"]] = _page_note(str(data.get("what")), event.actor)
+        payload = event.payload
+        if isinstance(payload, BreakerChanged) and payload.downstream and payload.state:
+            self.breakers[payload.downstream] = BreakerView(payload.state, payload.reopens_at)
+        elif isinstance(payload, PageChanged) and payload.cause:
+            self.page_notes[payload.cause] = _page_note(payload.what, event.actor)
 
 
 def _page_note(state: str, who: str | None) -> str:
     """``state`` as in the table, or what an event says happened to it."""
-    if state in ("open", "opened", "folded"):
+    if state in ("open", PageChange.OPENED, PageChange.FOLDED):
         return "page open"
     by = f" by {who}" if who else ""
-    return f"page {state}{by}" if state in ("acked", "snoozed") else ""
+    return f"page {state}{by}" if state in (PageChange.ACKED, PageChange.SNOOZED) else ""

@@ -16,6 +16,7 @@ from datetime import datetime, time, timedelta
 from operator import attrgetter
 from typing import NamedTuple
 
+from ...engine.core.event_payloads import BreakerChanged, RunChange, RunChanged, TaskChanged, TaskMoved
 from ...engine.core.events import Event, EventKind
 from ...engine.core.fold import AttemptRow, RunFold, RunRow, TaskRow
 from ...engine.core.states import NEEDS_HUMAN, TaskState
@@ -236,25 +237,28 @@ _FAILED = NEEDS_HUMAN | {TaskState.RETRYING}
 
 def is_step(event: Event) -> bool:
     """Whether the board is another one after it, by more than how far a task says it is; or somebody acted."""
-    if event.kind == EventKind.TASK_CHANGED:
-        return not _QUIET_COLUMNS.issuperset(event.data.get("set") or ())
+    if isinstance(event.payload, TaskChanged):
+        return not _QUIET_COLUMNS.issuperset(event.payload.set)
     return event.kind in _SHOWING or is_act(event)
 
 
 def trouble_of(event: Event) -> str | None:
     """What one looks for in a night, by its cause: a failure, a hang, a breaker that opens, an act; None for others."""
-    if event.kind == EventKind.TASK and event.new in _FAILED:
-        return f"{event.new} {(event.data.get('attempt') or {}).get('fingerprint_loose') or event.task}"
+    payload = event.payload
+    if isinstance(payload, TaskMoved) and event.new in _FAILED:
+        return f"{event.new} {payload.attempt_set.get('fingerprint_loose') or event.task}"
     if event.kind == EventKind.ATTEMPT_DEADLINE:
         return f"hang {event.task}"
-    if event.kind == EventKind.BREAKER and event.data.get("state") == "OPEN":
-        return f"breaker {event.data.get('downstream')}"
+    if isinstance(payload, BreakerChanged) and payload.state == "OPEN":
+        return f"breaker {payload.downstream}"
     return f"act {event.seq}" if is_act(event) else None
 
 
 def _demand_beginning(event: Event) -> None:
     """Raises RedriveError for an event that cannot be the first to show."""
-    if is_step(event) and event.data.get("what") != "created":
+    payload = event.payload
+    is_beginning = isinstance(payload, RunChanged) and payload.what == RunChange.CREATED
+    if is_step(event) and not is_beginning:
         raise RedriveError(
             f"what happened before {wall_day(event.at, None)} was removed from the file: the past cannot be shown"
         )

@@ -7,9 +7,46 @@ it fit for a screen (``present/text.py``).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from ...engine.core import overrides as overridden
+from ...engine.core.event_payloads import (
+    AttemptColumns,
+    AttemptDeadline,
+    AttemptEffect,
+    AttemptExtended,
+    AttemptLate,
+    AttemptLeaked,
+    AttemptReclaimed,
+    AttemptRetry,
+    AttemptSigkill,
+    AttemptSigterm,
+    AttemptSilent,
+    AttemptStack,
+    AttemptStarted,
+    AttemptSwept,
+    BreakerChanged,
+    CanaryEnd,
+    CanaryEnded,
+    ClockMoved,
+    ExecutorChange,
+    ExecutorChanged,
+    NoteWritten,
+    OperatorActed,
+    PageChange,
+    PageChanged,
+    Payload,
+    Presence,
+    RowsChange,
+    RowsChanged,
+    RunChange,
+    RunChanged,
+    ScheduleChange,
+    ScheduleChanged,
+    StorageChanged,
+    TaskChanged,
+    TaskMoved,
+)
 from ...engine.core.events import Event, EventKind
 from ...engine.core.states import SkipCause, TaskState
 from ..present.durations import brief, wall
@@ -17,8 +54,8 @@ from ..present.durations import brief, wall
 
 def sentence(event: Event) -> str:
     """One sentence, without the task, the actor and the reason."""
-    tell = _TELLERS.get(event.kind)
-    return (tell(event) if tell is not None else "") or _anything(event)
+    words = _WORDS.get(type(event.payload))
+    return (words(event, event.payload) if words is not None else "") or _anything(event)
 
 
 def subject(event: Event) -> str:
@@ -28,114 +65,125 @@ def subject(event: Event) -> str:
     names = targets(event)
     if names:
         return names[0] if len(names) == 1 else f"{len(names):,} tasks"
-    if event.kind == EventKind.BREAKER:
-        return str(event.data.get("downstream") or event.kind)
+    if isinstance(event.payload, BreakerChanged):
+        return event.payload.downstream or event.kind
     return "run" if event.kind == EventKind.OPERATOR else event.kind
 
 
 def targets(event: Event) -> list[str]:
     """The tasks that an operator's act named."""
-    results = (event.data.get("answer") or {}).get("results") or ()
-    return [str(result[0]) for result in results] if event.kind == EventKind.OPERATOR else []
+    return [task for task, _, _ in results_of(event)]
+
+
+def results_of(event: Event) -> list[list[str]]:
+    """What an operator's act came to: task, word and sentence of each of its targets."""
+    payload = event.payload
+    return (payload.answer.get("results") or []) if isinstance(payload, OperatorActed) else []
 
 
 def _anything(event: Event) -> str:
     """For what has no words of its own."""
-    what = event.data.get("what")
+    what = getattr(event.payload, "what", None)
     return f"{event.kind}: {what}" if what else event.kind.replace(".", " ")
 
 
 # --- Tasks -----------------------------------------------------------------------------------------------------------
 
 
-def _task(event: Event) -> str:
-    tell = _MOVES.get(str(event.new))
-    return tell(event) if tell is not None else str(event.new).lower()
+def _task(event: Event, payload: TaskMoved) -> str:
+    words = _MOVES.get(str(event.new))
+    return words(event, payload) if words is not None else str(event.new).lower()
 
 
-def _running(event: Event) -> str:
+def _ready(event: Event, payload: TaskMoved) -> str:
+    return "ready to run"
+
+
+def _running(event: Event, payload: TaskMoved) -> str:
     return f"attempt {event.attempt} started" if event.attempt else "started"
 
 
-def _success(event: Event) -> str:
-    took = _attempt(event).get("duration_us")
+def _success(event: Event, payload: TaskMoved) -> str:
+    took = payload.attempt_set.get("duration_us")
     return f"succeeded after {brief(took)}" if took is not None else "succeeded"
 
 
-def _retrying(event: Event) -> str:
+def _retrying(event: Event, payload: TaskMoved) -> str:
     who = f"attempt {event.attempt} " if event.attempt else ""
-    return f"{who}{_outcome(event)}{_again(event)}{_because(event)}{_although(event)}"
+    return f"{who}{_outcome(payload)}{_again(event, payload)}{_because(payload)}{_although(payload)}"
 
 
-def _although(event: Event) -> str:
-    words = event.data.get("changed")
-    return f"; the {' and the '.join(map(str, words))} changed since it last failed so" if words else ""
+def _although(payload: TaskMoved) -> str:
+    words = payload.changed
+    return f"; the {' and the '.join(words)} changed since it last failed so" if words else ""
 
 
-def _outcome(event: Event) -> str:
-    outcome = str(_attempt(event).get("outcome") or "error")
+def _outcome(payload: TaskMoved) -> str:
+    outcome = payload.attempt_set.get("outcome") or "error"
     words = {"error": "failed", "timed_out": "timed out", "lost": "was lost", "cancelled": "was stopped"}
     return words.get(outcome, outcome)
 
 
-def _again(event: Event) -> str:
+def _again(event: Event, payload: TaskMoved) -> str:
     """When the next attempt is due, and what was drawn of which ceiling."""
-    columns = columns_of(event)
+    columns = payload.set
     due_at, drawn, ceiling = columns.get("next_retry_at"), columns.get("delay_us"), columns.get("ceiling_us")
     if drawn is None:
         return "" if due_at is None else f", again in {brief(due_at - event.at)}"
-    return f", again in {brief(drawn)}" + (f" of {brief(ceiling)}" if ceiling is not None else "") + cut(event)
+    return f", again in {brief(drawn)}" + (f" of {brief(ceiling)}" if ceiling is not None else "") + cut(payload)
 
 
-def cut(event: Event) -> str:
+def cut(payload: TaskMoved) -> str:
     """What the deadline of the run took from a wait: ``, shortened from 4m: the run is due 02:00:00``."""
-    before, due_at = columns_of(event).get("shortened_us"), event.data.get("due_at")
-    if before is None or due_at is None:
+    before = payload.set.get("shortened_us")
+    if before is None or payload.due_at is None:
         return ""
-    return f", shortened from {brief(before)}: the run is due {wall(due_at, None)}"
+    return f", shortened from {brief(before)}: the run is due {wall(payload.due_at, None)}"
 
 
-def _because(event: Event) -> str:
-    attempt = _attempt(event)
-    failure = event.data.get("explain") or attempt.get("explain") or attempt.get("error") or event.data.get("why")
+def _because(payload: TaskMoved) -> str:
+    attempt: AttemptColumns = payload.attempt_set
+    failure = payload.explain or attempt.get("explain") or attempt.get("error") or payload.why
     return f": {failure}" if failure else ""
 
 
-def _failed(event: Event) -> str:
-    return f"failed for good{_because(event)}"
+def _failed(event: Event, payload: TaskMoved) -> str:
+    return f"failed for good{_because(payload)}"
 
 
-def _dead(event: Event) -> str:
-    kind = columns_of(event).get("dead_letter_kind")
-    return f"needs a human{_because(event)}" + (f" ({kind})" if kind else "")
+def _dead(event: Event, payload: TaskMoved) -> str:
+    kind = payload.set.get("dead_letter_kind")
+    return f"needs a human{_because(payload)}" + (f" ({kind})" if kind else "")
 
 
-def _sensing(event: Event) -> str:
-    due_at = columns_of(event).get("next_retry_at")
+def _sensing(event: Event, payload: TaskMoved) -> str:
+    due_at = payload.set.get("next_retry_at")
     return "not there yet" + (f"; next look in {brief(due_at - event.at)}" if due_at is not None else "")
 
 
-def _upstream(event: Event) -> str:
-    return f"cannot run: {columns_of(event).get('blocked_by') or 'a task above it'} failed"
+def _upstream(event: Event, payload: TaskMoved) -> str:
+    return f"cannot run: {payload.set.get('blocked_by') or 'a task above it'} failed"
 
 
-def _skipped(event: Event) -> str:
-    columns = columns_of(event)
-    if columns.get("skip_cause") == SkipCause.OPERATOR:
+def _skipped(event: Event, payload: TaskMoved) -> str:
+    if payload.set.get("skip_cause") == SkipCause.OPERATOR:
         return "failure permitted: skipped"
-    return f"skipped: {said}" if (said := columns.get("error")) else "skipped"
+    return f"skipped: {said}" if (said := payload.set.get("error")) else "skipped"
 
 
-def _pending(event: Event) -> str:
-    act = event.data.get("act")
-    if act == "requeue":
-        overrides = overridden.read(columns_of(event).get("overrides"))
+def _cancelled(event: Event, payload: TaskMoved) -> str:
+    return f"stopped{_because(payload)}"
+
+
+def _pending(event: Event, payload: TaskMoved) -> str:
+    if payload.act == "requeue":
+        overrides = overridden.read(payload.set.get("overrides"))
         return f"runs again: {overridden.in_words(overrides)}" if overridden.in_words(overrides) else "runs again"
-    return f"waits again: {act}" if act else "waits for its parents"
+    return f"waits again: {payload.act}" if payload.act else "waits for its parents"
 
 
-_MOVES: dict[str, Callable[[Event], str]] = {
-    TaskState.READY: lambda event: "ready to run",
+_MOVES: dict[str, Callable[[Event, TaskMoved], str]] = {
+    TaskState.READY: _ready,
     TaskState.RUNNING: _running,
     TaskState.SUCCESS: _success,
     TaskState.RETRYING: _retrying,
@@ -144,15 +192,15 @@ _MOVES: dict[str, Callable[[Event], str]] = {
     TaskState.SENSING: _sensing,
     TaskState.UPSTREAM_FAILED: _upstream,
     TaskState.SKIPPED: _skipped,
-    TaskState.CANCELLED: lambda event: f"stopped{_because(event)}",
+    TaskState.CANCELLED: _cancelled,
     TaskState.PENDING: _pending,
 }
 
 
-def _changed(event: Event) -> str:
-    columns = columns_of(event)
-    if columns.get("progress_total"):
-        return f"{columns.get('progress_done', 0):,} of {columns['progress_total']:,} done"
+def _changed(event: Event, payload: TaskChanged) -> str:
+    columns = payload.set
+    if total := columns.get("progress_total"):
+        return f"{columns.get('progress_done') or 0:,} of {total:,} done"
     if columns.get("stale"):
         return "stale: something above it runs again"
     if "canary" in columns:
@@ -160,259 +208,265 @@ def _changed(event: Event) -> str:
         return f"follows when {first} has succeeded" if first else "waits for no other task to succeed first"
     if columns.get("cancel_requested_at"):
         return "its end is asked for"
-    if columns.get("next_retry_at"):
-        return f"next attempt at {wall(columns['next_retry_at'], None)}"
+    if due_at := columns.get("next_retry_at"):
+        return f"next attempt at {wall(due_at, None)}"
     return f"changed: {', '.join(columns)}" if columns else ""
 
 
 # --- Attempts --------------------------------------------------------------------------------------------------------
 
 
-def _started(event: Event) -> str:
-    pid = event.data.get("pid") or _attempt(event).get("pid")
-    host = _attempt(event).get("host")  # told where it is another one than the executor's
+def _started(event: Event, payload: AttemptStarted) -> str:
+    pid = payload.attempt_set.get("pid")
+    host = payload.attempt_set.get("host")  # said where it is another one than the executor's
     where = f" on {host}" if host else ""
     return f"process {pid}{where} runs attempt {event.attempt}" if pid else f"attempt {event.attempt} has a process"
 
 
-def _deadline(event: Event) -> str:
-    allowed = event.data.get("timeout")
+def _effect(event: Event, payload: AttemptEffect) -> str:
+    return f"begins its effect, at most once: key {payload.key}"
+
+
+def _deadline(event: Event, payload: AttemptDeadline) -> str:
+    allowed = payload.timeout
     return f"timeout of {brief(round(allowed * 1e6))} passed" if allowed else "timeout passed"
 
 
-def _extended(event: Event) -> str:
-    more, allowed = event.data.get("seconds"), _attempt(event).get("timeout_us")
+def _extended(event: Event, payload: AttemptExtended) -> str:
+    allowed = payload.attempt_set.get("timeout_us")
     in_all = f": {brief(allowed)} in all" if allowed is not None else ""
-    return f"given {brief(round(more * 1e6))} more{in_all}" if more is not None else "given more time"
+    return f"given {brief(round(payload.seconds * 1e6))} more{in_all}" if payload.seconds else "given more time"
 
 
-def _stack(event: Event) -> str:
-    hang, where = event.data.get("hang"), event.data.get("where")
-    return str(hang) if hang else f"it was in {where}" if where else ""
+def _stack(event: Event, payload: AttemptStack) -> str:
+    return payload.hang or (f"it was in {payload.where}" if payload.where else "")
 
 
-def _sigterm(event: Event) -> str:
-    grace = event.data.get("grace_seconds")
+def _sigterm(event: Event, payload: AttemptSigterm) -> str:
+    grace = payload.grace_seconds
     return "SIGTERM sent" + (f"; {grace:g} s to end" if grace is not None else "")
 
 
-def _sigkill(event: Event) -> str:
-    count = len(event.data.get("pids") or ())
+def _sigkill(event: Event, payload: AttemptSigkill) -> str:
+    count = len(payload.pids)
     return "SIGKILL sent" + (f" to {count} processes" if count > 1 else "")
 
 
-def _swept(event: Event) -> str:
-    count = len(event.data.get("pids") or ())
+def _swept(event: Event, payload: AttemptSwept) -> str:
+    count = len(payload.pids)
     return f"{count} process{'' if count == 1 else 'es'} left behind, killed"
 
 
-def _silent(event: Event) -> str:
-    return f"no heartbeat for {event.data.get('silent_seconds', '?')} s; its process: {event.data.get('process', '?')}"
+def _late(event: Event, payload: AttemptLate) -> str:
+    return f"attempt {event.attempt} ended late: it changes nothing"
+
+
+def _leaked(event: Event, payload: AttemptLeaked) -> str:
+    return "ignores its cancel token: its slot is taken until its thread ends"
+
+
+def _silent(event: Event, payload: AttemptSilent) -> str:
+    seconds = "?" if payload.silent_seconds is None else payload.silent_seconds
+    return f"no heartbeat for {seconds} s; its process: {payload.process or '?'}"
+
+
+def _reclaimed(event: Event, payload: AttemptReclaimed) -> str:
+    return f"attempt {event.attempt} is lost: nothing of it runs any more"
+
+
+def _retried(event: Event, payload: AttemptRetry) -> str:
+    return "retried something inside the attempt"
 
 
 # --- Beside the tasks ------------------------------------------------------------------------------------------------
 
 
-def _run(event: Event) -> str:
-    what = str(event.data.get("what") or "")
-    if what == "created":
-        return f"run began: {event.data.get('tasks', '?')} tasks"
-    if what == "ended":
+def _run(event: Event, payload: RunChanged) -> str:
+    what = payload.what
+    if what == RunChange.CREATED:
+        return f"run began: {'?' if payload.tasks is None else payload.tasks} tasks"
+    if what == RunChange.ENDED:
         return f"run ended: {str(event.new).lower()}"
-    if what == "flow-changed":
-        added, changed = event.data.get("added") or (), event.data.get("changed") or ()
-        return f"the flow changed: {len(added)} tasks added, {len(changed)} changed"
-    if what == "params":
-        return f"parameters: {_params_said(event)}"
-    return {
-        "blocked": "blocked: what is left waits for a human",
-        "unblocked": "no longer blocked",
-        "paused": "paused: nothing new starts",
-        "unpaused": "goes on after a pause",
-        "reopened": "open again",
-        "opened": "taken up by an executor",
-        "options": "pools, downstreams, pages or the dead_letter_ttl of the flow changed",
-    }.get(what, "")
+    if what == RunChange.FLOW_CHANGED:
+        return f"the flow changed: {len(payload.added)} tasks added, {len(payload.changed)} changed"
+    if what == RunChange.PARAMS:
+        return f"parameters: {_params_said(payload)}"
+    return _RUN_SENTENCES.get(what, "")
 
 
-def _params_said(event: Event) -> str:
-    data = event.data
-    said = [f"{name} was {old}, is {new}" for name, (old, new) in (data.get("changed") or {}).items()]
-    said += [f"{name}={value} is new" for name, value in (data.get("added") or {}).items()]
-    said += [f"{name}={value} is gone from the flow" for name, value in (data.get("removed") or {}).items()]
-    return ", ".join(said)
-
-
-def _executor(event: Event) -> str:
-    tell = _OF_EXECUTOR.get(str(event.data.get("what")))
-    return "" if tell is None else tell(event)
-
-
-def _executor_started(event: Event) -> str:
-    host, warnings = event.data.get("host"), event.data.get("warnings") or ()
-    where = f" on {host}, process {event.data.get('pid')}" if host else ""
-    doubts = "".join(f"; warning: {warning}" for warning in warnings)
-    return f"started{where}{doubts}{_printed('the import', event)}"
-
-
-def _zygote_died(event: Event) -> str:
-    pid, how = event.data.get("pid"), event.data.get("how")
-    return f"process {pid}, which forks the attempts, died ({how}): what it ran counts as lost{_printed('it', event)}"
-
-
-def _threads_killed(event: Event) -> str:
-    leaked, lost = event.data.get("leaked") or (), event.data.get("lost") or ()
-    said = f"process {event.data.get('pid')} killed: {', '.join(leaked)} ignored the cancel token"
-    return said + (f"; {', '.join(lost)} ran in it too and will run again" if lost else "")
-
-
-def _printed(who: str, event: Event) -> str:
-    """The last line of what a process wrote: of a traceback, the error."""
-    lines = str(event.data.get("printed") or "").strip().splitlines()
-    return f"; {who} printed: {lines[-1]}" if lines else ""
-
-
-_OF_EXECUTOR: dict[str, Callable[[Event], str]] = {
-    "started": _executor_started,
-    "stopped": lambda event: "stopped",
-    "lost": lambda event: "is gone: what it ran counts as lost",
-    "zygote-died": _zygote_died,
-    "threads-killed": _threads_killed,
+_RUN_SENTENCES = {
+    RunChange.BLOCKED: "blocked: what is left waits for a human",
+    RunChange.UNBLOCKED: "no longer blocked",
+    RunChange.PAUSED: "paused: nothing new starts",
+    RunChange.UNPAUSED: "goes on after a pause",
+    RunChange.REOPENED: "open again",
+    RunChange.OPENED: "taken up by an executor",
+    RunChange.OPTIONS: "pools, downstreams, pages or the dead_letter_ttl of the flow changed",
 }
 
 
-def _breaker(event: Event) -> str:
-    data = event.data
-    said = f"breaker {str(data.get('state') or '?').replace('_', ' ').lower()}"
-    reopens_at = data.get("reopens_at")
-    return (
-        said
-        + (f": {data['why']}" if data.get("why") else "")
-        + (f"; tried again at {wall(reopens_at, None)}" if reopens_at else "")
-    )
+def _params_said(payload: RunChanged) -> str:
+    said = [f"{name} was {old}, is {new}" for name, (old, new) in payload.params_changed.items()]
+    said += [f"{name}={value} is new" for name, value in payload.params_added.items()]
+    said += [f"{name}={value} is gone from the flow" for name, value in payload.params_removed.items()]
+    return ", ".join(said)
 
 
-def _page(event: Event) -> str:
-    data = event.data
-    title = f": {data['title']}" if data.get("title") else ""
+def _executor(event: Event, payload: ExecutorChanged) -> str:
+    words = _OF_EXECUTOR.get(payload.what)
+    return "" if words is None else words(payload)
+
+
+def _executor_started(payload: ExecutorChanged) -> str:
+    where = f" on {payload.host}, process {payload.pid}" if payload.host else ""
+    doubts = "".join(f"; warning: {warning}" for warning in payload.warnings)
+    return f"started{where}{doubts}{_printed('the import', payload)}"
+
+
+def _zygote_died(payload: ExecutorChanged) -> str:
+    died = f"process {payload.pid}, which forks the attempts, died ({payload.how})"
+    return f"{died}: what it ran counts as lost{_printed('it', payload)}"
+
+
+def _threads_killed(payload: ExecutorChanged) -> str:
+    said = f"process {payload.pid} killed: {', '.join(payload.leaked)} ignored the cancel token"
+    return said + (f"; {', '.join(payload.lost)} ran in it too and will run again" if payload.lost else "")
+
+
+def _printed(who: str, payload: ExecutorChanged) -> str:
+    """The last line of what a process wrote: of a traceback, the error."""
+    lines = (payload.printed or "").strip().splitlines()
+    return f"; {who} printed: {lines[-1]}" if lines else ""
+
+
+_OF_EXECUTOR: dict[str, Callable[[ExecutorChanged], str]] = {
+    ExecutorChange.STARTED: _executor_started,
+    ExecutorChange.STOPPED: lambda payload: "stopped",
+    ExecutorChange.LOST: lambda payload: "is gone: what it ran counts as lost",
+    ExecutorChange.ZYGOTE_DIED: _zygote_died,
+    ExecutorChange.THREADS_KILLED: _threads_killed,
+}
+
+
+def _breaker(event: Event, payload: BreakerChanged) -> str:
+    why = f": {payload.why}" if payload.why else ""
+    again = f"; tried again at {wall(payload.reopens_at, None)}" if payload.reopens_at else ""
+    return f"breaker {(payload.state or '?').replace('_', ' ').lower()}{why}{again}"
+
+
+def _page(event: Event, payload: PageChanged) -> str:
+    title = f": {payload.title}" if payload.title else ""
     return {
-        "opened": f"page opened{title}",
-        "folded": f"one more for the open page, {data.get('count')} in all",
-        "woken": "page no longer snoozed",
-        "sent": "page sent in a digest" if data.get("how") == "digest" else "page sent",
-        "send-failed": f"page not sent by {data.get('sender')}: {data.get('error')}",
-        "bell": "terminals were rung",
-        "acked": "page acknowledged",
-        "snoozed": "page snoozed",
-        "resolved": "page resolved",
-    }.get(str(data.get("what")), "")
+        PageChange.OPENED: f"page opened{title}",
+        PageChange.FOLDED: f"one more for the open page, {payload.occurrences} in all",
+        PageChange.WOKEN: "page no longer snoozed",
+        PageChange.SENT: "page sent in a digest" if payload.how == "digest" else "page sent",
+        PageChange.SEND_FAILED: f"page not sent by {payload.sender}: {payload.error}",
+        PageChange.BELL: "terminals were rung",
+        PageChange.ACKED: "page acknowledged",
+        PageChange.SNOOZED: "page snoozed",
+        PageChange.RESOLVED: "page resolved",
+    }.get(payload.what, "")
 
 
-def _quarantine(event: Event) -> str:
-    count = event.data.get("count")
+def _quarantine(event: Event, payload: RowsChanged) -> str:
+    count = payload.rows
     rows = f"{count} row{'' if count == 1 else 's'}" if count is not None else "rows"
-    what = str(event.data.get("what") or "")
-    said = {"held": "held in quarantine", "provisional": "set aside so far"}.get(what, what.replace("-", " "))
-    return f"{rows} {said}"
+    said = {RowsChange.HELD: "held in quarantine", RowsChange.PROVISIONAL: "set aside so far"}
+    return f"{rows} {said.get(payload.what, payload.what.replace('-', ' '))}"
 
 
-def _canary(event: Event) -> str:
-    count = len(event.data.get("tasks") or ())
+def _canary(event: Event, payload: CanaryEnded) -> str:
+    count = len(payload.tasks)
     others = f"{count:,} other{'' if count == 1 else 's'}"
     return {
-        "released": f"it works: {others} of its cause may run",
-        "not-fixed": f"the fix did not fix it: {others} held",
-        "failed": f"it went first and failed otherwise: {others} held",
-    }.get(str(event.data.get("what")), "")
+        CanaryEnd.RELEASED: f"it works: {others} of its cause may run",
+        CanaryEnd.NOT_FIXED: f"the fix did not fix it: {others} held",
+        CanaryEnd.FAILED: f"it went first and failed otherwise: {others} held",
+    }.get(payload.what, "")
 
 
-def _note(event: Event) -> str:
-    return f"on {event.data.get('fingerprint')}: {event.data.get('text')}"
+def _note(event: Event, payload: NoteWritten) -> str:
+    return f"on {payload.fingerprint}: {payload.text}"
 
 
-def _storage(event: Event) -> str:
-    return f"storage {event.data.get('what')}: {event.data.get('sentence', '')}"
+def _storage(event: Event, payload: StorageChanged) -> str:
+    return f"storage {payload.what}: {payload.sentence}"
 
 
-def _clock(event: Event) -> str:
-    return f"the clock moved by {event.data.get('moved_us', 0) / 1e6:+.1f} s"
+def _clock(event: Event, payload: ClockMoved) -> str:
+    return f"the clock moved by {payload.moved_us / 1e6:+.1f} s"
 
 
-def of_schedule(event: Event) -> str:
+def _schedule(event: Event, payload: ScheduleChanged) -> str:
     """What has become of a schedule. Logical times by the clocks of its zone."""
-    data = event.data
-    flow, what = data.get("flow"), str(data.get("what") or "")
-    if what in ("begun", "changed"):
-        return f"schedule of {flow} {'begins' if what == 'begun' else 'is now'}: {_expression(data)}"
-    if what == "missed":
-        more = "" if data.get("is_all") else " or more"
-        count, first, last = data.get("count"), _minute(data.get("first")), _minute(data.get("last"))
-        when = f"the one of {last}" if count == 1 else f"{count}{more}, from {first} to {last}"
-        return f"runs of {flow} given up (misfire {data.get('misfire')}): {when}"
-    if what == "late-start":
-        count = data.get("count", 1)
-        others = f", nor {count - 1} before it" if count > 1 else ""
-        return f"{flow} of {_minute(data.get('last'))} has not started as promised{others}"
-    if what == "late-end":
-        return f"not ended by {wall(int(data.get('due_at') or 0), None)}, when it was due"
+    flow, what, last = payload.flow, payload.what, _minute(payload.last)
+    if what in (ScheduleChange.BEGUN, ScheduleChange.CHANGED):
+        verb = "begins" if what == ScheduleChange.BEGUN else "is now"
+        return f"schedule of {flow} {verb}: {payload.expression} {payload.timezone}"
+    if what == ScheduleChange.MISSED:
+        more = "" if payload.is_all else " or more"
+        span = f"{payload.runs}{more}, from {_minute(payload.first)} to {last}"
+        when = f"the one of {last}" if payload.runs == 1 else span
+        return f"runs of {flow} given up (misfire {payload.misfire}): {when}"
+    if what == ScheduleChange.LATE_START:
+        others = f", nor {payload.runs - 1} before it" if payload.runs and payload.runs > 1 else ""
+        return f"{flow} of {last} has not started as promised{others}"
+    if what == ScheduleChange.LATE_END:
+        return f"not ended by {wall(payload.due_at or 0, None)}, when it was due"
     return ""
 
 
-def _expression(data: Mapping[str, Any]) -> str:
-    return f"{data.get('expression')} {data.get('timezone')}"
-
-
-def _minute(text: Any) -> str:
+def _minute(text: str | None) -> str:
     """``2026-11-21 02:00`` of an instant in ISO 8601."""
     return str(text)[:16].replace("T", " ")
 
 
-def _operator(event: Event) -> str:
-    data, what = event.data, event.data.get("what")
-    if what in ("attach", "detach"):
-        return "opened a console" if what == "attach" else "left the console"
-    if what == "breaker":
-        return f"breaker {data.get('downstream')}: {data.get('how')}"
-    message = (data.get("answer") or {}).get("message")
-    return f"{data.get('act')}: {message}" if message else str(data.get("act") or "")
+def _operator(event: Event, payload: OperatorActed) -> str:
+    if payload.what in (Presence.ATTACH, Presence.DETACH):
+        return "opened a console" if payload.what == Presence.ATTACH else "left the console"
+    if payload.what == Presence.BREAKER:
+        return f"breaker {payload.downstream}: {payload.how}"
+    message = payload.answer.get("message")
+    return f"{payload.act}: {message}" if message else payload.act or ""
 
 
-_TELLERS: dict[str, Callable[[Event], str]] = {
-    EventKind.TASK: _task,
-    EventKind.TASK_CHANGED: _changed,
-    EventKind.RUN: _run,
-    EventKind.ATTEMPT_STARTED: _started,
-    EventKind.ATTEMPT_EFFECT: lambda event: f"begins its effect, at most once: key {event.data.get('key')}",
-    EventKind.ATTEMPT_EXTENDED: _extended,
-    EventKind.ATTEMPT_DEADLINE: _deadline,
-    EventKind.ATTEMPT_STACK: _stack,
-    EventKind.ATTEMPT_SIGTERM: _sigterm,
-    EventKind.ATTEMPT_SIGKILL: _sigkill,
-    EventKind.ATTEMPT_SWEPT: _swept,
-    EventKind.ATTEMPT_LATE: lambda event: f"attempt {event.attempt} ended late: it changes nothing",
-    EventKind.ATTEMPT_LEAKED: lambda event: "ignores its cancel token: its slot is taken until its thread ends",
-    EventKind.ATTEMPT_SILENT: _silent,
-    EventKind.ATTEMPT_RECLAIMED: lambda event: f"attempt {event.attempt} is lost: nothing of it runs any more",
-    EventKind.ATTEMPT_RETRY: lambda event: "retried something inside the attempt",
-    EventKind.EXECUTOR: _executor,
-    EventKind.BREAKER: _breaker,
-    EventKind.PAGE: _page,
-    EventKind.QUARANTINE: _quarantine,
-    EventKind.CANARY: _canary,
-    EventKind.NOTE: _note,
-    EventKind.STORAGE: _storage,
-    EventKind.CLOCK: _clock,
-    EventKind.SCHEDULE: of_schedule,
-    EventKind.OPERATOR: _operator,
-}
+_P = TypeVar("_P", bound=Payload)
+_Words = Callable[[Event, Any], str]
 
 
-def columns_of(event: Event) -> Mapping[str, Any]:
-    """The columns of the task, or of the run, that it has set."""
-    columns: Mapping[str, Any] = event.data.get("set") or {}
-    return columns
+def _row(payload_type: type[_P], words: Callable[[Event, _P], str]) -> tuple[type, _Words]:
+    """A row of the table below, whose two halves fit."""
+    return payload_type, words
 
 
-def _attempt(event: Event) -> Mapping[str, Any]:
-    attempt: Mapping[str, Any] = event.data.get("attempt") or {}
-    return attempt
+_WORDS: Mapping[type, _Words] = dict(
+    [
+        _row(TaskMoved, _task),
+        _row(TaskChanged, _changed),
+        _row(RunChanged, _run),
+        _row(AttemptStarted, _started),
+        _row(AttemptEffect, _effect),
+        _row(AttemptExtended, _extended),
+        _row(AttemptDeadline, _deadline),
+        _row(AttemptStack, _stack),
+        _row(AttemptSigterm, _sigterm),
+        _row(AttemptSigkill, _sigkill),
+        _row(AttemptSwept, _swept),
+        _row(AttemptLate, _late),
+        _row(AttemptLeaked, _leaked),
+        _row(AttemptSilent, _silent),
+        _row(AttemptReclaimed, _reclaimed),
+        _row(AttemptRetry, _retried),
+        _row(ExecutorChanged, _executor),
+        _row(BreakerChanged, _breaker),
+        _row(PageChanged, _page),
+        _row(RowsChanged, _quarantine),
+        _row(CanaryEnded, _canary),
+        _row(NoteWritten, _note),
+        _row(StorageChanged, _storage),
+        _row(ClockMoved, _clock),
+        _row(ScheduleChanged, _schedule),
+        _row(OperatorActed, _operator),
+    ]
+)

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+from ...engine.core.event_codec import encode
 from ...engine.core.events import Event, EventKind
 from ...engine.core.states import WAITING, TaskState
 from ...engine.core.tally import is_act
-from ..model.sentences import sentence, subject
+from ..model.sentences import results_of, sentence, subject
 from .durations import number, offset, wall, wall_day
 from .glyphs import Glyph, Glyphs
 from .pieces import Line, Piece, Role, width
@@ -184,7 +185,7 @@ def _facts(event: Event, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
 
 
 def _result_lines(event: Event, glyphs: Glyphs) -> Iterator[Line]:
-    results = (event.data.get("answer") or {}).get("results") or ()
+    results = results_of(event)
     if results:
         yield []
         yield [Piece("What became of each task", Role.DIM)]
@@ -196,7 +197,7 @@ def _result_lines(event: Event, glyphs: Glyphs) -> Iterator[Line]:
 
 
 def _data_lines(event: Event) -> Iterator[Line]:
-    data = {key: value for key, value in event.data.items() if key != "answer"}
+    data = {key: value for key, value in encode(event.payload).items() if key != "answer"}
     if not data:
         return
     yield []

@@ -26,6 +26,7 @@ LOOKING = (
     "agent",
     "client",
     "core/json_types",
+    "core/events",
     "errors",
     "store/columns",
     "store/header",
@@ -42,7 +43,8 @@ LOOKING = (
 )
 #: What acts, and reads texts: goes over when the first act or text is wanted.
 ACTING = (
-    "core/events",
+    "core/event_codec",
+    "core/event_payloads",
     "core/liveness",
     "core/overrides",
     "core/states",
@@ -111,13 +113,13 @@ def sources(names: Iterable[str]) -> dict[str, str]:
 
 
 def _lean(text: str) -> str:
-    """Empty docstrings and comment lines: a third of the bytes. Lines keep their numbers, for tracebacks."""
+    """Empty docstrings and comments: a third of the bytes. Lines keep their numbers, for tracebacks."""
     lines = text.splitlines()
     before = tokenize.NEWLINE
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         (first, column), (last, _) = token.start, token.end
-        if token.type == tokenize.COMMENT and not token.line[:column].strip():
-            lines[first - 1] = ""
+        if token.type == tokenize.COMMENT:
+            lines[first - 1] = lines[first - 1][:column].rstrip()
         elif token.type == tokenize.STRING and before in _STATEMENT_ENDS and token.string.startswith('"""'):
             lines[first - 1 : last] = [" " * column + '""'] + [""] * (last - first)
         if token.type not in (tokenize.COMMENT, tokenize.NL):

@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from ...engine.core.events import Event
+from ...engine.core.event_codec import decode
+from ...engine.core.events import KILL_STEPS, Event
 from ...engine.core.fold import AttemptRow, RunFold, RunRow, TaskRow
 from ...engine.core.json_types import JsonObject
 from ...engine.core.spec import TaskSpec
@@ -19,12 +20,6 @@ from ...engine.store.columns import unpack, unpack_table
 from ...engine.store.snapshot import attempt_to_instants, to_instants
 from .wire import row_of
 
-_LADDER_FIELDS = {
-    "attempt.deadline": "deadline_at",
-    "attempt.stack": "where",
-    "attempt.sigterm": "sigterm_at",
-    "attempt.sigkill": "sigkill_at",
-}
 _TASK_FIELDS = {field.name for field in fields(TaskRow)}
 _ATTEMPT_FIELDS = {field.name for field in fields(AttemptRow)}
 _STATES = {str(state): state for state in TaskState}
@@ -34,7 +29,7 @@ Columns = Mapping[str, Any]
 
 def event_of(row: Sequence[Any]) -> Event:
     """An event as the agent sends it: its columns in order, ``data`` as JSON text."""
-    return Event._make([*row[:-1], msgspec.json.decode(row[-1])])
+    return Event._make([*row[:-1], decode(row[2], msgspec.json.decode(row[-1]))])
 
 
 def run_of(row: JsonObject) -> RunRow:
@@ -139,7 +134,7 @@ def _add_attempts(said: Columns, tasks: Mapping[int, TaskRow], rows: Mapping[int
             added.add((place, row["attempt"]))
     for place, number, kind, value in said["ladder"]:
         if (place, number) in added:
-            setattr(tasks[place].attempts[number], _LADDER_FIELDS[kind], value)
+            setattr(tasks[place].attempts[number], KILL_STEPS[kind], value)
 
 
 def _parents_of(said: Columns, some: Sequence[str], names: Sequence[str]) -> dict[str, tuple[str, ...]]:

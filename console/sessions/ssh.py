@@ -280,8 +280,7 @@ class SshSession:
 
     def _take(self, message: Message) -> None:
         if "events" in message:
-            if self._feed is not None:
-                self._feed.put([picture.event_of(row) for row in message["events"]])
+            self._take_events(message["events"])
         elif "following" in message:
             if self._feed is not None:
                 self._feed.begin(message["following"])
@@ -291,6 +290,16 @@ class SshSession:
         elif "reset" in message:
             self._uuid = message["uuid"]
             self._begin_anew(SnapshotNeeded(message["reset"]))
+
+    def _take_events(self, rows: Sequence[Sequence[Any]]) -> None:
+        if self._feed is None:
+            return
+        try:
+            events = [picture.event_of(row) for row in rows]
+        except StateFileError as error:  # no reconnection mends it
+            self._feed.fail(error)
+        else:
+            self._feed.put(events)
 
     def _begin_anew(self, needed: SnapshotNeeded) -> None:
         self._filled = None

@@ -12,7 +12,8 @@ import uuid
 from collections.abc import Sequence
 
 from ...engine import client
-from ...engine.core.events import Event, EventKind
+from ...engine.core.event_payloads import RunChange, RunChanged
+from ...engine.core.events import Event
 from ...engine.core.states import RunState
 from ...engine.executor.loop import Executor, RunOptions
 from ...engine.store import database
@@ -56,7 +57,8 @@ class PlayedOperator:
         """Listen to the executor."""
         self._printer.take(events)
         for event in events:
-            if event.kind == EventKind.RUN and event.data.get("what") == "blocked" and self._acting is None:
+            is_blocked = isinstance(event.payload, RunChanged) and event.payload.what == RunChange.BLOCKED
+            if is_blocked and self._acting is None:
                 self._acting = asyncio.get_running_loop().create_task(self._act(str(event.run_id)))
 
     async def _act(self, run_id: str) -> None:

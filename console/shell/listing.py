@@ -16,6 +16,7 @@ import click
 import msgspec
 
 from ...engine.core.episode import Memory, all_told, last_time
+from ...engine.core.event_codec import row_of
 from ...engine.core.events import Event
 from ...engine.core.fold import RunFold, RunRow, TaskRow
 from ...engine.core.states import MOVING, NEEDS_HUMAN, TaskState
@@ -248,7 +249,7 @@ def show_events(
 
 def _print_event(event: Event, as_json: bool) -> None:
     if as_json:
-        print_json(event._asdict())
+        print_json(row_of(event))
         return
     for line in plain.lines(event):
         click.echo(line)

@@ -1,5 +1,7 @@
 """The run as plain lines, for pipes, cron and systemd: one line per event, in the shape of document 000.
 
+An event whose line document 000 does not fix is the sentence that the journal has for it (``model/sentences.py``).
+
 ::
 
     [03:11:00] settle_M_000042 RUNNING
@@ -11,14 +13,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
-from ...engine.core.events import Event, EventKind
+from ...engine.core.event_payloads import (
+    AttemptDeadline,
+    AttemptEffect,
+    AttemptLate,
+    AttemptLeaked,
+    AttemptReclaimed,
+    AttemptRetry,
+    AttemptSigkill,
+    AttemptSigterm,
+    AttemptSilent,
+    AttemptStack,
+    AttemptSwept,
+    BreakerChanged,
+    ClockMoved,
+    ExecutorChange,
+    ExecutorChanged,
+    PageChange,
+    PageChanged,
+    Payload,
+    RowsChange,
+    RowsChanged,
+    RunChange,
+    RunChanged,
+    ScheduleChanged,
+    StorageChanged,
+    TaskMoved,
+)
+from ...engine.core.events import Event
 from ...engine.core.results import unkept_kind
 from ...engine.core.states import SkipCause, TaskState
-from ..model.sentences import columns_of, cut, of_schedule
+from ..model.sentences import cut, sentence
 from ..present.text import one_line
 
 FINGERPRINT_DIGITS = 6
@@ -26,91 +55,91 @@ FINGERPRINT_DIGITS = 6
 
 def lines(event: Event) -> Iterator[str]:
     """The lines that tell an event; none for what only the console shows."""
-    tell = _TELLERS.get(event.kind)
-    if tell is None:
+    words = _LINES.get(type(event.payload))
+    if words is None:
         return
-    for text in tell(event):
+    for text in words(event, event.payload):
         yield f"[{_clock(event.at)}] {one_line(text)}"
 
 
-def _task(event: Event) -> Iterator[str]:
-    tell = _MOVES.get(str(event.new))
-    if tell is not None:
-        yield from tell(event)
+def _sentence(event: Event, payload: Payload) -> Iterator[str]:
+    """The sentence of the journal, after what it is about."""
+    about = event.task or (f"run {event.run_id}" if isinstance(payload, ScheduleChanged) and event.run_id else "")
+    yield f"{about}: {sentence(event)}" if about else sentence(event)
 
 
-def _running(event: Event) -> Iterator[str]:
+# --- Tasks -----------------------------------------------------------------------------------------------------------
+
+
+def _task(event: Event, payload: TaskMoved) -> Iterator[str]:
+    words = _MOVES.get(str(event.new))
+    if words is not None:
+        yield from words(event, payload)
+
+
+def _running(event: Event, payload: TaskMoved) -> Iterator[str]:
     yield f"{event.task} RUNNING" + (f" attempt={event.attempt}" if (event.attempt or 0) > 1 else "")
 
 
-def _ended(event: Event) -> Iterator[str]:
-    kind = unkept_kind(columns_of(event).get("result"))
+def _ended(event: Event, payload: TaskMoved) -> Iterator[str]:
+    kind = unkept_kind(payload.set.get("result"))
     lost = "" if kind is None else f" (its result, a {kind}, is not JSON: it is not kept)"
     yield f"{event.task} {event.new}{_by(event)}{lost}"
 
 
-def _skipped(event: Event) -> Iterator[str]:
-    columns = columns_of(event)
+def _skipped(event: Event, payload: TaskMoved) -> Iterator[str]:
+    columns = payload.set
     said = columns.get("error") if columns.get("skip_cause") == SkipCause.CONDITION else None
     yield f"{event.task} SKIPPED{_by(event)}{f': {said}' if said else ''}"
 
 
-def _retrying(event: Event) -> Iterator[str]:
-    yield from _advised(event)
-    columns = columns_of(event)
-    outcome = str((event.data.get("attempt") or {}).get("outcome", "error"))
+def _retrying(event: Event, payload: TaskMoved) -> Iterator[str]:
+    yield from _advised(event, payload)
+    columns = payload.set
+    outcome = payload.attempt_set.get("outcome", "error")
     word = {"error": "FAILED", "timed_out": "TIMED_OUT", "lost": "LOST", "cancelled": "STOPPED"}.get(outcome, "FAILED")
-    yield f"{event.task} {word} {_failure(event)}".rstrip()
-    due_at = columns.get("next_retry_at")
+    yield f"{event.task} {word} {_failure(payload)}".rstrip()
     drawn = columns.get("delay_us")
     ceiling = columns.get("ceiling_us")
     waits = f" drew {drawn / 1e6:.2f} s of {ceiling / 1e6:g} s" if drawn is not None and ceiling is not None else ""
-    more = f"{waits}{_changed(event)}{cut(event)}"
-    yield f"{event.task} RETRYING attempt={event.attempt} next_retry_at={_instant(due_at)}{more}"
+    changed = f" changed={','.join(payload.changed)}" if payload.changed else ""
+    due = _instant(columns.get("next_retry_at"))
+    yield f"{event.task} RETRYING attempt={event.attempt} next_retry_at={due}{waits}{changed}{cut(payload)}"
 
 
-def _changed(event: Event) -> str:
-    """What was not the same when it last failed like this, so that it is tried once more."""
-    words = event.data.get("changed")
-    return f" changed={','.join(map(str, words))}" if words else ""
-
-
-def _advised(event: Event) -> Iterator[str]:
+def _advised(event: Event, payload: TaskMoved) -> Iterator[str]:
     """How far a task came until its timeout, and what that timeout should be."""
-    attempt = event.data.get("attempt") or {}
-    if attempt.get("outcome") == "timed_out" and attempt.get("diagnostic"):
-        yield f"{event.task} {attempt['diagnostic']}"
+    attempt = payload.attempt_set
+    if attempt.get("outcome") == "timed_out" and (diagnostic := attempt.get("diagnostic")):
+        yield f"{event.task} {diagnostic}"
 
 
-def _failed(event: Event) -> Iterator[str]:
-    yield from _advised(event)
-    yield f"{event.task} FAILED {_failure(event)}{_why(event)}"
+def _failed(event: Event, payload: TaskMoved) -> Iterator[str]:
+    """FAILED or DEAD_LETTER."""
+    yield from _advised(event, payload)
+    why = f": {payload.why}" if payload.why and payload.explain else ""
+    yield f"{event.task} {event.new} {_failure(payload)}{why}"
 
 
-def _dead_letter(event: Event) -> Iterator[str]:
-    yield from _advised(event)
-    yield f"{event.task} DEAD_LETTER {_failure(event)}{_why(event)}"
+def _sensing(event: Event, payload: TaskMoved) -> Iterator[str]:
+    yield f"{event.task} SENSING next_look_at={_instant(payload.set.get('next_retry_at'))}"
 
 
-def _sensing(event: Event) -> Iterator[str]:
-    yield f"{event.task} SENSING next_look_at={_instant(columns_of(event).get('next_retry_at'))}"
+def _upstream_failed(event: Event, payload: TaskMoved) -> Iterator[str]:
+    yield f"{event.task} UPSTREAM_FAILED because of {payload.set.get('blocked_by')}"
 
 
-def _upstream_failed(event: Event) -> Iterator[str]:
-    yield f"{event.task} UPSTREAM_FAILED because of {columns_of(event).get('blocked_by')}"
-
-
-def _pending(event: Event) -> Iterator[str]:
+def _pending(event: Event, payload: TaskMoved) -> Iterator[str]:
     if event.old not in (None, TaskState.READY):
         yield f"{event.task} PENDING again{_by(event)}"
 
 
-_MOVES: dict[str, Callable[[Event], Iterator[str]]] = {
+_MOVES: dict[str, Callable[[Event, TaskMoved], Iterator[str]]] = {
     TaskState.RUNNING: _running,
     TaskState.SUCCESS: _ended,
     TaskState.RETRYING: _retrying,
     TaskState.FAILED: _failed,
-    TaskState.DEAD_LETTER: _dead_letter,
+    TaskState.DEAD_LETTER: _failed,
     TaskState.SENSING: _sensing,
     TaskState.UPSTREAM_FAILED: _upstream_failed,
     TaskState.SKIPPED: _skipped,
@@ -119,179 +148,128 @@ _MOVES: dict[str, Callable[[Event], Iterator[str]]] = {
 }
 
 
-def _run(event: Event) -> Iterator[str]:
-    what = event.data.get("what")
-    if what == "ended":
-        yield f"run {event.run_id} {event.new}"
-    elif what == "blocked":
-        yield f"run {event.run_id} BLOCKED: dead letters wait for a human (redrive inbox)"
-    elif what in ("paused", "unpaused", "reopened", "unblocked"):
-        yield f"run {event.run_id} {str(what).upper()}{_by(event)}"
+# --- Attempts --------------------------------------------------------------------------------------------------------
 
 
-def _deadline(event: Event) -> Iterator[str]:
+def _deadline(event: Event, payload: AttemptDeadline) -> Iterator[str]:
     yield f"{event.task} timeout reached"
 
 
-def _stack(event: Event) -> Iterator[str]:
-    if event.data.get("hang"):
-        yield f"{event.task} at its end: {event.data['hang']}"
-    elif event.data.get("where"):
-        yield f"{event.task} was in {event.data['where']}"
+def _stack(event: Event, payload: AttemptStack) -> Iterator[str]:
+    if payload.hang:
+        yield f"{event.task} at its end: {payload.hang}"
+    elif payload.where:
+        yield f"{event.task} was in {payload.where}"
 
 
-def _sigterm(event: Event) -> Iterator[str]:
+def _sigterm(event: Event, payload: AttemptSigterm) -> Iterator[str]:
     yield f"{event.task} sending SIGTERM"
 
 
-def _sigkill(event: Event) -> Iterator[str]:
+def _sigkill(event: Event, payload: AttemptSigkill) -> Iterator[str]:
     yield f"{event.task} still alive, sending SIGKILL"
 
 
-def _swept(event: Event) -> Iterator[str]:
-    pids = event.data.get("pids") or []
-    yield f"{event.task} left {len(pids)} process{'' if len(pids) == 1 else 'es'} behind: killed"
+def _retried(event: Event, payload: AttemptRetry) -> Iterator[str]:
+    elapsed, delay = payload.elapsed_seconds or 0.0, payload.delay_seconds or 0.0
+    tries = f"try {payload.try_number} after {elapsed:.1f} s, waits {delay:.2f} s"
+    more = f"; {payload.untold:,} more since the line before" if payload.untold else ""
+    said = f"{payload.error_type}: {payload.message}"
+    yield f"{event.task} retries {payload.function} inside ({tries}): {said}{more}"
 
 
-def _leaked(event: Event) -> Iterator[str]:
-    yield f"{event.task} ignores its cancel token: its slot is taken until its thread ends"
+# --- Beside the tasks ------------------------------------------------------------------------------------------------
 
 
-def _effect(event: Event) -> Iterator[str]:
-    yield f"{event.task} begins its effect, at most once: key {event.data.get('key')}"
+def _run(event: Event, payload: RunChanged) -> Iterator[str]:
+    if payload.what == RunChange.ENDED:
+        yield f"run {event.run_id} {event.new}"
+    elif payload.what == RunChange.BLOCKED:
+        yield f"run {event.run_id} BLOCKED: dead letters wait for a human (redrive inbox)"
+    elif payload.what in _RUN_WORDS:
+        yield f"run {event.run_id} {payload.what.upper()}{_by(event)}"
 
 
-def _retried(event: Event) -> Iterator[str]:
-    data = event.data
-    elapsed, delay = data.get("elapsed_seconds", 0), data.get("delay_seconds", 0)
-    tries = f"try {data.get('try')} after {elapsed:.1f} s, waits {delay:.2f} s"
-    said = f"{data.get('error_type')}: {data.get('message')}"
-    more = f"; {data['untold']:,} more since the line before" if data.get("untold") else ""
-    yield f"{event.task} retries {data.get('function')} inside ({tries}): {said}{more}"
+_RUN_WORDS = frozenset([RunChange.PAUSED, RunChange.UNPAUSED, RunChange.REOPENED, RunChange.UNBLOCKED])
 
 
-def _breaker(event: Event) -> Iterator[str]:
-    data = event.data
-    until = f", held until {_clock(data['reopens_at'])}" if data.get("reopens_at") else ""
-    why = f": {data['why']}" if data.get("why") and data.get("state") != "HALF_OPEN" else ""
-    yield f"downstream {data.get('downstream')} {data.get('state')}{why}{until}"
+def _breaker(event: Event, payload: BreakerChanged) -> Iterator[str]:
+    until = f", held until {_clock(payload.reopens_at)}" if payload.reopens_at else ""
+    why = f": {payload.why}" if payload.why and payload.state != "HALF_OPEN" else ""
+    yield f"downstream {payload.downstream} {payload.state}{why}{until}"
 
 
-def _silent(event: Event) -> Iterator[str]:
-    seconds, pid, process = (event.data.get(field) for field in ("silent_seconds", "pid", "process"))
-    yield f"{event.task} silent for {seconds} s; its process {pid} is {process}"
+def _page(event: Event, payload: PageChanged) -> Iterator[str]:
+    if payload.what == PageChange.OPENED:
+        about = f" on {event.task} ({_digits(payload.fingerprint)})" if event.task is not None else ""
+        yield f"PAGED on-call: {payload.title}{about}"
+    elif payload.what == PageChange.SEND_FAILED and payload.tries == 1:
+        yield f"page {payload.id} not sent by {payload.sender}, will be tried again: {payload.error}"
 
 
-def _reclaimed(event: Event) -> Iterator[str]:
-    yield f"{event.task} attempt={event.attempt} reclaimed: its process {event.data.get('pid') or ''} is gone"
+def _rows(event: Event, payload: RowsChanged) -> Iterator[str]:
+    if payload.what == RowsChange.HELD and payload.rows:
+        yield from _sentence(event, payload)
 
 
-def _quarantined(event: Event) -> Iterator[str]:
-    count = event.data.get("count") or 0
-    if event.data.get("what") == "held" and count:
-        yield f"{event.task} holds {count} row{'' if count == 1 else 's'} in quarantine (redrive quarantine)"
+def _executor(event: Event, payload: ExecutorChanged) -> Iterator[str]:
+    """Of a start only what is doubtful about the import of the flow, and what that printed."""
+    if payload.what == ExecutorChange.STARTED:
+        for warning in payload.warnings:
+            yield f"warning: {warning}"
+        for line in (payload.printed or "").splitlines():
+            yield f"the import printed: {line}"
+    elif payload.what == ExecutorChange.ZYGOTE_DIED:
+        for line in (payload.printed or "").splitlines()[:-1]:  # the sentence has the last one
+            yield f"process {payload.pid} printed: {line}"
+        yield sentence(event)
+    elif payload.what == ExecutorChange.THREADS_KILLED:
+        yield sentence(event)
 
 
-def _late(event: Event) -> Iterator[str]:
-    outcome = (event.data.get("attempt") or {}).get("outcome")
-    yield f"{event.task} attempt={event.attempt} ended late ({outcome}): it changes nothing any more"
+_P = TypeVar("_P", bound=Payload)
+_Lines = Callable[[Event, Any], Iterator[str]]
 
 
-def _page(event: Event) -> Iterator[str]:
-    data = event.data
-    if data.get("what") == "opened":
-        about = f" on {event.task} ({_digits(data.get('fingerprint'))})" if event.task is not None else ""
-        yield f"PAGED on-call: {data.get('title')}{about}"
-    elif data.get("what") == "send-failed" and data.get("tries") == 1:
-        yield f"page {data.get('id')} not sent by {data.get('sender')}, will be tried again: {data.get('error')}"
+def _row(payload_type: type[_P], words: Callable[[Event, _P], Iterator[str]]) -> tuple[type, _Lines]:
+    """A row of the table below, whose two halves fit."""
+    return payload_type, words
 
 
-def _storage(event: Event) -> Iterator[str]:
-    yield f"storage {event.data.get('what')}: {event.data.get('sentence', '')}"
-
-
-def _executor(event: Event) -> Iterator[str]:
-    tell = _OF_EXECUTOR.get(str(event.data.get("what")))
-    if tell is not None:
-        yield from tell(event)
-
-
-def _started(event: Event) -> Iterator[str]:
-    """What is doubtful about the import of the flow, and what it printed; else nothing."""
-    for warning in event.data.get("warnings") or ():
-        yield f"warning: {warning}"
-    yield from _printed("the import", event)
-
-
-def _zygote_died(event: Event) -> Iterator[str]:
-    data = event.data
-    yield f"process {data.get('pid')}, which forks the attempts, died ({data.get('how')}): what ran counts as lost"
-    yield from _printed("it", event)
-
-
-def _threads_killed(event: Event) -> Iterator[str]:
-    leaked, lost = event.data.get("leaked") or (), event.data.get("lost") or ()
-    also = f"; with it goes {', '.join(lost)}, to run again" if lost else ""
-    yield f"process {event.data.get('pid')} of threads killed: {', '.join(leaked)} ignored the cancel token{also}"
-
-
-def _printed(who: str, event: Event) -> Iterator[str]:
-    for line in str(event.data.get("printed") or "").splitlines():
-        yield f"{who} printed: {line}"
-
-
-_OF_EXECUTOR: dict[str, Callable[[Event], Iterator[str]]] = {
-    "started": _started,
-    "zygote-died": _zygote_died,
-    "threads-killed": _threads_killed,
-}
-
-
-def _moved_clock(event: Event) -> Iterator[str]:
-    yield f"the clock moved by {event.data.get('moved_us', 0) / 1e6:+.1f} s"
-
-
-def _schedule(event: Event) -> Iterator[str]:
-    yield f"run {event.run_id}: {of_schedule(event)}" if event.run_id else of_schedule(event)
-
-
-_TELLERS: dict[str, Callable[[Event], Iterator[str]]] = {
-    EventKind.TASK: _task,
-    EventKind.RUN: _run,
-    EventKind.ATTEMPT_EFFECT: _effect,
-    EventKind.ATTEMPT_DEADLINE: _deadline,
-    EventKind.ATTEMPT_STACK: _stack,
-    EventKind.ATTEMPT_SIGTERM: _sigterm,
-    EventKind.ATTEMPT_SIGKILL: _sigkill,
-    EventKind.ATTEMPT_SWEPT: _swept,
-    EventKind.ATTEMPT_LEAKED: _leaked,
-    EventKind.ATTEMPT_LATE: _late,
-    EventKind.ATTEMPT_RETRY: _retried,
-    EventKind.ATTEMPT_SILENT: _silent,
-    EventKind.ATTEMPT_RECLAIMED: _reclaimed,
-    EventKind.QUARANTINE: _quarantined,
-    EventKind.BREAKER: _breaker,
-    EventKind.PAGE: _page,
-    EventKind.STORAGE: _storage,
-    EventKind.CLOCK: _moved_clock,
-    EventKind.SCHEDULE: _schedule,
-    EventKind.EXECUTOR: _executor,
-}
+_LINES: Mapping[type, _Lines] = dict(
+    [
+        _row(TaskMoved, _task),
+        _row(RunChanged, _run),
+        _row(AttemptEffect, _sentence),
+        _row(AttemptDeadline, _deadline),
+        _row(AttemptStack, _stack),
+        _row(AttemptSigterm, _sigterm),
+        _row(AttemptSigkill, _sigkill),
+        _row(AttemptSwept, _sentence),
+        _row(AttemptLeaked, _sentence),
+        _row(AttemptLate, _sentence),
+        _row(AttemptRetry, _retried),
+        _row(AttemptSilent, _sentence),
+        _row(AttemptReclaimed, _sentence),
+        _row(RowsChanged, _rows),
+        _row(BreakerChanged, _breaker),
+        _row(PageChanged, _page),
+        _row(StorageChanged, _sentence),
+        _row(ClockMoved, _sentence),
+        _row(ScheduleChanged, _sentence),
+        _row(ExecutorChanged, _executor),
+    ]
+)
 
 
 # --- Pieces --------------------------------------------------------------------------------------------------------
 
 
-def _failure(event: Event) -> str:
-    attempt = event.data.get("attempt") or {}
-    explain = event.data.get("explain") or event.data.get("why") or attempt.get("error") or ""
+def _failure(payload: TaskMoved) -> str:
+    attempt = payload.attempt_set
+    explain = payload.explain or payload.why or attempt.get("error") or ""
     fingerprint = attempt.get("fingerprint")
-    return f"{explain} (fp={_digits(fingerprint)})" if fingerprint else str(explain)
-
-
-def _why(event: Event) -> str:
-    why = event.data.get("why")
-    return f": {why}" if why and event.data.get("explain") else ""
+    return f"{explain} (fp={_digits(fingerprint)})" if fingerprint else explain
 
 
 def _by(event: Event) -> str:
@@ -300,15 +278,13 @@ def _by(event: Event) -> str:
     return f" by {event.actor}" + (f": {event.reason}" if event.reason else "")
 
 
-def _digits(fingerprint: Any) -> str:
-    return str(fingerprint)[:FINGERPRINT_DIGITS] if fingerprint else "-"
+def _digits(fingerprint: str | None) -> str:
+    return fingerprint[:FINGERPRINT_DIGITS] if fingerprint else "-"
 
 
 def _clock(at: int) -> str:
     return datetime.fromtimestamp(at // 1_000_000).astimezone().strftime("%H:%M:%S")
 
 
-def _instant(at: Any) -> str:
-    if not isinstance(at, int):
-        return "-"
-    return f"{_clock(at)}.{at % 1_000_000 // 10_000:02}"
+def _instant(at: int | None) -> str:
+    return "-" if at is None else f"{_clock(at)}.{at % 1_000_000 // 10_000:02}"

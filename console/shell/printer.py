@@ -8,7 +8,8 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
-from ...engine.core.events import Event, EventKind
+from ...engine.core.event_payloads import RunChange, RunChanged
+from ...engine.core.events import Event
 from . import plain
 
 
@@ -27,8 +28,8 @@ class Printer:
     def take(self, events: Sequence[Event]) -> None:
         """Print a batch at once."""
         for event in events:
-            if event.kind == EventKind.RUN:
-                self.told_the_end = event.data.get("what") in ("ended", "blocked")
+            if isinstance(event.payload, RunChanged):
+                self.told_the_end = event.payload.what in (RunChange.ENDED, RunChange.BLOCKED)
         self.write("".join(f"{line}\n" for event in events for line in plain.lines(event)))
 
     def write(self, text: str) -> None:

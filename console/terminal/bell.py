@@ -6,7 +6,8 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
-from ...engine.core.events import Event, EventKind
+from ...engine.core.event_payloads import PageChange, PageChanged
+from ...engine.core.events import Event
 
 VARIABLE = "REDRIVE_BELL"
 _SILENT = frozenset({"0", "off", "no", "false", "silent"})
@@ -14,7 +15,7 @@ _NEWS_US = 600_000_000  # what was rung longer ago, before the line was back, is
 _REMEMBERED = 1000
 
 #: After these the same page may ring again: it is a new episode, or somebody asked for it.
-_ANEW = frozenset({"opened", "woken"})
+_ANEW = frozenset({PageChange.OPENED, PageChange.WOKEN})
 
 
 class Bell:
@@ -29,12 +30,13 @@ class Bell:
         """Ring once if there is a page among them that has not rung yet: a sender may say it twice."""
         is_new = False
         for event in events:
-            if event.kind != EventKind.PAGE:
+            payload = event.payload
+            if not isinstance(payload, PageChanged):
                 continue
-            page, what = event.data.get("id"), event.data.get("what")
+            page, what = payload.id, payload.what
             if what in _ANEW:
                 self._rung.pop(page, None)
-            elif what == "bell" and page not in self._rung and now_us - event.at < _NEWS_US:
+            elif what == PageChange.BELL and page not in self._rung and now_us - event.at < _NEWS_US:
                 self._remember(page)
                 is_new = True
         if is_new and self.is_on:

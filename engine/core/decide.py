@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from .deadline import shortened
 from .liveness import what_is_known
@@ -60,7 +61,7 @@ class Retry:
     delay: float
     ceiling: float
     mode: FailureMode
-    counts: str = "failures"  # or "losses", "refusals"
+    counts: Literal["failures", "losses", "refusals"] = "failures"
     shortened_from: float | None = None
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from ..errors import RefusedError
 from . import breaker as rules
 from .breaker import Admission, Breaker, BreakerState, Call
+from .event_payloads import BreakerChanged
 from .outcome import Outcome, OutcomeKind
 from .spec import DownstreamSpec, FlowSpec
 
@@ -174,17 +175,17 @@ class Downstreams:
     def _row(self, name: str) -> dict[str, object]:
         return {**rules.to_row(self._breakers[name], self._buckets[name]), "changed_at": self._changed_at[name]}
 
-    def told(self, name: str) -> dict[str, Any]:
+    def change_of(self, name: str) -> BreakerChanged:
         """What the event of a change says."""
         breaker, spec = self._breakers[name], self.specs[name]
         calls, failures, _ = rules.totals(breaker, spec, self._now_us())
-        return {
-            "downstream": name,
-            "state": str(breaker.state),
-            "since": self._changed_at[name],
-            "reopens_at": breaker.reopens_at,
-            "why": breaker.why,
-            "calls": calls,
-            "failures": failures,
-            "tokens": self._buckets[name].tokens,
-        }
+        return BreakerChanged(
+            downstream=name,
+            state=str(breaker.state),
+            since=self._changed_at[name],
+            reopens_at=breaker.reopens_at,
+            why=breaker.why,
+            calls=calls,
+            failures=failures,
+            tokens=self._buckets[name].tokens,
+        )

@@ -2,13 +2,16 @@
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
-An event is written in the same transaction as the change that it tells. ``data["set"]`` of a ``task`` or ``run``
-event names exactly the columns that changed, with their new values; ``data["attempt"]`` does the same for the row
-of the attempt. Folding the events in order over the tasks as they were created gives the tables again
-(``core/fold.py``), and that is how the executor, the console and the tests know the state of a run.
+An event is written in the same transaction as the change that it tells, and its payload (``event_payloads.py``) names
+what changed. Folding the events in order over the tasks as they were created gives the tables again (``fold.py``), and
+that is how the executor, the console and the tests know the state of a run.
 """
 
-from typing import Any, Dict, NamedTuple, Optional
+import json
+from typing import TYPE_CHECKING, NamedTuple, Optional, Union
+
+if TYPE_CHECKING:
+    from .event_payloads import Payload
 
 
 class Event(NamedTuple):
@@ -26,37 +29,53 @@ class Event(NamedTuple):
     actor: Optional[str]  # user@host for an operator's act; None for the executor
     reason: Optional[str]
     command_id: Optional[str]  # the client-made id of the act
-    data: Dict[str, Any]
+    payload: "Payload"  # column ``data`` of the table
 
 
 class EventKind(object):
-    """Names for ``Event.kind``."""
+    """Names for ``Event.kind``. What each of them means is at its payload."""
 
-    TASK = "task"  # a task moved from ``old`` to ``new``
-    TASK_CHANGED = "task.changed"  # columns of a task changed, its state did not
-    RUN = "run"  # a run was created, moved, or changed; ``data["what"]`` says which in a word
-    ATTEMPT_STARTED = "attempt.started"  # its process exists: pid
-    ATTEMPT_EFFECT = "attempt.effect"  # from here on its effect may happen, once: ``data["key"]``, on the disk before
-    ATTEMPT_EXTENDED = "attempt.extended"  # an operator gave it ``data["seconds"]`` more before its timeout
-    ATTEMPT_DEADLINE = "attempt.deadline"  # the timeout passed
-    ATTEMPT_STACK = "attempt.stack"  # ``data["where"]`` it hung, and in what: "hang"; all of it is in the attempt's row
+    TASK = "task"
+    TASK_CHANGED = "task.changed"
+    RUN = "run"
+    ATTEMPT_STARTED = "attempt.started"
+    ATTEMPT_EFFECT = "attempt.effect"
+    ATTEMPT_EXTENDED = "attempt.extended"
+    ATTEMPT_DEADLINE = "attempt.deadline"
+    ATTEMPT_STACK = "attempt.stack"
     ATTEMPT_SIGTERM = "attempt.sigterm"
     ATTEMPT_SIGKILL = "attempt.sigkill"
-    ATTEMPT_SWEPT = "attempt.swept"  # processes that had left its group were killed: ``data["pids"]``
-    ATTEMPT_LATE = "attempt.late"  # an outcome came after the task had moved on; it changed nothing
-    ATTEMPT_LEAKED = "attempt.leaked"  # a thread ignored its cancel token: its slot is taken
-    ATTEMPT_SILENT = "attempt.silent"  # its heartbeats stopped, its process is there: ``data["process"]`` says how
-    ATTEMPT_RECLAIMED = "attempt.reclaimed"  # taken from its task, because nothing of it runs: data is the evidence
-    ATTEMPT_RETRY = "attempt.retry"  # the task's own code retried inside the attempt
+    ATTEMPT_SWEPT = "attempt.swept"
+    ATTEMPT_LATE = "attempt.late"
+    ATTEMPT_LEAKED = "attempt.leaked"
+    ATTEMPT_SILENT = "attempt.silent"
+    ATTEMPT_RECLAIMED = "attempt.reclaimed"
+    ATTEMPT_RETRY = "attempt.retry"
     PROGRESS = "attempt.progress"
-    EXECUTOR = "executor"  # started, stopped, lost, zygote-died, threads-killed: ``data["what"]``
+    EXECUTOR = "executor"
     BREAKER = "breaker"
-    BUCKET = "bucket"
     PAGE = "page"
     QUARANTINE = "quarantine"
-    NOTE = "note"  # somebody wrote a note on a cause: ``data`` is its fingerprint, downstream or None, and the text
-    SCHEDULE = "schedule"  # of a flow: begun, changed, missed, late-start, late-end: ``data["what"]``
-    CANARY = "canary"  # the task that ran first has ended: "released", "not-fixed", "failed"; ``data["tasks"]``
-    STORAGE = "storage"  # degraded, recovered
-    CLOCK = "clock"  # the wall clock moved
-    OPERATOR = "operator"  # an act with no move of its own: attach, detach, ack, snooze
+    NOTE = "note"
+    SCHEDULE = "schedule"
+    CANARY = "canary"
+    STORAGE = "storage"
+    CLOCK = "clock"
+    OPERATOR = "operator"
+
+
+#: The steps of a kill, which events alone record, and the field of an attempt that shows each.
+KILL_STEPS = {
+    EventKind.ATTEMPT_DEADLINE: "deadline_at",
+    EventKind.ATTEMPT_STACK: "where",
+    EventKind.ATTEMPT_SIGTERM: "sigterm_at",
+    EventKind.ATTEMPT_SIGKILL: "sigkill_at",
+}
+
+
+def kill_step_value(kind: str, at: int, data: str) -> Union[int, str, None]:
+    """Return when a step of a kill was taken, or where the attempt hung. ``data``: the payload as JSON."""
+    if kind != EventKind.ATTEMPT_STACK:
+        return at
+    where = json.loads(data).get("where")
+    return where if isinstance(where, str) else None

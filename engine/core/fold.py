@@ -7,9 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from .events import Event, EventKind
+from .event_payloads import (
+    AttemptExtended,
+    AttemptLate,
+    AttemptStack,
+    AttemptStarted,
+    RunChanged,
+    TaskChanged,
+    TaskMoved,
+    UnknownPayload,
+)
+from .events import KILL_STEPS, Event, EventKind
 from .results import unkept_kind, why_unkept
 from .spec import TaskSpec
 from .states import RunState, TaskState
@@ -143,34 +152,37 @@ class RunFold:
         self.seq = event.seq
         if event.run_id != self.run.run_id:
             return None
-        if event.kind == EventKind.RUN:
-            self._apply_run(event)
+        payload = event.payload
+        if isinstance(payload, RunChanged):
+            _set_columns(self.run, payload.set)
+            self.run.state = RunState(self.run.state)
             return None
         row = self.tasks.get(event.task) if event.task is not None else None
         if row is None:
             return None
         if event.kind == EventKind.TASK:
             row.state = TaskState(event.new)
-        _set_columns(row, event.data.get("set"))
+        if isinstance(payload, _SETTING_TASKS):
+            _set_columns(row, payload.set)
         row.changed_seq = event.seq
         row.changed_at = event.at
         if event.attempt is not None:
             self._apply_attempt(row, event)
         return row
 
-    def _apply_run(self, event: Event) -> None:
-        _set_columns(self.run, event.data.get("set"))
-        self.run.state = RunState(self.run.state)
-
     def _apply_attempt(self, row: TaskRow, event: Event) -> None:
         assert event.attempt is not None
         attempt = row.attempts.get(event.attempt)
         if attempt is None:
             attempt = row.attempts[event.attempt] = AttemptRow(event.attempt, started_at=event.at)
-        _set_columns(attempt, event.data.get("attempt"))
-        instant = _INSTANTS.get(event.kind)
-        if instant is not None:
-            setattr(attempt, instant, event.at)
+        payload = event.payload
+        if isinstance(payload, _SETTING_ATTEMPTS):
+            _set_columns(attempt, payload.attempt_set)
+        step = KILL_STEPS.get(event.kind)
+        if isinstance(payload, AttemptStack):
+            attempt.where = payload.where or attempt.where
+        elif step is not None:
+            setattr(attempt, step, event.at)
 
 
 def missing_inputs(fold: RunFold, name: str) -> dict[str, str]:
@@ -192,17 +204,12 @@ def _fate(row: TaskRow) -> str:
     return str(row.state).lower().replace("_", " ") + by
 
 
-_INSTANTS = {
-    EventKind.ATTEMPT_DEADLINE: "deadline_at",
-    EventKind.ATTEMPT_SIGTERM: "sigterm_at",
-    EventKind.ATTEMPT_SIGKILL: "sigkill_at",
-}
+_SETTING_TASKS = (TaskMoved, TaskChanged, UnknownPayload)
+_SETTING_ATTEMPTS = (TaskMoved, AttemptStarted, AttemptExtended, AttemptLate, UnknownPayload)
 
 
-def _set_columns(row: object, columns: Mapping[str, Any] | None) -> None:
+def _set_columns(row: object, columns: Mapping[str, object]) -> None:
     """Set what the row has; columns that only the table has (token, texts) are not kept in memory."""
-    if not columns:
-        return
     for column, value in columns.items():
         if hasattr(row, column):
             setattr(row, column, value)

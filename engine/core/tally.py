@@ -9,15 +9,17 @@ from array import array
 from bisect import bisect_right
 from dataclasses import dataclass
 
+from .event_payloads import OperatorActed, PageChange, PageChanged, Presence
 from .events import Event, EventKind
 from .states import TaskState
 
-_PAGED = frozenset(["opened", "folded"])
+_PAGED = frozenset([PageChange.OPENED, PageChange.FOLDED])
+_VISITS = frozenset([Presence.ATTACH, Presence.DETACH])
 
 
 def is_act(event: Event) -> bool:
     """Whether it is the record of an operator's act itself, and not one of its consequences."""
-    return event.kind == EventKind.OPERATOR and event.data.get("what") not in ("attach", "detach")
+    return isinstance(event.payload, OperatorActed) and event.payload.what not in _VISITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +44,11 @@ class Tally:
 
     def take(self, event: Event) -> None:
         """The next event."""
+        payload = event.payload
         if event.kind == EventKind.TASK and event.new in self._moves:
             self._moves[event.new].append(event.seq)
-        elif event.kind == EventKind.PAGE and event.data.get("what") in _PAGED and "id" in event.data:
-            self._pages.setdefault(event.data["id"], (event.seq, str(event.data.get("cause"))))
+        elif isinstance(payload, PageChanged) and payload.what in _PAGED and payload.id is not None:
+            self._pages.setdefault(payload.id, (event.seq, str(payload.cause)))
         if is_act(event):
             self._acts.append(event.seq)
 

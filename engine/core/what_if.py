@@ -330,7 +330,7 @@ class _Replay:
         self, row: TaskRow, kind: DeadLetterKind | None, failure: Failure | None, is_dead_letter: bool = False
     ) -> None:
         downstream = spec_of(row).downstream
-        breaker = None if downstream is None else self._systems.told(downstream)["state"]
+        breaker = None if downstream is None else self._systems.change_of(downstream).state
         self._count.page(cause_of(self._fold.run.run_id, kind, failure, downstream, breaker))
         if is_dead_letter:
             self._count.dead_letters += 1

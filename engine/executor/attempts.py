@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..clock import Clock
-from ..core.events import EventKind
+from ..core.event_payloads import AttemptColumns, AttemptRetry, AttemptStarted, Payload, TaskColumns
 from ..core.liveness import HEARTBEAT_SECONDS, effect_key
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.spec import TaskSpec
@@ -96,9 +96,9 @@ class Sitter:
             self._tell_progress()
             self._progress_timer = self._desk.loop.call_later(PROGRESS_SECONDS, self._progress_again)
 
-    def retried(self, data: Mapping[str, Any]) -> None:
+    def retried(self, retry: AttemptRetry) -> None:
         """Its own code retried something inside the attempt."""
-        self._tell_retry(self._retries.take(data, self._desk.loop.time()))
+        self._emit_retry(self._retries.take(retry, self._desk.loop.time()))
 
     def quarantined(self, row: Mapping[str, Any]) -> None:
         """It set a bad row aside; provisional until the attempt succeeds."""
@@ -114,10 +114,9 @@ class Sitter:
         if self._checkpoint_timer is None:
             self._checkpoint_timer = self._desk.loop.call_later(OUTPUT_FLUSH_SECONDS, self._flush_checkpoint)
 
-    def step(self, kind: str, data: Mapping[str, Any]) -> None:
+    def step(self, payload: Payload) -> None:
         """One rung of the ladder that ends an attempt: deadline, stack, SIGTERM, SIGKILL, sweep, leak."""
-        attempt = {"where": data["where"]} if kind == EventKind.ATTEMPT_STACK and data.get("where") else None
-        self._tell(kind, {**data, "attempt": attempt} if attempt else dict(data))
+        self._emit(payload)
 
     def lose(self, why: str) -> None:
         """Its process is gone and nobody told: settle it as lost. A thread's end is its host's to tell."""
@@ -132,41 +131,36 @@ class Sitter:
                 timer.cancel()
         self._flush_rows()
         self._flush_checkpoint()
-        self._tell_retry(self._retries.rest())
+        self._emit_retry(self._retries.rest())
         self._unwritten.add(self._decoder.decode(b"", True))
         self._desk.settle(self, outcome, self._unwritten.take())
 
     # --- Into the store --------------------------------------------------------------------------------------------
 
-    def _tell(self, kind: str, data: dict[str, Any]) -> None:
+    def _emit(self, payload: Payload) -> None:
         claim = self.claim
 
         def item(journal: Journal) -> None:
-            journal.tell(kind, claim.run_id, claim.name, attempt=claim.attempt, generation=claim.generation, data=data)
+            journal.emit(payload, claim.run_id, claim.name, attempt=claim.attempt, generation=claim.generation)
 
         self._desk.write(item)
 
-    def _tell_retry(self, data: dict[str, Any] | None) -> None:
-        if data is not None:
-            self._tell(EventKind.ATTEMPT_RETRY, data)
+    def _emit_retry(self, payload: AttemptRetry | None) -> None:
+        if payload is not None:
+            self._emit(payload)
 
     def _tell_started(self, pid: int, start_ticks: int | None) -> None:
         self._write_started({"pid": pid, "pid_start_ticks": start_ticks})
 
-    def _write_started(self, columns: Mapping[str, Any]) -> None:
+    def _write_started(self, columns: AttemptColumns) -> None:
         claim = self.claim
-        told = {name: value for name, value in columns.items() if name != "pid_start_ticks"}
+        told = columns.copy()
+        told.pop("pid_start_ticks", None)
 
         def item(journal: Journal) -> None:
             journal.change_attempt(claim.run_id, claim.name, claim.attempt, columns)
-            journal.tell(
-                EventKind.ATTEMPT_STARTED,
-                claim.run_id,
-                claim.name,
-                attempt=claim.attempt,
-                generation=claim.generation,
-                data={"attempt": told},
-            )
+            started = AttemptStarted(told)
+            journal.emit(started, claim.run_id, claim.name, attempt=claim.attempt, generation=claim.generation)
 
         self._desk.write(item)
 
@@ -176,10 +170,10 @@ class Sitter:
         told, self._told, self._progress = self._told, self._progress, None
         done, total = self._told
         claim = self.claim
-        columns = {} if told == self._told else {"progress_done": done, "progress_total": total}
+        columns: TaskColumns = {} if told == self._told else {"progress_done": done, "progress_total": total}
 
         def item(journal: Journal) -> None:
-            beat = {**columns, "last_heartbeat_at": journal.at}
+            beat: TaskColumns = {**columns, "last_heartbeat_at": journal.at}
             journal.change(claim.run_id, claim.name, beat, attempt=claim.attempt)
 
         self._desk.write(item)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..core.downstreams import Downstreams
+from ..core.event_payloads import RunChange, RunChanged
 from ..core.run_state import RunVerdict, judge_run
 from ..core.states import RunState, TaskState
 from ..store import claims
@@ -71,7 +72,8 @@ class Judge:
 
     def _unblock(self) -> Commit:
         run_id = self._standing.fold.run.run_id
-        return Commit(lambda journal: journal.change_run(run_id, "unblocked", {"blocked_since": None}))
+        unblocked = RunChanged(RunChange.UNBLOCKED, {"blocked_since": None})
+        return Commit(lambda journal: journal.change_run(run_id, unblocked))
 
     def _write(self, verdict: RunVerdict) -> Commit:
         run_id = self._standing.fold.run.run_id

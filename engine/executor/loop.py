@@ -17,26 +17,27 @@ import asyncio
 import os
 import signal
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from ..clock import Clock, SystemClock
 from ..core.downstreams import Downstreams
-from ..core.events import Event, EventKind
+from ..core.event_payloads import ExecutorChanged, OperatorActed, TaskChanged, TaskMoved
+from ..core.events import Event
 from ..core.fold import RunFold
 from ..core.outcome import Outcome
 from ..errors import StartInterrupted, StorageError
 from ..flow import Flow, TaskDef
 from ..notify import CLOSE_SECONDS, Notifier, Origin
 from ..store import breaker_rows, claims
+from ..store.breaker_rows import emit_change
 from ..store.claims import Claim
 from ..store.journal import Journal
 from .attempts import AttemptDesk
 from .clock_watch import ClockWatch
 from .commit import Commit
 from .dispatching import Dispatcher
-from .downstreams import tell_change
 from .ending import Judge, RunResult
 from .heartbeat import Heartbeat
 from .opening import OpenRun, Place, Request, RunOptions, open_run, reserve, state_path_of
@@ -309,13 +310,16 @@ class RunLoop:
     def _end_what_is_unwanted(self, events: Sequence[Event]) -> None:
         """An operator's cancel of a running task is in the file first, and done then."""
         for event in events:
-            if event.task is not None and (event.data.get("set") or {}).get("cancel_requested_at") is not None:
+            payload = event.payload
+            if event.task is None or not isinstance(payload, TaskChanged | TaskMoved):
+                continue
+            if payload.set.get("cancel_requested_at") is not None:
                 self.desk.cancel(event.task, f"cancelled by {event.actor}: {event.reason}")
 
     def _probe_what_was_mended(self, events: Sequence[Event]) -> None:
         """A requeue of what died of a refused credential says that it was renewed (``store/guards.py``)."""
         for event in events:
-            for downstream in event.data.get("probes") or () if event.kind == EventKind.OPERATOR else ():
+            for downstream in event.payload.probes if isinstance(event.payload, OperatorActed) else ():
                 self.downstreams.ask_again(downstream)
 
     def _attempt_ended(self, claim: Claim, outcome: Outcome) -> None:
@@ -330,7 +334,7 @@ class RunLoop:
         hooks, runner = self._opened.hooks, self._opened.runner
         hooks.on_events, hooks.on_trouble = self._take_events, self._hear_of_storage
         self._show(hooks.early)
-        runner.on_lost, runner.on_freed, runner.on_news = self._revival.begin, self.wake, self._tell_news
+        runner.on_lost, runner.on_freed, runner.on_news = self._revival.begin, self.wake, self._emit_news
         await self._server.start()
         self._notifier.start()
         self._standing.start()
@@ -416,9 +420,9 @@ class RunLoop:
             asyncio.get_running_loop().call_exception_handler(told)
 
     def _tell_breaker(self, downstream: str) -> None:
-        told, run_id = self.downstreams.told(downstream), self.fold.run.run_id
+        change, run_id = self.downstreams.change_of(downstream), self.fold.run.run_id
         rows = self.downstreams.take_dirty()
-        self.desk.write(lambda journal: tell_change(journal, run_id, told, rows))
+        self.desk.write(lambda journal: emit_change(journal, run_id, change, rows))
 
     def _store_counts(self) -> None:
         if rows := self.downstreams.take_dirty():
@@ -429,11 +433,11 @@ class RunLoop:
         self.downstreams.shift(jump_us)
         self.desk.write(lambda journal: claims.shift_instants(journal, run_id, jump_us))
 
-    def _tell_news(self, what: str, data: Mapping[str, Any]) -> None:
+    def _emit_news(self, payload: ExecutorChanged) -> None:
         """Something about the processes under the executor that no attempt of its own tells."""
-        run_id, told = self.fold.run.run_id, {"what": what, **data}
-        self.desk.write(lambda journal: _tell_executor(journal, run_id, told))
+        run_id = self.fold.run.run_id
+        self.desk.write(lambda journal: _emit(journal, run_id, payload))
 
 
-def _tell_executor(journal: Journal, run_id: str, data: dict[str, Any]) -> None:
-    journal.tell(EventKind.EXECUTOR, run_id, data=data)
+def _emit(journal: Journal, run_id: str, payload: ExecutorChanged) -> None:
+    journal.emit(payload, run_id)

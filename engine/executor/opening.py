@@ -19,7 +19,8 @@ from typing import Any, get_args
 
 from .. import client
 from ..clock import Clock
-from ..core.events import Event, EventKind
+from ..core.event_payloads import ExecutorChange, ExecutorChanged, RunChange, RunChanged
+from ..core.events import Event
 from ..core.fold import RunFold
 from ..core.spec import FlowSpec
 from ..core.wanted import is_text
@@ -419,17 +420,17 @@ def _take_up(journal: Journal, run_id: str, flow: FlowSpec, options: RunOptions)
     reconcile.write_options(journal, run_id, fold.run.options, flow)
     reconcile.write_params(journal, run_id, json.loads(fold.run.params), flow)
     if options.max_parallel is not None:
-        journal.change_run(run_id, "opened", {"max_parallel": options.max_parallel})
+        journal.change_run(run_id, RunChanged(RunChange.OPENED, {"max_parallel": options.max_parallel}))
 
 
 def _say_hello(journal: Journal, claimant: Claimant, run_id: str, runner: Runner) -> None:
     executors.insert(journal, claimant, run_id)
-    data: dict[str, Any] = {
-        "what": "started",
-        "executor_id": claimant.executor_id,
-        "pid": os.getpid(),
-        "host": claimant.host,
-    }
-    doubts = {"warnings": list(runner.warnings), "printed": runner.printed}  # of the import of the flow
-    data.update({name: value for name, value in doubts.items() if value})
-    journal.tell(EventKind.EXECUTOR, run_id, data=data)
+    started = ExecutorChanged(
+        ExecutorChange.STARTED,
+        claimant.executor_id,
+        os.getpid(),
+        claimant.host,
+        warnings=runner.warnings,
+        printed=runner.printed or None,
+    )
+    journal.emit(started, run_id)

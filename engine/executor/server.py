@@ -10,12 +10,12 @@ import asyncio
 import contextlib
 import json
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..client import socket_path
 from ..core.durations import spoken
-from ..core.events import EventKind
+from ..core.event_payloads import OperatorActed, Presence
 from ..core.states import TaskState
 from ..errors import RedriveError, RefusedError, StorageError
 from ..store import claims, operator
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 LINE_BYTES_MAX = 16 * 1024 * 1024  # a frozen list of 10,000 targets is well below
 SOCKET_MODE = 0o600
 
-Message = dict[str, Any]  # one JSON object a line
+Message = Mapping[str, Any]  # one JSON object a line
 
 
 class CommandServer:
@@ -179,13 +179,13 @@ class CommandServer:
         actor = str(message.get("actor") or "somebody")
         if writer not in self._present:
             self._present[writer] = actor
-            self._tell_presence("attach", actor)
+            self._tell_presence(Presence.ATTACH, actor)
         return {**self._self_portrait("hello"), "present": self.present}
 
     def _leave(self, writer: asyncio.StreamWriter) -> None:
         actor = self._present.pop(writer, None)
         if actor is not None:
-            self._tell_presence("detach", actor)
+            self._tell_presence(Presence.DETACH, actor)
             self._run_loop.wake()
 
     def _tell_presence(self, what: str, actor: str) -> None:
@@ -194,7 +194,7 @@ class CommandServer:
 
         def item(journal: Journal) -> None:
             journal.actor = actor
-            journal.tell(EventKind.OPERATOR, run_id, data={"what": what, "present": present})
+            journal.emit(OperatorActed(what=what, present=present), run_id)
 
         self._run_loop.desk.write(item)
 
@@ -227,10 +227,12 @@ class CommandServer:
         except RefusedError as error:
             return Answer(False, str(error))
         answer, run_id = Answer(True, message), self._run_loop.fold.run.run_id
-        told = {"what": "breaker", **command.options, "act": command.act, "answer": answer.as_json()}
+        acted = OperatorActed(
+            command.act, dict(command.options), answer.as_json(), what=Presence.BREAKER, downstream=downstream, how=how
+        )
 
         def item(journal: Journal) -> None:
-            journal.tell(EventKind.OPERATOR, run_id, data=told)
+            journal.emit(acted, run_id)
 
         await self._run_loop.submit(item, **_who(command))
         self._run_loop.wake()

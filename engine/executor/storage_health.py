@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..clock import Clock
+from ..core.event_payloads import StorageChange, StorageChanged
 from ..core.events import Event, EventKind
 from ..store.journal import Journal
 
@@ -38,25 +39,28 @@ class StorageHealth:
         return self._away or self._refused
 
     def hear(self, what: str, sentence: str) -> None:
-        """Take the writer's word: "degraded" or "recovered"."""
-        data = {"what": what, "sentence": sentence}
-        if what == "degraded":
+        """Take the writer's word: DEGRADED or RECOVERED of StorageChange."""
+        payload = StorageChanged(what, sentence)
+        if what == StorageChange.DEGRADED:
             self._refused = sentence
-            self._show([Event._make((0, self._clock.now_us(), EventKind.STORAGE, *[None] * 9, data))])
+            self._show([Event._make((0, self._clock.now_us(), EventKind.STORAGE, *[None] * 9, payload))])
         else:
             self._refused = None
-            self._write(lambda journal: _tell(journal, data))
+            self._write(lambda journal: _emit(journal, payload))
 
     def hear_of_the_file(self, sentence: str | None) -> None:
         """It has lost its name (what to do about it), or has it back: None."""
         self._away = sentence
-        self.tell("degraded" if sentence else "recovered", sentence or "the state file is back in its place")
+        self.tell(
+            StorageChange.DEGRADED if sentence else StorageChange.RECOVERED,
+            sentence or "the state file is back in its place",
+        )
 
     def tell(self, what: str, sentence: str) -> None:
         """Write it down; a file without its name can be written all the same."""
-        data = {"what": what, "sentence": sentence}
-        self._write(lambda journal: _tell(journal, data))
+        payload = StorageChanged(what, sentence)
+        self._write(lambda journal: _emit(journal, payload))
 
 
-def _tell(journal: Journal, data: dict[str, Any]) -> None:
-    journal.tell(EventKind.STORAGE, data=data)
+def _emit(journal: Journal, payload: StorageChanged) -> None:
+    journal.emit(payload)

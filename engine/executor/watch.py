@@ -13,7 +13,7 @@ from ..core.deadline import Slack, slack_of
 from ..core.dispatch_rules import LongOutage, LongOutages
 from ..core.downstreams import Downstreams
 from ..core.durations import spoken
-from ..core.events import EventKind
+from ..core.event_payloads import AttemptReclaimed, AttemptSilent
 from ..core.liveness import Sight
 from ..core.states import DeadLetterKind, TaskState
 from ..runner import process
@@ -71,25 +71,20 @@ class Watch:
                     self._reclaim(sitter, silent)
                 case Sight.SILENT if token not in self._silent:
                     self._silent.add(token)
-                    self._tell(sitter, EventKind.ATTEMPT_SILENT, silent, process.kernel_view(sitter.pid))
+                    self._emit(sitter, AttemptSilent, silent, process.kernel_view(sitter.pid))
         self._suspects = suspects
 
     def _reclaim(self, sitter: Sitter, silent: float) -> None:
-        self._tell(sitter, EventKind.ATTEMPT_RECLAIMED, silent, "gone")
+        self._emit(sitter, AttemptReclaimed, silent, "gone")
         sitter.lose(f"its process {sitter.pid} is gone, and nobody told how it ended")
 
-    def _tell(self, sitter: Sitter, kind: str, silent: float, seen: str) -> None:
+    def _emit(self, sitter: Sitter, evidence: type[AttemptSilent | AttemptReclaimed], silent: float, seen: str) -> None:
         """The evidence, in the file before anything follows from it."""
         claim = sitter.claim
-        data = {
-            "pid": sitter.pid,
-            "start_ticks": sitter.start_ticks,
-            "process": seen,
-            "silent_seconds": round(silent, 1),
-        }
+        payload = evidence(sitter.pid, sitter.start_ticks, seen, round(silent, 1))
 
         def item(journal: Journal) -> None:
-            journal.tell(kind, claim.run_id, claim.name, attempt=claim.attempt, generation=claim.generation, data=data)
+            journal.emit(payload, claim.run_id, claim.name, attempt=claim.attempt, generation=claim.generation)
 
         self._desk.write(item)
 

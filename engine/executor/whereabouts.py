@@ -16,6 +16,7 @@ import os
 import shlex
 from collections.abc import Callable
 
+from ..core.event_payloads import StorageChange
 from ..errors import ExecutorBusyError, StorageError
 from ..store.copying import copy
 from ..store.lock import StateLock
@@ -125,7 +126,7 @@ class Whereabouts:
             return  # its folder is gone as well: that of the state file is the news
         if again:
             said = f"the lock file of {self._path} had been removed and was made again"
-            self._storage.tell("lock", said)
+            self._storage.tell(StorageChange.LOCK, said)
 
 
 def _name_of(opened: Inode | None) -> str | None:

@@ -22,9 +22,19 @@ from typing import Any
 import msgspec
 
 from ..core.advice import Progress
+from ..core.event_codec import decode
+from ..core.event_payloads import (
+    AttemptDeadline,
+    AttemptRetry,
+    AttemptSigkill,
+    AttemptSigterm,
+    AttemptStack,
+    AttemptSwept,
+)
 from ..core.events import EventKind
 from ..core.hang import Autopsy, report, sentence
 from ..core.outcome import Outcome
+from ..errors import StateFileError
 from ..store import kill
 from . import process, protocol, stack
 from .autopsy import LINE_CHARACTERS, CpuSample, Subject, flat
@@ -108,7 +118,7 @@ class Attempt(ABC):
         try:
             for payload in self._reader.feed(data):
                 self._take_frame(protocol.decode_attempt_frame(payload))
-        except (protocol.ProtocolError, msgspec.DecodeError):
+        except (protocol.ProtocolError, msgspec.DecodeError, StateFileError):
             self._results.close()  # the task wrote into our pipe: nothing more can be read from it
 
     def _take_frame(self, frame: protocol.AttemptFrame) -> None:
@@ -125,7 +135,7 @@ class Attempt(ABC):
             case protocol.Beat():
                 self._listener.progress(self._progress.done, self._progress.total)
             case protocol.Retried(data):
-                self._listener.retried(data)
+                self._listener.retried(_retry_of(data))
             case protocol.Quarantined(row_key, payload, error, fingerprint):
                 row = {"row_key": row_key, "payload": payload, "error": error, "fingerprint": fingerprint}
                 self._listener.quarantined(row)
@@ -252,7 +262,7 @@ class Attempt(ABC):
         self._disarm()
         self._forcing = force
         if force is Force.DEADLINE:
-            self._listener.step(EventKind.ATTEMPT_DEADLINE, {"timeout": self._limit})
+            self._listener.step(AttemptDeadline(self._limit))
         self._ladder = self._loop.create_task(self._climb(reason))
         self._ladder.add_done_callback(raise_what_broke)
         return True
@@ -261,7 +271,7 @@ class Attempt(ABC):
     async def _climb(self, reason: str) -> None:
         """The ladder. Stops when an ending came before the task was touched."""
 
-    def _tell_stack(self, seen: Seen, **more: Any) -> None:
+    def _tell_stack(self, seen: Seen, kernel: str | None = None) -> None:
         frames = stack.frames(seen.dump, self._shared.project_root)
         self._stack = seen.dump
         self._hang = sentence(seen.autopsy, frames)
@@ -269,7 +279,7 @@ class Attempt(ABC):
         output, quiet = flat(last_line)[:LINE_CHARACTERS], self._loop.time() - self._heard_at
         self._report = report(replace(seen.autopsy, last_output=output, quiet_seconds=quiet))
         where = frames.where or self._hang or None
-        self._listener.step(EventKind.ATTEMPT_STACK, {"where": where, "hang": self._hang or None, **more})
+        self._listener.step(AttemptStack(where, self._hang or None, kernel))
 
     async def _ended_within(self, seconds: float) -> bool:
         await asyncio.wait([self._over], timeout=seconds)
@@ -358,16 +368,14 @@ class ProcessAttempt(Attempt):
     def _terminate(self, reason: str) -> None:
         self._forced = self._forcing
         process.signal_group(self._pidfd, self.pid, signal.SIGTERM)
-        self._listener.step(
-            EventKind.ATTEMPT_SIGTERM, {"reason": reason, "grace_seconds": self.order.spec.grace_seconds}
-        )
+        self._listener.step(AttemptSigterm(reason, self.order.spec.grace_seconds))
 
     def _kill(self, reason: str) -> None:
         victims = process.descendants(self.pid)
         if not process.signal_group(self._pidfd, self.pid, signal.SIGKILL):
             victims = []  # read from a number that was another's by then, or as much out of reach
         process.kill_all(victims)
-        self._listener.step(EventKind.ATTEMPT_SIGKILL, {"reason": reason, "pids": [self.pid, *victims]})
+        self._listener.step(AttemptSigkill(reason, [self.pid, *victims]))
 
     # --- Its end ------------------------------------------------------------------------------------------------------
 
@@ -390,7 +398,7 @@ class ProcessAttempt(Attempt):
         if exited.signal is not None and not self._stack:
             self._stack = stack.without_engine(self._stack_pipe.text())  # a crash wrote where it happened
         if exited.swept:
-            self._listener.step(EventKind.ATTEMPT_SWEPT, {"pids": exited.swept, "survivors": exited.survivors})
+            self._listener.step(AttemptSwept(exited.swept, exited.survivors))
         killed = exited.signal == signal.SIGKILL and self._forced is Force.NONE and not self._late_exit
         evidence = self._evidence(
             self._usage(exited),
@@ -431,6 +439,13 @@ class ProcessAttempt(Attempt):
         self._stack_pipe.pipe.close()
         os.close(self._pidfd)
         self._finish(outcome)
+
+
+def _retry_of(data: Mapping[str, Any]) -> AttemptRetry:
+    """Raises StateFileError for what is no retry."""
+    retry = decode(EventKind.ATTEMPT_RETRY, dict(data))
+    assert isinstance(retry, AttemptRetry)
+    return retry
 
 
 def raise_what_broke(work: asyncio.Task[Any]) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from ..core.event_codec import decode
 from ..core.liveness import RENEW_SECONDS, fence_seconds
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.spec import FlowSpec
@@ -75,6 +76,8 @@ class DaskAttempt:
                 pass
             case "started":
                 self._listener.started_elsewhere(str(self.worker), *told.arguments)
+            case "step" | "retried" as what:
+                getattr(self._listener, what)(decode(*told.arguments))
             case what:
                 getattr(self._listener, what)(*told.arguments)
 

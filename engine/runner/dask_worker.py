@@ -21,6 +21,8 @@ from typing import Any
 
 import msgspec
 
+from ..core.event_codec import encode, kind_of
+from ..core.event_payloads import AttemptRetry, Payload
 from ..core.liveness import LEASE_SECONDS
 from ..core.outcome import Outcome
 from ..errors import FlowError
@@ -183,8 +185,8 @@ class Charge(SilentListener):
     def progress(self, done: int, total: int | None) -> None:
         self._tell("progress", done, total)
 
-    def retried(self, data: Mapping[str, Any]) -> None:
-        self._tell("retried", data)
+    def retried(self, retry: AttemptRetry) -> None:
+        self._tell_payload("retried", retry)
 
     def quarantined(self, row: Mapping[str, Any]) -> None:
         self._tell("quarantined", row)
@@ -192,8 +194,11 @@ class Charge(SilentListener):
     def checkpointed(self, value: str) -> None:
         self._tell("checkpointed", value)
 
-    def step(self, kind: str, data: Mapping[str, Any]) -> None:
-        self._tell("step", kind, data)
+    def step(self, payload: Payload) -> None:
+        self._tell_payload("step", payload)
+
+    def _tell_payload(self, what: str, payload: Payload) -> None:
+        self._tell(what, kind_of(payload), encode(payload))
 
     def ended(self, outcome: Outcome) -> None:
         if self._flush_timer is not None:

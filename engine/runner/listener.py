@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from ..core.event_payloads import AttemptRetry, Payload
 from ..core.outcome import Outcome
 
 
@@ -23,7 +24,7 @@ class AttemptListener(Protocol):
     def progress(self, done: int, total: int | None) -> None:
         """It reported how far it is; the same numbers again mean only that it is alive."""
 
-    def retried(self, data: Mapping[str, Any]) -> None:
+    def retried(self, retry: AttemptRetry) -> None:
         """Its own code retried something."""
 
     def quarantined(self, row: Mapping[str, Any]) -> None:
@@ -32,8 +33,8 @@ class AttemptListener(Protocol):
     def checkpointed(self, value: str) -> None:
         """It left JSON for the next attempt."""
 
-    def step(self, kind: str, data: Mapping[str, Any]) -> None:
-        """One rung of the ladder; ``kind`` is one of EventKind.ATTEMPT_*."""
+    def step(self, payload: Payload) -> None:
+        """One rung of the ladder, as its event tells it."""
 
     def ended(self, outcome: Outcome) -> None:
         """It is over, and none of its processes lives."""
@@ -71,12 +72,12 @@ class SilentListener:
 
     def progress(self, done: int, total: int | None) -> None: ...
 
-    def retried(self, data: Mapping[str, Any]) -> None: ...
+    def retried(self, retry: AttemptRetry) -> None: ...
 
     def quarantined(self, row: Mapping[str, Any]) -> None: ...
 
     def checkpointed(self, value: str) -> None: ...
 
-    def step(self, kind: str, data: Mapping[str, Any]) -> None: ...
+    def step(self, payload: Payload) -> None: ...
 
     def ended(self, outcome: Outcome) -> None: ...

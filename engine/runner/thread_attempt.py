@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.events import EventKind
+from ..core.event_payloads import AttemptLeaked
 from ..core.outcome import Outcome
 from . import protocol, stack
 from .attempt import Attempt, AttemptListener, Surroundings
@@ -87,7 +87,7 @@ class ThreadAttempt(Attempt):
     def _leak(self, reason: str) -> None:
         """Give up on it. The pipe of its results stays open: its end tells when the thread is gone."""
         self._leaked = True
-        self._listener.step(EventKind.ATTEMPT_LEAKED, {"reason": reason})
+        self._listener.step(AttemptLeaked(reason))
         self._finish(self._judge())
         self._host.on_leak(self.number)
 

@@ -13,8 +13,9 @@ Without the third rule one neighbour that never ends would keep every slot of th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 
+from ..core.event_payloads import ExecutorChange, ExecutorChanged
 from . import protocol
 from .attempt import AttemptListener, Surroundings
 from .protocol import AttemptOrder
@@ -30,7 +31,7 @@ Fork = Callable[[OnStarted], Awaitable[None]]  # have a host forked
 class ThreadHosts:
     """The host that takes new attempts, and those that are retired.
 
-    ``on_freed()``: a slot that a leaked thread held may be free. ``on_killed(data)``: a host was ended by the rule:
+    ``on_freed()``: a slot that a leaked thread held may be free. ``on_killed(payload)``: a host was ended by the rule:
     its pid, the tasks whose threads had leaked, the neighbours that are lost.
     """
 
@@ -40,7 +41,7 @@ class ThreadHosts:
         fork: Fork,
         *,
         on_freed: Callable[[], None],
-        on_killed: Callable[[Mapping[str, object]], None],
+        on_killed: Callable[[ExecutorChanged], None],
         on_output: Callable[[bytes], None],
         patience_seconds: float,
     ) -> None:
@@ -132,7 +133,7 @@ class ThreadHosts:
         lost = [attempt.order.task for number, attempt in host.attempts.items() if number not in host.leaked]
         host.condemn()
         if leaked:
-            self._on_killed({"pid": host.pid, "leaked": leaked, "lost": lost})
+            self._on_killed(ExecutorChanged(ExecutorChange.THREADS_KILLED, pid=host.pid, leaked=leaked, lost=lost))
 
     # --- Their end ----------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
+from ..core.event_payloads import ExecutorChange, ExecutorChanged
 from ..core.spec import FlowSpec
 from ..errors import FlowImportError
 from ..store import kill
@@ -41,7 +42,7 @@ class Runner:
     """Runs attempts of one flow. Made by ``spawn`` or ``fork``; all callbacks are called in the event loop.
 
     ``on_lost()``: the zygote died, its attempts have ended as LOST, and ``open`` may be called again.
-    ``on_freed()``: a slot that a leaked thread held may be free. ``on_news(what, data)``: something to be known about
+    ``on_freed()``: a slot that a leaked thread held may be free. ``on_news(payload)``: something to be known about
     the processes themselves. ``on_output(bytes)``: what the import of the flow prints.
     """
 
@@ -51,7 +52,7 @@ class Runner:
         self.executor_id = executor_id
         self.on_lost: Callable[[], None] = _ignore
         self.on_freed: Callable[[], None] = _ignore
-        self.on_news: Callable[[str, Mapping[str, object]], None] = lambda what, data: None
+        self.on_news: Callable[[ExecutorChanged], None] = lambda payload: None
         self.on_output: Callable[[bytes], None] = lambda data: None
         self.attempts_max = 1  # at a time, by the descriptors that this process may have
         self.warnings: tuple[str, ...] = ()  # what is doubtful about forking after this flow's import
@@ -137,7 +138,7 @@ class Runner:
             self._shared,
             self._fork_host,
             on_freed=lambda: self.on_freed(),
-            on_killed=lambda data: self.on_news("threads-killed", data),
+            on_killed=lambda payload: self.on_news(payload),
             on_output=lambda data: self.on_output(data),
             patience_seconds=self.patience_seconds,
         )
@@ -228,7 +229,7 @@ class Runner:
         self._lose_attempts(ZYGOTE_DIED)
         self._losing = None
         printed = protocol.clean_text(link.printed(), PRINTED_CHARACTERS)
-        self.on_news("zygote-died", {"pid": link.pid, "how": how, "printed": printed})
+        self.on_news(ExecutorChanged(ExecutorChange.ZYGOTE_DIED, pid=link.pid, how=how, printed=printed))
         self.on_lost()
 
     def _lose_attempts(self, why: str) -> None:

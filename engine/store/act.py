@@ -5,8 +5,10 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
 import json
 import sqlite3
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, cast
 
+from ..core.event_codec import decode
+from ..core.event_payloads import RunChange, RunChanged, RunColumns, TaskChanged, TaskColumns, TaskMoved
 from ..core.events import EventKind
 from ..core.states import RunState
 from .acts import BY_NAME, past_of
@@ -29,8 +31,8 @@ class RememberingJournal(Journal):
         Journal.__init__(self, journal.connection, journal.at, journal.actor, journal.reason, journal.command_id)
         self.events = journal.events
         self.act = act
-        self.tasks: Dict[str, Dict[str, Any]] = {}
-        self.runs: List[Tuple[str, Dict[str, Any]]] = []
+        self.tasks: Dict[str, TaskColumns] = {}
+        self.runs: List[List[Any]] = []
         self.rows: List[List[Any]] = []
 
     def move(
@@ -40,52 +42,51 @@ class RememberingJournal(Journal):
         old: str,
         new: str,
         generation: int,
-        set: Optional[Dict[str, Any]] = None,
+        set: Optional[TaskColumns] = None,
         attempt: Optional[int] = None,
         token: Optional[str] = None,
-        data: Optional[Dict[str, Any]] = None,
+        payload: Optional[TaskMoved] = None,
     ) -> bool:
         self._remember(run_id, name, set or {})
-        data = dict(data or {}, act=self.act)
-        return Journal.move(self, run_id, name, old, new, generation, set, attempt, token, data)
+        payload = (payload or TaskMoved())._replace(act=self.act)
+        return Journal.move(self, run_id, name, old, new, generation, set, attempt, token, payload)
 
     def change(
         self,
         run_id: str,
         name: str,
-        set: Dict[str, Any],
+        set: TaskColumns,
         attempt: Optional[int] = None,
-        data: Optional[Dict[str, Any]] = None,
+        why: Optional[str] = None,
+        act: Optional[str] = None,
     ) -> None:
         self._remember(run_id, name, set)
-        Journal.change(self, run_id, name, set, attempt, dict(data or {}, act=self.act))
+        Journal.change(self, run_id, name, set, attempt, why, act or self.act)
 
-    def ask(self, run_id: str, name: str, set: Dict[str, Any], attempt: Optional[int] = None) -> None:
+    def ask(self, run_id: str, name: str, set: TaskColumns, attempt: Optional[int] = None) -> None:
         """Change what the executor acts on at once: it cannot be taken back."""
-        Journal.change(self, run_id, name, set, attempt, {"act": self.act})
+        Journal.change(self, run_id, name, set, attempt, act=self.act)
 
     def change_run(
         self,
         run_id: str,
-        what: str,
-        set: Dict[str, Any],
+        change: RunChanged,
         old: Optional[str] = None,
         new: Optional[str] = None,
-        data: Optional[Dict[str, Any]] = None,
     ) -> None:
-        sql = "SELECT {} FROM run WHERE run_id = ?".format(", ".join(set))
-        before = dict(zip(set, self.connection.execute(sql, (run_id,)).fetchone()))
-        self.runs.append((what, before))
-        Journal.change_run(self, run_id, what, set, old, new, data)
+        sql = "SELECT {} FROM run WHERE run_id = ?".format(", ".join(change.set))
+        before = dict(zip(change.set, self.connection.execute(sql, (run_id,)).fetchone()))
+        self.runs.append([change.what, before])
+        Journal.change_run(self, run_id, change, old, new)
 
-    def _remember(self, run_id: str, name: str, columns: Dict[str, Any]) -> None:
+    def _remember(self, run_id: str, name: str, columns: Mapping[str, object]) -> None:
         """Keep the first value of each column that really changes."""
         names = ["state", "generation"] + list(columns)
         sql = "SELECT {} FROM task WHERE run_id = ? AND name = ?".format(", ".join(names))
         row = self.connection.execute(sql, (run_id, name)).fetchone()
         if row is None:
             return
-        before = self.tasks.setdefault(name, {"state": row[0], "generation": row[1]})
+        before = cast(Dict[str, object], self.tasks.setdefault(name, {"state": row[0], "generation": row[1]}))
         for column, value in zip(names[2:], row[2:]):
             if value != columns[column]:
                 before.setdefault(column, value)
@@ -190,9 +191,16 @@ def _who_came_first(work: Work, row: Seen, state: str, generation: int) -> str:
             (work.run_id, row.name, EventKind.TASK),
         ).fetchone()
         if last is not None and (row.generation != generation or last[2] == state):
-            verb = past_of(json.loads(last[3]).get("act", ""))
+            verb = verb_of(EventKind.TASK, last[3])
             return "already {} by {} {}, {}".format(verb, last[1], ago(work.journal.at - last[0]), now)
     return "no longer {}: {}".format(state, now)
+
+
+def verb_of(kind: str, data: str) -> str:
+    """What the act that an event of a task is a part of did to it. ``data``: the payload as JSON."""
+    payload = decode(kind, json.loads(data))
+    act = payload.act if isinstance(payload, (TaskMoved, TaskChanged)) else None
+    return past_of(act or "")
 
 
 def ago(microseconds: int) -> str:
@@ -246,7 +254,8 @@ def open_run(journal: Journal, run_id: str) -> None:
         return
     state, blocked_since = row
     if state != RunState.RUNNING:
-        columns = {"state": str(RunState.RUNNING), "ended_at": None, "blocked_since": None}
-        journal.change_run(run_id, "reopened", columns, old=state, new=str(RunState.RUNNING))
+        columns: RunColumns = {"state": str(RunState.RUNNING), "ended_at": None, "blocked_since": None}
+        reopened = RunChanged(RunChange.REOPENED, columns)
+        journal.change_run(run_id, reopened, old=state, new=str(RunState.RUNNING))
     elif blocked_since is not None:
-        journal.change_run(run_id, "unblocked", {"blocked_since": None})
+        journal.change_run(run_id, RunChanged(RunChange.UNBLOCKED, {"blocked_since": None}))

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
+from ..core.event_payloads import BreakerChanged
 from .journal import Journal
 
 
@@ -23,3 +24,9 @@ def store(journal: Journal, rows: Mapping[str, Mapping[str, Any]]) -> None:
             f"INSERT OR REPLACE INTO breaker (downstream, {', '.join(columns)}) VALUES (?{',?' * len(columns)})",
             (name, *columns.values()),
         )
+
+
+def emit_change(journal: Journal, run_id: str, change: BreakerChanged, rows: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write breaker rows with the event of a change of state."""
+    store(journal, rows)
+    journal.emit(change, run_id)

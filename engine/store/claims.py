@@ -7,10 +7,18 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from ..core.dispatch_rules import END_WHEN_OPEN
-from ..core.events import EventKind
+from ..core.event_payloads import (
+    AttemptColumns,
+    AttemptEffect,
+    AttemptExtended,
+    ClockMoved,
+    RunChange,
+    RunChanged,
+    TaskColumns,
+)
 from ..core.liveness import effect_key
 from ..core.run_state import RunVerdict
 from ..core.spec import TaskSpec
@@ -74,7 +82,7 @@ def dispatch(
 def _claim(journal: Journal, run_id: str, order: ClaimOrder, claimant: Claimant) -> Claim | None:
     token = uuid.uuid4().hex[:16]
     spec = order.spec
-    columns: dict[str, Any] = {
+    columns: AttemptColumns = {
         "executor_id": claimant.executor_id,
         "host": claimant.host,
         "code_hash": claimant.code_hash,
@@ -92,15 +100,8 @@ def _claim(journal: Journal, run_id: str, order: ClaimOrder, claimant: Claimant)
         "SELECT checkpoint, key_generation FROM task WHERE run_id = ? AND name = ?", (run_id, order.name)
     ).fetchone()
     if spec.effect:
-        key = effect_key(run_id, order.name, key_generation)
-        journal.tell(
-            EventKind.ATTEMPT_EFFECT,
-            run_id,
-            order.name,
-            attempt=attempt,
-            generation=order.generation,
-            data={"key": key},
-        )
+        effect = AttemptEffect(effect_key(run_id, order.name, key_generation))
+        journal.emit(effect, run_id, order.name, attempt=attempt, generation=order.generation)
     return Claim(run_id, order.name, attempt, order.generation, token, only_rows, checkpoint, key_generation)
 
 
@@ -133,16 +134,10 @@ def checkpoint(journal: Journal, claim: Claim, value: str) -> None:
 
 def extend(journal: Journal, claim: Claim, timeout: float, seconds: float) -> None:
     """Tell that a running attempt may take ``timeout`` seconds in all now, ``seconds`` more than before."""
-    columns = {"timeout_us": round(timeout * 1e6)}
+    columns: AttemptColumns = {"timeout_us": round(timeout * 1e6)}
     journal.change_attempt(claim.run_id, claim.name, claim.attempt, columns)
-    journal.tell(
-        EventKind.ATTEMPT_EXTENDED,
-        claim.run_id,
-        claim.name,
-        attempt=claim.attempt,
-        generation=claim.generation,
-        data={"seconds": seconds, "attempt": columns},
-    )
+    extended = AttemptExtended(seconds, columns)
+    journal.emit(extended, claim.run_id, claim.name, attempt=claim.attempt, generation=claim.generation)
 
 
 def turn_away(journal: Journal, run_id: str, order: ClaimOrder, how: str) -> None:
@@ -153,7 +148,7 @@ def turn_away(journal: Journal, run_id: str, order: ClaimOrder, how: str) -> Non
     refusals, overrides = journal.connection.execute(
         "SELECT refusals, overrides FROM task WHERE run_id = ? AND name = ?", (run_id, order.name)
     ).fetchone()
-    columns: dict[str, Any] = {"ended_at": journal.at, "error": f"{order.spec.downstream} is open"}
+    columns: TaskColumns = {"ended_at": journal.at, "error": f"{order.spec.downstream} is open"}
     columns["refusals"] = refusals + 1
     state = END_WHEN_OPEN[how]
     assert state is not None, "the flow lets tasks wait for this downstream"
@@ -184,15 +179,10 @@ def _turned_away(run_id: str, order: ClaimOrder) -> Trouble:
 def write_verdict(journal: Journal, run_id: str, verdict: RunVerdict) -> None:
     """Mark a run blocked, or end it."""
     if verdict.blocked:
-        journal.change_run(run_id, "blocked", {"blocked_since": journal.at})
+        journal.change_run(run_id, RunChanged(RunChange.BLOCKED, {"blocked_since": journal.at}))
         return
-    journal.change_run(
-        run_id,
-        "ended",
-        {"state": str(verdict.state), "ended_at": journal.at, "blocked_since": None},
-        old=str(RunState.RUNNING),
-        new=str(verdict.state),
-    )
+    ended = RunChanged(RunChange.ENDED, {"state": str(verdict.state), "ended_at": journal.at, "blocked_since": None})
+    journal.change_run(run_id, ended, old=str(RunState.RUNNING), new=str(verdict.state))
 
 
 def shift_instants(journal: Journal, run_id: str, jump_us: int) -> None:
@@ -200,9 +190,9 @@ def shift_instants(journal: Journal, run_id: str, jump_us: int) -> None:
     moved = set()
     for column, sql in _SHIFTED.items():
         for name, instant in journal.connection.execute(sql, (run_id,)).fetchall():
-            journal.change(run_id, name, {column: instant + jump_us})
+            journal.change(run_id, name, cast(TaskColumns, {column: instant + jump_us}))
             moved.add(name)
-    journal.tell(EventKind.CLOCK, run_id, data={"moved_us": jump_us, "tasks": len(moved)})
+    journal.emit(ClockMoved(jump_us, len(moved)), run_id)
 
 
 #: What is waited for, and what max_elapsed is counted from. The deadline of a run is a time of day, and stays.

@@ -5,6 +5,8 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
+from ..core.event_payloads import AnswerFields
+
 DONE = "done"
 REFUSED = "refused"
 RUNNING = "running"  # only the executor can do this: the task runs
@@ -58,7 +60,7 @@ class Answer(NamedTuple):
     message: str
     results: Tuple[Result, ...] = ()
 
-    def as_json(self) -> Dict[str, Any]:
+    def as_json(self) -> AnswerFields:
         """What ``answer_of`` reads."""
         return {"ok": self.ok, "message": self.message, "results": [list(result) for result in self.results]}
 

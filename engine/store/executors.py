@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ..core.events import EventKind
+from ..core.event_payloads import ExecutorChange, ExecutorChanged
 from ..version import VERSION
 from . import processes
 from .claims import Claimant
@@ -41,4 +41,4 @@ def mark_stopped(journal: Journal, executor_id: str) -> None:
         "UPDATE executor SET stopped_at = ?, heartbeat_at = ? WHERE executor_id = ?",
         (journal.at, journal.at, executor_id),
     )
-    journal.tell(EventKind.EXECUTOR, data={"what": "stopped", "executor_id": executor_id})
+    journal.emit(ExecutorChanged(ExecutorChange.STOPPED, executor_id))

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Mapping
 
 from ..core.durations import spoken
+from ..core.event_payloads import TaskColumns, TaskMoved
 from ..core.states import DeadLetterKind, TaskState
 from .journal import Journal
 from .pages import Trouble, page
@@ -45,9 +46,10 @@ def expire(journal: Journal, run_id: str, seen: Mapping[str, int]) -> None:
 def _expire(journal: Journal, run_id: str, name: str, generation: int, ended_at: int | None, kind: str | None) -> None:
     waited = "" if ended_at is None else f" for {spoken(journal.at - ended_at)}"
     why = f"nobody has decided about it{waited}: dead_letter_ttl"
-    columns = {"expires_at": None}
+    columns: TaskColumns = {"expires_at": None}
+    payload = TaskMoved(why=why)
     if not journal.move(
-        run_id, name, TaskState.DEAD_LETTER, TaskState.FAILED, generation, set=columns, data={"why": why}
+        run_id, name, TaskState.DEAD_LETTER, TaskState.FAILED, generation, set=columns, payload=payload
     ):
         return
     propagate(journal, run_id, name)

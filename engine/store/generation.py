@@ -7,13 +7,14 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 import json
 from typing import Any, Dict, Optional
 
+from ..core.event_payloads import NO_TASK_COLUMNS, TaskColumns
 from ..core.overrides import chosen, read
 from ..core.states import TaskState
 from .act import Seen, Work
 from .canary import abandon
 
 #: Attempts stay: their numbers go on for ever.
-_FORGOTTEN: Dict[str, Any] = {
+_FORGOTTEN: TaskColumns = {
     "ended_at": None,
     "error": None,
     "failure_fingerprint": None,
@@ -36,7 +37,7 @@ _FORGOTTEN: Dict[str, Any] = {
     "overrides": None,
     "canary": None,
 }
-_COUNTERS: Dict[str, Any] = {"failures": 0, "losses": 0, "deferrals": 0, "refusals": 0}
+_COUNTERS: TaskColumns = {"failures": 0, "losses": 0, "deferrals": 0, "refusals": 0}
 
 _OPTIONS = frozenset(
     [
@@ -73,7 +74,8 @@ def overrides_of(work: Work) -> Dict[str, Any]:
 def renew(work: Work, row: Seen, overrides: Optional[Dict[str, Any]] = None, new_key: bool = False) -> None:
     """Put a task back to where it has never run in this generation; its attempts stay."""
     abandon(work.journal, work.run_id, row.name, row.overrides)
-    columns = dict(_FORGOTTEN, generation=row.generation + 1, next_retry_at=None)
+    columns = _FORGOTTEN.copy()
+    columns.update({"generation": row.generation + 1, "next_retry_at": None})
     if work.options.get("reset_count", True):
         columns.update(_COUNTERS)
     wait_seconds = _wait_seconds(work)
@@ -89,12 +91,13 @@ def renew(work: Work, row: Seen, overrides: Optional[Dict[str, Any]] = None, new
     work.journal.move(work.run_id, row.name, row.state, TaskState.PENDING, row.generation, set=columns)
 
 
-def end(work: Work, row: Seen, state: TaskState, columns: Optional[Dict[str, Any]] = None) -> None:
+def end(work: Work, row: Seen, state: TaskState, columns: TaskColumns = NO_TASK_COLUMNS) -> None:
     """Move a task that does not run to ``state``, for good: it waits for no instant, and no task waits for it to be the
     first to succeed. ``columns``: further ones to set."""
     abandon(work.journal, work.run_id, row.name, row.overrides)
-    ended: Dict[str, Any] = {"ended_at": work.journal.at, "next_retry_at": None, "expires_at": None, "canary": None}
-    work.journal.move(work.run_id, row.name, row.state, state, row.generation, set=dict(ended, **columns or {}))
+    ended: TaskColumns = {"ended_at": work.journal.at, "next_retry_at": None, "expires_at": None, "canary": None}
+    ended.update(columns)
+    work.journal.move(work.run_id, row.name, row.state, state, row.generation, set=ended)
 
 
 def _max_attempts(work: Work, row: Seen, overrides: Dict[str, Any]) -> Optional[int]:

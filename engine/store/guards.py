@@ -13,7 +13,7 @@ and the way out.
 import json
 from typing import Dict, NamedTuple, Optional, Set
 
-from ..core.events import EventKind
+from ..core.event_payloads import BreakerChanged
 from ..core.states import DeadLetterKind
 from .act import Seen, Work
 from .command import Answer
@@ -102,14 +102,14 @@ def _set(journal: Journal, run_id: str, downstream: str, how: str, by: str) -> N
     (text,) = connection.execute("SELECT detail FROM breaker WHERE downstream = ?", (downstream,)).fetchone()
     why = {"open": "held by {}".format(by), "disable": "disabled by {}".format(by)}.get(how, "")
     detail = dict(json.loads(text), why=why, release_at=journal.at if how == "close" else None)
-    columns = {"state": SETTINGS[how].state, "changed_at": journal.at, "detail": json.dumps(detail)}
-    columns["reopens_at"] = journal.at if how == "probe" else None
+    reopens_at = journal.at if how == "probe" else None
+    state = SETTINGS[how].state
+    columns = {"state": state, "changed_at": journal.at, "detail": json.dumps(detail), "reopens_at": reopens_at}
     if how == "close":
         columns["window"] = "[]"
     sql = "UPDATE breaker SET {} WHERE downstream = ?".format(", ".join("{} = ?".format(name) for name in columns))
     connection.execute(sql, list(columns.values()) + [downstream])
-    told = {"downstream": downstream, "state": columns["state"], "since": journal.at, "why": why}
-    journal.tell(EventKind.BREAKER, run_id, data=dict(told, reopens_at=columns["reopens_at"]))
+    journal.emit(BreakerChanged(downstream, state, journal.at, reopens_at, why), run_id)
 
 
 def _downstreams(work: Work) -> Set[str]:

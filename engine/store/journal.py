@@ -10,7 +10,17 @@ import json
 import sqlite3
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-from ..core.events import Event, EventKind
+from ..core.event_codec import encode, kind_of
+from ..core.event_payloads import (
+    NO_TASK_COLUMNS,
+    AttemptColumns,
+    Payload,
+    RunChanged,
+    TaskChanged,
+    TaskColumns,
+    TaskMoved,
+)
+from ..core.events import Event
 from ..core.states import LEGAL_MOVES, TaskState
 
 _INSERT_EVENT = (
@@ -66,37 +76,33 @@ class Journal(object):
         old: str,
         new: str,
         generation: int,
-        set: Optional[Dict[str, Any]] = None,
+        set: Optional[TaskColumns] = None,
         attempt: Optional[int] = None,
         token: Optional[str] = None,
-        data: Optional[Dict[str, Any]] = None,
+        payload: Optional[TaskMoved] = None,
     ) -> bool:
-        """Move one task from ``old`` (in ``generation``) to ``new`` and tell it. False: it was not there any more.
+        """Move one task from ``old`` (in ``generation``) to ``new`` and emit it. False: it was not there any more.
 
-        ``set`` are further columns of the task; ``token`` guards against a late outcome; ``data`` goes into the
-        event beside ``set``. Raises ValueError for a move that no rule allows.
+        ``set`` are further columns of the task; ``token`` guards against a late outcome; ``payload`` is what the
+        event says beside ``set``. Raises ValueError for a move that no rule allows.
         """
         if TaskState(new) not in LEGAL_MOVES[TaskState(old)]:
             raise ValueError("illegal move of {!r}: {} -> {}".format(name, old, new))
-        columns = set or {}
+        columns = set or NO_TASK_COLUMNS
         values = [str(new)] + list(columns.values()) + [run_id, name, str(old), generation]
         if token is not None:
             values.append(token)
         cursor = self.connection.execute(_update_task(tuple(columns), token is not None), values)
         if cursor.rowcount != 1:
             return False
-        told = dict(data) if data else {}
-        if columns:
-            told["set"] = columns
-        self.tell(
-            EventKind.TASK,
+        self.emit(
+            TaskMoved(columns) if payload is None else payload._replace(set=columns),
             run_id,
             name,
             old=str(old),
             new=str(new),
             attempt=attempt,
             generation=columns.get("generation", generation),
-            data=told,
         )
         return True
 
@@ -104,36 +110,33 @@ class Journal(object):
         self,
         run_id: str,
         name: str,
-        set: Dict[str, Any],
+        set: TaskColumns,
         attempt: Optional[int] = None,
-        data: Optional[Dict[str, Any]] = None,
+        why: Optional[str] = None,
+        act: Optional[str] = None,
     ) -> None:
-        """Change columns of a task that keeps its state, and tell it."""
+        """Change columns of a task that keeps its state, and emit it. ``why`` and ``act`` are of the event alone."""
         assignments = ", ".join("{} = ?".format(column) for column in set)
         self.connection.execute(
             "UPDATE task SET {} WHERE run_id = ? AND name = ?".format(assignments), list(set.values()) + [run_id, name]
         )
-        self.tell(EventKind.TASK_CHANGED, run_id, name, attempt=attempt, data=dict(data or {}, set=set))
+        self.emit(TaskChanged(set, why=why, act=act), run_id, name, attempt=attempt)
 
     def change_run(
         self,
         run_id: str,
-        what: str,
-        set: Dict[str, Any],
+        change: RunChanged,
         old: Optional[str] = None,
         new: Optional[str] = None,
-        data: Optional[Dict[str, Any]] = None,
     ) -> None:
-        """Change columns of a run and tell it.
-
-        ``what``: created, opened, ended, reopened, blocked, unblocked, paused, unpaused, params, options.
-        """
-        if set:
-            assignments = ", ".join("{} = ?".format(column) for column in set)
+        """Change the columns of a run that ``change`` names, and emit it."""
+        columns = change.set
+        if columns:
+            assignments = ", ".join("{} = ?".format(column) for column in columns)
             self.connection.execute(
-                "UPDATE run SET {} WHERE run_id = ?".format(assignments), list(set.values()) + [run_id]
+                "UPDATE run SET {} WHERE run_id = ?".format(assignments), list(columns.values()) + [run_id]
             )
-        self.tell(EventKind.RUN, run_id, old=old, new=new, data=dict(data or {}, what=what, set=set))
+        self.emit(change, run_id, old=old, new=new)
 
     def start_attempt(self, row: Mapping[str, Any]) -> None:
         """Insert the row of an attempt. The event is that of the claim, which carries the same columns."""
@@ -141,7 +144,7 @@ class Journal(object):
         marks = ",".join("?" * len(row))
         self.connection.execute("INSERT INTO attempt ({}) VALUES ({})".format(columns, marks), list(row.values()))
 
-    def change_attempt(self, run_id: str, name: str, attempt: int, set: Mapping[str, Any]) -> None:
+    def change_attempt(self, run_id: str, name: str, attempt: int, set: AttemptColumns) -> None:
         """Change columns of an attempt's row; the caller's event carries those that the console shows."""
         assignments = ", ".join("{} = ?".format(column) for column in set)
         self.connection.execute(
@@ -149,19 +152,18 @@ class Journal(object):
             list(set.values()) + [run_id, name, attempt],
         )
 
-    def tell(
+    def emit(
         self,
-        kind: str,
+        payload: Payload,
         run_id: Optional[str] = None,
         task: Optional[str] = None,
         old: Optional[str] = None,
         new: Optional[str] = None,
         attempt: Optional[int] = None,
         generation: Optional[int] = None,
-        data: Optional[Dict[str, Any]] = None,
     ) -> int:
-        """Write one event and return its seq."""
-        body = data or {}
+        """Write one event and return its seq. The type of ``payload`` says of which kind it is."""
+        kind = kind_of(payload)
         cursor = self.connection.execute(
             _INSERT_EVENT,
             (
@@ -176,7 +178,7 @@ class Journal(object):
                 self.actor,
                 self.reason,
                 self.command_id,
-                _json(body),
+                _json(encode(payload)),
             ),
         )
         seq = int(cursor.lastrowid or 0)
@@ -194,7 +196,7 @@ class Journal(object):
                 self.actor,
                 self.reason,
                 self.command_id,
-                body,
+                payload,
             )
         )
         return seq

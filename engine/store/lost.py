@@ -11,7 +11,7 @@ run again by an act that was sent before anybody knew: the operator saw RUNNING,
 import json
 from typing import Any, Dict, Optional
 
-from ..core.events import EventKind
+from ..core.event_payloads import AttemptColumns, AttemptReclaimed, TaskColumns, TaskMoved
 from ..core.liveness import HEARTBEAT_SECONDS, effect_key, fence_seconds, what_is_known
 from ..core.states import DeadLetterKind, TaskState
 from .act import Seen, Work, look, still_as_seen
@@ -52,13 +52,14 @@ def find(work: Work, target: Target) -> Optional[Seen]:
     journal = Journal(work.journal.connection, work.journal.at)  # not the operator's doing: no undo brings it back
     journal.events = work.journal.events
     if spec.get("idempotent", True):
-        columns: Dict[str, Any] = {"next_retry_at": journal.at, "losses": attempt["losses"] + 1}
+        columns: TaskColumns = {"next_retry_at": journal.at, "losses": attempt["losses"] + 1}
         _settle(journal, work.run_id, row, str(TaskState.RETRYING), columns)
         return look(work.journal.connection, work.run_id, row.name)
     columns = {"dead_letter_kind": str(DeadLetterKind.INDETERMINATE), "losses": attempt["losses"] + 1}
     abandon(journal, work.run_id, row.name, row.overrides)
     key = effect_key(work.run_id, row.name, attempt["key_generation"]) if spec.get("effect") else None
-    _settle(journal, work.run_id, row, str(TaskState.DEAD_LETTER), dict(columns, error=what_is_known(key)))
+    columns["error"] = what_is_known(key)
+    _settle(journal, work.run_id, row, str(TaskState.DEAD_LETTER), columns)
     if work.act == "requeue":
         work.say(row.name, REFUSED, "{}; it is a dead letter now".format(what_is_known(key)))
         return None
@@ -69,9 +70,8 @@ def tell_evidence(journal: Journal, run_id: str, name: str, attempt: int, genera
     """Why an attempt is taken from its task: its executor is dead, and nothing of it is alive."""
     found = journal.connection.execute(_EVIDENCE, (run_id, name, attempt)).fetchone()
     pid, start_ticks, executor_id, heard_at = found
-    data = {"pid": pid, "start_ticks": start_ticks, "process": "gone", "executor_id": executor_id}
-    data["silent_seconds"] = round((journal.at - heard_at) / 1e6, 1)
-    journal.tell(EventKind.ATTEMPT_RECLAIMED, run_id, name, attempt=attempt, generation=generation, data=data)
+    evidence = AttemptReclaimed(pid, start_ticks, "gone", round((journal.at - heard_at) / 1e6, 1), executor_id)
+    journal.emit(evidence, run_id, name, attempt=attempt, generation=generation)
 
 
 def _who_lives(work: Work, attempt: Dict[str, Any]) -> Optional[str]:
@@ -107,14 +107,14 @@ def _may_live_elsewhere(work: Work, attempt: Dict[str, Any], spec: Dict[str, Any
     return sentence.format(left) if left > 0 else None
 
 
-def _settle(journal: Journal, run_id: str, row: Seen, state: str, columns: Dict[str, Any]) -> None:
+def _settle(journal: Journal, run_id: str, row: Seen, state: str, columns: TaskColumns) -> None:
     """As ``settle.py`` writes the end of a lost attempt; what is to follow is the operator's word and nobody's dice."""
     tell_evidence(journal, run_id, row.name, row.attempt, row.generation)
-    ended = {"ended_at": journal.at, "outcome": "lost", "failure_mode": "lost"}
+    ended: AttemptColumns = {"ended_at": journal.at, "outcome": "lost", "failure_mode": "lost"}
     journal.change_attempt(run_id, row.name, row.attempt, ended)
     drop_provisional(journal, run_id, row.name, row.attempt)
-    columns = dict(columns, ended_at=journal.at, failure_mode="lost", claim_token=None)
+    columns.update({"ended_at": journal.at, "failure_mode": "lost", "claim_token": None})
     if row.cancel_requested_at is not None:
         columns["cancel_requested_at"] = None
-    data = {"attempt": ended}
-    journal.move(run_id, row.name, row.state, state, row.generation, set=columns, attempt=row.attempt, data=data)
+    payload = TaskMoved(attempt_set=ended)
+    journal.move(run_id, row.name, row.state, state, row.generation, columns, row.attempt, payload=payload)

@@ -13,6 +13,9 @@ import json
 import sqlite3
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
+from ..core.event_codec import decode
+from ..core.event_payloads import NoteWritten
+from ..core.events import EventKind
 from ..core.states import MOVING, NEEDS_HUMAN, SkipCause, TaskState
 from ..errors import NotFoundError
 from .acts import past_of, sent_id
@@ -128,7 +131,7 @@ class _Looking(object):
         self._room = TASKS_MAX
         self._decisions: Dict[str, Dict[Tuple[str, str, int], _Decision]] = {}
         rows = connection.execute(_NOTES, (dag_name, NOTES_LOOKED_AT))
-        self._notes = [(json.loads(data), at, actor, run) for at, actor, run, data in rows]
+        self._notes = [(_note(data), at, actor, run) for at, actor, run, data in rows]
 
     def remember(self, cause: Cause) -> Row:
         loose, downstream = cause
@@ -145,10 +148,10 @@ class _Looking(object):
 
     def _notes_on(self, loose: str, downstream: Optional[str]) -> List[Row]:
         found = []
-        for said, at, actor, run_id in self._notes:
-            matches = said.get("downstream") is None or downstream is None or said["downstream"] == downstream
-            if said.get("fingerprint") == loose and matches:
-                found.append({"at": at, "actor": actor, "run_id": run_id, "text": said.get("text") or ""})
+        for note, at, actor, run_id in self._notes:
+            matches = note.downstream is None or downstream is None or note.downstream == downstream
+            if note.fingerprint == loose and matches:
+                found.append({"at": at, "actor": actor, "run_id": run_id, "text": note.text})
         return found[:NOTES_MAX]
 
     def _episodes(self, cause: Cause, run_id: str) -> List[Row]:
@@ -212,6 +215,12 @@ _STATE_AFTER = {
     "skip": str(TaskState.SKIPPED),
     "cancel": str(TaskState.CANCELLED),
 }
+
+
+def _note(data: str) -> NoteWritten:
+    payload = decode(EventKind.NOTE, json.loads(data))
+    assert isinstance(payload, NoteWritten)
+    return payload
 
 
 def _begun(run_id: str, word: str, decision: Optional[_Decision]) -> Row:

@@ -7,7 +7,7 @@ A note is an event and nothing else; nobody changes it, a later one stands above
 
 from typing import Any, Optional
 
-from ..core.events import EventKind
+from ..core.event_payloads import NoteWritten
 from .act import Work
 from .command import Answer
 
@@ -24,8 +24,7 @@ def note(work: Work) -> Answer:
     trouble = _why_not(work, fingerprint, downstream, text)
     if trouble:
         return Answer(False, trouble)
-    data = {"fingerprint": fingerprint, "downstream": downstream, "text": text}
-    work.journal.tell(EventKind.NOTE, work.run_id, data=data)
+    work.journal.emit(NoteWritten(str(fingerprint), downstream, text), work.run_id)
     return Answer(True, "noted")
 
 

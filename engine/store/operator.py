@@ -11,7 +11,14 @@ with the act, so that a command which arrives twice changes nothing and is answe
 import json
 from typing import Any, Callable, Dict, List, Optional
 
-from ..core.events import EventKind
+from ..core.event_payloads import (
+    OperatorActed,
+    PageChange,
+    PageChanged,
+    PageColumns,
+    RunChange,
+    RunChanged,
+)
 from ..core.overrides import in_words
 from ..core.states import RunState, TaskState
 from . import canary, guards, lost, rows
@@ -53,12 +60,12 @@ def apply(journal: Journal, command: Command, is_abandoned: bool = False) -> Ans
     remembering.command_id = command.id
     work = Work(remembering, command, is_abandoned)
     given = HANDLERS[work.act](work)
-    told: Dict[str, Any] = {"act": work.act, "options": work.options, "answer": given.as_json()}
+    acted = OperatorActed(work.act, work.options, given.as_json())
     if work.probes:
-        told["probes"] = work.probes  # for the executor, who holds the breakers
+        acted = acted._replace(probes=work.probes)  # for the executor, who holds the breakers
     if remembering.tasks or remembering.runs:
-        told.update(was=remembering.tasks, was_run=remembering.runs, was_rows=remembering.rows)
-    remembering.tell(EventKind.OPERATOR, work.run_id or None, data=told)
+        acted = acted._replace(was=remembering.tasks, was_run=remembering.runs, was_rows=remembering.rows)
+    remembering.emit(acted, work.run_id or None)
     return given
 
 
@@ -276,8 +283,8 @@ def _pause(work: Work) -> Answer:
         return Answer(False, "the run has ended: {}".format(state))
     if since is not None:
         return Answer(False, "already paused by {} {}".format(by or "somebody", ago(work.journal.at - since)))
-    columns = {"paused_since": work.journal.at, "paused_by": work.journal.actor}
-    work.journal.change_run(work.run_id, "paused", columns)
+    paused = RunChanged(RunChange.PAUSED, {"paused_since": work.journal.at, "paused_by": work.journal.actor})
+    work.journal.change_run(work.run_id, paused)
     return Answer(True, "paused: what runs goes on, nothing new starts")
 
 
@@ -286,7 +293,8 @@ def _unpause(work: Work) -> Answer:
     run = _run_pause(work)
     if run is None or run[1] is None:
         return Answer(False, "the run is not paused")
-    work.journal.change_run(work.run_id, "unpaused", {"paused_since": None, "paused_by": None})
+    unpaused = RunChanged(RunChange.UNPAUSED, {"paused_since": None, "paused_by": None})
+    work.journal.change_run(work.run_id, unpaused)
     return Answer(True, "unpaused")
 
 
@@ -298,17 +306,18 @@ def _run_pause(work: Work) -> Any:
 
 def _ack(work: Work) -> Answer:
     """Say that somebody looks after these pages."""
-    columns = {"state": "acked", "acked_by": work.journal.actor, "snoozed_until": None}
+    columns: PageColumns = {"state": PageChange.ACKED, "acked_by": work.journal.actor, "snoozed_until": None}
     return _change_pages(work, columns, "acknowledged", ("open", "snoozed"))
 
 
 def _snooze(work: Work) -> Answer:
     """Hear nothing of these pages for ``seconds`` (default an hour)."""
     until = work.journal.at + int(float(work.options.get("seconds", 3600)) * 1000000)
-    return _change_pages(work, {"state": "snoozed", "snoozed_until": until}, "snoozed", ("open", "acked", "snoozed"))
+    columns: PageColumns = {"state": PageChange.SNOOZED, "snoozed_until": until}
+    return _change_pages(work, columns, "snoozed", ("open", "acked", "snoozed"))
 
 
-def _change_pages(work: Work, columns: Dict[str, Any], verb: str, states: Any) -> Answer:
+def _change_pages(work: Work, columns: PageColumns, verb: str, states: Any) -> Answer:
     """Pages are named by ``pages`` (ids) or ``cause`` in the options, or else by their tasks."""
     connection = work.journal.connection
     wanted = set(work.options.get("pages") or ())
@@ -321,8 +330,7 @@ def _change_pages(work: Work, columns: Dict[str, Any], verb: str, states: Any) -
         if named and state in states:
             sql = "UPDATE page SET {}, updated_at = ? WHERE id = ?".format(", ".join(c + " = ?" for c in columns))
             connection.execute(sql, list(columns.values()) + [work.journal.at, page])
-            data = {"what": columns["state"], "id": page, "cause": cause, "page": columns}
-            work.journal.tell(EventKind.PAGE, run_id, task, data=data)
+            work.journal.emit(PageChanged(columns["state"], page, cause, page=columns), run_id, task)
             changed.append(page)
     return Answer(bool(changed), "{} {}".format(len(changed), verb) if changed else "there is no such open page")
 

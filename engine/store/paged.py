@@ -3,9 +3,9 @@
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
 
-from typing import Any, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Iterable, List, Optional, Tuple
 
-from ..core.events import EventKind
+from ..core.event_payloads import PageChange, PageChanged, PageColumns
 from .journal import Journal
 
 _WAITING = (
@@ -20,7 +20,7 @@ def rearm(journal: Journal, run_id: str, names: Iterable[str]) -> None:
     for name in names:
         for page in _pages_of(journal, run_id, name):
             if not page[3]:
-                _change(journal, run_id, name, page, "rearmed", {"rearmed": 1})
+                _change(journal, run_id, name, page, PageChange.REARMED, {"rearmed": 1})
 
 
 def resolve(journal: Journal, run_id: str, name: str) -> None:
@@ -33,14 +33,14 @@ def resolve(journal: Journal, run_id: str, name: str) -> None:
             "SELECT 1 FROM page_task WHERE page_id = ? AND done = 0 LIMIT 1", (page[0],)
         ).fetchone()
         if left is None:
-            _change(journal, run_id, name, page, "resolved", {"state": "resolved"})
+            _change(journal, run_id, name, page, PageChange.RESOLVED, {"state": "resolved"})
 
 
 def resolve_cause(journal: Journal, cause: str) -> None:
     """What a page of no task was about is well again."""
     sql = "SELECT id, cause, episode, rearmed, run_id FROM page WHERE cause = ? AND state <> 'resolved'"
     for page in journal.connection.execute(sql, (cause,)).fetchall():
-        _change(journal, page[4], None, page, "resolved", {"state": "resolved"})
+        _change(journal, page[4], None, page, PageChange.RESOLVED, {"state": "resolved"})
 
 
 def _pages_of(journal: Journal, run_id: str, name: str) -> List[Tuple[Any, ...]]:
@@ -53,9 +53,8 @@ def _change(
     name: Optional[str],
     page: Tuple[Any, ...],
     what: str,
-    columns: Dict[str, Any],
+    columns: PageColumns,
 ) -> None:
     sql = "UPDATE page SET {}, updated_at = ? WHERE id = ?".format(", ".join("{} = ?".format(key) for key in columns))
     journal.connection.execute(sql, list(columns.values()) + [journal.at, page[0]])
-    data = {"what": what, "id": page[0], "cause": page[1], "episode": page[2], "page": columns}
-    journal.tell(EventKind.PAGE, run_id, name, data=data)
+    journal.emit(PageChanged(what, page[0], page[1], page[2], page=columns), run_id, name)

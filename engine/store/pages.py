@@ -15,7 +15,7 @@ from typing import Any
 
 from ..core.circumstances import CIRCUMSTANCES
 from ..core.episode import memory_of
-from ..core.events import EventKind
+from ..core.event_payloads import PageChange, PageChanged
 from ..core.outcome import Failure, FailureMode
 from ..core.paging import EPISODE_SILENCE_US, STORM_WINDOW_US, Outgoing, cause_of, severity_of
 from ..core.states import NOT_STARTED, DeadLetterKind
@@ -59,14 +59,14 @@ def page(journal: Journal, trouble: Trouble) -> None:
             "INSERT OR REPLACE INTO page_task (run_id, task, page_id) VALUES (?,?,?)",
             (trouble.run_id, trouble.task, page_id),
         )
-    told.update(
+    told = told._replace(
         id=page_id,
         cause=cause,
         title=trouble.title,
         severity=severity_of(trouble.kind, trouble.failure),
         fingerprint=trouble.failure.fingerprint.strict if trouble.failure is not None else None,
     )
-    journal.tell(EventKind.PAGE, trouble.run_id, trouble.task, data=told)
+    journal.emit(told, trouble.run_id, trouble.task)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +98,13 @@ def _breaker_state(connection: sqlite3.Connection, downstream: str | None) -> st
     return None if row is None else str(row[0])
 
 
-def _fold(journal: Journal, latest: _Latest) -> tuple[int, dict[str, Any]]:
+def _fold(journal: Journal, latest: _Latest) -> tuple[int, PageChanged]:
     sql = "UPDATE page SET count = count + 1, updated_at = ? WHERE id = ?"
     journal.connection.execute(sql, (journal.at, latest.id))
-    return latest.id, {"what": "folded", "episode": latest.episode, "count": latest.count + 1}
+    return latest.id, PageChanged(PageChange.FOLDED, episode=latest.episode, occurrences=latest.count + 1)
 
 
-def _open(journal: Journal, trouble: Trouble, cause: str, latest: _Latest | None) -> tuple[int, dict[str, Any]]:
+def _open(journal: Journal, trouble: Trouble, cause: str, latest: _Latest | None) -> tuple[int, PageChanged]:
     episode = 1 if latest is None else latest.episode + 1
     columns = {
         "cause": cause,
@@ -123,7 +123,7 @@ def _open(journal: Journal, trouble: Trouble, cause: str, latest: _Latest | None
     page_id = int(cursor.lastrowid or 0)
     if latest is not None and latest.state != "resolved":
         _supersede(journal, latest, page_id)
-    return page_id, {"what": "opened", "episode": episode, "count": 1}
+    return page_id, PageChanged(PageChange.OPENED, episode=episode, occurrences=1)
 
 
 def _supersede(journal: Journal, latest: _Latest, page_id: int) -> None:
@@ -245,8 +245,7 @@ def _wake_snoozed(journal: Journal) -> None:
             "UPDATE page SET state = 'open', snoozed_until = NULL, sent_at = NULL, updated_at = ? WHERE id = ?",
             (journal.at, page_id),
         )
-        data = {"what": "woken", "id": page_id, "cause": cause}
-        journal.tell(EventKind.PAGE, run_id, task, data=data)
+        journal.emit(PageChanged(PageChange.WOKEN, page_id, cause), run_id, task)
 
 
 def recently_sent(connection: sqlite3.Connection, now: int) -> list[int]:
@@ -289,14 +288,14 @@ def write_sent(journal: Journal, told: Mapping[int, int], how: str) -> None:
             "UPDATE page SET sent_at = coalesce(sent_at, ?), told_count = ?, send_error = NULL WHERE id = ?",
             (journal.at, count, page_id),
         )
-        _tell_sending(journal, page_id, {"what": "sent", "how": how})
+        _emit_sending(journal, page_id, PageChanged(PageChange.SENT, how=how))
 
 
 def write_send_error(journal: Journal, ids: Iterable[int], sender: str, error: str, tries: int) -> None:
     """A sender failed; the pages stay in the outbox."""
     for page_id in ids:
         journal.connection.execute("UPDATE page SET send_error = ? WHERE id = ?", (f"{sender}: {error}", page_id))
-        _tell_sending(journal, page_id, {"what": "send-failed", "sender": sender, "error": error, "tries": tries})
+        _emit_sending(journal, page_id, PageChanged(PageChange.SEND_FAILED, sender=sender, error=error, tries=tries))
 
 
 def ring(journal: Journal, ids: Iterable[int]) -> None:
@@ -305,11 +304,11 @@ def ring(journal: Journal, ids: Iterable[int]) -> None:
     for page_id in ids:
         (sent_at,) = journal.connection.execute("SELECT sent_at FROM page WHERE id = ?", (page_id,)).fetchone()
         if sent_at is None:
-            _tell_sending(journal, page_id, {"what": "bell"})
+            _emit_sending(journal, page_id, PageChanged(PageChange.BELL))
 
 
-def _tell_sending(journal: Journal, page_id: int, data: dict[str, Any]) -> None:
+def _emit_sending(journal: Journal, page_id: int, payload: PageChanged) -> None:
     run_id, task, title, severity = journal.connection.execute(
         "SELECT run_id, task, title, severity FROM page WHERE id = ?", (page_id,)
     ).fetchone()
-    journal.tell(EventKind.PAGE, run_id, task, data={**data, "id": page_id, "title": title, "severity": severity})
+    journal.emit(payload._replace(id=page_id, title=title, severity=severity), run_id, task)

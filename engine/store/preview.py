@@ -7,6 +7,7 @@ import sqlite3
 import time
 from typing import Any, Dict, Iterable, List, Optional, Set
 
+from ..core.event_payloads import TaskChanged
 from ..core.events import EventKind
 from ..core.states import TaskState
 from .command import DONE, Answer, command_of
@@ -37,7 +38,7 @@ def preview(connection: sqlite3.Connection, command: Dict[str, Any], at: Optiona
     if act is not None:
         run_id = act.run_id or run_id
     roots = [target.task for target in asked.targets]
-    roots += list(act.was) if act is not None else []
+    roots += list(act.payload.was) if act is not None else []
     copy = sqlite3.connect(":memory:", isolation_level=None)
     try:
         _copy(connection, copy, run_id, roots, act.seq if act is not None else None)
@@ -97,7 +98,7 @@ def _sort(journal: Journal, copy: sqlite3.Connection, run_id: str, answer: Answe
         if event.kind == EventKind.TASK and event.task is not None:
             begin.setdefault(event.task, str(event.old))
             end[event.task] = str(event.new)
-        elif event.kind == EventKind.TASK_CHANGED and event.data.get("set", {}).get("stale"):
+        elif isinstance(event.payload, TaskChanged) and event.payload.set.get("stale"):
             stale.append(str(event.task))
     sorted_names: Dict[str, Any] = {kind: [] for kind in _ENDS.values()}
     sorted_names.update(run_again=[], unblocked=[], held_back=[])

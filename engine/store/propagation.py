@@ -11,9 +11,10 @@ lives, so every function works from a task outwards, over edges:
 """
 
 import sqlite3
-from typing import Any, Collection, Dict, Iterable, List, Optional, Set
+from typing import Collection, Iterable, List, Optional, Set
 
 from ..core import trigger_rules
+from ..core.event_payloads import TaskColumns, TaskMoved
 from ..core.states import RAN, TaskState
 from ..core.trigger_rules import STATES_OF, Fate, Graph, Standing, Task, rules_with
 from .journal import Journal
@@ -96,13 +97,19 @@ class _RunGraph(Graph):
         if fate.state == task.state:
             self._journal.change(self._run_id, task.name, {"blocked_by": fate.blocked_by})
             return
-        columns: Dict[str, Any] = {"skip_cause": fate.skip_cause, "blocked_by": fate.blocked_by}
+        columns: TaskColumns = {"skip_cause": fate.skip_cause, "blocked_by": fate.blocked_by}
         columns["ended_at"] = None if fate.state == TaskState.PENDING else self._journal.at
         self._journal.move(self._run_id, task.name, task.state, fate.state, task.generation, set=columns)
 
     def hold(self, task: Task, parent: Optional[str]) -> None:
-        data = None if parent is None else {"waits_for": parent}
-        self._journal.move(self._run_id, task.name, task.state, TaskState.PENDING, task.generation, data=data)
+        self._journal.move(
+            self._run_id,
+            task.name,
+            task.state,
+            TaskState.PENDING,
+            task.generation,
+            payload=TaskMoved(waits_for=parent),
+        )
 
 
 # --- The cause appears ---------------------------------------------------------------------------------------------

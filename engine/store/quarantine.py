@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..core.events import EventKind
+from ..core.event_payloads import RowsChange, RowsChanged
 from .journal import Journal
 from .rows import drop_provisional, hold_again
 
@@ -44,9 +44,9 @@ def add(
         ],
     )
     latest = rows[-1]
-    data = {"what": "provisional", "count": len(rows), "row_key": str(latest["row_key"])}
-    data["error"] = str(latest.get("error") or "")[:ERROR_CHARACTERS]
-    journal.tell(EventKind.QUARANTINE, run_id, name, attempt=attempt, generation=generation, data=data)
+    error = str(latest.get("error") or "")[:ERROR_CHARACTERS]
+    added = RowsChanged(RowsChange.PROVISIONAL, len(rows), row_key=str(latest["row_key"]), error=error)
+    journal.emit(added, run_id, name, attempt=attempt, generation=generation)
 
 
 def confirm(journal: Journal, run_id: str, name: str, attempt: int, generation: int) -> None:
@@ -71,8 +71,7 @@ def confirm(journal: Journal, run_id: str, name: str, attempt: int, generation: 
         "UPDATE quarantine SET state = 'held' WHERE run_id = ? AND name = ? AND attempt = ? AND state = 'provisional'",
         (run_id, name, attempt),
     ).rowcount
-    data = {"what": "held", "count": held, "resolved": again}
-    _count(journal, run_id, name, attempt, data)
+    _count(journal, run_id, name, attempt, RowsChanged(RowsChange.HELD, held, again))
 
 
 def discard(journal: Journal, run_id: str, name: str, attempt: int, final: bool) -> None:
@@ -86,7 +85,7 @@ def discard(journal: Journal, run_id: str, name: str, attempt: int, final: bool)
     if final:
         hold_again(journal, run_id, name)
     if dropped or final:
-        _count(journal, run_id, name, attempt, {"what": "discarded", "count": dropped})
+        _count(journal, run_id, name, attempt, RowsChanged(RowsChange.DISCARDED, dropped))
 
 
 def _has_rows(connection: sqlite3.Connection, run_id: str, name: str) -> bool:
@@ -94,9 +93,9 @@ def _has_rows(connection: sqlite3.Connection, run_id: str, name: str) -> bool:
     return found.fetchone() is not None
 
 
-def _count(journal: Journal, run_id: str, name: str, attempt: int, data: Mapping[str, Any]) -> None:
-    """Tell what became of rows, and keep ``task.bad_rows`` true."""
-    journal.tell(EventKind.QUARANTINE, run_id, name, attempt=attempt, data=dict(data))
+def _count(journal: Journal, run_id: str, name: str, attempt: int, payload: RowsChanged) -> None:
+    """Emit what became of rows, and keep ``task.bad_rows`` true."""
+    journal.emit(payload, run_id, name, attempt=attempt)
     held, known = journal.connection.execute(
         "SELECT (SELECT count(*) FROM quarantine WHERE run_id = task.run_id AND name = task.name AND state = 'held'),"
         " bad_rows FROM task WHERE run_id = ? AND name = ?",

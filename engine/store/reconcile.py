@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ..core.events import EventKind
+from ..core.event_payloads import NO_PAIRS, NO_VALUES, Pairs, RunChange, RunChanged
 from ..core.fold import RunFold
 from ..core.spec import FlowSpec, TaskSpec
 from ..core.states import MOVING, OPEN, TaskState
@@ -88,16 +88,15 @@ def write(journal: Journal, run_id: str, flow: FlowSpec, difference: Difference)
             [(run_id, spec.name, parent) for parent in spec.parents],
         )
     _settle_anew(journal, run_id, [spec.name for spec in flow.tasks if spec.name in touched])
-    told = {"what": "flow-changed", "added": list(difference.added), "changed": list(difference.changed)}
-    journal.connection.execute("UPDATE run SET code_hash = ? WHERE run_id = ?", (flow.code_hash, run_id))
-    journal.tell(EventKind.RUN, run_id, data={**told, "set": {"code_hash": flow.code_hash}})
+    change = RunChanged(RunChange.FLOW_CHANGED, {"code_hash": flow.code_hash})
+    journal.change_run(run_id, change._replace(added=difference.added, changed=difference.changed))
 
 
 def write_options(journal: Journal, run_id: str, known: str, flow: FlowSpec) -> None:
     """Keep the pools, downstreams, pages and the dead_letter_ttl that the flow declares by now."""
     now = runs.options_of(flow)
     if json.loads(now) != json.loads(known):
-        journal.change_run(run_id, "options", {"options": now})
+        journal.change_run(run_id, RunChanged(RunChange.OPTIONS, {"options": now}))
 
 
 def write_params(journal: Journal, run_id: str, known: Mapping[str, object], flow: FlowSpec) -> None:
@@ -110,12 +109,15 @@ def write_params(journal: Journal, run_id: str, known: Mapping[str, object], flo
     now: Mapping[str, object] = json.loads(text)
     if now == known:
         return
-    told = {
-        "changed": {name: [known[name], now[name]] for name in now if name in known and known[name] != now[name]},
-        "added": {name: now[name] for name in now if name not in known},
-        "removed": {name: known[name] for name in known if name not in now},
-    }
-    journal.change_run(run_id, "params", {"params": text}, data={key: said for key, said in told.items() if said})
+    changed: Pairs = {name: [known[name], now[name]] for name in now if name in known and known[name] != now[name]}
+    change = RunChanged(
+        RunChange.PARAMS,
+        {"params": text},
+        params_changed=changed or NO_PAIRS,
+        params_added={name: now[name] for name in now if name not in known} or NO_VALUES,
+        params_removed={name: known[name] for name in known if name not in now} or NO_VALUES,
+    )
+    journal.change_run(run_id, change)
 
 
 def _settle_anew(journal: Journal, run_id: str, names: Sequence[str]) -> None:

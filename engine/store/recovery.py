@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import msgspec
 
 from ..core.decide import Uniform
-from ..core.events import EventKind
+from ..core.event_payloads import ExecutorChange, ExecutorChanged
 from ..core.liveness import fence_seconds
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.spec import TaskSpec, with_overrides
@@ -72,7 +72,7 @@ def recover(journal: Journal, executor_id: str, uniform: Uniform = random.unifor
         journal.connection.execute(
             "UPDATE executor SET stopped_at = ? WHERE executor_id = ? AND stopped_at IS NULL", (journal.at, dead)
         )
-        journal.tell(EventKind.EXECUTOR, data={"what": "lost", "executor_id": dead})
+        journal.emit(ExecutorChanged(ExecutorChange.LOST, dead))
     return Recovered(tuple(lost), tuple(clamp_instants(journal)), tuple(executors))
 
 

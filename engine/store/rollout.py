@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.decide import DeadLetter, Decision, Interrupt, Retry, Sense, Succeed
-from ..core.events import EventKind
+from ..core.event_payloads import CanaryEnd, CanaryEnded, TaskColumns
 from ..core.overrides import read
 from ..core.states import NEEDS_HUMAN, WAITING
 from . import canary, operator
@@ -38,7 +38,7 @@ def conclude(journal: Journal, run_id: str, name: str, decision: Decision) -> No
     if not_fixed:
         held += _put_back(journal, run_id, name, overrides["rollout"])
     if held:
-        _tell(journal, run_id, name, "not-fixed" if not_fixed else "failed", held)
+        _emit(journal, run_id, name, CanaryEnd.NOT_FIXED if not_fixed else CanaryEnd.FAILED, held)
 
 
 def _overrides(journal: Journal, run_id: str, name: str) -> dict[str, Any]:
@@ -48,15 +48,15 @@ def _overrides(journal: Journal, run_id: str, name: str) -> dict[str, Any]:
     return read(row[0]) if row is not None else {}
 
 
-def _tell(journal: Journal, run_id: str, name: str, what: str, others: list[str]) -> None:
-    journal.tell(EventKind.CANARY, run_id, name, data={"what": what, "tasks": others})
+def _emit(journal: Journal, run_id: str, name: str, what: str, others: list[str]) -> None:
+    journal.emit(CanaryEnded(what, others), run_id, name)
 
 
 def _release(journal: Journal, run_id: str, name: str, overrides: dict[str, Any], waiting: list[str]) -> None:
     act = find_act(journal.connection, overrides["rollout"])
     assert act is not None, "a rollout begins with its act, in one transaction"
-    _tell(journal, run_id, name, "released", waiting)
-    options = {key: value for key, value in act.options.items() if key not in _NOT_FOR_THE_OTHERS}
+    _emit(journal, run_id, name, CanaryEnd.RELEASED, waiting)
+    options = {key: value for key, value in act.payload.options.items() if key not in _NOT_FOR_THE_OTHERS}
     options.setdefault("rate_per_second", RELEASE_PER_SECOND)
     options.update(rollout=overrides["rollout"], verifies=overrides.get("verifies"))
     command = Command(
@@ -83,13 +83,13 @@ def _put_back(journal: Journal, run_id: str, name: str, rollout: str) -> list[st
     if act is None:
         return []
     targets = {result.task for result in act.answer.results if result.word == DONE}
-    was = {task: before for task, before in act.was.items() if task in targets}
+    was = {task: before for task, before in act.payload.was.items() if task in targets}
     unbegun = {task: before for task, before in was.items() if _has_not_begun(journal, run_id, task, before)}
-    restore(journal, run_id, unbegun, {"why": f"the fix did not fix it: {name} failed as before"})
+    restore(journal, run_id, unbegun, f"the fix did not fix it: {name} failed as before")
     return list(unbegun)
 
 
-def _has_not_begun(journal: Journal, run_id: str, name: str, before: dict[str, Any]) -> bool:
+def _has_not_begun(journal: Journal, run_id: str, name: str, before: TaskColumns) -> bool:
     state, generation, begun = journal.connection.execute(
         "SELECT state, generation, EXISTS (SELECT 1 FROM attempt WHERE attempt.run_id = task.run_id"
         " AND attempt.name = task.name AND attempt.generation = task.generation) FROM task"

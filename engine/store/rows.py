@@ -6,15 +6,15 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 from itertools import groupby
 from typing import Any, Dict, Iterable, Iterator, List
 
-from ..core.events import EventKind
+from ..core.event_payloads import RowsChange, RowsChanged
 from .act import Work
 from .command import DONE, REFUSED, Answer
 from .journal import Journal
 
-PROVISIONAL = "provisional"  # until the attempt that has set them aside succeeds
-HELD = "held"
-REQUEUED = "requeued"
-DISCARDED = "discarded"
+PROVISIONAL = RowsChange.PROVISIONAL  # until the attempt that has set them aside succeeds
+HELD = RowsChange.HELD  # states of a row, and what became of it
+REQUEUED = RowsChange.REQUEUED
+DISCARDED = RowsChange.DISCARDED
 
 
 #: Rows of one statement: SQLite of old servers takes 999 values.
@@ -59,7 +59,7 @@ def release(journal: Journal, run_id: str, names: Iterable[str]) -> None:
     for name in names:
         released = hold_again(journal, run_id, name)
         if released:
-            _tell(journal, run_id, name, {"what": HELD, "count": released})
+            _emit(journal, run_id, name, RowsChanged(RowsChange.HELD, released))
 
 
 def hold_again(journal: Journal, run_id: str, name: str) -> int:
@@ -104,7 +104,7 @@ def put_back(journal: Journal, run_id: str, was: Any) -> None:
                 (state, generation, first, last),
             )
     for name in sorted({before[0] for before in was}):
-        journal.tell(EventKind.QUARANTINE, run_id, name, data={"what": "put back"})
+        journal.emit(RowsChanged(RowsChange.PUT_BACK), run_id, name)
 
 
 def _mark(work: Work, name: str, ids: List[int], state: str, generation: Any = None) -> None:
@@ -119,7 +119,7 @@ def _mark(work: Work, name: str, ids: List[int], state: str, generation: Any = N
             work.journal.rows.append([name, HELD, before, list(_spans(row for _, row in rows))])
         sql = "UPDATE quarantine SET state = ?, generation = coalesce(?, generation) WHERE id IN ({})".format(marks)
         connection.execute(sql, [state, generation] + chunk)
-    _tell(work.journal, work.run_id, name, {"what": state, "count": len(ids)})
+    _emit(work.journal, work.run_id, name, RowsChanged(state, len(ids)))
 
 
 def _spans(ids: Iterable[int]) -> Iterator[List[int]]:
@@ -144,9 +144,9 @@ def _marks(values: List[int]) -> str:
     return ",".join("?" * len(values))
 
 
-def _tell(journal: Journal, run_id: str, name: str, data: Dict[str, Any]) -> None:
-    """Tell what became of rows, and keep ``task.bad_rows`` true."""
-    journal.tell(EventKind.QUARANTINE, run_id, name, data=data)
+def _emit(journal: Journal, run_id: str, name: str, payload: RowsChanged) -> None:
+    """Emit what became of rows, and keep ``task.bad_rows`` true."""
+    journal.emit(payload, run_id, name)
     held, known = journal.connection.execute(
         "SELECT (SELECT count(*) FROM quarantine WHERE run_id = task.run_id AND name = task.name AND state = ?),"
         " bad_rows FROM task WHERE run_id = ? AND name = ?",

@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..core.events import Event, EventKind
+from ..core.event_codec import decode
+from ..core.event_payloads import AttemptColumns, RunChange, RunChanged, RunColumns, TaskColumns, TaskMoved
+from ..core.events import KILL_STEPS, Event, kill_step_value
 from ..core.fold import AttemptRow, RunFold, RunRow, TaskRow
 from ..core.spec import FlowSpec, TaskSpec
 from ..core.states import TIMED, RunState, TaskState
@@ -52,7 +54,7 @@ def create_run(
 
     Raises RefusedError where the file has a run of this name already.
     """
-    columns: dict[str, object] = {
+    columns: RunColumns = {
         "dag_name": flow.name,
         "started_at": at,
         "state": str(RunState.RUNNING),
@@ -79,8 +81,8 @@ def create_run(
         "INSERT INTO edge (run_id, child, parent) VALUES (?,?,?)",
         ((run_id, task.name, parent) for task in flow.tasks for parent in dict.fromkeys(task.parents)),
     )
-    told = {"what": "created", "set": columns, "tasks": len(flow.tasks)}
-    journal.tell(EventKind.RUN, run_id, new=str(RunState.RUNNING), data=told)
+    created = RunChanged(RunChange.CREATED, columns, tasks=len(flow.tasks))
+    journal.emit(created, run_id, new=str(RunState.RUNNING))
 
 
 def options_of(flow: FlowSpec) -> str:
@@ -116,7 +118,7 @@ def promote(journal: Journal, run_id: str, seen: Mapping[str, int]) -> list[str]
     for chunk in _chunks(seen):
         sql = _PROMOTABLE.format(marks=_marks(chunk))
         for name, due in journal.connection.execute(sql, (run_id, *chunk)).fetchall():
-            columns = None if due is None else {"next_retry_at": None}
+            columns: TaskColumns | None = None if due is None else {"next_retry_at": None}
             if journal.move(run_id, name, TaskState.PENDING, TaskState.READY, seen[name], set=columns):
                 promoted.append(name)
     return promoted
@@ -143,9 +145,7 @@ _CLAIMABLE = (
 )
 
 
-def claim(
-    journal: Journal, run_id: str, name: str, generation: int, token: str, attempt_row: Mapping[str, object]
-) -> int:
+def claim(journal: Journal, run_id: str, name: str, generation: int, token: str, attempt_row: AttemptColumns) -> int:
     """Start the next attempt of a READY task: count it, and insert its row. Answers with its number.
 
     0: the task is not READY in this generation any more. One whose parents no longer allow it is moved to the state
@@ -159,7 +159,7 @@ def claim(
         reconsider(journal, run_id, name)
         return 0
     attempt = int(attempts) + 1
-    columns = {
+    columns: TaskColumns = {
         "attempt": attempt,
         "started_at": journal.at,
         "ended_at": None,
@@ -170,8 +170,8 @@ def claim(
     if stale:
         columns["stale"] = 0  # from here on it works with what its parents made last
     if progress_done is not None:
-        columns.update(progress_done=None, progress_total=None)
-    shown = {"generation": generation, "started_at": journal.at, **attempt_row}
+        columns["progress_done"] = columns["progress_total"] = None
+    shown: AttemptColumns = {"generation": generation, "started_at": journal.at, **attempt_row}
     moved = journal.move(
         run_id,
         name,
@@ -180,7 +180,7 @@ def claim(
         generation,
         set=columns,
         attempt=attempt,
-        data={"attempt": shown},
+        payload=TaskMoved(attempt_set=shown),
     )
     if not moved:
         return 0
@@ -205,7 +205,7 @@ def ready_audit(connection: sqlite3.Connection, run_id: str, at: int = 0) -> lis
 # --- Read back -----------------------------------------------------------------------------------------------------
 
 _NOT_IN_TASK = ("changed_seq", "changed_at", "spec", "attempts")
-_FROM_EVENTS = ("where", "deadline_at", "sigterm_at", "sigkill_at")
+_FROM_EVENTS = frozenset(KILL_STEPS.values())
 _RUN_COLUMNS = ", ".join(field.name for field in fields(RunRow))
 _TASK_COLUMNS = ", ".join(field.name for field in fields(TaskRow) if field.name not in _NOT_IN_TASK)
 _ATTEMPT_COLUMNS = ", ".join(field.name for field in fields(AttemptRow) if field.name not in _FROM_EVENTS)
@@ -298,18 +298,11 @@ def _read_attempts(connection: sqlite3.Connection, run_id: str, tasks: Mapping[s
         tasks[name].attempts[values[0]] = AttemptRow(*values)
 
 
-_LADDER_KINDS = (
-    EventKind.ATTEMPT_DEADLINE,
-    EventKind.ATTEMPT_STACK,
-    EventKind.ATTEMPT_SIGTERM,
-    EventKind.ATTEMPT_SIGKILL,
-)
 _LADDER = (
     "SELECT seq, at, kind, task, attempt, data FROM event WHERE run_id = ? AND kind IN ("
-    + ", ".join(f"'{kind}'" for kind in _LADDER_KINDS)
+    + ", ".join(f"'{kind}'" for kind in KILL_STEPS)
     + ") ORDER BY seq"
 )
-_LADDER_FIELDS = dict(zip(_LADDER_KINDS, ("deadline_at", "where", "sigterm_at", "sigkill_at"), strict=True))
 
 
 def _read_ladder(connection: sqlite3.Connection, run_id: str, tasks: Mapping[str, TaskRow]) -> None:
@@ -317,8 +310,7 @@ def _read_ladder(connection: sqlite3.Connection, run_id: str, tasks: Mapping[str
     for _, at, kind, name, number, data in connection.execute(_LADDER, (run_id,)):
         attempt = tasks[name].attempts.get(number) if name in tasks else None
         if attempt is not None:
-            value = json.loads(data).get("where") if kind == EventKind.ATTEMPT_STACK else at
-            setattr(attempt, _LADDER_FIELDS[kind], value)
+            setattr(attempt, KILL_STEPS[kind], kill_step_value(kind, at, data))
 
 
 def _read_changed(connection: sqlite3.Connection, run_id: str, tasks: Mapping[str, TaskRow]) -> None:
@@ -376,7 +368,7 @@ def latest_run_id(connection: sqlite3.Connection) -> str | None:
 
 def event_of(row: Sequence[Any]) -> Event:
     """Return the event that a row of the table is."""
-    return Event._make((*row[:-1], json.loads(row[-1])))
+    return Event._make((*row[:-1], decode(row[2], json.loads(row[-1]))))
 
 
 # --- Names in queries ----------------------------------------------------------------------------------------------

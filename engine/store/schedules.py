@@ -10,10 +10,9 @@ import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from ..core.durations import spoken
-from ..core.events import EventKind
+from ..core.event_payloads import ScheduleChange, ScheduleChanged
 from ..core.paging import deadline_cause, schedule_cause
 from ..core.schedule import KEPT, Decision, Schedule, at_wall, decide, iso_of, late_starts
 from ..core.spec import FlowSpec, ScheduleSpec
@@ -186,8 +185,8 @@ def _begin(journal: Journal, served: Served, kept: Kept | None) -> None:
     spec, now = served.spec, journal.at
     values = (served.name, spec.expression, spec.timezone, spec.misfire, served.flow.path, now, now)
     journal.connection.execute(sql, values)
-    told = {"what": "begun" if kept is None else "changed", "expression": spec.expression, "timezone": spec.timezone}
-    _tell(journal, served, told)
+    what = ScheduleChange.BEGUN if kept is None else ScheduleChange.CHANGED
+    journal.emit(ScheduleChanged(what, served.name, spec.expression, spec.timezone))
 
 
 def _give_up(journal: Journal, served: Served, decision: Decision) -> None:
@@ -196,15 +195,16 @@ def _give_up(journal: Journal, served: Served, decision: Decision) -> None:
         [(served.name, at, journal.at) for at in decision.missed],
     )
     zone = served.schedule.zone
-    told = {
-        "what": "missed",
-        "count": len(decision.missed),
-        "is_all": decision.is_all,
-        "first": iso_of(decision.missed[0], zone),
-        "last": iso_of(decision.missed[-1], zone),
-        "misfire": served.spec.misfire,
-    }
-    _tell(journal, served, told)
+    missed = ScheduleChanged(
+        ScheduleChange.MISSED,
+        served.name,
+        runs=len(decision.missed),
+        is_all=decision.is_all,
+        first=iso_of(decision.missed[0], zone),
+        last=iso_of(decision.missed[-1], zone),
+        misfire=served.spec.misfire,
+    )
+    journal.emit(missed)
 
 
 def _move_on(journal: Journal, served: Served, decided_until: int) -> None:
@@ -225,10 +225,6 @@ def _move_on(journal: Journal, served: Served, decided_until: int) -> None:
 def _first(schedule: Schedule, after: int, fired: Iterable[int]) -> int | None:
     """The first logical time after an instant that has not run."""
     return next((at for at in schedule.rhythm.after(after) if at not in fired), None)
-
-
-def _tell(journal: Journal, served: Served, told: dict[str, Any], run_id: str | None = None) -> None:
-    journal.tell(EventKind.SCHEDULE, run_id, data={**told, "flow": served.name})
 
 
 # --- Promised ------------------------------------------------------------------------------------------------------
@@ -258,7 +254,7 @@ def keep_promises(journal: Journal, served: Served) -> int | None:
         _look_at_starts(journal, served, kept)
     for run_id, logical, due_at in journal.connection.execute(_LATE, (served.name, journal.at)).fetchall():
         _break(journal, served, logical, "end", due_at, run_id)
-        _tell(journal, served, {"what": "late-end", "due_at": due_at}, run_id)
+        journal.emit(ScheduleChanged(ScheduleChange.LATE_END, served.name, due_at=due_at), run_id)
         _page_late_end(journal, served, run_id, due_at)
     return _breaks_at(journal.connection, served, kept)
 
@@ -290,7 +286,7 @@ def _look_at_starts(journal: Journal, served: Served, kept: Kept) -> None:
     if not new:
         return
     when = iso_of(new[-1], schedule.zone)
-    _tell(journal, served, {"what": "late-start", "count": len(new), "last": when})
+    journal.emit(ScheduleChanged(ScheduleChange.LATE_START, served.name, runs=len(new), last=when))
     page(journal, _not_started(journal, served, new))
 
 

@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from ..core.advice import Took, advise, spread
 from ..core.circumstances import CIRCUMSTANCES
@@ -30,7 +30,7 @@ from ..core.decide import (
     decide,
     decide_loss,
 )
-from ..core.events import EventKind
+from ..core.event_payloads import AttemptColumns, AttemptLate, TaskColumns, TaskMoved
 from ..core.liveness import effect_key
 from ..core.outcome import Failure, FailureClass, FailureMode, Outcome, OutcomeKind
 from ..core.overrides import read
@@ -103,14 +103,13 @@ def write_decision(
 ) -> bool:
     """Move the task as decided, close the attempt's row, carry the consequences. False: it came too late."""
     attempt = attempt_columns(journal.at, outcome, decision)
-    state, columns, data = _COLUMNS[type(decision)](journal, decision, outcome, history)
+    state, columns, payload = _COLUMNS[type(decision)](journal, decision, outcome, history)
     columns["claim_token"] = None
     if history.cancel_requested:
         columns["cancel_requested_at"] = None
     if state is TaskState.DEAD_LETTER and (expires := expires_at(journal.connection, claim.run_id, journal.at)):
         columns["expires_at"] = expires
-    shown = {column: value for column, value in attempt.items() if column not in LONG_TEXTS}
-    data["attempt"] = {**shown, **_output_columns(journal.connection, claim)}
+    shown: AttemptColumns = {**_without_long_texts(attempt), **_output_columns(journal.connection, claim)}
     moved = journal.move(
         claim.run_id,
         claim.name,
@@ -120,7 +119,7 @@ def write_decision(
         set=columns,
         attempt=claim.attempt,
         token=claim.token,
-        data=data,
+        payload=payload._replace(attempt_set=shown),
     )
     if not moved:
         return False
@@ -129,7 +128,7 @@ def write_decision(
     return True
 
 
-def _output_columns(connection: sqlite3.Connection, claim: Claim) -> dict[str, int]:
+def _output_columns(connection: sqlite3.Connection, claim: Claim) -> AttemptColumns:
     """How much it wrote: counted silently while it ran, told with its end."""
     row = connection.execute(
         "SELECT output_bytes, output_dropped_bytes FROM attempt WHERE run_id = ? AND name = ? AND attempt = ?",
@@ -268,6 +267,11 @@ def advised(connection: sqlite3.Connection, claim: Claim, spec: TaskSpec, outcom
 #: In the attempt's row, but not in events: they are read on demand.
 LONG_TEXTS = frozenset(["traceback", "stack", "fingerprint_detail"])
 
+
+def _without_long_texts(columns: AttemptColumns) -> AttemptColumns:
+    return cast(AttemptColumns, {column: value for column, value in columns.items() if column not in LONG_TEXTS})
+
+
 _USAGE_COLUMNS = (
     "exit_code",
     "signal",
@@ -279,29 +283,31 @@ _USAGE_COLUMNS = (
 )
 
 
-def attempt_columns(at: int, outcome: Outcome, decision: Decision | None) -> dict[str, Any]:
+def attempt_columns(at: int, outcome: Outcome, decision: Decision | None) -> AttemptColumns:
     """The columns of ``attempt`` that its end fills."""
-    columns: dict[str, Any] = {"ended_at": at, "outcome": str(outcome.kind)}
-    columns.update({key: outcome.usage[key] for key in _USAGE_COLUMNS if outcome.usage.get(key) is not None})
+    measured = {key: outcome.usage[key] for key in _USAGE_COLUMNS if outcome.usage.get(key) is not None}
+    columns = cast(AttemptColumns, {"ended_at": at, "outcome": str(outcome.kind), **measured})
     failure = outcome.failure
     if failure is not None:
         mark = failure.fingerprint
         detail = {"explain": mark.explain, "parts": mark.parts, "v1": mark.v1, "facts": dict(failure.facts)}
         columns.update(
-            error_type=failure.error_type,
-            error=failure.message,
-            diagnostic=failure.diagnostic,
-            traceback=failure.traceback or None,
-            failure_class=str(failure.failure_class),
-            fingerprint=mark.strict,
-            fingerprint_loose=mark.loose,
-            explain=mark.explain or None,
-            fingerprint_detail=json.dumps(detail, ensure_ascii=False),
+            {
+                "error_type": failure.error_type,
+                "error": failure.message,
+                "diagnostic": failure.diagnostic,
+                "traceback": failure.traceback or None,
+                "failure_class": str(failure.failure_class),
+                "fingerprint": mark.strict,
+                "fingerprint_loose": mark.loose,
+                "explain": mark.explain or None,
+                "fingerprint_detail": json.dumps(detail, ensure_ascii=False),
+            }
         )
     if isinstance(decision, Retry | Fail | DeadLetter):
         columns["failure_mode"] = str(decision.mode)
     if isinstance(decision, Retry):
-        columns.update(delay_us=round(decision.delay * 1e6), ceiling_us=round(decision.ceiling * 1e6))
+        columns.update({"delay_us": round(decision.delay * 1e6), "ceiling_us": round(decision.ceiling * 1e6)})
         if decision.shortened_from is not None:
             columns["shortened_us"] = round(decision.shortened_from * 1e6)
     return columns
@@ -315,7 +321,7 @@ def summary(failure: Failure | None) -> str | None:
     return message[:ERROR_SUMMARY_CHARACTERS]
 
 
-def _failure_columns(failure: Failure | None, mode: FailureMode) -> dict[str, Any]:
+def _failure_columns(failure: Failure | None, mode: FailureMode) -> TaskColumns:
     if failure is None:
         return {"failure_mode": str(mode)}
     return {
@@ -326,11 +332,11 @@ def _failure_columns(failure: Failure | None, mode: FailureMode) -> dict[str, An
     }
 
 
-Columns = tuple[TaskState, dict[str, Any], dict[str, Any]]
+Columns = tuple[TaskState, TaskColumns, TaskMoved]
 
 
 def _succeed(journal: Journal, decision: Any, outcome: Outcome, history: History) -> Columns:
-    return TaskState.SUCCESS, {"ended_at": journal.at, "result": outcome.result, "next_retry_at": None}, {}
+    return TaskState.SUCCESS, {"ended_at": journal.at, "result": outcome.result, "next_retry_at": None}, TaskMoved()
 
 
 def _retry(journal: Journal, decision: Retry, outcome: Outcome, history: History) -> Columns:
@@ -345,18 +351,14 @@ def _retry(journal: Journal, decision: Retry, outcome: Outcome, history: History
             **_counted(history, decision),
         }
     )
-    told: dict[str, Any] = {"explain": _explain(outcome)}
-    if history.changed:
-        told["changed"] = list(history.changed)
-    if decision.shortened_from is not None:
-        told["due_at"] = history.deadline_at
-    return TaskState.RETRYING, columns, told
+    due_at = None if decision.shortened_from is None else history.deadline_at
+    return TaskState.RETRYING, columns, TaskMoved(explain=_explain(outcome), changed=history.changed, due_at=due_at)
 
 
 def _fail(journal: Journal, decision: Fail, outcome: Outcome, history: History) -> Columns:
     columns = _failure_columns(outcome.failure, decision.mode)
-    columns.update(ended_at=journal.at, next_retry_at=None, **_counted(history, decision))
-    return TaskState.FAILED, columns, {"why": decision.why, "explain": _explain(outcome)}
+    columns.update({"ended_at": journal.at, "next_retry_at": None, **_counted(history, decision)})
+    return TaskState.FAILED, columns, TaskMoved(why=decision.why, explain=_explain(outcome))
 
 
 def _dead_letter(journal: Journal, decision: DeadLetter, outcome: Outcome, history: History) -> Columns:
@@ -365,32 +367,37 @@ def _dead_letter(journal: Journal, decision: DeadLetter, outcome: Outcome, histo
     columns.update(_counted(history, decision))
     if decision.mode is FailureMode.LOST:  # no error of the task's own says what a human has to find out
         columns["error"] = decision.why[:ERROR_SUMMARY_CHARACTERS]
-    return TaskState.DEAD_LETTER, columns, {"why": decision.why, "explain": _explain(outcome)}
+    return TaskState.DEAD_LETTER, columns, TaskMoved(why=decision.why, explain=_explain(outcome))
 
 
 def _sense(journal: Journal, decision: Sense, outcome: Outcome, history: History) -> Columns:
     due = journal.at + round(decision.delay * 1e6)
-    return TaskState.SENSING, {"ended_at": journal.at, "next_retry_at": due, **_counted(history, decision)}, {}
+    columns: TaskColumns = {"ended_at": journal.at, "next_retry_at": due, **_counted(history, decision)}
+    return TaskState.SENSING, columns, TaskMoved()
 
 
 def _skip(journal: Journal, decision: Skip, outcome: Outcome, history: History) -> Columns:
     said = outcome.said.strip()[:ERROR_SUMMARY_CHARACTERS] or None
-    return TaskState.SKIPPED, {"ended_at": journal.at, "skip_cause": str(SkipCause.CONDITION), "error": said}, {}
+    return (
+        TaskState.SKIPPED,
+        {"ended_at": journal.at, "skip_cause": str(SkipCause.CONDITION), "error": said},
+        TaskMoved(),
+    )
 
 
 def _cancel(journal: Journal, decision: Cancel, outcome: Outcome, history: History) -> Columns:
     columns = _failure_columns(outcome.failure, FailureMode.OTHER)
-    columns.update(ended_at=journal.at, next_retry_at=None)
-    return TaskState.CANCELLED, columns, {}
+    columns.update({"ended_at": journal.at, "next_retry_at": None})
+    return TaskState.CANCELLED, columns, TaskMoved()
 
 
 def _interrupt(journal: Journal, decision: Interrupt, outcome: Outcome, history: History) -> Columns:
-    return TaskState.RETRYING, {"ended_at": journal.at, "next_retry_at": journal.at}, {"why": decision.why}
+    return TaskState.RETRYING, {"ended_at": journal.at, "next_retry_at": journal.at}, TaskMoved(why=decision.why)
 
 
-def _counted(history: History, decision: Decision) -> dict[str, int]:
+def _counted(history: History, decision: Decision) -> TaskColumns:
     counter = counter_of(decision)
-    return {} if counter is None else {counter: getattr(history, counter) + 1}
+    return {} if counter is None else cast(TaskColumns, {counter: getattr(history, counter) + 1})
 
 
 def _explain(outcome: Outcome) -> str | None:
@@ -415,12 +422,10 @@ def _tell_late(journal: Journal, claim: Claim, outcome: Outcome) -> None:
     columns["late"] = 1
     journal.change_attempt(claim.run_id, claim.name, claim.attempt, columns)
     quarantine.discard(journal, claim.run_id, claim.name, claim.attempt, final=False)
-    shown = {column: value for column, value in columns.items() if column not in LONG_TEXTS}
-    journal.tell(
-        EventKind.ATTEMPT_LATE,
+    journal.emit(
+        AttemptLate(_without_long_texts(columns)),
         claim.run_id,
         claim.name,
         attempt=claim.attempt,
         generation=claim.generation,
-        data={"attempt": shown},
     )

@@ -4,8 +4,9 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
 
 import json
-from typing import Any, Dict, List, Optional, Set
+from typing import List, Optional, Set
 
+from ..core.event_payloads import TaskColumns
 from ..core.states import NEEDS_NO_RESULT, SkipCause, TaskState
 from ..core.trigger_rules import Standing, rules_with
 from . import lost
@@ -33,10 +34,11 @@ def skip(work: Work) -> Answer:
 
     Without one, nothing is skipped whose result a child cannot do without (SPEC 4.6).
     """
-    columns: Dict[str, Any] = {"skip_cause": str(SkipCause.OPERATOR), "blocked_by": None}
+    columns: TaskColumns = {"skip_cause": str(SkipCause.OPERATOR), "blocked_by": None}
     if "substitute" in work.options:
-        columns["result"] = json.dumps(work.options["substitute"], ensure_ascii=False)
-        if len(columns["result"]) > SUBSTITUTE_CHARACTERS_MAX:
+        substitute = json.dumps(work.options["substitute"], ensure_ascii=False)
+        columns["result"] = substitute
+        if len(substitute) > SUBSTITUTE_CHARACTERS_MAX:
             return Answer(False, "a substitute has at most {} characters of JSON".format(SUBSTITUTE_CHARACTERS_MAX))
     together = {target[0] for target in work.targets}
     for target in work.targets:

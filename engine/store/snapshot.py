@@ -11,6 +11,7 @@ import json
 import sqlite3
 from typing import Any, Dict, List, Optional, Sequence
 
+from ..core.events import KILL_STEPS, kill_step_value
 from ..errors import NotFoundError
 from .columns import Table, pack, pack_table
 
@@ -38,8 +39,9 @@ _AFTER = (("changed_at", "ended_at"), ("ended_at", "started_at"), ("first_starte
 
 #: How attempts were killed is told in events alone.
 _LADDER = (
-    "SELECT task, attempt, kind, at, data FROM event WHERE run_id = ? AND kind IN"
-    " ('attempt.deadline', 'attempt.stack', 'attempt.sigterm', 'attempt.sigkill') ORDER BY seq"
+    "SELECT task, attempt, kind, at, data FROM event WHERE run_id = ? AND kind IN ("
+    + ", ".join("'{}'".format(kind) for kind in KILL_STEPS)
+    + ") ORDER BY seq"
 )
 _CHANGED = (
     "SELECT task, max(seq), at FROM event WHERE run_id = ? AND task IS NOT NULL AND task BETWEEN ? AND ? GROUP BY task"
@@ -184,7 +186,7 @@ def _without(row: Row, *names: str) -> Row:
 def _ladder(connection: sqlite3.Connection, run_id: str, places: Dict[str, int]) -> List[List[Any]]:
     """The steps of kills: place of the task, attempt, kind, and when, or where it hung."""
     return [
-        [places[task], attempt, kind, json.loads(data).get("where") if kind == "attempt.stack" else at]
+        [places[task], attempt, kind, kill_step_value(kind, at, data)]
         for task, attempt, kind, at, data in connection.execute(_LADDER, (run_id,))
         if task in places
     ]

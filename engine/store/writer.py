@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from ..core.event_payloads import StorageChange
 from ..core.events import Event
 from ..errors import StorageError
 from .database import primary_code, translate
@@ -29,7 +30,7 @@ from .layers import DAMAGE, FlushLimits, exec_query, is_storage_trouble
 SYNCHRONOUS_FULL = 2  # as ``PRAGMA synchronous`` answers
 
 T = TypeVar("T")
-OnTrouble = Callable[[str, str], None]  # ("degraded" or "recovered", one sentence)
+OnTrouble = Callable[[str, str], None]  # (DEGRADED or RECOVERED of StorageChange, one sentence)
 
 
 @dataclass(slots=True)
@@ -55,8 +56,8 @@ class Writer:
     """Owns the write connection from now on; ``close`` closes it.
 
     ``on_events`` is called in the loop with what each commit told, in order of seq, before the futures of that commit
-    resolve. ``on_trouble("degraded", sentence)`` says that the storage has been refusing for a while,
-    ``on_trouble("recovered", sentence)`` that it accepts again. ``thread`` runs the batches: by default one thread of
+    resolve. ``on_trouble(DEGRADED, sentence)`` says that the storage has been refusing for a while,
+    ``on_trouble(RECOVERED, sentence)`` that it accepts again. ``thread`` runs the batches: by default one thread of
     the writer's own; a simulation passes one that runs them at once.
 
     ``reopen`` makes a new connection after a failed fsync, when the old one's idea of the file cannot be trusted.
@@ -214,7 +215,10 @@ class Writer:
         elapsed = self._loop.time() - self._trouble_since
         if not self._degraded and (self._tries > self._limits.retries or elapsed >= self._limits.elapsed_seconds):
             self._degraded = True
-            self._say("degraded", f"{self._explain(error)}; nothing is lost, {self.backlog} changes wait in memory")
+            self._say(
+                StorageChange.DEGRADED,
+                f"{self._explain(error)}; nothing is lost, {self.backlog} changes wait in memory",
+            )
         self._retry_timer = self._loop.call_later(next(self._delays), self._flush)
 
     def _recover(self) -> None:
@@ -222,7 +226,7 @@ class Writer:
         if self._degraded:
             self._degraded = False
             seconds = self._loop.time() - self._trouble_since
-            self._say("recovered", f"the state file is written again after {seconds:.1f} s")
+            self._say(StorageChange.RECOVERED, f"the state file is written again after {seconds:.1f} s")
 
     def _say(self, what: str, sentence: str) -> None:
         if self._on_trouble is None:

@@ -22,6 +22,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from redrive.console.model.graph import GRAPH_MAX
+from redrive.engine.core.event_payloads import RunChanged
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.store import database, runs
 from redrive.engine.store.journal import Journal
@@ -164,7 +165,9 @@ def start(folder: Path, options: argparse.Namespace) -> Iterator[str]:
 
 def idle(folder: Path, options: argparse.Namespace) -> Iterator[str]:
     writer = Writer(folder, 40)
-    writer.write(lambda journal: journal.change_run(RUN, "ended", {"state": "SUCCESS", "ended_at": journal.at}))
+    writer.write(
+        lambda journal: journal.change_run(RUN, RunChanged("ended", {"state": "SUCCESS", "ended_at": journal.at}))
+    )
     with writer.beating(), console(writer, options.size) as terminal:
         cpu = terminal.cpu_seconds()
         count = terminal.read_for(options.seconds)

@@ -28,6 +28,7 @@ from redrive.console.present.glyphs import UTF8
 from redrive.console.present.graph import Highlight, drawing_row, graph_row, label_width
 from redrive.console.present.tasks import Scene
 from redrive.engine.core.dag import Dag
+from redrive.engine.core.event_payloads import TaskMoved
 from redrive.engine.core.events import Event, EventKind
 from redrive.engine.core.fold import AttemptRow, RunFold, RunRow, TaskRow
 from redrive.engine.core.states import TaskState
@@ -127,7 +128,7 @@ def _moves(names: list[str]) -> Iterator[Event]:
     for old, new in (("PENDING", "READY"), ("READY", "RUNNING"), ("RUNNING", "SUCCESS")):
         for name in names:
             seq += 1
-            yield Event(seq, seq, EventKind.TASK, "run", name, old, new, None, 0, None, None, None, {})
+            yield Event(seq, seq, EventKind.TASK, "run", name, old, new, None, 0, None, None, None, TaskMoved())
 
 
 def inbox(count: int = 10_000) -> None:

@@ -30,6 +30,7 @@ from redrive.console.app import ConsoleApp
 from redrive.console.terminal.abilities import Colours, Terminal
 from redrive.console.terminal.driver import ConsoleDriver
 from redrive.console.terminal.hold import Hold
+from redrive.engine.core.event_payloads import TaskChanged
 from redrive.engine.core.events import Event, EventKind
 from redrive.engine.core.fold import RunFold
 from redrive.engine.core.states import TaskState
@@ -149,8 +150,8 @@ async def events(options: argparse.Namespace) -> None:
 
 
 def progress_of(seq: int, name: str) -> Event:
-    data = {"set": {"progress_done": seq % 997, "progress_total": 1000}}
-    return Event(seq, seq, EventKind.TASK_CHANGED, "run", name, None, None, None, 0, None, None, None, data)
+    payload = TaskChanged({"progress_done": seq % 997, "progress_total": 1000})
+    return Event(seq, seq, EventKind.TASK_CHANGED, "run", name, None, None, None, 0, None, None, None, payload)
 
 
 async def inbox(options: argparse.Namespace) -> None:

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from redrive.console.model.board import Board
 from redrive.console.model.replay import Reel
-from redrive.engine.core.events import EventKind
+from redrive.engine.core.event_payloads import AttemptStarted, RunChanged, TaskMoved
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.store import database, lists, runs, usual
 from redrive.engine.store.journal import Journal
@@ -58,7 +58,7 @@ def make_night(path: Path, tasks: int, events: int) -> None:
         else:
             runs.promote(journal, RUN, {name: 0})
         _attempt(journal, name, quiet, dice, "SUCCESS")
-    journal.change_run(RUN, "ended", {"state": "SUCCESS", "ended_at": journal.at})
+    journal.change_run(RUN, RunChanged("ended", {"state": "SUCCESS", "ended_at": journal.at}))
     connection.execute("COMMIT")
     connection.close()
 
@@ -69,7 +69,7 @@ def _attempt(journal: Journal, name: str, quiet: int, dice: random.Random, state
     attempt = runs.claim(journal, RUN, name, 0, f"{dice.getrandbits(128):032x}", {"timeout_us": 300 * SECOND})
     started = {"pid": 4711, "host": "far.example.org"}
     journal.change_attempt(RUN, name, attempt, started)
-    journal.tell(EventKind.ATTEMPT_STARTED, RUN, name, attempt=attempt, data={"attempt": started})
+    journal.emit(AttemptStarted(started), RUN, name, attempt=attempt)
     for done in range(quiet):
         journal.at += dice.randrange(1000, 100_000)
         journal.change(RUN, name, {"progress_done": done, "progress_total": quiet})
@@ -81,7 +81,7 @@ def _attempt(journal: Journal, name: str, quiet: int, dice: random.Random, state
         ended |= {"outcome": "error", "error": "ConnectTimeout", "fingerprint_loose": f"cause-{dice.randrange(9)}"}
         columns |= {"failures": 1, "next_retry_at": journal.at + SECOND, "error": "ConnectTimeout"}
     journal.change_attempt(RUN, name, attempt, ended)
-    journal.move(RUN, name, "RUNNING", state, 0, set=columns, attempt=attempt, data={"attempt": ended})
+    journal.move(RUN, name, "RUNNING", state, 0, set=columns, attempt=attempt, payload=TaskMoved(attempt_set=ended))
 
 
 def make_year(path: Path, tasks: int, count: int) -> None:

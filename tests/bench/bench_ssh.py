@@ -29,6 +29,7 @@ sys.path.append(str(Path(__file__).parent.parent))
 from redrive.console.sessions.session import Link
 from redrive.console.sessions.ssh import SshSession
 from redrive.console.sessions.ssh_options import SshOptions
+from redrive.engine.core.event_payloads import TaskMoved
 from redrive.engine.errors import SnapshotNeeded
 from redrive.engine.store import runs
 from redrive.engine.store.journal import Journal
@@ -61,8 +62,8 @@ def fill(night: StateFileBuilder, tasks: int, done: float) -> None:
             }
             journal.change_attempt(night.run_id, name, attempt, ended)
             ended_at = {"ended_at": ended["ended_at"]}
-            told = {"attempt": ended}
-            journal.move(night.run_id, name, "RUNNING", "SUCCESS", 0, set=ended_at, attempt=attempt, data=told)
+            told = TaskMoved(attempt_set=ended)
+            journal.move(night.run_id, name, "RUNNING", "SUCCESS", 0, set=ended_at, attempt=attempt, payload=told)
 
     night.write(item)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from redrive.engine import Flow, FlowError, TaskDef, client
+from redrive.engine.core.event_payloads import ClockMoved
 from redrive.engine.executor import host
 from redrive.engine.store import database
 from redrive.engine.store.command import command_of
@@ -106,9 +107,9 @@ async def test_its_commit_waits_for_the_disk_with_durability_normal_too(tmp_path
     said: list[str] = []
     connection.set_trace_callback(said.append)
     writer = Writer(connection, asyncio.get_running_loop(), lambda: 1, lambda events: None)
-    await writer.submit(lambda journal: journal.tell("clock"))
+    await writer.submit(lambda journal: journal.emit(ClockMoved(1)))
     assert not [words for words in said if "synchronous" in words]
-    await writer.submit(lambda journal: journal.tell("clock"), durable=True)
+    await writer.submit(lambda journal: journal.emit(ClockMoved(1)), durable=True)
     kept = [words for words in said if words in ("BEGIN IMMEDIATE", "COMMIT") or "synchronous=" in words]
     assert kept[-4:] == ["PRAGMA synchronous=FULL", "BEGIN IMMEDIATE", "COMMIT", "PRAGMA synchronous=1"]
     await writer.close()

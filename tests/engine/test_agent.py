@@ -24,6 +24,7 @@ from redrive.console.sessions.parcel import ACTING, LOOKING, OFFERING, REMEMBERI
 from redrive.console.sessions.picture import fold_of, merge_history
 from redrive.console.sessions.pipe import Pipe
 from redrive.engine.agent import BATCH_EVENTS, UNTAKEN_EVENTS
+from redrive.engine.core.event_payloads import StorageChanged
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.errors import LinkError, RefusedError, StateFileError
 from redrive.engine.store import runs, usual
@@ -177,7 +178,7 @@ async def test_it_beats_though_nothing_happens(connect: Connect, night: Any) -> 
 
 
 async def test_it_sends_no_more_than_is_taken(connect: Connect, night: Any) -> None:
-    night.write(lambda journal: [journal.tell("storage") for _ in range(2 * UNTAKEN_EVENTS)])
+    night.write(lambda journal: [journal.emit(StorageChanged("lock")) for _ in range(2 * UNTAKEN_EVENTS)])
     pipe, listener, _ = await connect(night.path)
     pipe.tell("follow", since=0)
     sent = 0
@@ -192,7 +193,7 @@ async def test_it_sends_no_more_than_is_taken(connect: Connect, night: Any) -> N
 
 
 async def test_questions_are_answered_while_events_wait_to_be_taken(connect: Connect, night: Any) -> None:
-    night.write(lambda journal: [journal.tell("storage") for _ in range(2 * UNTAKEN_EVENTS)])
+    night.write(lambda journal: [journal.emit(StorageChanged("lock")) for _ in range(2 * UNTAKEN_EVENTS)])
     pipe, _, _ = await connect(night.path)
     pipe.tell("follow", since=0)
     assert (await asyncio.wait_for(read(pipe, "runs"), 10))[0]["run_id"] == "night-1"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from redrive.engine import Executor, Flow, PermanentError, RedriveError, RetryPolicy, RunOptions, client
+from redrive.engine.core.event_payloads import OperatorActed
 from redrive.engine.core.events import EventKind
 from redrive.engine.errors import StorageError
 from redrive.engine.runner.zygote_client import Runner
@@ -242,7 +243,7 @@ def test_a_fault_in_an_act_is_one_sentence_for_the_operator_and_a_traceback_in_t
     """The connection used to be dropped: the console waited half a minute and never learned why."""
 
     def fail(journal, command):
-        journal.tell(EventKind.OPERATOR, "r", data={"half": "done"})
+        journal.emit(OperatorActed("half done"), "r")
         raise KeyError("what nobody thought of")
 
     monkeypatch.setattr(operator, "apply", fail)
@@ -262,7 +263,10 @@ def test_a_fault_in_an_act_is_one_sentence_for_the_operator_and_a_traceback_in_t
     assert "what nobody thought of" in answers[0]["message"] and "nothing is changed" in answers[0]["message"]
     assert "KeyError" in caplog.text
     with sqlite3.connect(tmp_path / "state.db") as connection:
-        assert [] == connection.execute("SELECT 1 FROM event WHERE kind = 'operator' AND data LIKE '%half%'").fetchall()
+        assert (
+            []
+            == connection.execute("SELECT 1 FROM event WHERE kind = 'operator' AND data LIKE '%half done%'").fetchall()
+        )
 
 
 # --- A disk that refuses ------------------------------------------------------------------------------------------
@@ -287,7 +291,7 @@ def test_a_run_whose_file_cannot_be_written_says_so_at_once_and_can_be_stopped(t
         flow.task(lambda: print("x" * 200_000), name=f"t{number}")
 
     def stop(events):
-        sentences = [event.data["sentence"] for event in events if event.kind == EventKind.STORAGE]
+        sentences = [event.payload.sentence for event in events if event.kind == EventKind.STORAGE]
         if sentences:
             (tmp_path / "said").write_text(sentences[0])
             os.kill(os.getpid(), signal.SIGTERM)

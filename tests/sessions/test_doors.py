@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from redrive.console.sessions.session import Command, Link
+from redrive.engine.core.event_payloads import ExecutorChanged, OperatorActed, TaskMoved
 from redrive.engine.core.events import Event
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.core.states import TaskState
@@ -313,7 +314,7 @@ async def test_long_texts_are_read_on_demand(door: Any, night: Any) -> None:
 
 async def test_lists_beside_a_run_are_values(door: Any, night: Any) -> None:
     session = await door(night.path)
-    night.write(lambda journal: journal.tell("operator", "night-1", data={"what": "ack"}), actor="ana@desk")
+    night.write(lambda journal: journal.emit(OperatorActed(what="ack"), "night-1"), actor="ana@desk")
     (act,) = await session.query(lists.JOURNAL, acts=1)
     assert (act.actor, act.data) == ("ana@desk", {"what": "ack"})
     assert [row.attempt for row in await session.query(lists.HISTORY, task="task_00002")] == [1]
@@ -342,8 +343,8 @@ async def test_the_past_of_a_run_is_read_a_window_at_a_time(door: Any, night: An
     session = await door(night.path)
     following = session.events(0)
     told = await take(following, night.head())
-    night.write(lambda journal: journal.tell("executor", data={"what": "stopped"}))
-    night.write(lambda journal: journal.tell("task", "night-2", "task_00000"))
+    night.write(lambda journal: journal.emit(ExecutorChanged("stopped")))
+    night.write(lambda journal: journal.emit(TaskMoved(), "night-2", "task_00000"))
     night.tell(3)
     found: list[Any] = []
     while window := await session.past("night-1", found[-1].seq if found else 0, 4):

@@ -10,6 +10,7 @@ from redrive.console import replaying
 from redrive.console.model.replay import blank
 from redrive.console.replaying import Night
 from redrive.console.shell import listing
+from redrive.engine.core.event_payloads import TaskMoved
 from redrive.engine.core.events import Event
 from redrive.engine.core.fold import RunFold
 from redrive.engine.errors import RedriveError
@@ -35,7 +36,9 @@ def end(night: Any, name: str) -> None:
         ended = {"ended_at": journal.at, "duration_us": 7, "outcome": "success"}
         journal.change_attempt(night.run_id, name, 1, ended)
         columns = {"ended_at": journal.at}
-        journal.move(night.run_id, name, "RUNNING", "SUCCESS", 0, set=columns, attempt=1, data={"attempt": ended})
+        journal.move(
+            night.run_id, name, "RUNNING", "SUCCESS", 0, set=columns, attempt=1, payload=TaskMoved(attempt_set=ended)
+        )
 
     night.write(item)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from redrive.engine.core.events import EventKind
+from redrive.engine.core.event_payloads import AttemptProgress, TaskMoved
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.store import database, logs, runs
 from redrive.engine.store.journal import Journal
@@ -56,7 +56,7 @@ class StateFileBuilder:
     def tell(self, count: int = 1) -> None:
         """Events without consequence, each in a transaction of its own."""
         for _ in range(count):
-            self.write(lambda journal: journal.tell(EventKind.PROGRESS, self.run_id, data={"done": 1}))
+            self.write(lambda journal: journal.emit(AttemptProgress(1), self.run_id))
 
     def start(self, name: str) -> int:
         """Claim a task; answers with the number of the attempt."""
@@ -87,7 +87,7 @@ class StateFileBuilder:
                 0,
                 set={"ended_at": journal.at, **columns},
                 attempt=attempt,
-                data={"attempt": ended},
+                payload=TaskMoved(attempt_set=ended),
             )
 
         self.write(item)

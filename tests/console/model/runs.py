@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
+from redrive.engine.core.event_codec import decode
+from redrive.engine.core.event_payloads import AttemptColumns, TaskColumns, TaskMoved
 from redrive.engine.core.events import Event, EventKind
 from redrive.engine.core.fold import AttemptRow, RunFold, RunRow, TaskRow
 from redrive.engine.core.spec import TaskSpec
@@ -50,25 +52,16 @@ class Story:
     def tell(self, kind: str, task: str | None = None, **fields: Any) -> Event:
         """One event of any kind."""
         self.seq += 1
-        said: dict[str, Any] = {
-            "old": None,
-            "new": None,
-            "attempt": None,
-            "generation": 0,
-            "actor": None,
-            "reason": None,
-        }
-        said.update({"generation": 0, "command_id": None, "data": {}}, **fields)
+        said = {"old": None, "new": None, "attempt": None, "generation": 0, "actor": None, "reason": None}
+        said.update({"command_id": None, "payload": decode(kind, fields.pop("data", {}))}, **fields)
         return Event(seq=self.seq, at=self.at, kind=kind, run_id=self.fold.run.run_id, task=task, **said)
 
     def move(self, name: str, new: str, of_attempt: dict[str, Any] | None = None, **columns: Any) -> Event:
         """A task moves; ``of_attempt`` are columns of its latest attempt."""
         old, self._states[name] = self._states[name], TaskState(new)
-        data: dict[str, Any] = {"set": columns}
-        if of_attempt is not None:
-            data["attempt"] = of_attempt
+        payload = TaskMoved(cast(TaskColumns, columns), cast(AttemptColumns, of_attempt or {}))
         number = self._attempts[name] if of_attempt is not None else None
-        return self.tell(EventKind.TASK, name, old=str(old), new=new, attempt=number, data=data)
+        return self.tell(EventKind.TASK, name, old=str(old), new=new, attempt=number, payload=payload)
 
     def start(self, name: str, **attempt: Any) -> list[Event]:
         """READY, then claimed."""

@@ -47,7 +47,7 @@ def test_a_failure_says_what_comes_next_before_it_says_why(story: Story) -> None
 def test_a_wait_that_the_deadline_shortened_says_so(story: Story) -> None:
     story.start("a")
     (event,) = story.fail("a", delay_us=31 * S, ceiling_us=62 * S, shortened_us=240 * S)
-    event.data["due_at"] = 1_777_000_000 * S
+    event = event._replace(payload=event.payload._replace(due_at=1_777_000_000 * S))
     due = wall(1_777_000_000 * S, None)
     assert sentence(event).startswith(
         f"attempt 1 failed, again in 31s of 1m02, shortened from 4m: the run is due {due}"
@@ -110,7 +110,7 @@ def test_each_kind_has_its_words(story: Story, kind: str, data: dict[str, object
 def test_a_requeue_says_what_is_different_this_time(story: Story) -> None:
     overrides = '{"max_attempts": 1, "params": {"day": 4}, "rollout": "c1", "timeout": 1200}'
     event = story.move("a", "PENDING", overrides=overrides)
-    told = event._replace(data={**event.data, "act": "requeue"})
+    told = event._replace(payload=event.payload._replace(act="requeue"))
     assert sentence(told) == "runs again: timeout 20 min, one try, day=4"
 
 

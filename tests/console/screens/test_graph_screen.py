@@ -74,7 +74,8 @@ async def test_the_kill_of_a_hung_task_is_told_step_by_step(revenue: FakeSession
         await happen(app, pilot, revenue, story.tell("attempt.deadline", "clean_orders", attempt=number))
         assert "timeout reached" in row_with(app, "● clean_orders")
         grace = {"attempt": {"grace_us": 5 * S}}
-        await happen(app, pilot, revenue, story.tell("attempt.sigterm", "clean_orders", attempt=number, data=grace))
+        await happen(app, pilot, revenue, story.tell("attempt.started", "clean_orders", attempt=number, data=grace))
+        await happen(app, pilot, revenue, story.tell("attempt.sigterm", "clean_orders", attempt=number))
         assert "SIGTERM, SIGKILL in 00:05" in row_with(app, "● clean_orders")
         await happen(app, pilot, revenue, story.tell("attempt.sigkill", "clean_orders", attempt=number))
         assert "SIGKILL, not gone yet" in row_with(app, "● clean_orders")

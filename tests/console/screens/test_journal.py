@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from redrive.console.app import ConsoleApp
 from redrive.console.model.journal import event_of
+from redrive.engine.core.event_codec import row_of
 from redrive.engine.core.events import EventKind
 from redrive.engine.errors import LinkError
 from redrive.engine.store.lists import EventRow
@@ -57,7 +58,7 @@ def night(clock):
         fold.apply(event)
     session = Door(fold)
     session.story = story
-    session.rows = [event._asdict() for event in told]
+    session.rows = [row_of(event) for event in told]
     session.asked = []
     clock.now = story.at
     return session
@@ -70,7 +71,7 @@ def shown(hand):
 
 def many(story, count):
     """Rows of as many events, one a second."""
-    return [story.after(1).tell(EventKind.CLOCK, data={"moved_us": n * S})._asdict() for n in range(count)]
+    return [row_of(story.after(1).tell(EventKind.CLOCK, data={"moved_us": n * S})) for n in range(count)]
 
 
 async def test_the_newest_stands_at_the_end_with_who_and_why(night, clock):
@@ -136,7 +137,7 @@ async def test_too_many_are_let_go_at_the_end_and_come_back_there(night, clock, 
     async with at_the_console(night, clock, "6", "g", "g", "g") as hand:
         assert "500+ events" in hand.lines[3] and "300 newer ↓" in hand.lines[3]
         await hand.tell(night, night.story.move("notify", "SKIPPED"))
-        night.rows.append(night._told[-1]._asdict())
+        night.rows.append(row_of(night._told[-1]))
         assert "301 newer ↓" in hand.lines[3]
         await hand.press("G")
         assert "notify" in shown(hand)[-1]
@@ -245,7 +246,7 @@ async def test_other_runs_are_read_anew(night, clock):
 
 async def test_reasons_and_names_cannot_do_anything(night, clock):
     hostile = "\x1b]0;pwned\x07[red]x[/red]\x9b2J\u202ey\n"
-    night.rows.append(act(night.story, name=hostile, reason=hostile)._asdict())
+    night.rows.append(row_of(act(night.story, name=hostile, reason=hostile)))
     async with at_the_console(night, clock, "6", "enter", size=(120, 40)) as hand:
         assert "[red]x[/red]" in hand.text
         assert not any(unfit in hand.text for unfit in "\x1b\x07\x9b\u202e")

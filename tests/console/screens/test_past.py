@@ -67,7 +67,7 @@ def act(story: Story, name: str = "clean_refunds") -> list[Event]:
     answer = {"ok": True, "message": "1 requeued", "results": [[name, "done", "runs again after attempt 2"]]}
     moved = story.move(name, "PENDING", None, generation=1, ended_at=None, error=None)
     told = story.tell(EventKind.OPERATOR, actor="ana@ops-1", data={"act": "requeue", "answer": answer})
-    return [moved._replace(data={**moved.data, "act": "requeue"}), told]
+    return [moved._replace(payload=moved.payload._replace(act="requeue")), told]
 
 
 @pytest.fixture

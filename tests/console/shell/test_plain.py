@@ -7,6 +7,7 @@ from typing import Any
 
 from redrive.console.shell import plain
 from redrive.engine import Executor, Flow, PermanentError, RetryPolicy
+from redrive.engine.core.event_codec import decode
 from redrive.engine.core.events import Event
 from redrive.engine.store import runs
 from support.commands import invoke_redrive
@@ -75,7 +76,7 @@ def test_retries_inside_a_task_are_lines_of_their_own(tmp_path):
 
 
 def event(kind: str, data: dict[str, Any]) -> Event:
-    return Event(1, 1_700_000_000_000_000, kind, "r", "a", None, None, 1, 0, None, None, None, data)
+    return Event(1, 1_700_000_000_000_000, kind, "r", "a", None, None, 1, 0, None, None, None, decode(kind, data))
 
 
 def test_a_breaker_tells_why_it_opened_and_until_when():

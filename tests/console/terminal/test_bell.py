@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from redrive.console.terminal.bell import VARIABLE, Bell
+from redrive.engine.core.event_payloads import PageChanged
 from redrive.engine.core.events import Event, EventKind
 
 NOW_US = 1_777_000_000_000_000
 
 
 def told(page: int, what: str, at: int = NOW_US) -> Event:
-    nothing: dict[str, Any] = dict.fromkeys(Event._fields)
-    return Event(**{**nothing, "seq": 1, "at": at, "kind": EventKind.PAGE, "data": {"id": page, "what": what}})
+    nothing = dict.fromkeys(Event._fields)
+    return Event(**{**nothing, "seq": 1, "at": at, "kind": EventKind.PAGE, "payload": PageChanged(what, page)})
 
 
 @pytest.fixture

@@ -155,7 +155,7 @@ def test_a_breaker_tells_since_when_and_by_whom_it_is_held():
     again.load([{"downstream": "api", **rows["api"]}])
     again.admit("t", "api", is_retry=True)
     again.act("mail", "open")
-    assert 1_000_000 == again.told("api")["since"]
+    assert 1_000_000 == again.change_of("api").since
 
 
 class JumpingClock(SystemClock):
@@ -180,7 +180,7 @@ def test_a_clock_that_is_set_ahead_does_not_reopen_a_breaker_before_its_time(tmp
             raise TransientError("503")
 
     def listen(events):
-        if any(event.kind == "breaker" and event.data["state"] == "OPEN" for event in events):
+        if any(event.kind == "breaker" and event.payload.state == "OPEN" for event in events):
             clock.jump_us = 3_600_000_000
 
     executor = Executor(run_id="r", flow=flow, state=tmp_path / "state.db", clock=clock, on_events=listen)

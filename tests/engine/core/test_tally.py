@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from redrive.engine.core.event_codec import decode
 from redrive.engine.core.events import Event, EventKind
 from redrive.engine.core.tally import Counts, Tally
 
 
 def event(seq: int, kind: str = EventKind.TASK, new: str | None = None, **data: Any) -> Event:
-    return Event(seq, seq, kind, "r", "t", None, new, None, None, None, None, None, data)
+    return Event(seq, seq, kind, "r", "t", None, new, None, None, None, None, None, decode(kind, data))
 
 
 def test_counts_are_those_up_to_an_event() -> None:

@@ -116,15 +116,15 @@ def test_a_page_that_no_sender_took_is_sent_again_while_nothing_runs(tmp_path, m
             night.clock.ahead_us += 2 * HOUR
 
     def repair(event: Event) -> None:
-        if event.kind == EventKind.PAGE and event.data.get("what") == "send-failed":
+        if event.kind == EventKind.PAGE and event.payload.what == "send-failed":
             (tmp_path / "network").touch()
-        elif event.kind == EventKind.PAGE and event.data.get("what") == "sent":
+        elif event.kind == EventKind.PAGE and event.payload.what == "sent":
             night.stop()
 
     night.on_said, night.on_event = miss_the_year, repair
     night.service.run()
     assert ["opened", "send-failed", "sent"] == [
-        event.data["what"] for event in night.events if event.kind == EventKind.PAGE
+        event.payload.what for event in night.events if event.kind == EventKind.PAGE
     ]
     assert [] == night.ask("SELECT * FROM run")
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from redrive.engine.core.event_codec import kind_of
+from redrive.engine.core.event_payloads import AttemptRetry, Payload
 from redrive.engine.core.outcome import Outcome
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.runner.attempt import AttemptOrder, RunningAttempt
@@ -47,9 +49,9 @@ class Recorder:
         self.start_ticks: int | None = None
         self.text = b""
         self.progresses: list[tuple[int, int | None]] = []
-        self.retries: list[Mapping[str, Any]] = []
+        self.retries: list[AttemptRetry] = []
         self.rows: list[Mapping[str, Any]] = []
-        self.steps: list[tuple[str, Mapping[str, Any]]] = []
+        self.steps: list[Payload] = []
         self.times: dict[str, float] = {}  # when a step was told
         self._outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._news = asyncio.Event()
@@ -65,18 +67,18 @@ class Recorder:
         self._hear()
         self.progresses.append((done, total))
 
-    def retried(self, data: Mapping[str, Any]) -> None:
+    def retried(self, retry: AttemptRetry) -> None:
         self._hear()
-        self.retries.append(data)
+        self.retries.append(retry)
 
     def quarantined(self, row: Mapping[str, Any]) -> None:
         self._hear()
         self.rows.append(row)
 
-    def step(self, kind: str, data: Mapping[str, Any]) -> None:
+    def step(self, payload: Payload) -> None:
         self._hear()
-        self.times[kind] = time.monotonic()
-        self.steps.append((kind, data))
+        self.times[kind_of(payload)] = time.monotonic()
+        self.steps.append(payload)
 
     def ended(self, outcome: Outcome) -> None:
         self._hear()
@@ -93,10 +95,10 @@ class Recorder:
     @property
     def kinds(self) -> list[str]:
         """The rungs of the ladder, in order, without their common beginning."""
-        return [kind.removeprefix("attempt.") for kind, _ in self.steps]
+        return [kind_of(payload).removeprefix("attempt.") for payload in self.steps]
 
-    def data_of(self, kind: str) -> Mapping[str, Any]:
-        return dict(self.steps)[f"attempt.{kind}"]
+    def payload_of(self, kind: str) -> Any:
+        return {kind_of(payload): payload for payload in self.steps}[f"attempt.{kind}"]
 
     async def outcome(self, seconds: float = LIMIT_SECONDS) -> Outcome:
         return await asyncio.wait_for(asyncio.shield(self._outcome), seconds)

@@ -386,7 +386,7 @@ async def test_retries_inside_the_task_are_told(bench: Any) -> None:
     """)
     outcome, recorder = await bench.run("call")
     assert outcome.result == "3"
-    assert [data["try"] for data in recorder.retries] == [1, 2]
+    assert [retry.try_number for retry in recorder.retries] == [1, 2]
 
 
 async def test_output_of_any_size_arrives_whole_and_in_order(bench: Any) -> None:
@@ -597,7 +597,7 @@ async def test_a_success_stands_though_the_process_does_not_end(bench: Any) -> N
     assert (outcome.kind, outcome.result) == (OutcomeKind.SUCCESS, '"done"')
     assert outcome.usage["late_exit"] is True
     assert recorder.kinds == ["sigkill"]
-    assert recorder.data_of("sigkill")["reason"] == "late exit"
+    assert recorder.payload_of("sigkill").reason == "late exit"
 
 
 async def test_memory_that_runs_out_inside_the_task_is_an_exception(bench: Any) -> None:

@@ -124,7 +124,7 @@ async def hang_of(bench: Any, task: str, words: str, **params: Any) -> Any:
         await bench.open(FLOW, declared=PARAMETERS)
     outcome, recorder = await bench.run_until(is_told(words), task, params=params)
     assert outcome.kind is OutcomeKind.TIMED_OUT
-    assert outcome.failure.message == f"task exceeded 1s: {recorder.data_of('stack')['hang']}"
+    assert outcome.failure.message == f"task exceeded 1s: {recorder.payload_of('stack').hang}"
     return outcome
 
 
@@ -270,7 +270,7 @@ async def test_a_coroutine_that_hangs_is_told_by_the_line_that_awaits(bench: Any
     await bench.open(COROUTINES, declared=PARAMETERS)
     place = f"flow_under_test.py:{bench.line_of('leaf')} in leaf"
     outcome, recorder = await bench.run_until(is_told(f"awaits asyncio.sleep at {place}"), task)
-    assert recorder.data_of("stack")["where"] == place
+    assert recorder.payload_of("stack").where == place
     assert outcome.failure.fingerprint.explain == f"timed out at {place}"
     assert "Coroutine 'Task-" in outcome.usage["stack"]
 

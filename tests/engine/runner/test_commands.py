@@ -94,7 +94,7 @@ async def test_a_pipeline_that_hangs_is_ended_whole_and_says_what_it_waited_for(
     message = outcome.failure.message
     assert f"waits for its child `sleep` (pid {pids[1]}, S" in message
     assert "asleep, 0 % CPU for the last" in message
-    assert recorder.data_of("stack")["where"] == message.removeprefix("task exceeded 0.5s: ")
+    assert recorder.payload_of("stack").where == message.removeprefix("task exceeded 0.5s: ")
     assert survivors(pids, seconds=0) == []
 
 
@@ -109,7 +109,7 @@ async def test_a_background_job_of_a_command_does_not_outlive_it(bench: Any, sur
     await bench.open(flow("sleep 600 & echo $!"))
     outcome, recorder = await bench.run("t")
     assert outcome.kind is OutcomeKind.SUCCESS
-    assert recorder.data_of("swept")["pids"] == [int(recorder.text)]
+    assert recorder.payload_of("swept").pids == [int(recorder.text)]
     assert survivors([int(recorder.text)], seconds=0) == []
 
 

@@ -138,7 +138,7 @@ async def test_the_time_of_a_task_begins_after_its_import(bench: Any) -> None:
     outcome, recorder = await bench.run("hangs")
     assert outcome.failure.message.startswith("task exceeded 0.5s")
     assert f"line {bench.line_of('here')} in hangs" in outcome.usage["stack"]
-    assert recorder.data_of("deadline") == {"timeout": 0.5}
+    assert recorder.payload_of("deadline").timeout == 0.5
 
 
 async def test_an_attempt_waits_for_the_threads_of_its_task_and_not_for_those_of_the_import(bench: Any) -> None:

@@ -88,7 +88,7 @@ NEEDS_SIGKILL = {"ignores_sigterm", "swallows_everything", "holds_the_gil"}
 
 def hung(outcome: Any, recorder: Any) -> bool:
     """Its deadline found it in a line of the flow, not yet on its way there."""
-    where = recorder.data_of("stack")["where"] if "stack" in recorder.kinds else None
+    where = recorder.payload_of("stack").where if "stack" in recorder.kinds else None
     return (where or "").startswith("flow_under_test.py:")
 
 
@@ -112,10 +112,10 @@ async def test_every_way_to_hang_is_ended_in_time_and_shows_its_line(bench: Any,
     outcome, recorder = await bench.run_until(is_in_time, way)
     assert outcome.kind is OutcomeKind.TIMED_OUT
     assert outcome.failure.error_type == "TimeoutError"
-    assert outcome.failure.message.endswith(recorder.data_of("stack")["hang"])
+    assert outcome.failure.message.endswith(recorder.payload_of("stack").hang)
     assert outcome.failure.failure_class is FailureClass.TIMEOUT
     assert recorder.kinds[:3] == ["deadline", "stack", "sigterm"]
-    assert recorder.data_of("stack")["where"] == place
+    assert recorder.payload_of("stack").where == place
     assert f", line {bench.line_of(way)} in {way}" in outcome.usage["stack"]
     assert "engine/runner" not in outcome.usage["stack"]
 
@@ -295,7 +295,7 @@ async def test_nothing_that_an_attempt_left_behind_outlives_it(
     if way == "hangs":
         assert outcome.kind is OutcomeKind.TIMED_OUT
     else:
-        assert recorder.data_of("swept") == {"pids": [pid], "survivors": []}
+        assert recorder.payload_of("swept") == ([pid], [])
 
 
 async def test_a_neighbour_is_not_touched_by_the_end_of_another(bench: Any, tmp_path: Path) -> None:
@@ -340,7 +340,7 @@ async def test_cancel_is_the_same_ladder_without_a_deadline(bench: Any) -> None:
     outcome = await recorder.outcome()
     assert outcome.kind is OutcomeKind.CANCELLED
     assert recorder.kinds == ["stack", "sigterm"]
-    assert recorder.data_of("sigterm")["reason"] == "cancelled by ana"
+    assert recorder.payload_of("sigterm").reason == "cancelled by ana"
     assert recorder.text == b"ready\ncleaned\n"
     assert not recorder.attempt.cancel("too late")
 

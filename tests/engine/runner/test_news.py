@@ -47,7 +47,7 @@ def test_the_journal_says_what_an_import_left_and_printed_and_that_the_zygote_di
     assert (died["what"], died["how"]) == ("zygote-died", "signal 9")
     assert died["pid"] != os.getpid()
     assert stopped["what"] == "stopped"
-    assert [event.data["what"] for event in shown if event.kind == EventKind.EXECUTOR] == [
+    assert [event.payload.what for event in shown if event.kind == EventKind.EXECUTOR] == [
         "started",
         "zygote-died",
         "stopped",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from redrive.engine.core.event_payloads import ExecutorChanged
 from redrive.engine.core.outcome import Outcome, OutcomeKind
 from redrive.engine.runner.zygote_client import Runner
 
@@ -78,7 +78,7 @@ async def test_a_task_that_looks_at_its_token_ends_in_time(bench: Any) -> None:
     assert outcome.failure.message.startswith("task exceeded 0.4s: asleep at flow_under_test.py:")
     assert recorder.text == b"cleaned True\n"
     assert recorder.kinds == ["deadline", "stack"]
-    assert "in polite" in recorder.data_of("stack")["where"]
+    assert "in polite" in recorder.payload_of("stack").where
     assert bench.runner.leaked_slots == 0
 
 
@@ -170,10 +170,10 @@ class News:
     """What the runner told of its processes, and when a slot may have become free."""
 
     def __init__(self, runner: Runner) -> None:
-        self.told: list[tuple[str, Mapping[str, Any]]] = []
+        self.told: list[ExecutorChanged] = []
         self._runner = runner
         self._freed = asyncio.Event()
-        runner.on_news = lambda what, data: self.told.append((what, data))
+        runner.on_news = self.told.append
         runner.on_freed = self._freed.set
 
     async def all_slots_are_free(self) -> None:
@@ -208,7 +208,7 @@ async def test_a_thread_that_ignores_its_token_is_killed_with_its_process_when_i
     assert outcome.kind is OutcomeKind.TIMED_OUT
     await news.all_slots_are_free()
     assert survivors([stubborn.pid]) == []
-    assert news.told == [("threads-killed", {"pid": stubborn.pid, "leaked": ["stubborn"], "lost": []})]
+    assert news.told == [ExecutorChanged("threads-killed", pid=stubborn.pid, leaked=["stubborn"], lost=[])]
     assert (await bench.run("quick"))[0].result not in (None, str(stubborn.pid))
 
 
@@ -222,7 +222,7 @@ async def test_a_leaked_thread_holds_its_slot_while_a_neighbour_runs_and_newcome
     assert (await neighbour.outcome()).result == str(stubborn.pid)
     await news.all_slots_are_free()
     assert survivors([stubborn.pid]) == []
-    assert news.told == [("threads-killed", {"pid": stubborn.pid, "leaked": ["stubborn"], "lost": []})]
+    assert news.told == [ExecutorChanged("threads-killed", pid=stubborn.pid, leaked=["stubborn"], lost=[])]
 
 
 async def test_a_leaked_thread_that_ends_after_all_frees_its_slot_and_harms_nobody(bench: Any, tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ async def test_when_others_want_its_slot_for_too_long_the_process_is_killed_and_
     assert outcome.is_blameless
     assert "'stubborn' ignored its cancel token" in outcome.failure.message
     await news.all_slots_are_free()
-    assert news.told == [("threads-killed", {"pid": stubborn.pid, "leaked": ["stubborn"], "lost": ["neighbour"]})]
+    assert news.told == [ExecutorChanged("threads-killed", pid=stubborn.pid, leaked=["stubborn"], lost=["neighbour"])]
 
 
 async def test_when_others_want_its_slot_for_a_moment_only_the_neighbour_goes_on(bench: Any, tmp_path: Path) -> None:

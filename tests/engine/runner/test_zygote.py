@@ -186,7 +186,7 @@ async def test_what_an_attempt_left_to_another_user_ends_nobody_and_holds_nobody
     outcome, recorder = await bench.run("leaves")
     pid = int(outcome.result)
     try:
-        assert recorder.data_of("swept") == {"pids": [pid], "survivors": [pid]}
+        assert recorder.payload_of("swept") == ([pid], [pid])
         before = time.monotonic()
         assert [(await bench.run("after"))[0].result for _ in range(20)] == ["1"] * 20
         assert time.monotonic() - before < 15, "each of them waited for the death of what was never theirs"

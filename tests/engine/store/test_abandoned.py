@@ -40,7 +40,7 @@ def test_an_act_finds_the_attempt_lost_and_is_done(state_file: StateFile, name: 
     row = state_file.fold().tasks["a"]
     assert (row.state, row.attempts[1].outcome, row.attempts[1].ended_at) == (state, "lost", state_file.now)
     told = [event for event in state_file.told if event.kind == EventKind.ATTEMPT_RECLAIMED]
-    assert [(event.task, event.actor, event.data["process"]) for event in told] == [("a", None, "gone")]
+    assert [(event.task, event.actor, event.payload.process) for event in told] == [("a", None, "gone")]
     assert state_file.column("a", "claim_token") is None
 
 
@@ -138,8 +138,8 @@ def test_a_requeue_after_a_refused_credential_arms_one_probe_and_says_so(state_f
     answer = act(state_file, "requeue")
     assert answer["message"] == "1 requeued; vault is asked with one call whether it takes the credential now"
     assert breaker(state_file) == ("OPEN", state_file.now)
-    told = [event.data for event in state_file.told if event.kind == EventKind.BREAKER]
-    assert [(data["downstream"], data["state"], data["reopens_at"]) for data in told] == [
+    told = [event.payload for event in state_file.told if event.kind == EventKind.BREAKER]
+    assert [(change.downstream, change.state, change.reopens_at) for change in told] == [
         ("vault", "OPEN", state_file.now)
     ]
 
@@ -148,7 +148,7 @@ def test_a_living_executor_is_told_to_arm_its_own_breaker(state_file: StateFile)
     refused(state_file)
     state_file.act("requeue", "a")
     assert breaker(state_file) == ("OPEN", None)
-    assert [event.data.get("probes") for event in state_file.told if event.kind == EventKind.OPERATOR] == [["vault"]]
+    assert [event.payload.probes for event in state_file.told if event.kind == EventKind.OPERATOR] == [["vault"]]
 
 
 @pytest.mark.parametrize(

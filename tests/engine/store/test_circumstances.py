@@ -55,7 +55,7 @@ def test_where_something_changed_it_is_tried_once_more_and_told(
     there = replace(HERE, **change)
     assert [fail(one_task, HERE), fail(one_task, there)] == ["RETRYING", "RETRYING"]
     event = one_task.told[-1]
-    assert event.data["changed"] == [word]
+    assert list(event.payload.changed) == [word]
     assert f"the {word} changed since it last failed so" in sentence(event)
     assert any(line.endswith(f" changed={word}") for line in plain.lines(event))
     assert fail(one_task, there) == "DEAD_LETTER"
@@ -65,7 +65,7 @@ def test_of_another_failure_nobody_says_that_something_changed(one_task: StateFi
     fail(one_task, HERE)
     other = replace(BOOM, fingerprint=Fingerprint("strict-2", "loose-2"))
     assert fail(one_task, replace(HERE, host="ops-2"), other) == "RETRYING"
-    assert "changed" not in one_task.told[-1].data
+    assert not one_task.told[-1].payload.changed
 
 
 def test_an_image_is_the_packages_by_name_and_version_wherever_they_lie(tmp_path: Path) -> None:

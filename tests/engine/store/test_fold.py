@@ -175,8 +175,8 @@ def test_every_state_and_every_act_occurs_in_these_nights(make_state_file: Calla
         for _ in range(60):
             night.step()
         states |= {event.new for event in state_file.told if event.kind == "task"}
-        done |= {event.data["act"] for event in state_file.told if event.kind == "operator" and event.data.get("was")}
-        canaries |= {event.data["what"] for event in state_file.told if event.kind == "canary"}
+        done |= {event.payload.act for event in state_file.told if event.kind == "operator" and event.payload.was}
+        canaries |= {event.payload.what for event in state_file.told if event.kind == "canary"}
     assert canaries == {"released", "failed", "not-fixed"}
     assert states == {str(state) for state in TaskState}
     assert done >= {"requeue", "skip", "cancel", "undo"}

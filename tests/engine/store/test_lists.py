@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import pytest
+from redrive.engine.core.event_codec import encode
 from redrive.engine.core.events import EventKind
 from redrive.engine.errors import RedriveError
 from redrive.engine.store.lists import (
@@ -161,6 +162,6 @@ def test_an_act_on_a_hundred_thousand_rows_is_one_short_event(loaded):
     answer = loaded.act("requeue-rows", "load", groups=[["load", "c0ffee", ROWS]])
     assert [["load", "done", f"runs again over {ROWS} of its rows"]] == answer["results"]
     assert time.monotonic() - began < 30
-    assert max(len(json.dumps(event.data)) for event in loaded.told) < 20_000
+    assert max(len(json.dumps(encode(event.payload))) for event in loaded.told) < 20_000
     assert loaded.act("undo", command=last_command(loaded))["ok"]
     assert (ROWS,) == loaded.connection.execute("SELECT count(*) FROM quarantine WHERE state = 'held'").fetchone()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redrive.engine.core.event_payloads import RunChanged
 from redrive.engine.core.events import EventKind
 from redrive.engine.core.ledger import spec_of
 from redrive.engine.core.policy import RetryPolicy
@@ -82,7 +83,7 @@ def test_what_a_requeue_changes_holds_for_its_generation_alone(state_file: State
     spec = with_overrides(spec_of(row), row.overrides)
     assert (spec.timeout, spec.retry.max_attempts, spec.params) == (1200, 1, {"day": 4, "dry": True, "note": "7"})
     event = next(event for event in state_file.told if event.new == "PENDING")
-    assert json.loads(event.data["set"]["overrides"])["timeout"] == 1200
+    assert json.loads(event.payload.set["overrides"])["timeout"] == 1200
     state_file.put("a", "FAILED")
     state_file.act("requeue", "a")
     row = state_file.fold().tasks["a"]
@@ -210,17 +211,17 @@ def test_a_cascade_runs_everything_below_again(state_file: StateFile) -> None:
 def test_a_requeue_opens_a_finished_run_again(state_file: StateFile) -> None:
     state_file.create({"a": ""})
     state_file.put("a", "FAILED")
-    state_file.write(lambda j: j.change_run(RUN, "ended", {"state": "FAILED", "ended_at": START}))
+    state_file.write(lambda j: j.change_run(RUN, RunChanged("ended", {"state": "FAILED", "ended_at": START})))
     state_file.act("requeue", "a")
     assert (state_file.run_column("state"), state_file.run_column("ended_at")) == ("RUNNING", None)
-    event = next(event for event in state_file.told if event.data.get("what") == "reopened")
+    event = next(event for event in state_file.told if getattr(event.payload, "what", None) == "reopened")
     assert (event.old, event.new, event.actor) == ("FAILED", "RUNNING", "ana@ops")
 
 
 def test_a_requeue_in_a_blocked_run_unblocks_it(state_file: StateFile) -> None:
     state_file.create({"a": ""})
     state_file.put("a", "DEAD_LETTER")
-    state_file.write(lambda j: j.change_run(RUN, "blocked", {"blocked_since": START}))
+    state_file.write(lambda j: j.change_run(RUN, RunChanged("blocked", {"blocked_since": START})))
     state_file.act("requeue", "a")
     assert state_file.run_column("blocked_since") is None
 
@@ -228,7 +229,7 @@ def test_a_requeue_in_a_blocked_run_unblocks_it(state_file: StateFile) -> None:
 def test_a_refused_act_opens_nothing(state_file: StateFile) -> None:
     state_file.create({"a": ""})
     state_file.put("a", "SUCCESS")
-    state_file.write(lambda j: j.change_run(RUN, "ended", {"state": "SUCCESS", "ended_at": START}))
+    state_file.write(lambda j: j.change_run(RUN, RunChanged("ended", {"state": "SUCCESS", "ended_at": START})))
     assert not state_file.act("cancel", "a")["ok"]
     assert state_file.run_column("state") == "SUCCESS"
 
@@ -364,7 +365,9 @@ def test_that_somebody_wants_the_end_of_a_running_task_is_in_the_file(state_file
     state_file.claim("a")
     assert state_file.act("cancel", "a")["message"] == "1 to be ended"
     assert state_file.fold().tasks["a"].cancel_requested_at == START
-    event = next(event for event in state_file.told if event.data.get("set") == {"cancel_requested_at": START})
+    event = next(
+        event for event in state_file.told if getattr(event.payload, "set", None) == {"cancel_requested_at": START}
+    )
     assert (event.actor, event.reason, event.attempt) == ("ana@ops", "the vendor has fixed it", 1)
 
 
@@ -587,7 +590,7 @@ def test_every_act_can_be_taken_back_to_the_letter(state_file: StateFile, act_na
             state_file.put("root", "FAILED")
             state_file.put("a", "PENDING")
         state_file.write(lambda j: propagation.propagate(j, RUN, cause))
-        state_file.write(lambda j: j.change_run(RUN, "ended", {"state": "FAILED", "ended_at": START}))
+        state_file.write(lambda j: j.change_run(RUN, RunChanged("ended", {"state": "FAILED", "ended_at": START})))
     before, run_before = table(state_file), state_file.connection.execute("SELECT * FROM run").fetchall()
     command = state_file.command(act_name, "a")
     if not state_file.send(command)["ok"]:
@@ -809,7 +812,7 @@ def test_pages_are_acknowledged_by_cause_by_id_or_by_task(state_file: StateFile)
     assert pages(state_file)["f1"][1] == "ana@ops"
     assert not state_file.act("ack", cause="f1")["ok"]
     event = next(event for event in state_file.told if event.kind == EventKind.PAGE)
-    assert (event.task, event.data["what"], event.actor) == ("a", "acked", "ana@ops")
+    assert (event.task, event.payload.what, event.actor) == ("a", "acked", "ana@ops")
 
 
 def test_a_snooze_is_silence_until_an_instant(state_file: StateFile) -> None:
@@ -834,7 +837,7 @@ def test_every_act_leaves_who_when_why_and_the_answer(state_file: StateFile) -> 
         "the vendor has fixed it",
         command["id"],
     )
-    assert (event.data["act"], event.data["options"], event.data["answer"]) == (
+    assert (event.payload.act, event.payload.options, event.payload.answer) == (
         "requeue",
         {"reset_count": False},
         answer,

@@ -49,7 +49,7 @@ def table(state_file: StateFile, columns: str = "cause, episode, count, state") 
 
 
 def told(state_file: StateFile) -> list[str]:
-    return [event.data["what"] for event in state_file.told if event.kind == "page"]
+    return [event.payload.what for event in state_file.told if event.kind == "page"]
 
 
 @pytest.fixture

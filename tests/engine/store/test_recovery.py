@@ -7,6 +7,7 @@ import signal
 from typing import Any
 
 import pytest
+from redrive.engine.core.event_payloads import ExecutorChanged
 from redrive.engine.core.events import EventKind
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.store import recovery
@@ -155,7 +156,7 @@ def test_executors_that_never_said_goodbye_are_told_once(state_file: StateFile) 
     assert recovery.dead_executors(state_file.connection, "executor-2") == ["executor-1"]
     assert recover(state_file).executors == ("executor-1",)
     (event,) = state_file.told
-    assert (event.kind, event.data) == (EventKind.EXECUTOR, {"what": "lost", "executor_id": "executor-1"})
+    assert (event.kind, event.payload) == (EventKind.EXECUTOR, ExecutorChanged("lost", "executor-1"))
     assert recovery.dead_executors(state_file.connection, "executor-2") == []
 
 

@@ -53,7 +53,7 @@ def column(state_file: StateFile, what: str) -> list[Any]:
 
 
 def told(state_file: StateFile) -> list[tuple[str, list[str]]]:
-    return [(event.data["what"], event.data["tasks"]) for event in state_file.told if event.kind == "canary"]
+    return [(event.payload.what, event.payload.tasks) for event in state_file.told if event.kind == "canary"]
 
 
 def test_the_first_runs_and_the_others_stay_what_they_are(night: StateFile) -> None:
@@ -92,7 +92,7 @@ def test_the_same_failure_again_is_the_answer_and_costs_no_further_attempt(night
     assert column(night, "state") == ["DEAD_LETTER"] * 4
     assert column(night, "canary") == [None] * 4
     event = next(event for event in reversed(night.told) if event.task == "load_1" and event.new == "DEAD_LETTER")
-    assert "the fix did not fix it" in event.data["why"]
+    assert "the fix did not fix it" in event.payload.why
     assert told(night) == [("not-fixed", list(LOADS[1:]))]
     assert night.states()["after_load_1"] == "PENDING"
     title = night.connection.execute("SELECT title FROM page ORDER BY id DESC").fetchone()[0]

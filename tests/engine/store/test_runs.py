@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from redrive.engine.core.event_payloads import AttemptDeadline, AttemptSigkill, AttemptSigterm, AttemptStack, ClockMoved
 from redrive.engine.core.events import Event, EventKind
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec
@@ -70,8 +71,8 @@ def test_a_run_reads_back_as_it_was_written(state_file: StateFile) -> None:
 def test_a_run_is_told_in_one_event(state_file: StateFile) -> None:
     state_file.create(DIAMOND)
     (event,) = state_file.told
-    assert (event.kind, event.data["what"], event.data["tasks"], event.new) == (EventKind.RUN, "created", 4, "RUNNING")
-    assert event.data["set"]["dag_name"] == "settlement"
+    assert (event.kind, event.payload.what, event.payload.tasks, event.new) == (EventKind.RUN, "created", 4, "RUNNING")
+    assert event.payload.set["dag_name"] == "settlement"
 
 
 def test_a_parent_named_twice_is_one_edge(state_file: StateFile) -> None:
@@ -104,14 +105,14 @@ def test_the_fold_holds_attempts_and_the_instants_of_their_kill(state_file: Stat
     state_file.now += SECOND
     assert state_file.claim("a") == 1
     ladder = [
-        (EventKind.ATTEMPT_DEADLINE, {}),
-        (EventKind.ATTEMPT_STACK, {"where": "settle.py:87 in settle"}),
-        (EventKind.ATTEMPT_SIGTERM, {}),
-        (EventKind.ATTEMPT_SIGKILL, {}),
+        AttemptDeadline(),
+        AttemptStack("settle.py:87 in settle"),
+        AttemptSigterm("timeout"),
+        AttemptSigkill("timeout"),
     ]
-    for kind, data in ladder:
+    for step in ladder:
         state_file.now += SECOND
-        state_file.write(lambda j, k=kind, d=data: j.tell(k, RUN, "a", attempt=1, generation=0, data=d))
+        state_file.write(lambda j, s=step: j.emit(s, RUN, "a", attempt=1, generation=0))
     attempt = state_file.fold().tasks["a"].attempts[1]
     assert (attempt.deadline_at, attempt.sigterm_at, attempt.sigkill_at) == tuple(START + n * SECOND for n in (2, 4, 5))
     assert (attempt.where, attempt.started_at, attempt.outcome) == ("settle.py:87 in settle", START + SECOND, "running")
@@ -139,7 +140,7 @@ def test_an_empty_file_has_no_latest_run(state_file: StateFile) -> None:
 def test_events_come_in_windows_and_of_one_run_with_those_of_the_file(state_file: StateFile) -> None:
     def tell(journal: Journal) -> None:
         for number in range(10):
-            journal.tell("tick", ["one", "two", None][number % 3], data={"number": number})
+            journal.emit(ClockMoved(number), ["one", "two", None][number % 3])
 
     def read(since: int, run_id: str | None = None, limit: int = 500) -> list[Event]:
         return [runs.event_of(row) for row in state_file.connection.execute(*runs.events_query(since, run_id, limit))]
@@ -148,7 +149,7 @@ def test_events_come_in_windows_and_of_one_run_with_those_of_the_file(state_file
     everything = read(0)
     assert everything == state_file.told
     assert read(everything[3].seq, limit=2) == everything[4:6]
-    assert [event.data["number"] for event in read(0, "one")] == [0, 2, 3, 5, 6, 8, 9]
+    assert [event.payload.moved_us for event in read(0, "one")] == [0, 2, 3, 5, 6, 8, 9]
 
 
 def test_ten_thousand_tasks_are_read_in_time(state_file: StateFile) -> None:
@@ -325,7 +326,7 @@ def test_when_the_clock_is_set_what_is_left_and_what_has_passed_stay(state_file:
         "late": [None, None, 900],
     }
     event = state_file.told[-1]
-    assert (event.kind, event.data) == ("clock", {"moved_us": jump * SECOND, "tasks": 3})
+    assert (event.kind, event.payload) == ("clock", ClockMoved(jump * SECOND, 3))
 
 
 # --- Waking and claiming -------------------------------------------------------------------------------------------
@@ -384,7 +385,7 @@ def test_a_claim_writes_the_attempt_with_the_state(state_file: StateFile) -> Non
     assert (row.stale, row.progress_done, row.progress_total) == (0, None, None)
     event = state_file.told[-1]
     assert (event.old, event.new, event.attempt) == ("READY", "RUNNING", 1)
-    assert event.data["attempt"] == {"generation": 0, "started_at": START, "executor_id": "executor-1"}
+    assert event.payload.attempt_set == {"generation": 0, "started_at": START, "executor_id": "executor-1"}
     stored = state_file.connection.execute("SELECT token, executor_id, outcome FROM attempt").fetchall()
     assert stored == [("t1", "executor-1", "running")]
 

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redrive.engine.core.event_codec import encode
+from redrive.engine.core.event_payloads import RunChanged
 from redrive.engine.core.schedule import KEPT
 from redrive.engine.core.spec import FlowSpec, ScheduleSpec, TaskSpec
 from redrive.engine.errors import RefusedError
@@ -52,7 +54,7 @@ class Files:
             self.connection.execute("ROLLBACK")
             raise
         self.connection.execute("COMMIT")
-        self.told += [{**event.data, "kind": event.kind} for event in journal.events]
+        self.told += [{**encode(event.payload), "kind": event.kind} for event in journal.events]
         return result
 
     def settle(self) -> None:
@@ -310,8 +312,8 @@ def test_a_run_that_ended_in_time_breaks_no_promise(files):
     file.settle()
     file.now = SIX + HOUR
     file.start(SIX + HOUR)
-    ended = {"state": "SUCCESS", "ended_at": SIX + HOUR + 60_000_000}
-    file.write(lambda journal: journal.change_run(str(SIX + HOUR), "ended", ended, old="RUNNING", new="SUCCESS"))
+    ended = RunChanged("ended", {"state": "SUCCESS", "ended_at": SIX + HOUR + 60_000_000})
+    file.write(lambda journal: journal.change_run(str(SIX + HOUR), ended, old="RUNNING", new="SUCCESS"))
     file.now = SIX + 2 * HOUR - 1
     file.settle()
     assert [] == file.ask("SELECT * FROM sla") and [] == pages(file)

@@ -21,6 +21,7 @@ from redrive.engine.store.reader import Reader
 #: Another process writes, as in life: data_version does not change for commits of the same connection.
 WRITER = """
     import sys
+    from redrive.engine.core.event_payloads import ClockMoved
     from redrive.engine.store import database
     from redrive.engine.store.journal import Journal
 
@@ -30,7 +31,7 @@ WRITER = """
         count, _, run_id = line.strip().partition(" ")
         for _ in range(int(count)):
             connection.execute("BEGIN IMMEDIATE")
-            Journal(connection, number).tell("tick", run_id or None, data={"number": number})
+            Journal(connection, number).emit(ClockMoved(number), run_id or None)
             connection.execute("COMMIT")
             number += 1
         print("done", flush=True)
@@ -92,7 +93,7 @@ async def take(feed: AsyncIterator[list[Event]], count: int) -> list[int]:
     while len(numbers) < count:
         batch = await asyncio.wait_for(anext(feed), 20)
         assert 0 < len(batch) <= tail.BATCH_EVENTS
-        numbers += [event.data["number"] for event in batch]
+        numbers += [event.payload.moved_us for event in batch]
     return numbers
 
 
@@ -116,7 +117,7 @@ async def test_the_last_event_before_a_long_silence_is_not_missed(tmp_path: Path
     done, _ = await asyncio.wait([waiting], timeout=0.3)
     assert not done
     writer.commit(1)
-    assert [event.data["number"] for event in await asyncio.wait_for(waiting, 20)] == [1]
+    assert [event.payload.moved_us for event in await asyncio.wait_for(waiting, 20)] == [1]
     await feed.aclose()  # type: ignore[attr-defined]
 
 

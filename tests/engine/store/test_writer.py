@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import json
 import resource
 import signal
 import sqlite3
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redrive.engine.core.event_payloads import StorageChanged
 from redrive.engine.core.events import Event
 from redrive.engine.errors import CorruptFileError, RedriveError, StorageError
 from redrive.engine.store import database
@@ -73,10 +75,10 @@ class Desk:
         (self.degraded if what == "degraded" else self.recovered).set()
 
     def stored(self) -> list[str]:
-        """The kinds of all events in the file, as another connection sees them."""
+        """What all events in the file are about, as another connection sees them."""
         connection = sqlite3.connect(self.path)
         try:
-            return [kind for (kind,) in connection.execute("SELECT kind FROM event ORDER BY seq")]
+            return [json.loads(data)["what"] for (data,) in connection.execute("SELECT data FROM event ORDER BY seq")]
         finally:
             connection.close()
 
@@ -90,16 +92,16 @@ async def desk(path: Path, **options: Any) -> AsyncIterator[Desk]:
         await opened.writer.close()
 
 
-def tell(kind: str) -> Callable[[Journal], str]:
+def tell(what: str) -> Callable[[Journal], str]:
     def item(journal: Journal) -> str:
-        journal.tell(kind)
-        return kind
+        journal.emit(StorageChanged(what))
+        return what
 
     return item
 
 
 def fail_after_telling(journal: Journal) -> None:
-    journal.tell("of the failed")
+    journal.emit(StorageChanged("of the failed"))
     raise LookupError("the item's own fault")
 
 
@@ -120,7 +122,7 @@ async def test_events_are_handed_on_in_order_and_before_the_futures(tmp_path: Pa
             future.add_done_callback(lambda _: seen.append(len(it.events)))
         await asyncio.gather(*futures)
         assert seen == [50] * 50
-        assert [event.kind for event in it.events] == it.stored() == [str(number) for number in range(50)]
+        assert [event.payload.what for event in it.events] == it.stored() == [str(number) for number in range(50)]
         assert [event.seq for event in it.events] == sorted(event.seq for event in it.events)
 
 
@@ -150,7 +152,7 @@ async def test_an_item_that_raises_fails_alone_and_leaves_nothing(tmp_path: Path
         results = await asyncio.gather(*(it.writer.submit(item) for item in items), return_exceptions=True)
         assert [type(result) for result in results] == [str, LookupError, str, LookupError, str]
         assert it.stored() == ["before", "between", "after"]
-        assert [event.kind for event in it.events] == it.stored()
+        assert [event.payload.what for event in it.events] == it.stored()
 
 
 async def test_a_broken_constraint_is_the_items_own_fault(tmp_path: Path) -> None:
@@ -194,7 +196,7 @@ async def test_what_a_listener_submits_is_written(tmp_path: Path) -> None:
         answers: list[asyncio.Future[str]] = []
 
         def listen(events: list[Event]) -> None:
-            if events[0].kind == "question":
+            if events[0].payload.what == "question":
                 answers.append(it.writer.submit(tell("answer")))
 
         it.writer._on_events = listen
@@ -294,7 +296,7 @@ async def test_forty_signals_survive_two_failed_flushes(tmp_path: Path) -> None:
     """The trace of document 002: attempts 1 and 2 fail, attempt 3 succeeds, 40 times True."""
     async with desk(tmp_path) as it:
         it.connection.faults = [("COMMIT", failure(sqlite3.SQLITE_BUSY))] * 2
-        futures = [it.writer.submit(lambda journal: bool(journal.tell("signal"))) for _ in range(40)]
+        futures = [it.writer.submit(lambda journal: bool(journal.emit(StorageChanged("signal")))) for _ in range(40)]
         assert await asyncio.gather(*futures) == [True] * 40
         assert it.stored() == ["signal"] * 40
         assert it.troubles == []
@@ -376,7 +378,7 @@ async def test_after_a_failed_fsync_the_file_is_opened_anew_and_asked(tmp_path: 
             it.connection.faults = [("COMMIT", fault)]
         assert await it.writer.submit(tell("once")) == "once"
         assert await it.writer.submit(tell("then")) == "then"
-        assert it.stored() == ["once", "then"] == [event.kind for event in it.events]
+        assert it.stored() == ["once", "then"] == [event.payload.what for event in it.events]
         assert len(reopened) == 1
 
 
@@ -388,7 +390,7 @@ async def test_a_file_that_may_not_grow_is_written_once_it_may(tmp_path: Path) -
         await it.writer.submit(tell("small"))
         (pages,) = it.connection.execute("PRAGMA page_count").fetchone()
         it.connection.execute(f"PRAGMA max_page_count = {pages + 1}")
-        texts = [it.writer.submit(lambda journal: journal.tell("big", data={"text": "x" * 20_000})) for _ in range(5)]
+        texts = [it.writer.submit(lambda journal: journal.emit(StorageChanged("big", "x" * 20_000))) for _ in range(5)]
         await it.degraded.wait()
         assert "full" in it.troubles[0][1] and it.stored() == ["small"]
         it.connection.execute("PRAGMA max_page_count = 1000000")
@@ -406,7 +408,7 @@ async def test_a_limit_of_the_file_size_is_survived(tmp_path: Path) -> None:
         log = Path(f"{it.path}-wal").stat().st_size
         resource.setrlimit(resource.RLIMIT_FSIZE, (log + 8192, old[1]))
         try:
-            big = it.writer.submit(lambda journal: journal.tell("big", data={"text": "x" * 200_000}))
+            big = it.writer.submit(lambda journal: journal.emit(StorageChanged("big", "x" * 200_000)))
             await it.degraded.wait()
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, old)

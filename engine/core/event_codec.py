@@ -1,0 +1,169 @@
+"""Payloads of events as JSON objects, and back.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+
+A file may be of another version. A kind that is not known here is an UnknownPayload, a key that is not known is passed
+over, and a key that is missing leaves its field blank. A value of another JSON type than its field has is an error.
+"""
+
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Tuple, Type, cast
+
+from ..errors import CorruptFileError
+from . import event_payloads as payloads
+from .event_payloads import Payload, UnknownPayload
+from .events import Event, EventKind
+
+#: The one type of payload of each kind.
+PAYLOAD_TYPES: Dict[str, Type[Payload]] = {
+    EventKind.TASK: payloads.TaskMoved,
+    EventKind.TASK_CHANGED: payloads.TaskChanged,
+    EventKind.RUN: payloads.RunChanged,
+    EventKind.ATTEMPT_STARTED: payloads.AttemptStarted,
+    EventKind.ATTEMPT_EFFECT: payloads.AttemptEffect,
+    EventKind.ATTEMPT_EXTENDED: payloads.AttemptExtended,
+    EventKind.ATTEMPT_DEADLINE: payloads.AttemptDeadline,
+    EventKind.ATTEMPT_STACK: payloads.AttemptStack,
+    EventKind.ATTEMPT_SIGTERM: payloads.AttemptSigterm,
+    EventKind.ATTEMPT_SIGKILL: payloads.AttemptSigkill,
+    EventKind.ATTEMPT_SWEPT: payloads.AttemptSwept,
+    EventKind.ATTEMPT_LATE: payloads.AttemptLate,
+    EventKind.ATTEMPT_LEAKED: payloads.AttemptLeaked,
+    EventKind.ATTEMPT_SILENT: payloads.AttemptSilent,
+    EventKind.ATTEMPT_RECLAIMED: payloads.AttemptReclaimed,
+    EventKind.ATTEMPT_RETRY: payloads.AttemptRetry,
+    EventKind.PROGRESS: payloads.AttemptProgress,
+    EventKind.EXECUTOR: payloads.ExecutorChanged,
+    EventKind.BREAKER: payloads.BreakerChanged,
+    EventKind.PAGE: payloads.PageChanged,
+    EventKind.QUARANTINE: payloads.RowsChanged,
+    EventKind.NOTE: payloads.NoteWritten,
+    EventKind.SCHEDULE: payloads.ScheduleChanged,
+    EventKind.CANARY: payloads.CanaryEnded,
+    EventKind.STORAGE: payloads.StorageChanged,
+    EventKind.CLOCK: payloads.ClockMoved,
+    EventKind.OPERATOR: payloads.OperatorActed,
+}
+
+_KINDS = {payload_type: kind for kind, payload_type in PAYLOAD_TYPES.items()}
+
+#: Fields whose key in JSON has another name. Of two fields with one key, the JSON type of the value decides.
+_KEYS = {
+    "attempt_set": "attempt",
+    "occurrences": "count",
+    "rows": "count",
+    "runs": "count",
+    "try_number": "try",
+    "params_added": "added",
+    "params_changed": "changed",
+    "params_removed": "removed",
+}
+
+#: By the annotation of a field: the classes of its values as JSON has them, and what is there without a value.
+_JSON_TYPES: Tuple[Tuple[Any, Tuple[type, ...], Any], ...] = (
+    (str, (str,), ""),
+    (payloads.Text, (str,), None),
+    (int, (int,), 0),
+    (payloads.Number, (int,), None),
+    (float, (int, float), 0.0),
+    (payloads.Real, (int, float), None),
+    (payloads.Flag, (bool,), None),
+    (payloads.Names, (list,), ()),
+    (payloads.Numbers, (list,), ()),
+    (payloads.Rows, (list, dict), ()),  # an object where the first version of a file remembered quarantined rows
+    (payloads.TaskColumns, (dict,), payloads.NO_TASK_COLUMNS),
+    (payloads.Values, (dict,), payloads.NO_VALUES),
+    (payloads.Pairs, (dict,), payloads.NO_PAIRS),
+    (payloads.Before, (dict,), payloads.NO_TASKS),
+)
+
+
+_SHOWN_CHARACTERS = 60  # of a value that does not fit
+
+
+class _Shape(NamedTuple):
+    """How a type of payload is read and written; made once for each."""
+
+    blank: Payload
+    make: Callable[[Iterable[Any]], Payload]
+    keys: Tuple[str, ...]  # by place
+    defaults: Tuple[Any, ...]  # by place: the very objects, because an empty value that is given is written
+    places: Dict[Tuple[str, type], int]  # by key and class of the value
+
+
+def _shape_of(payload_type: Any) -> _Shape:
+    keys: List[str] = []
+    defaults: List[Any] = []
+    places: Dict[Tuple[str, type], int] = {}
+    for place, field in enumerate(payload_type._fields):
+        annotation = payload_type.__annotations__[field]
+        classes, blank = next(row[1:] for row in _JSON_TYPES if row[0] == annotation)
+        keys.append(_KEYS.get(field, field))
+        defaults.append(payload_type._field_defaults.get(field, blank))
+        places.update({(keys[-1], value_class): place for value_class in classes})
+    return _Shape(payload_type._make(defaults), payload_type._make, tuple(keys), tuple(defaults), places)
+
+
+_SHAPES: Dict[Any, _Shape] = {payload_type: _shape_of(payload_type) for payload_type in _KINDS}
+_SHAPES_BY_KIND = {kind: _SHAPES[payload_type] for kind, payload_type in PAYLOAD_TYPES.items()}
+
+
+def kind_of(payload: Payload) -> str:
+    """Return the kind of the events that carry this type of payload. Raises KeyError for an UnknownPayload."""
+    return _KINDS[type(payload)]
+
+
+def encode(payload: Payload) -> Dict[str, Any]:
+    """Return the JSON object of a payload, without the fields that nobody has given a value."""
+    shape = _SHAPES.get(type(payload))
+    if shape is None:
+        assert isinstance(payload, UnknownPayload)
+        return payload.data
+    return {key: value for key, value, default in zip(shape.keys, payload, shape.defaults) if value is not default}
+
+
+def decode(kind: str, data: Any) -> Payload:
+    """Return the payload of an event of this kind. ``data``: its JSON object.
+
+    Raises CorruptFileError where a value has another JSON type than the kind wants.
+    """
+    shape = _SHAPES_BY_KIND.get(kind)
+    if type(data) is not dict:
+        raise CorruptFileError("an event of kind {!r} in the state file has no JSON object as its data".format(kind))
+    if shape is None:
+        return _unknown(data)
+    if not data:
+        return shape.blank
+    values: List[Any] = list(shape.blank)
+    places = shape.places
+    for key, value in data.items():
+        place = places.get((key, value.__class__))
+        if place is not None:
+            values[place] = value
+        elif value is not None and key in shape.keys:
+            sentence = "an event of kind {!r} in the state file has {} as its {!r}"
+            raise CorruptFileError(sentence.format(kind, repr(value)[:_SHOWN_CHARACTERS], key))
+    return shape.make(values)
+
+
+def row_of(event: Event) -> Dict[str, Any]:
+    """Return an event as a row of its table; ``data`` as a JSON object."""
+    row = event._asdict()
+    row["data"] = encode(row.pop("payload"))
+    return dict(row)
+
+
+def unreadable(data: Any) -> UnknownPayload:
+    """Return a payload that shows ``data`` for what it is: whatever stands in the file."""
+    return _unknown(data if isinstance(data, dict) else {})
+
+
+def _unknown(data: Dict[str, Any]) -> UnknownPayload:
+    what: Any = data.get("what")
+    columns: Any = data.get("set")
+    attempt_columns: Any = data.get("attempt")
+    return UnknownPayload(
+        what if isinstance(what, str) else None,
+        cast(payloads.TaskColumns, columns if isinstance(columns, dict) else {}),
+        cast(payloads.AttemptColumns, attempt_columns if isinstance(attempt_columns, dict) else {}),
+        data,
+    )

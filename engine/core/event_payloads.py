@@ -1,0 +1,539 @@
+"""The payload of every kind of event: one frozen type each, and the words for what a payload says in its ``what``.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+
+``set`` of a payload names exactly the columns of the task or of the run that changed, with their new values;
+``attempt_set`` does the same for the row of the attempt. The JSON of an event has the names of these fields as its
+keys (``event_codec.py`` lists the few that differ) and leaves out the fields that nobody has given a value.
+"""
+
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Union
+
+if TYPE_CHECKING:
+    from typing import TypedDict
+
+    class TaskColumns(TypedDict, total=False):
+        """Columns of table ``task`` that change."""
+
+        state: str
+        attempt: int
+        max_attempts: int
+        started_at: Optional[int]
+        ended_at: Optional[int]
+        next_retry_at: Optional[int]
+        error: Optional[str]
+        failure_fingerprint: Optional[str]
+        generation: int
+        failures: int
+        losses: int
+        deferrals: int
+        refusals: int
+        failure_class: Optional[str]
+        failure_mode: Optional[str]
+        dead_letter_kind: Optional[str]
+        delay_us: Optional[int]
+        ceiling_us: Optional[int]
+        shortened_us: Optional[int]
+        first_started_at: Optional[int]
+        blocked_by: Optional[str]
+        skip_cause: Optional[str]
+        claim_token: Optional[str]
+        result: Optional[str]
+        progress_done: Optional[int]
+        progress_total: Optional[int]
+        last_heartbeat_at: Optional[int]
+        stale: int
+        bad_rows: int
+        owner_note: Optional[str]
+        cancel_requested_at: Optional[int]
+        expires_at: Optional[int]
+        overrides: Optional[str]
+        key_generation: int
+        checkpoint: Optional[str]
+        canary: Optional[str]
+
+    class AttemptColumns(TypedDict, total=False):
+        """Columns of table ``attempt``. Events leave out the long texts and what tells processes apart."""
+
+        attempt: int
+        generation: int
+        started_at: int
+        ended_at: Optional[int]
+        duration_us: Optional[int]
+        timeout_us: Optional[int]
+        grace_us: Optional[int]
+        outcome: str
+        error_type: Optional[str]
+        error: Optional[str]
+        diagnostic: Optional[str]
+        failure_class: Optional[str]
+        failure_mode: Optional[str]
+        fingerprint: Optional[str]
+        fingerprint_loose: Optional[str]
+        fingerprint_detail: Optional[str]
+        explain: Optional[str]
+        exit_code: Optional[int]
+        signal: Optional[int]
+        delay_us: Optional[int]
+        ceiling_us: Optional[int]
+        shortened_us: Optional[int]
+        max_rss_kb: Optional[int]
+        cpu_user_us: Optional[int]
+        cpu_system_us: Optional[int]
+        output_bytes: int
+        output_dropped_bytes: int
+        traceback: Optional[str]
+        stack: Optional[str]
+        pid: Optional[int]
+        pid_start_ticks: Optional[int]
+        executor_id: Optional[str]
+        host: Optional[str]
+        code_hash: Optional[str]
+        input_hash: Optional[str]
+        params_hash: Optional[str]
+        image_hash: Optional[str]
+        late: int
+
+    class RunColumns(TypedDict, total=False):
+        """Columns of table ``run`` that change."""
+
+        dag_name: str
+        started_at: int
+        ended_at: Optional[int]
+        state: str
+        blocked_since: Optional[int]
+        paused_since: Optional[int]
+        paused_by: Optional[str]
+        deadline_at: Optional[int]
+        max_parallel: int
+        flow_path: Optional[str]
+        params: str
+        options: str
+        code_hash: Optional[str]
+        logical_time: Optional[int]
+
+    class PageColumns(TypedDict, total=False):
+        """Columns of table ``page`` that change."""
+
+        state: str
+        rearmed: int
+        acked_by: Optional[str]
+        snoozed_until: Optional[int]
+
+    class AnswerFields(TypedDict, total=False):
+        """What an operator's act was answered. ``results``: [task, word, sentence] of each target."""
+
+        ok: bool
+        message: str
+        results: List[List[str]]
+
+else:  # old interpreters have no TypedDict
+    TaskColumns = AttemptColumns = RunColumns = PageColumns = AnswerFields = dict
+
+Text = Optional[str]
+Number = Optional[int]
+Real = Optional[float]
+Flag = Optional[bool]
+Names = Sequence[str]
+Numbers = Sequence[int]
+Values = Dict[str, object]  # parameters of a flow, options of an act: JSON that the engine only hands on
+Pairs = Dict[str, Sequence[object]]  # parameters: [value before, value now]
+Before = Dict[str, TaskColumns]  # by task: state, generation and the changed columns as an act found them
+Rows = Sequence[List[Any]]  # what an act found: [what, columns] of a run, [task, state, generation, spans] of rows
+
+#: Shared by all payloads that change nothing; never written to.
+NO_TASK_COLUMNS: TaskColumns = {}
+NO_ATTEMPT_COLUMNS: AttemptColumns = {}
+NO_RUN_COLUMNS: RunColumns = {}
+NO_PAGE_COLUMNS: PageColumns = {}
+NO_ANSWER: AnswerFields = {}
+NO_VALUES: Values = {}
+NO_PAIRS: Pairs = {}
+NO_TASKS: Before = {}
+
+
+# --- What happened, within a kind -----------------------------------------------------------------------------------
+
+
+class RunChange(object):
+    """Names for ``RunChanged.what``."""
+
+    CREATED = "created"
+    OPENED = "opened"
+    ENDED = "ended"
+    REOPENED = "reopened"
+    BLOCKED = "blocked"
+    UNBLOCKED = "unblocked"
+    PAUSED = "paused"
+    UNPAUSED = "unpaused"
+    PARAMS = "params"
+    OPTIONS = "options"
+    FLOW_CHANGED = "flow-changed"
+
+
+class ExecutorChange(object):
+    """Names for ``ExecutorChanged.what``."""
+
+    STARTED = "started"
+    STOPPED = "stopped"
+    LOST = "lost"
+    ZYGOTE_DIED = "zygote-died"
+    THREADS_KILLED = "threads-killed"
+
+
+class PageChange(object):
+    """Names for ``PageChanged.what``."""
+
+    OPENED = "opened"
+    FOLDED = "folded"
+    WOKEN = "woken"
+    SENT = "sent"
+    SEND_FAILED = "send-failed"
+    BELL = "bell"
+    ACKED = "acked"
+    SNOOZED = "snoozed"
+    REARMED = "rearmed"
+    RESOLVED = "resolved"
+
+
+class RowsChange(object):
+    """Names for ``RowsChanged.what``."""
+
+    PROVISIONAL = "provisional"
+    HELD = "held"
+    REQUEUED = "requeued"
+    DISCARDED = "discarded"
+    PUT_BACK = "put back"
+
+
+class ScheduleChange(object):
+    """Names for ``ScheduleChanged.what``."""
+
+    BEGUN = "begun"
+    CHANGED = "changed"
+    MISSED = "missed"
+    LATE_START = "late-start"
+    LATE_END = "late-end"
+
+
+class CanaryEnd(object):
+    """Names for ``CanaryEnded.what``."""
+
+    RELEASED = "released"
+    NOT_FIXED = "not-fixed"
+    FAILED = "failed"
+
+
+class StorageChange(object):
+    """Names for ``StorageChanged.what``."""
+
+    DEGRADED = "degraded"
+    RECOVERED = "recovered"
+    LOCK = "lock"
+
+
+class Presence(object):
+    """Names for ``OperatorActed.what``; an act that is recorded with its answer has an ``act`` instead."""
+
+    ATTACH = "attach"
+    DETACH = "detach"
+    BREAKER = "breaker"
+
+
+# --- Tasks and attempts ---------------------------------------------------------------------------------------------
+
+
+class TaskMoved(NamedTuple):
+    """A task moved from one state to another."""
+
+    set: TaskColumns = NO_TASK_COLUMNS
+    attempt_set: AttemptColumns = NO_ATTEMPT_COLUMNS
+    explain: Text = None  # the failure in a few words
+    why: Text = None  # what decided about it
+    changed: Names = ()  # circumstances that were others when it last failed like this
+    due_at: Number = None  # the deadline of the run that shortened the wait, microseconds UTC
+    waits_for: Text = None  # the parent that runs again
+    act: Text = None  # the operator's act that it is a part of
+
+
+class TaskChanged(NamedTuple):
+    """Columns of a task changed, its state did not."""
+
+    set: TaskColumns
+    why: Text = None
+    act: Text = None
+
+
+class AttemptStarted(NamedTuple):
+    """The process of an attempt exists."""
+
+    attempt_set: AttemptColumns
+
+
+class AttemptEffect(NamedTuple):
+    """From here on the effect of the attempt may happen, once; written to the disk before."""
+
+    key: str
+
+
+class AttemptExtended(NamedTuple):
+    """An operator gave the attempt more time before its timeout."""
+
+    seconds: float
+    attempt_set: AttemptColumns
+
+
+class AttemptDeadline(NamedTuple):
+    """The timeout passed. ``timeout``: seconds."""
+
+    timeout: Real = None
+
+
+class AttemptStack(NamedTuple):
+    """Where the attempt hung, and in what; the whole stack is in the row of the attempt."""
+
+    where: Text = None
+    hang: Text = None
+    kernel: Text = None
+
+
+class AttemptSigterm(NamedTuple):
+    """SIGTERM was sent."""
+
+    reason: str
+    grace_seconds: Real = None
+
+
+class AttemptSigkill(NamedTuple):
+    """SIGKILL was sent to ``pids``."""
+
+    reason: str
+    pids: Numbers = ()
+
+
+class AttemptSwept(NamedTuple):
+    """Processes that had left the group of the attempt were killed; ``survivors`` could not be."""
+
+    pids: Numbers = ()
+    survivors: Numbers = ()
+
+
+class AttemptLate(NamedTuple):
+    """An outcome came after the task had moved on; it changed nothing."""
+
+    attempt_set: AttemptColumns
+
+
+class AttemptLeaked(NamedTuple):
+    """A thread ignored its cancel token: its slot is taken."""
+
+    reason: str
+
+
+class AttemptSilent(NamedTuple):
+    """The heartbeats stopped, the process is there: ``process`` says how."""
+
+    pid: Number
+    start_ticks: Number
+    process: Text
+    silent_seconds: Real
+
+
+class AttemptReclaimed(NamedTuple):
+    """The attempt was taken from its task, because nothing of it runs: the evidence."""
+
+    pid: Number
+    start_ticks: Number
+    process: Text
+    silent_seconds: Real
+    executor_id: Text = None
+
+
+class AttemptRetry(NamedTuple):
+    """The task's own code retried ``function`` inside the attempt."""
+
+    try_number: Number = None
+    function: Text = None
+    error_type: Text = None
+    message: Text = None
+    delay_seconds: Real = None
+    elapsed_seconds: Real = None
+    untold: int = 0  # how many were left out since the one before
+
+
+class AttemptProgress(NamedTuple):
+    """How far the attempt is, of which the board shows nothing."""
+
+    done: Number = None
+
+
+# --- Beside the tasks -----------------------------------------------------------------------------------------------
+
+
+class RunChanged(NamedTuple):
+    """A run was created, moved, or changed; ``what`` is one of RunChange."""
+
+    what: str
+    set: RunColumns = NO_RUN_COLUMNS
+    tasks: Number = None  # CREATED: how many
+    added: Names = ()  # FLOW_CHANGED: tasks
+    changed: Names = ()
+    params_added: Values = NO_VALUES  # PARAMS: by name
+    params_changed: Pairs = NO_PAIRS
+    params_removed: Values = NO_VALUES
+
+
+class ExecutorChanged(NamedTuple):
+    """Something became of an executor or its processes; ``what`` is one of ExecutorChange."""
+
+    what: str
+    executor_id: Text = None
+    pid: Number = None
+    host: Text = None
+    warnings: Names = ()  # STARTED: what is doubtful about the import of the flow
+    printed: Text = None  # by that import, or by the process that died
+    how: Text = None  # ZYGOTE_DIED: its end
+    leaked: Names = ()  # THREADS_KILLED: tasks that ignored the cancel token
+    lost: Names = ()  # and their neighbours
+
+
+class BreakerChanged(NamedTuple):
+    """The breaker of a downstream changed its state. Instants are microseconds UTC."""
+
+    downstream: str
+    state: str
+    since: Number = None
+    reopens_at: Number = None
+    why: Text = None
+    calls: Number = None
+    failures: Number = None
+    tokens: Real = None
+
+
+class PageChanged(NamedTuple):
+    """Something became of a page; ``what`` is one of PageChange."""
+
+    what: str
+    id: Number = None
+    cause: Text = None
+    episode: Number = None
+    occurrences: Number = None  # of its cause so far
+    title: Text = None
+    severity: Text = None
+    fingerprint: Text = None
+    page: PageColumns = NO_PAGE_COLUMNS
+    how: Text = None  # SENT: "page" or "digest"
+    sender: Text = None  # SEND_FAILED
+    error: Text = None
+    tries: Number = None
+
+
+class RowsChanged(NamedTuple):
+    """Something became of quarantined rows of a task; ``what`` is one of RowsChange."""
+
+    what: str
+    rows: Number = None  # how many
+    resolved: Number = None  # HELD: rows sent back that came through
+    row_key: Text = None  # PROVISIONAL: of the latest
+    error: Text = None
+
+
+class NoteWritten(NamedTuple):
+    """Somebody wrote a note on a cause; ``downstream`` None: wherever the cause appears."""
+
+    fingerprint: str
+    downstream: Text
+    text: str
+
+
+class ScheduleChanged(NamedTuple):
+    """Something became of the schedule of ``flow``; ``what`` is one of ScheduleChange."""
+
+    what: str
+    flow: str = ""
+    expression: Text = None
+    timezone: Text = None
+    runs: Number = None  # MISSED, LATE_START: how many
+    is_all: Flag = None  # MISSED: whether ``runs`` is all of them
+    first: Text = None  # logical times by the clocks of the zone, ISO 8601
+    last: Text = None
+    misfire: Text = None
+    due_at: Number = None  # microseconds UTC
+
+
+class CanaryEnded(NamedTuple):
+    """The task that ran first has ended, and what follows for ``tasks``; ``what`` is one of CanaryEnd."""
+
+    what: str
+    tasks: Names = ()
+
+
+class StorageChanged(NamedTuple):
+    """Something became of the state file or its lock; ``what`` is one of StorageChange."""
+
+    what: str
+    sentence: str = ""
+
+
+class ClockMoved(NamedTuple):
+    """The wall clock moved, and the instants of ``tasks`` tasks with it."""
+
+    moved_us: int
+    tasks: Number = None
+
+
+class OperatorActed(NamedTuple):
+    """An operator's act with its answer and what it found, or (``what`` is one of Presence) one that is only told."""
+
+    act: Text = None
+    options: Values = NO_VALUES
+    answer: AnswerFields = NO_ANSWER
+    probes: Names = ()  # downstreams that are to be asked with one call
+    was: Before = NO_TASKS
+    was_run: Rows = ()
+    was_rows: Rows = ()
+    what: Text = None
+    present: Names = ()  # who is attached
+    downstream: Text = None  # BREAKER
+    how: Text = None
+
+
+class UnknownPayload(NamedTuple):
+    """Of a kind that a later version has added. ``data``: as it is in the file."""
+
+    what: Text = None
+    set: TaskColumns = NO_TASK_COLUMNS
+    attempt_set: AttemptColumns = NO_ATTEMPT_COLUMNS
+    data: Values = NO_VALUES
+
+
+Payload = Union[
+    TaskMoved,
+    TaskChanged,
+    AttemptStarted,
+    AttemptEffect,
+    AttemptExtended,
+    AttemptDeadline,
+    AttemptStack,
+    AttemptSigterm,
+    AttemptSigkill,
+    AttemptSwept,
+    AttemptLate,
+    AttemptLeaked,
+    AttemptSilent,
+    AttemptReclaimed,
+    AttemptRetry,
+    AttemptProgress,
+    RunChanged,
+    ExecutorChanged,
+    BreakerChanged,
+    PageChanged,
+    RowsChanged,
+    NoteWritten,
+    ScheduleChanged,
+    CanaryEnded,
+    StorageChanged,
+    ClockMoved,
+    OperatorActed,
+    UnknownPayload,
+]
