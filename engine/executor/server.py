@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..client import socket_path
 from ..core.durations import spoken
-from ..core.event_payloads import OperatorActed, Presence
+from ..core.event_payloads import OperatorActed, OperatorNotice
 from ..core.states import TaskState
 from ..errors import RedriveError, RefusedError, StorageError
 from ..store import claims, operator
@@ -170,13 +170,13 @@ class CommandServer:
         actor = str(command.get("actor") or "somebody")
         if writer not in self._present:
             self._present[writer] = actor
-            self._tell_presence(Presence.ATTACH, actor)
+            self._tell_presence(OperatorNotice.ATTACH, actor)
         return {**self._self_portrait("hello"), "present": self.present}
 
     def _leave(self, writer: asyncio.StreamWriter) -> None:
         actor = self._present.pop(writer, None)
         if actor is not None:
-            self._tell_presence(Presence.DETACH, actor)
+            self._tell_presence(OperatorNotice.DETACH, actor)
             self._run_loop.wake()
 
     def _tell_presence(self, what: str, actor: str) -> None:
@@ -214,7 +214,7 @@ class CommandServer:
         except RefusedError as error:
             return {"ok": False, "message": str(error)}
         run_id = self._run_loop.fold.run.run_id
-        acted = OperatorActed(what=Presence.BREAKER, downstream=str(downstream), how=str(how))
+        acted = OperatorActed(what=OperatorNotice.BREAKER, downstream=str(downstream), how=str(how))
 
         def item(journal: Journal) -> None:
             journal.emit(acted, run_id)
