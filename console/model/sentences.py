@@ -33,10 +33,10 @@ from ...engine.core.event_payloads import (
     ExecutorChanged,
     NoteWritten,
     OperatorActed,
+    OperatorNotice,
     PageChange,
     PageChanged,
     Payload,
-    Presence,
     RowsChange,
     RowsChanged,
     RunChange,
@@ -423,9 +423,9 @@ def _minute(text: str | None) -> str:
 
 
 def _operator(event: Event, payload: OperatorActed) -> str:
-    if payload.what in (Presence.ATTACH, Presence.DETACH):
-        return "opened a console" if payload.what == Presence.ATTACH else "left the console"
-    if payload.what == Presence.BREAKER:
+    if payload.what in (OperatorNotice.ATTACH, OperatorNotice.DETACH):
+        return "opened a console" if payload.what == OperatorNotice.ATTACH else "left the console"
+    if payload.what == OperatorNotice.BREAKER:
         return f"breaker {payload.downstream}: {payload.how}"
     message = payload.answer.get("message")
     return f"{payload.act}: {message}" if message else payload.act or ""

@@ -232,7 +232,7 @@ class StorageChange(object):
     LOCK = "lock"
 
 
-class Presence(object):
+class OperatorNotice(object):
     """Names for ``OperatorActed.what``; an act that is recorded with its answer has an ``act`` instead."""
 
     ATTACH = "attach"
@@ -483,7 +483,7 @@ class ClockMoved(NamedTuple):
 
 
 class OperatorActed(NamedTuple):
-    """An operator's act with its answer and what it found, or (``what`` is one of Presence) one that is only told."""
+    """An operator's act with its answer and what it found; with a ``what`` of OperatorNotice one without an answer."""
 
     act: Text = None
     options: Values = NO_VALUES

@@ -9,12 +9,12 @@ from array import array
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from .event_payloads import OperatorActed, PageChange, PageChanged, Presence
+from .event_payloads import OperatorActed, OperatorNotice, PageChange, PageChanged
 from .events import Event, EventKind
 from .states import TaskState
 
 _PAGED = frozenset([PageChange.OPENED, PageChange.FOLDED])
-_VISITS = frozenset([Presence.ATTACH, Presence.DETACH])
+_VISITS = frozenset([OperatorNotice.ATTACH, OperatorNotice.DETACH])
 
 
 def is_act(event: Event) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..client import socket_path
 from ..core.durations import spoken
-from ..core.event_payloads import OperatorActed, Presence
+from ..core.event_payloads import OperatorActed, OperatorNotice
 from ..core.states import TaskState
 from ..errors import RedriveError, RefusedError, StorageError
 from ..store import claims, operator
@@ -179,13 +179,13 @@ class CommandServer:
         actor = str(message.get("actor") or "somebody")
         if writer not in self._present:
             self._present[writer] = actor
-            self._tell_presence(Presence.ATTACH, actor)
+            self._tell_presence(OperatorNotice.ATTACH, actor)
         return {**self._self_portrait("hello"), "present": self.present}
 
     def _leave(self, writer: asyncio.StreamWriter) -> None:
         actor = self._present.pop(writer, None)
         if actor is not None:
-            self._tell_presence(Presence.DETACH, actor)
+            self._tell_presence(OperatorNotice.DETACH, actor)
             self._run_loop.wake()
 
     def _tell_presence(self, what: str, actor: str) -> None:
@@ -228,7 +228,12 @@ class CommandServer:
             return Answer(False, str(error))
         answer, run_id = Answer(True, message), self._run_loop.fold.run.run_id
         acted = OperatorActed(
-            command.act, dict(command.options), answer.as_json(), what=Presence.BREAKER, downstream=downstream, how=how
+            command.act,
+            dict(command.options),
+            answer.as_json(),
+            what=OperatorNotice.BREAKER,
+            downstream=downstream,
+            how=how,
         )
 
         def item(journal: Journal) -> None:

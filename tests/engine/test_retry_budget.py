@@ -20,7 +20,7 @@ class Api:
 
     @property
     def tokens(self) -> float:
-        return float(self.downstreams.told("api")["tokens"])
+        return float(self.downstreams.change_of("api").tokens)
 
     def admits(self, task: str, is_retry: bool = False) -> bool:
         return self.downstreams.admit(task, "api", is_retry).call is not None
