@@ -1,5 +1,5 @@
 """``python -m redrive.console`` is the ``redrive`` command."""
 
-from .cli import main
+from .cli.main import main
 
 main()

@@ -35,10 +35,10 @@ What goes wrong around a run (RedriveError is the base):
     StateFileError          the state file cannot be used; ExecutorBusyError: another executor owns it
 
 To retry inside a task, and to talk to other systems:
-    retry, retry_transient  decorators; the block form is redrive.engine.retrying.retrying
+    retry, retry_transient  decorators; the block form is redrive.engine.toolkit.retry.retrying
     backoff_delay           one wait in seconds; full_jitter: a random part of a wait
     Credential              a credential that is renewed once for all tasks when it is refused
-    SendBuffer              many small items, few calls; its settings are in redrive.engine.buffer
+    SendBuffer              many small items, few calls; its settings are in redrive.engine.toolkit.send_buffer
 """
 
 from __future__ import annotations
@@ -46,35 +46,19 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .context import Context, Missing
+from .runner.context import Context, Missing
 from .core.policy import RetryPolicy
-from .errors import (
-    AmbiguousError,
-    AuthError,
-    CycleError,
-    ExecutorBusyError,
-    FlowError,
-    FlowImportError,
-    NotReady,
-    PermanentError,
-    RedriveError,
-    RetryAfter,
-    SkipTask,
-    StateFileError,
-    TaskError,
-    TaskTerminated,
-    TransientError,
-)
-from .flow import Flow, TaskDef
+from .errors import AmbiguousError, AuthError, CycleError, ExecutorBusyError, FlowError, FlowImportError, NotReady, PermanentError, RedriveError, RetryAfter, SkipTask, StateFileError, TaskError, TaskTerminated, TransientError
+from .flow.flow import Flow, TaskDef
 
 if TYPE_CHECKING:
-    from .buffer import SendBuffer
-    from .core.classify import classify_http
-    from .core.tenacity import from_tenacity
-    from .credentials import Credential
+    from .toolkit.send_buffer import SendBuffer
+    from .core.failures.classify import classify_http
+    from .toolkit.tenacity import from_tenacity
+    from .toolkit.credentials import Credential
     from .executor.loop import Executor, RunOptions, RunResult
-    from .retrying import backoff_delay, full_jitter, retry, retry_transient
-    from .runner.once import run_with_timeout
+    from .toolkit.retry import backoff_delay, full_jitter, retry, retry_transient
+    from .toolkit.run_with_timeout import run_with_timeout
 
 __all__ = [
     "AmbiguousError",

@@ -17,7 +17,7 @@ import redrive
 import redrive.console
 import redrive.engine
 import redrive.themes
-from redrive.console.sessions.parcel import ACTING, LOOKING, OFFERING, REMEMBERING
+from redrive.console.sessions.bundle import ACTING, LOOKING, OFFERING, REMEMBERING
 from redrive.engine.version import VERSION
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,17 +37,17 @@ SQL_PACKAGE = "engine/store/"
 #: Modules without an importer, and what leads to them instead.
 FOUND_OTHERWISE = {
     "redrive.console.__main__": "python -m redrive.console",
-    "redrive.console.screens.graph": "named in console/app.py, by its view",
-    "redrive.console.screens.inbox": "named in console/app.py, by its view",
-    "redrive.console.screens.journal": "named in console/app.py, by its view",
-    "redrive.console.screens.log": "named in console/app.py, by its view",
-    "redrive.console.screens.runs": "named in console/app.py, by its view",
-    "redrive.console.screens.systems": "named in console/app.py, by its view",
-    "redrive.console.screens.timeline": "named in console/app.py, by its view",
-    "redrive.engine.agent": "sent over ssh, and named in what is sent",
-    "redrive.engine.bootstrap": "sent over ssh, as the program of the interpreter over there",
-    "redrive.engine.core.tenacity": "named in engine/__init__.py, for programs that use tenacity",
-    "redrive.engine.runner.once": "run_with_timeout of document 000, for programs",
+    "redrive.console.screens.graph": "named in console/app/app.py, by its view",
+    "redrive.console.screens.inbox": "named in console/app/app.py, by its view",
+    "redrive.console.screens.journal": "named in console/app/app.py, by its view",
+    "redrive.console.screens.log": "named in console/app/app.py, by its view",
+    "redrive.console.screens.runs": "named in console/app/app.py, by its view",
+    "redrive.console.screens.downstreams": "named in console/app/app.py, by its view",
+    "redrive.console.screens.timeline": "named in console/app/app.py, by its view",
+    "redrive.engine.agent.agent": "sent over ssh, and named in what is sent",
+    "redrive.engine.agent.bootstrap": "sent over ssh, as the program of the interpreter over there",
+    "redrive.engine.toolkit.tenacity": "named in engine/__init__.py, for programs that use tenacity",
+    "redrive.engine.toolkit.run_with_timeout": "run_with_timeout of document 000, for programs",
 }
 CORE_MUST_NOT_IMPORT = {"asyncio", "sqlite3", "os", "subprocess", "threading", "time", "random"}
 
@@ -263,7 +263,7 @@ def _meant_by(source: str, node: ast.ImportFrom) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "source", sorted(set(_sources("engine", "console")) - {"engine/core/event_codec.py", "engine/core/events.py"})
+    "source", sorted(set(_sources("engine", "console")) - {"engine/domain/event_codec.py", "engine/domain/events.py"})
 )
 def test_what_an_event_says_is_read_by_attributes(source: str) -> None:
     """A string as a key would escape mypy: only the codec, and the steps of a kill, know keys of the JSON."""

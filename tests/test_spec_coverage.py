@@ -21,7 +21,7 @@ EXECUTOR = "engine/executor/test_executor.py::"
 DECIDE = "engine/core/test_decide.py::"
 LADDER = "engine/runner/test_ladder.py::"
 THREADS = "engine/runner/test_threads.py::"
-LAB = "console/shell/test_lab.py::"
+LAB = "console/cli/test_policy_lab.py::"
 
 KEPT_BY = {
     "000.05": DECIDE + "test_the_poison_check_comes_before_the_attempts_check",
@@ -30,9 +30,9 @@ KEPT_BY = {
     "000.18": THREADS + "test_a_leaked_thread_holds_its_slot_while_a_neighbour_runs_and_newcomers_go_elsewhere",
     "000.19": LADDER + "test_nothing_that_an_attempt_left_behind_outlives_it",
     "000.20": THREADS + "test_a_task_that_looks_at_its_token_ends_in_time",
-    "000.21": "engine/runner/test_once.py::test_a_task_that_hangs_is_a_timeout",
+    "000.21": "engine/toolkit/test_run_with_timeout.py::test_a_task_that_hangs_is_a_timeout",
     "000.32": EXECUTOR + "test_the_same_failure_twice_is_dead_lettered_and_holds_its_children",
-    "000.39": "engine/store/test_operator.py::test_a_skip_permits_the_failure_and_children_start",
+    "000.39": "engine/statefile/changes/test_operator_actions.py::test_a_skip_permits_the_failure_and_children_start",
     "000.46": EXECUTOR + "test_pools_and_max_parallel_bound_what_runs_at_a_time",
     "000.50": "crash/test_effects.py::test_a_killed_executor_leaves_a_dead_letter_that_says_what_is_known",
     "002.26": "engine/test_operating.py::test_a_command_that_arrives_twice_is_done_once",
@@ -45,8 +45,8 @@ KEPT_BY = {
     "003.18": "engine/store/test_runs.py::test_a_claim_of_another_generation_is_refused",
     "003.19": "engine/store/test_runs.py::test_two_executors_that_claim_one_task_start_it_once",
     "003.20": "engine/store/test_runs.py::test_a_join_waits_for_all_of_its_parents",
-    "003.21": "engine/core/test_ledger.py::test_a_retry_is_startable_only_when_it_is_due",
-    "003.22": "engine/store/test_propagation.py::test_everything_below_a_failure_is_stopped_and_knows_by_whom",
+    "003.21": "engine/core/test_ready_queue.py::test_a_retry_is_startable_only_when_it_is_due",
+    "003.22": "engine/statefile/changes/test_propagation.py::test_everything_below_a_failure_is_stopped_and_knows_by_whom",
     "003.23": "engine/store/test_runs.py::test_attempts_are_counted_by_the_claim_and_only_there",
     "003.24": EXECUTOR + "test_a_transient_failure_heals_and_every_delay_is_stored_beside_its_ceiling",
     "003.25": EXECUTOR + "test_pools_and_max_parallel_bound_what_runs_at_a_time",

@@ -12,14 +12,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ...engine.core.dag import Dag
-from ...engine.core.events import Event, EventKind
-from ...engine.core.fold import RunFold, TaskRow
-from ...engine.core.ledger import spec_of
-from ...engine.core.states import FINISHED, NEEDS_HUMAN, NOT_STARTED, UNDER_WAY, TaskState
-from ...engine.core.why import Surroundings, chain, pool_sizes, why
-from ...engine.store.lists import BreakerRow, PageHead, PageRow
-from ...engine.store.usual import Usual
-from .moment import Moment
+from ...engine.domain.events import Event, EventKind
+from ...engine.core.projection import RunFold, TaskRow
+from ...engine.core.ready_queue import spec_of
+from ...engine.domain.states import FINISHED, NEEDS_HUMAN, NOT_STARTED, UNDER_WAY, TaskState
+from ...engine.core.explain import Surroundings, chain, pool_sizes, why
+from ...engine.statefile.queries import BreakerRow, PageHead, PageRow
+from ...engine.statefile.duration_stats import Usual
+from .run_snapshot import Moment
 
 
 @dataclass(slots=True)

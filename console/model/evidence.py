@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ...engine.core.circumstances import CIRCUMSTANCES
-from ...engine.core.fold import AttemptRow, TaskRow
+from ...engine.core.environment_fields import CIRCUMSTANCES
+from ...engine.core.projection import AttemptRow, TaskRow
 
 #: Outcomes that say something about a failure; a lost attempt says nothing about the task.
 _FAILED = frozenset(["error", "timed_out"])

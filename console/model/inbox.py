@@ -14,10 +14,10 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import NamedTuple
 
-from ...engine.core.fold import AttemptRow, RunFold, TaskRow
-from ...engine.core.states import NEEDS_HUMAN, TaskState
-from ...engine.core.why import short_error
-from ...engine.store.command import Target
+from ...engine.core.projection import AttemptRow, RunFold, TaskRow
+from ...engine.domain.states import NEEDS_HUMAN, TaskState
+from ...engine.core.explain import short_error
+from ...engine.domain.command import Target
 from .board import Board, Delta
 from .evidence import failures_of
 from .filters import Filter

@@ -5,16 +5,16 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
-from ...engine.core.event_codec import decode, unreadable
-from ...engine.core.event_payloads import OperatorActed, Payload
-from ...engine.core.events import Event
-from ...engine.core.states import NEEDS_HUMAN
-from ...engine.core.tally import is_act
+from ...engine.domain.event_codec import decode, unreadable
+from ...engine.domain.event_payloads import OperatorActed, Payload
+from ...engine.domain.events import Event
+from ...engine.domain.states import NEEDS_HUMAN
+from ...engine.analysis.counters import is_act
 from ...engine.errors import StateFileError
-from ...engine.store.lists import EventRow
-from ..actions import shell_line
+from ...engine.statefile.queries import EventRow
+from ..keys.actions import shell_line
 from .filters import Filter
-from .sentences import sentence, subject, targets
+from ..text.event_text import sentence, subject, targets
 
 KEPT_MAX = 20_000  # events; what is earlier is read again when somebody looks there
 _FORGOTTEN_AT_ONCE = 2_000

@@ -1,7 +1,7 @@
 """An attempt's output as lines that can be read: from pieces that end anywhere, grown at either end.
 
 Tasks write for a terminal: colours, progress bars drawn over with carriage returns, lines without an end. What is kept
-of that is what a person would have seen last, as plain visible characters (``present/text.py``).
+of that is what a person would have seen last, as plain visible characters (``text/text.py``).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from ..present.text import sanitize
+from ..text.text import sanitize
 from ..sessions.session import LogChunk
 from .filters import Filter
 

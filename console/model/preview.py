@@ -1,6 +1,6 @@
 """What a requeue or a skip would do, task by task, before the key is pressed.
 
-The rules are those of SPEC 4.4 to 4.6 (``engine/core/trigger_rules.py``), on the picture alone: no question crosses
+The rules are those of SPEC 4.4 to 4.6 (``engine/domain/trigger_rules.py``), on the picture alone: no question crosses
 the wire, and the preview is there at once at any latency. A test does the same acts to real state files and compares.
 The engine decides again when the act arrives, and its answer is what counts.
 """
@@ -10,21 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ...engine.core import trigger_rules
-from ...engine.core.ledger import spec_of
-from ...engine.core.liveness import LOST_HALFWAY
-from ...engine.core.states import (
-    ENDED_BADLY,
-    NEEDS_NO_RESULT,
-    NOT_STARTED,
-    RAN,
-    REQUEUE_FROM,
-    SKIP_FROM,
-    SkipCause,
-    TaskState,
-)
-from ...engine.core.trigger_rules import Fate, Graph, Standing, Task, rules_with
-from ...engine.store.acts import cannot
+from ...engine.domain import trigger_rules
+from ...engine.core.ready_queue import spec_of
+from ...engine.domain.liveness import LOST_HALFWAY
+from ...engine.domain.states import ENDED_BADLY, NEEDS_NO_RESULT, NOT_STARTED, RAN, REQUEUE_FROM, SKIP_FROM, SkipCause, TaskState
+from ...engine.domain.trigger_rules import Fate, Graph, Standing, Task, rules_with
+from ...engine.domain.acts import cannot
 from .board import Board
 
 

@@ -16,15 +16,15 @@ from datetime import datetime, time, timedelta
 from operator import attrgetter
 from typing import NamedTuple
 
-from ...engine.core.event_payloads import BreakerChanged, RunChange, RunChanged, TaskChanged, TaskMoved
-from ...engine.core.events import Event, EventKind
-from ...engine.core.fold import AttemptRow, RunFold, RunRow, TaskRow
-from ...engine.core.states import NEEDS_HUMAN, TaskState
-from ...engine.core.tally import Tally, is_act
-from ...engine.core.why import BreakerView
+from ...engine.domain.event_payloads import BreakerChanged, RunChange, RunChanged, TaskChanged, TaskMoved
+from ...engine.domain.events import Event, EventKind
+from ...engine.core.projection import AttemptRow, RunFold, RunRow, TaskRow
+from ...engine.domain.states import NEEDS_HUMAN, TaskState
+from ...engine.analysis.counters import Tally, is_act
+from ...engine.core.explain import BreakerView
 from ...engine.errors import RedriveError
-from ..present.durations import wall_day
-from .moment import Moment
+from ..text.durations import wall_day
+from .run_snapshot import Moment
 
 FRAME_EVENTS = 1_000  # from one frame to the next
 FRAMES_MAX = 128  # more, and every second one goes: a run of a million events has a frame every 8,000

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from ...engine.store.lists import QuarantineRow
+from ...engine.statefile.queries import QuarantineRow
 
 PAGE_ROWS = 100  # what is read at a time
 PAGES_MAX = 30  # what is kept

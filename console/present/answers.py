@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...engine.store.command import DONE, Result
-from .glyphs import Glyphs
-from .pieces import Line, Piece, Role
-from .text import one_line, pad
+from ...engine.domain.command import DONE, Result
+from ..text.glyphs import Glyphs
+from ..text.pieces import Line, Piece, Role
+from ..text.text import one_line, pad
 
 _NAME_CELLS = 30
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from ...engine.core.states import FINISHED, UNDER_WAY, TaskState
-from ...engine.core.trigger_rules import STATES_OF, Standing
-from .durations import number
-from .glyphs import Glyph, Glyphs
-from .pieces import Line, Piece, Role, join
+from ...engine.domain.states import FINISHED, UNDER_WAY, TaskState
+from ...engine.domain.trigger_rules import STATES_OF, Standing
+from ..text.durations import number
+from ..text.glyphs import Glyph, Glyphs
+from ..text.pieces import Line, Piece, Role, join
 from .states import LOOKS, SEVERITY, sign
 
 Counts = Mapping[TaskState, int]

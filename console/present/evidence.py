@@ -10,26 +10,26 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...engine.core import hang
+from ...engine.core.failures import hang
 from ...engine.core.advice import Took
-from ...engine.core.episode import Memory
-from ...engine.core.fold import AttemptRow, TaskRow
-from ...engine.core.states import TaskState
-from ...engine.core.why import short_error
-from ...engine.store.lists import PastAttemptRow, QuarantineRow
+from ...engine.core.cause_history import Memory
+from ...engine.core.projection import AttemptRow, TaskRow
+from ...engine.domain.states import TaskState
+from ...engine.core.explain import short_error
+from ...engine.statefile.queries import PastAttemptRow, QuarantineRow
 from ..model.evidence import Comparison, compare, failures_of, verdict
 from ..model.inbox import Cause
 from .detail import FINGERPRINT_DIGITS
-from .durations import SECOND, brief, number, offset, wall, wall_day, weekday
-from .durations import size as size_of
-from .folding import folded
-from .glyphs import Glyph
+from ..text.durations import SECOND, brief, number, offset, wall, wall_day, weekday
+from ..text.durations import size as size_of
+from ..text.wrapping import folded
+from ..text.glyphs import Glyph
 from .inbox import age, memory_lines, tasks, verdict_of
-from .pieces import Line, Piece, Role, two_sided
+from ..text.pieces import Line, Piece, Role, two_sided
 from .states import LOOKS, sign
 from .tasks import Scene, hang_of
-from .text import cells, one_line, pad, sanitize, shorten
-from .took import took_lines
+from ..text.text import cells, one_line, pad, sanitize, shorten
+from .task_durations import took_lines
 
 _LABEL_CELLS = 14
 _COLUMN_CELLS_MIN = 16

@@ -6,17 +6,17 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from ...engine.core.states import TIMED, TaskState
-from ..model.drawing import Lit
-from ..model.graph import MATRIX_MARGIN, Form, Graph, Zoom
-from ..model.rails import LitRails, RailRow
+from ...engine.domain.states import TIMED, TaskState
+from ..model.graph.drawing import Lit
+from ..model.graph.view import MATRIX_MARGIN, Form, Graph, Zoom
+from ..model.graph.rails import LitRails, RailRow
 from . import counts
-from .durations import clock, number
-from .glyphs import Glyphs
-from .pieces import Line, Piece, Role, crop, fit, width
+from ..text.durations import clock, number
+from ..text.glyphs import Glyphs
+from ..text.pieces import Line, Piece, Role, crop, fit, width
 from .states import LOOKS, sign
 from .tasks import ATTEMPT_CELLS, Scene, attempt_of, facts, tries
-from .text import cells, one_line, pad, pad_left, shorten_middle
+from ..text.text import cells, one_line, pad, pad_left, shorten_middle
 
 LEVEL_CELLS = 5  # beside the signs of a matrix
 _FACTS_CELLS_MIN = 38

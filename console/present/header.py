@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...engine.core.states import TaskState
+from ...engine.domain.states import TaskState
 from ..model.board import Board
-from ..model.forecast import Forecast
-from .durations import clock, spoken, wall
-from .glyphs import Glyphs
-from .pieces import Line, Piece, Role, fit, join, width
+from ..model.eta import Forecast
+from ..text.durations import clock, spoken, wall
+from ..text.glyphs import Glyphs
+from ..text.pieces import Line, Piece, Role, fit, join, width
 from .runs import look_of
 from .states import BLOCKED, PAUSED
-from .text import cells, one_line, shorten_middle
+from ..text.text import cells, one_line, shorten_middle
 
 OLD_SECONDS = 3.0  # an age worth looking at
 CLOCK_OFFSET_SECONDS = 2.0  # two clocks so far apart are worth knowing of

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...engine.core.episode import REASON_CHARACTERS, Memory, day, last_time, noted, told
-from ...engine.core.fold import TaskRow
-from ...engine.core.states import TaskState
+from ...engine.core.cause_history import REASON_CHARACTERS, Memory, day, last_time, noted, told
+from ...engine.core.projection import TaskRow
+from ...engine.domain.states import TaskState
 from ..model.board import Board
 from ..model.evidence import compare, failures_of, verdict
 from ..model.inbox import Cause, Entry
 from ..model.preview import Preview
-from .durations import HOUR, MINUTE, SECOND, number, wall
-from .folding import folded
-from .glyphs import Glyphs
-from .pieces import Line, Piece, Role, fit, join, width
+from ..text.durations import HOUR, MINUTE, SECOND, number, wall
+from ..text.wrapping import folded
+from ..text.glyphs import Glyphs
+from ..text.pieces import Line, Piece, Role, fit, join, width
 from .states import LOOKS, sign
 from .tasks import Scene, tries
-from .text import one_line, pad, pad_left, shorten, shorten_middle
+from ..text.text import one_line, pad, pad_left, shorten, shorten_middle
 
 AGE_CELLS = 7
 _COUNT_CELLS = 5

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import overload
 
-from ...engine.core.fold import AttemptRow, TaskRow
+from ...engine.core.projection import AttemptRow, TaskRow
 from ..model.log import GAP, Selection, tells_of_error
-from .durations import clock, number, size
-from .glyphs import Glyph, Glyphs
-from .pieces import Line, Piece, Role, width
-from .text import cells, one_line, shorten_middle
+from ..text.durations import clock, number, size
+from ..text.glyphs import Glyph, Glyphs
+from ..text.pieces import Line, Piece, Role, width
+from ..text.text import cells, one_line, shorten_middle
 
 _NAME_CELLS_MIN = 12
 _MARGIN = Piece(" ")

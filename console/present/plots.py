@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from .glyphs import Glyphs
+from ..text.glyphs import Glyphs
 
 _BLANK = " "
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...engine.core.events import Event
+from ...engine.domain.events import Event
 from ..model.board import Board
-from ..model.sentences import sentence, subject
-from .durations import clock, number, wall, wall_day
-from .glyphs import Glyphs
+from ..text.event_text import sentence, subject
+from ..text.durations import clock, number, wall, wall_day
+from ..text.glyphs import Glyphs
 from .header import whereabouts
-from .pieces import Line, Piece, Role, fit, join, width
+from ..text.pieces import Line, Piece, Role, fit, join, width
 from .runs import look_of
-from .text import one_line, shorten
+from ..text.text import one_line, shorten
 
 _NAME_CELLS_MIN = 12
 _SENTENCE_CELLS_MIN = 24

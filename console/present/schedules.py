@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from ...engine.core.durations import spoken
-from ...engine.core.fold import RunRow
-from ...engine.store.lists import ScheduleRow, SlaRow
-from .durations import DAY, SECOND
-from .text import one_line
+from ...engine.core.projection import RunRow
+from ...engine.statefile.queries import ScheduleRow, SlaRow
+from ..text.durations import DAY, SECOND
+from ..text.text import one_line
 
 _STARTS_US = 5 * SECOND  # a run that is due takes a moment to start
 _RECENT_US = DAY

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ...engine.core.states import RunState, TaskState
-from .glyphs import Glyph, Glyphs
-from .pieces import Role
+from ...engine.domain.states import RunState, TaskState
+from ..text.glyphs import Glyph, Glyphs
+from ..text.pieces import Role
 
 
 class Look(NamedTuple):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ..model.board import Board
 from ..model.inbox import Inbox
-from .durations import brief, spoken, wall
+from ..text.durations import brief, spoken, wall
 from .runs import look_of
 from .states import LOOKS, SEVERITY
-from .text import one_line
+from ..text.text import one_line
 
 _CAUSES_MAX = 10
 _NAMES_MAX = 5

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ...engine.core.fold import AttemptRow, TaskRow
-from ...engine.core.ledger import spec_of
-from ...engine.core.states import RAN, SkipCause, TaskState
-from ...engine.core.why import error_name, short_error, unmet_parents
+from ...engine.core.projection import AttemptRow, TaskRow
+from ...engine.core.ready_queue import spec_of
+from ...engine.domain.states import RAN, SkipCause, TaskState
+from ...engine.core.explain import error_name, short_error, unmet_parents
 from ..model.board import Board, PoolUse
 from ..model.evidence import failures_of
-from ..model.forecast import is_overdue, still_for_us
-from .durations import SECOND, brief, clock, countdown, wall
-from .glyphs import Glyphs
-from .pieces import Line, Piece, Role
+from ..model.eta import is_overdue, still_for_us
+from ..text.durations import SECOND, brief, clock, countdown, wall
+from ..text.glyphs import Glyphs
+from ..text.pieces import Line, Piece, Role
 from .states import LOOKS
-from .text import one_line
+from ..text.text import one_line
 
 WORD_CELLS = 8
 ATTEMPT_CELLS = 5
@@ -194,7 +194,7 @@ def _failure(row: TaskRow, scene: Scene) -> Line:
 
 
 def hang_of(attempt: AttemptRow) -> str:
-    """What it was at when its time was over, as far as its error tells (``engine/core/hang.py``)."""
+    """What it was at when its time was over, as far as its error tells (``engine/core/failures/hang.py``)."""
     exceeded, _, hang = (attempt.error or "").partition(": ")
     return one_line(hang) if attempt.outcome == "timed_out" and exceeded.startswith("task exceeded ") else ""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ...engine.core.comparison import Comparison, differences
-from ...engine.core.record import Reading
-from ...engine.core.what_if import Figures
-from .durations import number, wall
+from ...engine.analysis.compare import Comparison, differences
+from ...engine.analysis.recorded_run import Reading
+from ...engine.analysis.what_if import Figures
+from ..text.durations import number, wall
 from .plots import grid
 
 _HEADS = ("", "calls", "failed", "dead letters", "not run", "pages", "finish")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...engine.store.lists import OUTPUT
+from ...engine.statefile.queries import OUTPUT
 from ..model.log import BURST_BYTES, LogText
 from ..sessions.session import LogChunk, Session
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ...engine.core.fold import TaskRow
-from ..actions import Place
-from ..live import News
+from ...engine.core.projection import TaskRow
+from ..keys.actions import Place
+from ..feed.live_run import News
 from ..model.board import Board
 from ..present.detail import Texts, page
-from ..present.pieces import Line
+from ..text.pieces import Line
 from ..present.tasks import Scene
 from ..sessions.session import LogChunk, Session
 from .page import PageScreen, PageView

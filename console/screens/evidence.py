@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ...engine.core.episode import Memory
-from ...engine.core.states import NEEDS_HUMAN
-from ...engine.store import lists
-from ..actions import Place
-from ..live import News
+from ...engine.core.cause_history import Memory
+from ...engine.domain.states import NEEDS_HUMAN
+from ...engine.statefile import queries
+from ..keys.actions import Place
+from ..feed.live_run import News
 from ..model.board import Board
 from ..model.evidence import failures_of
 from ..model.inbox import Cause, entry_of
 from ..present.evidence import Found, LongTexts, cause_page, evidence_page
 from ..present.inbox import age
-from ..present.pieces import Line
+from ..text.pieces import Line
 from ..present.tasks import Scene
 from ..sessions.session import Session
 from .page import PageScreen, PageView
@@ -83,8 +83,8 @@ class EvidenceView(PageView[Wanted, Found]):
         """What they left behind, the task in other runs, and its rows that were set aside."""
         name, attempts = wanted
         texts = [await _texts(session, run_id, name, attempt) for attempt in attempts]
-        history = await session.query(lists.HISTORY, task=name, limit=_HISTORY_ATTEMPTS)
-        rows = await session.query(lists.QUARANTINE, run_id=run_id, task=name, limit=_ROWS)
+        history = await session.query(queries.HISTORY, task=name, limit=_HISTORY_ATTEMPTS)
+        rows = await session.query(queries.QUARANTINE, run_id=run_id, task=name, limit=_ROWS)
         return Found(texts, history, rows)
 
 

@@ -9,11 +9,11 @@ from typing import ClassVar
 from textual.binding import BindingType
 from textual.message import Message
 
-from ...engine.core.states import UNDER_WAY, TaskState
+from ...engine.domain.states import UNDER_WAY, TaskState
 from ..model.board import Board
-from ..model.graph import Form, Graph, Zoom
+from ..model.graph.view import Form, Graph, Zoom
 from ..present.graph import LEVEL_CELLS, Highlight, drawing_row, graph_row, is_drawing
-from ..present.pieces import Line, Piece, Role
+from ..text.pieces import Line, Piece, Role
 from ..present.tasks import Scene
 from ..widgets.bindings import PAGING, bindings
 from ..widgets.canvas import Canvas

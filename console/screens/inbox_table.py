@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from ..model.inbox import InboxRow
-from ..present.pieces import Line, Piece, Role
+from ..text.pieces import Line, Piece, Role
 from ..widgets.table import VirtualTable
 
 

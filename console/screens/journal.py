@@ -11,24 +11,24 @@ from textual.binding import BindingType
 from textual.timer import Timer
 from textual.widget import Widget
 
-from ...engine.core.events import Event
+from ...engine.domain.events import Event
 from ...engine.errors import RedriveError
-from ...engine.store.lists import JOURNAL
-from ..actions import Place
-from ..live import News
+from ...engine.statefile.queries import JOURNAL
+from ..keys.actions import Place
+from ..feed.live_run import News
 from ..model.board import Board
 from ..model.filters import parse_filter
 from ..model.journal import KEPT_MAX, Journal, command_line, event_of
 from ..present.journal import Heading, event_lines, event_row, heading_line, name_cells, nothing_line
-from ..present.pieces import Line, Piece, Role
-from ..present.text import cells, one_line
+from ..text.pieces import Line, Piece, Role
+from ..text.text import cells, one_line
 from ..widgets.bars import Bar
 from ..widgets.bindings import bindings, bindings_of
-from ..widgets.lines import LinesView
+from ..widgets.text_view import LinesView
 from ..widgets.table import VirtualTable
 from .base import run_latest
 from .panes import Side, TwoPanes
-from .reading import Reading
+from .text_dialog import Reading
 
 WINDOW_ROWS = 200  # what is read at a time
 SEARCHED_ROWS = 1000  # what is read at a time while a filter leaves little of it

@@ -14,19 +14,19 @@ from textual.binding import BindingType
 from textual.timer import Timer
 from textual.widget import Widget
 
-from ...engine.core.fold import AttemptRow, TaskRow
+from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.errors import RedriveError
-from ..actions import Place
-from ..live import News
+from ..keys.actions import Place
+from ..feed.live_run import News
 from ..model.board import Board
 from ..model.filters import parse_filter
 from ..model.log import GAP, Selection
 from ..present.log import Heading, LogLines, gap_words, heading_line, nothing_line
-from ..present.pieces import Line, Role
+from ..text.pieces import Line, Role
 from ..terminal.pager import page
 from ..widgets.bars import Bar, KeyHint
 from ..widgets.bindings import bindings_of
-from ..widgets.lines import LinesView
+from ..widgets.text_view import LinesView
 from .attempt_log import AttemptLog
 from .base import ConsoleScreen, run_latest
 

@@ -13,12 +13,12 @@ from textual.binding import BindingType
 from textual.widget import Widget
 
 from ...engine.errors import RedriveError
-from ..actions import Place
-from ..present.pieces import Line
+from ..keys.actions import Place
+from ..text.pieces import Line
 from ..present.tasks import Scene
 from ..sessions.session import Session
 from ..widgets.bindings import bindings_of
-from ..widgets.lines import LinesView
+from ..widgets.text_view import LinesView
 from .base import ConsoleScreen, run_latest
 
 Wanted = TypeVar("Wanted", bound=Hashable)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from textual import events
 from textual.widget import Widget
 
-from ..present.pieces import Line, Piece, Role, fit
-from ..present.text import pad
-from ..widgets.field import TextField
+from ..text.pieces import Line, Piece, Role, fit
+from ..text.text import pad
+from ..widgets.text_input import TextField
 from ..widgets.modal import Modal
 from ..widgets.prompt import Prompt
 from ..widgets.table import VirtualTable

@@ -9,8 +9,8 @@ from textual import events
 from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 
-from ..model.strokes import DOWN, LEFT, RIGHT, UP
-from ..widgets.beside import Divider, has_room_beside
+from ..text.strokes import DOWN, LEFT, RIGHT, UP
+from ..widgets.split import Divider, has_room_beside
 from .base import ConsoleScreen
 
 

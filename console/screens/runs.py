@@ -8,19 +8,19 @@ from typing import ClassVar
 from textual.binding import BindingType
 from textual.widget import Widget
 
-from ...engine.core.events import EventKind
-from ...engine.core.states import RunState, TaskState
+from ...engine.domain.events import EventKind
+from ...engine.domain.states import RunState, TaskState
 from ...engine.errors import RedriveError
-from ...engine.store.lists import SCHEDULES, ScheduleRow
-from ..actions import Place
-from ..live import News
+from ...engine.statefile.queries import SCHEDULES, ScheduleRow
+from ..keys.actions import Place
+from ..feed.live_run import News
 from ..model.board import Board
 from ..model.filters import parse_filter
-from ..present.pieces import Line, Piece, Role
+from ..text.pieces import Line, Piece, Role
 from ..present.replay import Visit
 from ..present.runs import RunView, heading_line, run_name, run_row
 from ..present.schedules import nearest_words
-from ..present.text import cells, one_line
+from ..text.text import cells, one_line
 from ..sessions.session import RunSummary
 from ..widgets.bars import Bar
 from ..widgets.bindings import bindings_of

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 
 from ...engine.errors import ExecutorBusyError, RedriveError
 from ...engine.executor import host
-from ...engine.store.acts import STARTS_WORK
-from ...engine.store.command import Answer, Command
-from .file import FileSession
+from ...engine.domain.acts import STARTS_WORK
+from ...engine.domain.command import Answer, Command
+from .local import FileSession
 
 
 async def resume(path: str, run_id: str, options: Mapping[str, object]) -> None:

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from ...engine.core.episode import Memory
-from ...engine.core.events import Event
-from ...engine.core.fold import RunFold, RunRow
-from ...engine.store.command import Answer, Command
-from ...engine.store.failures import FailedTask
-from ...engine.store.lists import Listing, Option, Row
-from ...engine.store.usual import Usual
+from ...engine.core.cause_history import Memory
+from ...engine.domain.events import Event
+from ...engine.core.projection import RunFold, RunRow
+from ...engine.domain.command import Answer, Command
+from ...engine.statefile.on_demand.failure_queries import FailedTask
+from ...engine.statefile.queries import Listing, Option, Row
+from ...engine.statefile.duration_stats import Usual
 
 Cause = tuple[str, str | None]  # loose fingerprint, downstream; None: whichever
 
@@ -127,7 +127,7 @@ class Session(Protocol):
         """A window of its output: the chunks after ``after``; with ``after`` < 0, the last ``limit`` ones."""
 
     async def query(self, listing: Listing[Row], **options: Option) -> Sequence[Row]:
-        """The rows of a list beside a run; ``store/lists.py`` has the lists, and the options of each."""
+        """The rows of a list beside a run; ``statefile/queries.py`` has the lists, and the options of each."""
 
     async def memory(self, run_id: str, causes: Sequence[Cause]) -> Sequence[Memory]:
         """What came of each of ``causes`` before, in their order; of very many the first."""

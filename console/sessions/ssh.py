@@ -12,21 +12,22 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...engine.core.episode import Memory
-from ...engine.core.events import Event
-from ...engine.core.fold import RunFold
+from ...engine.core.cause_history import Memory
+from ...engine.domain.events import Event
+from ...engine.core.projection import RunFold
 from ...engine.errors import LinkError, SnapshotNeeded, StateFileError
-from ...engine.store import logs, usual
-from ...engine.store.command import Answer, Command, answer_of
-from ...engine.store.failures import FailedTask
-from ...engine.store.lists import ExecutorState, Listing, Option, Row, RunLine
-from . import picture
+from ...engine.statefile.changes import logs
+from ...engine.statefile import duration_stats
+from ...engine.domain.command import Answer, Command, answer_of
+from ...engine.statefile.on_demand.failure_queries import FailedTask
+from ...engine.statefile.queries import ExecutorState, Listing, Option, Row, RunLine
+from . import run_decoder
 from .address import SshAddress, parse
-from .feed import Feed
-from .line import Line
-from .parcel import ACTING, REMEMBERING, boot_command
-from .people import me, others
-from .pipe import Message, Pipe
+from .event_buffer import Feed
+from .connection import Line
+from .bundle import ACTING, REMEMBERING, boot_command
+from .identity import me, others
+from .agent_process import Message, Pipe
 from .session import AttemptText, Cause, Link, LogChunk, RunSummary, SessionStatus
 from .ssh_options import SshOptions
 from .wire import row_of, rows_of
@@ -141,7 +142,7 @@ class SshSession:
     async def runs(self) -> Sequence[RunSummary]:
         """Every run of the file, latest first."""
         found = rows_of(RunLine, await self._read("runs"))
-        return [RunSummary(picture.run_of(one.run), one.counts, one.counts.get("DEAD_LETTER", 0)) for one in found]
+        return [RunSummary(run_decoder.run_of(one.run), one.counts, one.counts.get("DEAD_LETTER", 0)) for one in found]
 
     async def snapshot(self, run_id: str | None = None, patience_seconds: float | None = None) -> RunFold:
         """A run, by default the latest, as of ``fold.seq``.
@@ -155,7 +156,7 @@ class SshSession:
             return filled
         board = await self._read("board", run_id=run_id)
         self._reset = None
-        fold = picture.fold_of(board)
+        fold = run_decoder.fold_of(board)
         if board["done"] or board["parents"] is None:
             await self._fill(fold, board["parents"] is None, patience_seconds)
         return fold
@@ -179,11 +180,11 @@ class SshSession:
     async def past(self, run_id: str, after: int, limit: int) -> Sequence[Event]:
         """A window of what happened; see ``Session``."""
         rows = await self._read("past", run_id=run_id, after=after, limit=limit)
-        return [picture.event_of(row) for row in rows]
+        return [run_decoder.event_of(row) for row in rows]
 
-    async def usual(self, run_id: str) -> Mapping[str, usual.Usual]:
+    async def usual(self, run_id: str) -> Mapping[str, duration_stats.Usual]:
         """How long its tasks took before; see ``Session``."""
-        return usual.read(await self._read("usual", run_id=run_id))
+        return duration_stats.read(await self._read("usual", run_id=run_id))
 
     async def send(self, command: Command) -> Answer:
         """Ask for an act. Asked again by itself, with the same id, when the line drops before the answer.
@@ -243,9 +244,9 @@ class SshSession:
 
     async def _read_the_rest(self, fold: RunFold, has_links: bool) -> None:
         if has_links:
-            await self._read_windows("links", fold, picture.Links(fold).merge)
+            await self._read_windows("links", fold, run_decoder.Links(fold).merge)
             self._hand_out_again(fold)
-        await self._read_windows("history", fold, lambda window: picture.merge_history(fold, window))
+        await self._read_windows("history", fold, lambda window: run_decoder.merge_history(fold, window))
         self._hand_out_again(fold)
 
     async def _read_windows(self, what: str, fold: RunFold, merge: Callable[[Message], bool]) -> None:
@@ -295,7 +296,7 @@ class SshSession:
         if self._feed is None:
             return
         try:
-            events = [picture.event_of(row) for row in rows]
+            events = [run_decoder.event_of(row) for row in rows]
         except StateFileError as error:  # no reconnection mends it
             self._feed.fail(error)
         else:

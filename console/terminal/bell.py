@@ -6,8 +6,8 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
-from ...engine.core.event_payloads import PageChange, PageChanged
-from ...engine.core.events import Event
+from ...engine.domain.event_payloads import PageChange, PageChanged
+from ...engine.domain.events import Event
 
 VARIABLE = "REDRIVE_BELL"
 _SILENT = frozenset({"0", "off", "no", "false", "silent"})

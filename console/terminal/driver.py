@@ -21,13 +21,13 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.screen import Screen
 
-from .abilities import Terminal, size_of, survey
-from .cells import Typesetter
+from .capabilities import Terminal, size_of, survey
+from .cell_encoder import Typesetter
 from .clipboard import copy_sequence
-from .hold import ALTERNATE_SCREEN, MODES, MOUSE_OFF, MOUSE_ON, Hold, let_go, open_screen
+from .tty import ALTERNATE_SCREEN, MODES, MOUSE_OFF, MOUSE_ON, Hold, let_go, open_screen
 from .output import ASK_POSITION, TerminalOutput
-from .pacing import Pacing
-from .sequences import EscapeKey, Pasted, Sequence, SequenceReader, Token
+from .flow_control import Pacing
+from .escape_parser import EscapeKey, Pasted, Sequence, SequenceReader, Token
 from .textual_internals import UPDATE_SECONDS, AppInternals, Update, XTermParser, painted_parts, set_update_period
 
 _ASK_SYNCHRONIZED = "\x1b[?2026$p"

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from operator import itemgetter
 
-from .cells import BLANK, Cell
-from .pacing import Pacing
+from .cell_encoder import BLANK, Cell
+from .flow_control import Pacing
 
 _text_of = itemgetter(0)
 _sgr_of = itemgetter(1)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from textual import events
 from textual.message import Message
 
-from ..present.folding import folded
-from ..present.pieces import Line, Piece, Role, fit, join, two_sided, width
-from .line import LineView
+from ..text.wrapping import folded
+from ..text.pieces import Line, Piece, Role, fit, join, two_sided, width
+from .line_view import LineView
 
 _MESSAGE_ROWS_MAX = 4
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from textual.binding import Binding, BindingType
 
-from ..actions import BY_NAME, Place, action_named, actions_of
-from ..keys import key_name
+from ..keys.actions import BY_NAME, Place, action_named, actions_of
+from ..keys.keymap import key_name
 
 #: Moves that every list understands.
 PAGING = ("down", "up", "top", "bottom", "page_down", "page_up", "half_page_down", "half_page_up")

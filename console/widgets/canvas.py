@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from textual import events
 from textual.message import Message
 
-from ..present.pieces import Line, Piece
-from .line import LineView
+from ..text.pieces import Line, Piece
+from .line_view import LineView
 
 _WHEEL_ROWS = 3
 

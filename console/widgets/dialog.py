@@ -15,13 +15,13 @@ from textual.binding import BindingType
 from textual.message import Message
 from textual.widget import Widget
 
-from ..keys import key_label
-from ..present.pieces import Line, Piece, Role, width
+from ..keys.keymap import key_label
+from ..text.pieces import Line, Piece, Role, width
 from .bars import Bar
 from .bindings import bindings
-from .field import TextField
-from .line import LineView
-from .lines import LinesView
+from .text_input import TextField
+from .line_view import LineView
+from .text_view import LinesView
 from .modal import Modal
 
 _PREVIEW_ROWS_MAX = 10

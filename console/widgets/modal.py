@@ -12,7 +12,7 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widget import Widget
 
-from ..present.pieces import Line
+from ..text.pieces import Line
 from .bars import Bar
 from .bindings import bindings
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from textual import events
 
-from .field import TextField
+from .text_input import TextField
 
 HISTORY_MAX = 100
 

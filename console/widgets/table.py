@@ -10,9 +10,9 @@ from textual import events
 from textual.binding import BindingType
 from textual.message import Message
 
-from ..present.pieces import Line, Piece, Role
+from ..text.pieces import Line, Piece, Role
 from .bindings import PAGING, bindings
-from .line import LineView
+from .line_view import LineView
 
 Key = TypeVar("Key", bound=Hashable)
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 from textual.binding import BindingType
 from textual.message import Message
 
-from ..present.pieces import Line, Piece, fit
+from ..text.pieces import Line, Piece, fit
 from .bindings import bindings
 from .table import Key, VirtualTable
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .fold import RunFold, TaskRow
-from .states import OPEN, TIMED, TaskState
+from .projection import RunFold, TaskRow
+from ..domain.states import OPEN, TIMED, TaskState
 
 
 def shortened(

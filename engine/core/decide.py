@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from .deadline import shortened
-from .liveness import what_is_known
+from ..domain.liveness import what_is_known
 from .outcome import NOT_BEGUN, Failure, FailureClass, FailureMode, Outcome, OutcomeKind
 from .policy import RetryPolicy, bounds, draw, with_floor
-from .states import DeadLetterKind
+from ..domain.states import DeadLetterKind
 
 
 @dataclass(frozen=True, slots=True)

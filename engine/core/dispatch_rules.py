@@ -1,6 +1,6 @@
 """Which startable tasks there is room for, which are turned away, and which outages have lasted too long.
 
-The executor follows these rules (``executor/dispatching.py``, ``executor/watch.py``), and so does the replay of a run
+The executor follows these rules (``executor/dispatch.py``, ``executor/watchdog.py``), and so does the replay of a run
 under another policy (``what_if.py``).
 """
 
@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from . import paging
 from .downstreams import Downstreams
-from .fold import TaskRow
-from .ledger import Ledger, spec_of
-from .states import TaskState
+from .projection import TaskRow
+from .ready_queue import Ledger, spec_of
+from ..domain.states import TaskState
 
 #: ``on_open`` of a downstream -> how a task that would call it ends while it is open; None: the task waits.
 END_WHEN_OPEN: Mapping[str, TaskState | None] = {

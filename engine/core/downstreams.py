@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import RefusedError
 from . import breaker as rules
 from .breaker import Admission, Breaker, BreakerState, Call
-from .event_payloads import BreakerChanged
+from ..domain.event_payloads import BreakerChanged
 from .outcome import Outcome, OutcomeKind
 from .spec import DownstreamSpec, FlowSpec
 

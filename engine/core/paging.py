@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from .breaker import PASSING
 from .outcome import Failure, FailureClass
-from .states import DeadLetterKind
+from ..domain.states import DeadLetterKind
 
 STORM_PAGES = 10  # messages of their own within one window; what comes beyond waits for the digest
 STORM_WINDOW_US = 600_000_000

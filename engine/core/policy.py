@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from .durations import Duration
-from .wanted import Wanted, choice, count, duration, names, number, optional, read
+from .option_types import Wanted, choice, count, duration, names, number, optional, read
 
 Jitter = Literal["none", "full", "equal", "decorrelated", "add50"]
 Uniform = Callable[[float, float], float]

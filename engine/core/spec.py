@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from .overrides import read
+from ..domain.overrides import read
 from .policy import RetryPolicy
 
 Kind = Literal["python", "command", "sensor"]

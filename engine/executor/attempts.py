@@ -13,20 +13,21 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..clock import Clock
-from ..core.event_payloads import AttemptColumns, AttemptRetry, AttemptStarted, Payload, TaskColumns
-from ..core.liveness import HEARTBEAT_SECONDS, effect_key
+from ..domain.event_payloads import AttemptColumns, AttemptRetry, AttemptStarted, Payload, TaskColumns
+from ..domain.liveness import HEARTBEAT_SECONDS, effect_key
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.spec import TaskSpec
 from ..runner.attempt import AttemptOrder, ProcessAttempt, RunningAttempt
-from ..runner.endings import lost, not_started
-from ..runner.zygote_client import Runner
-from ..store import claims, logs, quarantine, runs
+from ..runner.outcome_of_exit import lost, not_started
+from ..runner.zygote.client import Runner
+from ..store import claims, quarantine, runs
+from ..statefile.changes import logs
 from ..store.claims import Claim
-from ..store.journal import Journal
+from ..statefile.changes.transitions import Journal
 from ..store.settle import settle
 from ..store.writer import Writer
-from .printed import Printed, Unwritten
-from .trickle import Trickle
+from .output_buffer import Printed, Unwritten
+from .sampling import Trickle
 
 STARTED_TOLD_AFTER_SECONDS = 0.05  # an attempt that is over by then never needs its pid in the file
 OUTPUT_FLUSH_SECONDS = 0.1

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..store.journal import Journal
+from ..statefile.changes.transitions import Journal
 
 
 def _nothing(result: Any) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 from ..core.spec import FlowSpec
 from ..errors import RedriveError
-from ..flow_name import declared_name
-from ..runner.zygote_client import Runner
-from ..store.processes import EXECUTOR_VARIABLE
+from ..flow.flow_name import declared_name
+from ..runner.zygote.client import Runner
+from ..statefile.processes import EXECUTOR_VARIABLE
 
 
 async def read_flow(target: str, params: Mapping[str, Any] | None = None) -> FlowSpec:

@@ -1,14 +1,14 @@
 """The executor: one loop that opens a run, dispatches its tasks, and stops in order.
 
-It decides nothing by itself: ``core/ledger.py`` says who may start, ``core/decide.py`` what an outcome means,
+It decides nothing by itself: ``core/ready_queue.py`` says who may start, ``core/decide.py`` what an outcome means,
 ``store/`` remembers, ``runner/`` acts. Every change is committed first; the fold of its events is what the next turn
 of the loop sees:
 
-    dispatching.py  starts what may start       ->  commit  ->  attempts.py launches it, and settles how it ends
-    ending.py       ends the run, or blocks it  ->  commit  ->  the events come back, and with them the next turn
+    dispatch.py  starts what may start       ->  commit  ->  attempts.py launches it, and settles how it ends
+    run_end.py       ends the run, or blocks it  ->  commit  ->  the events come back, and with them the next turn
 
-Beside the loop: ``heartbeat.py``, ``watch.py`` and ``clock_watch.py`` once a second, ``server.py`` for operators,
-``../notify.py`` for pages; ``storage_health.py``, ``revival.py`` and ``shutdown.py`` when something is wrong or ends.
+Beside the loop: ``heartbeat.py``, ``watchdog.py`` and ``clock_watch.py`` once a second, ``server.py`` for operators,
+``../notify.py`` for pages; ``storage_health.py``, ``zygote_restart.py`` and ``shutdown.py`` when something is wrong or ends.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from typing import Any
 
 from ..clock import Clock, SystemClock
 from ..core.downstreams import Downstreams
-from ..core.event_payloads import ExecutorChanged, OperatorActed, TaskChanged, TaskMoved
-from ..core.events import Event
-from ..core.fold import RunFold
+from ..domain.event_payloads import ExecutorChanged, OperatorActed, TaskChanged, TaskMoved
+from ..domain.events import Event
+from ..core.projection import RunFold
 from ..core.outcome import Outcome
 from ..errors import StartInterrupted, StorageError
-from ..flow import Flow, TaskDef
-from ..notify import CLOSE_SECONDS, Notifier, Origin
+from ..flow.flow import Flow, TaskDef
+from ..notifications.notifier import CLOSE_SECONDS, Notifier, Origin
 from ..store import breaker_rows, claims
 from ..store.breaker_rows import emit_change
 from ..store.claims import Claim
-from ..store.journal import Journal
+from ..statefile.changes.transitions import Journal
 from .attempts import AttemptDesk
 from .clock_watch import ClockWatch
 from .commit import Commit
-from .dispatching import Dispatcher
-from .ending import Judge, RunResult
+from .dispatch import Dispatcher
+from .run_end import Judge, RunResult
 from .heartbeat import Heartbeat
 from .opening import OpenRun, Place, Request, RunOptions, open_run, reserve, state_path_of
-from .promises import Promises
-from .revival import Revival
+from .late_runs import Promises
+from .zygote_restart import Revival
 from .server import CommandServer
 from .shutdown import Shutdown, handle_signals
-from .standing import Standing
+from .run_view import Standing
 from .storage_health import StorageHealth
-from .watch import Watch
-from .whereabouts import Whereabouts
+from .watchdog import Watch
+from .state_file_watch import Whereabouts
 
 __all__ = ["Executor", "RunOptions", "RunResult"]
 
@@ -317,7 +317,7 @@ class RunLoop:
                 self.desk.cancel(event.task, f"cancelled by {event.actor}: {event.reason}")
 
     def _probe_what_was_mended(self, events: Sequence[Event]) -> None:
-        """A requeue of what died of a refused credential says that it was renewed (``store/guards.py``)."""
+        """A requeue of what died of a refused credential says that it was renewed (``statefile/changes/breaker_actions.py``)."""
         for event in events:
             for downstream in event.payload.probes if isinstance(event.payload, OperatorActed) else ():
                 self.downstreams.ask_again(downstream)

@@ -17,23 +17,24 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, get_args
 
-from .. import client
+from ..agent import command_client
 from ..clock import Clock
-from ..core.event_payloads import ExecutorChange, ExecutorChanged, RunChange, RunChanged
-from ..core.events import Event
-from ..core.fold import RunFold
+from ..domain.event_payloads import ExecutorChange, ExecutorChanged, RunChange, RunChanged
+from ..domain.events import Event
+from ..core.projection import RunFold
 from ..core.spec import FlowSpec
-from ..core.wanted import is_text
+from ..core.option_types import is_text
 from ..errors import ExecutorBusyError, FlowError, NotFoundError, RedriveError, StartInterrupted, StorageError
-from ..flow import Flow
-from ..runner.zygote_client import Runner
-from ..store import breaker_rows, database, executors, history, lock, processes, reconcile, recovery, runs, schedules
+from ..flow.flow import Flow
+from ..runner.zygote.client import Runner
+from ..store import breaker_rows, database, executors, history, lock, flow_changes, recovery, runs, schedules
+from ..statefile import processes
 from ..store.claims import Claimant
 from ..store.flow_path import path_for_run
-from ..store.journal import Journal
+from ..statefile.changes.transitions import Journal
 from ..store.writer import Writer
 from .flow_file import name_of
-from .image import image_hash
+from ..runner.environment_hash import image_hash
 
 MAX_PARALLEL = 4  # 003.16
 GOODBYE_SECONDS = 2.0  # a disk that refuses is not waited for
@@ -205,7 +206,7 @@ def reserve(request: Request) -> Place:
 def demand_alone(state_path: str) -> None:
     """Whoever removes a lock file removes the lock, not its owner: he still answers at his socket."""
     try:
-        said = client.ping(state_path)
+        said = command_client.ping(state_path)
     except RedriveError:
         return  # nobody listens, or nobody who can be understood
     if said is not None:
@@ -285,7 +286,7 @@ async def _join_cluster(runner: Runner, address: str | None, target: str, flow: 
         raise FlowError(f"task {wanting!r} runs on Dask: say where with --dask tcp://HOST:8786 or REDRIVE_DASK")
     if not target:
         raise FlowError(f"task {wanting!r} runs on Dask, where workers import the flow: give it in a file")
-    from ..runner.dask import connect
+    from ..runner.dask.client import connect
 
     runner.elsewhere = await connect(address, runner.executor_id, target, flow.params, flow)
 
@@ -414,11 +415,11 @@ def _deadline_at(flow: FlowSpec, options: RunOptions, now: int) -> int | None:
 
 def _take_up(journal: Journal, run_id: str, flow: FlowSpec, options: RunOptions) -> None:
     fold = runs.load_fold(journal.connection, run_id)
-    difference = reconcile.compare(fold, flow)
+    difference = flow_changes.compare(fold, flow)
     if difference:
-        reconcile.write(journal, run_id, flow, difference)
-    reconcile.write_options(journal, run_id, fold.run.options, flow)
-    reconcile.write_params(journal, run_id, json.loads(fold.run.params), flow)
+        flow_changes.write(journal, run_id, flow, difference)
+    flow_changes.write_options(journal, run_id, fold.run.options, flow)
+    flow_changes.write_params(journal, run_id, json.loads(fold.run.params), flow)
     if options.max_parallel is not None:
         journal.change_run(run_id, RunChanged(RunChange.OPENED, {"max_parallel": options.max_parallel}))
 

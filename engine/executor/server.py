@@ -1,6 +1,6 @@
 """The executor's ear: a UNIX socket beside the state file where operators' commands arrive, one JSON object a line.
 
-Each command is one transaction through ``store/operator.py``, the same functions that a commander uses under the lock
+Each command is one transaction through ``statefile/changes/operator_actions.py``, the same functions that a commander uses under the lock
 when no executor lives. Only what needs the living executor is done here: ending a running attempt, stopping, presence.
 """
 
@@ -13,15 +13,16 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..client import socket_path
+from ..agent.command_client import socket_path
 from ..core.durations import spoken
-from ..core.event_payloads import OperatorActed, OperatorNotice
-from ..core.states import TaskState
+from ..domain.event_payloads import OperatorActed, OperatorNotice
+from ..domain.states import TaskState
 from ..errors import RedriveError, RefusedError, StorageError
-from ..store import claims, operator
-from ..store.command import DONE, REFUSED, RUNNING, Answer, Command, Result, command_of
-from ..store.journal import Journal
-from ..store.undo import RecordedAct, find_act
+from ..store import claims
+from ..statefile.changes import operator_actions
+from ..domain.command import DONE, REFUSED, RUNNING, Answer, Command, Result, command_of
+from ..statefile.changes.transitions import Journal
+from ..statefile.changes.undo import RecordedAct, find_act
 
 if TYPE_CHECKING:
     from .loop import RunLoop
@@ -138,7 +139,7 @@ class CommandServer:
     async def _apply(self, command: Command) -> Answer:
         def item(journal: Journal) -> tuple[Answer, bool]:
             is_new = find_act(journal.connection, command.id) is None
-            return operator.apply(journal, command), is_new
+            return operator_actions.apply(journal, command), is_new
 
         answer: Answer
         answer, is_new = await self._run_loop.submit(item, **_who(command))
@@ -254,7 +255,7 @@ FINISHERS = {
     "extend": CommandServer._extend,
 }
 
-#: Acts that the executor applies to what it has in memory; all others are a transaction of ``store/operator.py``.
+#: Acts that the executor applies to what it has in memory; all others are a transaction of ``statefile/changes/operator_actions.py``.
 HANDLERS: dict[str, Callable[[CommandServer, Command], Awaitable[Answer]]] = {
     "stop": CommandServer._stop,
     "breaker": CommandServer._breaker,

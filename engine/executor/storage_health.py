@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..clock import Clock
-from ..core.event_payloads import StorageChange, StorageChanged
-from ..core.events import Event, EventKind
-from ..store.journal import Journal
+from ..domain.event_payloads import StorageChange, StorageChanged
+from ..domain.events import Event, EventKind
+from ..statefile.changes.transitions import Journal
 
 
 class StorageHealth:

@@ -22,24 +22,18 @@ from typing import Any
 import msgspec
 
 from ..core.advice import Progress
-from ..core.event_codec import decode
-from ..core.event_payloads import (
-    AttemptDeadline,
-    AttemptRetry,
-    AttemptSigkill,
-    AttemptSigterm,
-    AttemptStack,
-    AttemptSwept,
-)
-from ..core.events import EventKind
-from ..core.hang import Autopsy, report, sentence
+from ..domain.event_codec import decode
+from ..domain.event_payloads import AttemptDeadline, AttemptRetry, AttemptSigkill, AttemptSigterm, AttemptStack, AttemptSwept
+from ..domain.events import EventKind
+from ..core.failures.hang import Autopsy, report, sentence
 from ..core.outcome import Outcome
 from ..errors import StateFileError
-from ..store import kill
-from . import process, protocol, stack
-from .autopsy import LINE_CHARACTERS, CpuSample, Subject, flat
-from .endings import Evidence, Force, lost, outcome_of
-from .examiner import Examiner
+from . import kill
+from . import process, protocol
+from .hang import stack
+from .hang.autopsy import LINE_CHARACTERS, CpuSample, Subject, flat
+from .outcome_of_exit import Evidence, Force, lost, outcome_of
+from .hang.proc_sampler import Examiner
 from .listener import AttemptListener, RunningAttempt
 from .oom import OutOfMemoryWatch
 from .pipes import Pipe, StackPipe

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from ..context import Context, Missing
+from .context import Context, Missing
 from ..core.outcome import Failure, FailureClass, Fingerprint
 from ..core.results import is_unkept, unkept
 from ..errors import NotReady, PermanentError, SkipTask, TaskTerminated

@@ -24,13 +24,13 @@ from functools import partial
 from types import FrameType
 from typing import Any, NoReturn
 
-from ..context import Context
-from ..core.failure import describe
+from .context import Context
+from ..core.failures.failure import describe
 from ..core.outcome import Failure
 from ..errors import PermanentError, TaskTerminated
-from . import command, process, protocol
+from . import shell_command, process, protocol
 from .call import Describe, Plan, call, context_for, described, ending_of_error, ending_of_value
-from .fresh import FreshImport
+from .per_attempt_import import FreshImport
 from .protocol import AttemptOrder
 
 
@@ -170,7 +170,7 @@ def refresh() -> None:
 
 def observe_retries(observer: Callable[[Mapping[str, object]], None]) -> None:
     """Hear of retries inside the task, if its flow uses the decorator at all."""
-    retrying = sys.modules.get("redrive.engine.retrying")
+    retrying = sys.modules.get("redrive.engine.toolkit.retry")
     if retrying is not None:
         retrying.set_observer(observer)
 
@@ -225,7 +225,7 @@ def _ending(start: protocol.Start, facts: FlowFacts, pipe: ResultPipe, terminati
         _signal.pthread_sigmask(signal.SIG_SETMASK, ())
         set_environment(order)
         if order.spec.kind == "command":
-            command.become(order.spec.command or "", facts.project_root)
+            shell_command.become(order.spec.command or "", facts.project_root)
         plan = facts.plan(order.task)
         if isinstance(facts.plans, FreshImport):
             pipe.send(protocol.Began(time.monotonic(), _thread.get_ident()))
@@ -268,7 +268,7 @@ def _run_coroutine(coroutine: Coroutine[Any, Any, Any], termination: Termination
     """Run it so that SIGTERM cancels the main task, and raises only where a step of the user's code is stuck."""
     import asyncio  # only here: attempts that need no loop do not pay for it
 
-    from .awaiting import tell_coroutines
+    from .hang.coroutines import tell_coroutines
 
     if stack_fd is not None:
         tell_coroutines(stack_fd)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from ..core.event_payloads import AttemptRetry, Payload
+from ..domain.event_payloads import AttemptRetry, Payload
 from ..core.outcome import Outcome
 
 

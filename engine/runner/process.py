@@ -1,7 +1,7 @@
 """What the runner asks of the processes below it, and the few system calls that Python does not offer. Linux only.
 
 A bare pid is never trusted: it is held by a pidfd, by being our own unreaped child, or by its start time
-(``store/processes.py``). Who is no child of ours is ended by ``store/kill.py``.
+(``statefile/processes.py``). Who is no child of ours is ended by ``runner/kill.py``.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import signal
 import sys
 from collections.abc import Iterable
 
-from ..store.kill import OUT_OF_REACH, signal_process
-from ..store.processes import pids, read_file, stat_fields
+from .kill import OUT_OF_REACH, signal_process
+from ..statefile.processes import pids, read_file, stat_fields
 
 STACK_SIGNAL = signal.SIGRTMIN + 3  # a realtime signal: user code that takes SIGUSR1 or SIGUSR2 does not break it
 

@@ -6,8 +6,8 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
-from ..core.event_payloads import BreakerChanged
-from .journal import Journal
+from ..domain.event_payloads import BreakerChanged
+from ..statefile.changes.transitions import Journal
 
 
 def read_rows(connection: sqlite3.Connection) -> list[dict[str, Any]]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
-from ..core.event_payloads import ExecutorChange, ExecutorChanged
+from ..domain.event_payloads import ExecutorChange, ExecutorChanged
 from ..version import VERSION
-from . import processes
+from ..statefile import processes
 from .claims import Claimant
-from .journal import Journal
+from ..statefile.changes.transitions import Journal
 
 
 def insert(journal: Journal, claimant: Claimant, run_id: str) -> None:

@@ -7,11 +7,11 @@ import sqlite3
 from collections.abc import Mapping
 
 from ..core.durations import spoken
-from ..core.event_payloads import TaskColumns, TaskMoved
-from ..core.states import DeadLetterKind, TaskState
-from .journal import Journal
+from ..domain.event_payloads import TaskColumns, TaskMoved
+from ..domain.states import DeadLetterKind, TaskState
+from ..statefile.changes.transitions import Journal
 from .pages import Trouble, page
-from .propagation import propagate
+from ..statefile.changes.propagation import propagate
 
 
 def expires_at(connection: sqlite3.Connection, run_id: str, at: int) -> int | None:

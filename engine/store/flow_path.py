@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Callable
 
 from ..errors import StateFileError
-from .places import STATE_VARIABLE, SUFFIX, default_folder
+from ..statefile.default_paths import STATE_VARIABLE, SUFFIX, default_folder
 
 REMOTE = "ssh://"
 STEM_BYTES_MAX = 120  # with all that is put behind it, a name fits into the 143 bytes that encrypted folders allow

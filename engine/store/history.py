@@ -9,14 +9,14 @@ from datetime import datetime
 from statistics import median
 
 from ..core.advice import Took
-from . import usual
+from ..statefile import duration_stats
 
 PAST_ATTEMPTS = 200
 
 
 def durations(connection: sqlite3.Connection, dag_name: str) -> dict[str, float]:
     """Return the median seconds of the successful attempts of each task of a flow, over its latest runs."""
-    return {name: median(values) / 1e6 for name, values in usual.durations_us(connection, dag_name).items()}
+    return {name: median(values) / 1e6 for name, values in duration_stats.durations_us(connection, dag_name).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,12 @@ def observed(connection: sqlite3.Connection, dag_name: str) -> dict[str, Observe
     """Return what the latest runs of a flow say of each of its tasks that ever succeeded."""
     return {
         name: _observed(values, past_of(connection, name, dag_name))
-        for name, values in usual.durations_us(connection, dag_name).items()
+        for name, values in duration_stats.durations_us(connection, dag_name).items()
     }
 
 
 def _observed(durations_us: list[int], past: Iterable[Took]) -> Observed:
-    p50, p95, p99 = (usual.quantile(durations_us, share) / 1e6 for share in (0.5, 0.95, 0.99))
+    p50, p95, p99 = (duration_stats.quantile(durations_us, share) / 1e6 for share in (0.5, 0.95, 0.99))
     return Observed(p50, p95, p99, len(durations_us), tuple(past))
 
 

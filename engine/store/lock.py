@@ -14,10 +14,10 @@ import time
 from collections.abc import Collection
 
 from ..errors import ExecutorBusyError, StorageError
-from . import kill
-from .lock_file import LockHolder, lock_path, read_holder, try_lock
-from .locking import has_its_name, open_lock, write_holder
-from .processes import ancestors, bears_token, identity
+from ..runner import kill
+from ..statefile.lock_file import LockHolder, lock_path, read_holder, try_lock
+from ..statefile.changes.locking import has_its_name, open_lock, write_holder
+from ..statefile.processes import ancestors, bears_token, identity
 
 PATIENCE_SECONDS = 2.0  # for a commander who holds the lock for one command, or a console that probes it
 LOOK_AGAIN_SECONDS = 0.02  # a flock that is given back tells nobody

@@ -1,7 +1,7 @@
 """The outbox of pages: one row per cause and episode, written in the transaction of the change that causes it.
 
 A second failure of the same cause while its episode lasts only counts up: one cause, one page (SPEC 4.13). Sending is
-``notify.py``'s and happens apart, so that no sender can hold up a run.
+``notifier.py``'s and happens apart, so that no sender can hold up a run.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.circumstances import CIRCUMSTANCES
-from ..core.episode import memory_of
-from ..core.event_payloads import PageChange, PageChanged
+from ..core.environment_fields import CIRCUMSTANCES
+from ..core.cause_history import memory_of
+from ..domain.event_payloads import PageChange, PageChanged
 from ..core.outcome import Failure, FailureMode
 from ..core.paging import EPISODE_SILENCE_US, STORM_WINDOW_US, Outgoing, cause_of, severity_of
-from ..core.states import NOT_STARTED, DeadLetterKind
-from . import memory
-from .journal import Journal
-from .state_lists import in_list
+from ..domain.states import NOT_STARTED, DeadLetterKind
+from ..statefile.on_demand import cause_history
+from ..statefile.changes.transitions import Journal
+from ..statefile.state_lists import in_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ def _remembered(connection: sqlite3.Connection, trouble: Trouble) -> dict[str, A
     if trouble.failure is None or trouble.run_id is None:
         return None
     cause = (trouble.failure.fingerprint.loose, trouble.downstream)
-    (found,) = memory.of_causes(connection, trouble.run_id, [cause])
+    (found,) = cause_history.of_causes(connection, trouble.run_id, [cause])
     if memory_of(found).is_new:
         return None
     return {**found, "episodes": found["episodes"][:1], "notes": found["notes"][:_NOTES_TOLD]}

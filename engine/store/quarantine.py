@@ -11,9 +11,9 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..core.event_payloads import RowsChange, RowsChanged
-from .journal import Journal
-from .rows import drop_provisional, hold_again
+from ..domain.event_payloads import RowsChange, RowsChanged
+from ..statefile.changes.transitions import Journal
+from ..statefile.changes.quarantine_actions import drop_provisional, hold_again
 
 #: As a row travels to the attempt: its key, and what it held when it was set aside.
 KeyAndPayload = tuple[str, str | None]

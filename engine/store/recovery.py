@@ -14,17 +14,17 @@ from dataclasses import dataclass
 import msgspec
 
 from ..core.decide import Uniform
-from ..core.event_payloads import ExecutorChange, ExecutorChanged
-from ..core.liveness import fence_seconds
+from ..domain.event_payloads import ExecutorChange, ExecutorChanged
+from ..domain.liveness import fence_seconds
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.spec import TaskSpec, with_overrides
-from ..core.states import TIMED, TaskState
+from ..domain.states import TIMED, TaskState
 from .claims import Claim
-from .journal import Journal
-from .lost import tell_evidence
-from .processes import is_there
+from ..statefile.changes.transitions import Journal
+from ..statefile.changes.abandoned import tell_evidence
+from ..statefile.processes import is_there
 from .settle import settle
-from .state_lists import in_list
+from ..statefile.state_lists import in_list
 
 LOSSES_WINDOW_SECONDS = 24 * 3600  # losses longer ago than this say nothing about a crash loop
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.decide import DeadLetter, Decision, Interrupt, Retry, Sense, Succeed
-from ..core.event_payloads import CanaryEnd, CanaryEnded, TaskColumns
-from ..core.overrides import read
-from ..core.states import NEEDS_HUMAN, WAITING
-from . import canary, operator
-from .acts import release_id
-from .command import DONE, Command, Target
-from .journal import Journal
-from .undo import find_act, restore
+from ..domain.event_payloads import CanaryEnd, CanaryEnded, TaskColumns
+from ..domain.overrides import read
+from ..domain.states import NEEDS_HUMAN, WAITING
+from ..statefile.changes import canary, operator_actions
+from ..domain.acts import release_id
+from ..domain.command import DONE, Command, Target
+from ..statefile.changes.transitions import Journal
+from ..statefile.changes.undo import find_act, restore
 
 RELEASE_PER_SECOND = 5.0
 
@@ -68,7 +68,7 @@ def _release(journal: Journal, run_id: str, name: str, overrides: dict[str, Any]
         reason=act.reason or "",
         options=options,
     )
-    operator.apply(journal, command)
+    operator_actions.apply(journal, command)
 
 
 def _as_they_are(journal: Journal, run_id: str, names: list[str]) -> tuple[Target, ...]:

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ..core.durations import spoken
-from ..core.event_payloads import ScheduleChange, ScheduleChanged
+from ..domain.event_payloads import ScheduleChange, ScheduleChanged
 from ..core.paging import deadline_cause, schedule_cause
 from ..core.schedule import KEPT, Decision, Schedule, at_wall, decide, iso_of, late_starts
 from ..core.spec import FlowSpec, ScheduleSpec
-from ..core.states import ENDED_BADLY, FINISHED, OPEN, DeadLetterKind
+from ..domain.states import ENDED_BADLY, FINISHED, OPEN, DeadLetterKind
 from ..errors import RefusedError
-from ..zones import open_schedule
-from .journal import Journal
-from .paged import resolve_cause
+from ..flow.time_zones import open_schedule
+from ..statefile.changes.transitions import Journal
+from ..statefile.changes.page_lifecycle import resolve_cause
 from .pages import Trouble, page
-from .state_lists import in_list
+from ..statefile.state_lists import in_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +305,7 @@ def _not_started(journal: Journal, served: Served, late: list[int]) -> Trouble:
 
 
 def _page_late_end(journal: Journal, served: Served, run_id: str, due_at: int) -> None:
-    """Only where nobody was called before: an executor that lived has seen it come (``executor/watch.py``)."""
+    """Only where nobody was called before: an executor that lived has seen it come (``executor/watchdog.py``)."""
     connection = journal.connection
     if connection.execute("SELECT 1 FROM page WHERE cause = ?", (deadline_cause(run_id),)).fetchone():
         return

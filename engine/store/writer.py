@@ -20,12 +20,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ..core.event_payloads import StorageChange
-from ..core.events import Event
+from ..domain.event_payloads import StorageChange
+from ..domain.events import Event
 from ..errors import StorageError
 from .database import primary_code, translate
-from .journal import Journal
-from .layers import DAMAGE, FlushLimits, exec_query, is_storage_trouble
+from ..statefile.changes.transitions import Journal
+from .write_retry import DAMAGE, FlushLimits, exec_query, is_storage_trouble
 
 SYNCHRONOUS_FULL = 2  # as ``PRAGMA synchronous`` answers
 

@@ -13,16 +13,17 @@ from pathlib import Path
 import pytest
 from redrive.console.model.board import Board
 from redrive.console.model.inbox import Inbox
-from redrive.console.model.sentences import sentence as told
+from redrive.console.text.event_text import sentence as told
 from redrive.console.present import detail, evidence
-from redrive.console.present.glyphs import UTF8
-from redrive.console.present.pieces import Line
+from redrive.console.text.glyphs import UTF8
+from redrive.console.text.pieces import Line
 from redrive.console.present.tasks import Scene, facts
-from redrive.console.shell import plain
+from redrive.console.cli import event_lines
 from redrive.engine import Executor, Flow, RetryPolicy
-from redrive.engine.core.events import EventKind
-from redrive.engine.notify import Origin, page_message
-from redrive.engine.store import logs, pages, runs
+from redrive.engine.domain.events import EventKind
+from redrive.engine.notifications.notifier import Origin, page_message
+from redrive.engine.statefile.changes import logs
+from redrive.engine.store import pages, runs
 
 HANG = "blocked in recv from 127.0.0.1:{port} at "
 TRIES = 10  # where the machine stood still before the task came to its hang
@@ -71,7 +72,7 @@ def test_the_sentence_stands_everywhere_and_the_evidence_has_all_of_it(tmp_path:
     scene = Scene(board, fold.run.started_at + 60_000_000, UTF8)
 
     assert hang in (row.error or "") and hang in (row.attempts[1].error or "")
-    assert hang in "\n".join(line for event in events for line in plain.lines(event))
+    assert hang in "\n".join(line for event in events for line in event_lines.lines(event))
     assert hang in "\n".join(told(event) for event in events if event.kind == EventKind.ATTEMPT_STACK)
     assert hang in page["text"] and hang in json.loads(body)["error"]
     assert hang in Inbox(board).entry("load").message

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from redrive.engine import Executor, Flow, RetryPolicy, TransientError, retry
-from redrive.engine.core.states import EXECUTOR_MOVES, LEGAL_MOVES, TaskState
+from redrive.engine.domain.states import EXECUTOR_MOVES, LEGAL_MOVES, TaskState
 
 QUICK = RetryPolicy(max_attempts=3, base=0.01, cap=0.02)
 

@@ -19,12 +19,12 @@ from redrive.engine.core.outcome import Outcome, OutcomeKind
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.runner.attempt import AttemptOrder
 from redrive.engine.runner.listener import SilentListener
-from redrive.engine.runner.zygote_client import Runner
-from redrive.engine.store.processes import stat_fields
+from redrive.engine.runner.zygote.client import Runner
+from redrive.engine.statefile.processes import stat_fields
 
 FLOW = """
 {imports}
-from redrive.engine.flow import Flow
+from redrive.engine.flow.flow import Flow
 
 flow = Flow("bench")
 

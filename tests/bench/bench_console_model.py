@@ -18,20 +18,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from redrive.console.model.board import Board
-from redrive.console.model.drawing import Drawing
+from redrive.console.model.graph.drawing import Drawing
 from redrive.console.model.filters import parse_filter
-from redrive.console.model.graph import Form, Graph, Zoom
+from redrive.console.model.graph.view import Form, Graph, Zoom
 from redrive.console.model.inbox import Inbox, Sort
 from redrive.console.model.preview import preview_requeue
-from redrive.console.model.rails import Rails
-from redrive.console.present.glyphs import UTF8
+from redrive.console.model.graph.rails import Rails
+from redrive.console.text.glyphs import UTF8
 from redrive.console.present.graph import Highlight, drawing_row, graph_row, label_width
 from redrive.console.present.tasks import Scene
 from redrive.engine.core.dag import Dag
-from redrive.engine.core.event_payloads import TaskMoved
-from redrive.engine.core.events import Event, EventKind
-from redrive.engine.core.fold import AttemptRow, RunFold, RunRow, TaskRow
-from redrive.engine.core.states import TaskState
+from redrive.engine.domain.event_payloads import TaskMoved
+from redrive.engine.domain.events import Event, EventKind
+from redrive.engine.core.projection import AttemptRow, RunFold, RunRow, TaskRow
+from redrive.engine.domain.states import TaskState
 
 SECOND = 1_000_000
 Pairs = list[tuple[str, list[str]]]

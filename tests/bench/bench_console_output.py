@@ -27,13 +27,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from redrive.console.present.pieces import Line, Piece, Role
-from redrive.console.terminal.abilities import Colours, Terminal
+from redrive.console.text.pieces import Line, Piece, Role
+from redrive.console.terminal.capabilities import Colours, Terminal
 from redrive.console.terminal.driver import ConsoleDriver
-from redrive.console.terminal.hold import Hold
-from redrive.console.terminal.input import ConsoleBase
+from redrive.console.terminal.tty import Hold
+from redrive.console.app.base_app import ConsoleBase
 from redrive.console.widgets.canvas import Canvas
-from redrive.console.widgets.palette import Palette
+from redrive.console.widgets.role_styles import Palette
 from redrive.console.widgets.table import VirtualTable
 from rich.style import Style
 from support.pty_terminal import PtyTerminal, python

@@ -26,14 +26,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench_console_model import fold_of, layered
 from bench_console_output import terminal_that_reads
 from console.conftest import FakeSession, StillClock
-from redrive.console.app import ConsoleApp
-from redrive.console.terminal.abilities import Colours, Terminal
+from redrive.console.app.app import ConsoleApp
+from redrive.console.terminal.capabilities import Colours, Terminal
 from redrive.console.terminal.driver import ConsoleDriver
-from redrive.console.terminal.hold import Hold
-from redrive.engine.core.event_payloads import TaskChanged
-from redrive.engine.core.events import Event, EventKind
-from redrive.engine.core.fold import RunFold
-from redrive.engine.core.states import TaskState
+from redrive.console.terminal.tty import Hold
+from redrive.engine.domain.event_payloads import TaskChanged
+from redrive.engine.domain.events import Event, EventKind
+from redrive.engine.core.projection import RunFold
+from redrive.engine.domain.states import TaskState
 
 QUIET_SECONDS = 0.05
 _profile = cProfile.Profile()

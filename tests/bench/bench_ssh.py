@@ -29,10 +29,10 @@ sys.path.append(str(Path(__file__).parent.parent))
 from redrive.console.sessions.session import Link
 from redrive.console.sessions.ssh import SshSession
 from redrive.console.sessions.ssh_options import SshOptions
-from redrive.engine.core.event_payloads import TaskMoved
+from redrive.engine.domain.event_payloads import TaskMoved
 from redrive.engine.errors import SnapshotNeeded
 from redrive.engine.store import runs
-from redrive.engine.store.journal import Journal
+from redrive.engine.statefile.changes.transitions import Journal
 from support.ssh_host import SshHost, free_port, listens
 from support.state_file import StateFileBuilder
 

@@ -11,27 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.console.app import ConsoleApp
-from redrive.console.console import Way
-from redrive.console.sessions.session import (
-    Answer,
-    AttemptText,
-    Cause,
-    Command,
-    Link,
-    LogChunk,
-    RunSummary,
-    SessionStatus,
-)
-from redrive.console.terminal.abilities import Terminal
-from redrive.console.terminal.hold import Hold
-from redrive.engine.core.episode import Memory, memory_of
-from redrive.engine.core.events import Event, EventKind
-from redrive.engine.core.fold import RunFold
+from redrive.console.app.app import ConsoleApp
+from redrive.console.screens.console import Way
+from redrive.console.sessions.session import Answer, AttemptText, Cause, Command, Link, LogChunk, RunSummary, SessionStatus
+from redrive.console.terminal.capabilities import Terminal
+from redrive.console.terminal.tty import Hold
+from redrive.engine.core.cause_history import Memory, memory_of
+from redrive.engine.domain.events import Event, EventKind
+from redrive.engine.core.projection import RunFold
 from redrive.engine.errors import RedriveError, RefusedError
-from redrive.engine.store.failures import FailedAttempt, FailedTask
-from redrive.engine.store.lists import Listing, Row
-from redrive.engine.store.usual import Usual
+from redrive.engine.statefile.on_demand.failure_queries import FailedAttempt, FailedTask
+from redrive.engine.statefile.queries import Listing, Row
+from redrive.engine.statefile.duration_stats import Usual
 from support.idle import wait_for_idle_loop
 from textual.pilot import Pilot
 
@@ -268,7 +259,7 @@ def one_time_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def one_person(monkeypatch: pytest.MonkeyPatch) -> None:
     """Acts are signed by the same person everywhere."""
-    monkeypatch.setattr("redrive.console.acts.actor", lambda: "ana@ops-1")
+    monkeypatch.setattr("redrive.console.app.operator.actor", lambda: "ana@ops-1")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from redrive.console import cli
+from redrive.console.cli import main
 from support.commands import run_redrive
 from support.marks import parametrize_mostly_long
 
@@ -51,7 +51,7 @@ def redrive(*words: str) -> int:
     """The command, in this process: there are hundreds of them."""
     with pytest.raises(SystemExit) as left, pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["redrive", *words])
-        cli.main()
+        main.main()
     return int(left.value.code or 0)
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from redrive.console.target import existing_target, state_for_flow
+from redrive.console.sessions.target import existing_target, state_for_flow
 from redrive.engine import Executor, Flow, RedriveError
-from redrive.engine.core.wanted import is_text
+from redrive.engine.core.option_types import is_text
 
-CLI = "import sys; from redrive.console.cli import main; sys.exit(main())"
+CLI = "import sys; from redrive.console.cli.main import main; sys.exit(main())"
 
 FLOW = """
     from redrive.engine import Flow, TaskDef

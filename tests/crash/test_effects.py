@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.engine import Flow, FlowError, TaskDef, client
-from redrive.engine.core.event_payloads import ClockMoved
+from redrive.engine import Flow, FlowError, TaskDef
+from redrive.engine.agent import command_client
+from redrive.engine.domain.event_payloads import ClockMoved
 from redrive.engine.executor import host
 from redrive.engine.store import database
-from redrive.engine.store.command import command_of
+from redrive.engine.domain.command import command_of
 from redrive.engine.store.writer import Writer
 from support.waiting import wait_until
 
@@ -81,7 +82,7 @@ def test_the_same_is_found_out_by_who_acts_before_anybody_resumes(tmp_path: Path
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     command = {"id": "c", "act": "requeue", "run_id": "r", "actor": "ana@desk", "reason": "again", "options": {}}
-    answer = client.send_blocking(state, command_of({**command, "targets": [["pay", "RUNNING", 0]]})).as_json()
+    answer = command_client.send_blocking(state, command_of({**command, "targets": [["pay", "RUNNING", 0]]})).as_json()
     assert not answer["ok"] and "look over there for the key r/pay/0" in answer["message"]
     assert row(state)[:2] == ("DEAD_LETTER", "indeterminate")
 

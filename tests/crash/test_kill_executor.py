@@ -10,7 +10,7 @@ import sqlite3
 from pathlib import Path
 
 import psutil
-from redrive.engine.core.fold import RunFold, RunRow, TaskRow
+from redrive.engine.core.projection import RunFold, RunRow, TaskRow
 from redrive.engine.store import runs
 from support.commands import start_redrive
 from support.marks import parametrize_mostly_long

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from redrive.engine import client
-from redrive.engine.store import database, lock_file
-from redrive.engine.store.command import command_of
+from redrive.engine.agent import command_client
+from redrive.engine.store import database
+from redrive.engine.statefile import lock_file
+from redrive.engine.domain.command import command_of
 from support.commands import start_redrive
 from support.marks import parametrize_mostly_long
 from support.waiting import wait_until
@@ -108,7 +109,7 @@ def test_a_moved_file_is_moved_back_and_the_run_goes_on(night: RunUnderWay) -> N
     away = night.folder / "away.db"
     night.state.rename(away)
     assert f"mv {away} {night.state} and the run goes on" in night.read_until("storage degraded")
-    answer = client.ping(str(night.state))
+    answer = command_client.ping(str(night.state))
     assert answer is not None and "was moved" in answer["storage_trouble"]
     night.go_on()
     night.read_until("long SUCCESS")
@@ -139,7 +140,7 @@ def test_acts_are_refused_with_what_to_do(night: RunUnderWay) -> None:
     night.state.unlink()
     night.read_until("storage degraded")
     command = {"id": "c", "act": "pause", "run_id": "r", "actor": "ana@desk", "targets": [], "options": {}}
-    answer = client.send_blocking(str(night.state), command_of(command)).as_json()
+    answer = command_client.send_blocking(str(night.state), command_of(command)).as_json()
     assert not answer["ok"] and "all of it is kept in" in answer["message"]
 
 
@@ -156,10 +157,10 @@ def test_a_removed_lock_is_made_again(night: RunUnderWay) -> None:
 
 
 def test_a_removed_socket_is_made_again(night: RunUnderWay) -> None:
-    path = client.socket_path(str(night.state))
+    path = command_client.socket_path(str(night.state))
     os.unlink(path)
     wait_until(lambda: os.path.exists(path))
-    assert (client.ping(str(night.state)) or {})["pid"] == night.process.pid
+    assert (command_client.ping(str(night.state)) or {})["pid"] == night.process.pid
     night.go_on()
     night.end()
     assert night.process.returncode == 0 and not os.path.exists(path)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from redrive.engine.executor import host
-from redrive.engine.store import lock_file
+from redrive.engine.statefile import lock_file
 from support.commands import run_redrive
 from support.marks import parametrize_mostly_long
 from support.waiting import wait_until

@@ -12,13 +12,15 @@ import uuid
 from pathlib import Path
 
 import pytest
-from redrive.engine import Executor, Flow, PermanentError, RedriveError, RetryPolicy, RunOptions, client
-from redrive.engine.core.event_payloads import OperatorActed
-from redrive.engine.core.events import EventKind
+from redrive.engine import Executor, Flow, PermanentError, RedriveError, RetryPolicy, RunOptions
+from redrive.engine.agent import command_client
+from redrive.engine.domain.event_payloads import OperatorActed
+from redrive.engine.domain.events import EventKind
 from redrive.engine.errors import StorageError
-from redrive.engine.runner.zygote_client import Runner
-from redrive.engine.store import claims, operator
-from redrive.engine.store.command import command_of
+from redrive.engine.runner.zygote.client import Runner
+from redrive.engine.store import claims
+from redrive.engine.statefile.changes import operator_actions
+from redrive.engine.domain.command import command_of
 
 AGAIN = RetryPolicy(max_attempts=3, base=0.05, cap=0.05, jitter="none", poison_after=None)
 
@@ -46,7 +48,7 @@ def command(act: str, *targets, **more) -> dict:
 
 
 def act(tmp_path: Path, act: str, *targets, **more):
-    return client.send_blocking(str(tmp_path / "state.db"), command_of(command(act, *targets, **more))).as_json()
+    return command_client.send_blocking(str(tmp_path / "state.db"), command_of(command(act, *targets, **more))).as_json()
 
 
 class When:
@@ -134,7 +136,7 @@ def test_a_cancel_that_is_committed_together_with_the_claim_is_not_lost(tmp_path
     def dispatch_and_cancel(journal, *arguments):
         taken = dispatch(journal, *arguments)
         for claim in taken:
-            operator.apply(journal, command_of(command("cancel", (claim.name, "RUNNING", 0))))
+            operator_actions.apply(journal, command_of(command("cancel", (claim.name, "RUNNING", 0))))
         return taken
 
     monkeypatch.setattr(claims, "dispatch", dispatch_and_cancel)
@@ -246,7 +248,7 @@ def test_a_fault_in_an_act_is_one_sentence_for_the_operator_and_a_traceback_in_t
         journal.emit(OperatorActed("half done"), "r")
         raise KeyError("what nobody thought of")
 
-    monkeypatch.setattr(operator, "apply", fail)
+    monkeypatch.setattr(operator_actions, "apply", fail)
     flow, answers, go_on = Flow("f"), [], tmp_path / "go-on"
 
     @flow.task
@@ -514,8 +516,8 @@ def test_a_state_file_may_have_a_longer_name_than_a_socket(tmp_path, name):
             time.sleep(0.01)
 
     def ask():
-        answers.append(client.ping(str(state)))
-        answers.append(client.why_read_only(str(state)))
+        answers.append(command_client.ping(str(state)))
+        answers.append(command_client.why_read_only(str(state)))
         go_on.touch()
 
     listen = When("task", "RUNNING", "waits", ask)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from redrive.engine import Executor, Flow, RetryPolicy, TransientError
-from redrive.engine.client import send_blocking
-from redrive.engine.store.command import command_of
+from redrive.engine.agent.command_client import send_blocking
+from redrive.engine.domain.command import command_of
 
 QUICK = RetryPolicy(max_attempts=4, base=0.01, cap=0.02)
 

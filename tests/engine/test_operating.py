@@ -7,10 +7,11 @@ import uuid
 from typing import Any
 
 import pytest
-from redrive.engine import ExecutorBusyError, FlowError, RedriveError, client
+from redrive.engine import ExecutorBusyError, FlowError, RedriveError
+from redrive.engine.agent import command_client
 from redrive.engine.executor import host
-from redrive.engine.store import lock_file
-from redrive.engine.store.command import command_of
+from redrive.engine.statefile import lock_file
+from redrive.engine.domain.command import command_of
 from support.waiting import LIMIT_SECONDS, wait_until
 
 FLOW = """
@@ -74,7 +75,7 @@ def wait_for_row(path: str, question: str) -> None:
 def act(path: str, act: str, *targets, **more):
     command = {"id": uuid.uuid4().hex, "act": act, "run_id": "r", "targets": [list(target) for target in targets]}
     sent = command_of({**command, "actor": "ana@host", "reason": "because", **more})
-    return client.send_blocking(path, sent).as_json()
+    return command_client.send_blocking(path, sent).as_json()
 
 
 def test_a_requeue_runs_again_with_a_new_generation_and_frees_what_was_held(state):

@@ -18,26 +18,16 @@ from typing import Any, get_args
 import click
 import pytest
 import redrive.engine
-from redrive.console.cli import cli
+from redrive.console.cli.main import cli
 from redrive.engine import Flow, RetryPolicy, TaskDef
-from redrive.engine.checking import validation
-from redrive.engine.checking.validation import (
-    DOWNSTREAM,
-    TASK,
-    TASK_OPTIONS,
-    ClassificationRule,
-    DownstreamOptions,
-    PageOptions,
-    Sender,
-    TaskOptions,
-    WorkKind,
-)
-from redrive.engine.core import rules
+from redrive.engine.flow import options as options_module
+from redrive.engine.flow.options import DOWNSTREAM, TASK, TASK_OPTIONS, ClassificationRule, DownstreamOptions, PageOptions, Sender, TaskOptions, WorkKind
+from redrive.engine.core.failures import classification_rules
 from redrive.engine.core.outcome import FailureClass
 from redrive.engine.core.paging import SENDERS
-from redrive.engine.core.simulate import SCENARIOS
+from redrive.engine.analysis.load_models import SCENARIOS
 from redrive.engine.errors import OptionError
-from redrive.engine.flow import KEYWORDS, USUAL_TIMEOUTS
+from redrive.engine.flow.flow import KEYWORDS, USUAL_TIMEOUTS
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {"redrive.console": ROOT / "console", "redrive.engine": ROOT / "engine"}
@@ -46,20 +36,20 @@ USER_FLOW = Path(__file__).with_name("user_flow.py.txt")
 #: Modules whose public names users read about.
 MODULES = (
     "redrive.engine",
-    "redrive.engine.buffer",
-    "redrive.engine.context",
-    "redrive.engine.core.classify",
+    "redrive.engine.toolkit.send_buffer",
+    "redrive.engine.runner.context",
+    "redrive.engine.core.failures.classify",
     "redrive.engine.core.policy",
-    "redrive.engine.core.tenacity",
-    "redrive.engine.credentials",
+    "redrive.engine.toolkit.tenacity",
+    "redrive.engine.toolkit.credentials",
     "redrive.engine.errors",
-    "redrive.engine.executor.ending",
+    "redrive.engine.executor.run_end",
     "redrive.engine.executor.loop",
     "redrive.engine.executor.opening",
-    "redrive.engine.flow",
-    "redrive.engine.layers",
-    "redrive.engine.retrying",
-    "redrive.engine.runner.once",
+    "redrive.engine.flow.flow",
+    "redrive.engine.toolkit.retry_layers",
+    "redrive.engine.toolkit.retry",
+    "redrive.engine.toolkit.run_with_timeout",
 )
 PUBLIC = {name: getattr(redrive.engine, name) for name in redrive.engine.__all__}
 EXAMPLE_FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -188,9 +178,9 @@ def test_the_typed_options_are_those_that_are_checked() -> None:
 
 
 def test_the_typed_rules_are_those_that_are_read() -> None:
-    assert set(ClassificationRule.__annotations__) == {*rules.Rule.__dataclass_fields__, "class"} - {"failure_class"}
+    assert set(ClassificationRule.__annotations__) == {*classification_rules.Rule.__dataclass_fields__, "class"} - {"failure_class"}
     for name in FailureClass:
-        assert f'"{name}"' in inspect.getsource(validation).partition("class DownstreamOptions")[0]
+        assert f'"{name}"' in inspect.getsource(options_module).partition("class DownstreamOptions")[0]
 
 
 @pytest.mark.parametrize(

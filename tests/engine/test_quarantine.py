@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 from redrive.engine import Executor, Flow, PermanentError, RetryPolicy, TransientError
-from redrive.engine.client import send_blocking
+from redrive.engine.agent.command_client import send_blocking
 from redrive.engine.core.decide import TOO_MANY_BAD_ROWS
-from redrive.engine.core.fingerprint import type_name
+from redrive.engine.core.failures.fingerprint import type_name
 from redrive.engine.errors import TooManyBadRows
-from redrive.engine.store.command import command_of
-from redrive.engine.store.lists import QUARANTINE, QuarantineRow, query
+from redrive.engine.domain.command import command_of
+from redrive.engine.statefile.queries import QUARANTINE, QuarantineRow, query
 
 QUICK = RetryPolicy(max_attempts=3, base=0.01, cap=0.02)
 ORDERS = [{"id": f"o-{number}", "amount": number} for number in range(10)]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from redrive.engine import Flow
-from redrive.engine.checking.checks import check_flow
-from redrive.engine.checking.finding import Finding
+from redrive.engine.check.flow_checks import check_flow
+from redrive.engine.flow.finding import Finding
 from support.commands import run_redrive
 
 FLOW = """

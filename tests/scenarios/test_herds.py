@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from redrive.engine.core.policy import RetryPolicy, fixed
-from redrive.engine.core.simulate import SCENARIOS, Herd, outage
+from redrive.engine.analysis.load_models import SCENARIOS, Herd, outage
 
 DEFAULT = RetryPolicy(base=2, cap=600)  # 000.14
 

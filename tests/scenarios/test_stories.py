@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from redrive.engine import Executor, Flow, RetryPolicy, TransientError
-from redrive.engine.retrying import retry
+from redrive.engine.toolkit.retry import retry
 
 FAILING_SHARE = 0.30
 FLOWS, PAGES = 14, 220

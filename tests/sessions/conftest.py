@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from redrive.console.sessions.address import SshAddress
-from redrive.console.sessions.file import FileSession
+from redrive.console.sessions.local import FileSession
 from redrive.console.sessions.ssh import SshSession
 
 Open = Callable[..., Awaitable[Any]]

@@ -12,22 +12,15 @@ from typing import Any
 
 import pytest
 from redrive.console.sessions.session import Command, Link
-from redrive.engine.core.event_payloads import ExecutorChanged, OperatorActed, TaskMoved
-from redrive.engine.core.events import Event
+from redrive.engine.domain.event_payloads import ExecutorChanged, OperatorActed, TaskMoved
+from redrive.engine.domain.events import Event
 from redrive.engine.core.spec import FlowSpec, TaskSpec
-from redrive.engine.core.states import TaskState
-from redrive.engine.errors import (
-    CorruptFileError,
-    ForeignFileError,
-    NewerFileError,
-    RedriveError,
-    RefusedError,
-    SnapshotNeeded,
-    StateFileError,
-)
-from redrive.engine.store import database, lists, lock, lock_file, quarantine, runs
-from redrive.engine.store.snapshot import EDGES_AT_ONCE
-from redrive.engine.store.usual import Usual
+from redrive.engine.domain.states import TaskState
+from redrive.engine.errors import CorruptFileError, ForeignFileError, NewerFileError, RedriveError, RefusedError, SnapshotNeeded, StateFileError
+from redrive.engine.store import database, lock, quarantine, runs
+from redrive.engine.statefile import queries, lock_file
+from redrive.engine.statefile.snapshot import EDGES_AT_ONCE
+from redrive.engine.statefile.duration_stats import Usual
 from support.waiting import wait_until_async
 
 LIMIT_SECONDS = 90.0  # for what never comes
@@ -315,13 +308,13 @@ async def test_long_texts_are_read_on_demand(door: Any, night: Any) -> None:
 async def test_lists_beside_a_run_are_values(door: Any, night: Any) -> None:
     session = await door(night.path)
     night.write(lambda journal: journal.emit(OperatorActed(what="ack"), "night-1"), actor="ana@desk")
-    (act,) = await session.query(lists.JOURNAL, acts=1)
+    (act,) = await session.query(queries.JOURNAL, acts=1)
     assert (act.actor, act.data) == ("ana@desk", {"what": "ack"})
-    assert [row.attempt for row in await session.query(lists.HISTORY, task="task_00002")] == [1]
-    for listing in (lists.BREAKERS, lists.SCHEDULES, lists.SLA):
+    assert [row.attempt for row in await session.query(queries.HISTORY, task="task_00002")] == [1]
+    for listing in (queries.BREAKERS, queries.SCHEDULES, queries.SLA):
         assert await session.query(listing) == []
     with pytest.raises(RedriveError, match="colour"):
-        await session.query(lists.PAGES, colour="red")
+        await session.query(queries.PAGES, colour="red")
 
 
 async def test_quarantined_rows_are_listed_by_the_group_and_by_the_window(door: Any, night: Any) -> None:
@@ -329,13 +322,13 @@ async def test_quarantined_rows_are_listed_by_the_group_and_by_the_window(door: 
     rows = [{"row_key": f"c-{number}", **said} for number in range(9)]
     night.write(lambda journal: quarantine.add(journal, "night-1", "task_00002", 1, 0, rows))
     session = await door(night.path)
-    (group,) = await session.query(lists.QUARANTINE_GROUPS, run_id="night-1")
+    (group,) = await session.query(queries.QUARANTINE_GROUPS, run_id="night-1")
     assert ("task_00002", "f", "provisional", 9) == (group.name, group.fingerprint, group.state, group.rows)
     window = {"run_id": "night-1", "task": "task_00002", "fingerprint": "f", "skip": 7, "limit": 100}
-    found = await session.query(lists.QUARANTINE_ROWS, **window)
+    found = await session.query(queries.QUARANTINE_ROWS, **window)
     assert ["c-7", "c-8"] == [row.row_key for row in found]
     assert all(len(row.payload) < 900 for row in found)
-    assert [] == await session.query(lists.PAGE_HEADS) == await session.query(lists.PAGES, id=1)
+    assert [] == await session.query(queries.PAGE_HEADS) == await session.query(queries.PAGES, id=1)
 
 
 async def test_the_past_of_a_run_is_read_a_window_at_a_time(door: Any, night: Any) -> None:
@@ -500,7 +493,7 @@ async def test_a_log_says_where_output_was_dropped_and_how_much(door: Any, make_
     night.finish("task_00000", text="a line of twenty bytes\n" * 50_000)
     session = await door(night.path)
     chunks = await session.log("night-1", "task_00000", 1)
-    (counted,) = await session.query(lists.OUTPUT, run_id="night-1", task="task_00000", attempt=1)
+    (counted,) = await session.query(queries.OUTPUT, run_id="night-1", task="task_00000", attempt=1)
     kept = {tail: sum(len(chunk.text) for chunk in chunks if bool(chunk.tail) is tail) for tail in (False, True)}
     assert kept[False] > 0 and kept[True] > 0
     assert [bool(chunk.tail) for chunk in chunks] == sorted(bool(chunk.tail) for chunk in chunks)

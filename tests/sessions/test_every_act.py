@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from redrive.console.actions import ACTIONS
-from redrive.console.cli import cli
+from redrive.console.keys.actions import ACTIONS
+from redrive.console.cli.main import cli
 from redrive.console.sessions.embedded import EmbeddedSession
-from redrive.console.sessions.file import FileSession
-from redrive.console.systems_acts import BREAKER_ACTS
+from redrive.console.sessions.local import FileSession
+from redrive.console.app.downstream_operator import BREAKER_ACTS
 from redrive.engine import Executor
 from redrive.engine.core import downstreams
 from redrive.engine.executor import server
-from redrive.engine.store import guards, operator
-from redrive.engine.store.acts import ACTS, BY_NAME, Act
-from redrive.engine.store.command import Answer, Command, Target
+from redrive.engine.statefile.changes import breaker_actions, operator_actions
+from redrive.engine.domain.acts import ACTS, BY_NAME, Act
+from redrive.engine.domain.command import Answer, Command, Target
 
 FLOW = """
 from pathlib import Path
@@ -143,13 +143,13 @@ def reopened(state: Path) -> bool:
 
 
 def test_the_table_and_the_handlers_are_the_same_set() -> None:
-    assert set(BY_NAME) == {*operator.HANDLERS, *server.HANDLERS} and len(BY_NAME) == len(ACTS)
-    assert {act.name for act in ACTS if not act.needs_executor} == set(operator.HANDLERS)
+    assert set(BY_NAME) == {*operator_actions.HANDLERS, *server.HANDLERS} and len(BY_NAME) == len(ACTS)
+    assert {act.name for act in ACTS if not act.needs_executor} == set(operator_actions.HANDLERS)
     assert {act.name for act in ACTS if act.awaited is not None} == set(server.FINISHERS)
 
 
 def test_a_breaker_can_be_told_the_same_words_everywhere() -> None:
-    assert set(guards.SETTINGS) == set(downstreams.ACTS) == set(BREAKER_ACTS)
+    assert set(breaker_actions.SETTINGS) == set(downstreams.ACTS) == set(BREAKER_ACTS)
 
 
 @every_act

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from redrive.console.sessions.session import Command
-from redrive.engine.core.states import RunState
+from redrive.engine.domain.states import RunState
 from redrive.engine.executor import host
 from support.commands import invoke_redrive
 from support.waiting import wait_until_async

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.console.sessions.pipe import Unpacker
+from redrive.console.sessions.agent_process import Unpacker
 from redrive.console.sessions.session import Link
 from redrive.console.sessions.ssh import SshSession
 from redrive.engine.errors import LinkError, RedriveError
@@ -106,7 +106,7 @@ def test_messages_come_out_whole_however_the_bytes_are_cut() -> None:
 
 
 def test_a_stream_that_unpacks_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("redrive.console.sessions.pipe.LINE_BYTES_MAX", 1_000_000)
+    monkeypatch.setattr("redrive.console.sessions.agent_process.LINE_BYTES_MAX", 1_000_000)
     unpacker = Unpacker("marker")
     bomb = zlib.compress(b"x" * 100_000_000)
     with pytest.raises(LinkError, match="no end"):

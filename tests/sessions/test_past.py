@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from redrive.console import replaying
+from redrive.console.feed import event_reader
 from redrive.console.model.replay import blank
-from redrive.console.replaying import Night
-from redrive.console.shell import listing
-from redrive.engine.core.event_payloads import TaskMoved
-from redrive.engine.core.events import Event
-from redrive.engine.core.fold import RunFold
+from redrive.console.feed.event_reader import Night
+from redrive.console.cli import listings
+from redrive.engine.domain.event_payloads import TaskMoved
+from redrive.engine.domain.events import Event
+from redrive.engine.core.projection import RunFold
 from redrive.engine.errors import RedriveError
 
 
@@ -84,7 +84,7 @@ async def test_what_comes_later_is_read_on(door: Any, night: Any) -> None:
 async def test_the_night_is_read_in_windows_and_tells_how_far_it_is(
     door: Any, night: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replaying, "READ_EVENTS", 10)
+    monkeypatch.setattr(event_reader, "READ_EVENTS", 10)
     night.tell(45)
     session = await door(night.path)
     fold = await session.snapshot()
@@ -96,7 +96,7 @@ async def test_the_night_is_read_in_windows_and_tells_how_far_it_is(
 async def test_no_more_stretches_are_kept_than_there_is_room_for(
     door: Any, night: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replaying, "KEPT_EVENTS", 25)
+    monkeypatch.setattr(event_reader, "KEPT_EVENTS", 25)
     night.tell(100)
     session = await door(night.path)
     fold = await session.snapshot()
@@ -140,7 +140,7 @@ def replay(night: Any, capsys: pytest.CaptureFixture[str]) -> Callable[[str | No
     night.close()
 
     def show(at: str | None) -> str:
-        assert listing.show_replay(str(night.path), None, False, at) == 0
+        assert listings.show_replay(str(night.path), None, False, at) == 0
         return capsys.readouterr().out
 
     return show

@@ -6,11 +6,11 @@ import json
 
 import pytest
 from redrive.console.sessions.wire import row_of, rows_of
-from redrive.engine.core.episode import Episode, Memory
-from redrive.engine.core.fold import RunRow
-from redrive.engine.core.states import RunState
+from redrive.engine.core.cause_history import Episode, Memory
+from redrive.engine.core.projection import RunRow
+from redrive.engine.domain.states import RunState
 from redrive.engine.errors import LinkError
-from redrive.engine.store.lists import BreakerRow, SlaRow
+from redrive.engine.statefile.queries import BreakerRow, SlaRow
 
 SLA = SlaRow("f", 1, "start", 2, None, 3)
 BREAKER = BreakerRow("api", "OPEN", 5, [[1, 2, 3, 4]], 2.5, {"why": "6 of 7 failed"}, 7)

@@ -13,7 +13,7 @@ import pytest
 
 from ..terminal.pty_harness import LIMIT_SECONDS, PtyTerminal
 
-ATTACH = (sys.executable, "-c", "import sys; from redrive.console.cli import main; sys.exit(main())", "attach")
+ATTACH = (sys.executable, "-c", "import sys; from redrive.console.cli.main import main; sys.exit(main())", "attach")
 
 
 @pytest.fixture

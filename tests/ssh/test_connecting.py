@@ -19,7 +19,7 @@ from redrive.console.sessions.address import parse
 from redrive.console.sessions.session import Link
 from redrive.console.sessions.ssh import SshSession, offers
 from redrive.console.sessions.ssh_options import SshOptions
-from redrive.console.sessions.troubles import explain, last_line
+from redrive.console.sessions.ssh_errors import explain, last_line
 from redrive.engine.errors import LinkError, StateFileError
 from support.waiting import wait_until_async
 
@@ -198,7 +198,7 @@ def test_ssh_asks_on_the_terminal_before_the_screen_starts(
     program = tmp_path / "attach.py"
     program.write_text(
         "import asyncio, sys\n"
-        "from redrive.console.doors import open_session\n"
+        "from redrive.console.sessions.open import open_session\n"
         "async def look():\n"
         "    session = await open_session(sys.argv[1], ssh_option=[sys.argv[2]])\n"
         "    print('SEEN', (await session.snapshot()).run.run_id)\n"

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.console.sessions import line
+from redrive.console.sessions import connection
 from redrive.console.sessions.session import Command, Link
 from redrive.console.sessions.ssh import SshSession
 from redrive.console.sessions.ssh_options import SshOptions
-from redrive.engine.agent import BEAT_SECONDS
+from redrive.engine.agent.agent import BEAT_SECONDS
 from redrive.engine.errors import LinkError, SnapshotNeeded
 from support.waiting import wait_until_async
 
@@ -38,7 +38,7 @@ async def session(far: Any, night: Any) -> AsyncIterator[SshSession]:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Less patience between tries."""
-    monkeypatch.setattr(line, "BACKOFF_SECONDS", (0.05, 0.1))
+    monkeypatch.setattr(connection, "BACKOFF_SECONDS", (0.05, 0.1))
 
 
 async def until(session: SshSession, what: Any) -> None:
@@ -84,7 +84,7 @@ async def test_twenty_kills_lose_no_event_and_repeat_none(quick: None, far: Any,
 
 
 async def test_a_drop_is_shown_at_once_and_locks_the_acts(far: Any, night: Any, session: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(line, "STALE_SECONDS", 10 * LIMIT_SECONDS)  # it is not the silence by which it is found
+    monkeypatch.setattr(connection, "STALE_SECONDS", 10 * LIMIT_SECONDS)  # it is not the silence by which it is found
     assert session.status.link is Link.LIVE
     far.stop()
     try:
@@ -114,7 +114,7 @@ async def test_waits_between_tries_grow_and_differ(far: Any, night: Any, session
 
     far.stop()
     try:
-        monkeypatch.setattr(line.asyncio, "sleep", sleep)  # type: ignore[attr-defined]
+        monkeypatch.setattr(connection.asyncio, "sleep", sleep)  # type: ignore[attr-defined]
         far.cut()
         async with asyncio.timeout(LIMIT_SECONDS):
             while len(waits) < 8:
@@ -130,7 +130,7 @@ async def test_waits_between_tries_grow_and_differ(far: Any, night: Any, session
 @pytest.mark.long
 async def test_silence_is_found_within_ten_seconds_and_gone_when_it_ends(far: Any, night: Any, session: Any) -> None:
     """A suspended laptop, a black hole: nothing is closed, nothing comes."""
-    assert BEAT_SECONDS < line.STALE_SECONDS < 9
+    assert BEAT_SECONDS < connection.STALE_SECONDS < 9
     events = session.events(night.head())
     assert not await anext(events)
     (client,) = far.connections()
@@ -153,8 +153,8 @@ async def test_silence_is_found_within_ten_seconds_and_gone_when_it_ends(far: An
 async def test_an_agent_that_hangs_is_left_for_a_new_one(
     quick: None, far: Any, night: Any, session: Any, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(line, "DEAD_SECONDS", 6.0)
-    monkeypatch.setattr(line, "STALE_SECONDS", 5.5)
+    monkeypatch.setattr(connection, "DEAD_SECONDS", 6.0)
+    monkeypatch.setattr(connection, "STALE_SECONDS", 5.5)
     (client,) = far.connections()
     os.kill(client, signal.SIGSTOP)
     await until(session, lambda status: status.link is Link.STALE)
@@ -246,7 +246,7 @@ async def test_leaving_while_the_line_is_down_is_quick(quick: None, far: Any, ni
     try:
         far.cut()
         await until(session, lambda status: status.link is Link.STALE)
-        async with asyncio.timeout(line.PATIENCE_SECONDS / 2):
+        async with asyncio.timeout(connection.PATIENCE_SECONDS / 2):
             await session.close()
     finally:
         far.start()

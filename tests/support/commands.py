@@ -39,6 +39,6 @@ def start_redrive(*words: object, **options: Any) -> subprocess.Popen[str]:
 
 def invoke_redrive(*words: object, **options: Any) -> Result:
     """Run one command in this process: for what starts nothing and ends at once."""
-    from redrive.console.cli import cli
+    from redrive.console.cli.main import cli
 
     return CliRunner().invoke(cli, [str(word) for word in words], **{"standalone_mode": False, **options})

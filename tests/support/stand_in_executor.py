@@ -10,10 +10,11 @@ import threading
 import time
 from typing import Any
 
-from redrive.engine import client
-from redrive.engine.store import lock, operator
-from redrive.engine.store.command import command_of
-from redrive.engine.store.journal import Journal
+from redrive.engine.agent import command_client
+from redrive.engine.store import lock
+from redrive.engine.statefile.changes import operator_actions
+from redrive.engine.domain.command import command_of
+from redrive.engine.statefile.changes.transitions import Journal
 
 from support.state_file import StateFileBuilder
 
@@ -33,7 +34,7 @@ class StandInExecutor(socketserver.ThreadingMixIn, socketserver.UnixStreamServer
         self._connections: list[socket.socket] = []
         self._dead = False
         state_file.write(self._sign_in)
-        super().__init__(client.socket_path(self._state), _Conversation)
+        super().__init__(command_client.socket_path(self._state), _Conversation)
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
 
     def _sign_in(self, journal: Journal) -> None:
@@ -79,6 +80,6 @@ class _Conversation(socketserver.StreamRequestHandler):
             return {"ok": True, "message": "hello", "present": sorted(self.server.present.values())}
         sent = command_of(command)
         answer = self.server.state_file.write(
-            lambda journal: operator.apply(journal, sent), actor=sent.actor, command_id=sent.id
+            lambda journal: operator_actions.apply(journal, sent), actor=sent.actor, command_id=sent.id
         )
         return answer.as_json()

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from redrive.engine.core.event_payloads import AttemptProgress, TaskMoved
+from redrive.engine.domain.event_payloads import AttemptProgress, TaskMoved
 from redrive.engine.core.spec import FlowSpec, TaskSpec
-from redrive.engine.store import database, logs, runs
-from redrive.engine.store.journal import Journal
+from redrive.engine.store import database, runs
+from redrive.engine.statefile.changes import logs
+from redrive.engine.statefile.changes.transitions import Journal
 
 
 class StateFileBuilder:

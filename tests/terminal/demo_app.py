@@ -22,8 +22,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
-from redrive.console.terminal.abilities import survey
-from redrive.console.terminal.hold import Hold
+from redrive.console.terminal.capabilities import survey
+from redrive.console.terminal.tty import Hold
 
 ACTS = ("requeue", "skip", "pause", "hurry", "undo", "stop_task")
 
@@ -55,7 +55,7 @@ def main() -> int:
         app = build(hold, options)
         code = app.run()
     if app.failure is not None:
-        from redrive.console.crash import print_crash
+        from redrive.console.app.crash_report import print_crash
 
         print_crash(app.failure, {"target": "demo"})
         return 1
@@ -64,17 +64,17 @@ def main() -> int:
 
 def build(hold: Hold, options: argparse.Namespace):
     """Imports Textual, after the splash."""
-    from redrive.console.actions import Action, Place, footer_of
-    from redrive.console.keys import Refusal, key_label
-    from redrive.console.present.pieces import Line, Piece, Role
-    from redrive.console.present.text import pad, pad_left, sanitize
+    from redrive.console.keys.actions import Action, Place, footer_of
+    from redrive.console.keys.keymap import Refusal, key_label
+    from redrive.console.text.pieces import Line, Piece, Role
+    from redrive.console.text.text import pad, pad_left, sanitize
     from redrive.console.terminal.driver import ConsoleDriver
-    from redrive.console.terminal.input import ConsoleBase
+    from redrive.console.app.base_app import ConsoleBase
     from redrive.console.widgets.bars import Bar, Rule
     from redrive.console.widgets.bindings import bindings_of
     from redrive.console.widgets.dialog import Dialog, Question, Reply
-    from redrive.console.widgets.foot import Foot
-    from redrive.console.widgets.palette import PLAIN, Palette
+    from redrive.console.widgets.footer import Foot
+    from redrive.console.widgets.role_styles import PLAIN, Palette
     from redrive.console.widgets.table import VirtualTable
     from rich.style import Style
     from textual.app import ComposeResult

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, cast
 
-from redrive.engine.core.event_codec import decode
-from redrive.engine.core.event_payloads import AttemptColumns, TaskColumns, TaskMoved
-from redrive.engine.core.events import Event, EventKind
-from redrive.engine.core.fold import AttemptRow, RunFold, RunRow, TaskRow
+from redrive.engine.domain.event_codec import decode
+from redrive.engine.domain.event_payloads import AttemptColumns, TaskColumns, TaskMoved
+from redrive.engine.domain.events import Event, EventKind
+from redrive.engine.core.projection import AttemptRow, RunFold, RunRow, TaskRow
 from redrive.engine.core.spec import TaskSpec
-from redrive.engine.core.states import TaskState
+from redrive.engine.domain.states import TaskState
 
 S = 1_000_000
 MINUTE = 60 * S

@@ -5,9 +5,9 @@ import time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from redrive.console.model.board import Board
-from redrive.engine.core.events import EventKind
-from redrive.engine.core.states import LEGAL_MOVES, NEEDS_HUMAN, NOT_STARTED, TaskState
-from redrive.engine.store.lists import PageHead
+from redrive.engine.domain.events import EventKind
+from redrive.engine.domain.states import LEGAL_MOVES, NEEDS_HUMAN, NOT_STARTED, TaskState
+from redrive.engine.statefile.queries import PageHead
 
 from ..conftest import made
 from ..screens.outages import breaker_row

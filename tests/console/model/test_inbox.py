@@ -9,7 +9,7 @@ from redrive.console.model.board import Board
 from redrive.console.model.evidence import compare, failures_of, verdict
 from redrive.console.model.filters import Filter, parse_filter
 from redrive.console.model.inbox import SHOWN_AT_FIRST, Inbox, InboxRow, Sort, targets_of
-from redrive.engine.core.fold import AttemptRow
+from redrive.engine.core.projection import AttemptRow
 
 from .runs import MINUTE, START, S, Story, failed_task, fold_of
 

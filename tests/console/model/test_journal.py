@@ -8,11 +8,11 @@ import pytest
 from redrive.console.model import journal as module
 from redrive.console.model.filters import parse_filter
 from redrive.console.model.journal import Journal, command_line, event_of
-from redrive.console.model.sentences import sentence, subject
-from redrive.console.present.durations import wall
-from redrive.engine.core.events import Event, EventKind
-from redrive.engine.core.states import TaskState
-from redrive.engine.store.lists import EventRow
+from redrive.console.text.event_text import sentence, subject
+from redrive.console.text.durations import wall
+from redrive.engine.domain.events import Event, EventKind
+from redrive.engine.domain.states import TaskState
+from redrive.engine.statefile.queries import EventRow
 
 from .runs import S, Story, fold_of
 

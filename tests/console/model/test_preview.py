@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redrive.console.model.board import Board
 from redrive.console.model.preview import preview_requeue, preview_skip
-from redrive.engine.core.ledger import spec_of
-from redrive.engine.core.states import SkipCause, TaskState
-from redrive.engine.store.preview import preview
+from redrive.engine.core.ready_queue import spec_of
+from redrive.engine.domain.states import SkipCause, TaskState
+from redrive.engine.statefile.changes.dry_run import preview
 from redrive.engine.store.runs import load_fold
 
 from .graphs import dags

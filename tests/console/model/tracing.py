@@ -1,13 +1,13 @@
 """Read a drawing back: draw it as text, follow its lines cell by cell, and say which tasks they connect.
 
-The reader knows the signs and the rules of reading (``model/drawing.py``), and nothing of how the drawing was made.
+The reader knows the signs and the rules of reading (``model/graph/drawing.py``), and nothing of how the drawing was made.
 """
 
 from __future__ import annotations
 
-from redrive.console.model.drawing import Drawing
-from redrive.console.model.strokes import DOWN, LEFT, RIGHT, UP
-from redrive.console.present.glyphs import UTF8
+from redrive.console.model.graph.drawing import Drawing
+from redrive.console.text.strokes import DOWN, LEFT, RIGHT, UP
+from redrive.console.text.glyphs import UTF8
 
 ARMS = {sign: arms for arms, sign in enumerate(UTF8.lines) if sign != " "} | {UTF8.stub: LEFT | RIGHT}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from redrive.console.present.header import Health, health_lines, storage_line
-from redrive.console.present.pieces import plain
+from redrive.console.text.pieces import plain
 
 FULL = "the disk that holds /var/lib/nightly.db is full; free some space; nothing is lost, 3 changes wait in memory"
 

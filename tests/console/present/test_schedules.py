@@ -6,8 +6,8 @@ from datetime import datetime
 
 import pytest
 from redrive.console.present.schedules import broken_words, late_us, nearest_words, next_words
-from redrive.engine.core.fold import RunRow
-from redrive.engine.store.lists import ScheduleRow, SlaRow
+from redrive.engine.core.projection import RunRow
+from redrive.engine.statefile.queries import ScheduleRow, SlaRow
 
 MINUTE = 60_000_000
 NOW = round(datetime.fromisoformat("2026-11-21T22:48:00+05:30").timestamp() * 1e6)

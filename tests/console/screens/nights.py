@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from redrive.console.sessions.session import AttemptText
-from redrive.engine.core.events import Event
+from redrive.engine.domain.events import Event
 from textual.pilot import Pilot
 
 from ..conftest import FakeSession, StillClock, make_app

@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from redrive.engine.core.events import Event, EventKind
-from redrive.engine.store.lists import BreakerRow, Listing, Row
+from redrive.engine.domain.events import Event, EventKind
+from redrive.engine.statefile.queries import BreakerRow, Listing, Row
 
 from ..conftest import FakeSession, StillClock, made
 from ..model.runs import START, S, Story, fold_of

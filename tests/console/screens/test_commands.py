@@ -6,14 +6,14 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from redrive.console import theme
-from redrive.console.actions import Place, actions_of
-from redrive.console.present.pieces import Role
+from redrive.console.app import theme
+from redrive.console.keys.actions import Place, actions_of
+from redrive.console.text.pieces import Role
 from redrive.console.screens.palette import CommandPalette, Entry, matching
 from redrive.console.sessions.session import RunSummary
-from redrive.console.terminal.abilities import Colours, Terminal
-from redrive.engine.core.fold import RunRow
-from redrive.engine.core.states import RunState
+from redrive.console.terminal.capabilities import Colours, Terminal
+from redrive.engine.core.projection import RunRow
+from redrive.engine.domain.states import RunState
 from redrive.engine.errors import StateFileError
 
 from ..conftest import FakeSession, StillClock, happen, make_app, press, rows_of, shown, text_of

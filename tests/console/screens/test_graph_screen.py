@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from redrive.console.model.graph import Form, Zoom
-from redrive.console.present.pieces import Role
+from redrive.console.model.graph.view import Form, Zoom
+from redrive.console.text.pieces import Role
 from redrive.console.screens.detail import DetailScreen
 from redrive.console.sessions.session import AttemptText, LogChunk
 

@@ -6,12 +6,12 @@ import time
 from typing import Any
 
 import pytest
-from redrive.console.app import ConsoleApp
+from redrive.console.app.app import ConsoleApp
 from redrive.console.model.journal import event_of
-from redrive.engine.core.event_codec import row_of
-from redrive.engine.core.events import EventKind
+from redrive.engine.domain.event_codec import row_of
+from redrive.engine.domain.events import EventKind
 from redrive.engine.errors import LinkError
-from redrive.engine.store.lists import EventRow
+from redrive.engine.statefile.queries import EventRow
 
 from ..conftest import REVENUE, FakeSession, made, make_app, tell_revenue
 from ..model.runs import START, S, Story, fold_of

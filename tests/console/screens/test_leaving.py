@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from redrive.console.app import ConsoleApp
-from redrive.console.goodbye import console_end, last_words
-from redrive.console.screens.choice import Choice
-from redrive.console.shell.running import code_of_console
-from redrive.engine.core.states import RunState
+from redrive.console.app.app import ConsoleApp
+from redrive.console.app.exit_summary import console_end, last_words
+from redrive.console.screens.choice_dialog import Choice
+from redrive.console.cli.run import code_of_console
+from redrive.engine.domain.states import RunState
 from redrive.engine.errors import RedriveError
 
 from ..conftest import FakeSession, StillClock, press, rows_of, settle, shown, text_of

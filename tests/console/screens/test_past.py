@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from redrive.console import rewind
-from redrive.console.screens.reading import Reading
+from redrive.console.app import time_travel
+from redrive.console.screens.text_dialog import Reading
 from redrive.console.sessions.session import AttemptText, LogChunk
-from redrive.engine.core.events import Event, EventKind
-from redrive.engine.core.states import TaskState
+from redrive.engine.domain.events import Event, EventKind
+from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import LinkError, SnapshotNeeded
-from redrive.engine.store.lists import Listing, Row
+from redrive.engine.statefile.queries import Listing, Row
 
 from ..conftest import (
     REVENUE,
@@ -532,9 +532,9 @@ async def test_a_night_of_which_nothing_is_left_says_so(night: NightSession, clo
 
 
 def test_speeds_are_told_by_the_help_of_their_key():
-    from redrive.console.actions import BY_NAME
+    from redrive.console.keys.actions import BY_NAME
 
-    assert all(str(speed) in BY_NAME["faster"].help for speed in rewind.SPEEDS[1:])
+    assert all(str(speed) in BY_NAME["faster"].help for speed in time_travel.SPEEDS[1:])
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (40, 15)], ids=lambda size: f"{size[0]}x{size[1]}")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from redrive.console.app import ConsoleApp
-from redrive.console.console import Way
+from redrive.console.app.app import ConsoleApp
+from redrive.console.screens.console import Way
 from redrive.console.sessions.session import AttemptText, Link, LogChunk, RunSummary
-from redrive.console.terminal.abilities import Terminal
-from redrive.console.terminal.hold import Hold
-from redrive.console.theme import load_theme
-from redrive.engine.core.fold import RunRow
-from redrive.engine.core.states import RunState
+from redrive.console.terminal.capabilities import Terminal
+from redrive.console.terminal.tty import Hold
+from redrive.console.app.theme import load_theme
+from redrive.engine.core.projection import RunRow
+from redrive.engine.domain.states import RunState
 
 from ..conftest import FakeSession, make_app, press, settle
 from ..model.runs import START, S, failed_task, fold_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from redrive.console.terminal.bell import VARIABLE, Bell
-from redrive.engine.core.event_payloads import PageChanged
-from redrive.engine.core.events import Event, EventKind
+from redrive.engine.domain.event_payloads import PageChanged
+from redrive.engine.domain.events import Event, EventKind
 
 NOW_US = 1_777_000_000_000_000
 

@@ -11,10 +11,10 @@ import pyte
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from redrive.console.terminal.abilities import Colours
-from redrive.console.terminal.cells import Typesetter
+from redrive.console.terminal.capabilities import Colours
+from redrive.console.terminal.cell_encoder import Typesetter
 from redrive.console.terminal.output import Picture, TerminalOutput
-from redrive.console.terminal.pacing import Pacing
+from redrive.console.terminal.flow_control import Pacing
 from rich.segment import Segment
 from rich.style import Style
 

@@ -8,13 +8,7 @@ from typing import Any
 
 import pytest
 from redrive.console.terminal import driver, textual_internals
-from redrive.console.terminal.textual_internals import (
-    UPDATE_SECONDS,
-    AppInternals,
-    Update,
-    XTermParser,
-    painted_parts,
-)
+from redrive.console.terminal.textual_internals import UPDATE_SECONDS, AppInternals, Update, XTermParser, painted_parts
 from textual import events, screen
 from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.app import App, ComposeResult

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redrive.console.present.pieces import Piece, Role
+from redrive.console.text.pieces import Piece, Role
 from redrive.console.widgets.bars import Bar, KeyBar, Rule
 
 HINTS = [("r", "requeue"), ("s", "skip…"), ("Enter", "open"), ("?", "keys"), ("q", "quit")]

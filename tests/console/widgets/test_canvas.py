@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from redrive.console.present.pieces import Piece
+from redrive.console.text.pieces import Piece
 from redrive.console.widgets.canvas import Canvas
 from textual.geometry import Region
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from redrive.console.present.pieces import Line, Piece
+from redrive.console.text.pieces import Line, Piece
 from redrive.console.widgets.dialog import Choices, Dialog, Question, Reply
-from redrive.console.widgets.field import TextField
-from redrive.console.widgets.line import LineView
+from redrive.console.widgets.text_input import TextField
+from redrive.console.widgets.line_view import LineView
 
 
 class Backdrop(LineView):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redrive.console.present.pieces import Line, Piece, Role
+from redrive.console.text.pieces import Line, Piece, Role
 from redrive.console.widgets.table import VirtualTable
 from textual.geometry import Region
 

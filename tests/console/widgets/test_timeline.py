@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redrive.console.present.pieces import Line, Piece
+from redrive.console.text.pieces import Line, Piece
 from redrive.console.widgets.timeline import SECOND, STEPS, Span, TimelineView
 from textual.geometry import Region
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from redrive.engine.core.fold import AttemptRow, RunFold, RunRow, TaskRow
+from redrive.engine.core.projection import AttemptRow, RunFold, RunRow, TaskRow
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import TaskSpec
-from redrive.engine.core.states import RunState, TaskState
+from redrive.engine.domain.states import RunState, TaskState
 
 SECOND = 1_000_000
 START = 1_777_000_000 * SECOND

@@ -2,8 +2,8 @@
 
 import pytest
 from redrive.engine.core.deadline import Slack, slack_of
-from redrive.engine.core.fold import RunFold, RunRow, TaskRow
-from redrive.engine.core.states import TaskState
+from redrive.engine.core.projection import RunFold, RunRow, TaskRow
+from redrive.engine.domain.states import TaskState
 
 NOW = 1_700_000_000_000_000
 SECOND = 1_000_000

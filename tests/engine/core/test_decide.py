@@ -1,22 +1,11 @@
 """What an outcome means: each rule, their order, and the documents' numbers."""
 
 import pytest
-from redrive.engine.core.decide import (
-    Cancel,
-    DeadLetter,
-    Fail,
-    History,
-    Interrupt,
-    Retry,
-    Sense,
-    Skip,
-    Succeed,
-    decide,
-)
+from redrive.engine.core.decide import Cancel, DeadLetter, Fail, History, Interrupt, Retry, Sense, Skip, Succeed, decide
 from redrive.engine.core.outcome import Failure, FailureClass, FailureMode, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
-from redrive.engine.core.states import DeadLetterKind
-from redrive.engine.runner.endings import lost
+from redrive.engine.domain.states import DeadLetterKind
+from redrive.engine.runner.outcome_of_exit import lost
 
 NOW = 1_777_000_000_000_000
 

@@ -6,18 +6,8 @@ import time
 from pathlib import Path
 
 import pytest
-from redrive.engine import (
-    Executor,
-    Flow,
-    NotReady,
-    PermanentError,
-    RetryPolicy,
-    RunOptions,
-    SkipTask,
-    TaskDef,
-    TransientError,
-)
-from redrive.engine.core.fold import RunFold, RunRow, TaskRow
+from redrive.engine import Executor, Flow, NotReady, PermanentError, RetryPolicy, RunOptions, SkipTask, TaskDef, TransientError
+from redrive.engine.core.projection import RunFold, RunRow, TaskRow
 from redrive.engine.store import runs
 
 QUICK = RetryPolicy(max_attempts=3, base=0.01, cap=0.05)

@@ -14,18 +14,18 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from redrive.engine.core.event_codec import kind_of
-from redrive.engine.core.event_payloads import AttemptRetry, Payload
+from redrive.engine.domain.event_codec import kind_of
+from redrive.engine.domain.event_payloads import AttemptRetry, Payload
 from redrive.engine.core.outcome import Outcome
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.runner.attempt import AttemptOrder, RunningAttempt
-from redrive.engine.runner.zygote_client import Runner
-from redrive.engine.store.processes import bears_token, pids
+from redrive.engine.runner.zygote.client import Runner
+from redrive.engine.statefile.processes import bears_token, pids
 from support.processes import wait_until_dead
 
 HEAD = """\
 import os, sys, time
-from redrive.engine.flow import Flow
+from redrive.engine.flow.flow import Flow
 
 flow = Flow("tested", params={params!r})
 """

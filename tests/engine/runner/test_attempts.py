@@ -369,7 +369,7 @@ async def test_progress_is_told_in_whole_steps_whatever_numbers_a_task_counts_wi
 
 async def test_retries_inside_the_task_are_told(bench: Any) -> None:
     await bench.open("""
-        from redrive.engine.retrying import retry
+        from redrive.engine.toolkit.retry import retry
 
         calls = []
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from redrive.engine.core.outcome import OutcomeKind
-from redrive.engine.flow import Flow
+from redrive.engine.flow.flow import Flow
 from redrive.engine.runner import process
-from redrive.engine.runner.zygote_client import Runner
+from redrive.engine.runner.zygote.client import Runner
 
 A_THREAD = """
     import threading

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from redrive.engine import Executor, Flow, RetryPolicy
-from redrive.engine.runner.zygote_client import Runner
+from redrive.engine.runner.zygote.client import Runner
 
 ONCE = RetryPolicy(max_attempts=1)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from redrive.engine import Executor
-from redrive.engine.core.events import Event, EventKind
+from redrive.engine.domain.events import Event, EventKind
 
 FLOW = """
 import os, signal

@@ -13,8 +13,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from redrive.engine.runner import call, process, stack
-from redrive.engine.store import kill, processes
+from redrive.engine.runner import call, process
+from redrive.engine.runner.hang import stack
+from redrive.engine.runner import kill
+from redrive.engine.statefile import processes
 
 from .conftest import bearers_of
 

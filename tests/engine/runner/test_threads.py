@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.engine.core.event_payloads import ExecutorChanged
+from redrive.engine.domain.event_payloads import ExecutorChanged
 from redrive.engine.core.outcome import Outcome, OutcomeKind
-from redrive.engine.runner.zygote_client import Runner
+from redrive.engine.runner.zygote.client import Runner
 
 
 async def test_threads_share_one_process_and_keep_their_output_apart(bench: Any) -> None:
@@ -127,7 +127,7 @@ async def test_the_stack_of_a_thread_is_its_own(bench: Any) -> None:
 
 async def test_retries_are_told_by_the_thread_that_made_them(bench: Any) -> None:
     await bench.open("""
-        from redrive.engine.retrying import retry
+        from redrive.engine.toolkit.retry import retry
 
         @flow.task(isolation="thread")
         def task(ctx):

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from redrive.engine.core.events import Event
-from redrive.engine.core.fold import RunFold
+from redrive.engine.domain.events import Event
+from redrive.engine.core.projection import RunFold
 from redrive.engine.core.spec import FlowSpec, TaskSpec
-from redrive.engine.store import database, operator, runs
-from redrive.engine.store.command import Answer, command_of
-from redrive.engine.store.journal import Journal
+from redrive.engine.store import database, runs
+from redrive.engine.statefile.changes import operator_actions
+from redrive.engine.domain.command import Answer, command_of
+from redrive.engine.statefile.changes.transitions import Journal
 
 T = TypeVar("T")
 SECOND = 1_000_000
@@ -119,7 +120,7 @@ class StateFile:
             read = command_of(command)
         except ValueError as error:
             return Answer(False, str(error)).as_json()
-        return self.write(lambda journal: operator.apply(journal, read, is_abandoned)).as_json()
+        return self.write(lambda journal: operator_actions.apply(journal, read, is_abandoned)).as_json()
 
     def act(self, act: str, *names: str, **options: Any) -> dict[str, Any]:
         """Make a command and have it applied."""

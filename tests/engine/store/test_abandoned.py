@@ -8,8 +8,8 @@ import sys
 from typing import Any
 
 import pytest
-from redrive.engine.core.events import EventKind
-from redrive.engine.store.processes import identity
+from redrive.engine.domain.events import EventKind
+from redrive.engine.statefile.processes import identity
 
 from .conftest import SECOND, StateFile
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from datetime import datetime
 
-from redrive.engine.core.failure import describe_timeout
+from redrive.engine.core.failures.failure import describe_timeout
 from redrive.engine.core.outcome import Outcome, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import TaskSpec

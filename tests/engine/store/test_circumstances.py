@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.console.model.sentences import sentence
-from redrive.console.shell import plain
+from redrive.console.text.event_text import sentence
+from redrive.console.cli import event_lines
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import TaskSpec
-from redrive.engine.executor.image import image_hash
+from redrive.engine.runner.environment_hash import image_hash
 from redrive.engine.store import claims
 from redrive.engine.store.claims import Claimant, ClaimOrder
 from redrive.engine.store.settle import settle
@@ -57,7 +57,7 @@ def test_where_something_changed_it_is_tried_once_more_and_told(
     event = one_task.told[-1]
     assert list(event.payload.changed) == [word]
     assert f"the {word} changed since it last failed so" in sentence(event)
-    assert any(line.endswith(f" changed={word}") for line in plain.lines(event))
+    assert any(line.endswith(f" changed={word}") for line in event_lines.lines(event))
     assert fail(one_task, there) == "DEAD_LETTER"
 
 

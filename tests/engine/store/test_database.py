@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 from redrive.engine.errors import CorruptFileError, ForeignFileError, NewerFileError, StateFileError, StorageError
-from redrive.engine.store import database, header, mounts, open_writing
+from redrive.engine.store import database
+from redrive.engine.statefile import header, file_systems
+from redrive.engine.statefile.changes import open_writing
 
 NOBODY = 65534
 
@@ -445,12 +447,12 @@ def mounts_path(tmp_path: Path) -> str:
     ],
 )
 def test_a_network_file_system_is_refused_with_the_way_out(mounts_path: str, path: str, words: str) -> None:
-    assert words in str(mounts.network_trouble(path, mounts_path))
+    assert words in str(file_systems.network_trouble(path, mounts_path))
 
 
 @pytest.mark.parametrize("path", ["/var/night.db", "/home/local/night.db", "/mnt/etlx/night.db"])
 def test_a_local_file_system_is_fine(mounts_path: str, path: str) -> None:
-    assert mounts.network_trouble(path, mounts_path) is None
+    assert file_systems.network_trouble(path, mounts_path) is None
 
 
 def test_opening_on_a_network_file_system_makes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,13 +5,13 @@ import shlex
 from typing import Any
 
 import pytest
-from redrive.engine.core.fold import RunFold
+from redrive.engine.core.projection import RunFold
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.paging import EPISODE_SILENCE_US
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import TaskSpec
-from redrive.engine.core.states import DeadLetterKind
-from redrive.engine.notify import Origin, page_message
+from redrive.engine.domain.states import DeadLetterKind
+from redrive.engine.notifications.notifier import Origin, page_message
 from redrive.engine.store import claims, pages, runs
 from redrive.engine.store.claims import Claim, ClaimOrder
 from redrive.engine.store.settle import settle

@@ -9,17 +9,18 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from redrive.engine.core.event_payloads import AttemptDeadline, AttemptSigkill, AttemptSigterm, AttemptStack, ClockMoved
-from redrive.engine.core.events import Event, EventKind
+from redrive.engine.domain.event_payloads import AttemptDeadline, AttemptSigkill, AttemptSigterm, AttemptStack, ClockMoved
+from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec
-from redrive.engine.core.states import WAITING, RunState, TaskState
+from redrive.engine.domain.states import WAITING, RunState, TaskState
 from redrive.engine.errors import RefusedError
-from redrive.engine.store import claims, database, history, operator, propagation, runs, settle, skipping
+from redrive.engine.store import claims, database, history, runs, settle
+from redrive.engine.statefile.changes import operator_actions, propagation, skip
 from redrive.engine.store.claims import Claim, Claimant, ClaimOrder
-from redrive.engine.store.command import command_of
-from redrive.engine.store.journal import Journal
-from redrive.engine.store.state_lists import in_list
+from redrive.engine.domain.command import command_of
+from redrive.engine.statefile.changes.transitions import Journal
+from redrive.engine.statefile.state_lists import in_list
 
 from .conftest import RUN, SECOND, START, StateFile
 
@@ -180,7 +181,7 @@ def plan(connection: sqlite3.Connection, sql: str, *values: Any) -> str:
 
 @pytest.mark.parametrize(
     ("sql", "values"),
-    [(claims._INPUTS, ("r", "x")), (settle._PAST, ("r", "x", 1, 0)), (skipping.NEEDING, ("r", "x"))],
+    [(claims._INPUTS, ("r", "x")), (settle._PAST, ("r", "x", 1, 0)), (skip.NEEDING, ("r", "x"))],
 )
 def test_what_is_asked_for_each_attempt_or_target_walks_no_table(
     state_file: StateFile, sql: str, values: tuple[Any, ...]
@@ -289,7 +290,7 @@ def test_a_requeue_that_shares_a_commit_with_the_dispatch_keeps_its_not_before(
     command = state_file.command("requeue", "a", not_before=600)
 
     def batch(journal: Journal) -> list[Claim]:
-        operator.apply(journal, command_of(command))
+        operator_actions.apply(journal, command_of(command))
         return claims.dispatch(journal, RUN, {"a": 0}, [order], Claimant("executor-1", "here", None))
 
     assert state_file.write(batch) == []

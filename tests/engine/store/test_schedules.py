@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.engine.core.event_codec import encode
-from redrive.engine.core.event_payloads import RunChanged
+from redrive.engine.domain.event_codec import encode
+from redrive.engine.domain.event_payloads import RunChanged
 from redrive.engine.core.schedule import KEPT
 from redrive.engine.core.spec import FlowSpec, ScheduleSpec, TaskSpec
 from redrive.engine.errors import RefusedError
-from redrive.engine.store import database, lists, runs, schedules
-from redrive.engine.store.journal import Journal
+from redrive.engine.store import database, runs, schedules
+from redrive.engine.statefile import queries
+from redrive.engine.statefile.changes.transitions import Journal
 
 HOUR = 3600 * 1_000_000
 SIX = 494_118 * HOUR  # an hour that is whole
@@ -292,7 +293,7 @@ def test_a_run_that_nobody_moves_any_more_is_late_all_the_same(files):
 
 
 def test_who_was_called_already_is_not_called_again_when_it_comes_true(files):
-    from redrive.engine.core.states import DeadLetterKind
+    from redrive.engine.domain.states import DeadLetterKind
     from redrive.engine.store.pages import Trouble, page
 
     file = files(deadline=1800)
@@ -335,6 +336,6 @@ def test_another_expression_has_promised_nothing_before_it_begins(files):
 def test_the_list_of_schedules_says_what_comes_next_by_the_clocks_of_its_zone(files):
     file = files(expression="0 2 * * *", timezone="Asia/Kolkata", splay_seconds=60)
     file.settle()
-    (row,) = lists.query(file.connection, lists.SCHEDULES, {})
+    (row,) = queries.query(file.connection, queries.SCHEDULES, {})
     assert row.next_local.endswith("T02:00:00+05:30") and "Asia/Kolkata" == row.timezone
     assert 0 <= row.next_at - next(schedules.served_of(file.served.flow).schedule.rhythm.after(SIX)) < 60_000_000

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.engine.core.event_payloads import StorageChanged
-from redrive.engine.core.events import Event
+from redrive.engine.domain.event_payloads import StorageChanged
+from redrive.engine.domain.events import Event
 from redrive.engine.errors import CorruptFileError, RedriveError, StorageError
 from redrive.engine.store import database
-from redrive.engine.store.journal import Journal
-from redrive.engine.store.layers import FlushLimits, QueryLimits, exec_query
+from redrive.engine.statefile.changes.transitions import Journal
+from redrive.engine.store.write_retry import FlushLimits, QueryLimits, exec_query
 from redrive.engine.store.writer import Writer
 
 FAST = FlushLimits(retries=3, backoff_seconds=0.001, cap_seconds=0.002, query=QueryLimits(delays_seconds=()))

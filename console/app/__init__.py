@@ -1,0 +1,1 @@
+"""Wires the session, the model and the screens into one application."""

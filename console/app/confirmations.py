@@ -1,0 +1,285 @@
+"""What is asked before an act: in words, with the exact list of what it touches and of what it does not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ...engine.domain.acts import BY_NAME
+from ...engine.statefile.changes.notes import TEXT_CHARACTERS_MAX
+from ..model.board import Board
+from ..model.breaker_view import Guard
+from ..model.inbox import Cause
+from ..model.preview import Preview
+from ..text.glyphs import Glyphs
+from ..text.pieces import Line, Piece, Role
+from ..present.states import LOOKS, sign
+from ..text.text import one_line, pad
+from ..widgets.dialog import Question
+
+TYPED_ABOVE = 20  # acts on more tasks than this are confirmed by typing their number
+_NAMED_MAX = 3
+
+
+def accept_key(trigger: str | None) -> str:
+    """The key that says yes: never the one that asked, whatever the operator's file of keys says."""
+    return "a" if trigger != "a" else "o"
+
+
+def tasks(count: int) -> str:
+    """``1 task``, ``1,247 tasks``."""
+    return f"{count:,} task{'' if count == 1 else 's'}"
+
+
+def named(names: Sequence[str]) -> str:
+    """A few names, and how many more."""
+    shown = ", ".join(one_line(name) for name in names[:_NAMED_MAX])
+    return shown if len(names) <= _NAMED_MAX else f"{shown} and {len(names) - _NAMED_MAX:,} more"
+
+
+def of_preview(
+    preview: Preview, board: Board, trigger: str | None, glyphs: Glyphs, rate: float | None = None
+) -> Question:
+    """Before a requeue or a skip. ``rate``: starts a second, where they are spread."""
+    asked = preview.run_again if preview.act == "requeue" else preview.skipped
+    count = len(asked) + (len(preview.unblocked) if not asked else 0)
+    what = one_line(asked[0]) if len(asked) == 1 else tasks(count)
+    facts = [[Piece(text)] for text in _consequences(preview)]
+    if rate is not None:
+        facts.append([Piece(f"One at once, then {rate:g} a second: about {spread_seconds(count, rate)} s in all.")])
+    return Question(
+        title=[Piece(f"{BY_NAME[preview.act].verb.capitalize()} {what}", Role.TITLE)],
+        facts=facts,
+        preview=[_task_line(name, board, glyphs) for name in asked] if len(asked) > 1 else (),
+        accept=f"{preview.act} {count:,}" if count > 1 else preview.act,
+        trigger=trigger,
+        accept_key=accept_key(trigger),
+        reason="why; it goes into the journal" if preview.act == "skip" else None,
+        reason_needed=preview.act == "skip",
+        type_exactly=str(count) if count > TYPED_ABOVE else None,
+        value='JSON: 42, {"rows": 0}, "a text"' if preview.needed_by else None,
+        value_trouble=_why_no_json,
+    )
+
+
+def _why_no_json(text: str) -> str | None:
+    try:
+        json.loads(text)
+    except ValueError:
+        return 'That is not JSON: write 42, {"rows": 0}, null, or "a text" in quotes.'
+    return None
+
+
+def with_canary(question: Question, rate: float) -> Question:
+    """The same question, with the choice to send one first and the others only when it has succeeded."""
+    key = next(key for key in "oc" if key not in (question.accept_key, question.trigger))
+    fact = [Piece(f"Or one first: the others follow when it has succeeded, {rate:g} a second.")]
+    return replace(question, facts=[*question.facts, fact], other=(key, "one first"))
+
+
+def spread_seconds(count: int, rate: float) -> int:
+    """How long starts at a rate take."""
+    return round(count / rate)
+
+
+def _consequences(preview: Preview) -> Iterator[str]:
+    if preview.needed_by:
+        name, child = preview.needed_by[0]
+        more = f", and {len(preview.needed_by) - 1:,} more are needed" if len(preview.needed_by) > 1 else ""
+        yield f"{one_line(child)} cannot do without the result of {one_line(name)}{more}: say what it gets instead."
+    if len(preview.run_again) > 1:
+        yield f"{tasks(len(preview.run_again))} run again, with a fresh budget."
+    if preview.unblocked:
+        yield f"{tasks(len(preview.unblocked))} below no longer stopped: {named(preview.unblocked)}."
+    if preview.may_go_on:
+        yield f"{tasks(len(preview.may_go_on))} below may go on: {named(preview.may_go_on)}."
+    if preview.held_back:
+        yield f"{tasks(len(preview.held_back))} about to start will wait again: {named(preview.held_back)}."
+    if preview.stale:
+        yield f"{tasks(len(preview.stale))} ran before and will be stale: {named(preview.stale)}."
+    if preview.stopped:
+        yield f"{tasks(len(preview.stopped))} accept only its success and stop: {named(preview.stopped)}."
+    if preview.still_held:
+        holders = tuple(dict.fromkeys(holder for _, holder in preview.still_held))
+        yield f"{tasks(len(preview.still_held))} below stay held by {named(holders)}."
+    if preview.stay_blocked:
+        yield f"{tasks(len(preview.stay_blocked))} stay blocked: {named([name for name, _ in preview.stay_blocked])}."
+    if preview.refused:
+        name, sentence = preview.refused[0]
+        yield f"{len(preview.refused)} not possible: {one_line(name)}, {sentence}."
+
+
+def _task_line(name: str, board: Board, glyphs: Glyphs) -> Line:
+    row = board.row(name)
+    look = LOOKS[row.state]
+    return [
+        Piece(sign(row.state, glyphs), look.role),
+        Piece(f" {pad(one_line(name), 30)} "),
+        Piece(look.word, look.role),
+        Piece(f"  {one_line(row.error or '')}", Role.DIM),
+    ]
+
+
+def of_stop(names: Sequence[str], board: Board, trigger: str | None, glyphs: Glyphs) -> Question:
+    """Before running attempts are ended, or waiting tasks are cancelled."""
+    below = board.held_names(*names)
+    facts: list[Line] = [[Piece("A running attempt gets SIGTERM, its grace, then SIGKILL, with all its processes.")]]
+    if below:
+        facts.append([Piece(f"{tasks(len(below))} below stop with it: {named(below)}.")])
+    return Question(
+        title=[Piece(f"Stop {one_line(names[0]) if len(names) == 1 else tasks(len(names))}", Role.TITLE)],
+        facts=facts,
+        preview=[_task_line(name, board, glyphs) for name in names] if len(names) > 1 else (),
+        accept=f"stop {len(names):,}" if len(names) > 1 else "stop it",
+        trigger=trigger,
+        accept_key=accept_key(trigger),
+        reason="why; it goes into the journal",
+        reason_needed=True,
+        type_exactly=str(len(names)) if len(names) > TYPED_ABOVE else None,
+    )
+
+
+def of_hurry(names: Sequence[str], board: Board, trigger: str | None, glyphs: Glyphs) -> Question:
+    """Before many retries come at once."""
+    return Question(
+        title=[Piece(f"Retry {tasks(len(names))} now", Role.TITLE)],
+        facts=[[Piece("Their backoff ends at once; breakers, pools and slots still hold.")]],
+        preview=[_task_line(name, board, glyphs) for name in names],
+        accept=f"retry {len(names):,} now",
+        trigger=trigger,
+        accept_key=accept_key(trigger),
+        type_exactly=str(len(names)) if len(names) > TYPED_ABOVE else None,
+    )
+
+
+_BREAKER_WORDS = {
+    "open": ("Force open", "force it open"),
+    "close": ("Close", "close it"),
+    "disable": ("Disable", "disable it"),
+}
+
+
+def of_breaker(guard: Guard, how: str, trigger: str | None) -> Question:
+    """Before a breaker is set by hand: whom it holds, and what they do then."""
+    title, accept = _BREAKER_WORDS[how]
+    return Question(
+        title=[Piece(f"{title} {one_line(guard.name)}", Role.TITLE)],
+        facts=[[Piece(fact)] for fact in _of_breaker(guard, how)],
+        accept=accept,
+        trigger=trigger,
+        accept_key=accept_key(trigger),
+        reason="why; it goes into the journal",
+        reason_needed=how != "close",  # it stays like that until somebody else finds it in the morning
+    )
+
+
+def _of_breaker(guard: Guard, how: str) -> Iterator[str]:
+    held, spec = len(guard.held), guard.spec
+    if how == "open":
+        yield {
+            "fail": "Tasks that would call it end as failed until somebody closes it.",
+            "dead_letter": "Tasks that would call it become dead letters until somebody closes it.",
+        }.get(spec.on_open, "Nobody calls it until somebody closes it; tasks wait and spend no attempt.")
+        if guard.running:
+            yield f"{guard.running:,} call{' is' if guard.running == 1 else 's are'} on the way and may come to an end."
+    elif how == "close":
+        pace = f", {spec.release_per_second:g} a second" if spec.release_per_second > 0 else " at once"
+        yield f"{tasks(held)} held by it {'goes' if held == 1 else 'go'} on{pace}." if held else "It holds nobody now."
+        yield "What failed is forgotten: it opens again only by new failures."
+    else:
+        yield (
+            f"{tasks(held)} held by it {'goes' if held == 1 else 'go'} on at once." if held else "It holds nobody now."
+        )
+        yield "Nothing is counted any more, and nobody is held, however many calls fail. Closing it ends that."
+
+
+def of_requeued_rows(task: str, count: int, lines: Sequence[Line], preview: Preview, trigger: str | None) -> Question:
+    """Before a task runs again over some of its rows."""
+    facts = [f"{one_line(task)} runs again over {'this row' if count == 1 else 'these rows'} only."]
+    facts += [fact for fact in _consequences(preview) if fact]
+    return _of_rows("Requeue", "requeue", task, count, facts, lines, trigger)
+
+
+def of_discarded_rows(task: str, count: int, lines: Sequence[Line], trigger: str | None) -> Question:
+    """Before held rows are dropped."""
+    facts = [
+        f"Nobody asks about {'it' if count == 1 else 'them'} again. They stay in the file, and undo holds them again."
+    ]
+    return _of_rows("Discard", "discard", task, count, facts, lines, trigger)
+
+
+def _of_rows(
+    verb: str, accept: str, task: str, count: int, facts: Sequence[str], lines: Sequence[Line], trigger: str | None
+) -> Question:
+    rows = f"{count:,} row{'' if count == 1 else 's'}"
+    return Question(
+        title=[Piece(f"{verb} {rows} of {one_line(task)}", Role.TITLE)],
+        facts=[[Piece(fact)] for fact in facts],
+        preview=lines,
+        accept=f"{accept} {rows}",
+        trigger=trigger,
+        accept_key=accept_key(trigger),
+        reason="why; it goes into the journal",
+        reason_needed=accept == "discard",
+        type_exactly=str(count) if count > TYPED_ABOVE else None,
+    )
+
+
+def of_note(cause: Cause, facts: Sequence[str], trigger: str | None) -> Question:
+    """Before a note on a cause. ``facts``: what was written on it already."""
+    shown = "Shown with this cause from now on, in later runs as well."
+    return Question(
+        title=[Piece(f"Note on {one_line(cause.title)}", Role.TITLE)],
+        facts=[[Piece(one_line(fact))] for fact in (*facts, shown)],
+        accept="write it",
+        trigger=trigger,
+        accept_key=accept_key(trigger),
+        value="what the next one who is called should know",
+        value_label="Note: ",
+        value_needed="Nothing is written yet.",
+        value_trouble=_why_no_note,
+    )
+
+
+def _why_no_note(text: str) -> str | None:
+    too_many = len(text) - TEXT_CHARACTERS_MAX
+    return f"Too long by {too_many:,} characters." if too_many > 0 else None
+
+
+def of_undo(what: str, names: Sequence[str], trigger: str | None) -> Question:
+    """Before an act of some time ago is taken back."""
+    return Question(
+        title=[Piece(f"Undo: {one_line(what)}", Role.TITLE)],
+        facts=[[Piece("Possible as long as nothing has happened to these tasks or to their children.")]],
+        preview=[[Piece(one_line(name))] for name in names],
+        accept="undo it",
+        trigger=trigger,
+        accept_key=accept_key(trigger),
+    )
+
+
+def of_resume(board: Board, since: str, trigger: str | None) -> Question:
+    """Before an executor is started here."""
+    left = board.total - board.finished
+    return Question(
+        title=[Piece(f"Start an executor here for {one_line(board.fold.run.run_id)}", Role.TITLE)],
+        facts=[
+            [Piece(f"The last one has been gone{since}. {tasks(left)} of {board.total:,} are not done.")],
+            [Piece("Attempts that were running count as lost and run again; others go on where they were.")],
+        ],
+        accept="resume",
+        trigger=trigger,
+        accept_key=accept_key(trigger),
+    )
+
+
+def of_arming(minutes: int, why: str, trigger: str | None) -> Question:
+    """Before changes are allowed on a console that was opened to look."""
+    return Question(
+        title=[Piece("Allow changes", Role.TITLE)],
+        facts=[[Piece(f"Now: {one_line(why)}.")], [Piece(f"For {minutes} minutes from now on.")]],
+        accept=f"allow for {minutes} min",
+        trigger=trigger,
+        accept_key=accept_key(trigger),
+    )

@@ -1,0 +1,97 @@
+"""``redrive breakers``: what stands between tasks and each downstream, and the words that set it by hand."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Unpack
+
+import click
+
+from ...engine.domain.command import Answer, Command
+from ...engine.statefile.queries import BREAKERS, BreakerRow
+from ..sessions.open import DoorOptions, actor, with_session
+from ..model.board import Board
+from ..model.breaker_view import Guard, callers_of, guard_of, held_by, specs_of
+from ..text.durations import brief
+from ..sessions.session import Session
+from .operate import print_answer
+from .exit_codes import ExitCode
+from .listings import print_json, table
+
+
+def breakers(
+    target: str,
+    run_id: str | None,
+    as_json: bool,
+    *,
+    acts: Sequence[tuple[str, str]],
+    reason: str,
+    **door: Unpack[DoorOptions],
+) -> int:
+    """List the breakers of a run, or set some by hand: (act, downstream). Exit code 1 where one was refused."""
+
+    async def use(session: Session) -> tuple[list[Answer], Board, Sequence[BreakerRow]]:
+        board = Board(await session.snapshot(run_id))
+        run = board.fold.run.run_id
+        answers = [await session.send(_command(run, how, downstream, reason)) for how, downstream in acts]
+        return answers, board, await session.query(BREAKERS)
+
+    answers, board, rows = with_session(target, use, **door)
+    for answer in answers:
+        print_answer(answer, as_json)
+    if not acts:
+        _print(_guards(board, rows), as_json)
+    return ExitCode.SUCCESS if all(answer.ok for answer in answers) else ExitCode.FAILED
+
+
+def _command(run_id: str, how: str, downstream: str, reason: str) -> Command:
+    options = {"downstream": downstream, "how": how}
+    return Command(uuid.uuid4().hex, "breaker", run_id, actor=actor(), reason=reason, options=options)
+
+
+def _guards(board: Board, rows: Sequence[BreakerRow]) -> list[Guard]:
+    known, callers = {row.downstream: row for row in rows}, callers_of(board)
+    now_us = time.time_ns() // 1000
+    specs = specs_of(board).items()
+    return [held_by(board, guard_of(spec, known.get(name)), callers.get(name, ()), now_us) for name, spec in specs]
+
+
+def _print(guards: Sequence[Guard], as_json: bool) -> None:
+    now_us = time.time_ns() // 1000
+    if as_json:
+        for guard in guards:
+            print_json(_value(guard, now_us))
+        return
+    if not guards:
+        click.echo("no task of this run names a downstream")
+        return
+    lines: list[Sequence[str]] = [("DOWNSTREAM", "STATE", "FAILED", "REOPENS", "HELD", "RETRIES LEFT", "WHY")]
+    table(lines + [_row(guard, now_us) for guard in guards])
+
+
+def _row(guard: Guard, now_us: int) -> tuple[str, ...]:
+    calls, failures = guard.totals(now_us)
+    at = guard.breaker.reopens_at
+    reopens = "" if at is None or not guard.is_shut else "in " + brief(max(at - now_us, 0))
+    left = f"{guard.tokens:g} of {guard.spec.bucket_capacity:g}"
+    return guard.name, str(guard.state), f"{failures} of {calls}", reopens, str(len(guard.held)), left, guard.why
+
+
+def _value(guard: Guard, now_us: int) -> dict[str, object]:
+    calls, failures = guard.totals(now_us)
+    return {
+        "downstream": guard.name,
+        "state": str(guard.state),
+        "calls": calls,
+        "failures": failures,
+        "window_seconds": guard.spec.window_seconds,
+        "reopens_at": guard.breaker.reopens_at,
+        "changed_at": guard.since,
+        "held": list(guard.held),
+        "running": guard.running,
+        "tokens": guard.tokens,
+        "bucket_capacity": guard.spec.bucket_capacity,
+        "why": guard.why,
+    }

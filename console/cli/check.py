@@ -1,0 +1,94 @@
+"""``redrive check``: what can be known about a flow before it runs, each finding in one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+import click
+
+from ...engine.check import flow_checks
+from ...engine.check.isolated import check_apart
+from ...engine.flow.finding import Finding
+from ...engine.core.advice import WEEKDAYS, by_weekday, spread
+from ...engine.core.spec import FlowSpec
+from ...engine.errors import StateFileError
+from ...engine.store import database
+from ...engine.store.history import Observed, observed
+from ..text.text import one_line
+from ..present.task_durations import took_lines
+from ..sessions.target import is_remote
+from .exit_codes import ExitCode
+
+NAMES_SHOWN = 5
+_SIGNS = {True: "[x]", False: "[ ]", None: "[?]"}
+
+
+def check_flow(flow: str, params: Mapping[str, str], *, state: str | None, verbose: bool, as_json: bool) -> int:
+    """Load the flow, print its findings, and say whether it can run. Exit code 2 where it cannot."""
+    spec, found = check_apart(flow, params)
+    seen = _observed(state, spec.name)
+    left = [finding for finding in found if finding.rule == "import"]
+    findings = [*left, *flow_checks.check_spec(spec, seen), *(finding for finding in found if finding not in left)]
+    if as_json:
+        _print_json(spec, findings, seen, verbose)
+    else:
+        _print_findings(findings)
+        if verbose:
+            _print_checklists(spec, seen)
+        _print_summary(spec, findings)
+    return ExitCode.BAD_USAGE if any(finding.level == "error" for finding in findings) else ExitCode.SUCCESS
+
+
+def _observed(state: str | None, flow_name: str) -> Mapping[str, Observed]:
+    if state is None:
+        return {}
+    if is_remote(state):
+        raise StateFileError("check reads a state file of this machine; copy it here, or leave --state out")
+    with database.reading(state) as connection:
+        return observed(connection, flow_name)
+
+
+def _print_findings(findings: Sequence[Finding]) -> None:
+    """What is the same of many tasks is said once."""
+    alike: dict[tuple[str, str, int | None], list[str]] = {}
+    for finding in findings:
+        alike.setdefault((finding.level, finding.message, finding.line), []).append(finding.task or "")
+    for (level, message, line), names in alike.items():
+        place = f"line {line}: " if line else f"{_named(names)}: " if names[0] else ""
+        click.echo(one_line(f"{level}: {place}{message}"))
+
+
+def _named(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:NAMES_SHOWN])
+    return shown if len(names) <= NAMES_SHOWN else f"{shown} and {len(names) - NAMES_SHOWN} more tasks"
+
+
+def _print_json(spec: FlowSpec, findings: Sequence[Finding], seen: Mapping[str, Observed], verbose: bool) -> None:
+    for finding in findings:
+        click.echo(json.dumps(asdict(finding), ensure_ascii=False))
+    for task in spec.tasks if verbose else ():
+        worst = flow_checks.worst_case_seconds(task, seen.get(task.name))
+        held = [asdict(check) for check in flow_checks.checklist(task)]
+        value: dict[str, object] = {"task": task.name, "worst_case_seconds": worst, "checklist": held}
+        past = seen[task.name].past if task.name in seen else ()
+        if (took := spread(past)) is not None:
+            days = {WEEKDAYS[day]: asdict(one) for day, one in by_weekday(past).items()}
+            value["took_seconds"] = {**asdict(took), "by_weekday": days}
+        click.echo(json.dumps(value, ensure_ascii=False))
+
+
+def _print_checklists(spec: FlowSpec, seen: Mapping[str, Observed]) -> None:
+    for task in spec.tasks:
+        click.echo(one_line(f"{task.name}: at the worst {flow_checks.sum_of(task, seen.get(task.name))}"))
+        for line in took_lines(seen[task.name].past if task.name in seen else ()):
+            click.echo(f"  {line}")
+        for check in flow_checks.checklist(task):
+            click.echo(f"  {_SIGNS[check.holds]} {one_line(check.text)}")
+
+
+def _print_summary(spec: FlowSpec, findings: Sequence[Finding]) -> None:
+    found = "no findings" if not findings else f"{len(findings)} finding{'' if len(findings) == 1 else 's'}"
+    edges = sum(len(task.parents) for task in spec.tasks)
+    click.echo(f"{one_line(spec.name)}: {len(spec.tasks)} tasks, {edges} edges, {found}")

@@ -1,0 +1,117 @@
+"""``redrive costs``: the slot seconds of a run by how its attempts ended, and what each retry cost and healed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Unpack
+
+import click
+
+from ...engine.analysis.costs import SUCCESS, Cost, PolicyLedger, Tail, Yield, costs_of, retry_ledger, total, yields_of
+from ...engine.core.outcome import FailureMode
+from ...engine.core.policy import RetryPolicy
+from ..sessions.open import DoorOptions, with_session
+from ..present.plots import grid
+from ..text.text import one_line
+from ..sessions.session import Session
+
+_ORDER = (SUCCESS, *map(str, FailureMode))
+
+
+def show_costs(target: str, run_id: str | None, as_json: bool, **door: Unpack[DoorOptions]) -> int:
+    """One line for each way to end, then one for each downstream, then the ledger of each policy that retried."""
+
+    async def use(session: Session) -> tuple[dict[str, Cost], list[Yield], list[PolicyLedger]]:
+        fold = await session.snapshot(run_id)
+        return costs_of(fold), yields_of(fold), retry_ledger(fold)
+
+    costs, yields, ledgers = with_session(target, use, **door)
+    if as_json:
+        by_mode = {how: asdict(cost) for how, cost in costs.items()}
+        click.echo(json.dumps({"costs": by_mode, "yields": _plain(yields), "ledger": [*map(_entry, ledgers)]}))
+        return 0
+    _print_costs(costs)
+    for healed in yields:
+        click.echo(one_line(_sentence(healed)))
+    for ledger in ledgers:
+        if len(ledger.tries) > 1:
+            for line in ledger_lines(ledger):
+                click.echo(line)
+    return 0
+
+
+def _plain(yields: Sequence[Yield]) -> list[dict[str, object]]:
+    return [{**asdict(one), "recovered_share": one.recovered_share, "degraded": one.is_degraded} for one in yields]
+
+
+def _print_costs(costs: Mapping[str, Cost]) -> None:
+    rows: list[Sequence[str]] = [("ended in", "attempts", "slot seconds", "wasted")]
+    for how in (how for how in _ORDER if how in costs):
+        rows.append(_row(how, costs[how]))
+    rows.append(_row("all", total(costs.values())))
+    for line in grid(rows):
+        click.echo(line)
+
+
+def _row(how: str, cost: Cost) -> tuple[str, ...]:
+    return (how, str(cost.attempts), f"{cost.seconds:.1f}", f"{cost.wasted_seconds:.1f}")
+
+
+def _sentence(healed: Yield) -> str:
+    name = healed.downstream or "tasks without a downstream"
+    later = ((failures, count) for failures, count in healed.by_failures.items() if failures)
+    parts = [f"{count} after {failures} failure{'' if failures == 1 else 's'}" for failures, count in later]
+    first = f"{healed.by_failures.get(0, 0)} succeeded at the first try"
+    degraded = " · DEGRADED: most needed a retry" if healed.is_degraded else ""
+    return f"{name}: {', '.join([first, *parts])}{degraded}"
+
+
+# --- The retry ledger ----------------------------------------------------------------------------------------------
+
+
+def ledger_lines(ledger: PolicyLedger) -> Iterator[str]:
+    """What each retry of one policy cost and healed, and which of them could go."""
+    yield ""
+    yield one_line(f"{ledger.downstream or 'tasks without a downstream'} · {_policy(ledger.policy)}")
+    everything = sum(one.seconds for one in ledger.tries) or 1.0
+    rows: list[Sequence[str]] = [("", "starts", "healed", "slot seconds", "of all")]
+    for number, one in enumerate(ledger.tries):
+        name = f"retry {number}" if number else "first try"
+        rows.append((name, str(one.starts), str(one.healed), f"{one.seconds:.1f}", _percent(one.seconds / everything)))
+    yield from grid(rows)
+    cut = ledger.cut()
+    yield _verdict(ledger, cut or ledger.tail(1))
+    if cut is not None:
+        yield _suggestion(cut)
+
+
+def _policy(policy: RetryPolicy) -> str:
+    return f"max_attempts {policy.max_attempts}, base {policy.base:g} s, cap {policy.cap:g} s, jitter {policy.jitter}"
+
+
+def _verdict(ledger: PolicyLedger, tail: Tail) -> str:
+    numbers = f"retry {tail.first}" if tail.first == tail.last else f"retries {tail.first}-{tail.last}"
+    healed = f"{tail.healed} of {_tasks(ledger.tasks)} ({_percent(tail.healed_share)})"
+    still = f"; {_tasks(ledger.undecided)} not decided yet" if ledger.undecided else ""
+    return f"{numbers} healed {healed} and cost {_percent(tail.cost_share)} of the slot seconds{still}"
+
+
+def _suggestion(cut: Tail) -> str:
+    price = f"gives up {_tasks(cut.healed)} healed that late" if cut.healed else "gives up nothing"
+    return f"max_attempts={cut.first} would have saved {cut.seconds:.1f} slot seconds and {cut.starts} calls; {price}"
+
+
+def _tasks(count: int) -> str:
+    return "1 task" if count == 1 else f"{count} tasks"
+
+
+def _percent(share: float) -> str:
+    """Whole where that is exact enough; a tenth where the whole would say 0 or 100 of what is neither."""
+    return f"{100 * share:.{0 if 0.1 <= share <= 0.99 or share in (0.0, 1.0) else 1}f} %"
+
+
+def _entry(ledger: PolicyLedger) -> dict[str, object]:
+    cut = ledger.cut()
+    return {**asdict(ledger), "suggested_max_attempts": None if cut is None else cut.first}

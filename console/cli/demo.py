@@ -1,0 +1,78 @@
+"""``redrive demo`` without a terminal: the flow runs, the operator is played, and the end is checked.
+
+The poisoned task and the rows that were set aside are requeued (their data is fixed by then), the refused one is
+skipped, exactly as a person would do it: as commands to the living executor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import uuid
+from collections.abc import Sequence
+
+from ...engine.agent import command_client
+from ...engine.domain.event_payloads import RunChange, RunChanged
+from ...engine.domain.events import Event
+from ...engine.domain.states import RunState
+from ...engine.executor.loop import Executor, RunOptions
+from ...engine.store import database
+from ...engine.domain.command import Command, Target
+from ...engine.statefile.queries import QUARANTINE, query
+from ..sessions.open import actor
+from .event_printer import Printer
+
+#: What the played operator does when the run is blocked: act, task, the state that it was seen in, reason.
+SCRIPT = (
+    ("requeue-rows", "import_customers", "SUCCESS", "the countries are filled in now"),
+    ("requeue", "settle", "DEAD_LETTER", "the payments of today are loaded"),
+    ("skip", "fetch_invoices", "DEAD_LETTER", "partner gives no access before Monday"),
+)
+
+
+def play(flow: str, state: str, options: RunOptions) -> int:
+    """Run the demo with a played operator. Exit code 0 when the run came to the end that the script leads to."""
+    operator = PlayedOperator(state)
+    executor = Executor(
+        flow=flow,
+        state=state,
+        options=options,
+        on_events=operator.take,
+        handle_signals=True,
+    )
+    result = executor.run_result()
+    return 0 if result.state is RunState.PARTIAL and not operator.refused else 1
+
+
+class PlayedOperator:
+    """Prints like ``--plain``, and acts once the run is blocked."""
+
+    def __init__(self, state: str) -> None:
+        self.refused: list[str] = []
+        self._state = state
+        self._printer = Printer(sys.stdout)
+        self._acting: asyncio.Task[None] | None = None
+
+    def take(self, events: Sequence[Event]) -> None:
+        """Listen to the executor."""
+        self._printer.take(events)
+        for event in events:
+            is_blocked = isinstance(event.payload, RunChanged) and event.payload.what == RunChange.BLOCKED
+            if is_blocked and self._acting is None:
+                self._acting = asyncio.get_running_loop().create_task(self._act(str(event.run_id)))
+
+    async def _act(self, run_id: str) -> None:
+        for act, task, state, reason in SCRIPT:
+            options = {"rows": self._held_rows(run_id)} if act == "requeue-rows" else {}
+            seen = (Target(task, state, 0),)
+            answer = await command_client.send(
+                self._state, Command(uuid.uuid4().hex, act, run_id, seen, actor(), reason, options)
+            )
+            if not answer.ok:
+                self.refused.append(answer.message)
+
+    def _held_rows(self, run_id: str) -> list[int]:
+        """As a person reads them: from the state file, beside the executor."""
+        with database.reading(self._state) as connection:
+            rows = query(connection, QUARANTINE, {"run_id": run_id})
+        return [row.id for row in rows if row.state == "held"]

@@ -1,0 +1,212 @@
+"""``redrive doctor``: versions, who owns the file, whether it is whole, and what isolation this machine offers."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sqlite3
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+import click
+
+from ...engine.agent import command_client
+from ...engine.errors import LinkError, RedriveError, StateFileError
+from ...engine.runner import process
+from ...engine.store import database, runs
+from ...engine.statefile import queries, lock_file
+from ...engine.version import VERSION
+from ..text.durations import size, wall_day
+from ..present.executor_status import Keeper, nobody_runs
+from ..present.schedules import next_words
+from ..text.text import one_line
+from ..sessions.target import existing_target, is_remote
+
+WAL_RESET_BUG_FIXED = (3, 51, 3)
+WAL_LARGE_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the examination."""
+
+    level: Literal["ok", "note", "warning", "error"]
+    what: str
+    text: str
+
+
+def examine(target: str | None, as_json: bool) -> int:
+    """Print what was found. Exit code 1 where something is wrong."""
+    findings = [*_program(), *_machine(), *_state(target)]
+    for finding in findings:
+        if as_json:
+            click.echo(json.dumps(asdict(finding), ensure_ascii=False))
+        else:
+            click.echo(f"{finding.level:7} {finding.what:11} {one_line(finding.text)}")
+    return 1 if any(finding.level == "error" for finding in findings) else 0
+
+
+def _program() -> Iterator[Finding]:
+    yield Finding("ok", "redrive", f"{VERSION} under Python {platform.python_version()} ({sys.executable})")
+    version = sqlite3.sqlite_version_info
+    if version < WAL_RESET_BUG_FIXED:
+        text = f"{sqlite3.sqlite_version}: two writers could corrupt a WAL file; redrive has exactly one, by design"
+        yield Finding("note", "sqlite", text)
+    else:
+        yield Finding("ok", "sqlite", sqlite3.sqlite_version)
+
+
+def _machine() -> Iterator[Finding]:
+    for what, works, missing in _ISOLATION:
+        yield Finding("ok", "isolation", what) if works() else Finding("warning", "isolation", missing)
+
+
+def _has_pidfd() -> bool:
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (OSError, AttributeError):
+        return False
+    return True
+
+
+def _can_be_subreaper() -> bool:
+    try:
+        process.adopt_orphans()
+    except OSError:
+        return False
+    return True
+
+
+def _has_children_file() -> bool:
+    return os.path.exists(f"/proc/self/task/{os.getpid()}/children")
+
+
+_ISOLATION: tuple[tuple[str, Callable[[], bool], str], ...] = (
+    (
+        "pidfd: processes are killed without mistaking one for another",
+        _has_pidfd,
+        "no pidfd: this kernel is older than 5.3, attempts cannot be run",
+    ),
+    (
+        "subreaper: who leaves an attempt's group comes back to it and is swept",
+        _can_be_subreaper,
+        "no subreaper: processes that leave an attempt's group may survive it",
+    ),
+    (
+        "children in /proc: descendants are found at once",
+        _has_children_file,
+        "no list of children in /proc: descendants are found by a slower search",
+    ),
+)
+
+
+def _state(target: str | None) -> Iterator[Finding]:
+    try:
+        path = existing_target(target)
+    except RedriveError as error:
+        if target is None:
+            yield Finding("note", "state", str(error))
+            return
+        raise
+    if is_remote(path):
+        raise RedriveError("doctor examines files of this machine; run it over there")
+    yield from _executor(path)
+    try:
+        with database.reading(path) as connection:
+            yield from _file(path, connection)
+    except RedriveError as error:
+        yield Finding("error", "state", str(error))
+
+
+def _executor(path: str) -> Iterator[Finding]:
+    holder = lock_file.probe(path)
+    if holder is None and (found := _without_lock(path)):
+        yield from found
+        return
+    if holder is None or not holder.is_alive():
+        yield _no_executor(path, holder)
+        return
+    try:
+        said = command_client.ping(path)
+    except LinkError as error:
+        yield Finding("error", "executor", f"{holder.describe()}: {error}")
+        return
+    except StateFileError as error:
+        yield Finding("note", "executor", f"{holder.describe()}: {error}")
+        return
+    if said is None:
+        yield Finding("warning", "executor", f"{holder.describe()}: holds the lock and does not listen")
+        return
+    yield Finding("ok", "executor", holder.describe())
+    if trouble := said.get("storage_trouble"):
+        yield Finding("error", "storage", f"nothing is started: {trouble}")
+
+
+def _schedules(path: str, connection: sqlite3.Connection) -> Iterator[Finding]:
+    rows = queries.query(connection, queries.SCHEDULES, {})
+    keeper = lock_file.served_by(path)
+    for row, words in zip(rows, next_words(rows, time.time_ns() // 1000), strict=True):
+        if keeper is None:
+            yield Finding("warning", "schedule", f"{words}; nobody serves it: redrive serve {row.flow_path or 'FLOW'}")
+        else:
+            yield Finding("ok", "schedule", f"{words}; served by {keeper.describe()}")
+
+
+def _without_lock(path: str) -> list[Finding]:
+    """An executor whose lock file was removed still answers at its socket, and makes the file again within a second."""
+    try:
+        said = command_client.ping(path)
+    except RedriveError:
+        return []
+    if said is None:
+        return []
+    text = f"pid {said.get('pid')} is alive without its lock file: somebody has removed it"
+    trouble = said.get("storage_trouble")
+    more = [Finding("error", "storage", f"nothing is started: {trouble}")] if trouble else []
+    return [Finding("warning", "executor", text), *more]
+
+
+def _no_executor(path: str, heir: lock_file.LockHolder | None) -> Finding:
+    """``heir``: the dead executor whose lock something that it started still holds."""
+    last = lock_file.last_holder(path)
+    if last is None or last.released_at is not None:
+        return Finding("ok", "executor", "none: operators' acts are applied under the lock, resume starts one")
+    seen_at = command_client.heartbeat_at(path)
+    since = f" since {wall_day(seen_at, None)}" if seen_at is not None else ""
+    left = "; what it started is still dying, resume ends it" if heir is not None else ""
+    return Finding("warning", "executor", f"dead{since}: pid {last.pid} is gone and did not stop in order{left}")
+
+
+def _file(path: str, connection: sqlite3.Connection) -> Iterator[Finding]:
+    problems = database.integrity_check(connection)
+    if problems:
+        yield Finding("error", "integrity", "; ".join(problems))
+    else:
+        yield Finding("ok", "integrity", f"{path}, {size(os.path.getsize(path))}")
+    wal_bytes = os.path.getsize(path + "-wal") if os.path.exists(path + "-wal") else 0
+    level: Literal["ok", "warning"] = "warning" if wal_bytes > WAL_LARGE_BYTES else "ok"
+    hint = ": a reader holds it back" if level == "warning" else ""
+    yield Finding(level, "wal", f"{size(wal_bytes)}{hint}")
+    yield from _schedules(path, connection)
+    keeper = _keeper(path)
+    for listing in runs.list_runs(connection):
+        stuck = runs.ready_audit(connection, listing.run.run_id) if lock_file.probe(path) is None else []
+        total = sum(listing.counts.values())
+        text = f"{listing.run.run_id}: {listing.run.state}, {total} tasks"
+        text += f", {len(stuck)} could start" if stuck else ""
+        nobody = nobody_runs(listing.run, keeper, path, time.time_ns() // 1000)
+        yield Finding("warning" if nobody else "ok", "run", f"{text}; {nobody}" if nobody else text)
+
+
+def _keeper(path: str) -> Keeper:
+    last, held = lock_file.last_holder(path), lock_file.probe(path)
+    if last is None:
+        return Keeper(alive=held is not None)
+    alive = held is not None and held.is_alive()
+    gone_at = None if alive else command_client.heartbeat_at(path)
+    stopped = last.released_at is not None
+    return Keeper(alive, last.pid, last.run_id, gone_at, stopped, command_client.service_pid(path))

@@ -1,0 +1,264 @@
+"""The run as plain lines, for pipes, cron and systemd: one line per event, in the shape of document 000.
+
+An event whose line document 000 does not fix is the sentence that the journal has for it (``text/event_text.py``).
+
+::
+
+    [03:11:00] settle_M_000042 RUNNING
+    [03:11:00] settle_M_000042 FAILED ZeroDivisionError settle.py:87 (fp=4a7c1d)
+    [03:11:00] settle_M_000042 RETRYING attempt=1 next_retry_at=03:11:01.34
+    [03:11:01] settle_M_000042 DEAD_LETTER ZeroDivisionError settle.py:87 (fp=4a7c1d)
+    [03:11:01] PAGED on-call: poison-pill on settle_M_000042 (4a7c1d)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, TypeVar
+
+from ...engine.domain.event_payloads import AttemptDeadline, AttemptEffect, AttemptLate, AttemptLeaked, AttemptReclaimed, AttemptRetry, AttemptSigkill, AttemptSigterm, AttemptSilent, AttemptStack, AttemptSwept, BreakerChanged, ClockMoved, ExecutorChange, ExecutorChanged, PageChange, PageChanged, Payload, RowsChange, RowsChanged, RunChange, RunChanged, ScheduleChanged, StorageChanged, TaskMoved
+from ...engine.domain.events import Event
+from ...engine.core.results import unkept_kind
+from ...engine.domain.states import SkipCause, TaskState
+from ..text.event_text import cut, sentence
+from ..text.text import one_line
+
+FINGERPRINT_DIGITS = 6
+
+
+def lines(event: Event) -> Iterator[str]:
+    """The lines that tell an event; none for what only the console shows."""
+    words = _LINES.get(type(event.payload))
+    if words is None:
+        return
+    for text in words(event, event.payload):
+        yield f"[{_clock(event.at)}] {one_line(text)}"
+
+
+def _sentence(event: Event, payload: Payload) -> Iterator[str]:
+    """The sentence of the journal, after what it is about."""
+    about = event.task or (f"run {event.run_id}" if isinstance(payload, ScheduleChanged) and event.run_id else "")
+    yield f"{about}: {sentence(event)}" if about else sentence(event)
+
+
+# --- Tasks -----------------------------------------------------------------------------------------------------------
+
+
+def _task(event: Event, payload: TaskMoved) -> Iterator[str]:
+    words = _MOVES.get(str(event.new))
+    if words is not None:
+        yield from words(event, payload)
+
+
+def _running(event: Event, payload: TaskMoved) -> Iterator[str]:
+    yield f"{event.task} RUNNING" + (f" attempt={event.attempt}" if (event.attempt or 0) > 1 else "")
+
+
+def _ended(event: Event, payload: TaskMoved) -> Iterator[str]:
+    kind = unkept_kind(payload.set.get("result"))
+    lost = "" if kind is None else f" (its result, a {kind}, is not JSON: it is not kept)"
+    yield f"{event.task} {event.new}{_by(event)}{lost}"
+
+
+def _skipped(event: Event, payload: TaskMoved) -> Iterator[str]:
+    columns = payload.set
+    said = columns.get("error") if columns.get("skip_cause") == SkipCause.CONDITION else None
+    yield f"{event.task} SKIPPED{_by(event)}{f': {said}' if said else ''}"
+
+
+def _retrying(event: Event, payload: TaskMoved) -> Iterator[str]:
+    yield from _advised(event, payload)
+    columns = payload.set
+    outcome = payload.attempt_set.get("outcome", "error")
+    word = {"error": "FAILED", "timed_out": "TIMED_OUT", "lost": "LOST", "cancelled": "STOPPED"}.get(outcome, "FAILED")
+    yield f"{event.task} {word} {_failure(payload)}".rstrip()
+    drawn = columns.get("delay_us")
+    ceiling = columns.get("ceiling_us")
+    waits = f" drew {drawn / 1e6:.2f} s of {ceiling / 1e6:g} s" if drawn is not None and ceiling is not None else ""
+    changed = f" changed={','.join(payload.changed)}" if payload.changed else ""
+    due = _instant(columns.get("next_retry_at"))
+    yield f"{event.task} RETRYING attempt={event.attempt} next_retry_at={due}{waits}{changed}{cut(payload)}"
+
+
+def _advised(event: Event, payload: TaskMoved) -> Iterator[str]:
+    """How far a task came until its timeout, and what that timeout should be."""
+    attempt = payload.attempt_set
+    if attempt.get("outcome") == "timed_out" and (diagnostic := attempt.get("diagnostic")):
+        yield f"{event.task} {diagnostic}"
+
+
+def _failed(event: Event, payload: TaskMoved) -> Iterator[str]:
+    """FAILED or DEAD_LETTER."""
+    yield from _advised(event, payload)
+    why = f": {payload.why}" if payload.why and payload.explain else ""
+    yield f"{event.task} {event.new} {_failure(payload)}{why}"
+
+
+def _sensing(event: Event, payload: TaskMoved) -> Iterator[str]:
+    yield f"{event.task} SENSING next_look_at={_instant(payload.set.get('next_retry_at'))}"
+
+
+def _upstream_failed(event: Event, payload: TaskMoved) -> Iterator[str]:
+    yield f"{event.task} UPSTREAM_FAILED because of {payload.set.get('blocked_by')}"
+
+
+def _pending(event: Event, payload: TaskMoved) -> Iterator[str]:
+    if event.old not in (None, TaskState.READY):
+        yield f"{event.task} PENDING again{_by(event)}"
+
+
+_MOVES: dict[str, Callable[[Event, TaskMoved], Iterator[str]]] = {
+    TaskState.RUNNING: _running,
+    TaskState.SUCCESS: _ended,
+    TaskState.RETRYING: _retrying,
+    TaskState.FAILED: _failed,
+    TaskState.DEAD_LETTER: _failed,
+    TaskState.SENSING: _sensing,
+    TaskState.UPSTREAM_FAILED: _upstream_failed,
+    TaskState.SKIPPED: _skipped,
+    TaskState.CANCELLED: _ended,
+    TaskState.PENDING: _pending,
+}
+
+
+# --- Attempts --------------------------------------------------------------------------------------------------------
+
+
+def _deadline(event: Event, payload: AttemptDeadline) -> Iterator[str]:
+    yield f"{event.task} timeout reached"
+
+
+def _stack(event: Event, payload: AttemptStack) -> Iterator[str]:
+    if payload.hang:
+        yield f"{event.task} at its end: {payload.hang}"
+    elif payload.where:
+        yield f"{event.task} was in {payload.where}"
+
+
+def _sigterm(event: Event, payload: AttemptSigterm) -> Iterator[str]:
+    yield f"{event.task} sending SIGTERM"
+
+
+def _sigkill(event: Event, payload: AttemptSigkill) -> Iterator[str]:
+    yield f"{event.task} still alive, sending SIGKILL"
+
+
+def _retried(event: Event, payload: AttemptRetry) -> Iterator[str]:
+    elapsed, delay = payload.elapsed_seconds or 0.0, payload.delay_seconds or 0.0
+    tries = f"try {payload.try_number} after {elapsed:.1f} s, waits {delay:.2f} s"
+    more = f"; {payload.untold:,} more since the line before" if payload.untold else ""
+    said = f"{payload.error_type}: {payload.message}"
+    yield f"{event.task} retries {payload.function} inside ({tries}): {said}{more}"
+
+
+# --- Beside the tasks ------------------------------------------------------------------------------------------------
+
+
+def _run(event: Event, payload: RunChanged) -> Iterator[str]:
+    if payload.what == RunChange.ENDED:
+        yield f"run {event.run_id} {event.new}"
+    elif payload.what == RunChange.BLOCKED:
+        yield f"run {event.run_id} BLOCKED: dead letters wait for a human (redrive inbox)"
+    elif payload.what in _RUN_WORDS:
+        yield f"run {event.run_id} {payload.what.upper()}{_by(event)}"
+
+
+_RUN_WORDS = frozenset([RunChange.PAUSED, RunChange.UNPAUSED, RunChange.REOPENED, RunChange.UNBLOCKED])
+
+
+def _breaker(event: Event, payload: BreakerChanged) -> Iterator[str]:
+    until = f", held until {_clock(payload.reopens_at)}" if payload.reopens_at else ""
+    why = f": {payload.why}" if payload.why and payload.state != "HALF_OPEN" else ""
+    yield f"downstream {payload.downstream} {payload.state}{why}{until}"
+
+
+def _page(event: Event, payload: PageChanged) -> Iterator[str]:
+    if payload.what == PageChange.OPENED:
+        about = f" on {event.task} ({_digits(payload.fingerprint)})" if event.task is not None else ""
+        yield f"PAGED on-call: {payload.title}{about}"
+    elif payload.what == PageChange.SEND_FAILED and payload.tries == 1:
+        yield f"page {payload.id} not sent by {payload.sender}, will be tried again: {payload.error}"
+
+
+def _rows(event: Event, payload: RowsChanged) -> Iterator[str]:
+    if payload.what == RowsChange.HELD and payload.rows:
+        yield from _sentence(event, payload)
+
+
+def _executor(event: Event, payload: ExecutorChanged) -> Iterator[str]:
+    """Of a start only what is doubtful about the import of the flow, and what that printed."""
+    if payload.what == ExecutorChange.STARTED:
+        for warning in payload.warnings:
+            yield f"warning: {warning}"
+        for line in (payload.printed or "").splitlines():
+            yield f"the import printed: {line}"
+    elif payload.what == ExecutorChange.ZYGOTE_DIED:
+        for line in (payload.printed or "").splitlines()[:-1]:  # the sentence has the last one
+            yield f"process {payload.pid} printed: {line}"
+        yield sentence(event)
+    elif payload.what == ExecutorChange.THREADS_KILLED:
+        yield sentence(event)
+
+
+_P = TypeVar("_P", bound=Payload)
+_Lines = Callable[[Event, Any], Iterator[str]]
+
+
+def _row(payload_type: type[_P], words: Callable[[Event, _P], Iterator[str]]) -> tuple[type, _Lines]:
+    """A row of the table below, whose two halves fit."""
+    return payload_type, words
+
+
+_LINES: Mapping[type, _Lines] = dict(
+    [
+        _row(TaskMoved, _task),
+        _row(RunChanged, _run),
+        _row(AttemptEffect, _sentence),
+        _row(AttemptDeadline, _deadline),
+        _row(AttemptStack, _stack),
+        _row(AttemptSigterm, _sigterm),
+        _row(AttemptSigkill, _sigkill),
+        _row(AttemptSwept, _sentence),
+        _row(AttemptLeaked, _sentence),
+        _row(AttemptLate, _sentence),
+        _row(AttemptRetry, _retried),
+        _row(AttemptSilent, _sentence),
+        _row(AttemptReclaimed, _sentence),
+        _row(RowsChanged, _rows),
+        _row(BreakerChanged, _breaker),
+        _row(PageChanged, _page),
+        _row(StorageChanged, _sentence),
+        _row(ClockMoved, _sentence),
+        _row(ScheduleChanged, _sentence),
+        _row(ExecutorChanged, _executor),
+    ]
+)
+
+
+# --- Pieces --------------------------------------------------------------------------------------------------------
+
+
+def _failure(payload: TaskMoved) -> str:
+    attempt = payload.attempt_set
+    explain = payload.explain or payload.why or attempt.get("error") or ""
+    fingerprint = attempt.get("fingerprint")
+    return f"{explain} (fp={_digits(fingerprint)})" if fingerprint else explain
+
+
+def _by(event: Event) -> str:
+    if not event.actor:
+        return ""
+    return f" by {event.actor}" + (f": {event.reason}" if event.reason else "")
+
+
+def _digits(fingerprint: str | None) -> str:
+    return fingerprint[:FINGERPRINT_DIGITS] if fingerprint else "-"
+
+
+def _clock(at: int) -> str:
+    return datetime.fromtimestamp(at // 1_000_000).astimezone().strftime("%H:%M:%S")
+
+
+def _instant(at: int | None) -> str:
+    return "-" if at is None else f"{_clock(at)}.{at % 1_000_000 // 10_000:02}"

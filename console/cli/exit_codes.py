@@ -1,0 +1,51 @@
+"""What the shell sees when a command has ended: one table of exit codes, and which error or end of a run has which."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from ...engine.domain.states import RunState
+from ...engine.errors import ExecutorBusyError, FlowError, NotFoundError, RedriveError, RefusedError, StartInterrupted, StateFileError
+
+
+class ExitCode(IntEnum):
+    """What the shell sees."""
+
+    SUCCESS = 0
+    FAILED = 1
+    BAD_USAGE = 2  # also a flow or a state file that cannot be used
+    PARTIAL_OR_BLOCKED = 3
+    BUSY = 75  # another executor owns the state file; EX_TEMPFAIL: try again later
+    INTERRUPTED = 130
+
+
+#: The first kind that an error is an instance of decides.
+EXIT_CODES: tuple[tuple[type[RedriveError], ExitCode], ...] = (
+    (ExecutorBusyError, ExitCode.BUSY),
+    (StartInterrupted, ExitCode.INTERRUPTED),
+    (FlowError, ExitCode.BAD_USAGE),
+    (StateFileError, ExitCode.BAD_USAGE),
+    (NotFoundError, ExitCode.BAD_USAGE),
+    (RefusedError, ExitCode.FAILED),
+    (RedriveError, ExitCode.BAD_USAGE),
+)
+
+_OF_ENDED_RUN = {
+    RunState.SUCCESS: ExitCode.SUCCESS,
+    RunState.FAILED: ExitCode.FAILED,
+    RunState.PARTIAL: ExitCode.PARTIAL_OR_BLOCKED,
+}
+
+
+def code_of_error(error: RedriveError) -> ExitCode:
+    """The exit code of a command that ended with ``error``."""
+    return next(code for kind, code in EXIT_CODES if isinstance(error, kind))
+
+
+def code_of_run(state: RunState, *, interrupted: bool, blocked: bool) -> ExitCode:
+    """The exit code of ``run``, ``resume`` and ``demo``. A run that goes on in another process counts as SUCCESS."""
+    if interrupted:
+        return ExitCode.INTERRUPTED
+    if blocked:
+        return ExitCode.PARTIAL_OR_BLOCKED
+    return _OF_ENDED_RUN.get(state, ExitCode.SUCCESS)

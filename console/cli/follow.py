@@ -1,0 +1,88 @@
+"""``--follow`` for views that are no streams: told again when something has happened, until somebody stops it.
+
+On a terminal the picture is drawn over the one before, line by line and without clearing, so that nothing flickers. In
+a pipe, and as JSON, only lines that were not there before are written: whoever reads it sees each change once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from typing import Unpack, cast
+
+import click
+
+from ...engine.domain.events import Event
+from ..sessions.open import DoorOptions, with_session
+from ..text.text import shorten
+from ..sessions.session import Session
+
+Read = Callable[[Session], Awaitable[list[str]]]
+
+GATHER_SECONDS = 0.2  # what happens together is read once
+
+_HOME, _TO_LINE_END, _TO_SCREEN_END = "\x1b[H", "\x1b[K", "\x1b[J"
+
+
+def show(target: str, read: Read, *, follow: bool, as_json: bool, **door: Unpack[DoorOptions]) -> int:
+    """Print the lines that ``read`` answers with; with ``follow``, again whenever they change."""
+    if not follow:
+        for line in with_session(target, read, **door):
+            click.echo(line)
+        return 0
+    tell = Screen() if sys.stdout.isatty() and not as_json else Stream()
+
+    async def use(session: Session) -> int:
+        batches = cast("AsyncGenerator[Sequence[Event]]", session.events(await _head(session)))
+        tell.take(await read(session))
+        async with aclosing(batches):
+            async for batch in batches:
+                if batch:
+                    await asyncio.sleep(GATHER_SECONDS)
+                    tell.take(await read(session))
+        return 0
+
+    return with_session(target, use, **door)
+
+
+async def _head(session: Session) -> int:
+    """The latest event that the pictures know already: what comes after it is news."""
+    return (await session.snapshot(None)).seq
+
+
+class Stream:
+    """Lines that are new, each once."""
+
+    def __init__(self) -> None:
+        self._shown: frozenset[str] = frozenset()
+
+    def take(self, lines: Sequence[str]) -> None:
+        for line in lines:
+            if line not in self._shown:
+                click.echo(line)
+        self._shown = frozenset(lines)
+        sys.stdout.flush()
+
+
+class Screen:
+    """The whole picture, over the one before. What is longer than the terminal ends in a count."""
+
+    def __init__(self) -> None:
+        self._shown: list[str] | None = None
+
+    def take(self, lines: Sequence[str]) -> None:
+        columns, rows = shutil.get_terminal_size()
+        if len(lines) >= rows:
+            lines = [*lines[: rows - 2], f"... {len(lines) - rows + 2} more lines"]
+        fitting = [shorten(line, columns) for line in lines]
+        if fitting == self._shown:
+            return
+        # The first picture begins on a screen of its own height, so that what stood there scrolls away and is kept.
+        room = "\n" * rows if self._shown is None else ""
+        body = "".join(f"{line}{_TO_LINE_END}\n" for line in fitting)
+        sys.stdout.write(f"{room}{_HOME}{body}{_TO_SCREEN_END}")
+        sys.stdout.flush()
+        self._shown = fitting

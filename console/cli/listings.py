@@ -1,0 +1,315 @@
+"""``runs``, ``tasks``, ``inbox``, ``events``, ``replay`` as text or JSON: the console's views for pipes and scripts.
+
+Every state is told by a word, so that grep finds what a colour would hide.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Unpack, cast
+
+import click
+import msgspec
+
+from ...engine.core.cause_history import Memory, all_told, last_time
+from ...engine.domain.event_codec import row_of
+from ...engine.domain.events import Event
+from ...engine.core.projection import RunFold, RunRow, TaskRow
+from ...engine.domain.states import MOVING, NEEDS_HUMAN, TaskState
+from ...engine.errors import RedriveError
+from ...engine.statefile import queries
+from ..sessions.open import DoorOptions, with_session
+from ..model.board import Board
+from ..model.replay import NUMBER_MAX, parse_when
+from ..text.durations import brief, spoken
+from ..present.executor_status import Keeper, as_value, nobody_runs
+from ..present.schedules import broken_words, late_us, next_words
+from ..present.tasks import numbered, skipped_words
+from ..text.text import one_line, pad, shorten
+from ..sessions.session import RunSummary, Session, SessionStatus
+from . import event_lines
+from .follow import show
+
+if TYPE_CHECKING:
+    from ..model.inbox import Cause
+
+_WAITING = MOVING - {TaskState.RETRYING}
+_PAGES_MAX = 100  # of the latest, for sentences that name who looks after a failure
+
+
+def show_runs(target: str, as_json: bool, *, follow: bool = False, **door: Unpack[DoorOptions]) -> int:
+    """One line a run, the latest first."""
+
+    async def read(session: Session) -> list[str]:
+        of_schedules, summaries = await _of_schedules(session), await session.runs()
+        keeper, address, now_us = keeper_of(session.status), session.address, _now_us()
+        if as_json:
+            return [json_line(_run_value(one, as_value(one.run, keeper, address, now_us))) for one in summaries]
+        rows: list[Sequence[str]] = [("RUN", "FLOW", "STATE", "TASKS", "OK", "DEAD", "ELAPSED", "")]
+        rows += [(*_run_row(one), nobody_runs(one.run, keeper, address, now_us)) for one in summaries]
+        return [*table_lines(rows), *of_schedules]
+
+    return show(target, read, follow=follow, as_json=as_json, **door)
+
+
+def _run_value(summary: RunSummary, executor: Mapping[str, object]) -> dict[str, object]:
+    counts = {"counts": summary.counts, "dead_letters": summary.dead_letters}
+    return {**_plain(summary.run), **counts, "executor": executor}
+
+
+async def _of_schedules(session: Session) -> list[str]:
+    """What comes next, whether anybody will start it, and what did not start in time."""
+    unserved = "; nobody serves it" if session.status.service_pid is None else ""
+    coming = [f"{words}{unserved}" for words in next_words(await session.query(queries.SCHEDULES), _now_us())]
+    return coming + broken_words(await session.query(queries.SLA, limit=_PAGES_MAX), _now_us())
+
+
+def keeper_of(status: SessionStatus) -> Keeper:
+    """What a door says of the executor."""
+    return Keeper(
+        status.executor_alive,
+        status.executor_pid,
+        status.executor_run_id,
+        None if status.executor_alive else status.executor_gone_at,
+        status.executor_stopped,
+        status.service_pid,
+        status.heartbeat_age_seconds or 0.0,
+    )
+
+
+def _run_row(summary: RunSummary) -> tuple[str, ...]:
+    run, counts = summary.run, summary.counts
+    elapsed_us = (run.ended_at or _now_us()) - run.started_at
+    holds = {"BLOCKED": run.blocked_since, "PAUSED": run.paused_since} if run.ended_at is None else {}
+    state = " ".join(word for word, since in holds.items() if since is not None) or str(run.state)
+    total, done = sum(counts.values()), counts.get(TaskState.SUCCESS, 0)
+    late = late_us(run, _now_us())
+    elapsed = f"{brief(elapsed_us)}, late {brief(late)}" if late else brief(elapsed_us)
+    return (run.run_id, run.dag_name, state, str(total), str(done), str(summary.dead_letters), elapsed)
+
+
+def show_tasks(
+    target: str, run_id: str | None, as_json: bool, *, follow: bool = False, **door: Unpack[DoorOptions]
+) -> int:
+    """One line a task, in the order of the flow."""
+
+    async def read(session: Session) -> list[str]:
+        board = Board(await session.snapshot(run_id))
+        breakers, pages = await session.query(queries.BREAKERS), await session.query(queries.PAGES, limit=_PAGES_MAX)
+        board.learn(breakers, pages)
+        before = {} if as_json else await _last_times(session, board)
+        keeper, address = keeper_of(session.status), session.address
+        run, now_us = board.fold.run, _now_us()
+        gone_at = None if keeper.runs(run) else keeper.gone_at
+
+        beside = {"executor": as_value(run, keeper, address, now_us)}
+        lines = task_lines(board.fold, as_json, lambda name: board.why(name, now_us, gone_at), beside, before)
+        return lines if as_json else [*lines, *_nobody_runs(run, keeper, address)]
+
+    return show(target, read, follow=follow, as_json=as_json, **door)
+
+
+def _nobody_runs(run: RunRow, keeper: Keeper, address: str) -> list[str]:
+    """Below the list, where the eye is; JSON has it in each line."""
+    sentence = nobody_runs(run, keeper, address, _now_us())
+    return [one_line(sentence)] if sentence else []
+
+
+async def _last_times(session: Session, board: Board) -> dict[str, str]:
+    """Of the tasks that need a human: what came of their cause before."""
+    from ..model.inbox import Inbox
+    from ..feed.cause_memory import remember
+
+    causes = Inbox(board).groups()
+    known = await remember(session, board.fold.run.run_id, causes)
+    said = {key: last_time(memory, _now_us()) for key, memory in known.items()}
+    return {name: words for cause in causes if (words := said.get(cause.key)) for name in cause.tasks}
+
+
+def task_lines(
+    fold: RunFold,
+    as_json: bool,
+    why: Callable[[str], str] = lambda name: "",
+    beside: Mapping[str, object] | None = None,
+    before: Mapping[str, str] | None = None,
+) -> list[str]:
+    """The tasks of a run as it stands in ``fold``. ``why``: what a task that waits is waiting for, or since when nobody
+    runs what says RUNNING; ``beside``: what each JSON value holds in addition; ``before``: of those that need a human,
+    what came of their cause the last time."""
+    rows = sorted(fold.tasks.values(), key=lambda row: row.position)
+    if as_json:
+        return [json_line({**task_value(row, fold), **(beside or {})}) for row in rows]
+    cells = [("TASK", "STATE", "ATTEMPT", "NOTE")]
+    for row in rows:
+        past = (before or {}).get(row.name)
+        note = _note(row, why) + (f" · {past}" if past else "")
+        cells.append((row.name, str(row.state), numbered(row), note))
+    return list(table_lines(cells))
+
+
+def task_value(row: TaskRow, fold: RunFold) -> dict[str, object]:
+    """A task as JSON: the columns of the table, its parents, and its attempts."""
+    value = {key: item for key, item in _plain(row).items() if key not in ("spec", "attempts", "claim_token")}
+    value["run_id"] = fold.run.run_id
+    value["parents"] = list(fold.parents.get(row.name, ()))
+    value["attempts"] = [_plain(attempt) for attempt in row.attempts.values()]
+    return value
+
+
+def _note(row: TaskRow, why: Callable[[str], str]) -> str:
+    if row.state in _WAITING:
+        return why(row.name)
+    if row.state is TaskState.RETRYING and row.next_retry_at is not None:
+        left = row.next_retry_at - _now_us()
+        when = f"retry in {spoken(left)}" if left > 0 else f"retry due {spoken(-left)} ago"
+        return f"{when} · {row.error or ''}"
+    if row.state in NEEDS_HUMAN:
+        kind = f"{row.dead_letter_kind}: " if row.state is TaskState.DEAD_LETTER else ""
+        return f"{kind}{row.error or ''}"
+    if row.state is TaskState.UPSTREAM_FAILED:
+        return f"because of {row.blocked_by}"
+    if row.state is TaskState.SKIPPED:
+        return skipped_words(row)
+    return ""
+
+
+def show_inbox(
+    target: str, run_id: str | None, as_json: bool, *, follow: bool = False, **door: Unpack[DoorOptions]
+) -> int:
+    """What needs a human, cause by cause, and what came of each cause before."""
+    from ..model.inbox import Inbox
+    from ..feed.cause_memory import remember
+
+    async def read(session: Session) -> list[str]:
+        fold = await session.snapshot(run_id)
+        groups = Inbox(fold).groups()
+        known = await remember(session, fold.run.run_id, groups)
+        keeper, address = keeper_of(session.status), session.address
+        if as_json:
+            executor = as_value(fold.run, keeper, address, _now_us())
+            return [_cause_value(group, known.get(group.key), executor) for group in groups]
+        lines = [line for group in groups for line in _cause_lines(group, fold, known.get(group.key))]
+        return [*(lines or ["nothing needs a human"]), *_nobody_runs(fold.run, keeper, address)]
+
+    return show(target, read, follow=follow, as_json=as_json, **door)
+
+
+def _cause_value(cause: Cause, memory: Memory | None, executor: Mapping[str, object]) -> str:
+    told = {"memory": None if memory is None else _plain(memory), "executor": executor}
+    return json_line({**_plain(cause), **told})
+
+
+def _cause_lines(cause: Cause, fold: RunFold, memory: Memory | None) -> Iterator[str]:
+    downstream = f" · {one_line(cause.downstream)}" if cause.downstream else ""
+    holds = f" · holds {cause.held}" if cause.held else ""
+    named = any(fold.tasks[name].failure_fingerprint for name in cause.tasks)  # what was lost has none to requeue by
+    fingerprint = f"  (fp {cause.fingerprint[:12]})" if named else ""
+    yield f"{len(cause.tasks)} × {one_line(cause.title)}{downstream}{holds}{fingerprint}"
+    for line in _remembered(memory) if memory is not None else ():
+        yield f"  {one_line(line)}"
+    for name in cause.tasks:
+        row = fold.tasks[name]
+        kind = row.dead_letter_kind or row.state
+        line = f"{row.state} {name} {numbered(row)} {kind}: {row.error or ''}"
+        yield f"  {shorten(one_line(line), 160)}"
+
+
+def _remembered(memory: Memory) -> Iterator[str]:
+    """Notes first, they are meant for the reader; then how it went before."""
+    notes, now_us = len(memory.notes), _now_us()
+    lines = all_told(memory, now_us)
+    yield from lines[:notes]
+    for place, line in enumerate(lines[notes:]):
+        yield f"{'before that' if place else 'last time'} {line}"
+
+
+def show_events(
+    target: str, run_id: str | None, as_json: bool, *, follow: bool, since: int, **door: Unpack[DoorOptions]
+) -> int:
+    """What happened, in order; with ``follow``, for ever."""
+
+    async def use(session: Session) -> int:
+        fold = await session.snapshot(run_id) if run_id is not None or not follow else None
+        until = None if follow else fold.seq if fold is not None else None
+        async with aclosing(cast("AsyncGenerator[Sequence[Event]]", session.events(since))) as batches:
+            async for batch in batches:
+                for event in batch:
+                    if run_id is None or event.run_id == run_id:
+                        _print_event(event, as_json)
+                if until is not None and (not batch or batch[-1].seq >= until):
+                    break
+        return 0
+
+    return with_session(target, use, **door)
+
+
+def _print_event(event: Event, as_json: bool) -> None:
+    if as_json:
+        print_json(row_of(event))
+        return
+    for line in event_lines.lines(event):
+        click.echo(line)
+
+
+def show_replay(target: str, run_id: str | None, as_json: bool, at: str | None, **door: Unpack[DoorOptions]) -> int:
+    """Print the tasks as they were ``at`` a time or after the event of a number; at the end if left out."""
+
+    from ..feed.event_reader import Night
+
+    async def use(session: Session) -> RunFold:
+        fold = await session.snapshot(run_id)
+        if at is None:
+            return fold
+        when = parse_when(at, fold.run)
+        night = Night(session, fold)
+        await night.read(fold.seq)
+        if NUMBER_MAX <= when < fold.run.started_at:
+            raise RedriveError(f"{at} is before run {fold.run.run_id} began: {_spoken(fold.run.started_at)}")
+        seq = when if when < NUMBER_MAX else night.reel.at(when)
+        return (await night.sight(min(seq, night.reel.seq))).moment.fold
+
+    for line in task_lines(with_session(target, use, **door), as_json):
+        click.echo(line)
+    return 0
+
+
+def _spoken(instant: int) -> str:
+    """As it is written to ``--at``."""
+    return datetime.fromtimestamp(instant / 1e6).astimezone().isoformat(sep=" ", timespec="seconds")
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    converted: dict[str, Any] = msgspec.to_builtins(value)
+    return converted
+
+
+def json_line(value: object) -> str:
+    """One value a line."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def print_json(value: object) -> None:
+    click.echo(json_line(value))
+
+
+def table(rows: Iterable[Sequence[str]]) -> None:
+    """Print rows under each other."""
+    for line in table_lines(rows):
+        click.echo(line)
+
+
+def table_lines(rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Rows under each other, the columns aligned; texts from tasks are made fit for a terminal."""
+    cleaned = [[one_line(cell) for cell in row] for row in rows]
+    widths = [min(60, max(len(row[column]) for row in cleaned)) for column in range(len(cleaned[0]))]
+    for row in cleaned:
+        cells = [pad(cell, width) for cell, width in zip(row[:-1], widths, strict=False)]
+        yield "  ".join([*cells, row[-1]]).rstrip()
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,162 @@
+"""``requeue``, ``skip``, ``cancel``, ``pause``, ``unpause`` from the command line: the acts of the console's keys."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import click
+
+from ...engine.core.projection import RunFold, TaskRow
+from ...engine.domain.states import NEEDS_HUMAN, TaskState
+from ...engine.errors import RedriveError
+from ...engine.domain.acts import NEEDS_REASON, STARTS_WORK
+from ...engine.domain.command import Answer, Command, Target
+from ..sessions.open import actor, with_session
+from ..text.text import one_line
+from ..sessions.session import Session
+from .exit_codes import ExitCode
+from .dry_run import print_preview
+
+
+def act(
+    act: str,
+    target: str,
+    names: Sequence[str],
+    *,
+    run_id: str | None,
+    fingerprint: str | None,
+    extra: dict[str, Any],
+    reason: str,
+    as_json: bool,
+    dry_run: bool = False,
+    downstream: str | None = None,
+    python: str | None,
+    ssh_option: Sequence[str],
+) -> int:
+    """Send one act and print what the engine answered, task by task. Exit code 1 where nothing was done.
+
+    ``dry_run``: print what it would change, and send nothing.
+    """
+    if not dry_run:
+        demand_reason(act, reason)
+
+    async def command_for(session: Session) -> Command:
+        fold = await session.snapshot(run_id)
+        return Command(
+            id=uuid.uuid4().hex,
+            act=act,
+            run_id=fold.run.run_id,
+            targets=select(fold, names, fingerprint, downstream),
+            actor=actor(),
+            reason=reason,
+            options=extra,
+        )
+
+    async def use(session: Session) -> tuple[Answer, bool]:
+        return await session.send(await command_for(session)), session.status.executor_alive
+
+    async def look(session: Session) -> Mapping[str, Any]:
+        return await session.preview(await command_for(session))
+
+    if dry_run:
+        preview = with_session(target, look, python=python, ssh_option=ssh_option)
+        print_preview(preview, as_json)
+        return ExitCode.SUCCESS if preview["ok"] else ExitCode.FAILED
+    answer, lives = with_session(target, use, python=python, ssh_option=ssh_option)
+    print_answer(answer, as_json)
+    point_to_resume(act, answer, target, executor_alive=lives)
+    return ExitCode.SUCCESS if answer.ok else ExitCode.FAILED
+
+
+def point_to_resume(act: str, answer: Answer, target: str, *, executor_alive: bool) -> None:
+    """Print how to start an executor, where the act has made work for one and none is alive."""
+    if answer.ok and act in STARTS_WORK and not executor_alive:
+        click.echo(f"no executor runs this file; go on with: redrive resume {one_line(target)}", err=True)
+
+
+def demand_reason(act: str, reason: str) -> None:
+    """Raise UsageError where the journal would have to keep an act that nobody gave a reason for."""
+    if act in NEEDS_REASON and not reason.strip():
+        raise click.UsageError("say why with --reason TEXT: it is kept with the act")
+
+
+def json_of(option: str, text: str) -> Any:
+    """A value as people write it. Raises UsageError for what is no JSON."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise click.UsageError(f"{option}: not JSON ({error}); write 42, '{{\"rows\": 0}}' or '\"a text\"'") from None
+
+
+def select(
+    fold: RunFold, names: Sequence[str], fingerprint: str | None, downstream: str | None = None
+) -> tuple[Target, ...]:
+    """The tasks that are meant, as they were seen: a frozen list, so that nothing else is acted on.
+
+    ``downstream``: of those with the fingerprint only the ones that call it.
+    """
+    names = list(dict.fromkeys(names))
+    for name in names:
+        if name not in fold.tasks:
+            raise RedriveError(f"run {fold.run.run_id} has no task {name!r}; see: redrive tasks")
+    rows = [fold.tasks[name] for name in names]
+    if fingerprint is not None:
+        rows = [row for row in fold.tasks.values() if row.state in NEEDS_HUMAN and _failed_like(row, fingerprint)]
+        rows = [row for row in rows if downstream in (None, _downstream(row))]
+        if not rows:
+            calling = f" and calls {downstream}" if downstream is not None else ""
+            raise RedriveError(f"no task of run {fold.run.run_id} failed with fingerprint {fingerprint}{calling}")
+        _demand_one_cause(rows, fingerprint)
+    return tuple(Target(row.name, str(TaskState(row.state)), row.generation) for row in rows)
+
+
+def _demand_one_cause(rows: Iterable[TaskRow], fingerprint: str) -> None:
+    """A few digits may fit more than was meant."""
+    causes = {_marks(row)[-1] for row in rows if fingerprint not in _marks(row)}
+    if len(causes) > 1:
+        named = ", ".join(sorted(causes)[:5])
+        raise RedriveError(f"{fingerprint} fits {len(causes)} causes ({named}); give more digits")
+    called = sorted({_downstream(row) or "none" for row in rows})
+    if len(called) > 1:
+        named = ", ".join(called[:5])
+        raise RedriveError(
+            f"{fingerprint} fits {len(called)} causes, one for each downstream ({named}); add --downstream NAME,"
+            " or name the tasks"
+        )
+
+
+def _downstream(row: TaskRow) -> str | None:
+    return row.spec.downstream if row.spec is not None else None
+
+
+def _failed_like(row: TaskRow, fingerprint: str) -> bool:
+    return any(mark.startswith(fingerprint) for mark in _marks(row))
+
+
+def _marks(row: TaskRow) -> list[str]:
+    """The fingerprints of its latest failure: strict, then that of the cause."""
+    latest = row.attempts.get(row.attempt)
+    marks = [row.failure_fingerprint, latest.fingerprint_loose if latest is not None else None]
+    return [mark for mark in marks if mark]
+
+
+def print_answer(answer: Answer, as_json: bool) -> None:
+    """What the engine said, task by task."""
+    if as_json:
+        value = {
+            "ok": answer.ok,
+            "message": answer.message,
+            "results": [dict(zip(("task", "result", "message"), result, strict=True)) for result in answer.results],
+        }
+        click.echo(json.dumps(value, ensure_ascii=False))
+        return
+    said = [f"{task}: {message}" for task, _, message in answer.results]
+    for line in said:
+        click.echo(one_line(line))
+    if not said and answer.message:
+        click.echo(one_line(answer.message), err=not answer.ok)
+    elif len(said) > 1 or (said and ";" in answer.message and answer.message not in said):
+        click.echo(one_line(answer.message))  # the sum, and what follows for others

@@ -1,0 +1,94 @@
+"""``redrive pages``: who was called for what, whether it went out, and the two words that quieten one."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any, Unpack
+
+import click
+
+from ...engine.json_types import Json
+from ...engine.domain.command import Answer, Command
+from ...engine.statefile.queries import PAGES, PageRow
+from ..sessions.open import DoorOptions, actor, with_session
+from ..text.durations import spoken
+from ..sessions.session import Session
+from .exit_codes import ExitCode
+from .listings import table
+
+
+def pages(
+    target: str,
+    run_id: str | None,
+    as_json: bool,
+    *,
+    everything: bool,
+    ack: Sequence[int],
+    snooze: Sequence[tuple[int, float]],
+    **door: Unpack[DoorOptions],
+) -> int:
+    """List pages, or acknowledge or snooze some first. Exit code 1 where an act found nothing to do."""
+    acts: list[tuple[str, dict[str, Any]]] = [("ack", {"pages": [page]}) for page in ack]
+    acts += [("snooze", {"pages": [page], "seconds": seconds}) for page, seconds in snooze]
+
+    async def use(session: Session) -> tuple[list[Answer], Sequence[PageRow]]:
+        if run_id is not None:
+            await session.snapshot(run_id)  # a run that is not there is told, and is no run without pages
+        answers = [await session.send(_command(act, options)) for act, options in acts]
+        return answers, await session.query(PAGES)
+
+    answers, rows = with_session(target, use, **door)
+    shown = [row for row in rows if _is_shown(row, run_id, everything)]
+    if as_json:
+        for row in shown:
+            click.echo(json.dumps(_value(row), ensure_ascii=False))
+    elif not acts:
+        _print(shown)
+    for (act, options), answer in zip(acts, answers, strict=True):
+        click.echo(f"{act} {options['pages'][0]}: {answer.message}", err=as_json)
+    return ExitCode.SUCCESS if all(answer.ok for answer in answers) else ExitCode.FAILED
+
+
+def _command(act: str, options: dict[str, object]) -> Command:
+    return Command(id=uuid.uuid4().hex, act=act, run_id=None, actor=actor(), options=options)
+
+
+def _is_shown(row: PageRow, run_id: str | None, everything: bool) -> bool:
+    return (run_id is None or row.run_id == run_id) and (everything or row.state != "resolved")
+
+
+def _value(row: PageRow) -> dict[str, Json]:
+    """The columns of the table by their names."""
+    return {"count" if name == "counted" else name: value for name, value in row._asdict().items()}
+
+
+def _print(rows: Sequence[PageRow]) -> None:
+    if not rows:
+        click.echo("nobody was called")
+        return
+    now = time.time_ns() // 1000
+    lines: list[Sequence[str]] = [("ID", "SEVERITY", "STATE", "COUNT", "AGE", "SENT", "TITLE")]
+    lines += [_row(row, now) for row in rows]
+    table(lines)
+
+
+def _row(row: PageRow, now: int) -> tuple[str, ...]:
+    age = spoken(now - row.created_at)
+    return (str(row.id), row.severity, _state(row, now), str(row.counted), age, _sent(row), row.title)
+
+
+def _state(row: PageRow, now: int) -> str:
+    if row.state == "acked":
+        return f"acked by {row.acked_by}"
+    if row.state == "snoozed" and row.snoozed_until is not None:
+        return f"snoozed for {spoken(row.snoozed_until - now)}"
+    return str(row.state)
+
+
+def _sent(row: PageRow) -> str:
+    if row.send_error:
+        return f"failed: {row.send_error}"
+    return "yes" if row.sent_at is not None else "no"

@@ -1,0 +1,104 @@
+"""``redrive quarantine``: rows that were set aside while their task went on; sent back through it, or dropped."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Unpack
+
+import click
+
+from ...engine.core.projection import RunFold
+from ...engine.errors import RedriveError
+from ...engine.domain.command import Answer, Command, Target
+from ...engine.statefile.queries import QUARANTINE, QuarantineRow
+from ..sessions.open import DoorOptions, actor, with_session
+from ..sessions.session import Session
+from .operate import demand_reason, point_to_resume, print_answer
+from .exit_codes import ExitCode
+from .listings import table
+
+EVERY_ROW = "all"
+_ROWS_AT_ONCE = 1000
+
+
+def quarantine(
+    target: str,
+    run_id: str | None,
+    as_json: bool,
+    *,
+    task: str | None,
+    everything: bool,
+    requeue: Sequence[str],
+    discard: Sequence[str],
+    reason: str,
+    **door: Unpack[DoorOptions],
+) -> int:
+    """List rows, or act on those with the given keys. Exit code 1 where nothing was done."""
+    act, keys = ("requeue-rows", requeue) if requeue else ("discard-rows", discard)
+    if keys:
+        demand_reason(act, reason)
+
+    async def use(session: Session) -> tuple[list[QuarantineRow], Answer | None, bool]:
+        fold = await session.snapshot(run_id)
+        rows = await _read(session, fold.run.run_id, task)
+        answer = await session.send(_command(act, fold, choose(rows, keys), reason)) if keys else None
+        return rows, answer, session.status.executor_alive
+
+    rows, answer, lives = with_session(target, use, **door)
+    if answer is not None:
+        print_answer(answer, as_json)
+        point_to_resume(act, answer, target, executor_alive=lives)
+        return ExitCode.SUCCESS if answer.ok else ExitCode.FAILED
+    _print([row for row in rows if everything or row.state in ("held", "requeued")], as_json)
+    return ExitCode.SUCCESS
+
+
+async def _read(session: Session, run_id: str, task: str | None) -> list[QuarantineRow]:
+    rows: list[QuarantineRow] = []
+    while True:
+        after = rows[-1].id if rows else 0
+        found = await session.query(QUARANTINE, run_id=run_id, task=task, after=after, limit=_ROWS_AT_ONCE)
+        rows += found
+        if len(found) < _ROWS_AT_ONCE:
+            return rows
+
+
+def choose(rows: Iterable[QuarantineRow], keys: Sequence[str]) -> list[QuarantineRow]:
+    """The held rows with these keys: a frozen list, so that nothing else is acted on. Raises RedriveError."""
+    held = [row for row in rows if row.state == "held"]
+    wanted = set(keys)
+    unknown = wanted - {row.row_key for row in held} - {EVERY_ROW}
+    if unknown:
+        raise RedriveError(f"no row with the key {sorted(unknown)[0]!r} is held; see: redrive quarantine")
+    if not held:
+        raise RedriveError("no row is held in quarantine")
+    return [row for row in held if EVERY_ROW in wanted or row.row_key in wanted]
+
+
+def _command(act: str, fold: RunFold, rows: Sequence[QuarantineRow], reason: str) -> Command:
+    names = dict.fromkeys(row.name for row in rows)
+    seen = (fold.tasks[name] for name in names)
+    return Command(
+        id=uuid.uuid4().hex,
+        act=act,
+        run_id=fold.run.run_id,
+        targets=tuple(Target(row.name, str(row.state), row.generation) for row in seen),
+        actor=actor(),
+        reason=reason,
+        options={"rows": [row.id for row in rows]},
+    )
+
+
+def _print(rows: Sequence[QuarantineRow], as_json: bool) -> None:
+    if as_json:
+        for row in rows:
+            click.echo(json.dumps(row._asdict(), ensure_ascii=False))
+        return
+    if not rows:
+        click.echo("no row is in quarantine")
+        return
+    lines: list[Sequence[str]] = [("TASK", "ROW", "STATE", "ATTEMPT", "ERROR")]
+    lines += [(row.name, row.row_key, row.state, str(row.attempt), row.error or "") for row in rows]
+    table(lines)

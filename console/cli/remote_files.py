@@ -1,0 +1,58 @@
+"""``ssh://host`` names no file: what that host has is offered, on the terminal, before a screen is drawn on it.
+
+Without somebody to ask, several files are refused by name: a guess could show the wrong night.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Sequence
+
+from ...engine.errors import AddressError
+from ..text.durations import brief
+from ..text.text import one_line
+from ..sessions.address import parse
+from ..sessions.sign_in import has_person, with_answers
+from ..sessions.ssh import Offer, offers
+from ..sessions.ssh_options import SshOptions
+
+
+def choose_file(target: str, python: str | None, ssh_option: Sequence[str]) -> str:
+    """Return the address of the file that is meant: the only one that can be read, or the answer to a question.
+
+    Raises AddressError, also for several files and nobody to ask; LinkError; KeyboardInterrupt when the person leaves.
+    """
+    address = parse(target)
+    if address.path:
+        return target
+    options = SshOptions(python or "python3", tuple(ssh_option))
+    found = asyncio.run(with_answers(address, options, lambda options: offers(target, options)))
+    usable = [offer for offer in found if offer.trouble is None]
+    if len(usable) > 1:
+        return usable[_ask(target, usable)].address
+    return usable[0].address if usable else target  # the agent says what is wrong over there
+
+
+def _ask(target: str, found: Sequence[Offer]) -> int:
+    if not has_person():
+        files = "; ".join(f"{offer.address} ({_told(offer)})" for offer in found)
+        raise AddressError(f"{target} has {len(found)} state files, the latest first; name one of them: {files}")
+    print("State files over there, the latest first:", file=sys.stderr)
+    for number, offer in enumerate(found, start=1):
+        print(f"  {number}  {one_line(parse(offer.address).path)}  {one_line(_told(offer))}", file=sys.stderr)
+    while True:
+        print("Which one? [1] ", end="", file=sys.stderr, flush=True)
+        said = sys.stdin.readline()
+        if not said:
+            raise KeyboardInterrupt
+        word = said.strip() or "1"
+        if word.isdecimal() and 0 < int(word) <= len(found):
+            return int(word) - 1
+
+
+def _told(offer: Offer) -> str:
+    age = brief(max(0, time.time_ns() // 1000 - offer.written_at))
+    run = f"{offer.dag_name} · {offer.run_id} · {offer.state}" if offer.run_id else "no run yet"
+    return f"{run} · written {age} ago"

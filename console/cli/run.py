@@ -1,0 +1,190 @@
+"""What ``run``, ``resume``, ``demo`` and ``attach`` do: start an executor here or in its own process, and show it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ...engine.domain.states import RunState
+from ...engine.errors import AddressError
+from ...engine.store.flow_path import path_of_flow
+from ..sessions.target import is_remote, state_for_flow
+from .exit_codes import code_of_run
+
+if TYPE_CHECKING:  # the executor and all below it take longer to import than a first screen may take to come
+    from ...engine.executor.loop import RunOptions, RunResult
+    from ..app.exit_summary import ConsoleEnd
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a run was asked for on the command line."""
+
+    state: str | None = None
+    max_parallel: int | None = None
+    plain: bool = False
+    detach: bool = False
+    stay: bool = False
+    wait: bool = False
+    durability: Literal["full", "normal"] = "full"
+    dask: str | None = None
+
+    def options(self, params: Mapping[str, Any], **more: Any) -> RunOptions:
+        """As the executor wants them."""
+        from ...engine.executor.loop import RunOptions
+
+        return RunOptions(
+            max_parallel=self.max_parallel,
+            durability=self.durability,
+            params=params,
+            stay=more.pop("stay", self.stay),
+            wait=self.wait,
+            dask=self.dask,
+            **more,
+        )
+
+
+def run_flow(flow: str, run_id: str | None, params: Mapping[str, str], manner: Manner) -> int:
+    """Run a flow file in the way that was asked for, or that the terminal allows."""
+    state = state_for_flow(flow, params, manner.state)
+    return _start(flow, state, run_id, params, manner, resume=False)
+
+
+def resume_run(state: str, run_id: str | None, params: Mapping[str, str], manner: Manner) -> int:
+    """Take up an unfinished run; its flow file is the one that the state file names."""
+    if is_remote(state):
+        raise AddressError(_elsewhere(state))
+    return _start(None, state, run_id, params, manner, resume=True)
+
+
+def _elsewhere(target: str) -> str:
+    from ..sessions.address import parse
+
+    address = parse(target)
+    there = shlex.join(["redrive", "resume", *([address.path] if address.path else [])])
+    return f"an executor runs where its state file is; resume it over there: {address.login} {shlex.quote(there)}"
+
+
+def run_demo(manner: Manner) -> int:
+    """The built-in flow; without a terminal the operator is played as well, and the exit code says if it worked."""
+    from ...engine import examples
+
+    flow = str(Path(examples.__file__).with_name("demo.py"))
+    state = manner.state or path_of_flow("demo")
+    if manner.plain or not _has_terminal():
+        from .demo import play
+
+        return play(flow, state, manner.options({}, stay=True))
+    return _start(flow, state, None, {}, manner, resume=False)
+
+
+def attach(target: str, run_id: str | None, *, read_only: bool, python: str | None, ssh_option: Sequence[str]) -> int:
+    """Open the console on a state file that somebody else writes; without a terminal print its tasks."""
+    from ..app.startup import show_target
+    from ..terminal.capabilities import survey
+
+    if is_remote(target):
+        from .remote_files import choose_file
+
+        target = choose_file(target, python, ssh_option)
+    terminal = survey()
+    if terminal.plain_because is not None:
+        return _attach_plain(target, run_id, terminal.plain_because, python=python, ssh_option=ssh_option)
+    end = show_target(terminal, target, run_id, read_only=read_only, python=python, ssh_option=ssh_option)
+    return code_of_console(end)
+
+
+def _attach_plain(target: str, run_id: str | None, because: str, **door: Any) -> int:
+    from .listings import show_tasks
+
+    code = show_tasks(target, run_id, False, **door)
+    print(f"redrive: {because}: the tasks as they are now; `redrive events --follow` goes on", file=sys.stderr)
+    return code
+
+
+def _start(
+    flow: str | None, state: str, run_id: str | None, params: Mapping[str, str], manner: Manner, *, resume: bool
+) -> int:
+    if manner.detach:
+        return _detach(flow, state, run_id, params, manner, resume=resume)
+    if manner.plain or not _has_terminal():
+        return run_plain(flow, state, run_id, manner.options(params, resume=resume))
+    from ..app.startup import first_cells, show_run
+
+    with first_cells(f"{Path(state).name} - starting ...") as hold:
+        options = manner.options(params, resume=resume, stay=True)
+        if hold is None:
+            return run_plain(flow, state, run_id, options)
+        return code_of_console(show_run(hold, flow, state, run_id, options))
+
+
+def _has_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb")
+
+
+def _detach(
+    flow: str | None, state: str, run_id: str | None, params: Mapping[str, str], manner: Manner, *, resume: bool
+) -> int:
+    from ...engine.executor import host
+
+    options = {
+        "max_parallel": manner.max_parallel,
+        "durability": manner.durability,
+        "stay": manner.stay,
+        "wait": manner.wait,
+        "dask": manner.dask,
+        "resume": resume,
+    }
+    pid = host.spawn(flow=flow, state=state, run_id=run_id, params=params, options=options)
+    print(f"executor {pid} runs; redrive attach {state}")
+    return 0
+
+
+def run_plain(flow: str | None, state: str, run_id: str | None, options: RunOptions) -> int:
+    """Be the executor, and print one line per event."""
+    from ...engine.executor.loop import Executor
+    from .event_printer import Printer
+
+    printer = Printer(sys.stdout)
+    executor = Executor(
+        run_id=run_id, flow=flow, state=state, options=options, on_events=printer.take, handle_signals=True
+    )
+    result = executor.run_result()
+    if not printer.told_the_end:
+        printer.write(f"{standing(result, state)}\n")
+    return exit_code(result)
+
+
+def standing(result: RunResult, state: str) -> str:
+    """How a run stands of which no event told it: it had ended or was blocked before, or was interrupted."""
+    if result.interrupted:
+        return f"run {result.run_id} interrupted; go on with: {_command('resume', state, result.run_id)}"
+    if result.blocked:
+        return (
+            f"run {result.run_id} is BLOCKED: dead letters wait for a human: {_command('inbox', state, result.run_id)}"
+        )
+    return f"run {result.run_id} has ended already: {result.state}; requeue a task to go on with it"
+
+
+def _command(name: str, state: str, run_id: str) -> str:
+    return shlex.join(("redrive", name, state, "--run", run_id))
+
+
+def exit_code(result: RunResult) -> int:
+    """The exit code of a run that this process was the executor of."""
+    return code_of_run(result.state, interrupted=result.interrupted, blocked=result.blocked)
+
+
+def code_of_console(end: ConsoleEnd) -> int:
+    """The exit code of a console that was left: of the run that was started here; 0 for one that was only shown."""
+    run = end.started_run
+    if end.return_code or run is None:
+        return end.return_code
+    goes_on = run.state is RunState.RUNNING
+    blocked = goes_on and run.blocked_since is not None
+    return code_of_run(run.state, interrupted=goes_on and end.stopping, blocked=blocked)

@@ -1,0 +1,70 @@
+"""``redrive replay --what-if``: what a run would have come to under another policy."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Unpack
+
+import click
+
+from ...engine.analysis.policy_change import Change, parse_change
+from ..sessions.open import DoorOptions, with_session
+from ..model.replay import NUMBER_MAX, parse_when
+from ..present.what_if import table, title
+from ..feed.event_reader import Night
+from ..sessions.session import Session
+from ..feed.what_if import Answer, ask
+
+
+def show_what_if(
+    target: str,
+    run_id: str | None,
+    as_json: bool,
+    *,
+    at: str | None,
+    what_if: str,
+    nights: int,
+    **door: Unpack[DoorOptions],
+) -> int:
+    """Print the run beside itself. ``at``: where the replay leaves it, a time or an event's number; None: its start."""
+    change = _change_of(what_if)
+
+    async def use(session: Session) -> Answer:
+        fold = await session.snapshot(run_id)
+        night = Night(session, fold)
+        seq = None
+        if at is not None:
+            when = parse_when(at, fold.run)
+            await night.read(fold.seq)
+            seq = min(when if when < NUMBER_MAX else night.reel.at(when), night.reel.seq)
+        return await ask(session, fold, night, change, seq, nights)
+
+    answer = with_session(target, use, **door)
+    if as_json:
+        click.echo(json.dumps(_plain(answer)))
+    else:
+        for line in (title(answer.comparison), *table(answer.comparison), "", *answer.sentences()):
+            click.echo(line)
+    return 0
+
+
+def _change_of(text: str) -> Change:
+    try:
+        return parse_change(text)
+    except ValueError as error:
+        raise click.UsageError(f"--what-if: {error}") from None
+
+
+def _plain(answer: Answer) -> dict[str, object]:
+    comparison = answer.comparison
+    return {
+        "run_id": answer.run_id,
+        "change": {**comparison.change.policy, **comparison.change.system},
+        "seq": answer.seq,
+        **asdict(answer.circumstances),
+        "nights": comparison.nights,
+        "as_it_was": asdict(comparison.was),
+        "same_again": {reading: asdict(figures) for reading, figures in comparison.control.items()},
+        "changed": {reading: asdict(spread) for reading, spread in comparison.changed.items()},
+    }

@@ -1,0 +1,1 @@
+"""Asks a session and prepares what the screens show. Imports no Textual."""

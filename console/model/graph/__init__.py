@@ -1,0 +1,1 @@
+"""Layouts of the task graph: rails, drawing, groups, matrix. Pure."""

@@ -1,0 +1,288 @@
+"""The graph as a drawing, left to right: one text row per task, lines between the columns.
+
+The canvas is never built. ``Drawing`` keeps, per level, which vertex stands in which row, and per channel between two
+levels the vertical parts of its buses; ``runs`` answers with the visible pieces of one row, at a cost that depends on
+the viewport and not on the graph. Nothing here changes when a task changes its state.
+
+How a drawing is read, and what the tests trace: from a task to the right, every cell with an arm to the left belongs
+to its line. A vertical line without an arm to the left is passed underneath; one with an arm to the right and none to
+the left is the beginning of the line to another task.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ....engine.core.dag import Dag
+from .edge_routing import Bus, assign_columns, buses_of, families, order_of_tracks, rows_of
+from .layout import Layers, lay_out
+from ...text.strokes import ACROSS, DOWN, LEFT, RIGHT, UP
+
+STUB = 1  # cells between a task and the first vertical line
+TAIL = 2  # cells between the last vertical line and a task
+
+
+class Run(NamedTuple):
+    """A piece of one row: a task (``task`` >= 0), or ``width`` cells of the same line."""
+
+    x: int
+    width: int
+    task: int = -1
+    arms: int = 0
+    lit: bool = False
+    stub: bool = False  # where a line begins
+
+
+@dataclass(slots=True)
+class Channel:
+    """What lies between two levels. ``left`` is its first cell, ``width`` its cells."""
+
+    buses: list[Bus]
+    left: int = 0
+    columns: int = 0
+    tracks: list[tuple[list[int], list[Bus]]] = field(default_factory=list)  # per column: tops, and the buses
+    leaving: dict[int, list[Bus]] = field(default_factory=dict)  # by row: where the line of its source leads
+    entering: dict[int, Bus] = field(default_factory=dict)  # by row: where the line to its target comes from
+
+    @property
+    def width(self) -> int:
+        """Cells from the end of one level to the start of the next."""
+        return STUB + self.columns + TAIL
+
+    def crossings(self, first: int, last: int, row: int) -> Iterator[tuple[int, Bus]]:
+        """The columns from ``first`` to before ``last`` whose vertical parts cover this row, and the buses."""
+        for column in range(first, last):
+            tops, buses = self.tracks[column]
+            index = bisect_right(tops, row) - 1
+            if index >= 0 and buses[index].bottom >= row:
+                yield column, buses[index]
+
+
+class _Across(NamedTuple):
+    """Where lines run across a channel in one row: up to before ``reach``, and behind ``begin``; lit likewise."""
+
+    reach: int
+    begin: int
+    lit_reach: int
+    lit_begin: int
+
+    def runs(self, first: int, last: int, left: int) -> Iterator[Run]:
+        """The lines in the columns from ``first`` to before ``last``, none of which holds a vertical part."""
+        if first < self.reach:
+            yield from _split(first, min(last, self.reach), self.lit_reach, left, lit_first=True)
+        if last > self.begin + 1:
+            yield from _split(max(first, self.begin + 1), last, self.lit_begin + 1, left, lit_first=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Lit:
+    """Edges to be set off from the others: the way to and from a task, or the critical path."""
+
+    passing: frozenset[int] = frozenset()  # vertices
+    leaving: dict[tuple[int, int], int] = field(default_factory=dict)  # (channel, row) -> up to which column
+    entering: frozenset[tuple[int, int]] = frozenset()  # (channel, row)
+    spans: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)  # (channel, bus) -> rows
+    taps: frozenset[tuple[int, int, int]] = frozenset()  # (channel, bus, row)
+
+
+_DARK = Lit()
+
+
+class Drawing:
+    """Where every task and every line stands. ``widths``: cells that each task's text takes, by number."""
+
+    def __init__(self, dag: Dag, widths: Sequence[int]) -> None:
+        self.dag = dag
+        self._layers = lay_out(dag)
+        self._widths = widths
+        layers = self._layers
+        self._channels = [_channel(layers, level) for level in range(1, layers.depth)]
+        self._rows = [{layers.row[vertex]: vertex for vertex in rank} for rank in layers.ranks]
+        self._lefts = self._place_columns()
+        self.height = layers.height
+
+    def _place_columns(self) -> list[int]:
+        lefts: list[int] = []
+        x = 0
+        for level, rank in enumerate(self._layers.ranks):
+            lefts.append(x)
+            x += max((self._widths[vertex] for vertex in rank if vertex < len(self.dag)), default=1)
+            if level < len(self._channels):
+                self._channels[level].left = x
+                x += self._channels[level].width
+        self.width = x
+        return lefts
+
+    # --- Where things are ------------------------------------------------------------------------------------------
+
+    def place(self, name: str) -> tuple[int, int, int]:
+        """(x, y, width) of a task's text."""
+        number = self.dag.number[name]
+        return self._lefts[self._layers.level[number]], self._layers.row[number], self._widths[number]
+
+    def at(self, x: int, y: int) -> str | None:
+        """The task whose text covers this cell."""
+        level = bisect_right(self._lefts, x) - 1
+        vertex = self._rows[level].get(y) if level >= 0 else None
+        if vertex is None or not self._is_task(vertex) or x >= self._lefts[level] + self._widths[vertex]:
+            return None
+        return self.dag.names[vertex]
+
+    def column_of(self, name: str) -> list[str]:
+        """The tasks of the same level, from top to bottom."""
+        rank = self._layers.ranks[self._layers.level[self.dag.number[name]]]
+        return [self.dag.names[vertex] for vertex in rank if self._is_task(vertex)]
+
+    def _is_task(self, vertex: int) -> bool:
+        return vertex < len(self.dag)
+
+    # --- What a row shows ------------------------------------------------------------------------------------------
+
+    def runs(self, y: int, x0: int, x1: int, lit: Lit = _DARK) -> list[Run]:
+        """The pieces of row ``y`` that touch the cells from ``x0`` to before ``x1``, from left to right.
+
+        A task's piece is given whole, also where it is cut by the edge; lines are cut.
+        """
+        found: list[Run] = []
+        level = max(bisect_right(self._lefts, x0) - 1, 0)
+        while level < len(self._lefts) and self._lefts[level] < x1:
+            found.extend(self._level_runs(level, y, x0, x1, lit))
+            if level < len(self._channels):
+                found.extend(self._channel_runs(level, y, x0, x1, lit))
+            level += 1
+        return found
+
+    def _level_runs(self, level: int, y: int, x0: int, x1: int, lit: Lit) -> Iterator[Run]:
+        vertex = self._rows[level].get(y)
+        if vertex is None:
+            return
+        left = self._lefts[level]
+        if self._is_task(vertex):
+            if left + self._widths[vertex] > x0:
+                yield Run(left, self._widths[vertex], task=vertex)
+            return
+        end = self._channels[level].left
+        if max(left, x0) < min(end, x1):
+            yield Run(max(left, x0), min(end, x1) - max(left, x0), arms=ACROSS, lit=vertex in lit.passing)
+
+    def _channel_runs(self, level: int, y: int, x0: int, x1: int, lit: Lit) -> Iterator[Run]:
+        channel = self._channels[level]
+        first = max(x0 - channel.left, 0) - STUB
+        last = min(x1 - channel.left, channel.width) - STUB
+        across = self._across(level, y, lit)
+        left = channel.left + STUB
+        at = first
+        if at < 0 <= last and across.reach >= 0 and not self._passes(level, y):
+            yield Run(left - STUB, STUB, arms=ACROSS, lit=across.lit_reach >= 0, stub=True)
+            at = 0
+        for column, bus in channel.crossings(max(first, 0), min(last, channel.columns), y):
+            if at < column:
+                yield from across.runs(at, column, left)
+            is_lit = bool(lit.spans) and _bus_is_lit(level, bus, y, lit)
+            yield Run(left + column, 1, -1, _arms(bus, y, column < across.reach), is_lit)
+            at = column + 1
+        yield from across.runs(at, last, left)
+
+    def _across(self, level: int, y: int, lit: Lit) -> _Across:
+        channel = self._channels[level]
+        entering = channel.entering.get(y)
+        begin = channel.width if entering is None else _begin(entering, channel)
+        return _Across(
+            reach=max([_turn(bus, channel) for bus in channel.leaving.get(y, ())], default=-1),
+            begin=begin,
+            lit_reach=lit.leaving.get((level, y), -1),
+            lit_begin=begin if (level, y) in lit.entering else channel.width,
+        )
+
+    def _passes(self, level: int, y: int) -> bool:
+        vertex = self._rows[level].get(y)
+        return vertex is not None and not self._is_task(vertex)
+
+    # --- Ways through the drawing ----------------------------------------------------------------------------------
+
+    def light(self, edges: Iterable[tuple[str, str]]) -> Lit:
+        """Set these edges (parent, child) off from the others."""
+        passing: set[int] = set()
+        reach: dict[tuple[int, int], int] = {}
+        entering: set[tuple[int, int]] = set()
+        rows: dict[tuple[int, int], tuple[int, int]] = {}
+        taps: set[tuple[int, int, int]] = set()
+        for level, left, right in self._hops(edges):
+            channel = self._channels[level]
+            y_left, y_right = self._layers.row[left], self._layers.row[right]
+            bus = channel.entering[y_right]
+            turn = _turn(bus, channel)
+            reach[level, y_left] = max(reach.get((level, y_left), -1), turn)
+            entering.add((level, y_right))
+            top, bottom = rows.get((level, bus.number), (y_left, y_left))
+            rows[level, bus.number] = min(top, y_left, y_right), max(bottom, y_left, y_right)
+            taps.update(((level, bus.number, y_left), (level, bus.number, y_right)))
+            passing.update(vertex for vertex in (left, right) if not self._is_task(vertex))
+        return Lit(frozenset(passing), reach, frozenset(entering), rows, frozenset(taps))
+
+    def _hops(self, edges: Iterable[tuple[str, str]]) -> Iterator[tuple[int, int, int]]:
+        """Each edge as steps (channel, vertex on its left, vertex on its right)."""
+        layers = self._layers
+        for parent, child in edges:
+            source, right = self.dag.number[parent], self.dag.number[child]
+            while right != source:
+                left = next(vertex for vertex in layers.above[right] if layers.source[vertex] == source)
+                yield layers.level[left], left, right
+                right = left
+
+
+def _turn(bus: Bus, channel: Channel) -> int:
+    """The column of its vertical part; a straight line turns behind all of them."""
+    return channel.columns if bus.straight else bus.column
+
+
+def _split(first: int, last: int, border: int, left: int, lit_first: bool) -> Iterator[Run]:
+    """One line in two pieces, if the border of what is lit lies within."""
+    border = min(max(border, first), last)
+    for low, high, lit in ((first, border, lit_first), (border, last, not lit_first)):
+        if low < high:
+            yield Run(left + low, high - low, arms=ACROSS, lit=lit)
+
+
+def _begin(bus: Bus, channel: Channel) -> int:
+    """The column behind which the line to a target runs."""
+    return channel.columns - 1 if bus.straight else bus.column
+
+
+def _arms(bus: Bus, y: int, goes_on: bool) -> int:
+    """The arms of a vertical part's cell. A line that goes on to the right shows as an arm only where it is alone."""
+    arms = (UP if y > bus.top else 0) | (DOWN if y < bus.bottom else 0)
+    taps = y in bus.taps
+    if taps:
+        arms |= LEFT
+    if y in bus.feeds or (taps and goes_on and bus.single):
+        arms |= RIGHT
+    return arms
+
+
+def _bus_is_lit(level: int, bus: Bus, y: int, lit: Lit) -> bool:
+    span = lit.spans.get((level, bus.number))
+    if span is None or not span[0] <= y <= span[1]:
+        return False
+    inside = span[0] < y < span[1]
+    return inside or (level, bus.number, y) in lit.taps
+
+
+def _channel(layers: Layers, level: int) -> Channel:
+    wired = rows_of(families(layers.ranks[level], layers.above), layers.row)
+    channel = Channel(buses_of(wired))
+    channel.columns = assign_columns(channel.buses, order_of_tracks(wired))
+    channel.tracks = [([], []) for _ in range(channel.columns)]
+    for bus in sorted(channel.buses, key=lambda bus: bus.top):
+        if not bus.straight:
+            tops, buses = channel.tracks[bus.column]
+            tops.append(bus.top)
+            buses.append(bus)
+        for row in bus.taps:
+            channel.leaving.setdefault(row, []).append(bus)
+        for row in bus.feeds:
+            channel.entering[row] = bus
+    return channel

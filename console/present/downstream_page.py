@@ -1,0 +1,243 @@
+"""Everything about one breaker, one page or one group of rows, the most wanted first: a few lines of it stand below the
+list, all of it is read on Enter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...engine.core.breaker import BreakerState
+from ...engine.core.cause_history import noted, told
+from ...engine.core.ready_queue import spec_of
+from ...engine.core.spec import ROWS_LIMIT
+from ...engine.statefile.queries import QuarantineRow
+from ..model.breaker_view import Guard
+from ..model.downstreams import Group, Page, PageBody
+from ..text.durations import number, spoken, wall, wall_day
+from ..text.wrapping import folded
+from .inbox import tasks
+from ..text.pieces import Line, Piece, Role
+from .downstreams import group_look, guard_look, page_look, sign_of, tokens
+from .tasks import Scene
+from ..text.text import one_line, sanitize
+
+_INDENT = 3
+_TOKEN_BAR_CELLS = 10
+_NAMED_MAX = 5
+
+
+def subject_lines(subject: Guard | Page | Group, body: PageBody | None, scene: Scene, columns: int) -> list[Line]:
+    """What is known of it, folded to ``columns``. ``body``: of a page, None while it is being read."""
+    if isinstance(subject, Guard):
+        head, rest = _guard_head(subject, scene), list(_of_guard(subject, scene))
+    elif isinstance(subject, Page):
+        head, rest = _page_head(subject, scene), list(_of_page(subject, body or PageBody(), scene))
+    else:
+        head, rest = _group_head(subject, scene), list(_of_group(subject, scene))
+    lines = folded(head, columns - 1, _INDENT)
+    for line in rest:
+        lines += folded([Piece(" " * _INDENT), *line], columns - 1, _INDENT)
+    return lines
+
+
+def _head(title: str, sign: Piece, word: Piece, parts: list[str], scene: Scene) -> Line:
+    line: Line = [Piece(" "), Piece(title, Role.TITLE), Piece(" "), sign, Piece(" "), word]
+    for part in filter(None, parts):
+        line += [Piece(f" {scene.glyphs.dot} ", Role.DIM), Piece(part)]
+    return line
+
+
+def _age(at: int, scene: Scene) -> str:
+    return f"since {wall(at, None)}" if scene.absolute else f"for {spoken(scene.now_us - at)}"
+
+
+# --- A breaker -----------------------------------------------------------------------------------------------------
+
+
+def _guard_head(guard: Guard, scene: Scene) -> Line:
+    look = guard_look(guard)
+    word = look.word if guard.since is None else f"{look.word} {_age(guard.since, scene)}"
+    return _head(
+        one_line(guard.name),
+        sign_of(look, scene.glyphs),
+        Piece(word, look.role),
+        [one_line(guard.why), _episode(guard)],
+        scene,
+    )
+
+
+def _episode(guard: Guard) -> str:
+    return f"episode {number(guard.breaker.episode)}" if guard.breaker.episode else ""
+
+
+def _of_guard(guard: Guard, scene: Scene) -> Iterator[Line]:
+    spec, dot = guard.spec, scene.glyphs.dot
+    calls, failures = guard.totals(scene.now_us)
+    share = f" ({failures * 100 // calls} %)" if failures else ""
+    yield [
+        Piece(f"{number(failures)} of {number(calls)} calls failed{share}"),
+        Piece(f" {dot} opens at {spec.failure_rate * 100:g} % of {spec.minimum_calls} or more", Role.DIM),
+        Piece(f" in {spec.window_seconds:g} s", Role.DIM),
+    ]
+    yield [
+        Piece("retries ", Role.DIM),
+        *_left(guard, scene),
+        Piece(f"of {spec.bucket_capacity:g} left"),
+        Piece(f" {dot} a success gives {spec.bucket_refund:g} back", Role.DIM),
+    ]
+    yield [Piece(one_line("".join(_held(guard))))]
+    yield [Piece(_when_it_closes(guard), Role.DIM)]
+    if guard.is_degraded(scene.now_us):
+        yield [Piece("degraded: most of what succeeds needed a second try", Role.WARNING)]
+
+
+def _left(guard: Guard, scene: Scene) -> Line:
+    if int(guard.tokens) >= int(guard.spec.bucket_capacity):
+        return [Piece(f"{guard.tokens:g} ")]
+    return tokens(guard, scene, _TOKEN_BAR_CELLS)
+
+
+def _held(guard: Guard) -> Iterator[str]:
+    yield f"holds {tasks(len(guard.held))}" if guard.held else "holds nobody"
+    if guard.held:
+        names, more = guard.held[:_NAMED_MAX], len(guard.held) - _NAMED_MAX
+        yield f": {', '.join(names)}" + (f" and {number(more)} more" if more > 0 else "")
+    if guard.running:
+        yield f"; {number(guard.running)} call{'' if guard.running == 1 else 's'} on the way"
+
+
+def _when_it_closes(guard: Guard) -> str:
+    spec = guard.spec
+    if guard.state is BreakerState.METRICS_ONLY:
+        return "calls are counted only; nobody is ever held"
+    pace = f"{spec.release_per_second:g} a second" if spec.release_per_second > 0 else "all at once"
+    what = {"fail": "end as failed", "dead_letter": "become dead letters"}.get(spec.on_open, "wait")
+    probes = f"{spec.probes} good probe{'' if spec.probes == 1 else 's'}"
+    return f"while it is open tasks {what}; after {probes} they go on, {pace}"
+
+
+# --- A page --------------------------------------------------------------------------------------------------------
+
+
+def _page_head(page: Page, scene: Scene) -> Line:
+    look, dot = page_look(page), scene.glyphs.dot
+    times = f"{number(page.count)} times" if page.count > 1 else ""
+    when = f"first {wall_day(page.first_at, None)}"
+    if page.count > 1 and page.state == "open":
+        when += f", last {wall(page.changed_at, None)}"
+    said = {"acked": f"acknowledged by {one_line(page.acked_by or 'somebody')}"}.get(page.state, look.word)
+    if page.state == "snoozed" and page.snoozed_until is not None:
+        said = f"snoozed until {wall(page.snoozed_until, None)}"
+    line = _head(
+        one_line(page.title),
+        sign_of(look, scene.glyphs),
+        Piece(f"{said}, {one_line(page.severity)}", look.role),
+        [times, when],
+        scene,
+    )
+    if page.run_id is not None and page.run_id != scene.board.fold.run.run_id:
+        line.append(Piece(f" {dot} run {one_line(page.run_id)}", Role.WARNING))
+    return line
+
+
+def _of_page(page: Page, body: PageBody, scene: Scene) -> Iterator[Line]:
+    yield _sent(page)
+    if body.why:
+        yield [Piece(_sentence(body.why))]
+    yield from _labelled(("diagnostic", body.diagnostic), ("error", body.error))
+    if body.changed is not None:
+        words = ", ".join(one_line(word) for word in body.changed) or "nothing"
+        yield [Piece("changed between the last two attempts ", Role.DIM), Piece(words)]
+    yield from _remembered(body, scene)
+    if body.held:
+        yield [Piece("below it ", Role.DIM), Piece(f"{tasks(body.held)} held up")]
+    if body.deadline_at:
+        yield [Piece("the run is due at ", Role.DIM), Piece(wall(body.deadline_at, None))]
+    yield from _labelled(
+        ("owner", body.owner), ("downstream", body.downstream), ("cause", page.cause), ("to act", body.command)
+    )
+
+
+def _labelled(*facts: tuple[str, str | None]) -> Iterator[Line]:
+    for label, text in facts:
+        if text:
+            yield [Piece(f"{label} ", Role.DIM), Piece(one_line(text))]
+
+
+def _remembered(body: PageBody, scene: Scene) -> Iterator[Line]:
+    """As it was known when the page was written."""
+    if body.memory is not None:
+        for note in body.memory.notes:
+            yield [Piece(one_line(noted(note, scene.now_us)))]
+        if body.memory.episodes:
+            yield [Piece("last time ", Role.DIM), Piece(one_line(told(body.memory.episodes[0], scene.now_us)))]
+
+
+def _sent(page: Page) -> Line:
+    if page.send_error is not None:
+        again = "tried again, less and less often" if page.state == "open" else "not tried any more"
+        return [Piece(f"not sent: {one_line(page.send_error)}", Role.WARNING), Piece(f"; {again}", Role.DIM)]
+    if page.sent_at is not None:
+        return [Piece("sent at ", Role.DIM), Piece(wall(page.sent_at, None))]
+    return [Piece("not sent yet", Role.DIM if page.is_quiet else Role.TEXT)]
+
+
+def _sentence(text: object) -> str:
+    said = one_line(str(text))
+    return f"{said[:1].upper()}{said[1:]}"
+
+
+# --- Rows that were set aside --------------------------------------------------------------------------------------
+
+
+def _group_head(group: Group, scene: Scene) -> Line:
+    look = group_look(group)
+    counts = [f"{number(count)} {state}" for state in _STATES if (count := group.counts.get(state))]
+    word = f"{counts[0]}" if counts else "none left"
+    return _head(
+        one_line(group.key.task),
+        sign_of(look, scene.glyphs),
+        Piece(word, look.role),
+        [", ".join(counts[1:]), f"first {wall_day(group.first_at, None)}, last {wall(group.last_at, None)}"],
+        scene,
+    )
+
+
+_STATES = ("held", "provisional", "requeued", "discarded", "resolved")
+
+
+def _of_group(group: Group, scene: Scene) -> Iterator[Line]:
+    yield [Piece(one_line(group.error) or "no error was given")]
+    row = scene.board.fold.tasks.get(group.key.task)
+    if row is None:
+        return
+    spec = spec_of(row)
+    most = "" if spec.max_bad_rows is None else f"more than {number(spec.max_bad_rows)} bad rows"
+    share = "" if spec.max_bad_ratio is None else f"more than {spec.max_bad_ratio * 100:g} % of them bad"
+    limits = " or ".join(filter(None, (most or f"more than {number(ROWS_LIMIT)} bad rows", share)))
+    partial = "; held rows make the run PARTIAL" if spec.strict_rows else ""
+    yield [Piece(f"{limits} would stop the task{partial}", Role.DIM)]
+    if group.key.fingerprint:
+        yield [Piece("fingerprint ", Role.DIM), Piece(one_line(group.key.fingerprint))]
+
+
+# --- One row -------------------------------------------------------------------------------------------------------
+
+
+def row_lines(row: QuarantineRow, columns: int) -> list[Line]:
+    """Everything about one quarantined row; its payload as it is, line by line, and never more than it is."""
+    facts = (
+        ("task", one_line(row.name)),
+        ("state", one_line(row.state)),
+        ("attempt", f"{row.attempt}, generation {row.generation}"),
+        ("set aside", wall_day(row.at, None)),
+        ("fingerprint", one_line(row.fingerprint or "none")),
+    )
+    lines: list[Line] = [[Piece(f"{label:<12} ", Role.DIM), Piece(text)] for label, text in facts]
+    lines += [[], [Piece("error", Role.STRONG)], *_texts(row.error, columns)]
+    return [*lines, [], [Piece("what it held", Role.STRONG)], *_texts(row.payload, columns)]
+
+
+def _texts(text: object, columns: int) -> Iterator[Line]:
+    said = str(text) if text is not None else "nothing was kept"
+    for line in said.splitlines() or [""]:
+        yield from folded([Piece(sanitize(line, limit=len(line)))], columns)

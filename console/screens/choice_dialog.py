@@ -1,0 +1,59 @@
+"""A few ways to go on, one above the other; the first is what Enter takes, Esc takes none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from textual.widget import Widget
+
+from ..text.pieces import Line, Piece, Role
+from ..text.text import pad
+from ..widgets.bars import Bar
+from ..widgets.modal import Modal, bar_of
+from ..widgets.table import VirtualTable
+
+_ROWS_MAX = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """``word`` is what it is called, ``help`` what it does; ``value`` is the answer."""
+
+    value: str
+    word: str
+    help: str = ""
+
+
+class Choice(Modal[str | None]):
+    """Is dismissed with the value of an option, or with None."""
+
+    guarded_keys = frozenset({"enter"})
+
+    def __init__(self, title: Line, options: Sequence[Option]) -> None:
+        super().__init__(title)
+        self._options = list(options)
+        self._word_cells = max((len(option.word) for option in options), default=0)
+        self.table: VirtualTable[int] = VirtualTable(self._row)
+
+    def body(self) -> Iterable[Widget]:
+        """The options, the first under the cursor."""
+        self.table.styles.height = min(len(self._options), _ROWS_MAX)
+        self.table.set_order(range(len(self._options)))
+        yield Bar()
+        yield self.table
+        yield Bar()
+        yield bar_of([Piece("Enter", Role.KEY), Piece(" takes it  "), Piece("Esc", Role.KEY), Piece(" goes back")])
+
+    def first_focus(self) -> Widget:
+        """The options."""
+        return self.table
+
+    def _row(self, place: int, columns: int) -> Line:
+        option = self._options[place]
+        return [Piece(f" {pad(option.word, self._word_cells)}  "), Piece(option.help, Role.DIM)]
+
+    def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
+        """Enter."""
+        if self.was_readable(message.time):
+            self.dismiss(self._options[self.table.cursor].value)

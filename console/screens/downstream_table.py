@@ -1,0 +1,42 @@
+"""The list of breakers, pages and rows: heads of sections between what can be selected."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.binding import BindingType
+
+from ..model.downstreams import SystemsRow
+from ..widgets.bindings import PAGING, bindings
+from ..widgets.table import VirtualTable
+
+
+class SystemsTable(VirtualTable[SystemsRow], inherit_bindings=False):
+    """The list; the cursor passes over the heads of its sections, and they stay in view above it.
+
+    Nothing is marked here: the keys that mark elsewhere act on pages and breakers.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings(*PAGING, "open")
+
+    def _clamp(self, place: int) -> int:
+        place = super()._clamp(place)
+        step = 1 if place >= self._cursor else -1
+        for direction in (step, -step):
+            found = place
+            while 0 <= found < len(self._order) and self._order[found].is_head:
+                found += direction
+            if 0 <= found < len(self._order):
+                return found
+        return place
+
+    def over(self, y: int) -> str | None:
+        """No cursor on a list of heads alone."""
+        place = self.first_visible + y
+        return None if place < len(self.order) and self.order[place].is_head else super().over(y)
+
+    def _keep_in_view(self) -> None:
+        super()._keep_in_view()
+        above = self._cursor - 1
+        if 0 <= above < len(self._order) and self._order[above].is_head:
+            self._top = min(self._top, above)

@@ -1,0 +1,53 @@
+"""What is seen until there is a picture: the frame, and why there is none yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from textual.widget import Widget
+
+from ..keys.actions import Place
+from ..text.pieces import Line, Piece, Role
+from ..text.text import one_line
+from ..widgets.bars import KeyHint
+from ..widgets.line_view import LineView
+from .base import ConsoleScreen
+
+
+class _Trouble(LineView):
+    """One sentence, or nothing while it may still go quickly."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sentence = ""
+
+    def show(self, sentence: str) -> None:
+        if sentence != self._sentence:
+            self._sentence = sentence
+            self.refresh()
+
+    def line(self, y: int) -> Line:
+        return [Piece(f" {self._sentence}", Role.WARNING)] if y == 1 and self._sentence else []
+
+
+class OpeningScreen(ConsoleScreen):
+    """See the module."""
+
+    PLACE = Place.RUNS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._trouble = _Trouble()
+
+    def content(self) -> Iterable[Widget]:
+        """Why there is no picture."""
+        yield self._trouble
+
+    def hints(self) -> list[KeyHint]:
+        """There is nothing to do yet but to leave."""
+        return [(self.console.keymap.label("quit"), "quit")]
+
+    def show_frame(self) -> None:
+        """As of now."""
+        super().show_frame()
+        self._trouble.show(one_line(self.console.live.trouble or ""))

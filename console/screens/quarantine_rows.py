@@ -1,0 +1,252 @@
+"""The quarantined rows of one task that failed alike; however many there are, only those in view are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import ClassVar
+
+from textual.binding import BindingType
+from textual.widget import Widget
+
+from ...engine.domain.events import EventKind
+from ...engine.errors import RedriveError
+from ...engine.statefile import queries
+from ..keys.actions import Place
+from ..feed.live_run import News
+from ..model.board import Board
+from ..model.row_window import PAGE_ROWS, RowWindow
+from ..model.downstreams import ChosenRows, Group, GroupKey, RowsAct, Systems, chosen_group
+from ..text.pieces import Line, Piece, Role
+from ..present.downstreams import quarantined_row, rows_heading
+from ..present.downstream_page import row_lines
+from ..text.text import one_line
+from ..widgets.bars import Bar
+from ..widgets.bindings import bindings_of
+from ..widgets.table import VirtualTable
+from .base import ConsoleScreen, run_latest
+from .text_dialog import Reading, columns_within
+from .refresh import Rereading
+
+MARKED_MAX = 2_000  # more than these are meant as the whole group
+
+
+class RowsTable(VirtualTable[int]):
+    """Rows by their place."""
+
+    def place_of(self, key: int) -> int | None:
+        """A place is its own."""
+        return key if 0 <= key < len(self.order) else None
+
+
+class OneRow(Reading):
+    """Everything about one row."""
+
+    def __init__(self, row: queries.QuarantineRow, columns: int) -> None:
+        super().__init__([Piece(f"Row {one_line(row.row_key)}", Role.TITLE)], row_lines(row, columns))
+        self.view.wrapping = True
+
+
+class RowsScreen(ConsoleScreen):
+    """See the module."""
+
+    PLACE = Place.ROWS
+    BINDINGS: ClassVar[list[BindingType]] = bindings_of(Place.ROWS)
+
+    def __init__(self, group: Group) -> None:
+        super().__init__()
+        self.key: GroupKey = group.key
+        self.group = group
+        self.heading = Bar(id="heading")
+        self.window = RowWindow(group.total)
+        self.table = RowsTable(self._row, mark_sign=self.console.glyphs.mark, id="rows")
+        self._counting = Rereading(self, self._count)
+        self._reading = False
+
+    @property
+    def view(self) -> Place:
+        """The tab of the screen below."""
+        return Place.SYSTEMS
+
+    def content(self) -> Iterable[Widget]:
+        """One line, the list."""
+        yield self.heading
+        yield self.table
+
+    def shown(self) -> None:
+        """From the first row, or where one was."""
+        self.table.focus()
+        if not self.table.order:
+            self.table.set_order(range(self.window.total))
+        self._show_heading()
+        self._read()
+
+    def board_replaced(self, board: Board) -> None:
+        """The same rows beside another picture; of another run there is nothing to show."""
+        if self.key.task not in board.fold.tasks:
+            self.dismiss()
+        elif self.table.order:
+            self._counting.want()
+
+    def take(self, news: News) -> None:
+        """Something became of rows of this task."""
+        if any(event.kind == EventKind.QUARANTINE and event.task == self.key.task for event in news.events):
+            self._counting.want()
+
+    def tick(self, now_us: int) -> None:
+        """Times may be of the other kind now."""
+        self._show_heading()
+
+    def chosen(self) -> Sequence[str]:
+        """The task of the rows."""
+        return (self.key.task,)
+
+    # --- Reading --------------------------------------------------------------------------------------------------
+
+    @property
+    def rests(self) -> bool:
+        """Whether everything in view has been read."""
+        return self._counting.rests and not self._reading
+
+    async def _count(self) -> None:
+        """How many there are by now, and that those in view may be other ones."""
+        run_id = self.board.fold.run.run_id
+        systems = Systems(self.board)
+        try:
+            systems.learn_groups(await self.console.live.session.query(queries.QUARANTINE_GROUPS, run_id=run_id))
+        except RedriveError:
+            return  # the header says what is wrong with the door; the next event asks again
+        self.group = systems.groups.get(self.key, self.group)
+        grown = self.group.total != self.window.total
+        self.window.outdate(self.group.total)
+        if grown:
+            marks = self.table.marks
+            self.table.set_order(range(self.window.total))
+            self.table.set_marks(marks)
+        self._show_heading()
+        self._read()
+
+    def _missing(self) -> list[int]:
+        first = self.table.first_visible
+        return self.window.missing(first, first + self.table.rows)
+
+    def _read(self) -> None:
+        if not self._reading and self.is_mounted and self._missing():
+            self._reading = True
+            run_latest(self, self._read_pages, "rows")
+
+    async def _read_pages(self) -> None:
+        try:
+            while missing := self._missing():
+                self.window.put(missing[0], await self._query(missing[0]))
+                self.table.refresh()
+        except RedriveError as error:
+            self.console.show_message(str(error), Role.WARNING)
+        finally:
+            self._reading = False
+
+    async def _query(self, page: int) -> Sequence[queries.QuarantineRow]:
+        task, fingerprint = self.key
+        return await self.console.live.session.query(
+            queries.QUARANTINE_ROWS,
+            run_id=self.board.fold.run.run_id,
+            task=task,
+            fingerprint=fingerprint,
+            skip=page * PAGE_ROWS,
+            limit=PAGE_ROWS,
+        )
+
+    # --- The list -------------------------------------------------------------------------------------------------
+
+    def _row(self, place: int, columns: int) -> Line:
+        row = self.window.row(place)
+        if row is None:
+            self.call_later(self._read)
+        return quarantined_row(row, self.group.error, columns, self.console.glyphs)
+
+    def _show_heading(self) -> None:
+        place = self.table.cursor + 1 if self.table.order else 0
+        marked = len(self.table.marks)
+        self.heading.show(*rows_heading(self.group, place, marked, self.app.size.width, self.console.glyphs))
+
+    def on_virtual_table_moved(self, message: VirtualTable.Moved) -> None:
+        """Another row."""
+        self._show_heading()
+        self._read()
+
+    def on_virtual_table_marked(self, message: VirtualTable.Marked) -> None:
+        """Other rows are meant."""
+        self._show_heading()
+
+    def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
+        """Everything about the row."""
+        row = self.window.row(self.table.cursor)
+        if row is not None:
+            run_latest(self, partial(self._open, row.id), "row")
+
+    async def _open(self, row_id: int) -> None:
+        run_id, session = self.board.fold.run.run_id, self.console.live.session
+        try:
+            found = await session.query(queries.QUARANTINE, run_id=run_id, task=self.key.task, after=row_id - 1, limit=1)
+        except RedriveError as error:
+            self.console.show_message(str(error), Role.WARNING)
+            return
+        if found:
+            self.console.push_screen(OneRow(found[0], columns_within(self.app.size.width)))
+
+    # --- Keys -----------------------------------------------------------------------------------------------------
+
+    def decide_rows(self, act: RowsAct) -> None:
+        """Requeue or discard the marked rows, or the one under the cursor."""
+        run_latest(self, partial(self._decide, act), "choosing")
+
+    async def _decide(self, act: RowsAct) -> None:
+        places = self.table.marks or ([self.table.cursor] if self.table.order else [])
+        if len(places) == self.window.total > 1:
+            chosen = chosen_group(self.group)
+        elif len(places) > MARKED_MAX:
+            self.console.show_message(f"mark up to {MARKED_MAX:,} rows, or all of them", Role.WARNING)
+            return
+        else:
+            try:
+                rows = await self._rows_at(places)
+            except RedriveError as error:
+                self.console.show_message(str(error), Role.WARNING)
+                return
+            chosen = self._chosen_rows([row for row in rows if row.state == "held"])
+        if chosen.count:
+            self.console.systems_acts.decide_rows(chosen, act)
+        else:
+            self.console.show_message("none of these rows is held: there is nothing to decide", Role.WARNING)
+
+    async def _rows_at(self, places: Sequence[int]) -> list[queries.QuarantineRow]:
+        """Marked rows need not be in view any more."""
+        pages: dict[int, Sequence[queries.QuarantineRow]] = {}
+        for page in dict.fromkeys(place // PAGE_ROWS for place in places):
+            pages[page] = await self._query(page)
+        return [
+            pages[place // PAGE_ROWS][place % PAGE_ROWS]
+            for place in places
+            if place % PAGE_ROWS < len(pages[place // PAGE_ROWS])
+        ]
+
+    def _chosen_rows(self, rows: Sequence[queries.QuarantineRow]) -> ChosenRows:
+        lines = [quarantined_row(row, self.group.error, 70, self.console.glyphs) for row in rows]
+        return ChosenRows(self.key.task, len(rows), {"rows": [row.id for row in rows]}, lines)
+
+    def acted(self, name: str) -> None:
+        """Done: no longer marked."""
+        if name == self.key.task:
+            self.table.set_marks(())
+
+    def select_task(self) -> bool:
+        """The task of the rows."""
+        self.console.selected = self.key.task
+        return True
+
+    def back(self) -> None:
+        """Marks first, then back to the groups."""
+        if self.table.marks:
+            self.table.set_marks(())
+        else:
+            super().back()

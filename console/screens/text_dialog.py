@@ -1,0 +1,74 @@
+"""Lines to be read over the screen: answers of many tasks, the keys that work here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+from textual.binding import BindingType
+from textual.widget import Widget
+
+from ..model.filters import parse_filter
+from ..text.pieces import Line, Piece, Role, plain
+from ..widgets.bindings import bindings
+from ..widgets.text_input import TextField
+from ..widgets.text_view import LinesView
+from ..widgets.modal import Modal, bar_of
+
+_FRAME_ROWS = 5
+_COLUMNS_MAX = 92
+_FRAME_COLUMNS = 5
+
+
+def columns_within(columns: int) -> int:
+    """How many cells a line has in the box, on a screen of ``columns``."""
+    return min(columns, _COLUMNS_MAX) - _FRAME_COLUMNS
+
+
+class Reading(Modal[None]):
+    """A title and lines; ``/`` shows only those that match."""
+
+    DEFAULT_CSS = f"""
+    Reading > Vertical {{ max-width: {_COLUMNS_MAX}; }}
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("close_reading", "search")
+
+    def __init__(self, title: Line, lines: Sequence[Line]) -> None:
+        super().__init__(title)
+        self._all = list(lines)
+        self.view = LinesView(self._all)
+        self.field = TextField(" /", hint="words to look for")
+        self.field.display = False
+
+    def body(self) -> Iterable[Widget]:
+        """Lines, foot."""
+        self.view.styles.height = max(min(len(self._all), self.app.size.height - _FRAME_ROWS), 1)
+        yield self.view
+        yield self.field
+        foot: Line = [Piece("/", Role.KEY), Piece(" search  "), Piece("Esc", Role.KEY), Piece(" back")]
+        yield bar_of(foot, id="foot")
+
+    def first_focus(self) -> Widget:
+        """The lines: keys scroll."""
+        return self.view
+
+    def ask_search(self) -> None:
+        """Type words."""
+        self.field.display = True
+        self.field.focus()
+
+    def on_text_field_edited(self, message: TextField.Edited) -> None:
+        """Only lines that match."""
+        wanted = parse_filter(message.text)
+        self.view.set_lines([line for line in self._all if wanted.keeps(plain(line).casefold())])
+
+    def on_text_field_entered(self) -> None:
+        """Back to the lines that are left."""
+        self.field.display = False
+        self.view.focus()
+
+    def on_text_field_given_up(self) -> None:
+        """All lines again."""
+        self.field.text = ""
+        self.on_text_field_entered()

@@ -1,0 +1,1 @@
+"""How single values read: durations, signs, sanitised text, events as sentences."""

@@ -1,0 +1,436 @@
+"""What happened, in one sentence each: the journal's words for every kind of event.
+
+The task is named beside the sentence and not in it. Values come from tasks and people; whoever shows a sentence makes
+it fit for a screen (``text/text.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from ...engine.domain import overrides as overridden
+from ...engine.domain.event_payloads import AttemptColumns, AttemptDeadline, AttemptEffect, AttemptExtended, AttemptLate, AttemptLeaked, AttemptReclaimed, AttemptRetry, AttemptSigkill, AttemptSigterm, AttemptSilent, AttemptStack, AttemptStarted, AttemptSwept, BreakerChanged, CanaryEnd, CanaryEnded, ClockMoved, ExecutorChange, ExecutorChanged, NoteWritten, OperatorActed, OperatorNotice, PageChange, PageChanged, Payload, RowsChange, RowsChanged, RunChange, RunChanged, ScheduleChange, ScheduleChanged, StorageChanged, TaskChanged, TaskMoved
+from ...engine.domain.events import Event, EventKind
+from ...engine.domain.states import SkipCause, TaskState
+from .durations import brief, wall
+
+
+def sentence(event: Event) -> str:
+    """One sentence, without the task, the actor and the reason."""
+    words = _WORDS.get(type(event.payload))
+    return (words(event, event.payload) if words is not None else "") or _anything(event)
+
+
+def subject(event: Event) -> str:
+    """What it is about: a task, some tasks, or a part of the engine."""
+    if event.task is not None:
+        return event.task
+    names = targets(event)
+    if names:
+        return names[0] if len(names) == 1 else f"{len(names):,} tasks"
+    if isinstance(event.payload, BreakerChanged):
+        return event.payload.downstream or event.kind
+    return "run" if event.kind == EventKind.OPERATOR else event.kind
+
+
+def targets(event: Event) -> list[str]:
+    """The tasks that an operator's act named."""
+    return [task for task, _, _ in results_of(event)]
+
+
+def results_of(event: Event) -> list[list[str]]:
+    """What an operator's act came to: task, word and sentence of each of its targets."""
+    payload = event.payload
+    return (payload.answer.get("results") or []) if isinstance(payload, OperatorActed) else []
+
+
+def _anything(event: Event) -> str:
+    """For what has no words of its own."""
+    what = getattr(event.payload, "what", None)
+    return f"{event.kind}: {what}" if what else event.kind.replace(".", " ")
+
+
+# --- Tasks -----------------------------------------------------------------------------------------------------------
+
+
+def _task(event: Event, payload: TaskMoved) -> str:
+    words = _MOVES.get(str(event.new))
+    return words(event, payload) if words is not None else str(event.new).lower()
+
+
+def _ready(event: Event, payload: TaskMoved) -> str:
+    return "ready to run"
+
+
+def _running(event: Event, payload: TaskMoved) -> str:
+    return f"attempt {event.attempt} started" if event.attempt else "started"
+
+
+def _success(event: Event, payload: TaskMoved) -> str:
+    took = payload.attempt_set.get("duration_us")
+    return f"succeeded after {brief(took)}" if took is not None else "succeeded"
+
+
+def _retrying(event: Event, payload: TaskMoved) -> str:
+    who = f"attempt {event.attempt} " if event.attempt else ""
+    return f"{who}{_outcome(payload)}{_again(event, payload)}{_because(payload)}{_although(payload)}"
+
+
+def _although(payload: TaskMoved) -> str:
+    words = payload.changed
+    return f"; the {' and the '.join(words)} changed since it last failed so" if words else ""
+
+
+def _outcome(payload: TaskMoved) -> str:
+    outcome = payload.attempt_set.get("outcome") or "error"
+    words = {"error": "failed", "timed_out": "timed out", "lost": "was lost", "cancelled": "was stopped"}
+    return words.get(outcome, outcome)
+
+
+def _again(event: Event, payload: TaskMoved) -> str:
+    """When the next attempt is due, and what was drawn of which ceiling."""
+    columns = payload.set
+    due_at, drawn, ceiling = columns.get("next_retry_at"), columns.get("delay_us"), columns.get("ceiling_us")
+    if drawn is None:
+        return "" if due_at is None else f", again in {brief(due_at - event.at)}"
+    return f", again in {brief(drawn)}" + (f" of {brief(ceiling)}" if ceiling is not None else "") + cut(payload)
+
+
+def cut(payload: TaskMoved) -> str:
+    """What the deadline of the run took from a wait: ``, shortened from 4m: the run is due 02:00:00``."""
+    before = payload.set.get("shortened_us")
+    if before is None or payload.due_at is None:
+        return ""
+    return f", shortened from {brief(before)}: the run is due {wall(payload.due_at, None)}"
+
+
+def _because(payload: TaskMoved) -> str:
+    attempt: AttemptColumns = payload.attempt_set
+    failure = payload.explain or attempt.get("explain") or attempt.get("error") or payload.why
+    return f": {failure}" if failure else ""
+
+
+def _failed(event: Event, payload: TaskMoved) -> str:
+    return f"failed for good{_because(payload)}"
+
+
+def _dead(event: Event, payload: TaskMoved) -> str:
+    kind = payload.set.get("dead_letter_kind")
+    return f"needs a human{_because(payload)}" + (f" ({kind})" if kind else "")
+
+
+def _sensing(event: Event, payload: TaskMoved) -> str:
+    due_at = payload.set.get("next_retry_at")
+    return "not there yet" + (f"; next look in {brief(due_at - event.at)}" if due_at is not None else "")
+
+
+def _upstream(event: Event, payload: TaskMoved) -> str:
+    return f"cannot run: {payload.set.get('blocked_by') or 'a task above it'} failed"
+
+
+def _skipped(event: Event, payload: TaskMoved) -> str:
+    if payload.set.get("skip_cause") == SkipCause.OPERATOR:
+        return "failure permitted: skipped"
+    return f"skipped: {said}" if (said := payload.set.get("error")) else "skipped"
+
+
+def _cancelled(event: Event, payload: TaskMoved) -> str:
+    return f"stopped{_because(payload)}"
+
+
+def _pending(event: Event, payload: TaskMoved) -> str:
+    if payload.act == "requeue":
+        overrides = overridden.read(payload.set.get("overrides"))
+        return f"runs again: {overridden.in_words(overrides)}" if overridden.in_words(overrides) else "runs again"
+    return f"waits again: {payload.act}" if payload.act else "waits for its parents"
+
+
+_MOVES: dict[str, Callable[[Event, TaskMoved], str]] = {
+    TaskState.READY: _ready,
+    TaskState.RUNNING: _running,
+    TaskState.SUCCESS: _success,
+    TaskState.RETRYING: _retrying,
+    TaskState.FAILED: _failed,
+    TaskState.DEAD_LETTER: _dead,
+    TaskState.SENSING: _sensing,
+    TaskState.UPSTREAM_FAILED: _upstream,
+    TaskState.SKIPPED: _skipped,
+    TaskState.CANCELLED: _cancelled,
+    TaskState.PENDING: _pending,
+}
+
+
+def _changed(event: Event, payload: TaskChanged) -> str:
+    columns = payload.set
+    if total := columns.get("progress_total"):
+        return f"{columns.get('progress_done') or 0:,} of {total:,} done"
+    if columns.get("stale"):
+        return "stale: something above it runs again"
+    if "canary" in columns:
+        first = columns["canary"]
+        return f"follows when {first} has succeeded" if first else "waits for no other task to succeed first"
+    if columns.get("cancel_requested_at"):
+        return "its end is asked for"
+    if due_at := columns.get("next_retry_at"):
+        return f"next attempt at {wall(due_at, None)}"
+    return f"changed: {', '.join(columns)}" if columns else ""
+
+
+# --- Attempts --------------------------------------------------------------------------------------------------------
+
+
+def _started(event: Event, payload: AttemptStarted) -> str:
+    pid = payload.attempt_set.get("pid")
+    host = payload.attempt_set.get("host")  # said where it is another one than the executor's
+    where = f" on {host}" if host else ""
+    return f"process {pid}{where} runs attempt {event.attempt}" if pid else f"attempt {event.attempt} has a process"
+
+
+def _effect(event: Event, payload: AttemptEffect) -> str:
+    return f"begins its effect, at most once: key {payload.key}"
+
+
+def _deadline(event: Event, payload: AttemptDeadline) -> str:
+    allowed = payload.timeout
+    return f"timeout of {brief(round(allowed * 1e6))} passed" if allowed else "timeout passed"
+
+
+def _extended(event: Event, payload: AttemptExtended) -> str:
+    allowed = payload.attempt_set.get("timeout_us")
+    in_all = f": {brief(allowed)} in all" if allowed is not None else ""
+    return f"given {brief(round(payload.seconds * 1e6))} more{in_all}" if payload.seconds else "given more time"
+
+
+def _stack(event: Event, payload: AttemptStack) -> str:
+    return payload.hang or (f"it was in {payload.where}" if payload.where else "")
+
+
+def _sigterm(event: Event, payload: AttemptSigterm) -> str:
+    grace = payload.grace_seconds
+    return "SIGTERM sent" + (f"; {grace:g} s to end" if grace is not None else "")
+
+
+def _sigkill(event: Event, payload: AttemptSigkill) -> str:
+    count = len(payload.pids)
+    return "SIGKILL sent" + (f" to {count} processes" if count > 1 else "")
+
+
+def _swept(event: Event, payload: AttemptSwept) -> str:
+    count = len(payload.pids)
+    return f"{count} process{'' if count == 1 else 'es'} left behind, killed"
+
+
+def _late(event: Event, payload: AttemptLate) -> str:
+    return f"attempt {event.attempt} ended late: it changes nothing"
+
+
+def _leaked(event: Event, payload: AttemptLeaked) -> str:
+    return "ignores its cancel token: its slot is taken until its thread ends"
+
+
+def _silent(event: Event, payload: AttemptSilent) -> str:
+    seconds = "?" if payload.silent_seconds is None else payload.silent_seconds
+    return f"no heartbeat for {seconds} s; its process: {payload.process or '?'}"
+
+
+def _reclaimed(event: Event, payload: AttemptReclaimed) -> str:
+    return f"attempt {event.attempt} is lost: nothing of it runs any more"
+
+
+def _retried(event: Event, payload: AttemptRetry) -> str:
+    return "retried something inside the attempt"
+
+
+# --- Beside the tasks ------------------------------------------------------------------------------------------------
+
+
+def _run(event: Event, payload: RunChanged) -> str:
+    what = payload.what
+    if what == RunChange.CREATED:
+        return f"run began: {'?' if payload.tasks is None else payload.tasks} tasks"
+    if what == RunChange.ENDED:
+        return f"run ended: {str(event.new).lower()}"
+    if what == RunChange.FLOW_CHANGED:
+        return f"the flow changed: {len(payload.added)} tasks added, {len(payload.changed)} changed"
+    if what == RunChange.PARAMS:
+        return f"parameters: {_params_said(payload)}"
+    return _RUN_SENTENCES.get(what, "")
+
+
+_RUN_SENTENCES = {
+    RunChange.BLOCKED: "blocked: what is left waits for a human",
+    RunChange.UNBLOCKED: "no longer blocked",
+    RunChange.PAUSED: "paused: nothing new starts",
+    RunChange.UNPAUSED: "goes on after a pause",
+    RunChange.REOPENED: "open again",
+    RunChange.OPENED: "taken up by an executor",
+    RunChange.OPTIONS: "pools, downstreams, pages or the dead_letter_ttl of the flow changed",
+}
+
+
+def _params_said(payload: RunChanged) -> str:
+    said = [f"{name} was {old}, is {new}" for name, (old, new) in payload.params_changed.items()]
+    said += [f"{name}={value} is new" for name, value in payload.params_added.items()]
+    said += [f"{name}={value} is gone from the flow" for name, value in payload.params_removed.items()]
+    return ", ".join(said)
+
+
+def _executor(event: Event, payload: ExecutorChanged) -> str:
+    words = _OF_EXECUTOR.get(payload.what)
+    return "" if words is None else words(payload)
+
+
+def _executor_started(payload: ExecutorChanged) -> str:
+    where = f" on {payload.host}, process {payload.pid}" if payload.host else ""
+    doubts = "".join(f"; warning: {warning}" for warning in payload.warnings)
+    return f"started{where}{doubts}{_printed('the import', payload)}"
+
+
+def _zygote_died(payload: ExecutorChanged) -> str:
+    died = f"process {payload.pid}, which forks the attempts, died ({payload.how})"
+    return f"{died}: what it ran counts as lost{_printed('it', payload)}"
+
+
+def _threads_killed(payload: ExecutorChanged) -> str:
+    said = f"process {payload.pid} killed: {', '.join(payload.leaked)} ignored the cancel token"
+    return said + (f"; {', '.join(payload.lost)} ran in it too and will run again" if payload.lost else "")
+
+
+def _printed(who: str, payload: ExecutorChanged) -> str:
+    """The last line of what a process wrote: of a traceback, the error."""
+    lines = (payload.printed or "").strip().splitlines()
+    return f"; {who} printed: {lines[-1]}" if lines else ""
+
+
+_OF_EXECUTOR: dict[str, Callable[[ExecutorChanged], str]] = {
+    ExecutorChange.STARTED: _executor_started,
+    ExecutorChange.STOPPED: lambda payload: "stopped",
+    ExecutorChange.LOST: lambda payload: "is gone: what it ran counts as lost",
+    ExecutorChange.ZYGOTE_DIED: _zygote_died,
+    ExecutorChange.THREADS_KILLED: _threads_killed,
+}
+
+
+def _breaker(event: Event, payload: BreakerChanged) -> str:
+    why = f": {payload.why}" if payload.why else ""
+    again = f"; tried again at {wall(payload.reopens_at, None)}" if payload.reopens_at else ""
+    return f"breaker {(payload.state or '?').replace('_', ' ').lower()}{why}{again}"
+
+
+def _page(event: Event, payload: PageChanged) -> str:
+    title = f": {payload.title}" if payload.title else ""
+    return {
+        PageChange.OPENED: f"page opened{title}",
+        PageChange.FOLDED: f"one more for the open page, {payload.occurrences} in all",
+        PageChange.WOKEN: "page no longer snoozed",
+        PageChange.SENT: "page sent in a digest" if payload.how == "digest" else "page sent",
+        PageChange.SEND_FAILED: f"page not sent by {payload.sender}: {payload.error}",
+        PageChange.BELL: "terminals were rung",
+        PageChange.ACKED: "page acknowledged",
+        PageChange.SNOOZED: "page snoozed",
+        PageChange.RESOLVED: "page resolved",
+    }.get(payload.what, "")
+
+
+def _quarantine(event: Event, payload: RowsChanged) -> str:
+    count = payload.rows
+    rows = f"{count} row{'' if count == 1 else 's'}" if count is not None else "rows"
+    said = {RowsChange.HELD: "held in quarantine", RowsChange.PROVISIONAL: "set aside so far"}
+    return f"{rows} {said.get(payload.what, payload.what.replace('-', ' '))}"
+
+
+def _canary(event: Event, payload: CanaryEnded) -> str:
+    count = len(payload.tasks)
+    others = f"{count:,} other{'' if count == 1 else 's'}"
+    return {
+        CanaryEnd.RELEASED: f"it works: {others} of its cause may run",
+        CanaryEnd.NOT_FIXED: f"the fix did not fix it: {others} held",
+        CanaryEnd.FAILED: f"it went first and failed otherwise: {others} held",
+    }.get(payload.what, "")
+
+
+def _note(event: Event, payload: NoteWritten) -> str:
+    return f"on {payload.fingerprint}: {payload.text}"
+
+
+def _storage(event: Event, payload: StorageChanged) -> str:
+    return f"storage {payload.what}: {payload.sentence}"
+
+
+def _clock(event: Event, payload: ClockMoved) -> str:
+    return f"the clock moved by {payload.moved_us / 1e6:+.1f} s"
+
+
+def _schedule(event: Event, payload: ScheduleChanged) -> str:
+    """What has become of a schedule. Logical times by the clocks of its zone."""
+    flow, what, last = payload.flow, payload.what, _minute(payload.last)
+    if what in (ScheduleChange.BEGUN, ScheduleChange.CHANGED):
+        verb = "begins" if what == ScheduleChange.BEGUN else "is now"
+        return f"schedule of {flow} {verb}: {payload.expression} {payload.timezone}"
+    if what == ScheduleChange.MISSED:
+        more = "" if payload.is_all else " or more"
+        span = f"{payload.runs}{more}, from {_minute(payload.first)} to {last}"
+        when = f"the one of {last}" if payload.runs == 1 else span
+        return f"runs of {flow} given up (misfire {payload.misfire}): {when}"
+    if what == ScheduleChange.LATE_START:
+        others = f", nor {payload.runs - 1} before it" if payload.runs and payload.runs > 1 else ""
+        return f"{flow} of {last} has not started as promised{others}"
+    if what == ScheduleChange.LATE_END:
+        return f"not ended by {wall(payload.due_at or 0, None)}, when it was due"
+    return ""
+
+
+def _minute(text: str | None) -> str:
+    """``2026-11-21 02:00`` of an instant in ISO 8601."""
+    return str(text)[:16].replace("T", " ")
+
+
+def _operator(event: Event, payload: OperatorActed) -> str:
+    if payload.what in (OperatorNotice.ATTACH, OperatorNotice.DETACH):
+        return "opened a console" if payload.what == OperatorNotice.ATTACH else "left the console"
+    if payload.what == OperatorNotice.BREAKER:
+        return f"breaker {payload.downstream}: {payload.how}"
+    message = payload.answer.get("message")
+    return f"{payload.act}: {message}" if message else payload.act or ""
+
+
+_P = TypeVar("_P", bound=Payload)
+_Words = Callable[[Event, Any], str]
+
+
+def _row(payload_type: type[_P], words: Callable[[Event, _P], str]) -> tuple[type, _Words]:
+    """A row of the table below, whose two halves fit."""
+    return payload_type, words
+
+
+_WORDS: Mapping[type, _Words] = dict(
+    [
+        _row(TaskMoved, _task),
+        _row(TaskChanged, _changed),
+        _row(RunChanged, _run),
+        _row(AttemptStarted, _started),
+        _row(AttemptEffect, _effect),
+        _row(AttemptExtended, _extended),
+        _row(AttemptDeadline, _deadline),
+        _row(AttemptStack, _stack),
+        _row(AttemptSigterm, _sigterm),
+        _row(AttemptSigkill, _sigkill),
+        _row(AttemptSwept, _swept),
+        _row(AttemptLate, _late),
+        _row(AttemptLeaked, _leaked),
+        _row(AttemptSilent, _silent),
+        _row(AttemptReclaimed, _reclaimed),
+        _row(AttemptRetry, _retried),
+        _row(ExecutorChanged, _executor),
+        _row(BreakerChanged, _breaker),
+        _row(PageChanged, _page),
+        _row(RowsChanged, _quarantine),
+        _row(CanaryEnded, _canary),
+        _row(NoteWritten, _note),
+        _row(StorageChanged, _storage),
+        _row(ClockMoved, _clock),
+        _row(ScheduleChanged, _schedule),
+        _row(OperatorActed, _operator),
+    ]
+)

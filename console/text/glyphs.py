@@ -1,0 +1,249 @@
+"""The signs that the console draws with: one table for terminals with UTF-8, one in pure ASCII.
+
+Every sign is one cell wide. The tables have the same fields, so that whoever draws asks for a meaning and never for
+a character.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from .strokes import DOWN, LEFT, RIGHT, UP
+
+
+class Glyph(StrEnum):
+    """Signs that tables name. The value is the field of ``Glyphs``."""
+
+    DONE = "done"
+    RUNNING = "running"
+    RETRYING = "retrying"
+    SENSING = "sensing"
+    READY = "ready"
+    PENDING = "pending"
+    FAILED = "failed"
+    UPSTREAM = "upstream"
+    DEAD = "dead"
+    SKIPPED = "skipped"
+    CANCELLED = "cancelled"
+    DOT = "dot"
+    BAR_DONE = "bar_done"
+    BAR_ACTIVE = "bar_active"
+    RUN_FAIL = "run_fail"
+    DEADLINE = "deadline"
+    SIGTERM = "sigterm"
+    SIGKILL = "sigkill"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Glyphs:
+    """One set of signs. ``lines`` is indexed by the arms of a cell (``text/strokes.py``)."""
+
+    # states
+    done: str
+    running: str
+    retrying: str
+    sensing: str
+    ready: str
+    pending: str
+    failed: str
+    upstream: str
+    dead: str
+    skipped: str
+    cancelled: str
+    # lines
+    lines: tuple[str, ...]
+    rule: str
+    rule_stale: str  # the frame of an old picture
+    rule_past: str  # the frame of a moment of the past
+    divider: str
+    tee_down: str  # a rule that a divider hangs from
+    stub: str  # where the line of a task begins
+    elided: str  # there is more than is drawn
+    # marks
+    cursor: str
+    mark: str
+    open: str
+    closed: str
+    more: str
+    dot: str
+    times: str
+    arrow: str
+    past: str
+    play: str
+    up: str
+    down: str
+    # bars, from nothing to full; and their ends
+    bar: tuple[str, ...]
+    bar_done: str
+    bar_active: str
+    bar_rest: str
+    bar_left: str
+    bar_right: str
+    # timeline
+    run: str
+    run_fail: str
+    backoff: str
+    deadline: str
+    sigterm: str
+    grace: str
+    sigkill: str
+    lost: str
+    due: str
+    now: str
+    spark: tuple[str, ...] = field(default=())
+
+    def of(self, glyph: Glyph) -> str:
+        """The character of a glyph that a table names."""
+        character: str = getattr(self, glyph.value)
+        return character
+
+
+def _line_table(plain: Mapping[int, str]) -> tuple[str, ...]:
+    return tuple(plain.get(arms, " ") for arms in range(16))
+
+
+UTF8 = Glyphs(
+    done="✓",
+    running="●",
+    retrying="↻",
+    sensing="◷",
+    ready="◌",
+    pending="·",
+    failed="✗",
+    upstream="⊘",
+    dead="◆",
+    skipped="»",
+    cancelled="⊗",
+    lines=_line_table(
+        {
+            LEFT: "╴",
+            RIGHT: "╶",
+            UP: "╵",
+            DOWN: "╷",
+            LEFT | RIGHT: "─",
+            UP | DOWN: "│",
+            DOWN | RIGHT: "╭",
+            DOWN | LEFT: "╮",
+            UP | RIGHT: "╰",
+            UP | LEFT: "╯",
+            UP | DOWN | RIGHT: "├",
+            UP | DOWN | LEFT: "┤",
+            LEFT | RIGHT | DOWN: "┬",
+            LEFT | RIGHT | UP: "┴",
+            LEFT | RIGHT | UP | DOWN: "┼",
+        }
+    ),
+    rule="─",
+    rule_stale="╌",
+    rule_past="═",
+    divider="│",
+    tee_down="┬",
+    stub="╶",
+    elided="┄",
+    cursor="▌",
+    mark="▪",
+    open="▾",
+    closed="▸",
+    more="…",
+    dot="·",
+    times="×",
+    arrow="→",
+    past="◂",
+    play="▸",
+    up="↑",
+    down="↓",
+    bar=(" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"),
+    bar_done="█",
+    bar_active="▒",
+    bar_rest="░",
+    bar_left="▕",
+    bar_right="▏",
+    run="█",
+    run_fail="✗",
+    backoff="┄",
+    deadline="▏",
+    sigterm="T",
+    grace="┈",
+    sigkill="K",
+    lost="?",
+    due="▸",
+    now="│",
+    spark=("▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"),
+)
+
+ASCII = Glyphs(
+    done="+",
+    running=">",
+    retrying="~",
+    sensing="?",
+    ready=":",
+    pending=".",
+    failed="x",
+    upstream="/",
+    dead="!",
+    skipped="-",
+    cancelled="*",
+    lines=_line_table(
+        {
+            LEFT: "-",
+            RIGHT: "-",
+            UP: "|",
+            DOWN: "|",
+            LEFT | RIGHT: "-",
+            UP | DOWN: "|",
+            DOWN | RIGHT: ".",
+            DOWN | LEFT: ".",
+            UP | RIGHT: "`",
+            UP | LEFT: "'",
+            UP | DOWN | RIGHT: "+",
+            UP | DOWN | LEFT: "+",
+            LEFT | RIGHT | DOWN: "+",
+            LEFT | RIGHT | UP: "+",
+            LEFT | RIGHT | UP | DOWN: "+",
+        }
+    ),
+    rule="-",
+    rule_stale=".",
+    rule_past="=",
+    divider="|",
+    tee_down="+",
+    stub="-",
+    elided="~",
+    cursor=">",
+    mark="*",
+    open="v",
+    closed=">",
+    more="~",
+    dot="-",
+    times="x",
+    arrow=">",
+    past="<",
+    play=">",
+    up="^",
+    down="v",
+    bar=(" ", " ", " ", "-", "-", "-", "#", "#", "#"),
+    bar_done="#",
+    bar_active="=",
+    bar_rest=".",
+    bar_left="[",
+    bar_right="]",
+    run="=",
+    run_fail="x",
+    backoff=".",
+    deadline="|",
+    sigterm="T",
+    grace="~",
+    sigkill="K",
+    lost="?",
+    due=">",
+    now="|",
+    spark=("_", ".", "-", "=", "+", "*", "#", "#"),
+)
+
+
+def glyphs_for(encoding: str | None) -> Glyphs:
+    """The set that a terminal's encoding can carry: anything but a UTF gets ASCII."""
+    return UTF8 if encoding and encoding.lower().replace("_", "-").startswith("utf") else ASCII

@@ -1,0 +1,89 @@
+"""What the roles of pieces look like: the only thing that a widget knows about themes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.style import Style
+
+from ..text.pieces import Role
+
+_NOTHING = Style.null()
+
+
+class Palette:
+    """Role -> style. ``styles`` may leave roles out: they look like plain text.
+
+    A style of a whole row (the cursor, a mark) lies over those of its pieces. In reverse video it is a bar of one
+    colour: every colour of the letters would be another ground. Only a piece that is in reverse video itself, the
+    accent, keeps its look; without a colour it turns back, so that it still stands out.
+    """
+
+    def __init__(self, styles: Mapping[str, Style]) -> None:
+        self._styles = dict(styles)
+        self._looks: dict[str | None, Looks] = {}
+
+    def looks(self, over: str | None = None) -> Looks:
+        """Every role's style, with that of another role laid over it."""
+        found = self._looks.get(over)
+        if found is None:
+            found = self._looks[over] = Looks(self, over)
+        return found
+
+    def style(self, role: str, over: str | None = None) -> Style:
+        """The style of one role."""
+        return self.looks(over)[role]
+
+    def mixed(self, role: str, over: str | None) -> Style:
+        """Make the style of a role under another one. Subclasses say what differs."""
+        under = self._styles.get(role, _NOTHING)
+        return under if over is None else mix(under, self._styles.get(over, _NOTHING))
+
+
+class Looks(dict[str, Style]):
+    """Role -> style under one row's role; made when it is first asked for, since every piece on the screen asks."""
+
+    def __init__(self, palette: Palette, over: str | None) -> None:
+        super().__init__()
+        self._palette = palette
+        self._over = over
+
+    def __missing__(self, role: str) -> Style:
+        style = self[role] = self._palette.mixed(role, self._over)
+        return style
+
+
+def mix(under: Style, over: Style) -> Style:
+    """The style of a piece with that of its row laid over it."""
+    if not over.reverse:
+        return under + over
+    if under.reverse:
+        return under if under.color is not None else under + Style(reverse=False)
+    return over + Style(bold=under.bold, underline=under.underline)
+
+
+#: No colours at all: for tests, and until a theme is read.
+PLAIN = Palette(
+    {
+        Role.DIM: Style(dim=True),
+        Role.STRONG: Style(bold=True),
+        Role.TITLE: Style(bold=True),
+        Role.RULE: Style(dim=True),
+        Role.DONE: Style(dim=True),
+        Role.PENDING: Style(dim=True),
+        Role.SKIPPED: Style(dim=True),
+        Role.FAILED: Style(bold=True),
+        Role.HUMAN: Style(reverse=True),
+        Role.CURSOR: Style(reverse=True),
+        Role.MATCH: Style(underline=True),
+        Role.KEY: Style(bold=True),
+        Role.WARNING: Style(bold=True),
+        Role.STALE: Style(dim=True),
+    }
+)
+
+
+def palette_of(app: object) -> Palette:
+    """The ``palette`` of an App; plain if it has none. Asked for every row that is painted."""
+    palette: Palette = getattr(app, "palette", PLAIN)
+    return palette

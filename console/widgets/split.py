@@ -1,0 +1,44 @@
+"""Two panes beside each other where there is room; where there is less, a strip below the one says the most wanted."""
+
+from __future__ import annotations
+
+from ..text.pieces import Line, Piece, Role
+from .line_view import LineView
+
+BESIDE_COLUMNS = 118  # from this width on, what tells of the selected row stands beside the list
+STRIP_ROWS = 4
+_STRIP_SCREEN_ROWS = 20
+
+
+def has_room_beside(columns: int) -> bool:
+    """Whether a second pane stands beside the first."""
+    return columns >= BESIDE_COLUMNS
+
+
+def has_room_below(rows: int) -> bool:
+    """Whether a screen so high has room for a strip."""
+    return rows >= _STRIP_SCREEN_ROWS
+
+
+class Divider(LineView):
+    """The line between two panes."""
+
+    DEFAULT_CSS = """
+    Divider { width: 1; }
+    """
+
+    def __init__(self, sign: str, tee: str) -> None:
+        super().__init__()
+        self._sign = sign
+        self._tee = tee
+        self._tee_row: int | None = None
+
+    def meet(self, row: int | None) -> None:
+        """A rule ends here, in this row; None: none does."""
+        if row != self._tee_row:
+            self._tee_row = row
+            self.refresh()
+
+    def line(self, y: int) -> Line:
+        """One sign a row."""
+        return [Piece(self._tee if y == self._tee_row else self._sign, Role.RULE)]

@@ -1,0 +1,63 @@
+"""The first text that ssh carries: makes modules of the sources behind it, so that nothing is installed over there.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+
+The remote command reads this text from its standard input and executes it. What follows on the same input is one
+parcel (``console/sessions/bundle.py`` packs it): the sources, the name of the module to run and its settings.
+"""
+
+import json
+import sys
+import zlib
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_loader
+from typing import IO, Any, Dict, Optional
+
+
+class Carried(object):
+    """Finds modules among ``sources`` (full name -> text), before anything that is installed over there."""
+
+    def __init__(self, sources: Dict[str, str]) -> None:
+        self.sources = sources
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
+        """Called by the import system for every module that is not loaded yet."""
+        if name in self.sources or self.is_package(name):
+            return spec_from_loader(name, self)  # type: ignore[arg-type]  # by its methods it is a loader
+        return None
+
+    def is_package(self, name: str) -> bool:
+        """Packages have no text of their own."""
+        return any(other.startswith(name + ".") for other in self.sources)
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """The usual kind of module."""
+
+    def exec_module(self, module: Any) -> None:
+        """Run its text."""
+        name = module.__name__
+        exec(compile(self.sources.get(name, ""), "<carried>/" + name, "exec"), module.__dict__)
+
+    def get_source(self, name: str) -> str:
+        """For the lines of a traceback."""
+        return self.sources.get(name, "")
+
+
+def receive(pipe: IO[bytes]) -> Any:
+    """One parcel: a line with its length, then compressed JSON."""
+    return json.loads(zlib.decompress(pipe.read(int(pipe.readline()))).decode())
+
+
+def start(pipe: IO[bytes]) -> None:
+    """Unpack the parcel and run what it brings."""
+    parcel = receive(pipe)
+    carried = Carried(parcel["sources"])
+    sys.meta_path.insert(0, carried)
+    import_module(parcel["main"]).main(parcel["settings"], carried.sources)
+
+
+if __name__ == "__main__":
+    if sys.version_info < (3, 6):
+        sys.exit("needs Python 3.6 or later, this is %d.%d" % sys.version_info[:2])
+    start(sys.stdin.buffer)

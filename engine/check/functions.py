@@ -1,0 +1,213 @@
+"""Whether the functions of a flow fit it: their parameters, what their results become on the way, what they captured.
+
+Everything here looks and calls nothing: a flow is checked on a machine where its tasks must not run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import inspect
+import io
+import os
+import re
+import shlex
+import socket
+import sqlite3
+import subprocess
+import threading
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import is_dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from functools import cache
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from ..core.spec import FlowSpec, TaskSpec
+from ..runner.call import plan_of
+from ..runner.callable_check import check_calls, parameter_of
+from ..flow.finding import Finding
+
+Function = Callable[..., object]
+
+
+def check_functions(flow: FlowSpec, functions: Mapping[str, Function]) -> list[Finding]:
+    """All findings: first what cannot be called, then task by task in the order of the flow."""
+    findings = list(check_calls(flow, {name: plan_of(function) for name, function in functions.items()}))
+    for task in flow.tasks:
+        function = functions.get(task.name)
+        if function is None:
+            findings += _program(task)
+            continue
+        findings += _result(task, function, flow)
+        findings += _edges(task, function, functions)
+        findings += _captured(task, function)
+    return findings
+
+
+# --- What goes along the edges --------------------------------------------------------------------------------------
+
+#: What arrives at a child when its parent returns this: results travel as JSON.
+_ARRIVES_AS: tuple[tuple[tuple[type, ...], type], ...] = (
+    ((datetime, date, time, timedelta, Decimal, bytes, bytearray, Path), str),
+    ((tuple, set, frozenset), list),
+)
+
+
+#: What tasks can hand on, beside dataclasses: what is of none of these kinds is not kept.
+_JSON_KINDS = (
+    *(str, int, float, list, dict, tuple, set, frozenset, bytes, bytearray, memoryview, type(None)),
+    *(datetime, date, time, timedelta, Decimal, UUID, enum.Enum, os.PathLike, msgspec.Struct),
+)
+
+
+def _result(task: TaskSpec, function: Function, flow: FlowSpec) -> Iterator[Finding]:
+    """What a function says that it returns cannot be kept: bad for a child that asks for it, else worth a note."""
+    given = _hints(function).get("return")
+    given = typing.get_origin(given) or given
+    if not isinstance(given, type) or given is object or inspect.isabstract(given) or is_dataclass(given):
+        return
+    if issubclass(given, _JSON_KINDS) or hasattr(given, "__attrs_attrs__") or given.__module__ == "typing":
+        return
+    asking = [child.name for child in flow.tasks if task.name in child.requires]
+    told = f"returns a {given.__name__}, which is not JSON: it is not kept"
+    if asking:
+        yield Finding("warning", "result", f"{told}, and {asking[0]!r} asks for it", task.name)
+    else:
+        yield Finding("note", "result", told, task.name)
+
+
+def _edges(task: TaskSpec, function: Function, functions: Mapping[str, Function]) -> Iterator[Finding]:
+    wanted = _hints(function)
+    for parent in task.parents:
+        given = _hints(functions[parent]).get("return") if parent in functions else None
+        want = wanted.get(parameter_of(parent))
+        if given is None or want is None:
+            continue
+        arrives = arrival_of(given)
+        if arrives is not None and not _accepts(want, arrives):
+            how = (
+                f"a {given.__name__}, which arrives as {arrives.__name__}"
+                if arrives is not given
+                else f"{given.__name__}"
+            )
+            message = f"wants {parent!r} to be {_spelled(want)}, and it is {how}"
+            yield Finding("warning", "edge-types", message, task.name)
+
+
+def _hints(function: Function) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function)
+    except Exception:  # names that exist only for type checkers, or anything that an annotation may evaluate to
+        return {}
+
+
+def arrival_of(given: object) -> type | None:
+    """The type that a child sees; None where nothing certain can be said."""
+    given = typing.get_origin(given) or given
+    if not isinstance(given, type) or given is object:
+        return None
+    for kinds, arrives in _ARRIVES_AS:
+        if issubclass(given, kinds):
+            return arrives
+    return dict if is_dataclass(given) else None if issubclass(given, enum.Enum) else given
+
+
+def _accepts(want: object, arrives: type) -> bool:
+    if want is Any or want is object:
+        return True
+    origin = typing.get_origin(want)
+    if origin is typing.Union or origin is types.UnionType:
+        return any(_accepts(part, arrives) for part in typing.get_args(want))
+    want = origin or want
+    if not isinstance(want, type):
+        return True  # a type variable, a literal: nobody can say
+    return issubclass(arrives, want) or (want is float and arrives is int)
+
+
+def _spelled(want: object) -> str:
+    return want.__name__ if isinstance(want, type) else str(want)
+
+
+# --- What it brought along ------------------------------------------------------------------------------------------
+
+#: These are one thing in one process. An attempt is a fork: it would share the connection with every other attempt.
+_UNSHAREABLE: tuple[type, ...] = (
+    sqlite3.Connection,
+    sqlite3.Cursor,
+    socket.socket,
+    io.IOBase,
+    threading.Thread,
+    type(threading.Lock()),
+    type(threading.RLock()),
+    threading.Condition,
+    asyncio.AbstractEventLoop,
+    asyncio.Future,
+    types.GeneratorType,
+)
+_UNSHAREABLE_MODULES = (
+    "psycopg",
+    "psycopg2",
+    "asyncpg",
+    "pymysql",
+    "MySQLdb",
+    "oracledb",
+    "snowflake",
+    "redis",
+    "kafka",
+)
+
+
+def _captured(task: TaskSpec, function: Function) -> Iterator[Finding]:
+    for where, value in _brought_along(function):
+        kind = type(value)
+        if isinstance(value, _UNSHAREABLE) or kind.__module__.partition(".")[0] in _UNSHAREABLE_MODULES:
+            message = (
+                f"captures {where}, a {kind.__module__}.{kind.__qualname__}: attempts would share it after the fork"
+            )
+            yield Finding("warning", "captured", f"{message}; open it inside the task", task.name)
+
+
+def _brought_along(function: Function) -> Iterator[tuple[str, object]]:
+    """What is bound to a function: closure cells, defaults, arguments of a partial, and globals that its code names."""
+    bare = inspect.unwrap(getattr(function, "func", function))
+    for place, value in enumerate(getattr(function, "args", ()) if hasattr(function, "func") else ()):
+        yield f"argument {place}", value
+    yield from (getattr(function, "keywords", None) or {}).items()
+    code = getattr(bare, "__code__", None)
+    if not isinstance(code, types.CodeType):
+        return
+    for name, cell in zip(code.co_freevars, bare.__closure__ or (), strict=False):
+        try:
+            yield repr(name), cell.cell_contents
+        except ValueError:  # not filled yet
+            continue
+    yield from (("a default", value) for value in bare.__defaults__ or ())
+    yield from ((repr(name), bare.__globals__[name]) for name in code.co_names if name in bare.__globals__)
+
+
+# --- Commands -------------------------------------------------------------------------------------------------------
+
+_NAME = re.compile(r"[A-Za-z0-9_./+-]+")
+
+
+def _program(task: TaskSpec) -> Iterator[Finding]:
+    """Only the first word of a line is looked at, and only if it is plainly a program."""
+    try:
+        first = shlex.split(task.command or "", comments=True)[0]
+    except (ValueError, IndexError):
+        return
+    if _NAME.fullmatch(first) and not _shell_knows(first):
+        yield Finding("warning", "program", f"the program {first!r} is not on this machine", task.name)
+
+
+@cache
+def _shell_knows(word: str) -> bool:
+    """The shell's own words and built-in commands count as well."""
+    return subprocess.run(["/bin/sh", "-c", 'command -v -- "$1" >/dev/null', "sh", word], check=False).returncode == 0

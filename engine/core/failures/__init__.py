@@ -1,0 +1,1 @@
+"""Which failure is this, and what is it worth: fingerprints, classes, and why an attempt hung."""

@@ -1,0 +1,76 @@
+"""Classification rules of one downstream: data that overrules the tables, because APIs honour their codes unevenly.
+
+A rule is a mapping with a ``class`` and at least one condition; all of its conditions must hold, and the first rule
+that holds decides: ``{"status": 409, "class": "transient"}``, ``{"error": "mylib.Busy", "class": "transient"}``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .library_errors import Facts
+from ..outcome import FailureClass
+
+_TEXTS = ("error", "grpc", "sqlstate", "message")
+_NUMBERS = ("status", "exit_code", "signal")
+_CONDITIONS = (*_TEXTS, *_NUMBERS)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule. ``message`` is looked for without regard to case; ``sqlstate`` may be a prefix of it."""
+
+    failure_class: FailureClass
+    error: str | None = None
+    status: int | None = None
+    grpc: str | None = None
+    sqlstate: str | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    message: str | None = None
+    retry_after: float | None = None  # seconds, where the rule knows better than the answer
+
+    def holds(self, facts: Facts, message: str, signal: int | None = None) -> bool:
+        """Tell whether all conditions of the rule are met."""
+        return (
+            (self.error is None or facts.named(self.error))
+            and (self.status is None or self.status == facts.status)
+            and (self.grpc is None or self.grpc == facts.grpc)
+            and (self.sqlstate is None or (facts.sqlstate or "").startswith(self.sqlstate))
+            and (self.exit_code is None or self.exit_code == facts.exit_code)
+            and (self.signal is None or self.signal == signal)
+            and (self.message is None or self.message.casefold() in message.casefold())
+        )
+
+    def __str__(self) -> str:
+        conditions = [f"{name} {getattr(self, name)}" for name in _CONDITIONS if getattr(self, name) is not None]
+        return f"rule: {', '.join(conditions)} is {self.failure_class}"
+
+
+def parse_rules(mappings: Iterable[Mapping[str, object]]) -> tuple[Rule, ...]:
+    """Read rules as a flow states them. Raises ValueError with the rule and what is wrong with it."""
+    return tuple(_parse(mapping) for mapping in mappings)
+
+
+def _parse(mapping: Mapping[str, Any]) -> Rule:
+    fields = {name: value for name, value in mapping.items() if name != "class"}
+    unknown = sorted(fields.keys() - {*_CONDITIONS, "retry_after"})
+    if unknown:
+        raise ValueError(f"rule {dict(mapping)!r}: no condition is called {unknown[0]!r}; use {', '.join(_CONDITIONS)}")
+    if fields.keys() <= {"retry_after"}:
+        raise ValueError(f"rule {dict(mapping)!r}: it has no condition, so it would match everything")
+    for name, value in fields.items():
+        wanted: tuple[type, ...] = (str,) if name in _TEXTS else (int,) if name in _NUMBERS else (int, float)
+        if isinstance(value, bool) or not isinstance(value, wanted) or value == "":
+            raise ValueError(f"rule {dict(mapping)!r}: {name} is not a {'text' if name in _TEXTS else 'number'}")
+    return Rule(_class_of(mapping), **fields)
+
+
+def _class_of(mapping: Mapping[str, Any]) -> FailureClass:
+    try:
+        return FailureClass(mapping.get("class", ""))
+    except ValueError:
+        known = ", ".join(FailureClass)
+        raise ValueError(f"rule {dict(mapping)!r}: its class must be one of {known}") from None

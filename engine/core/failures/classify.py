@@ -1,0 +1,325 @@
+"""What a failure is worth: would the next attempt work?
+
+The order in which it is judged (``_STEPS``): what the policy never retries, what the downstream's rules say, what the
+task itself said by raising one of our errors, what the other side answered (HTTP, gRPC, SQL), what the exception is,
+and what explicitly caused it. Nothing said anything: UNCLASSIFIED, retried and listed for the operator.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+
+from ... import errors
+from .fingerprint import message_of
+from .library_errors import DIAGNOSTIC_MAX, Facts, attribute, clipped, facts_of
+from ..outcome import FailureClass
+from ..policy import RetryPolicy
+from .classification_rules import Rule
+from .error_tables import BUCKETS, ERRNOS, EXCEPTIONS, EXIT_CODES, GRPC, HARDEST_FIRST, HTTP, SENDERS, SIGNALS, SQLITE, SQLSTATE, WAITS_WITH_RETRY_AFTER
+
+#: A header can be wrong or hostile: nobody parks a task for longer than this.
+RETRY_AFTER_MAX_SECONDS = 7 * 86_400.0
+
+_CAUSES_MAX = 10
+EVERYTHING = frozenset(["builtins.Exception", "builtins.BaseException", "Exception", "BaseException"])
+_RESOLVER_TRY_AGAIN = -3  # EAI_AGAIN
+
+
+class DoubtfulError(errors.AmbiguousError, errors.TransientError):
+    """A TransientError to whoever catches it, an ambiguous failure with its small budget to the engine (004.07)."""
+
+
+class InvalidRequestError(errors.PermanentError):
+    """The other side read the request and found the input wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A class, and what goes with it. ``because`` names the row that decided, for people."""
+
+    failure_class: FailureClass
+    because: str = ""
+    retry_after_seconds: float | None = None
+    diagnostic: str | None = None
+
+
+def classify(error: BaseException, *, rules: Iterable[Rule] = (), policy: RetryPolicy | None = None) -> Verdict:
+    """Judge an exception. Looks only at what is in it: no library is imported, nothing is awaited.
+
+    ``rules`` are those of the task's downstream; ``policy`` adds its ``retry_on`` and ``never_retry``.
+    """
+    case = _Case(error, facts_of(error), tuple(rules), policy, _CAUSES_MAX)
+    verdict = _judge(case)
+    return replace(verdict, diagnostic=verdict.diagnostic or case.facts.diagnostic)
+
+
+def classify_http(
+    status: int, retry_after: float | str | None = None, body: str | bytes | None = None
+) -> errors.TaskError:
+    """Return the exception that fits the HTTP status of a request that has failed; the caller raises it.
+
+    The codes mean what RFC 9110 and RFC 6585 say. ``AuthError``: 401, 403, 407, 511. ``TransientError``: 408, 421, 425,
+    429, 502, 503, 504, and the proxies' 521 to 524 and 529. Both ``TransientError`` and ``AmbiguousError``, with the
+    small budget of these: 409, 423, 424, 500, 507 and what is unknown. ``PermanentError``: the others.
+
+    Parameters:
+        status: the code, as 503.
+        retry_after: seconds, or the text of the header ``Retry-After`` (RFC 9110, 10.2.3). With it a transient failure
+            is ``RetryAfter``.
+        body: of the answer; the operator sees it as the diagnostic, at most 4,000 characters.
+
+    Example:
+        >>> classify_http(429, retry_after="30")
+        RetryAfter('HTTP 429 Too Many Requests, asked to wait 30 s')
+        >>> classify_http(404)
+        PermanentError('HTTP 404 Not Found')
+    """
+    failure_class = _http_class(status, retry_after is not None)
+    seconds = parse_retry_after(retry_after) if isinstance(retry_after, str) else retry_after
+    text = body.decode(errors="replace") if isinstance(body, bytes) else body
+    diagnostic = clipped(text, DIAGNOSTIC_MAX) if text else None
+    message = _http_message(status)
+    if failure_class is None:
+        return DoubtfulError(f"unknown HTTP {status}, treating as transient", diagnostic=diagnostic)
+    if failure_class is FailureClass.TRANSIENT and seconds is not None:
+        return errors.RetryAfter(_bounded(seconds), f"{message}, asked to wait {seconds:g} s", diagnostic=diagnostic)
+    return _HTTP_ERRORS[failure_class](message, diagnostic=diagnostic)
+
+
+_HTTP_ERRORS: dict[FailureClass, type[errors.TaskError]] = {
+    FailureClass.TRANSIENT: errors.TransientError,
+    FailureClass.PERMANENT: errors.PermanentError,
+    FailureClass.VALIDATION: InvalidRequestError,
+    FailureClass.AUTH: errors.AuthError,
+    FailureClass.AMBIGUOUS: DoubtfulError,
+}
+
+
+def classify_grpc(code: str) -> FailureClass:
+    """Return the class of a gRPC status code by its name; unknown ones are ambiguous."""
+    return GRPC.get(code, FailureClass.AMBIGUOUS)
+
+
+def classify_exit(exit_code: int) -> FailureClass:
+    """Return the class of a program's exit code; above 128 it is the shell's word for a signal."""
+    if exit_code > 128 and exit_code - 128 in SIGNALS:
+        return classify_signal(exit_code - 128)
+    return EXIT_CODES.get(exit_code, FailureClass.UNCLASSIFIED)
+
+
+def classify_signal(signal: int, sender: str = "unknown") -> FailureClass:
+    """Return the class of a death by signal. ``sender``: ``executor``, ``oom`` or ``unknown``."""
+    return SENDERS.get(sender) or SIGNALS.get(signal, FailureClass.AMBIGUOUS)
+
+
+def bucket(failure_class: FailureClass) -> FailureClass:
+    """Return which of three buckets a class belongs to: TRANSIENT, PERMANENT or AMBIGUOUS."""
+    return BUCKETS[failure_class]
+
+
+def parse_retry_after(value: str, date: str | None = None) -> float | None:
+    """Read a Retry-After header: seconds, or a date, which is held against the answer's own ``Date``.
+
+    Answers None for what cannot be read. Never negative, never more than ``RETRY_AFTER_MAX_SECONDS``.
+    """
+    from email.utils import parsedate_to_datetime  # brings in random, which every fork would pay for
+
+    text = value.strip()
+    try:
+        return _bounded(float(text))
+    except ValueError:
+        pass
+    if date is None:
+        return None
+    try:
+        return _bounded((parsedate_to_datetime(text) - parsedate_to_datetime(date)).total_seconds())
+    except (ValueError, TypeError):
+        return None
+
+
+# --- the steps --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    error: BaseException
+    facts: Facts
+    rules: tuple[Rule, ...]
+    policy: RetryPolicy | None
+    causes_left: int  # how far the chain of causes is still followed
+
+    def of(self, error: BaseException, policy: RetryPolicy | None) -> _Case:
+        """The same question about what is inside or behind this error."""
+        return _Case(error, facts_of(error), self.rules, policy, self.causes_left - 1)
+
+
+_UNKNOWN = Verdict(FailureClass.UNCLASSIFIED, "no rule names it")
+
+
+def _judge(case: _Case) -> Verdict:
+    name = _named_by(case, case.policy.never_retry if case.policy else ())
+    if name is not None:
+        return Verdict(FailureClass.PERMANENT, f"never_retry names {name}")
+    verdict = next((verdict for step in _STEPS if (verdict := step(case)) is not None), _UNKNOWN)
+    return _under_retry_on(case, verdict)
+
+
+def _under_retry_on(case: _Case, verdict: Verdict) -> Verdict:
+    """``retry_on`` is a filter. What it names can heal; what it does not name is not retried.
+
+    ``Exception`` in it names nothing in particular: then everything stays as it was classified, or one word would turn
+    off the poison rule. A refused credential stays refused.
+    """
+    names = case.policy.retry_on if case.policy else ()
+    if not names or verdict.failure_class is FailureClass.AUTH or isinstance(case.error, BaseExceptionGroup):
+        return verdict  # of a group, each child was asked
+    name = _named_by(case, tuple(name for name in names if name not in EVERYTHING))
+    if name is not None:
+        return replace(verdict, failure_class=FailureClass.TRANSIENT, because=f"retry_on names {name}")
+    if EVERYTHING.isdisjoint(names):
+        return Verdict(FailureClass.PERMANENT, "retry_on does not name it")
+    return verdict
+
+
+def _named_by(case: _Case, names: Iterable[str]) -> str | None:
+    return next((name for name in names if case.facts.named(name)), None)
+
+
+def _by_rule(case: _Case) -> Verdict | None:
+    for rule in case.rules:
+        if rule.holds(case.facts, message_of(case.error)):
+            waited = _retry_after(case.facts) if rule.retry_after is None else rule.retry_after
+            return Verdict(rule.failure_class, str(rule), waited)
+    return None
+
+
+#: What a task says itself. A DoubtfulError is both ambiguous and transient: the first row that fits counts.
+_OWN: tuple[tuple[type[BaseException], FailureClass], ...] = (
+    (errors.AuthError, FailureClass.AUTH),
+    (InvalidRequestError, FailureClass.VALIDATION),
+    (errors.PermanentError, FailureClass.PERMANENT),
+    (errors.AmbiguousError, FailureClass.AMBIGUOUS),
+    (errors.TransientError, FailureClass.TRANSIENT),
+)
+
+
+def _by_own_error(case: _Case) -> Verdict | None:
+    for kind, failure_class in _OWN:
+        if isinstance(case.error, kind):
+            seconds = _bounded(case.error.seconds) if isinstance(case.error, errors.RetryAfter) else None
+            return Verdict(failure_class, f"the task raised {type(case.error).__name__}", seconds)
+    return None
+
+
+def _by_answer(case: _Case) -> Verdict | None:
+    facts = case.facts
+    if facts.status is not None:
+        seconds = _retry_after(facts)
+        failure_class = _http_class(facts.status, facts.retry_after is not None) or FailureClass.AMBIGUOUS
+        healing = failure_class in (FailureClass.TRANSIENT, FailureClass.AMBIGUOUS)
+        return Verdict(failure_class, _http_message(facts.status), seconds if healing else None)
+    if facts.grpc is not None:
+        return Verdict(classify_grpc(facts.grpc), f"gRPC {facts.grpc}")
+    if facts.sqlstate is not None:
+        row = _longest_prefix(SQLSTATE, facts.sqlstate)
+        return None if row is None else Verdict(SQLSTATE[row], f"SQLSTATE {facts.sqlstate}")
+    if facts.sqlite is not None:
+        row = _longest_prefix(SQLITE, facts.sqlite)
+        return None if row is None else Verdict(SQLITE[row], facts.sqlite)
+    return None
+
+
+def _by_group(case: _Case) -> Verdict | None:
+    """Several failures at once count as their hardest; whoever asked for the longest wait gets it."""
+    if not isinstance(case.error, BaseExceptionGroup) or not case.causes_left:
+        return None
+    verdicts = [_judge(case.of(child, case.policy)) for child in case.error.exceptions]
+    hardest = min(verdicts, key=lambda verdict: HARDEST_FIRST.index(verdict.failure_class))
+    waits = [verdict.retry_after_seconds for verdict in verdicts if verdict.retry_after_seconds is not None]
+    return replace(hardest, retry_after_seconds=max(waits, default=None))
+
+
+def _by_exit(case: _Case) -> Verdict | None:
+    """A program that the task ran, or the task's own sys.exit."""
+    code = case.error.code if isinstance(case.error, SystemExit) else case.facts.exit_code
+    if not isinstance(code, int) or isinstance(code, bool):
+        return None
+    failure_class = classify_signal(-code) if code < 0 else classify_exit(code)
+    return None if failure_class is FailureClass.UNCLASSIFIED else Verdict(failure_class, f"exit status {code}")
+
+
+_REFUSED_CREDENTIAL = ("authentication failed", "no pg_hba.conf entry", "no password supplied")
+
+
+def _by_exception(case: _Case) -> Verdict | None:
+    for spellings in case.facts.names:
+        failure_class = next((EXCEPTIONS[name] for name in spellings if name in EXCEPTIONS), None)
+        if failure_class is not None:
+            return Verdict(_refined(case, failure_class), f"table: {spellings[1]}")
+    if isinstance(case.error, OSError) and case.error.errno in ERRNOS:
+        return Verdict(ERRNOS[case.error.errno], f"errno {case.error.errno}")
+    return None
+
+
+def _refined(case: _Case, failure_class: FailureClass) -> FailureClass:
+    """Two classes say less than their content: a name that may resolve in a moment, a connection refused a login."""
+    if case.facts.named("socket.gaierror") and attribute(case.error, "errno") == _RESOLVER_TRY_AGAIN:
+        return FailureClass.TRANSIENT
+    if case.facts.named("OperationalError") and any(text in message_of(case.error) for text in _REFUSED_CREDENTIAL):
+        return FailureClass.AUTH
+    return failure_class
+
+
+def _by_cause(case: _Case) -> Verdict | None:
+    """What wraps something known: ``raise ... from``, SQLAlchemy's ``orig``, the ``reason`` of urllib."""
+    if not case.causes_left:
+        return None
+    for cause in (case.error.__cause__, attribute(case.error, "orig"), attribute(case.error, "reason")):
+        if isinstance(cause, BaseException) and cause is not case.error:
+            verdict = _judge(case.of(cause, None))
+            if verdict.failure_class is not FailureClass.UNCLASSIFIED:
+                return replace(verdict, because=f"{verdict.because}, the cause of it")
+    return None
+
+
+_STEPS: tuple[Callable[[_Case], Verdict | None], ...] = (
+    _by_rule,
+    _by_own_error,
+    _by_answer,
+    _by_group,
+    _by_exit,
+    _by_exception,
+    _by_cause,
+)
+
+
+# --- small parts ------------------------------------------------------------------------------------------------
+
+
+def _http_class(status: int, with_retry_after: bool) -> FailureClass | None:
+    if with_retry_after and status in WAITS_WITH_RETRY_AFTER:
+        return FailureClass.TRANSIENT
+    return HTTP.get(status)
+
+
+def _http_message(status: int) -> str:
+    try:
+        return f"HTTP {status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return f"HTTP {status}"
+
+
+def _retry_after(facts: Facts) -> float | None:
+    return None if facts.retry_after is None else parse_retry_after(facts.retry_after, facts.date)
+
+
+def _bounded(seconds: float) -> float:
+    """NaN is no wait: it compares with nothing and would park a task for ever."""
+    return 0.0 if math.isnan(seconds) else min(max(0.0, seconds), RETRY_AFTER_MAX_SECONDS)
+
+
+def _longest_prefix(table: Iterable[str], value: str) -> str | None:
+    return max((row for row in table if value.startswith(row)), key=len, default=None)

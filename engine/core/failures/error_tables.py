@@ -1,0 +1,293 @@
+"""What each kind of refusal is worth, as data: one table for each language that failures speak.
+
+Read by ``classify.py``. The rows of documents 002 and 004 are marked; the others follow RFC 9110, sysexits.h, the
+SQLSTATE classes of PostgreSQL and the result codes of SQLite. A row can be overruled for one downstream by a rule
+(``classification_rules.py``), because these meanings are honoured unevenly.
+"""
+
+from __future__ import annotations
+
+import errno
+
+from ..outcome import FailureClass
+
+_TRANSIENT = FailureClass.TRANSIENT
+_PERMANENT = FailureClass.PERMANENT
+_AMBIGUOUS = FailureClass.AMBIGUOUS
+_VALIDATION = FailureClass.VALIDATION
+_AUTH = FailureClass.AUTH
+_MEMORY = FailureClass.OUT_OF_MEMORY
+_TIMEOUT = FailureClass.TIMEOUT
+_UNCLASSIFIED = FailureClass.UNCLASSIFIED
+
+#: HTTP status codes. Missing: unknown, treated as transient with a small budget (document 004).
+HTTP: dict[int, FailureClass] = {
+    400: _VALIDATION,
+    401: _AUTH,  # 004
+    402: _PERMANENT,
+    403: _AUTH,  # 004
+    404: _PERMANENT,
+    405: _PERMANENT,
+    406: _PERMANENT,
+    407: _AUTH,
+    408: _TRANSIENT,
+    409: _AMBIGUOUS,  # a conflict with somebody else's write, or with a rule that will not change
+    410: _PERMANENT,
+    411: _PERMANENT,
+    412: _PERMANENT,
+    413: _VALIDATION,
+    414: _PERMANENT,
+    415: _VALIDATION,
+    416: _PERMANENT,
+    417: _PERMANENT,
+    421: _TRANSIENT,
+    422: _VALIDATION,  # 004
+    423: _AMBIGUOUS,
+    424: _AMBIGUOUS,
+    425: _TRANSIENT,
+    426: _PERMANENT,
+    428: _PERMANENT,
+    429: _TRANSIENT,  # 004: never sooner than Retry-After
+    431: _PERMANENT,
+    451: _PERMANENT,
+    500: _AMBIGUOUS,  # 004: overloaded for a moment, or broken for good
+    501: _PERMANENT,
+    502: _TRANSIENT,
+    503: _TRANSIENT,  # 004
+    504: _TRANSIENT,
+    505: _PERMANENT,
+    507: _AMBIGUOUS,
+    508: _PERMANENT,
+    511: _AUTH,
+    521: _TRANSIENT,  # 52x: a proxy says that the server behind it is down, unreachable or slow
+    522: _TRANSIENT,
+    523: _TRANSIENT,
+    524: _TRANSIENT,
+    529: _TRANSIENT,
+}
+
+#: These are a wait and no refusal when they come with Retry-After: rate limits in disguise.
+WAITS_WITH_RETRY_AFTER = frozenset([403, 413])
+
+#: gRPC status codes by name.
+GRPC: dict[str, FailureClass] = {
+    "DEADLINE_EXCEEDED": _TRANSIENT,  # 002: slow, may recover
+    "UNAVAILABLE": _TRANSIENT,  # 002: network blip, connection reset, DNS flap
+    "INTERNAL": _TRANSIENT,  # 002: the server's panic or temporary error
+    "INVALID_ARGUMENT": _VALIDATION,  # 002: a bad request will not fix itself
+    "NOT_FOUND": _PERMANENT,  # 002
+    "PERMISSION_DENIED": _AUTH,  # 002
+    "UNAUTHENTICATED": _AUTH,
+    "RESOURCE_EXHAUSTED": _TRANSIENT,  # 002, layer A
+    "ABORTED": _TRANSIENT,
+    "CANCELLED": _AMBIGUOUS,
+    "UNKNOWN": _AMBIGUOUS,
+    "ALREADY_EXISTS": _PERMANENT,
+    "FAILED_PRECONDITION": _PERMANENT,
+    "OUT_OF_RANGE": _VALIDATION,
+    "UNIMPLEMENTED": _PERMANENT,
+    "DATA_LOSS": _PERMANENT,
+}
+
+#: SQLSTATE by its longest prefix that is listed: five characters, or the two of its class.
+SQLSTATE: dict[str, FailureClass] = {
+    "08": _TRANSIENT,  # connection exception
+    "0A": _PERMANENT,  # feature not supported
+    "22": _VALIDATION,  # data exception
+    "23": _PERMANENT,  # 004: integrity constraint, a foreign key among them
+    "25006": _AMBIGUOUS,  # read-only transaction: misdirected to a standby, or meant so
+    "28": _AUTH,  # invalid authorization
+    "3D": _PERMANENT,  # invalid catalog name
+    "3F": _PERMANENT,  # invalid schema name
+    "40": _TRANSIENT,  # rollback: serialization failure, deadlock
+    "42": _PERMANENT,  # syntax error or access rule violation
+    "42501": _AUTH,  # insufficient privilege
+    "53": _TRANSIENT,  # insufficient resources
+    "53100": _AMBIGUOUS,  # disk full
+    "54": _PERMANENT,  # program limit exceeded
+    "55006": _TRANSIENT,  # object in use
+    "55P03": _TRANSIENT,  # lock not available
+    "57": _TRANSIENT,  # operator intervention: shutdown, crash, cannot connect now
+    "57014": _AMBIGUOUS,  # query cancelled
+    "58": _AMBIGUOUS,  # system error
+    "XX": _AMBIGUOUS,  # internal error
+}
+
+#: SQLite's result code by its longest prefix that is listed (extended codes continue with an underscore).
+SQLITE: dict[str, FailureClass] = {
+    "SQLITE_BUSY": _TRANSIENT,
+    "SQLITE_LOCKED": _TRANSIENT,
+    "SQLITE_PROTOCOL": _TRANSIENT,
+    "SQLITE_INTERRUPT": _TRANSIENT,
+    "SQLITE_FULL": _AMBIGUOUS,
+    "SQLITE_IOERR": _AMBIGUOUS,
+    "SQLITE_CANTOPEN": _AMBIGUOUS,
+    "SQLITE_NOMEM": _MEMORY,
+    "SQLITE_CONSTRAINT": _PERMANENT,  # 004: foreign key violation on insert
+    "SQLITE_MISMATCH": _VALIDATION,
+    "SQLITE_TOOBIG": _VALIDATION,
+    "SQLITE_AUTH": _PERMANENT,
+    "SQLITE_PERM": _PERMANENT,
+    "SQLITE_READONLY": _PERMANENT,
+    "SQLITE_CORRUPT": _PERMANENT,
+    "SQLITE_NOTADB": _PERMANENT,
+    "SQLITE_ERROR": _PERMANENT,  # no such table, syntax error
+    "SQLITE_MISUSE": _PERMANENT,
+}
+
+#: Exit codes: sysexits.h, timeout(1) and the shell's own.
+EXIT_CODES: dict[int, FailureClass] = {
+    64: _PERMANENT,  # EX_USAGE
+    65: _VALIDATION,  # EX_DATAERR
+    66: _AMBIGUOUS,  # EX_NOINPUT: not there yet, or never
+    67: _PERMANENT,  # EX_NOUSER
+    68: _AMBIGUOUS,  # EX_NOHOST
+    69: _TRANSIENT,  # EX_UNAVAILABLE
+    71: _TRANSIENT,  # EX_OSERR: cannot fork, and the like
+    72: _PERMANENT,  # EX_OSFILE
+    73: _PERMANENT,  # EX_CANTCREAT
+    74: _AMBIGUOUS,  # EX_IOERR
+    75: _TRANSIENT,  # EX_TEMPFAIL
+    76: _AMBIGUOUS,  # EX_PROTOCOL
+    77: _PERMANENT,  # EX_NOPERM
+    78: _PERMANENT,  # EX_CONFIG
+    124: _TRANSIENT,  # timeout(1)
+    126: _PERMANENT,  # found, but cannot be executed
+    127: _PERMANENT,  # not found
+}
+
+#: Signals from somebody unknown. The executor's own and the kernel's are told by their sender.
+SIGNALS: dict[int, FailureClass] = {
+    1: _TRANSIENT,  # SIGHUP: a terminal went away
+    2: _TRANSIENT,  # SIGINT
+    9: _AMBIGUOUS,  # SIGKILL: somebody, or a memory limit that left no trace
+    13: _TRANSIENT,  # SIGPIPE
+    15: _TRANSIENT,  # SIGTERM: somebody wanted it to stop, not to have failed
+    24: _PERMANENT,  # SIGXCPU
+    25: _PERMANENT,  # SIGXFSZ
+    **dict.fromkeys((3, 4, 5, 6, 7, 8, 11, 31), _UNCLASSIFIED),  # it crashed: the place where tells if it is the same
+}
+
+#: Who sent the signal, where that decides.
+SENDERS: dict[str, FailureClass] = {"oom": _MEMORY, "executor": _TIMEOUT}
+
+#: Plain OSErrors by number; Python gives many of them a class of their own (EXCEPTIONS).
+ERRNOS: dict[int, FailureClass] = {
+    **dict.fromkeys(
+        (
+            errno.EAGAIN,
+            errno.EBUSY,
+            errno.EINTR,
+            errno.EMFILE,
+            errno.ENFILE,
+            errno.ENOBUFS,
+            errno.ESTALE,
+            errno.EHOSTDOWN,
+            errno.EHOSTUNREACH,
+            errno.ENETDOWN,
+            errno.ENETRESET,
+            errno.ENETUNREACH,
+            errno.ETXTBSY,
+        ),
+        _TRANSIENT,
+    ),
+    **dict.fromkeys((errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EADDRINUSE), _AMBIGUOUS),
+    **dict.fromkeys((errno.EROFS, errno.ENAMETOOLONG, errno.ENOEXEC, errno.ELOOP, errno.EXDEV), _PERMANENT),
+    errno.ENOMEM: _MEMORY,
+}
+
+#: Exceptions as "package.Class"; the most specific class of an exception that is listed counts. No library is imported.
+#: What is missing stays unclassified on purpose: KeyError, ValueError, ZeroDivisionError are the fingerprint's work.
+EXCEPTIONS: dict[str, FailureClass] = {
+    "builtins.ConnectionError": _TRANSIENT,  # 004: reset, refused, aborted, broken pipe
+    "builtins.TimeoutError": _TRANSIENT,
+    "builtins.BlockingIOError": _TRANSIENT,
+    "builtins.InterruptedError": _TRANSIENT,
+    "builtins.FileNotFoundError": _AMBIGUOUS,  # not there yet, or never
+    "builtins.IsADirectoryError": _PERMANENT,
+    "builtins.NotADirectoryError": _PERMANENT,
+    "builtins.PermissionError": _PERMANENT,
+    "builtins.MemoryError": _MEMORY,
+    "builtins.ImportError": _PERMANENT,
+    "builtins.SyntaxError": _PERMANENT,
+    "builtins.NotImplementedError": _PERMANENT,
+    "builtins.UnicodeError": _VALIDATION,
+    "json.JSONDecodeError": _VALIDATION,  # 004: permanent for that row
+    "socket.gaierror": _AMBIGUOUS,
+    "ssl.SSLError": _AMBIGUOUS,
+    "ssl.SSLCertVerificationError": _PERMANENT,
+    "ssl.SSLEOFError": _TRANSIENT,
+    "ssl.SSLZeroReturnError": _TRANSIENT,
+    "asyncio.IncompleteReadError": _TRANSIENT,
+    "http.IncompleteRead": _TRANSIENT,
+    "http.BadStatusLine": _TRANSIENT,
+    "concurrent.BrokenProcessPool": _AMBIGUOUS,
+    "subprocess.TimeoutExpired": _TRANSIENT,
+    "requests.ConnectionError": _TRANSIENT,
+    "requests.Timeout": _TRANSIENT,
+    "requests.ChunkedEncodingError": _TRANSIENT,
+    "requests.ContentDecodingError": _AMBIGUOUS,
+    "requests.JSONDecodeError": _AMBIGUOUS,  # often a proxy's page instead of the answer
+    "requests.SSLError": _AMBIGUOUS,
+    "requests.TooManyRedirects": _PERMANENT,
+    "requests.InvalidURL": _PERMANENT,
+    "requests.MissingSchema": _PERMANENT,
+    "requests.InvalidSchema": _PERMANENT,
+    "urllib3.HTTPError": _TRANSIENT,
+    "urllib3.SSLError": _AMBIGUOUS,
+    "urllib3.LocationValueError": _PERMANENT,
+    "httpx.TimeoutException": _TRANSIENT,
+    "httpx.NetworkError": _TRANSIENT,
+    "httpx.RemoteProtocolError": _TRANSIENT,
+    "httpx.ProxyError": _TRANSIENT,
+    "httpx.DecodingError": _AMBIGUOUS,
+    "httpx.LocalProtocolError": _PERMANENT,
+    "httpx.UnsupportedProtocol": _PERMANENT,
+    "httpx.TooManyRedirects": _PERMANENT,
+    "httpx.InvalidURL": _PERMANENT,
+    "aiohttp.ClientConnectionError": _TRANSIENT,
+    "aiohttp.ClientPayloadError": _TRANSIENT,
+    "aiohttp.ClientSSLError": _AMBIGUOUS,
+    "aiohttp.ClientConnectorCertificateError": _PERMANENT,
+    "aiohttp.InvalidURL": _PERMANENT,
+    "sqlite3.DataError": _VALIDATION,
+    "sqlite3.IntegrityError": _PERMANENT,
+    "sqlite3.ProgrammingError": _PERMANENT,
+    "sqlite3.OperationalError": _AMBIGUOUS,
+    **{
+        f"{driver}.{name}": failure_class
+        for driver in ("psycopg", "psycopg2")
+        for name, failure_class in {
+            "OperationalError": _TRANSIENT,  # without an SQLSTATE: the connection was lost or never made
+            "InterfaceError": _TRANSIENT,
+            "DataError": _VALIDATION,
+            "IntegrityError": _PERMANENT,
+            "ProgrammingError": _PERMANENT,
+            "NotSupportedError": _PERMANENT,
+        }.items()
+    },
+}
+
+#: The hardest first: what a group of several failures counts as.
+HARDEST_FIRST = (
+    _AUTH,
+    _PERMANENT,
+    _VALIDATION,
+    _MEMORY,
+    _UNCLASSIFIED,
+    _TIMEOUT,
+    _AMBIGUOUS,
+    _TRANSIENT,
+)
+
+#: Document 004's three buckets.
+BUCKETS: dict[FailureClass, FailureClass] = {
+    _TRANSIENT: _TRANSIENT,
+    _TIMEOUT: _TRANSIENT,
+    _PERMANENT: _PERMANENT,
+    _VALIDATION: _PERMANENT,
+    _AUTH: _PERMANENT,
+    _AMBIGUOUS: _AMBIGUOUS,
+    _UNCLASSIFIED: _AMBIGUOUS,
+    _MEMORY: _AMBIGUOUS,
+}

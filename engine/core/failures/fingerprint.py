@@ -1,0 +1,404 @@
+"""Which failure is this: the same one as before, or another?
+
+Computed inside the attempt, where the exception still has its traceback. Two answers, for two questions:
+
+- ``strict`` says "the same code failed at the same place": it proves that a failure is deterministic. It holds the
+  line, the text of the line and the hash of the task's code, so that after a fix the count starts afresh.
+- ``loose`` says "the same cause": types and functions alone, for clusters, pages and history across deploys.
+
+The rules, each against a measured confusion of document 000's own hash (``fingerprint_v1``): an exception is its whole
+chain, root cause first; a group is the set of its children; the frame that counts is the innermost of the user's own
+code, not that of the library that noticed; paths are relative to the project; a recursion is the set of functions in
+its cycle; code without a file is known by its byte code; an exception that was never raised by its message, without
+the parts that vary.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import linecache
+import re
+import sys
+import traceback
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from pathlib import PurePath
+from types import CodeType, TracebackType
+from typing import NamedTuple
+
+from ..outcome import Fingerprint
+
+CHAIN_LENGTH_MAX = 10
+GROUP_WIDTH_MAX = 8
+GROUP_DEPTH_MAX = 3
+_GROUP_SCAN_MAX = 64  # children looked at to find the distinct ones
+_FRAMES_MAX = 4096  # innermost frames looked at; a raised recursion limit may leave millions
+_MESSAGE_MAX = 200
+
+_STDLIB = str(PurePath(linecache.__file__).parent)
+_ENGINE = str(PurePath(__file__).parent.parent)
+_INSTALLED = frozenset(["site-packages", "dist-packages"])
+_CANCELLED = "asyncio.exceptions.CancelledError"
+_IN_GROUP = " (in a group)"
+
+
+def fingerprint(error: BaseException, *, project_root: str | None = None, code_hash: str | None = None) -> Fingerprint:
+    """Tell which failure an exception is.
+
+    ``project_root`` is the folder that paths are told relative to; without it modules are told by name.
+    ``code_hash`` is that of the task's own code as it was loaded.
+    """
+    links = _without_repeats(_signature(link, project_root, depth=0) for link in _chain(error))
+    parts = ("v2", code_hash or "", *(link.strict for link in links))
+    return Fingerprint(
+        strict=_digest(parts),
+        loose=_digest(["v2", *(link.loose for link in links)]),
+        v1=fingerprint_v1(error),
+        explain=_words(links),
+        parts=parts,
+    )
+
+
+def _words(links: list[_Signature]) -> str:
+    """For people: the root cause, and the place in their own code that is nearest to it.
+
+    The root may have no such place, where a library raised one exception out of another; and the cancellation inside a
+    wait that took too long says where that was, not what went wrong.
+    """
+    told = [link for link in links if link.type_name != _CANCELLED] or links
+    place = next((link.place for link in links if link.is_own), links[0].place)
+    root = told[0].inside or f"{told[0].name} {place}"
+    return root + "".join(f", then {link.name}" for link in told[1:])
+
+
+def fingerprint_v1(error: BaseException) -> str:
+    """Return document 000's own hash, kept for comparison: type name and innermost frame, 12 hex digits of SHA-1."""
+    frames = traceback.extract_tb(error.__traceback__)
+    filename, line = (frames[-1].filename, frames[-1].lineno) if frames else ("", 0)
+    signature = f"{type(error).__name__}|{filename}:{line}"
+    return hashlib.sha1(signature.encode(errors="backslashreplace"), usedforsecurity=False).hexdigest()[:12]
+
+
+def fingerprint_of_exit(exit_code: int, last_line: str = "") -> Fingerprint:
+    """Tell a process by its exit code and by the last line that it wrote to its error output, if that is known."""
+    sentence = normalise(last_line)
+    return _plain((f"exit:{exit_code}", sentence), f"exit status {exit_code}" + (f": {sentence}" if sentence else ""))
+
+
+def fingerprint_of_signal(
+    signal: int, sender: str, stack_text: str = "", project_root: str | None = None
+) -> Fingerprint:
+    """Tell a killed process: by whom (``executor``, ``oom``, ``unknown``), and where it crashed if a dump tells."""
+    words = f"signal {signal} from {sender}"
+    frame = innermost_of_stack(stack_text)
+    if frame is None:
+        return _plain((f"signal:{signal}:{sender}",), words)
+    place = _relative(frame.path, project_root)
+    return _placed(f"signal:{signal}:{sender}", place, frame, f"{words} at")
+
+
+def fingerprint_of_stack(stack_text: str, project_root: str | None = None) -> Fingerprint:
+    """Tell where a task hung, from the faulthandler dump that was taken before it was killed.
+
+    Without a frame of Python ``strict`` is empty: two such timeouts are not known to be the same, nor to differ.
+    """
+    frame = innermost_of_stack(stack_text)
+    if frame is None:
+        return Fingerprint(strict="", loose=_digest(["timeout:"]), explain="timed out", parts=("timeout:",))
+    return _placed("timeout:", _relative(frame.path, project_root), frame, "timed out at")
+
+
+@dataclass(frozen=True, slots=True)
+class StackFrame:
+    """One frame of a faulthandler dump."""
+
+    path: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{PurePath(self.path).name}:{self.line} in {self.function}"
+
+
+_THREAD_HEAD = re.compile(r"^(?:(Current thread|Thread) 0x[0-9a-fA-F]+\b|(Coroutine) ')")
+_ASKED_FIRST = ("Current thread", "Coroutine", "Thread")
+_THREAD_FRAME = re.compile(r'^\s*File "(.*)", line (\d+) in (.*)$')
+
+
+def innermost_of_stack(stack_text: str) -> StackFrame | None:
+    """Return the innermost frame of the user's code in a faulthandler dump, else the innermost of all, else None.
+
+    The thread that took the signal is asked first: it is the main one unless the task arranged otherwise.
+    """
+    threads = threads_of_stack(stack_text)
+    for frames in threads:
+        for frame in frames:
+            if not _is_library(frame.path):
+                return frame
+    return next((frames[0] for frames in threads if frames), None)
+
+
+def threads_of_stack(stack_text: str) -> list[list[StackFrame]]:
+    """Return the frames of each thread in a dump, innermost first.
+
+    First the thread that was asked, then the coroutines that its loop waits for (``runner/hang/coroutines.py``).
+    """
+    return [frames for _, frames in sorted(_threads(stack_text), key=lambda thread: _ASKED_FIRST.index(thread[0]))]
+
+
+_VARYING = (
+    (re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"), "<uuid>"),
+    (re.compile(r"(?<!\w)(?:'[^'\n]*'|\"[^\"\n]*\"|`[^`\n]*`)"), "<text>"),
+    (re.compile(r"(?<![\w.<])(?:[A-Za-z]:)?[\\/][^\s:,;)\]]+"), "<path>"),
+    (re.compile(r"\b0[xX][0-9a-fA-F]+\b|\b(?=[a-fA-F]*[0-9])[0-9a-fA-F]{8,}\b"), "<hex>"),
+    (re.compile(r"\d+"), "<n>"),
+    (re.compile(r"\s+"), " "),
+)
+
+
+def normalise(message: str) -> str:
+    """Return a message without what varies from one failure to the next: numbers, quoted text, paths, ids."""
+    text = message[: 10 * _MESSAGE_MAX]
+    for pattern, stand_in in _VARYING:
+        text = pattern.sub(stand_in, text)
+    return text.strip()[:_MESSAGE_MAX]
+
+
+def type_name(error: BaseException) -> str:
+    """Return ``module.qualname`` of an exception's class; builtins without their module."""
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def message_of(error: BaseException) -> str:
+    """Return ``str(error)``, also of an exception whose own ``__str__`` fails."""
+    try:
+        return str(error)
+    except Exception as unprintable:
+        return f"<{type(error).__name__} without a message: its __str__ raised {type(unprintable).__name__}>"
+
+
+def is_engine_path(path: str) -> bool:
+    """Tell whether a file is the engine's own, its example flows left out."""
+    pure = PurePath(path)
+    return pure.is_relative_to(_ENGINE) and not pure.is_relative_to(PurePath(_ENGINE, "examples"))
+
+
+def is_machinery(path: str) -> bool:
+    """Tell whether a file is Python's own or the engine's: what runs the user's code, and the libraries it uses."""
+    return path.startswith("<frozen ") or is_engine_path(path) or _is_of_python(PurePath(path))
+
+
+# --- one exception of the chain ---------------------------------------------------------------------------------
+
+
+class _Signature(NamedTuple):
+    """One exception. For people: ``place``, which ``is_own`` if it is in the user's code, and what is ``inside``."""
+
+    strict: str
+    loose: str
+    type_name: str
+    place: str
+    is_own: bool
+    inside: str = ""
+
+    @property
+    def name(self) -> str:
+        """For people, who know where their errors come from; the hash has the module as well."""
+        return self.type_name.rpartition(".")[2]
+
+
+class _Place(NamedTuple):
+    """Where an exception was raised."""
+
+    strict: str
+    loose: str
+    words: str
+    is_own: bool
+
+
+class _Frame(NamedTuple):
+    place: str  # path relative to the project, or module: never absolute
+    function: str
+    line: int
+    text: str  # the source line, or a hash of the byte code where no file holds it
+    own: bool  # the user's code, not a library's
+    has_file: bool
+
+    @property
+    def strict(self) -> str:
+        return f"{self.place}:{self.line}:{self.function}:{_digest([self.text])}"
+
+    @property
+    def loose(self) -> str:
+        return f"{self.place}:{self.function}"
+
+    @property
+    def words(self) -> str:
+        return f"{PurePath(self.place).name}:{self.line} in {self.function}"
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    """An exception and what caused it, root cause first. A chain may be a ring: somebody raised an old exception."""
+    links: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and len(links) < CHAIN_LENGTH_MAX and not any(link is known for known in links):
+        links.append(link)
+        link = link.__context__ if link.__cause__ is None and not link.__suppress_context__ else link.__cause__
+    return links[::-1]
+
+
+def _signature(error: BaseException, root: str | None, depth: int) -> _Signature:
+    name = type_name(error)
+    strict, loose, place, is_own = _place(error, root)
+    inside = ""
+    if isinstance(error, BaseExceptionGroup) and depth < GROUP_DEPTH_MAX:
+        children = _children(error, root, depth + 1)
+        strict += "".join(f"[{child}]" for child in sorted({child.strict for child in children})[:GROUP_WIDTH_MAX])
+        loose += "".join(f"[{child}]" for child in sorted({child.loose for child in children})[:GROUP_WIDTH_MAX])
+        inside = ", ".join(sorted({child.inside for child in children})[:GROUP_WIDTH_MAX])
+        inside = inside.removesuffix(_IN_GROUP) + _IN_GROUP
+    return _Signature(f"{name}|{strict}", f"{name}|{loose}", name, place, is_own, inside)
+
+
+def _children(group: BaseExceptionGroup[BaseException], root: str | None, depth: int) -> list[_Signature]:
+    """Each child by its whole chain, in one signature."""
+    found = []
+    for child in islice(group.exceptions, _GROUP_SCAN_MAX):
+        links = [_signature(link, root, depth) for link in _chain(child)]
+        strict, loose = ("<".join(texts) for texts in zip(*((link.strict, link.loose) for link in links), strict=True))
+        found.append(links[-1]._replace(strict=strict, loose=loose, inside=_words(links)))
+    return found
+
+
+def _place(error: BaseException, root: str | None) -> _Place:
+    frames = list(_frames(error.__traceback__, root))
+    if not frames:
+        message = normalise(message_of(error))
+        return _Place(message, message, message, is_own=False)
+    if isinstance(error, RecursionError):
+        cycle = _cycle(frames)
+        if cycle:
+            functions = ",".join(cycle)
+            return _Place(functions, functions, f"in the recursion of {functions}", is_own=True)
+    telling = _telling(frames, wanted=2 if isinstance(error, AssertionError) else 1)
+    strict = [frame.strict for frame in telling]
+    innermost = frames[-1]
+    if not innermost.own:
+        # Its line is left out: the same call can end at several lines of a library.
+        strict.append(innermost.loose)
+    return _Place(">".join(strict), ">".join(frame.loose for frame in telling), telling[0].words, telling[0].own)
+
+
+def _telling(frames: list[_Frame], wanted: int) -> list[_Frame]:
+    """The innermost frames of the user's code, innermost first, and on until ``wanted`` of them have a file.
+
+    An assertion in a shared helper is told by its caller too; so is code that was never in a file.
+    """
+    telling: list[_Frame] = []
+    for frame in reversed(frames):
+        if frame.own and (not telling or frame.loose != telling[-1].loose):
+            telling.append(frame)
+            wanted -= frame.has_file
+            if wanted <= 0:
+                break
+    return telling or frames[-1:]
+
+
+def _cycle(frames: list[_Frame]) -> list[str]:
+    """The functions that a recursion goes through: how deep it was, and in which of them it ended, are chance."""
+    counted = Counter(frame.loose for frame in frames)
+    cycle = {frame.loose: frame.own for frame in frames if counted[frame.loose] > 2}
+    return sorted(function for function, own in cycle.items() if own) or sorted(cycle)
+
+
+# --- frames -----------------------------------------------------------------------------------------------------
+
+
+def _frames(trace: TracebackType | None, root: str | None) -> Iterator[_Frame]:
+    for frame, maybe_line in deque(traceback.walk_tb(trace), maxlen=_FRAMES_MAX):
+        code, line = frame.f_code, maybe_line or 0
+        module = str(frame.f_globals.get("__name__", ""))
+        text = linecache.getline(code.co_filename, line, frame.f_globals).strip()
+        has_file = not code.co_filename.startswith("<")
+        own = not _is_library(code.co_filename, module)
+        place = _relative(code.co_filename, root, module) if has_file else "<exec>"
+        yield _Frame(place, code.co_qualname, line, text or _code_digest(code), own, has_file)
+
+
+def _is_library(path: str, module: str = "") -> bool:
+    """Tell code that was installed, or that came with Python or with this engine, from the user's own."""
+    if path.startswith("<"):
+        return path.startswith("<frozen ") or module.partition(".")[0] in sys.stdlib_module_names
+    pure = PurePath(path)
+    if pure.is_relative_to(_ENGINE):
+        return is_engine_path(path)
+    return _is_of_python(pure) or not _INSTALLED.isdisjoint(pure.parts)
+
+
+def _is_of_python(path: PurePath) -> bool:
+    return path.is_relative_to(_STDLIB) and _INSTALLED.isdisjoint(path.parts)
+
+
+def _relative(path: str, root: str | None, module: str = "") -> str:
+    pure = PurePath(path)
+    if root is not None and pure.is_relative_to(root):
+        return pure.relative_to(root).as_posix()
+    if not pure.is_absolute():
+        return pure.as_posix()
+    return module if module and module != "__main__" else pure.name
+
+
+def _code_digest(code: CodeType) -> str:
+    """A hash of byte code that is the same in every process: constants by value, nested code by its own hash."""
+    return _digest([code.co_code.hex(), *code.co_names, *map(_constant, code.co_consts)])
+
+
+def _constant(value: object) -> str:
+    if isinstance(value, CodeType):
+        return _code_digest(value)
+    return repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)
+
+
+def _threads(stack_text: str) -> list[tuple[str, list[StackFrame]]]:
+    threads: list[tuple[str, list[StackFrame]]] = []
+    for line in stack_text.splitlines():
+        head = _THREAD_HEAD.match(line)
+        if head is not None:
+            threads.append((head[1] or head[2], []))
+            continue
+        frame = _THREAD_FRAME.match(line)
+        if frame is None:
+            continue
+        if not threads:  # with all_threads=False there is no head but "Stack (most recent call first):"
+            threads.append(("Current thread", []))
+        threads[-1][1].append(StackFrame(frame[1], int(frame[2]), frame[3]))
+    return threads
+
+
+# --- hashing ----------------------------------------------------------------------------------------------------
+
+
+def _placed(what: str, place: str, frame: StackFrame, words: str) -> Fingerprint:
+    source = linecache.getline(frame.path, frame.line).strip()
+    strict = (what, place, str(frame.line), frame.function, _digest([source]))
+    loose = _digest([what, place, frame.function])
+    return Fingerprint(strict=_digest(strict), loose=loose, explain=f"{words} {frame}", parts=strict)
+
+
+def _plain(parts: tuple[str, ...], words: str) -> Fingerprint:
+    digest = _digest(parts)
+    return Fingerprint(strict=digest, loose=digest, explain=words, parts=parts)
+
+
+def _without_repeats(signatures: Iterable[_Signature]) -> list[_Signature]:
+    """Links that only say the same again (an exception raised once more from itself) count once."""
+    known = list(signatures)
+    return known[:1] + [later for earlier, later in pairwise(known) if later.strict != earlier.strict]
+
+
+def _digest(parts: Iterable[str]) -> str:
+    text = "\x1f".join(parts)
+    return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:12]

@@ -1,0 +1,206 @@
+"""From events to the state of a run: the one function that the executor, the console and the tests share.
+
+``RunFold`` starts from the rows as they were created or as a snapshot read them, and ``apply`` takes each later event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..domain.event_payloads import AttemptExtended, AttemptLate, AttemptStack, AttemptStarted, RunChanged, TaskChanged, TaskMoved, UnknownPayload
+from ..domain.events import KILL_STEPS, Event, EventKind
+from .results import unkept_kind, why_unkept
+from .spec import TaskSpec
+from ..domain.states import RunState, TaskState
+
+
+@dataclass(slots=True)
+class AttemptRow:
+    """One attempt as the console needs it; long texts (traceback, stack, output) are read on demand."""
+
+    attempt: int
+    generation: int = 0
+    started_at: int = 0
+    ended_at: int | None = None
+    duration_us: int | None = None
+    timeout_us: int | None = None
+    grace_us: int | None = None
+    outcome: str = "running"
+    error_type: str | None = None
+    error: str | None = None
+    diagnostic: str | None = None
+    failure_class: str | None = None
+    failure_mode: str | None = None
+    fingerprint: str | None = None
+    fingerprint_loose: str | None = None
+    explain: str | None = None  # the failure in a few words: "ZeroDivisionError settle.py:87 in settle"
+    exit_code: int | None = None
+    signal: int | None = None
+    delay_us: int | None = None
+    ceiling_us: int | None = None
+    shortened_us: int | None = None  # the delay drawn before the deadline of the run cut it
+    max_rss_kb: int | None = None
+    cpu_user_us: int | None = None
+    cpu_system_us: int | None = None
+    output_bytes: int = 0
+    output_dropped_bytes: int = 0
+    pid: int | None = None
+    host: str | None = None
+    code_hash: str | None = None
+    input_hash: str | None = None
+    params_hash: str | None = None
+    image_hash: str | None = None  # interpreter and packages
+    late: int = 0
+    where: str | None = None  # where the captured stack says that it hung
+    deadline_at: int | None = None  # the instants of the kill, as the events told them
+    sigterm_at: int | None = None
+    sigkill_at: int | None = None
+
+
+@dataclass(slots=True)
+class TaskRow:
+    """One task: the columns of the ``task`` table that change, and its spec."""
+
+    name: str
+    state: TaskState = TaskState.PENDING
+    attempt: int = 0
+    max_attempts: int = 3
+    started_at: int | None = None
+    ended_at: int | None = None
+    next_retry_at: int | None = None
+    error: str | None = None
+    failure_fingerprint: str | None = None
+    generation: int = 0
+    failures: int = 0
+    losses: int = 0
+    deferrals: int = 0
+    refusals: int = 0
+    failure_class: str | None = None
+    failure_mode: str | None = None
+    dead_letter_kind: str | None = None
+    delay_us: int | None = None
+    ceiling_us: int | None = None
+    shortened_us: int | None = None  # the delay drawn before the deadline of the run cut it
+    first_started_at: int | None = None
+    blocked_by: str | None = None
+    skip_cause: str | None = None
+    claim_token: str | None = None
+    result: str | None = None
+    progress_done: int | None = None
+    progress_total: int | None = None
+    last_heartbeat_at: int | None = None
+    stale: int = 0
+    bad_rows: int = 0  # held in quarantine
+    owner_note: str | None = None
+    cancel_requested_at: int | None = None  # RUNNING: an operator wants its end
+    expires_at: int | None = None  # DEAD_LETTER: when it becomes FAILED by itself
+    overrides: str | None = None  # JSON: what a requeue changed for this generation (``domain/overrides.py``)
+    key_generation: int = 0  # the generation that its idempotency key was made in
+    canary: str | None = None  # the task of the same cause that runs first; this one follows it
+    position: int = 0
+    changed_seq: int = 0  # seq of the latest event that touched the row
+    changed_at: int = 0
+    spec: TaskSpec | None = None
+    attempts: dict[int, AttemptRow] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class RunRow:
+    """One run: the columns of the ``run`` table."""
+
+    run_id: str
+    dag_name: str = ""
+    started_at: int = 0
+    ended_at: int | None = None
+    state: RunState = RunState.RUNNING
+    blocked_since: int | None = None
+    paused_since: int | None = None
+    paused_by: str | None = None
+    deadline_at: int | None = None
+    max_parallel: int = 4
+    flow_path: str | None = None
+    params: str = "{}"
+    options: str = "{}"
+    code_hash: str | None = None
+    logical_time: int | None = None  # the instant of its schedule that it stands for
+
+
+@dataclass(slots=True)
+class RunFold:
+    """A run, its tasks and their attempts, brought forward event by event."""
+
+    run: RunRow
+    tasks: dict[str, TaskRow] = field(default_factory=dict)
+    parents: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    children: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    seq: int = 0  # of the latest event applied
+
+    def apply(self, event: Event) -> TaskRow | None:
+        """Take one event of this run. Answers with the task that it touched; events already applied change nothing."""
+        if event.seq <= self.seq:
+            return None
+        self.seq = event.seq
+        if event.run_id != self.run.run_id:
+            return None
+        payload = event.payload
+        if isinstance(payload, RunChanged):
+            _set_columns(self.run, payload.set)
+            self.run.state = RunState(self.run.state)
+            return None
+        row = self.tasks.get(event.task) if event.task is not None else None
+        if row is None:
+            return None
+        if event.kind == EventKind.TASK:
+            row.state = TaskState(event.new)
+        if isinstance(payload, _SETTING_TASKS):
+            _set_columns(row, payload.set)
+        row.changed_seq = event.seq
+        row.changed_at = event.at
+        if event.attempt is not None:
+            self._apply_attempt(row, event)
+        return row
+
+    def _apply_attempt(self, row: TaskRow, event: Event) -> None:
+        assert event.attempt is not None
+        attempt = row.attempts.get(event.attempt)
+        if attempt is None:
+            attempt = row.attempts[event.attempt] = AttemptRow(event.attempt, started_at=event.at)
+        payload = event.payload
+        if isinstance(payload, _SETTING_ATTEMPTS):
+            _set_columns(attempt, payload.attempt_set)
+        step = KILL_STEPS.get(event.kind)
+        if isinstance(payload, AttemptStack):
+            attempt.where = payload.where or attempt.where
+        elif step is not None:
+            setattr(attempt, step, event.at)
+
+
+def missing_inputs(fold: RunFold, name: str) -> dict[str, str]:
+    """The parents of a task that hand on no result, and why: they did not succeed, or it could not be kept."""
+    found = {}
+    for parent in fold.parents.get(name, ()):
+        row = fold.tasks[parent]
+        kind = unkept_kind(row.result)
+        if kind is not None:
+            found[parent] = why_unkept(kind)
+        elif row.state is not TaskState.SUCCESS and row.result is None:
+            found[parent] = _fate(row)
+    return found
+
+
+def _fate(row: TaskRow) -> str:
+    """In words: ``skipped by operator``, ``upstream failed``."""
+    by = f" by {row.skip_cause}" if row.state is TaskState.SKIPPED and row.skip_cause else ""
+    return str(row.state).lower().replace("_", " ") + by
+
+
+_SETTING_TASKS = (TaskMoved, TaskChanged, UnknownPayload)
+_SETTING_ATTEMPTS = (TaskMoved, AttemptStarted, AttemptExtended, AttemptLate, UnknownPayload)
+
+
+def _set_columns(row: object, columns: Mapping[str, object]) -> None:
+    """Set what the row has; columns that only the table has (token, texts) are not kept in memory."""
+    for column, value in columns.items():
+        if hasattr(row, column):
+            setattr(row, column, value)

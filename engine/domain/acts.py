@@ -1,0 +1,207 @@
+"""The acts of operators: one table of what the engine, the console and the shell know of each.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+
+``operator_actions.py`` and ``executor/server.py`` register the functions that apply the acts, by the names of this table.
+"""
+
+from enum import Enum
+from typing import Dict, FrozenSet, NamedTuple, Optional, Tuple
+
+from .states import ABOUT_TO_START, OPEN, REQUEUE_FROM, SKIP_FROM, WITH_INSTANT, TaskState
+
+
+class Scope(Enum):
+    """What the targets of an act are."""
+
+    TASKS = "tasks"
+    RUN = "run"
+    ROWS = "rows"
+    PAGES = "pages"
+    CAUSE = "cause"
+    BREAKER = "breaker"
+    EARLIER_ACT = "earlier act"
+
+
+class Act(NamedTuple):
+    """What is known of one act.
+
+    Attributes:
+        name: ``Command.act``.
+        verb: the imperative, as in "there is nothing to requeue".
+        past: the participle, as in "3 requeued".
+        scope: what its targets are.
+        states: of a task, those in which the state file alone can be changed by it.
+        awaited: words for targets that run, whose change only their executor can make: "to be ended"; None where the
+            act refuses running tasks.
+        needs_reason: whether it is refused without a reason, because others will find its result in the morning.
+        starts_work: whether tasks may start after it, so that a file without an executor needs one.
+        is_undoable: whether ``undo`` can take it back.
+        needs_executor: whether nothing but a living executor can apply it.
+        shell: the words of the command line that send it; None where there are none, for the reason in ``no_shell``.
+    """
+
+    name: str
+    verb: str
+    past: str
+    scope: Scope
+    states: FrozenSet[TaskState] = frozenset()
+    awaited: Optional[str] = None
+    needs_reason: bool = False
+    starts_work: bool = False
+    is_undoable: bool = False
+    needs_executor: bool = False
+    shell: Optional[str] = None
+    no_shell: str = ""
+
+
+_CANCEL_FROM = OPEN - frozenset([TaskState.RUNNING])
+_ROWS_FROM = REQUEUE_FROM - ABOUT_TO_START  # rows can only be sent back through a task that is at rest
+
+ACTS: Tuple[Act, ...] = (
+    Act(
+        "requeue",
+        verb="requeue",
+        past="requeued",
+        scope=Scope.TASKS,
+        states=REQUEUE_FROM,
+        needs_reason=True,
+        starts_work=True,
+        is_undoable=True,
+        shell="requeue",
+    ),
+    Act(
+        "requeue-rows",
+        verb="requeue",
+        past="requeued",
+        scope=Scope.ROWS,
+        states=_ROWS_FROM,
+        needs_reason=True,
+        starts_work=True,
+        is_undoable=True,
+        shell="quarantine --requeue",
+    ),
+    Act(
+        "discard-rows",
+        verb="discard",
+        past="discarded",
+        scope=Scope.ROWS,
+        needs_reason=True,
+        is_undoable=True,
+        shell="quarantine --discard",
+    ),
+    Act(
+        "skip",
+        verb="skip",
+        past="skipped",
+        scope=Scope.TASKS,
+        states=SKIP_FROM,
+        needs_reason=True,
+        starts_work=True,
+        is_undoable=True,
+        shell="skip",
+    ),
+    Act(
+        "cancel",
+        verb="cancel",
+        past="cancelled",
+        scope=Scope.TASKS,
+        states=_CANCEL_FROM,
+        awaited="to be ended",
+        needs_reason=True,
+        is_undoable=True,
+        shell="cancel",
+    ),
+    Act(
+        "extend",
+        verb="extend",
+        past="extended",
+        scope=Scope.TASKS,
+        awaited="to be extended",
+        shell="extend",
+    ),
+    Act(
+        "hurry",
+        verb="bring forward",
+        past="brought forward",
+        scope=Scope.TASKS,
+        states=WITH_INSTANT,
+        starts_work=True,
+        is_undoable=True,
+        no_shell="the wait that it ends is over in minutes, and is counted down in the console alone",
+    ),
+    Act("pause", verb="pause", past="paused", scope=Scope.RUN, is_undoable=True, shell="pause"),
+    Act(
+        "unpause",
+        verb="unpause",
+        past="unpaused",
+        scope=Scope.RUN,
+        starts_work=True,
+        is_undoable=True,
+        shell="unpause",
+    ),
+    Act(
+        "undo",
+        verb="undo",
+        past="changed back",
+        scope=Scope.EARLIER_ACT,
+        starts_work=True,
+        is_undoable=True,
+        no_shell="it names an earlier act by its id, which the console finds in the journal; the shell has --dry-run",
+    ),
+    Act("ack", verb="acknowledge", past="acknowledged", scope=Scope.PAGES, shell="pages --ack"),
+    Act("snooze", verb="snooze", past="snoozed", scope=Scope.PAGES, shell="pages --snooze"),
+    Act("note", verb="note", past="noted", scope=Scope.CAUSE, shell="note"),
+    Act("breaker", verb="set", past="set", scope=Scope.BREAKER, shell="breakers"),
+    Act(
+        "stop",
+        verb="stop",
+        past="stopped",
+        scope=Scope.RUN,
+        needs_executor=True,
+        no_shell="a shell on the same machine ends an executor by Ctrl+C or SIGTERM",
+    ),
+)
+
+BY_NAME: Dict[str, Act] = {act.name: act for act in ACTS}
+
+NEEDS_REASON = frozenset(act.name for act in ACTS if act.needs_reason)
+STARTS_WORK = frozenset(act.name for act in ACTS if act.starts_work)
+UNDOABLE = frozenset(act.name for act in ACTS if act.is_undoable)
+
+#: Tasks in these states can be ended, or kept from starting.
+STOPPABLE = BY_NAME["cancel"].states | frozenset([TaskState.RUNNING])
+
+
+def past_of(name: str) -> str:
+    """What an act has done, for a sentence; an act of a later version has "changed" something."""
+    act = BY_NAME.get(name)
+    return "changed" if act is None else act.past
+
+
+_RELEASE = "/release"
+
+
+def release_id(command_id: str) -> str:
+    """The id of the act that lets the others follow a canary; ``command_id``: of the requeue that has sent it."""
+    return command_id + _RELEASE
+
+
+def sent_id(command_id: str) -> str:
+    """The id of the command that an operator has sent: of a release, that of its canary."""
+    return command_id[: -len(_RELEASE)] if command_id.endswith(_RELEASE) else command_id
+
+
+def refusal(name: str, state: str) -> Optional[str]:
+    """Why an act changes no task in this state, or None where it does."""
+    return None if state in BY_NAME[name].states else cannot(name, state)
+
+
+def cannot(name: str, state: str) -> str:
+    """The sentence that refuses an act to a task in a state that is not among its ``states``."""
+    act = BY_NAME[name]
+    if state == TaskState.RUNNING:
+        return "it runs: cancel it first, then {} it".format(act.verb)
+    if state == TaskState.PENDING:
+        return "it has not run yet: there is nothing to {}".format(act.verb)
+    return "a task in {} cannot be {}".format(state, act.past)

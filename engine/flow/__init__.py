@@ -1,0 +1,1 @@
+"""How people write DAGs: the flow, its options, and how a flow file is loaded."""

@@ -1,0 +1,625 @@
+"""How people write a DAG.
+
+A ``Flow`` collects ``TaskDef``s (functions, commands, sensors) and turns them into a ``FlowSpec``: plain values for the
+executor. The functions stay in the process that imported the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import MISSING, dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack, cast
+
+from .source_location import place_of_caller
+from .introspect import asked_for, source_of
+from .options import ABOVE_ZERO, AFTER, TASK_OPTIONS, After, DownstreamOptions, PageOptions, Sender, TaskOptions, WorkKind, check_fields, check_params, check_task, demand_known, flow_options, option, read_downstream, read_page
+from ..core.dag import Dag
+from ..core.durations import Duration
+from ..domain.overrides import convert
+from ..core.policy import RetryPolicy
+from ..core.spec import LOGICAL_TIME, DownstreamSpec, FlowSpec, Isolation, Kind, Misfire, ScheduleSpec, TaskSpec, TriggerRule
+from ..core.option_types import TEXT, choice, is_text, shown
+from ..errors import FlowError, OptionError
+from .time_zones import open_schedule
+
+__all__ = ["DownstreamOptions", "Flow", "PageOptions", "TaskDef", "TaskOptions"]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Decorator(Protocol):
+    """What ``@flow.task(...)`` puts around a function: it returns the function as it is."""
+
+    def __call__(self, function: Function, /) -> Function: ...
+
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as DefaultingTypeVar
+
+    #: The function itself for ``@flow.task``, a decorator for ``@flow.task(...)``. One signature for both: of overloads
+    #: a type checker only says that none fits, not which option is wrong.
+    Returned = DefaultingTypeVar("Returned", bound=Callable[..., Any], default=Decorator)
+
+Params = Mapping[str, Any]
+
+#: For the flow that is being imported: what its run remembers of its parameters, and what was given now.
+_params: ContextVar[tuple[Params, Params]] = ContextVar("_params", default=({}, {}))
+
+
+@contextmanager
+def importing_with(remembered: Params, given: Params) -> Iterator[None]:
+    """Hand parameters to the flows that are made meanwhile."""
+    token = _params.set((dict(remembered), dict(given)))
+    try:
+        yield
+    finally:
+        _params.reset(token)
+
+
+@dataclass(slots=True)
+class TaskDef:
+    """One task as a value, for ``Flow.add`` and ``Executor(tasks=[...])``. ``@flow.task`` makes one of a function.
+
+    Parameters:
+        name: text, not empty, no NUL character; each task of a flow has another.
+        fn: the function, which is called in a process of its own; None for kind "command".
+        parents: task functions or names, after which it comes; ``rule`` says when it may start.
+        max_attempts: starts in all, the first included: a whole number of at least 1. None: those of ``retry``, which
+            it overrules where both are given.
+        timeout_seconds: seconds above 0 that one attempt may take; then it is killed. None: no bound.
+        retry: how often and after which waits a failure is tried again; None: ``RetryPolicy()``.
+        grace_seconds: seconds of 0 or more from SIGTERM, at which ``finally`` blocks run, to SIGKILL.
+        kind: "python", "command" (a line of the shell) or "sensor" (looks until something is there).
+        command: the line of the shell of kind "command".
+        isolation: "process" (killed at its timeout), "thread" (no fork; it is only asked to end, by ``ctx.cancelled``)
+            or "dask" (a process on a worker of the Dask cluster that ``RunOptions.dask`` names).
+        downstream: the system that it calls, declared by ``Flow.downstream``: an open breaker holds the task.
+        pool: a pool of the flow, of whose slots it takes ``pool_slots`` (at least 1) while it runs.
+        max_active: at most so many tasks of this name run at a time, across all runs of the state file.
+        idempotent: False: where nobody can know how far an attempt came, it is a dead letter and is never run again.
+        effect: True for what is done to the world (a payment, a mail): at most once. Its idempotency key is on the
+            disk before it starts, and it is not idempotent.
+        optional: True: when it fails, the run ends PARTIAL, not FAILED.
+        recheck_seconds: seconds above 0 between two looks of a sensor.
+        rule: when it may start. "all_success": every parent succeeded, or an operator skipped it;
+            "all_success_strict": every parent succeeded; "none_failed": no parent failed, and one at least was not
+            skipped; "all_done": every parent has ended, however. A parent that is a dead letter holds it, always.
+        owner: who is asked about it; pages name the owner.
+        requires: the parents whose results it cannot do without: an operator can skip one of them only with a
+            substitute result. None: those for which ``fn`` has a parameter without a default.
+        max_losses: so many attempts, at least 1, lost together with their executor or host make a dead letter.
+        max_bad_rows: a whole number of 0 or more: more rows in quarantine fail the attempt. None: 10,000.
+        max_bad_ratio: the same as a share of all rows, from 0 to 1. None: no bound.
+        strict_rows: True: rows in quarantine make the run PARTIAL.
+
+    Raises:
+        OptionError: (a ValueError) an option is not what it must be; the sentence names it.
+
+    Example:
+        >>> TaskDef("load", print, ["clean"], max_attempts=5, timeout_seconds=600).policy().max_attempts
+        5
+        >>> TaskDef("load", print, max_attempts=0)
+        Traceback (most recent call last):
+        ...
+        redrive.engine.errors.OptionError: task 'load': max_attempts is a whole number of at least 1 (the first start \
+counts too), or None, not 0
+    """
+
+    name: str
+    fn: Callable[..., Any] | None
+    parents: Sequence[After] = field(default_factory=list)
+    max_attempts: int | None = None
+    timeout_seconds: float | None = None
+    retry: RetryPolicy | None = None
+    grace_seconds: float = 5.0
+    kind: Kind = "python"
+    command: str | None = None
+    isolation: Isolation = "process"
+    downstream: str | None = None
+    pool: str | None = None
+    pool_slots: int = 1
+    max_active: int | None = None
+    idempotent: bool = True
+    effect: bool = False
+    optional: bool = False
+    recheck_seconds: float = 30.0
+    rule: TriggerRule = "all_success"
+    owner: str | None = None
+    requires: Sequence[After] | None = None
+    max_losses: int = 3
+    max_bad_rows: int | None = None
+    max_bad_ratio: float | None = None
+    strict_rows: bool = False
+
+    def __post_init__(self) -> None:
+        check_fields(self, _DEFAULTS)
+
+    def policy(self) -> RetryPolicy:
+        """Return the retry policy of the task, with its own ``max_attempts`` where one is given."""
+        policy = self.retry or RetryPolicy()
+        if self.max_attempts is None or self.max_attempts == policy.max_attempts:
+            return policy
+        return replace(policy, max_attempts=self.max_attempts)
+
+
+#: Fields that are their default are looked at by ``Flow.spec`` no more than by ``TaskDef``.
+_DEFAULTS = {one.name: one.default for one in fields(TaskDef) if one.default is not MISSING}
+
+
+class Flow:
+    """A DAG of tasks: functions, lines of the shell and sensors, and what holds for all of them.
+
+    A duration is a number of seconds, or a text: "90s", "10m", "1h30m", "2d".
+
+    Parameters:
+        name: text, not empty. The state file has this name unless another is given.
+        deadline: duration of 0 or more from the start of a run until it has to be over; then its tasks are ended.
+        dead_letter_ttl: duration above 0: a dead letter that nobody has decided about for so long, or until the
+            deadline, becomes FAILED, so that the run ends. None: it waits for ever.
+        max_parallel: attempts at a time, at least 1. None: 4, or what the run is started with.
+        pools: names and how many slots each has, at least 1: ``{"database": 2}``.
+        params: names and their defaults, which are JSON; ``redrive run --param name=value`` sets others, in the type
+            of the default. A task reads them from ``flow.params``, ``ctx.params`` or a parameter of this name.
+        schedule: when ``redrive serve`` starts a run: the five fields of cron ("0 2 * * *"), or "every 15m". The
+            parameter ``logical_time`` of the run is the instant that it stands for; the deadline counts from there.
+        timezone: in which the schedule is read: a name of the IANA time zone database, as "Asia/Kolkata".
+        misfire: which of the runs that were missed meanwhile are started: "one" (the latest), "skip" (none that is
+            late) or "all".
+        splay: duration of 0 or more: runs start later by a share of it that is this flow's own.
+        start_within: duration of 0 or more: page when a run has not started so long after it was due.
+
+    Raises:
+        FlowError: an option is not what it must be, or they contradict each other; the sentence names them.
+
+    Example:
+        >>> flow = Flow("revenue", deadline="3h", pools={"database": 2}, params={"day": "2026-04-25"})
+        >>> @flow.task(timeout=30)
+        ... def extract(day):
+        ...     return {"rows": 42}
+        >>> @flow.task(after=extract, timeout="10m", pool="database")
+        ... def load(extract):
+        ...     print(extract["rows"], "rows")
+        >>> [(task.name, task.parents) for task in flow.spec().tasks]
+        [('extract', ()), ('load', ('extract',))]
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        deadline: Duration | None = None,
+        dead_letter_ttl: Duration | None = None,
+        max_parallel: int | None = None,
+        pools: Mapping[str, int] | None = None,
+        params: Mapping[str, Any] | None = None,
+        schedule: str | None = None,
+        timezone: str = "UTC",
+        misfire: Misfire = "one",
+        splay: Duration = 0,
+        start_within: Duration | None = None,
+    ) -> None:
+        if not is_text(name):
+            raise OptionError(f"a flow needs a name, which is a text that is not empty: not {shown(name)}")
+        options = flow_options(
+            name,
+            {
+                "deadline": deadline,
+                "dead_letter_ttl": dead_letter_ttl,
+                "max_parallel": max_parallel,
+                "pools": pools,
+                "params": params,
+                "schedule": schedule,
+                "timezone": timezone,
+                "misfire": misfire,
+                "splay": splay,
+                "start_within": start_within,
+            },
+        )
+        self.name = name
+        self.deadline_seconds: float | None = options["deadline"]
+        self.dead_letter_ttl: float | None = options["dead_letter_ttl"]
+        self.max_parallel: int | None = options["max_parallel"]
+        self.pools: dict[str, int] = options["pools"] or {}
+        self.schedule = _schedule(name, options)
+        declared = {} if schedule is None else {LOGICAL_TIME: ""}
+        self.params = _merge_params(name, {**declared, **(options["params"] or {})}, *_params.get())
+        check_params(name, self.params)
+        self.tasks: list[TaskDef] = []
+        self.downstreams: list[DownstreamSpec] = []
+        self.pages: list[dict[str, Any]] = []
+        self.path: str | None = None
+        self.code_hash: str | None = None
+        self._names: dict[int, str] = {}
+        self._places: dict[str, str] = {}  # where each task was declared
+
+    # --- Writing a flow --------------------------------------------------------------------------------------------
+
+    def task(
+        self,
+        fn: Returned | None = None,
+        /,
+        *,
+        name: str | None = None,
+        after: After | Iterable[After] = (),
+        timeout: Duration | None = None,
+        kind: WorkKind | None = None,
+        **options: Unpack[TaskOptions],
+    ) -> Returned:
+        """Make a function a task: ``@flow.task`` or ``@flow.task(...)``. The function is returned as it is.
+
+        The function runs in a process of its own. Its parameters are matched by name: ``ctx`` is the ``Context``, the
+        name of a parent its result, the name of a parameter of the flow the value of that. Its own result is handed on
+        as JSON: more than 64 KiB fail the attempt; what is not JSON is not kept.
+
+        Parameters:
+            name: of the task; the name of the function unless given.
+            after: a task function, the name of a task (which may be defined later), or a list of these.
+            timeout: duration above 0 that one attempt may take (30, "10m"); then it is killed. None: no bound.
+            kind: "etl" or "backfill": a timeout of 30 minutes or 6 hours, unless there is one. "effect": it does
+                something to the world (a payment, a mail) at most once: its idempotency key is on the disk before it
+                starts, and where nobody can know how far it came, only an operator runs it again.
+            options: retry, max_attempts, grace_seconds, isolation, downstream, pool, pool_slots, max_active,
+                idempotent, effect, optional, rule, owner, requires, max_losses, max_bad_rows, max_bad_ratio,
+                strict_rows: as ``TaskDef`` describes them; durations may be texts here.
+
+        Raises:
+            FlowError: there is no such option, it is not what it must be, or the name is taken.
+
+        Example:
+            >>> flow = Flow("revenue")
+            >>> @flow.task(timeout="5m", max_attempts=5, rule="all_done")
+            ... def clean():
+            ...     pass
+            >>> flow.task(print, name="show", after=[clean]) is print
+            True
+            >>> flow.task(tmeout=3)(lambda: None)
+            Traceback (most recent call last):
+            ...
+            redrive.engine.errors.OptionError: task '<lambda>': there is no option 'tmeout'; there are name, ...
+        """
+
+        def register(function: Function) -> Function:
+            self._add("python", _name_of(name, function), function, after, timeout, options, kind)
+            return function
+
+        return cast("Returned", register if fn is None else register(fn))
+
+    def sensor(
+        self,
+        fn: Returned | None = None,
+        /,
+        *,
+        name: str | None = None,
+        after: After | Iterable[After] = (),
+        every: Duration = 30.0,
+        timeout: Duration | None = None,
+        **options: Unpack[TaskOptions],
+    ) -> Returned:
+        """Make a function a sensor: a true answer ends the task, a false one calls the function again later.
+
+        Between two calls the task is SENSING and holds no slot. A false answer spends no attempt;
+        ``retry=RetryPolicy(max_elapsed="2h")`` bounds the whole wait.
+
+        Parameters:
+            name, after: as for ``task``.
+            every: duration above 0 between two calls; a tenth at most is added at random, so that sensors spread.
+            timeout: duration above 0 that one call may take; ``every`` and 60 seconds unless given.
+            options: as for ``task``.
+
+        Raises:
+            FlowError: as ``task`` does.
+
+        Example:
+            >>> from pathlib import Path
+            >>> flow = Flow("revenue")
+            >>> @flow.sensor(every="1m", retry=RetryPolicy(max_elapsed="2h"))
+            ... def export_is_there():
+            ...     return Path("/data/export.csv").exists()
+            >>> flow.spec().tasks[0].timeout
+            120.0
+        """
+        called = f"task {shown(getattr(fn, '__name__', 'sensor') if name is None else name)}"
+        recheck_seconds = option(called, "every", ABOVE_ZERO, every)
+        bound = recheck_seconds + 60 if timeout is None else timeout
+
+        def register(function: Function) -> Function:
+            called = _name_of(name, function)
+            self._add("sensor", called, function, after, bound, options, recheck_seconds=recheck_seconds)
+            return function
+
+        return cast("Returned", register if fn is None else register(fn))
+
+    def command(
+        self,
+        name: str,
+        line: str,
+        *,
+        after: After | Iterable[After] = (),
+        timeout: Duration | None = None,
+        kind: WorkKind | None = None,
+        **options: Unpack[TaskOptions],
+    ) -> str:
+        """Add a line of the shell (``/bin/sh``) as a task, and return the name of the task.
+
+        Exit code 0 is success, 75 (EX_TEMPFAIL of sysexits.h) a failure that may heal; ``Flow.downstream(rules=...)``
+        says what others mean.
+
+        Parameters:
+            name: of the task.
+            line: text that is not empty.
+            after, timeout, kind, options: as for ``task``; ``isolation`` is not "thread".
+
+        Raises:
+            FlowError: as ``task`` does.
+
+        Example:
+            >>> Flow("revenue").command("load", "psql -f load.sql", timeout="10m", kind="effect")
+            'load'
+        """
+        option(f"task {shown(name)}", "its command", TEXT, line)
+        self._add("command", name, None, after, timeout, options, kind, command=line)
+        return name
+
+    def add(self, definition: TaskDef) -> TaskDef:
+        """Add a task that is written as a ``TaskDef``, and return it.
+
+        Raises:
+            FlowError: its fields contradict each other or the flow, or the name is taken.
+
+        Example:
+            >>> Flow("revenue").add(TaskDef("extract", print, timeout_seconds=30)).name
+            'extract'
+        """
+        if not isinstance(definition, TaskDef):
+            raise OptionError(f"flow {self.name!r}: add takes a TaskDef, not {shown(definition)}")
+        check_task(definition, self.pools)
+        place = place_of_caller()
+        if definition.name in self._places:
+            first = self._places[definition.name]
+            raise FlowError(f"two tasks are named {definition.name!r}, the first at {first}: give one another name")
+        self._places[definition.name] = place or "an unknown place"
+        self.tasks.append(definition)
+        if definition.fn is not None:
+            self._names.setdefault(id(definition.fn), definition.name)
+        return definition
+
+    def downstream(self, name: str, **options: Unpack[DownstreamOptions]) -> str:
+        """Declare a system that tasks call (``task(downstream=name)``), and return its name.
+
+        While the system fails, its circuit breaker (Nygard, "Release It!") holds the tasks that would call it. Its
+        retry budget is a token bucket (Brooker, "Fixing retries with token buckets and circuit breakers", 2022): when
+        it is empty, retries wait, and first tries do not. A task that waits spends no attempt.
+
+        Parameters:
+            name: text, not empty.
+            failure_rate, minimum_calls, window_seconds: the breaker opens when a share of at least ``failure_rate``
+                (above 0, at most 1; 0.5) of at least ``minimum_calls`` calls (5) failed in the last
+                ``window_seconds`` (duration above 0; 60).
+            open_seconds: duration of 0 or more until an open breaker sends its first probe; 30.
+            probes: so many probes, at least 1, must succeed to close it; 1.
+            on_open: what becomes of tasks meanwhile: "hold" (they wait), "fail" or "dead_letter"; "hold".
+            release_per_second: tasks that start per second after it has closed; 5. 0: all at once.
+            bucket_capacity, bucket_refund: the retry budget holds so many retries (0 or more; 10); a retry takes one,
+                a success puts ``bucket_refund`` (0 or more; 0.1) back.
+            metrics_only: True: count calls and failures, and never open.
+            rules: what failures of this system mean: a list of mappings with "class" ("transient", "permanent",
+                "ambiguous", "validation", "auth", "timeout", "oom" or "unclassified") and at least one condition:
+                "status", "error", "grpc", "sqlstate", "message", "exit_code" or "signal". The first that holds wins.
+
+        Raises:
+            FlowError: there is no such option, it is not what it must be, or the name is declared twice.
+
+        Example:
+            >>> flow = Flow("revenue")
+            >>> flow.downstream("payments-api", open_seconds="1m", rules=[{"status": 409, "class": "transient"}])
+            'payments-api'
+        """
+        declared = read_downstream(name, options)
+        if any(other.name == name for other in self.downstreams):
+            raise FlowError(f"downstream {name!r} is declared twice: say everything about it in one place")
+        self.downstreams.append(declared)
+        return name
+
+    def page(self, sender: Sender, **options: Unpack[PageOptions]) -> None:
+        """Say where pages go, which tell a person that a run needs one. Several senders may be named.
+
+        Parameters:
+            sender: "command" (needs ``line`` or ``argv``; the page is on its standard input), "webhook" or "apprise"
+                (need ``url``), or "bell" (the terminal's; takes nothing).
+            line: of the shell.
+            argv: a program and its arguments.
+            url: https://... or http://... of a webhook; of Apprise, whatever that library reads.
+            headers: of the webhook's request.
+            timeout: duration above 0 that the sender may take; 10.
+
+        Raises:
+            FlowError: there is no such sender, or it does not take these options.
+
+        Example:
+            >>> flow = Flow("revenue")
+            >>> flow.page("bell")
+            >>> flow.page("command", line="mail -s 'redrive' ops@example.com", timeout="30s")
+        """
+        self.pages.append(read_page(self.name, sender, options))
+
+    def _add(
+        self,
+        kind: Kind,
+        name: str,
+        function: Callable[..., Any] | None,
+        after: After | Iterable[After],
+        timeout: Duration | None,
+        options: Mapping[str, Any],
+        work: WorkKind | None = None,
+        **own: Any,
+    ) -> None:
+        """Add a TaskDef of what a decorator was given; ``own``: fields that only this kind of task has."""
+        called = f"task {shown(name)}"
+        usual = _usual_timeout(work, called)
+        seconds = usual if timeout is None else option(called, "timeout", ABOVE_ZERO, timeout)
+        parents = option(called, "after", AFTER, after)
+        demand_known(called, options, (*KEYWORDS[kind], *TASK_OPTIONS))
+        given = {**options, "effect": True} if work == EFFECT else options
+        self.add(TaskDef(name, function, parents, timeout_seconds=seconds, kind=kind, **own, **given))
+
+    # --- Reading it ------------------------------------------------------------------------------------------------
+
+    @property
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        """The functions of the tasks by task name; commands have none."""
+        return {task.name: task.fn for task in self.tasks if task.fn is not None}
+
+    def spec(self) -> FlowSpec:
+        """Return the flow as plain values, checked as a whole.
+
+        Raises:
+            FlowError: the flow has no tasks, or a parent is unknown.
+            CycleError: (a FlowError) tasks wait for each other in a ring.
+
+        Example:
+            >>> flow = Flow("ring")
+            >>> first, second = flow.command("a", "true", after="b"), flow.command("b", "true", after="a")
+            >>> flow.spec()
+            Traceback (most recent call last):
+            ...
+            redrive.engine.errors.CycleError: the tasks wait for each other in a ring: a -> b -> a; remove one...
+        """
+        if not self.tasks:
+            raise FlowError(f"flow {shown(self.name)} has no tasks")
+        check_params(self.name, self.params)  # once more: they may have been changed since
+        try:
+            specs = tuple(self._task_spec(task) for task in self.tasks)
+            Dag((spec.name, spec.parents) for spec in specs)
+        except FlowError as error:
+            raise error.at(self._places.get(error.task or "")) from None
+        return FlowSpec(
+            name=self.name,
+            tasks=specs,
+            deadline_seconds=self.deadline_seconds,
+            dead_letter_ttl=self.dead_letter_ttl,
+            max_parallel=self.max_parallel,
+            pools=self.pools,
+            downstreams=tuple(self.downstreams),
+            pages=tuple(self.pages),
+            params=self.params,
+            schedule=self.schedule,
+            code_hash=self.code_hash,
+            path=self.path,
+        )
+
+    def _task_spec(self, task: TaskDef) -> TaskSpec:
+        check_fields(task, _DEFAULTS)  # once more: it may have been changed since
+        check_task(task, self.pools)
+        parents = tuple(dict.fromkeys(self._parent_name(task, parent) for parent in task.parents))
+        return TaskSpec(
+            name=task.name,
+            parents=parents,
+            kind=task.kind,
+            command=task.command,
+            retry=task.policy(),
+            timeout=task.timeout_seconds,
+            grace_seconds=task.grace_seconds,
+            isolation=task.isolation,
+            downstream=task.downstream,
+            pool=task.pool,
+            pool_slots=task.pool_slots,
+            max_active=task.max_active,
+            idempotent=task.idempotent and not task.effect,
+            effect=task.effect,
+            optional=task.optional,
+            recheck_seconds=task.recheck_seconds,
+            rule=task.rule,
+            owner=task.owner,
+            requires=self._requires(task, parents),
+            max_losses=task.max_losses,
+            max_bad_rows=task.max_bad_rows,
+            max_bad_ratio=task.max_bad_ratio,
+            strict_rows=task.strict_rows,
+            source=source_of(task.fn),
+        )
+
+    def _requires(self, task: TaskDef, parents: tuple[str, ...]) -> tuple[str, ...]:
+        if task.requires is None:
+            return asked_for(task.fn, parents)
+        names = tuple(dict.fromkeys(self._parent_name(task, parent) for parent in task.requires))
+        strangers = [name for name in names if name not in parents]
+        if strangers:
+            why = f"requires the result of {strangers[0]!r}, which it does not come after"
+            raise FlowError(f"task {task.name!r} {why}", task=task.name)
+        return names
+
+    def _parent_name(self, task: TaskDef, parent: After) -> str:
+        if isinstance(parent, str):
+            return parent
+        name = self._names.get(id(parent))
+        if name is None:
+            called = getattr(parent, "__name__", repr(parent))
+            raise FlowError(
+                f"task {task.name!r} comes after {called!r}, which is not a task of this flow", task=task.name
+            )
+        return name
+
+
+#: The keywords that stand in the signatures of ``Flow.task``, ``Flow.sensor`` and ``Flow.command``.
+KEYWORDS: dict[Kind, tuple[str, ...]] = {
+    "python": ("name", "after", "timeout", "kind"),
+    "sensor": ("name", "after", "every", "timeout"),
+    "command": ("after", "timeout", "kind"),
+}
+
+EFFECT: Final = "effect"  # the kind of work that is done to the world, at most once
+
+#: Seconds that one attempt of a kind of work may take; None: as for any task. A sensor has a rule of its own.
+USUAL_TIMEOUTS: dict[WorkKind, float | None] = {"etl": 30 * 60.0, "backfill": 6 * 3600.0, EFFECT: None}
+
+
+def _usual_timeout(kind: WorkKind | None, called: str) -> float | None:
+    return None if kind is None else USUAL_TIMEOUTS[option(called, "kind", choice(*USUAL_TIMEOUTS), kind)]
+
+
+def _name_of(name: str | None, function: Any) -> str:
+    """As given, else the function's own. Raises OptionError for what is no function."""
+    if not callable(function):
+        raise OptionError(f"a task is a function, not {shown(function)}")
+    found: str | None = getattr(function, "__name__", None) if name is None else name
+    if found is None:
+        raise OptionError(f"{shown(function)} has no name of its own: say name=...")
+    return found
+
+
+_WITHOUT_SCHEDULE = {"timezone": "UTC", "misfire": "one", "splay": 0, "start_within": None}
+
+
+def _schedule(flow: str, options: Mapping[str, Any]) -> ScheduleSpec | None:
+    if options["schedule"] is None:
+        if any(options[option] != usual for option, usual in _WITHOUT_SCHEDULE.items()):
+            raise OptionError(f"flow {flow!r}: {', '.join(_WITHOUT_SCHEDULE)} say nothing without a schedule")
+        return None
+    spec = ScheduleSpec(*(options[name] for name in ("schedule", "timezone", "misfire", "splay", "start_within")))
+    open_schedule(spec, flow)  # what cannot be is refused here
+    return spec
+
+
+def _merge_params(flow: str, declared: dict[str, Any], remembered: Params, given: Params) -> dict[str, Any]:
+    """Given values over remembered ones over declared defaults; a text is turned into the type of the default.
+
+    What the run remembers and the flow no longer declares, or wants in another type, is left out: flows are repaired.
+    """
+    for name in declared.keys() & remembered.keys() - given.keys():
+        with suppress(ValueError):
+            declared[name] = convert(remembered[name], declared[name])
+    for name, value in given.items():
+        if name not in declared:
+            known = ", ".join(sorted(declared)) or "none"
+            raise FlowError(f"flow {flow!r} has no parameter {name!r}; it declares: {known}")
+        declared[name] = _convert_param(flow, name, value, declared[name])
+    return declared
+
+
+def _convert_param(flow: str, name: str, value: Any, default: Any) -> Any:
+    try:
+        return convert(value, default)
+    except ValueError as error:
+        raise FlowError(f"flow {flow!r}: parameter {name!r} {error}") from None

@@ -1,0 +1,325 @@
+"""What a flow, its tasks and its downstreams may say: option -> what it must be, in one table for each.
+
+Everything that people write goes through here, so that a slip is refused where it stands, by its name, and `check`
+refuses what `run` would. What only the whole flow can tell is in ``check_task`` and in ``Dag``.
+
+Beside each table of keyword options stands a ``TypedDict`` with the same keys: editors and type checkers read that one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict, get_args
+
+import msgspec
+
+from ..core.durations import Duration
+from ..core.paging import check_sender
+from ..core.policy import RetryPolicy
+from ..core.failures.classification_rules import parse_rules
+from ..core.spec import DownstreamSpec, Isolation, Kind, Misfire, OnOpen, TriggerRule
+from ..core.option_types import FLAG, NAME, TEXT, Table, Wanted, choice, count, duration, is_text, number, optional, read, shown
+from ..errors import FlowError, OptionError
+
+if TYPE_CHECKING:
+    from .flow import TaskDef
+
+#: A parent of a task: the task function, or the name of the task, which may be defined later.
+After = str | Callable[..., Any]
+
+
+# --- What the tables need beside numbers and texts ------------------------------------------------------------------
+
+
+def _read_after(value: Any) -> list[Any]:
+    """Task functions and names; a single one is a list of it."""
+    parents = [value] if isinstance(value, str) or callable(value) else list(value)
+    if not all(isinstance(parent, str) or callable(parent) for parent in parents):
+        raise ValueError
+    return parents
+
+
+def _read_policy(value: object) -> RetryPolicy:
+    if not isinstance(value, RetryPolicy):
+        raise TypeError
+    return value
+
+
+def _read_pools(value: object) -> dict[str, int]:
+    return {NAME.read(name): count(1).read(slots) for name, slots in _mapping(value).items()}
+
+
+def _read_params(value: object) -> dict[str, object]:
+    return {NAME.read(name): default for name, default in _mapping(value).items()}
+
+
+def _mapping(value: object) -> Mapping[object, object]:
+    if not isinstance(value, Mapping):
+        raise TypeError
+    return value
+
+
+AFTER = Wanted("a task, the name of one, or a list of these", _read_after)
+POLICY = Wanted("a RetryPolicy, as retry=RetryPolicy(max_attempts=3)", _read_policy)
+ABOVE_ZERO = duration(above_zero=True)
+
+# --- A flow ---------------------------------------------------------------------------------------------------------
+
+FLOW: Table = {
+    "deadline": optional(duration()),
+    "dead_letter_ttl": optional(ABOVE_ZERO, "a dead letter waits for ever"),
+    "max_parallel": optional(count(1)),
+    "pools": optional(Wanted("a mapping of names to whole numbers of at least 1, as {'database': 2}", _read_pools)),
+    "schedule": optional(Wanted("a text as '0 2 * * *' or 'every 15m'", TEXT.read)),
+    "timezone": TEXT,
+    "misfire": choice(*get_args(Misfire)),
+    "splay": duration(),
+    "start_within": optional(duration()),
+    "params": optional(Wanted("a mapping of names to defaults, as {'day': '2026-04-25'}", _read_params)),
+}
+
+# --- A task ---------------------------------------------------------------------------------------------------------
+
+
+class TaskOptions(TypedDict, total=False):
+    """What ``Flow.task``, ``Flow.sensor`` and ``Flow.command`` take beside the keywords of their own."""
+
+    retry: RetryPolicy | None  # how often it is tried again, and after which waits; None: RetryPolicy()
+    max_attempts: int | None  # starts, the first included, at least 1; wins over the one of ``retry``
+    grace_seconds: Duration  # from SIGTERM to SIGKILL; 5 unless given
+    isolation: Isolation  # "process" (the default: can be killed), "thread" (is asked to end), "dask" (on a worker)
+    downstream: str | None  # the system that it calls: a name given to ``Flow.downstream``
+    pool: str | None  # the pool whose slots it takes while it runs: a name in ``Flow(pools=...)``
+    pool_slots: int  # how many of them, at least 1; 1 unless given
+    max_active: int | None  # at most so many of this name run at a time, across all runs of the state file
+    idempotent: bool  # False: it is never run again when nobody can know how far it came; True unless given
+    effect: bool  # True: the same as kind="effect"
+    optional: bool  # True: when it fails, the run is PARTIAL, not FAILED
+    rule: TriggerRule  # which parents let it start; "all_success" unless given
+    owner: str | None  # who is asked about it; pages name the owner
+    requires: After | Iterable[After] | None  # the parents whose results it cannot do without
+    max_losses: int  # so many attempts lost with their executor or host within a day make a dead letter; 3 unless given
+    max_bad_rows: int | None  # more quarantined rows than this fail the attempt; None: 10,000
+    max_bad_ratio: float | None  # a larger share of bad rows fails the attempt, from 0 to 1
+    strict_rows: bool  # True: rows in quarantine make the run PARTIAL
+
+
+#: What the work of a task is: it gives the timeout that such work usually needs, or the rules of an effect.
+WorkKind = Literal["etl", "backfill", "effect"]
+
+TASK: Table = {
+    "name": NAME,
+    "kind": choice(*get_args(Kind)),
+    "parents": AFTER,
+    "max_attempts": optional(count(1, "the first start counts too")),
+    "timeout_seconds": optional(ABOVE_ZERO, "no deadline"),
+    "retry": optional(POLICY),
+    "grace_seconds": duration(),
+    "command": optional(TEXT),
+    "isolation": choice(*get_args(Isolation)),
+    "downstream": optional(NAME),
+    "pool": optional(NAME),
+    "pool_slots": count(1),
+    "max_active": optional(count(1)),
+    "idempotent": FLAG,
+    "effect": FLAG,
+    "optional": FLAG,
+    "recheck_seconds": ABOVE_ZERO,
+    "rule": choice(*get_args(TriggerRule)),
+    "owner": optional(TEXT),
+    "requires": optional(AFTER),
+    "max_losses": count(1),
+    "max_bad_rows": optional(count(0)),
+    "max_bad_ratio": optional(number(0, 1)),
+    "strict_rows": FLAG,
+}
+
+#: Fields of a TaskDef that ``Flow.task``, ``sensor`` and ``command`` fill from parameters with other names.
+_FILLED = ("name", "kind", "parents", "timeout_seconds", "command", "recheck_seconds")
+
+#: The keys of ``TaskOptions``.
+TASK_OPTIONS = tuple(name for name in TASK if name not in _FILLED)
+
+
+# --- A downstream ---------------------------------------------------------------------------------------------------
+
+#: One classification rule: ``class`` and at least one condition, all of which must hold (``core/failures/classification_rules.py``).
+ClassificationRule = TypedDict(
+    "ClassificationRule",
+    {
+        "class": Required[
+            Literal["transient", "permanent", "ambiguous", "validation", "auth", "timeout", "oom", "unclassified"]
+        ],
+        "error": str,  # the name of the exception or of a base of it: "Busy", "mylib.Busy"
+        "status": int,  # the HTTP status
+        "grpc": str,  # the name of the gRPC status code: "UNAVAILABLE"
+        "sqlstate": str,  # the SQLSTATE, or its beginning
+        "message": str,  # a part of the message, in any case
+        "exit_code": int,  # the exit code of a command
+        "signal": int,  # the number of the signal that ended the process
+        "retry_after": float,  # seconds; no condition: how long the next try waits at least
+    },
+    total=False,
+)
+
+
+class DownstreamOptions(TypedDict, total=False):
+    """What ``Flow.downstream`` takes beside the name."""
+
+    failure_rate: float  # the breaker opens at this share of failed calls, above 0 and up to 1; 0.5 unless given
+    minimum_calls: int  # ... once so many calls lie in the window, at least 1; 5 unless given
+    window_seconds: Duration  # ... which is so long; 60 unless given
+    open_seconds: Duration  # an open breaker sends its first probe after this; 30 unless given
+    probes: int  # so many probes must succeed to close it, at least 1; 1 unless given
+    on_open: OnOpen  # what becomes of tasks meanwhile: "hold" (the default: they wait), "fail", "dead_letter"
+    release_per_second: float  # tasks that start per second after it closed; 5 unless given, 0: all at once
+    bucket_capacity: float  # retries that the budget holds; 10 unless given
+    bucket_refund: float  # what a success adds to the budget; 0.1 unless given
+    metrics_only: bool  # True: count, and never open
+    rules: Sequence[ClassificationRule]  # overrule what failures of this downstream are taken for
+
+
+DOWNSTREAM: Table = {
+    "failure_rate": number(0, 1, above=True),
+    "minimum_calls": count(1),
+    "window_seconds": ABOVE_ZERO,
+    "open_seconds": duration(),
+    "probes": count(1),
+    "on_open": choice(*get_args(OnOpen)),
+    "release_per_second": number(0),
+    "bucket_capacity": number(0),
+    "bucket_refund": number(0),
+    "metrics_only": FLAG,
+}
+
+# --- A page ---------------------------------------------------------------------------------------------------------
+
+Sender = Literal["command", "webhook", "bell", "apprise"]
+
+
+class PageOptions(TypedDict, total=False):
+    """What ``Flow.page`` takes beside the sender; ``core/paging.py`` says which sender takes which."""
+
+    line: str  # "command": a line of the shell, which gets the page on its standard input
+    argv: Sequence[str]  # "command": a program and its arguments instead of a line
+    url: str  # "webhook": https://... or http://...; "apprise": a URL of that library
+    headers: Mapping[str, str]  # "webhook": headers of the request
+    timeout: Duration  # seconds that the sender may take, above 0; 10 unless given
+
+
+# --- Reading ---------------------------------------------------------------------------------------------------------
+
+
+def check_fields(task: TaskDef, defaults: Mapping[str, object]) -> None:
+    """Put every field of a task into the form that the engine keeps. Raises OptionError.
+
+    Most fields of most tasks are as they were left: ``defaults`` are not looked at again.
+    """
+    for name, wanted in TASK.items():
+        value = getattr(task, name)
+        if value is not defaults.get(name, task):
+            setattr(task, name, option(f"task {shown(task.name)}", name, wanted, value))
+
+
+def option(owner: str, name: str, wanted: Wanted, value: Any) -> Any:
+    """One value as the engine keeps it. Raises OptionError with whose it is."""
+    try:
+        return read(name, wanted, value)
+    except OptionError as error:
+        raise OptionError(f"{owner}: {error}") from None
+
+
+def flow_options(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``Flow(...)`` was given. Raises OptionError."""
+    return {key: option(f"flow {shown(name)}", key, FLOW[key], value) for key, value in given.items()}
+
+
+def read_downstream(name: str, options: Mapping[str, object]) -> DownstreamSpec:
+    """What ``Flow.downstream`` was given. Raises FlowError."""
+    owner = f"downstream {shown(name)}"
+    option("a downstream", "its name", NAME, name)
+    options = dict(options)
+    rules = options.pop("rules", ())
+    demand_known(owner, options, (*DOWNSTREAM, "rules"))
+    values = {key: option(owner, key, DOWNSTREAM[key], value) for key, value in options.items()}
+    return DownstreamSpec(name, rules=_rules(owner, rules), **values)
+
+
+def _rules(owner: str, rules: object) -> tuple[Mapping[str, object], ...]:
+    if not isinstance(rules, list | tuple) or not all(isinstance(rule, Mapping) for rule in rules):
+        example = '[{"status": 409, "class": "transient"}]'
+        raise OptionError(f"{owner}: rules is a list of mappings, as {example}, not {shown(rules)}")
+    try:
+        parse_rules(rules)
+    except (TypeError, ValueError) as error:
+        raise OptionError(f"{owner}: {error}") from None
+    return tuple(rules)
+
+
+def read_page(flow: str, sender: str, options: Mapping[str, object]) -> dict[str, object]:
+    """What ``Flow.page`` was given. Raises FlowError."""
+    try:
+        check_sender(sender, options)
+    except ValueError as error:
+        raise OptionError(f"flow {shown(flow)}: {error}") from None
+    timeout = options.get("timeout")
+    seconds = {} if timeout is None else {"timeout": option(f"sender {sender!r}", "timeout", ABOVE_ZERO, timeout)}
+    return {"sender": sender, **options, **seconds}
+
+
+def demand_known(owner: str, options: Iterable[str], known: Collection[str]) -> None:
+    """Refuse names that no option has. Raises OptionError."""
+    for name in options:
+        if name not in known:
+            raise OptionError(f"{owner}: there is no option {name!r}; there are {', '.join(known)}")
+
+
+def check_params(flow: str, params: Mapping[str, object]) -> None:
+    """Parameters are kept as JSON and handed to each attempt. Raises OptionError for what cannot be."""
+    for name, value in params.items():
+        _check_param(flow, name, value)
+
+
+def _check_param(flow: str, name: str, value: object) -> None:
+    try:
+        msgspec.json.encode(value)
+        msgspec.msgpack.encode(value)
+        json.dumps(value, allow_nan=False, default=lambda _: None)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise OptionError(
+            f"flow {shown(flow)}: parameter {name!r} is {shown(value)}, which cannot be kept as JSON ({error}); "
+            "use texts, finite numbers, true, false, null, lists and mappings of these"
+        ) from None
+    if isinstance(value, str) and ("\0" in value or not _is_unicode(value)):
+        raise OptionError(
+            f"flow {shown(flow)}: parameter {name!r} holds a NUL character or half of one: {shown(value)}"
+        )
+
+
+def _is_unicode(text: str) -> bool:
+    return not text or is_text(text)
+
+
+def check_task(task: TaskDef, pools: Mapping[str, int]) -> None:
+    """What the fields of a task, or they and the flow, say against each other. Raises FlowError."""
+
+    def refuse(why: str) -> None:
+        raise FlowError(f"task {task.name!r}: {why}", task=task.name)
+
+    if task.kind != "command" and not callable(task.fn):
+        refuse(f"its function is {shown(task.fn)}, which cannot be called")
+    if task.kind == "command" and not (task.command or "").strip():
+        refuse("the command is empty")
+    if task.kind != "command" and task.command is not None:
+        refuse("it has a function and a command: use flow.command(name, line) for a shell line")
+    if task.kind == "sensor" and task.effect:
+        refuse("a sensor looks again and again: what is done at most once is a task of its own behind it")
+    if task.isolation == "thread" and task.kind == "command":
+        refuse("a command cannot run in a thread")
+    if task.pool is not None and task.pool not in pools:
+        refuse(f"its pool {task.pool!r} is not declared; add it to Flow(pools={{{task.pool!r}: 2}})")
+    if task.pool is not None and task.pool_slots > pools[task.pool]:
+        refuse(f"it wants {task.pool_slots} slots of pool {task.pool!r}, which has {pools[task.pool]}")
+    if task.pool is None and task.pool_slots != 1:
+        refuse(f"it wants {task.pool_slots} slots and names no pool; add pool=...")

@@ -1,0 +1,64 @@
+"""Whether each function can be called with what its task will have: looked at before anything runs.
+
+``check`` tells it as a finding, and whoever imports the flow to run it refuses it by the same words: a task that can
+only ever end as a dead letter is found out by day and not at night.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+
+from ..core.spec import FlowSpec, TaskSpec
+from ..errors import FlowError
+from .call import CONTEXT_NAME, Plan
+from ..flow.finding import Finding
+
+
+def check_calls(flow: FlowSpec, plans: Mapping[str, Plan]) -> Iterator[Finding]:
+    """Errors only, task by task in the order of the flow."""
+    for task in flow.tasks:
+        plan = plans.get(task.name)
+        if plan is not None:
+            yield from _generator(task, plan)
+            yield from _parameters(task, plan, flow)
+
+
+def demand_callable(flow: FlowSpec, plans: Mapping[str, Plan]) -> None:
+    """Raise FlowError with the first of them."""
+    for finding in check_calls(flow, plans):
+        task = next(task for task in flow.tasks if task.name == finding.task)
+        raise FlowError(f"task {task.name!r} {finding.message}", task=task.name).at(task.source)
+
+
+def _generator(task: TaskSpec, plan: Plan) -> Iterator[Finding]:
+    if inspect.isgeneratorfunction(plan.function) or inspect.isasyncgenfunction(plan.function):
+        yield Finding("error", "generator", "is a generator: its body would never run; remove the yield", task.name)
+
+
+def _parameters(task: TaskSpec, plan: Plan, flow: FlowSpec) -> Iterator[Finding]:
+    """The same matching by name as at run time (``runner/call.py``)."""
+    if plan.positional_only is not None:
+        message = f"takes its argument {plan.positional_only!r} by position only, and arguments are given by name"
+        yield Finding("error", "parameters", message, task.name)
+    needed = [name for name, may_be_left_out in plan.parameters if not may_be_left_out]
+    if not needed:
+        return
+    known = {CONTEXT_NAME, *flow.params, *task.params, *map(parameter_of, task.parents)}
+    for name in needed:
+        if name not in known:
+            message = f"asks for an argument {name!r}, which is neither {CONTEXT_NAME!r}, nor a task it comes after, "
+            message += f"nor a parameter of the flow{_near(name, known)}"
+            yield Finding("error", "parameters", message, task.name)
+
+
+def parameter_of(parent: str) -> str:
+    """The name under which a parent's result is handed to a function."""
+    return re.sub(r"\W", "_", parent)
+
+
+def _near(wrong: str, names: set[str]) -> str:
+    plain = wrong.casefold().replace("_", "")
+    meant = sorted(name for name in names if name.casefold().replace("_", "") == plain)
+    return f"; did you mean {meant[0]!r}?" if meant else ""

@@ -1,0 +1,346 @@
+"""What a task may ask of the engine while it runs: the ``ctx`` argument of a task function."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Generic, NoReturn, TypeVar
+
+from ..core.outcome import Failure, FailureClass
+from ..core.spec import LOGICAL_TIME, ROWS_LIMIT
+from ..errors import NotReady, SkipTask, TaskTerminated, TooManyBadRows
+from . import protocol
+
+RowValue = TypeVar("RowValue")
+
+PROGRESS_INTERVAL = 0.1  # seconds: a task may report each row, the executor hears of it ten times a second
+BEAT_INTERVAL = 1.0
+PAYLOAD_LIMIT = 16 * 1024  # characters of a quarantined row
+KEY_LIMIT = 500
+ERROR_LIMIT = 2000
+RATIO_ROWS_MIN = 1000  # from so many rows on a ratio means something before the last of them
+
+#: These say something about the world, not about the row at hand: the attempt fails and is judged as a whole.
+_NOT_OF_THE_ROW = frozenset(
+    [FailureClass.TRANSIENT, FailureClass.AUTH, FailureClass.TIMEOUT, FailureClass.OUT_OF_MEMORY]
+)
+
+
+class Missing:
+    """Stands in ``Context.inputs`` for the result of a parent that did not succeed. It is false.
+
+    Attributes:
+        task: the name of the parent.
+        why: text: the state that let the task start without the result ("skipped by operator", "failed", ...).
+
+    Example:
+        >>> bool(Missing("extract", "failed")), Missing("extract", "failed")
+        (False, <no result of 'extract': failed>)
+    """
+
+    __slots__ = ("task", "why")
+
+    def __init__(self, task: str, why: str) -> None:
+        self.task = task
+        self.why = why
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return f"<no result of {self.task!r}: {self.why}>"
+
+
+class Context:
+    """One attempt as its task sees it: the parameter ``ctx`` of a task function. The engine makes it.
+
+    Attributes:
+        run_id, task: text: the names of the run and of the task.
+        attempt: which start of the task this is, from 1.
+        generation: which life of the task this is, from 0: every requeue by an operator begins the next one.
+        idempotency_key: text that stays the same for all attempts of the task in the run, also after a requeue, unless
+            the operator asks for another. Give it to a system that refuses the second request with the same key (as
+            the header Idempotency-Key of draft-ietf-httpapi-idempotency-key-header).
+        params: the parameters of the flow by name, with their values in this run.
+        inputs: the results of the parents by name, or ``Missing`` where there is none.
+        checkpointed: what an earlier attempt of this generation gave to ``checkpoint`` last, or None.
+        only_rows: None, or the quarantined rows that an operator sent back, by their key: the attempt is about these
+            alone, ``rows`` gives out no others, and what the task returns replaces its earlier result.
+
+    Example:
+        >>> from redrive.engine import Executor, Flow
+        >>> flow = Flow("orders")
+        >>> @flow.task(max_attempts=1)
+        ... def settle(ctx):
+        ...     orders = [{"id": 1, "amount": 5}, {"id": 2}]
+        ...     for number, row in enumerate(ctx.rows(orders, key="id"), 1):
+        ...         with row as order:
+        ...             print(order["amount"])  # the second order raises KeyError: it is set aside
+        ...         ctx.progress(number, len(orders))
+        ...     ctx.checkpoint({"settled": number})
+        >>> Executor(flow=flow).run()
+        'SUCCESS'
+    """
+
+    def __init__(
+        self,
+        order: protocol.AttemptOrder,
+        params: Mapping[str, Any],
+        inputs: Mapping[str, Any],
+        *,
+        send: Callable[[protocol.Frame], None],
+        is_cancelled: Callable[[], bool],
+        describe: Callable[[BaseException], Failure],
+    ) -> None:
+        self.run_id = order.run_id
+        self.task = order.task
+        self.attempt = order.attempt
+        self.generation = order.generation
+        self.idempotency_key = order.idempotency_key
+        self.params = params
+        self.inputs = {**inputs, **{name: Missing(name, why) for name, why in order.missing}}
+        self._spec = order.spec
+        self._send = send
+        self._is_cancelled = is_cancelled
+        self._describe = describe
+        self._progress: tuple[float, float | None] | None = None
+        self._progress_due = 0.0
+        self._beat_due = 0.0
+        self.checkpointed: Any = _payload(order.checkpoint)
+        self.only_rows: Mapping[str, Any] | None = _sent_back(order.only_rows)
+        self._rows = 0
+        self._bad_rows = 0
+        self._latest_error: str | None = None
+        self._too_many: TooManyBadRows | None = None
+
+    @property
+    def logical_time(self) -> datetime | None:
+        """The instant of the schedule that this run stands for, in the time zone of the flow; None without one."""
+        said = self.params.get(LOGICAL_TIME)
+        return datetime.fromisoformat(said) if said else None
+
+    # --- Being cancelled ----------------------------------------------------------------------------------------------
+
+    @property
+    def cancelled(self) -> bool:
+        """True once the timeout has passed or an operator has cancelled the task.
+
+        A task with ``isolation="thread"`` has to ask: nothing else ends it.
+        """
+        return self._is_cancelled()
+
+    def check(self) -> None:
+        """Raise TaskTerminated if the task should end: for the loops of a task with ``isolation="thread"``.
+
+        Raises:
+            TaskTerminated: ``cancelled`` is true.
+        """
+        if self._is_cancelled():
+            raise TaskTerminated(f"task {self.task!r} was asked to end")
+
+    # --- Being alive --------------------------------------------------------------------------------------------------
+
+    def progress(self, done: float, total: float | None = None) -> None:
+        """Report how far the task is. Cheap enough to be called for each row: it sends ten reports a second at most.
+
+        Parameters:
+            done: a number of 0 or more, kept as a whole number.
+            total: the number at which the task is done, or None where that is not known.
+
+        Raises:
+            TypeError, ValueError: for what is not a number, when the report is sent.
+        """
+        self._progress = done, total
+        now = time.monotonic()
+        if now >= self._progress_due or done == total:
+            self._progress_due = now + PROGRESS_INTERVAL
+            self._flush()
+
+    def heartbeat(self) -> None:
+        """Report that the task is alive, where there is no number to report: once a second at most."""
+        now = time.monotonic()
+        if now >= self._beat_due:
+            self._beat_due = now + BEAT_INTERVAL
+            self._send(protocol.Beat())
+
+    def checkpoint(self, value: Any) -> None:
+        """Leave a value for the next attempt of this generation, which reads it from ``checkpointed``.
+
+        Each call replaces the value before. A requeue by an operator begins without one.
+
+        Parameters:
+            value: what JSON can hold, at most 64 KiB of it.
+
+        Raises:
+            ValueError: the value is no JSON, or too large.
+        """
+        try:
+            text = json.dumps(value, allow_nan=False)
+        except (TypeError, RecursionError) as error:
+            raise ValueError(f"a checkpoint is JSON: {error}") from None
+        if len(text) > protocol.RESULT_LIMIT:
+            limit = protocol.RESULT_LIMIT
+            raise ValueError(f"a checkpoint of {len(text)} bytes is over {limit}: keep the data elsewhere")
+        self._send(protocol.Checkpointed(text))
+
+    def finish(self) -> None:
+        """Send the progress that was held back, and check the limits of bad rows. The engine calls it after the task.
+
+        Raises:
+            TooManyBadRows: a limit is passed, also where the task has caught this error before.
+        """
+        self._flush()
+        if self._too_many is not None:
+            raise self._too_many
+        self._check_ratio(self._rows)
+
+    def _flush(self) -> None:
+        progress, self._progress = self._progress, None
+        if progress is not None:
+            done, total = progress
+            self._send(protocol.Progressed(_count(done), None if total is None else _count(total)))
+
+    # --- Rows that are bad while the task is good ---------------------------------------------------------------------
+
+    def rows(
+        self, rows: Iterable[RowValue], *, key: Callable[[RowValue], object] | str | None = None
+    ) -> Iterator[Row[RowValue]]:
+        """Yield a scope for each row: ``with scope as row:`` sets a row aside whose block raises, and goes on.
+
+        Errors that another row would have as well (transient, refused credential, timeout, out of memory) still fail
+        the attempt. An operator requeues or discards what was set aside.
+
+        Parameters:
+            rows: any iterable.
+            key: what names a row: a function of it, the name of a column or attribute, or None for its position.
+
+        Raises:
+            TooManyBadRows: more rows are set aside than ``max_bad_rows`` of the task allows, or a larger share than
+                ``max_bad_ratio`` (where ``rows`` has no length: asked from the 1000th row on).
+        """
+        total = len(rows) if isinstance(rows, Sized) else None
+        for position, value in enumerate(rows):
+            row = Row(self, value, position, key)
+            if self.only_rows is not None and row.key not in self.only_rows:
+                continue
+            self._rows += 1
+            yield row
+            if total is not None or self._rows >= RATIO_ROWS_MIN:
+                self._check_ratio(total or self._rows)
+
+    def quarantine(self, row_key: object, payload: object, error: BaseException | str) -> None:
+        """Set one row aside without ``rows``. It is shown to operators once this attempt has succeeded.
+
+        Parameters:
+            row_key: what names the row; its text is kept, at most 500 characters.
+            payload: the row; kept as JSON, or as its repr, at most 16 Ki characters.
+            error: why: an exception or a text.
+
+        Raises:
+            TooManyBadRows: as ``rows`` does.
+        """
+        fingerprint = None
+        if isinstance(error, BaseException):
+            failure = self._describe(error)
+            error = f"{failure.error_type}: {failure.message}"
+            fingerprint = failure.fingerprint.loose
+        text = _payload_text(payload)
+        error = protocol.clean_text(error, ERROR_LIMIT)
+        self._send(protocol.Quarantined(_key_text(row_key), text, error, fingerprint))
+        self._bad_rows += 1
+        self._latest_error = error
+        self._check_count()
+
+    def _check_count(self) -> None:
+        named = self._spec.max_bad_rows
+        limit = ROWS_LIMIT if named is None else named
+        if self._bad_rows > limit and self.only_rows is None:
+            default = "" if named is not None else ", unless the task names another"
+            self._give_up(f"{self._bad_rows} rows are quarantined, max_bad_rows is {limit}{default}")
+
+    def _check_ratio(self, rows: int) -> None:
+        limit = self._spec.max_bad_ratio
+        if limit is not None and rows and self._bad_rows / rows > limit and self.only_rows is None:
+            self._give_up(f"{self._bad_rows} of {rows} rows are quarantined, max_bad_ratio is {limit:g}")
+
+    def _give_up(self, why: str) -> NoReturn:
+        self._too_many = TooManyBadRows(why, diagnostic=self._latest_error)
+        raise self._too_many
+
+    def is_of_the_row(self, error: BaseException) -> bool:
+        """Return whether an error says something about the row at hand: another row would not have it."""
+        if not isinstance(error, Exception) or isinstance(error, NotReady | SkipTask | TooManyBadRows):
+            return False
+        return self._describe(error).failure_class not in _NOT_OF_THE_ROW
+
+
+class Row(Generic[RowValue]):
+    """The scope of one row. Gives the row to its ``with`` block and quarantines it if the block raises."""
+
+    def __init__(
+        self, context: Context, value: RowValue, position: int, key: Callable[[RowValue], object] | str | None
+    ) -> None:
+        self._context = context
+        self._value = value
+        self._position = position
+        self._key = key
+
+    @property
+    def key(self) -> str:
+        """The text that names the row in the quarantine."""
+        return _key_text(self._name())
+
+    def __enter__(self) -> RowValue:
+        return self._value
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        if error is None or not self._context.is_of_the_row(error):
+            return False
+        self._context.quarantine(self.key, self._value, error)
+        return True
+
+    def _name(self) -> object:
+        """By its key; by its position where the row is too bad to have one."""
+        key, value = self._key, self._value
+        if key is None:
+            return self._position
+        try:
+            if callable(key):
+                return key(value)
+            return value[key] if isinstance(value, Mapping) else getattr(value, key)
+        except Exception:
+            return self._position
+
+
+def _count(number: float) -> int:
+    """As a whole number that the state file can hold."""
+    return int(min(max(number, 0), protocol.COUNT_MAX))
+
+
+def _key_text(key: object) -> str:
+    return protocol.clean_text(str(key), KEY_LIMIT)
+
+
+def _sent_back(rows: Iterable[tuple[str, str | None]]) -> dict[str, Any] | None:
+    """Payloads as they were, where they were JSON; as text where they were not, or were cut."""
+    return {key: _payload(text) for key, text in rows} or None
+
+
+def _payload(text: str | None) -> Any:
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError:
+        return text
+
+
+def _payload_text(payload: object) -> str:
+    try:
+        text = json.dumps(payload, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        text = repr(payload)
+    return protocol.clean_text(text, PAYLOAD_LIMIT)

@@ -1,0 +1,1 @@
+"""Attempts on the workers of a Dask cluster."""

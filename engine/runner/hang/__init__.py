@@ -1,0 +1,1 @@
+"""Why an attempt hangs: stacks, sockets, children and coroutines, read just before it is ended."""

@@ -1,0 +1,72 @@
+"""Reads the dump that faulthandler writes: whose stack it is, and where it stands."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import PurePath
+
+from ...core.failures.fingerprint import StackFrame, innermost_of_stack, is_engine_path, is_machinery, threads_of_stack
+from ...core.failures.hang import Frames
+
+_HEAD = re.compile(r"^(?:Current thread|Thread) 0x(?P<ident>[0-9a-fA-F]+)", re.MULTILINE)
+_CRASH = re.compile(r"^Fatal Python error: .*?^Current thread 0x(?P<ident>[0-9a-fA-F]+)", re.MULTILINE | re.DOTALL)
+_LIBRARY = re.compile(r"python3\.\d+t?|site-packages|dist-packages|")  # no package, but where packages lie
+_FRAME = re.compile(r'^\s+File "(?P<path>.*)", line \d+ in ')
+
+
+def _place(frame: StackFrame, project_root: str | None) -> str:
+    path = frame.path
+    if project_root is not None and path.startswith(project_root + os.sep):
+        path = path[len(project_root) + 1 :]
+    return f"{path}:{frame.line} in {frame.function}"
+
+
+def frames(dump: str, project_root: str | None) -> Frames:
+    """Describe the innermost frame of the user, the library call made there, and where another thread stands."""
+    innermost = innermost_of_stack(dump)
+    if innermost is None:
+        return Frames()
+    threads = threads_of_stack(dump)
+    here = next(thread for thread in threads if innermost in thread)
+    above = here[: here.index(innermost)]
+    others = [frame for thread in threads if thread is not here for frame in thread[:1]]
+    elsewhere = next((frame for frame in others if not is_machinery(frame.path)), None)
+    return Frames(
+        where=_place(innermost, project_root),
+        call=_name(above[-1]) if above else "",
+        elsewhere=None if elsewhere is None else _place(elsewhere, project_root),
+    )
+
+
+def _name(frame: StackFrame) -> str:
+    """``re.match`` of "re/__init__.py in match", ``threading.join`` of "threading.py in join"."""
+    path = PurePath(frame.path)
+    return f"{path.stem if _LIBRARY.fullmatch(path.parent.name) else path.parent.name}.{frame.function}"
+
+
+def without_engine(dump: str) -> str:
+    """The dump without the frames through which the engine called the task, unless there are no others."""
+    lines = dump.splitlines()
+    own = [line for line in lines if not _is_of_the_engine(line)]
+    return dump if not any(map(_FRAME.match, own)) else "\n".join(own) + "\n"
+
+
+def _is_of_the_engine(line: str) -> bool:
+    frame = _FRAME.match(line)
+    return frame is not None and (frame["path"] == "<frozen runpy>" or is_engine_path(frame["path"]))
+
+
+def of_thread(dump: str, ident: int) -> str:
+    """The part of a dump of all threads that tells one of them; the whole dump when it is not there."""
+    heads = list(_HEAD.finditer(dump))
+    for head, following in zip(heads, [*heads[1:], None], strict=True):
+        if int(head["ident"], 16) == ident:
+            return dump[head.start() : following.start() if following else len(dump)].rstrip() + "\n"
+    return dump
+
+
+def crashed_thread(dump: str) -> int | None:
+    """Which thread was running when the process crashed; None when the dump tells of no crash."""
+    crash = _CRASH.search(dump)
+    return None if crash is None else int(crash["ident"], 16)

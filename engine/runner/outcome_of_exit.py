@@ -1,0 +1,143 @@
+"""From what was seen of an attempt to its outcome: pure, so that every way to end is one row of a test.
+
+A frame that came in time stands, whatever happened to the process afterwards. Without one, the exit status tells.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from signal import SIGTERM
+from typing import Any
+
+from ..core.advice import Progress
+from ..core.failures.failure import describe_exit, describe_signal, describe_timeout
+from ..core.outcome import NOT_BEGUN, Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
+from . import protocol
+
+DIED_WITHOUT_RESULT = "child died without sending result"
+RECHECK_SECONDS_MAX = 366 * 86_400.0
+
+
+class Force(Enum):
+    """Why we ended it."""
+
+    NONE = "none"
+    DEADLINE = "deadline"
+    CANCEL = "cancel"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was seen of one attempt.
+
+    ``ending`` is a frame that came before we forced it; ``force`` is set once we have sent a signal or set a token.
+    """
+
+    ending: protocol.Ending | None = None
+    force: Force = Force.NONE
+    exit_code: int | None = None
+    signal: int | None = None
+    out_of_memory: bool = False
+    memory_bound: str = ""  # how much there was, in words
+    is_command: bool = False
+    timeout: float | None = None  # seconds, as it was when it passed
+    stack: str = ""
+    hang: str = ""  # in a sentence, what it was at when it was ended
+    progress: Progress | None = None  # at its deadline
+    output_tail: str = ""
+    project_root: str | None = None
+    rules: tuple[Mapping[str, object], ...] = ()
+    usage: Mapping[str, Any] = field(default_factory=dict)
+
+
+def outcome_of(evidence: Evidence) -> Outcome:
+    """Judge the end of an attempt whose process was reaped, or whose thread ended."""
+    if evidence.ending is not None:
+        return _told(evidence.ending, evidence)
+    if evidence.force is Force.DEADLINE:
+        needs = {} if evidence.progress is None else {"needs_seconds": evidence.progress.needs}
+        return Outcome(OutcomeKind.TIMED_OUT, _timeout(evidence), usage={**evidence.usage, **needs})
+    if evidence.force is Force.CANCEL:
+        return Outcome(OutcomeKind.CANCELLED, usage=evidence.usage)
+    if evidence.is_command and evidence.exit_code == 0:
+        return Outcome(OutcomeKind.SUCCESS, usage=evidence.usage)
+    return Outcome(OutcomeKind.ERROR, _death(evidence), usage=evidence.usage)
+
+
+def lost(why: str, usage: Mapping[str, object] | None = None, *, is_blameless: bool = False) -> Outcome:
+    """The process that ran it, or that knew of it, is gone: nobody knows how far it came.
+
+    ``is_blameless``: it is known who ended that process, and it was not this task.
+    """
+    fingerprint = Fingerprint(strict="", loose="lost", explain=why)
+    failure = Failure("lost", why, FailureClass.UNCLASSIFIED, fingerprint)
+    return Outcome(OutcomeKind.LOST, failure, usage=usage or {}, is_blameless=is_blameless)
+
+
+def not_started(error: OSError) -> Outcome:
+    """No process, no memory, no descriptor: the machine's trouble, worth another try."""
+    name = type(error).__name__
+    fingerprint = Fingerprint(strict=f"start:{error.errno}", loose=NOT_BEGUN, explain=f"{name} before it started")
+    message = f"its process could not be started: {error}"
+    return Outcome(OutcomeKind.ERROR, Failure(name, message, FailureClass.TRANSIENT, fingerprint))
+
+
+def refused(why: str) -> Outcome:
+    """It cannot be run as its flow stands there; another try would not either."""
+    fingerprint = Fingerprint(strict="refused", loose="refused", explain=why)
+    return Outcome(OutcomeKind.ERROR, Failure("FlowError", why, FailureClass.PERMANENT, fingerprint))
+
+
+def _told(ending: protocol.Ending, evidence: Evidence) -> Outcome:
+    match ending:
+        case protocol.Succeeded(result):
+            return Outcome(OutcomeKind.SUCCESS, result=result, usage=evidence.usage)
+        case protocol.Failed(failure):
+            return Outcome(OutcomeKind.ERROR, failure, usage=evidence.usage)
+        case protocol.Deferred(recheck_seconds):
+            return Outcome(OutcomeKind.DEFERRED, recheck_seconds=_bounded(recheck_seconds), usage=evidence.usage)
+        case protocol.Skipped(said):
+            return Outcome(OutcomeKind.SKIPPED, said=said, usage=evidence.usage)
+        case protocol.Terminated():  # by a SIGTERM that was not ours
+            return Outcome(OutcomeKind.ERROR, _killed(evidence, SIGTERM), usage=evidence.usage)
+
+
+def _bounded(seconds: float | None) -> float | None:
+    """NaN asks for nothing: then the sensor looks again when it usually does."""
+    return None if seconds is None or math.isnan(seconds) else min(seconds, RECHECK_SECONDS_MAX)
+
+
+def _timeout(evidence: Evidence) -> Failure:
+    failure = describe_timeout(evidence.timeout or 0, evidence.stack, evidence.project_root, evidence.hang)
+    if evidence.progress is not None:
+        failure = replace(failure, diagnostic=str(evidence.progress))
+    return replace(failure, error_type="TimeoutError")  # document 000's word for it
+
+
+def _death(evidence: Evidence) -> Failure:
+    if evidence.signal is not None:
+        return _killed(evidence, evidence.signal)
+    code = evidence.exit_code if evidence.exit_code is not None else 1
+    failure = describe_exit(code, stderr=evidence.output_tail, rules=evidence.rules)
+    if evidence.is_command:
+        return failure
+    return replace(failure, message=f"{DIED_WITHOUT_RESULT} (exit code {code})")
+
+
+def _killed(evidence: Evidence, number: int) -> Failure:
+    return describe_signal(
+        number,
+        "oom" if evidence.out_of_memory else "unknown",
+        stack_text=evidence.stack,
+        project_root=evidence.project_root,
+        rules=evidence.rules,
+        diagnostic=_memory(evidence) if evidence.out_of_memory else "",
+    )
+
+
+def _memory(evidence: Evidence) -> str:
+    held = f"it held at most {(evidence.usage.get('max_rss_kb') or 0) / 1024:.0f} MiB"
+    return f"{held} of the {evidence.memory_bound}" if evidence.memory_bound else held

@@ -1,0 +1,1 @@
+"""Attempts in threads: for tasks that wait a lot, many at once."""

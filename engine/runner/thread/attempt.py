@@ -1,0 +1,154 @@
+"""The executor's side of an attempt that runs in a thread: it can be asked to end, and made to only with its host."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ...domain.event_payloads import AttemptLeaked
+from ...core.outcome import Outcome
+from .. import protocol
+from ..hang import stack
+from ..attempt import Attempt, AttemptListener, Surroundings
+from ..hang.autopsy import Subject
+from ..outcome_of_exit import Force, lost, outcome_of
+from ..protocol import AttemptOrder
+
+HOST_EXIT_SECONDS = 5.0  # how long a pipe that ended without a result may wait for the end of the host to explain it
+
+
+@dataclass(frozen=True, slots=True)
+class HostView:
+    """What an attempt needs of the host that it runs in."""
+
+    pid: int
+    start_ticks: int
+    cancel: Callable[[int], None]
+    dump_stacks: Callable[[], Awaitable[str]]
+    on_leak: Callable[[int], None]
+    on_gone: Callable[[int], None]  # its thread has ended
+
+
+class ThreadAttempt(Attempt):
+    """An attempt in a thread of the host.
+
+    At its deadline its token is set. If it has not ended after the grace it is reported as leaked and the attempt
+    ends, while its slot stays taken until the thread really ends, or its host is killed (``pool.py``).
+    """
+
+    def __init__(
+        self,
+        number: int,
+        order: AttemptOrder,
+        listener: AttemptListener,
+        shared: Surroundings,
+        host: HostView,
+        fds: tuple[int, int],
+        started_at: float,
+    ) -> None:
+        super().__init__(number, order, listener, shared, started_at)
+        self.pid = host.pid
+        self.ident: int | None = None  # finds the thread in a dump of all stacks
+        self._native = 0
+        self._host = host
+        self._leaked = False
+        self._unexplained: asyncio.TimerHandle | None = None
+        self._open(*fds)
+        listener.started(host.pid, host.start_ticks)
+
+    def _take_beginning(self, began: protocol.Began) -> None:
+        super()._take_beginning(began)
+        self.ident, self._native = began.ident, began.native
+
+    @property
+    def _subject(self) -> Subject:
+        """Its thread, once that is known: its neighbours in the process are none of its."""
+        return Subject(self.pid, self._native, f"task {self.order.task}") if self._native else Subject(0)
+
+    async def dump_stack(self) -> str:
+        """Where its thread stands."""
+        dump = await self._host.dump_stacks()
+        return stack.without_engine(dump if self.ident is None else stack.of_thread(dump, self.ident))
+
+    # --- The ladder ---------------------------------------------------------------------------------------------------
+
+    async def _climb(self, reason: str) -> None:
+        seen = await self._seen()
+        self._results.drain()
+        if self._ending is not None or self._over.done():
+            return
+        self._tell_stack(seen)
+        self._forced = self._forcing
+        self._host.cancel(self.number)
+        if not await self._ended_within(self.order.spec.grace_seconds):
+            self._leak(reason)
+
+    def _leak(self, reason: str) -> None:
+        """Give up on it. The pipe of its results stays open: its end tells when the thread is gone."""
+        self._leaked = True
+        self._listener.step(AttemptLeaked(reason))
+        self._finish(self._judge())
+        self._host.on_leak(self.number)
+
+    # --- Its end ------------------------------------------------------------------------------------------------------
+
+    def _ending_came(self, in_time: bool) -> None:
+        """All but over. The end of its pipe may never come: a process that a neighbour forked holds a copy of it."""
+        self._output.drain()
+        self._finish(self._judge())
+        self._release()
+
+    def _results_end(self) -> None:
+        """Without an ending either the host is dying, and its exit tells more, or the task closed the descriptor."""
+        if self._over.done():
+            self._release()
+        elif self._unexplained is None:
+            self._unexplained = self._loop.call_later(HOST_EXIT_SECONDS, self._end_alone)
+
+    def _end_alone(self) -> None:
+        self._output.drain()
+        self._finish(self._judge())
+        self._release()
+
+    def drain(self) -> None:
+        """Read all that was written before the host died: a result that was sent stands."""
+        self._results.drain()
+        if not self._over.done():
+            self._output.drain()
+
+    def ended_host(self, exited: protocol.Exited, dump: str, out_of_memory: bool) -> None:
+        """The host is dead, and this one's thread ended it."""
+        if dump and not self._stack:
+            self._stack = stack.without_engine(dump if self.ident is None else stack.of_thread(dump, self.ident))
+        seen: dict[str, Any] = {"exit_code": exited.exit_code, "signal": exited.signal}
+        usage = {**self._usage(), **seen, "max_rss_kb": exited.max_rss_kb}
+        self._end_with_host(outcome_of(self._evidence(usage, **seen, out_of_memory=out_of_memory)))
+
+    def lost_host(self, why: str, *, is_blameless: bool) -> None:
+        """The host is dead, and this one's thread with it."""
+        judged = self._forced is not Force.NONE
+        self._end_with_host(self._judge() if judged else lost(why, self._usage(), is_blameless=is_blameless))
+
+    def _end_with_host(self, outcome: Outcome) -> None:
+        if not self._over.done():
+            self._finish(outcome)
+        self._release()
+
+    def _judge(self) -> Outcome:
+        if self._ending is None and self._forced is Force.NONE:
+            return lost("its thread ended without sending a result", self._usage())
+        return outcome_of(self._evidence(self._usage()))
+
+    def _finish(self, outcome: Outcome) -> None:
+        if self._unexplained is not None:
+            self._unexplained.cancel()
+        super()._finish(outcome)
+
+    def _release(self) -> None:
+        self._results.close()
+        self._host.on_gone(self.number)
+
+    def _usage(self) -> dict[str, Any]:
+        return {"duration_us": round((self._loop.time() - self._started_at) * 1e6)}

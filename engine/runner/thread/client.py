@@ -1,0 +1,186 @@
+"""The executor's end of one thread host: starts attempts in it, knows who leaked, and tells who ended it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Callable, Sequence
+
+from .. import kill
+from .. import process, protocol
+from ..hang import stack
+from ..attempt import AttemptListener, Surroundings
+from ..frame_socket import FrameLink
+from ..pipes import Pipe, StackPipe
+from ..protocol import AttemptOrder
+from .attempt import HostView, ThreadAttempt
+
+
+class ThreadHost:
+    """One host process and the attempts in it.
+
+    ``on_change()``: a thread has leaked or ended. ``on_gone()``: it cannot be spoken with any more. Its death is the
+    zygote's to tell (``exited``).
+    """
+
+    def __init__(
+        self,
+        started: protocol.Started,
+        fds: list[int],
+        shared: Surroundings,
+        *,
+        on_change: Callable[[], None],
+        on_gone: Callable[[], None],
+        on_output: Callable[[bytes], None],
+    ) -> None:
+        self.pid = started.pid
+        self.is_retired = False  # takes no new attempts
+        self.is_condemned = False  # we killed it, by the rule
+        self.leaked: dict[int, str] = {}  # number -> task, of threads that ignored their token and still run
+        self.attempts: dict[int, ThreadAttempt] = {}  # with the leaked
+        self._pidfd, control, output, stack_fd = fds
+        self._shared = shared
+        self._oom_mark = shared.oom.mark()
+        self._ignored = ""  # whose threads it was killed for
+        self._on_change = on_change
+        self._is_over = False
+        self._output = Pipe(output, on_output)
+        self._stack = StackPipe(stack_fd)
+        self._link = FrameLink(socket.socket(fileno=control), lambda payload: None, on_gone)
+        self._view = HostView(
+            pid=started.pid,
+            start_ticks=started.start_ticks,
+            cancel=lambda number: self._link.send(protocol.CancelThread(number)),
+            dump_stacks=self._dump_stacks,
+            on_leak=self._leak,
+            on_gone=self._forget,
+        )
+
+    # --- Attempts -----------------------------------------------------------------------------------------------------
+
+    async def wait_for_room(self) -> None:
+        """Return once it keeps up with what it is asked, or is gone."""
+        await self._link.wait_for_room()
+
+    def start(self, number: int, order: AttemptOrder, listener: AttemptListener) -> ThreadAttempt:
+        """Run an attempt in a new thread. Raises OSError when there are no descriptors."""
+        results, output = _two_pipes()
+        started_at = asyncio.get_running_loop().time()
+        ours, theirs = (results[0], output[0]), (results[1], output[1])
+        attempt = ThreadAttempt(number, order, listener, self._shared, self._view, ours, started_at)
+        self.attempts[number] = attempt
+        self._link.send(protocol.StartThread(number, order), theirs)
+        return attempt
+
+    async def _dump_stacks(self) -> str:
+        """The host's main thread is asked first: a signal that reads the frames of threads that run can crash them.
+
+        It does not answer while C code holds the GIL; then nothing moves, and the signal is safe.
+        """
+        told = await self._stack.collect(self._ask_for_stacks)
+        if told:
+            return told
+        return await self._stack.collect(lambda: kill.signal_process(self._pidfd, process.STACK_SIGNAL))
+
+    def _ask_for_stacks(self) -> bool:
+        self._link.send(protocol.DumpThreads())
+        return True
+
+    @property
+    def honest(self) -> int:
+        """How many attempts run in it that have not leaked."""
+        return len(self.attempts) - len(self.leaked)
+
+    def _leak(self, number: int) -> None:
+        self.leaked[number] = self.attempts[number].order.task
+        self._on_change()
+
+    def _forget(self, number: int) -> None:
+        """A thread has ended. If it had leaked, its slot is free again."""
+        self.attempts.pop(number, None)
+        self.leaked.pop(number, None)
+        if not self._is_over:
+            self._on_change()
+
+    # --- Its end ------------------------------------------------------------------------------------------------------
+
+    def condemn(self) -> None:
+        """End it by the rule, with all its threads. ``exited`` follows once it is dead."""
+        self.is_retired = self.is_condemned = True
+        self._ignored = ", ".join(map(repr, self.leaked.values()))
+        self.kill()
+
+    def kill(self) -> int:
+        """Make sure that it ends; ``exited`` follows while the zygote lives. Answers with its pidfd, to wait for."""
+        process.signal_group(self._pidfd, self.pid, signal.SIGKILL)
+        return self._pidfd
+
+    def exited(self, exited: protocol.Exited) -> None:
+        """The zygote has reaped it: settle what ran in it by what it wrote, and blame whoever ended it."""
+        self._is_over = True
+        inside = list(self.attempts.values())
+        self._drain()
+        dump = self._stack.text() if exited.signal is not None else ""
+        killed = exited.signal == signal.SIGKILL and not self.is_condemned
+        out_of_memory = killed and self._shared.oom.explains(self._oom_mark, exited.max_rss_kb)
+        was_killed = killed and not out_of_memory  # by somebody outside
+        culprit = None if self.is_condemned or was_killed else _culprit(inside, dump)
+        is_known = self.is_condemned or culprit is not None
+        why = self._why(exited, culprit)
+        for attempt in list(self.attempts.values()):
+            if attempt is culprit:
+                attempt.ended_host(exited, dump, out_of_memory)
+            else:
+                attempt.lost_host(why, is_blameless=is_known)
+        self._close()
+
+    def _why(self, exited: protocol.Exited, culprit: ThreadAttempt | None) -> str:
+        if self.is_condemned:
+            return f"the process that it shared was ended, because {self._ignored} ignored its cancel token"
+        how = f"signal {exited.signal}" if exited.signal is not None else f"exit code {exited.exit_code}"
+        if culprit is not None:
+            return f"task {culprit.order.task!r} ended the process that they shared ({how})"
+        return f"the process in which the tasks with isolation='thread' run died ({how})"
+
+    def lose(self, why: str) -> None:
+        """Nobody can reap it for us any more, and it is dead."""
+        self._is_over = True
+        self._drain()
+        for attempt in list(self.attempts.values()):
+            attempt.lost_host(why, is_blameless=False)
+        self._close()
+
+    def _drain(self) -> None:
+        for attempt in list(self.attempts.values()):
+            attempt.drain()
+        self._output.drain()
+        self._stack.pipe.drain()
+
+    def _close(self) -> None:
+        self.is_retired = True
+        self._link.close()
+        self._output.close()
+        self._stack.pipe.close()
+        os.close(self._pidfd)
+
+
+def _culprit(inside: Sequence[ThreadAttempt], dump: str) -> ThreadAttempt | None:
+    """The attempt that called ``os._exit``, or crashed; one that was alone in there. None: nobody knows."""
+    crashed = stack.crashed_thread(dump)
+    for attempt in inside:
+        if attempt.exit_code is not None or (crashed is not None and attempt.ident == crashed):
+            return attempt
+    return inside[0] if len(inside) == 1 else None
+
+
+def _two_pipes() -> tuple[tuple[int, int], tuple[int, int]]:
+    """Both or none. Raises OSError."""
+    first = os.pipe()
+    try:
+        return first, os.pipe()
+    except OSError:
+        os.close(first[0])
+        os.close(first[1])
+        raise

@@ -1,0 +1,162 @@
+"""The processes in which threads run, and the rule by which one is ended whose threads ignore their cancel token.
+
+A thread cannot be killed, only its process can, and neighbours run in that. So, in this order:
+
+1. A host in which a thread has leaked takes no new attempts: the next one that wants a thread gets a new host.
+2. It is killed as soon as nothing but leaked threads runs in it.
+3. It is killed though honest neighbours still run in it once other tasks have waited ``PATIENCE_SECONDS`` on end for
+   a slot that a leaked thread holds. The neighbours are lost without blame: that costs them no attempt and no loss.
+
+Without the third rule one neighbour that never ends would keep every slot of the run for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from ...domain.event_payloads import ExecutorChange, ExecutorChanged
+from .. import protocol
+from ..attempt import AttemptListener, Surroundings
+from ..protocol import AttemptOrder
+from .attempt import ThreadAttempt
+from .client import ThreadHost
+
+PATIENCE_SECONDS = 60.0
+
+OnStarted = Callable[[protocol.Started, list[int]], None]
+Fork = Callable[[OnStarted], Awaitable[None]]  # have a host forked
+
+
+class ThreadHosts:
+    """The host that takes new attempts, and those that are retired.
+
+    ``on_freed()``: a slot that a leaked thread held may be free. ``on_killed(payload)``: a host was ended by the rule:
+    its pid, the tasks whose threads had leaked, the neighbours that are lost.
+    """
+
+    def __init__(
+        self,
+        shared: Surroundings,
+        fork: Fork,
+        *,
+        on_freed: Callable[[], None],
+        on_killed: Callable[[ExecutorChanged], None],
+        on_output: Callable[[bytes], None],
+        patience_seconds: float,
+    ) -> None:
+        self._shared = shared
+        self._fork = fork
+        self._on_freed = on_freed
+        self._on_killed = on_killed
+        self._on_output = on_output
+        self._patience_seconds = patience_seconds
+        self._hosts: dict[int, ThreadHost] = {}  # by number: all that live
+        self._current: asyncio.Future[ThreadHost] | None = None
+        self._patience: asyncio.TimerHandle | None = None
+
+    # --- Attempts -----------------------------------------------------------------------------------------------------
+
+    async def start(self, number: int, order: AttemptOrder, listener: AttemptListener) -> ThreadAttempt:
+        """Run an attempt in a thread. Raises OSError when there is no process or no descriptor for it."""
+        while True:
+            host = await self._host()
+            await host.wait_for_room()
+            if not host.is_retired:
+                return host.start(number, order, listener)
+
+    async def _host(self) -> ThreadHost:
+        """The current one; forked with the first task that wants a thread, and after the one before was retired."""
+        if self._current is None or (self._current.done() and self._is_over(self._current)):
+            self._current = asyncio.ensure_future(self._new_host())
+        return await asyncio.shield(self._current)
+
+    @staticmethod
+    def _is_over(host: asyncio.Future[ThreadHost]) -> bool:
+        return host.cancelled() or host.exception() is not None or host.result().is_retired
+
+    async def _new_host(self) -> ThreadHost:
+        begun: list[ThreadHost] = []
+
+        def begin(started: protocol.Started, fds: list[int]) -> None:
+            host = ThreadHost(
+                started,
+                fds,
+                self._shared,
+                on_change=lambda: self._changed(host),
+                on_gone=lambda: self._gone(host),
+                on_output=self._on_output,
+            )
+            self._hosts[started.number] = host
+            begun.append(host)
+
+        await self._fork(begin)
+        return begun[0]
+
+    # --- The rule -----------------------------------------------------------------------------------------------------
+
+    @property
+    def leaked_slots(self) -> int:
+        """Threads that ignored their cancel token and still run."""
+        return sum(len(host.leaked) for host in self._hosts.values())
+
+    def want_slots(self, are_wanted: bool) -> None:
+        """Say whether tasks wait for slots that leaked threads hold; to be said again whenever that changes."""
+        if not are_wanted or not self.leaked_slots:
+            self._be_patient()
+        elif self._patience is None:
+            loop = asyncio.get_running_loop()
+            self._patience = loop.call_later(self._patience_seconds, self._patience_is_over)
+
+    def _changed(self, host: ThreadHost) -> None:
+        """A thread of it has leaked or ended: rules 1 and 2."""
+        if host.leaked:
+            host.is_retired = True
+        if host.is_retired and not host.honest and not host.is_condemned:
+            self._condemn(host)
+        self._on_freed()
+
+    def _be_patient(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _patience_is_over(self) -> None:
+        """Rule 3."""
+        self._patience = None
+        for host in list(self._hosts.values()):
+            if host.leaked and not host.is_condemned:
+                self._condemn(host)
+
+    def _condemn(self, host: ThreadHost) -> None:
+        leaked = list(host.leaked.values())
+        lost = [attempt.order.task for number, attempt in host.attempts.items() if number not in host.leaked]
+        host.condemn()
+        if leaked:
+            self._on_killed(ExecutorChanged(ExecutorChange.THREADS_KILLED, pid=host.pid, leaked=leaked, lost=lost))
+
+    # --- Their end ----------------------------------------------------------------------------------------------------
+
+    def _gone(self, host: ThreadHost) -> None:
+        """It cannot be spoken with: dead, and the zygote is about to say so, or of no more use."""
+        if not host.is_retired:
+            host.is_retired = True
+            host.kill()
+
+    def exited(self, exited: protocol.Exited) -> None:
+        """The zygote has reaped a process; perhaps it was a host."""
+        host = self._hosts.pop(exited.number, None)
+        if host is not None:
+            host.exited(exited)
+            self._on_freed()
+
+    def kill(self) -> list[int]:
+        """SIGKILL all at once, because the zygote is gone. Answers with their pidfds, to wait for."""
+        return [host.kill() for host in self._hosts.values()]
+
+    def lose(self, why: str) -> None:
+        """The zygote is gone, and every host with it."""
+        self._be_patient()
+        hosts, self._hosts, self._current = list(self._hosts.values()), {}, None
+        for host in hosts:
+            host.lose(why)

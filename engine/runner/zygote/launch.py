@@ -1,0 +1,111 @@
+"""Starts the zygote: as a clean interpreter, or forked from the program that built its flow itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from . import import_side_effects, zygote
+from .reexec import command
+from .flow_import import Loaded
+
+
+@dataclass(slots=True)
+class ZygoteProcess:
+    """A zygote as the executor holds it. ``reap`` waits until it is gone: its exit code, negative for a signal."""
+
+    pid: int
+    pidfd: int
+    control: socket.socket
+    output: int  # what the zygote and the import of the flow print
+    reap: Callable[[], int]
+
+
+def spawn_zygote(environment: Mapping[str, str], keep_fds: Sequence[int] = ()) -> ZygoteProcess:
+    """Start a clean interpreter. ``environment`` is added to ours; ``keep_fds`` are inherited by the attempts."""
+    control, theirs = socket.socketpair()
+    output, output_write = os.pipe()
+    try:
+        started = subprocess.Popen(
+            command(theirs.fileno()),
+            stdin=subprocess.DEVNULL,
+            stdout=output_write,
+            stderr=output_write,
+            env={**os.environ, **environment},
+            pass_fds=[theirs.fileno(), *keep_fds],
+            start_new_session=True,
+        )
+    except OSError:
+        control.close()
+        os.close(output)
+        raise
+    finally:
+        theirs.close()
+        os.close(output_write)
+    return ZygoteProcess(started.pid, os.pidfd_open(started.pid), control, output, started.wait)
+
+
+def fork_zygote(flow: Loaded, environment: Mapping[str, str], keep_fds: Sequence[int] = ()) -> ZygoteProcess:
+    """Fork this very process, so that functions and closures of the calling program can be tasks.
+
+    To be called before an event loop, threads or a database connection exist: all of them would be copied.
+    """
+    doubts = _doubts()
+    control, theirs = socket.socketpair()
+    output, output_write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        control.close()
+        os.close(output)
+        for fd in keep_fds:
+            os.set_inheritable(fd, True)  # a command's attempt is executed, and must hold the lock too
+        _become_zygote(theirs, output_write, flow, environment, doubts)
+    theirs.close()
+    os.close(output_write)
+    return ZygoteProcess(pid, os.pidfd_open(pid), control, output, lambda: _wait(pid))
+
+
+def _wait(pid: int) -> int:
+    try:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    except ChildProcessError:  # a program that ignores SIGCHLD: the kernel has reaped it and tells nobody how it ended
+        return 0
+
+
+def _doubts() -> list[str]:
+    names = [name for thread, name in import_side_effects.threads().items() if thread != threading.get_native_id()]
+    if not names:
+        return []
+    return [
+        f"this program runs {import_side_effects.named_threads(names)} besides the one that starts the run: a lock that one of "
+        "them holds now stays locked in every attempt; start threads later, or put the flow in a file"
+    ]
+
+
+def _become_zygote(
+    control: socket.socket, output: int, flow: Loaded, environment: Mapping[str, str], doubts: Sequence[str]
+) -> NoReturn:
+    """Never returns into the calling program, whatever happens."""
+    try:
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.close(null)
+        os.close(output)
+        os.environ.update(environment)
+        zygote.renew_streams()
+        zygote.serve(control, lambda target, params, remembered: flow, doubts=doubts)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(0)

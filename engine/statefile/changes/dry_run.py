@@ -1,0 +1,132 @@
+"""What an operator's act would do, exactly: the act itself, done to a copy in memory of the tasks that it can reach.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+"""
+
+import sqlite3
+import time
+from typing import Any, Dict, Iterable, List, Optional, Set
+
+from ...domain.event_payloads import TaskChanged
+from ...domain.events import EventKind
+from ...domain.states import TaskState
+from ...domain.command import DONE, Answer, command_of
+from .transitions import Journal
+from .operator_actions import apply
+from .propagation import descendants_of, parents_of
+from .undo import find_act
+
+_TABLES = ("run", "task", "attempt", "edge", "event", "page", "page_task", "quarantine", "breaker")
+_LATEST_ATTEMPT = (
+    "SELECT attempt.* FROM task CROSS JOIN attempt ON attempt.run_id = task.run_id AND attempt.name = task.name"
+    " AND attempt.attempt = task.attempt WHERE task.run_id = ? AND task.name = ?"
+)
+_INDEXES = ("idx_edge_parent", "idx_event_command")
+
+
+def preview(connection: sqlite3.Connection, command: Dict[str, Any], at: Optional[int] = None) -> Dict[str, Any]:
+    """Answer as ``apply`` would, and with the tasks concerned; the file is only read.
+
+    ``command``: the JSON form of a ``Command``. Beside ``ok``, ``message`` and ``results``: ``run_again``,
+    ``unblocked``, ``stay_blocked`` [[task, by], ...],
+    ``stopped``, ``skipped``, ``cancelled``, ``held_back``, ``stale``. ``at``: microseconds UTC.
+    """
+    at = int(time.time() * 1000000) if at is None else at
+    asked = command_of(command)
+    run_id = asked.run_id or ""
+    act = find_act(connection, str(asked.options.get("command") or ""))
+    if act is not None:
+        run_id = act.run_id or run_id
+    roots = [target.task for target in asked.targets]
+    roots += list(act.payload.was) if act is not None else []
+    copy = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        _copy(connection, copy, run_id, roots, act.seq if act is not None else None)
+        journal = Journal(copy, at)
+        answer = apply(journal, asked._replace(reason=asked.reason or "preview"))
+        return dict(answer.as_json(), **_sort(journal, copy, run_id, answer))
+    finally:
+        copy.close()
+
+
+def _copy(
+    source: sqlite3.Connection, copy: sqlite3.Connection, run_id: str, roots: List[str], since: Optional[int]
+) -> None:
+    below: Set[str] = set()
+    for root in roots:
+        if root not in below:
+            below.update(descendants_of(source, run_id, root))
+    names = below.union(roots)
+    parents = {parent.name for name in names for parent in parents_of(source, run_id, name)}
+    wanted = names | parents
+    for (sql,) in source.execute(
+        "SELECT sql FROM sqlite_master WHERE name IN ({})".format(",".join("?" * len(_TABLES + _INDEXES))),
+        _TABLES + _INDEXES,
+    ):
+        copy.execute(sql)
+    _pour(copy, "run", source.execute("SELECT * FROM run WHERE run_id = ?", (run_id,)))
+    _pour(copy, "page", source.execute("SELECT * FROM page"))
+    _pour(copy, "breaker", source.execute("SELECT * FROM breaker"))
+    _pour(copy, "page_task", source.execute("SELECT * FROM page_task WHERE run_id = ?", (run_id,)))
+    _pour(copy, "event", source.execute("SELECT * FROM event WHERE command_id IS NOT NULL AND run_id = ?", (run_id,)))
+    if since is not None:
+        later = "SELECT * FROM event WHERE run_id = ? AND seq > ? AND command_id IS NULL"
+        _pour(copy, "event", source.execute(later, (run_id, since)))
+    for name in set(roots):
+        _pour(copy, "attempt", source.execute(_LATEST_ATTEMPT, (run_id, name)))
+    for name in wanted:
+        _pour(copy, "task", source.execute("SELECT * FROM task WHERE run_id = ? AND name = ?", (run_id, name)))
+    for name in names:
+        _pour(
+            copy, "quarantine", source.execute("SELECT * FROM quarantine WHERE run_id = ? AND name = ?", (run_id, name))
+        )
+        _pour(copy, "edge", source.execute("SELECT * FROM edge WHERE run_id = ? AND child = ?", (run_id, name)))
+
+
+def _pour(copy: sqlite3.Connection, table: str, rows: Iterable[Any]) -> None:
+    for row in rows:
+        copy.execute("INSERT INTO {} VALUES ({})".format(table, ",".join("?" * len(row))), row)
+
+
+def _sort(journal: Journal, copy: sqlite3.Connection, run_id: str, answer: Answer) -> Dict[str, Any]:
+    """Tell the tasks apart by where they came from and where they ended, and by whether they were asked for."""
+    done = [result.task for result in answer.results if result.word == DONE]
+    begin: Dict[str, str] = {}
+    end: Dict[str, str] = {}
+    stale: List[str] = []
+    for event in journal.events:
+        if event.kind == EventKind.TASK and event.task is not None:
+            begin.setdefault(event.task, str(event.old))
+            end[event.task] = str(event.new)
+        elif isinstance(event.payload, TaskChanged) and event.payload.set.get("stale"):
+            stale.append(str(event.task))
+    sorted_names: Dict[str, Any] = {kind: [] for kind in _ENDS.values()}
+    sorted_names.update(run_again=[], unblocked=[], held_back=[])
+    for name, state in end.items():
+        asked_for = name in done
+        if state in _ENDS:
+            kind = _ENDS[state]
+        elif begin[name] == TaskState.UPSTREAM_FAILED or (begin[name] == TaskState.SKIPPED and not asked_for):
+            kind = "unblocked"
+        else:
+            kind = "run_again" if asked_for else "held_back"
+        sorted_names[kind].append(name)
+    return dict(sorted_names, stale=stale, stay_blocked=_blocked_below(copy, run_id, done))
+
+
+_ENDS = {
+    str(TaskState.UPSTREAM_FAILED): "stopped",
+    str(TaskState.SKIPPED): "skipped",
+    str(TaskState.CANCELLED): "cancelled",
+}
+
+
+def _blocked_below(copy: sqlite3.Connection, run_id: str, names: List[str]) -> List[List[Any]]:
+    blocked: Dict[str, Any] = {}
+    sql = "SELECT blocked_by FROM task WHERE run_id = ? AND name = ? AND state = ?"
+    for name in names:
+        for below in descendants_of(copy, run_id, name):
+            row = copy.execute(sql, (run_id, below, str(TaskState.UPSTREAM_FAILED))).fetchone()
+            if row is not None:
+                blocked[below] = row[0]
+    return [[name, by] for name, by in blocked.items()]

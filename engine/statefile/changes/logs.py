@@ -1,0 +1,131 @@
+"""The output of attempts: chunks as they came. Of what is too much, the head and the tail are kept.
+
+The first lines say what a task set out to do and the last ones how it ended; what a runaway print leaves between is
+counted in ``attempt.output_dropped_bytes`` and dropped.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+"""
+
+import sqlite3
+from typing import List, NamedTuple
+
+from .transitions import Journal
+
+HEAD_BYTES = 256 * 1024
+TAIL_BYTES = 256 * 1024
+CHUNK_BYTES = 32 * 1024  # the tail moves on by whole chunks
+
+
+class LogPiece(NamedTuple):
+    """A piece of output. ``tail``: before the first such piece lies what was dropped, if anything was."""
+
+    id: int
+    at: int  # microseconds UTC
+    text: str
+    tail: bool
+
+
+class AttemptText(NamedTuple):
+    """The long texts of one attempt."""
+
+    traceback: str
+    stack: str
+    diagnostic: str
+    fingerprint_detail: str  # JSON
+
+
+def append(journal: Journal, run_id: str, name: str, attempt: int, text: str) -> None:
+    """Add to the output of an attempt, within its bounds; tells no event."""
+    data = text.encode("utf-8", "replace")
+    row = journal.connection.execute(
+        "SELECT output_bytes, output_dropped_bytes FROM attempt WHERE run_id = ? AND name = ? AND attempt = ?",
+        (run_id, name, attempt),
+    ).fetchone()
+    if row is None or not data:
+        return
+    seen, dropped = row
+    cut = _boundary(data, max(0, HEAD_BYTES - seen))
+    rest = _last(data[cut:], TAIL_BYTES)
+    dropped += len(data) - cut - len(rest)
+    _insert(journal, run_id, name, attempt, data[:cut], 0)
+    _insert(journal, run_id, name, attempt, rest, 1)
+    if seen + len(data) > HEAD_BYTES + TAIL_BYTES:
+        dropped += _shorten_tail(journal.connection, run_id, name, attempt)
+    journal.connection.execute(
+        "UPDATE attempt SET output_bytes = ?, output_dropped_bytes = ? WHERE run_id = ? AND name = ? AND attempt = ?",
+        (seen + len(data), dropped, run_id, name, attempt),
+    )
+
+
+def skip(journal: Journal, run_id: str, name: str, attempt: int, size: int) -> None:
+    """Count bytes of the output that nobody kept, between what is there and what comes next."""
+    journal.connection.execute(
+        "UPDATE attempt SET output_bytes = output_bytes + ?, output_dropped_bytes = output_dropped_bytes + ?"
+        " WHERE run_id = ? AND name = ? AND attempt = ?",
+        (size, size, run_id, name, attempt),
+    )
+
+
+def _boundary(data: bytes, at: int) -> int:
+    """The last cut at or before ``at`` that splits no character."""
+    if at >= len(data):
+        return len(data)
+    while at > 0 and data[at] & 0xC0 == 0x80:
+        at -= 1
+    return at
+
+
+def _last(data: bytes, size: int) -> bytes:
+    """The end of ``data``, at most ``size`` bytes, that begins with a whole character."""
+    start = max(0, len(data) - size)
+    while start and start < len(data) and data[start] & 0xC0 == 0x80:
+        start += 1
+    return data[start:]
+
+
+def _insert(journal: Journal, run_id: str, name: str, attempt: int, data: bytes, tail: int) -> None:
+    while data:
+        cut = _boundary(data, CHUNK_BYTES)
+        chunk, data = data[:cut], data[cut:]
+        journal.connection.execute(
+            "INSERT INTO log (run_id, name, attempt, at, bytes, tail, text) VALUES (?,?,?,?,?,?,?)",
+            (run_id, name, attempt, journal.at, len(chunk), tail, chunk.decode("utf-8", "replace")),
+        )
+
+
+def _shorten_tail(connection: sqlite3.Connection, run_id: str, name: str, attempt: int) -> int:
+    key = (run_id, name, attempt)
+    where = "run_id = ? AND name = ? AND attempt = ? AND tail = 1"
+    rows = connection.execute(f"SELECT id, bytes FROM log WHERE {where} ORDER BY id", key).fetchall()
+    excess, dropped, last = sum(size for _, size in rows) - TAIL_BYTES, 0, None
+    for identity, size in rows:
+        if dropped >= excess:
+            break
+        dropped, last = dropped + size, identity
+    if last is not None:
+        connection.execute(f"DELETE FROM log WHERE {where} AND id <= ?", (*key, last))
+    return dropped
+
+
+def read(
+    connection: sqlite3.Connection, run_id: str, name: str, attempt: int, after: int = 0, limit: int = 500
+) -> List[LogPiece]:
+    """Return a window of the output, in order: the pieces after ``after``; below 0, the last ``limit`` ones."""
+    order = "DESC" if after < 0 else "ASC"
+    rows = connection.execute(
+        "SELECT id, at, text, tail FROM log WHERE run_id = ? AND name = ? AND attempt = ? AND id > ?"
+        f" ORDER BY id {order} LIMIT ?",
+        (run_id, name, attempt, after, limit),
+    ).fetchall()
+    pieces = [LogPiece(identity, at, text, bool(tail)) for identity, at, text, tail in rows]
+    return pieces[::-1] if after < 0 else pieces
+
+
+def attempt_text(connection: sqlite3.Connection, run_id: str, name: str, attempt: int) -> AttemptText:
+    """Return the long texts of an attempt; empty ones where there are none."""
+    row = connection.execute(
+        "SELECT traceback, stack, diagnostic, fingerprint_detail FROM attempt"
+        " WHERE run_id = ? AND name = ? AND attempt = ?",
+        (run_id, name, attempt),
+    ).fetchone()
+    return AttemptText(*(text or "" for text in row)) if row else AttemptText("", "", "", "")

@@ -1,0 +1,194 @@
+"""One transaction's writes, and the events that tell them: the only place where a task changes its state.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+
+Every move is one guarded UPDATE (``WHERE state = expected AND generation = ...``): a move that somebody else made
+first changes no row, tells no event and returns False. The caller owns BEGIN and COMMIT.
+"""
+
+import json
+import sqlite3
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from ...domain.event_codec import encode, kind_of
+from ...domain.event_payloads import NO_TASK_COLUMNS, AttemptColumns, Payload, RunChanged, TaskChanged, TaskColumns, TaskMoved
+from ...domain.events import Event
+from ...domain.states import LEGAL_MOVES, TaskState
+
+_INSERT_EVENT = (
+    "INSERT INTO event (at, kind, run_id, task, old, new, attempt, generation, actor, reason, command_id, data)"
+    " VALUES (?,?,?,?,?,?,?,?,?,?,?,?)"
+)
+
+_update_cache: Dict[Tuple[str, ...], str] = {}
+
+
+def _update_task(columns: Tuple[str, ...], token: bool) -> str:
+    key = (("token",) if token else ("",)) + columns
+    sql = _update_cache.get(key)
+    if sql is None:
+        assignments = "".join(", {} = ?".format(column) for column in columns)
+        sql = "UPDATE task SET state = ?{} WHERE run_id = ? AND name = ? AND state = ? AND generation = ?{}".format(
+            assignments, " AND claim_token = ?" if token else ""
+        )
+        _update_cache[key] = sql
+    return sql
+
+
+#: Made once: ``json.dumps`` with settings makes an encoder for each event.
+_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
+class Journal(object):
+    """Writes changes with their events inside the caller's transaction.
+
+    ``at`` is the instant of all of them, in microseconds UTC. ``events`` collects what was told, for those who
+    fold it after the COMMIT.
+    """
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        at: int,
+        actor: Optional[str] = None,
+        reason: Optional[str] = None,
+        command_id: Optional[str] = None,
+    ) -> None:
+        self.connection = connection
+        self.at = at
+        self.actor = actor
+        self.reason = reason
+        self.command_id = command_id
+        self.events: List[Event] = []
+
+    def move(
+        self,
+        run_id: str,
+        name: str,
+        old: str,
+        new: str,
+        generation: int,
+        set: Optional[TaskColumns] = None,
+        attempt: Optional[int] = None,
+        token: Optional[str] = None,
+        payload: Optional[TaskMoved] = None,
+    ) -> bool:
+        """Move one task from ``old`` (in ``generation``) to ``new`` and emit it. False: it was not there any more.
+
+        ``set`` are further columns of the task; ``token`` guards against a late outcome; ``payload`` is what the
+        event says beside ``set``. Raises ValueError for a move that no rule allows.
+        """
+        if TaskState(new) not in LEGAL_MOVES[TaskState(old)]:
+            raise ValueError("illegal move of {!r}: {} -> {}".format(name, old, new))
+        columns = set or NO_TASK_COLUMNS
+        values = [str(new)] + list(columns.values()) + [run_id, name, str(old), generation]
+        if token is not None:
+            values.append(token)
+        cursor = self.connection.execute(_update_task(tuple(columns), token is not None), values)
+        if cursor.rowcount != 1:
+            return False
+        self.emit(
+            TaskMoved(columns) if payload is None else payload._replace(set=columns),
+            run_id,
+            name,
+            old=str(old),
+            new=str(new),
+            attempt=attempt,
+            generation=columns.get("generation", generation),
+        )
+        return True
+
+    def change(
+        self,
+        run_id: str,
+        name: str,
+        set: TaskColumns,
+        attempt: Optional[int] = None,
+        why: Optional[str] = None,
+        act: Optional[str] = None,
+    ) -> None:
+        """Change columns of a task that keeps its state, and emit it. ``why`` and ``act`` are of the event alone."""
+        assignments = ", ".join("{} = ?".format(column) for column in set)
+        self.connection.execute(
+            "UPDATE task SET {} WHERE run_id = ? AND name = ?".format(assignments), list(set.values()) + [run_id, name]
+        )
+        self.emit(TaskChanged(set, why=why, act=act), run_id, name, attempt=attempt)
+
+    def change_run(
+        self,
+        run_id: str,
+        change: RunChanged,
+        old: Optional[str] = None,
+        new: Optional[str] = None,
+    ) -> None:
+        """Change the columns of a run that ``change`` names, and emit it."""
+        columns = change.set
+        if columns:
+            assignments = ", ".join("{} = ?".format(column) for column in columns)
+            self.connection.execute(
+                "UPDATE run SET {} WHERE run_id = ?".format(assignments), list(columns.values()) + [run_id]
+            )
+        self.emit(change, run_id, old=old, new=new)
+
+    def start_attempt(self, row: Mapping[str, Any]) -> None:
+        """Insert the row of an attempt. The event is that of the claim, which carries the same columns."""
+        columns = ", ".join(row)
+        marks = ",".join("?" * len(row))
+        self.connection.execute("INSERT INTO attempt ({}) VALUES ({})".format(columns, marks), list(row.values()))
+
+    def change_attempt(self, run_id: str, name: str, attempt: int, set: AttemptColumns) -> None:
+        """Change columns of an attempt's row; the caller's event carries those that the console shows."""
+        assignments = ", ".join("{} = ?".format(column) for column in set)
+        self.connection.execute(
+            "UPDATE attempt SET {} WHERE run_id = ? AND name = ? AND attempt = ?".format(assignments),
+            list(set.values()) + [run_id, name, attempt],
+        )
+
+    def emit(
+        self,
+        payload: Payload,
+        run_id: Optional[str] = None,
+        task: Optional[str] = None,
+        old: Optional[str] = None,
+        new: Optional[str] = None,
+        attempt: Optional[int] = None,
+        generation: Optional[int] = None,
+    ) -> int:
+        """Write one event and return its seq. The type of ``payload`` says of which kind it is."""
+        kind = kind_of(payload)
+        cursor = self.connection.execute(
+            _INSERT_EVENT,
+            (
+                self.at,
+                kind,
+                run_id,
+                task,
+                old,
+                new,
+                attempt,
+                generation,
+                self.actor,
+                self.reason,
+                self.command_id,
+                _json(encode(payload)),
+            ),
+        )
+        seq = int(cursor.lastrowid or 0)
+        self.events.append(
+            Event(
+                seq,
+                self.at,
+                kind,
+                run_id,
+                task,
+                old,
+                new,
+                attempt,
+                generation,
+                self.actor,
+                self.reason,
+                self.command_id,
+                payload,
+            )
+        )
+        return seq

@@ -1,0 +1,279 @@
+"""What came of a cause before: its episodes in all runs of a flow, and the notes that people wrote on it.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+
+A cause is a loose fingerprint and a downstream. An episode is what one decision was about: tasks of one run that failed
+like this until somebody requeued, skipped or cancelled them, until they expired, or with nobody deciding anything.
+Nothing is stored for it: attempts say what failed and what the next generation came to, tasks how they stand, events
+who decided and why. Three partial indexes hold just what is looked for, so that a file of a hundred large runs costs
+what its failures of this cause cost and no more. ``core/cause_history.py`` puts it in words.
+"""
+
+import json
+import sqlite3
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
+
+from ...domain.event_codec import decode
+from ...domain.event_payloads import NoteWritten
+from ...domain.events import EventKind
+from ...domain.states import MOVING, NEEDS_HUMAN, SkipCause, TaskState
+from ...errors import NotFoundError
+from ...domain.acts import past_of, sent_id
+from ..state_lists import in_list
+
+CAUSES_MAX = 100  # of one question
+EPISODES_MAX = 5  # that are told of one cause
+NOTES_MAX = 5
+NOTES_LOOKED_AT = 1000
+TASKS_MAX = 20000  # that one question looks at, over all of its causes
+
+#: Failures without a fingerprint of their own, as ``core/paging.py`` has it too: they share no cause.
+_NO_CAUSE = frozenset(["", "lost"])
+_FAILED = frozenset(["error", "timed_out"])
+
+#: Hops from one run to the next within the index: a cause that failed a million times is no slower.
+_RUNS = (
+    "WITH RECURSIVE seen(run_id) AS ("
+    " SELECT min(run_id) FROM attempt INDEXED BY idx_attempt_cause WHERE fingerprint_loose = :loose"
+    " UNION ALL SELECT (SELECT min(attempt.run_id) FROM attempt INDEXED BY idx_attempt_cause"
+    "  WHERE attempt.fingerprint_loose = :loose AND attempt.run_id > seen.run_id)"
+    " FROM seen WHERE seen.run_id IS NOT NULL)"
+    " SELECT run.run_id, run.started_at FROM seen CROSS JOIN run ON run.run_id = seen.run_id"
+    " WHERE run.dag_name = :dag ORDER BY run.started_at DESC, run.rowid DESC"
+)
+_NAMES = (
+    "(SELECT DISTINCT name FROM attempt INDEXED BY idx_attempt_cause"
+    " WHERE fingerprint_loose = :loose AND run_id = :run LIMIT :room) AS failed"
+)
+_ATTEMPTS = (
+    "SELECT attempt.name, attempt.generation, attempt.outcome, attempt.fingerprint_loose, attempt.ended_at FROM "
+    + _NAMES
+    + " CROSS JOIN attempt ON attempt.run_id = :run AND attempt.name = failed.name AND attempt.late = 0"
+    " ORDER BY attempt.name, attempt.attempt"
+)
+_TASKS = (
+    "SELECT task.name, task.state, task.generation, task.dead_letter_kind, task.skip_cause, task.spec FROM "
+    + _NAMES
+    + " CROSS JOIN task ON task.run_id = :run AND task.name = failed.name"
+)
+_DECISIONS = (
+    "SELECT task, new, generation, at, actor, reason, command_id FROM event INDEXED BY idx_event_decision"
+    " WHERE run_id = ? AND kind = 'task' AND old IN "
+    + in_list(NEEDS_HUMAN)
+    + " AND command_id IS NOT NULL ORDER BY seq"
+)
+_NOTES = (
+    "SELECT event.at, event.actor, event.run_id, event.data FROM event INDEXED BY idx_event_note"
+    " CROSS JOIN run ON run.run_id = event.run_id WHERE event.kind = 'note' AND run.dag_name = ?"
+    " ORDER BY event.seq DESC LIMIT ?"
+)
+
+Row = Dict[str, Any]
+Cause = Tuple[str, Optional[str]]  # loose fingerprint, downstream; None: whichever
+
+
+class _Decision(NamedTuple):
+    at: int
+    actor: Optional[str]
+    reason: Optional[str]
+    command_id: str
+
+
+class _Attempt(NamedTuple):
+    generation: int
+    outcome: str
+    loose: Optional[str]
+    ended_at: Optional[int]
+
+
+class _Task(NamedTuple):
+    name: str
+    state: str
+    generation: int
+    dead_letter_kind: Optional[str]
+    skip_cause: Optional[str]
+    spec: str
+
+
+def of_causes(connection: sqlite3.Connection, run_id: str, causes: Iterable[Any]) -> List[Row]:
+    """What is remembered of each of ``causes`` [[loose fingerprint, downstream or None], ...] of a run, in their order.
+
+    ``fingerprint`` and ``downstream`` as asked; ``runs``: in how many other runs it was seen, since ``first_at``;
+    ``episodes``: the latest first, without what waits for a decision in this run; ``notes``: the latest first.
+    Instants in microseconds UTC. Raises NotFoundError for a run that the file does not have.
+    """
+    wanted = [(str(loose), None if downstream is None else str(downstream)) for loose, downstream in causes]
+    row = connection.execute("SELECT dag_name FROM run WHERE run_id = ?", (run_id,)).fetchone()
+    if row is None:
+        raise NotFoundError("there is no run {!r} in this state file; `redrive runs` lists them".format(run_id))
+    looking = _Looking(connection, run_id, row[0])
+    return [looking.remember(cause) for cause in wanted[:CAUSES_MAX]]
+
+
+def _remembered(cause: Cause, runs: List[Tuple[str, int]], episodes: List[Row]) -> Row:
+    return {
+        "fingerprint": cause[0],
+        "downstream": cause[1],
+        "runs": len(runs),
+        "first_at": runs[-1][1] if runs else None,
+        "episodes": episodes,
+        "notes": [],
+    }
+
+
+class _Looking(object):
+    """One question: what several causes share is read once."""
+
+    def __init__(self, connection: sqlite3.Connection, run_id: str, dag_name: str) -> None:
+        self._connection = connection
+        self._run_id = run_id
+        self._dag_name = dag_name
+        self._room = TASKS_MAX
+        self._decisions: Dict[str, Dict[Tuple[str, str, int], _Decision]] = {}
+        rows = connection.execute(_NOTES, (dag_name, NOTES_LOOKED_AT))
+        self._notes = [(_note(data), at, actor, run) for at, actor, run, data in rows]
+
+    def remember(self, cause: Cause) -> Row:
+        loose, downstream = cause
+        if loose in _NO_CAUSE:
+            return _remembered(cause, [], [])
+        runs = self._connection.execute(_RUNS, {"loose": loose, "dag": self._dag_name}).fetchall()
+        episodes: List[Row] = []
+        for run_id, _ in runs:
+            if len(episodes) >= EPISODES_MAX or self._room <= 0:
+                break
+            episodes += self._episodes(cause, run_id)
+        others = [run for run in runs if run[0] != self._run_id]
+        return dict(_remembered(cause, others, episodes[:EPISODES_MAX]), notes=self._notes_on(loose, downstream))
+
+    def _notes_on(self, loose: str, downstream: Optional[str]) -> List[Row]:
+        found = []
+        for note, at, actor, run_id in self._notes:
+            matches = note.downstream is None or downstream is None or note.downstream == downstream
+            if note.fingerprint == loose and matches:
+                found.append({"at": at, "actor": actor, "run_id": run_id, "text": note.text})
+        return found[:NOTES_MAX]
+
+    def _episodes(self, cause: Cause, run_id: str) -> List[Row]:
+        """Of one run, the latest decision first."""
+        loose, downstream = cause
+        values = {"loose": loose, "run": run_id, "room": self._room}
+        tasks = [_Task(*row) for row in self._connection.execute(_TASKS, values)]
+        self._room -= len(tasks)
+        attempts: Dict[str, List[_Attempt]] = {}
+        for row in self._connection.execute(_ATTEMPTS, values):
+            attempts.setdefault(row[0], []).append(_Attempt(*row[1:]))
+        found: Dict[Tuple[str, str], Row] = {}
+        for task in tasks:
+            if downstream is None or downstream == json.loads(task.spec).get("downstream"):
+                for failed, later in _failures(attempts.get(task.name, []), loose):
+                    self._count(found, run_id, task, failed, later)
+        return sorted(found.values(), key=lambda one: one["decided_at"] or one["at"], reverse=True)
+
+    def _count(
+        self,
+        found: Dict[Tuple[str, str], Row],
+        run_id: str,
+        task: _Task,
+        failed: _Attempt,
+        later: List[_Attempt],
+    ) -> None:
+        word = _decision_on(task, failed.generation)
+        decision = self._decision(run_id, task.name, word, failed.generation)
+        if word is None or (word in _UNDECIDED and run_id == self._run_id):
+            return
+        if word == "requeue" and decision is None:
+            return  # it was on its way by itself
+        key = (word, "" if decision is None else sent_id(decision.command_id))
+        one = found.setdefault(key, _begun(run_id, word, decision))
+        one["tasks"] += 1
+        if failed.ended_at is not None:
+            one["at"] = min(one["at"] or failed.ended_at, failed.ended_at)
+        if word == "requeue":
+            result, ended_at = _result(task, failed, later)
+            one[result] += 1
+            if result == "healed" and ended_at is not None:
+                one["healed_at"] = max(one["healed_at"] or ended_at, ended_at)
+
+    def _decision(self, run_id: str, name: str, word: Optional[str], generation: int) -> Optional[_Decision]:
+        if word not in _STATE_AFTER:
+            return None
+        if run_id not in self._decisions:
+            decided = self._decisions[run_id] = {}
+            for task, new, after, at, actor, reason, command_id in self._connection.execute(_DECISIONS, (run_id,)):
+                decided[(task, new, after)] = _Decision(at, actor, reason, command_id)
+        after = generation + 1 if word == "requeue" else generation
+        return self._decisions[run_id].get((name, _STATE_AFTER[word], after))
+
+
+#: What waits for a human in the inbox of its run.
+_UNDECIDED = frozenset(["undecided", "expired"])
+
+#: What a decision moves a task to.
+_STATE_AFTER = {
+    "requeue": str(TaskState.PENDING),
+    "skip": str(TaskState.SKIPPED),
+    "cancel": str(TaskState.CANCELLED),
+}
+
+
+def _note(data: str) -> NoteWritten:
+    payload = decode(EventKind.NOTE, json.loads(data))
+    assert isinstance(payload, NoteWritten)
+    return payload
+
+
+def _begun(run_id: str, word: str, decision: Optional[_Decision]) -> Row:
+    return {
+        "run_id": run_id,
+        "at": None,
+        "tasks": 0,
+        "decision": word,
+        "decided": past_of(word) if word in _STATE_AFTER else "",
+        "decided_at": None if decision is None else decision.at,
+        "actor": None if decision is None else decision.actor,
+        "reason": None if decision is None else decision.reason,
+        "healed": 0,
+        "again": 0,
+        "otherwise": 0,
+        "open": 0,
+        "healed_at": None,
+    }
+
+
+def _failures(attempts: List[_Attempt], loose: str) -> List[Tuple[_Attempt, List[_Attempt]]]:
+    """The last attempts of generations that ended in this failure, each with the attempts after it."""
+    found = []
+    for place, attempt in enumerate(attempts):
+        is_last = place + 1 == len(attempts) or attempts[place + 1].generation != attempt.generation
+        if is_last and attempt.loose == loose and attempt.outcome in _FAILED:
+            found.append((attempt, attempts[place + 1 :]))
+    return found
+
+
+def _decision_on(task: _Task, generation: int) -> Optional[str]:
+    """What became of a task that failed in a generation; None where nobody is asked, because it goes on by itself."""
+    if task.generation > generation:
+        return "requeue"
+    if task.state == TaskState.SKIPPED and task.skip_cause == SkipCause.OPERATOR:
+        return "skip"
+    if task.state == TaskState.CANCELLED:
+        return "cancel"
+    if task.state == TaskState.FAILED and task.dead_letter_kind is not None:
+        return "expired"
+    return "undecided" if task.state in NEEDS_HUMAN else None
+
+
+def _result(task: _Task, failed: _Attempt, later: List[_Attempt]) -> Tuple[str, Optional[int]]:
+    """What the next generation came to, and when."""
+    ran = min([attempt.generation for attempt in later], default=task.generation)
+    if ran == task.generation and task.state in MOVING:
+        return "open", None
+    again = [attempt for attempt in later if attempt.generation == ran]
+    if not again:
+        return "otherwise", None  # it was skipped or cancelled before it ran
+    last = again[-1]
+    if last.outcome == "success":
+        return "healed", last.ended_at
+    alike = last.outcome in _FAILED and last.loose == failed.loose
+    return "again" if alike else "otherwise", last.ended_at

@@ -1,0 +1,100 @@
+"""What failed against one downstream in all runs of a flow, and how each such task went on: to try a rule on it.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+"""
+
+import json
+import sqlite3
+from typing import Iterable, List, NamedTuple, Optional
+
+from ...json_types import JsonObject
+from ...errors import NotFoundError
+
+TASKS_MAX = 2000  # the latest; each with all of its attempts
+DIAGNOSTIC_CHARACTERS = 1000
+
+#: Every failure is in this index, and nothing else is: runs of a million successes are not looked at.
+_FAILED = (
+    "SELECT failed.run_id, failed.name FROM (SELECT DISTINCT run_id, name FROM attempt INDEXED BY idx_attempt_cause"
+    " WHERE fingerprint_loose IS NOT NULL) AS failed CROSS JOIN run ON run.run_id = failed.run_id"
+    " WHERE run.dag_name = ? ORDER BY run.started_at DESC, failed.run_id, failed.name"
+)
+_TASK = "SELECT state, generation, skip_cause, spec FROM task WHERE run_id = ? AND name = ?"
+_ATTEMPTS = (
+    "SELECT attempt, generation, outcome, started_at, ended_at, error_type, error, substr(diagnostic, 1, {}),"
+    " failure_class, fingerprint, fingerprint_loose, explain, fingerprint_detail, delay_us, params_hash, input_hash"
+    " FROM attempt WHERE run_id = ? AND name = ? AND late = 0 ORDER BY attempt"
+).format(DIAGNOSTIC_CHARACTERS)
+
+
+class FailedAttempt(NamedTuple):
+    """One attempt of such a task. Instants in microseconds UTC; ``facts``: what its error said of itself."""
+
+    attempt: int
+    generation: int
+    outcome: str
+    started_at: int
+    ended_at: Optional[int]
+    error_type: Optional[str]
+    error: Optional[str]
+    diagnostic: Optional[str]
+    failure_class: Optional[str]
+    fingerprint: Optional[str]
+    fingerprint_loose: Optional[str]
+    explain: Optional[str]
+    facts: JsonObject
+    delay_us: Optional[int]
+    params_hash: Optional[str]
+    input_hash: Optional[str]
+
+
+class FailedTask(NamedTuple):
+    """A task of some run that failed at least once, with all of its attempts, the oldest first."""
+
+    run_id: str
+    name: str
+    state: str
+    generation: int
+    skip_cause: Optional[str]
+    spec: JsonObject
+    attempts: List[FailedAttempt]
+
+
+def against(
+    connection: sqlite3.Connection, run_id: str, downstream: Optional[str], names: Iterable[str] = ()
+) -> List[FailedTask]:
+    """Tasks that failed and call ``downstream``, or are among ``names``, in all runs of the flow of a run.
+
+    The latest runs first. Raises NotFoundError for a run that the file does not have.
+    """
+    row = connection.execute("SELECT dag_name FROM run WHERE run_id = ?", (run_id,)).fetchone()
+    if row is None:
+        raise NotFoundError("there is no run {!r} in this state file; `redrive runs` lists them".format(run_id))
+    wanted = frozenset(names)
+    found: List[FailedTask] = []
+    for run, name in connection.execute(_FAILED, (row[0],)).fetchall():
+        task = _task(connection, run, name)
+        if task is not None and (name in wanted or (downstream is not None and _calls(task, downstream))):
+            attempts = [_attempt(FailedAttempt(*row)) for row in connection.execute(_ATTEMPTS, (run, name))]
+            found.append(task._replace(attempts=attempts))
+            if len(found) == TASKS_MAX:
+                break
+    return found
+
+
+def _task(connection: sqlite3.Connection, run_id: str, name: str) -> Optional[FailedTask]:
+    row = connection.execute(_TASK, (run_id, name)).fetchone()
+    if row is None:
+        return None
+    state, generation, skip_cause, spec = row
+    return FailedTask(run_id, name, state, generation, skip_cause, json.loads(spec), [])
+
+
+def _calls(task: FailedTask, downstream: str) -> bool:
+    return task.spec.get("downstream") == downstream
+
+
+def _attempt(row: FailedAttempt) -> FailedAttempt:
+    """With the facts as an object; ``fingerprint_detail`` is a JSON text that has them among others."""
+    detail = json.loads(str(row.facts)) if row.facts else {}
+    return row._replace(facts=detail.get("facts") or {})

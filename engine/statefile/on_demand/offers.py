@@ -1,0 +1,34 @@
+"""What a host can offer to somebody who named no state file: those in its default place, each with its latest run.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+"""
+
+import os
+from typing import Any, Dict, List
+
+from ...errors import RedriveError
+from ..open_readonly import look
+from ..default_paths import STATE_VARIABLE, default_paths, resolve, written_at
+
+
+def state_files() -> List[Dict[str, Any]]:
+    """Path, instant of the last write and latest run of each, the one written last first.
+
+    Where REDRIVE_STATE is set, its file alone.
+    """
+    paths = [resolve("")] if os.environ.get(STATE_VARIABLE) else default_paths()
+    return [dict(_latest_run(path), path=path, written_at=int(written_at(path) * 1000000)) for path in paths]
+
+
+def _latest_run(path: str) -> Dict[str, Any]:
+    try:
+        connection = look(path).connection
+    except RedriveError as error:
+        return {"trouble": str(error)}
+    try:
+        row = connection.execute(
+            "SELECT dag_name, run_id, state FROM run ORDER BY started_at DESC, rowid DESC LIMIT 1"
+        ).fetchone()
+    finally:
+        connection.close()
+    return {"dag_name": row[0], "run_id": row[1], "state": row[2]} if row else {}

@@ -1,0 +1,162 @@
+"""Refresh, then retry once: what to do about a credential that has run out.
+
+A refused credential is no transient error: trying it again can lock the account. Renewing it changes what the next try
+has in its hands, so exactly one more try is worth it; a second refusal is a real one and goes to the engine, which
+stops the task's downstream and pages.
+
+    bank = Credential("bank", load=read_token, refresh=rotate_token)
+
+    @flow.task(downstream="bank")
+    def pull(): return bank.call(lambda token: fetch(token))
+
+Many tasks find out at the same moment. One of them renews, across all processes of this user; the others wait for it
+and take what it got.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import hashlib
+import json
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from platformdirs import user_state_path
+
+from ..core.failures.classify import classify
+from ..core.failures.library_errors import facts_of
+from ..core.outcome import FailureClass
+from .retry import report_retry
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+UNAUTHORIZED = 401
+FORBIDDEN = 403  # who I am is known, and it is not enough: another token of the same name will not help
+TRIES = 2
+FRESH_SECONDS = 60.0  # what was renewed so lately and is refused all the same, no renewal helps
+
+
+class Credential(Generic[T]):
+    """One credential that many tasks use. When it is refused, one of them renews it, and each tries once more.
+
+    The others wait for the renewal, across all processes of this user. No secret is kept here.
+
+    Parameters:
+        name: text: the same name is the same credential in all processes.
+        load: returns what is valid now; called before each try.
+        refresh: renews it where ``load`` finds it (a vault, a file, a token endpoint).
+
+    Example:
+        >>> from redrive.engine import AuthError
+        >>> vault = {"token": "old"}
+        >>> bank = Credential("bank", load=lambda: vault["token"], refresh=lambda: vault.update(token="new"))
+        >>> def fetch(token):
+        ...     if token != "new":
+        ...         raise AuthError("401 unauthorized")
+        ...     return f"fetched with the {token} token"
+        >>> bank.call(fetch)
+        'fetched with the new token'
+    """
+
+    def __init__(self, name: str, *, load: Callable[[], T], refresh: Callable[[], object]) -> None:
+        self.name = name
+        self._load = load
+        self._refresh = refresh
+        self._lock_path = _folder() / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.lock"
+
+    def call(self, function: Callable[[T], R]) -> R:
+        """Call a function with the credential; where that is refused, renew it and call once more.
+
+        A refusal is HTTP status 401, or an error of class "auth" without 403: with 403 (RFC 9110, 15.5.4) the server
+        knows who asks, and another token of the same name does not help.
+
+        Raises:
+            Exception: what ``function`` raised, or what ``refresh`` raised. A second refusal, and one of what was
+                renewed less than 60 seconds ago, is final.
+        """
+        seen, started = self._version(), time.monotonic()
+        try:
+            return function(self._load())
+        except Exception as error:
+            self._renew_after(error, seen, started)
+        return function(self._load())
+
+    async def acall(self, function: Callable[[T], Awaitable[R]]) -> R:
+        """Do what ``call`` does with a coroutine function; ``load`` and ``refresh`` run in a thread."""
+        seen, started = await asyncio.to_thread(self._version), time.monotonic()
+        try:
+            return await function(await asyncio.to_thread(self._load))
+        except Exception as error:
+            await asyncio.to_thread(self._renew_after, error, seen, started)
+        return await function(await asyncio.to_thread(self._load))
+
+    def _renew_after(self, error: Exception, seen: int, started: float) -> None:
+        """Raises the error again where no renewal can help."""
+        if not is_refused(error) or not self._renew(seen):
+            raise error
+        report_retry(f"credential {self.name}", 1, TRIES, error, 0.0, time.monotonic() - started)
+
+    # --- One renewal at a time ---------------------------------------------------------------------------------------
+
+    def _renew(self, seen: int) -> bool:
+        """Renew, unless somebody has done so since version ``seen`` was looked at.
+
+        False: what was refused had just been renewed, so that another renewal would be refused as well.
+        """
+        with self._held(fcntl.LOCK_EX) as descriptor:
+            version, renewed_at = _read(descriptor)
+            if version != seen:
+                return True
+            if time.time() - renewed_at < FRESH_SECONDS:
+                return False
+            self._refresh()
+            _write(descriptor, version + 1, time.time())
+            return True
+
+    def _version(self) -> int:
+        """How often it was renewed; waits for a renewal that is going on, rather than use what is about to end."""
+        with self._held(fcntl.LOCK_SH) as descriptor:
+            return _read(descriptor)[0]
+
+    @contextmanager
+    def _held(self, kind: int) -> Iterator[int]:
+        self._lock_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, kind)
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+def is_refused(error: BaseException) -> bool:
+    """Return whether an exception says that the credential is refused and that a new one might not be."""
+    status = facts_of(error).status
+    if status is not None:
+        return status == UNAUTHORIZED
+    return classify(error).failure_class is FailureClass.AUTH and str(FORBIDDEN) not in str(error)
+
+
+def _read(descriptor: int) -> tuple[int, float]:
+    """How often it was renewed, and when last (seconds UTC)."""
+    try:
+        version, renewed_at = json.loads(os.pread(descriptor, 100, 0))
+        return int(version), float(renewed_at)
+    except (ValueError, TypeError):  # new, or cut short by a crash
+        return 0, 0.0
+
+
+def _write(descriptor: int, version: int, renewed_at: float) -> None:
+    data = json.dumps([version, renewed_at]).encode()
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, data, 0)
+
+
+def _folder() -> Path:
+    return Path(user_state_path("redrive")) / "credentials"

@@ -1,0 +1,472 @@
+"""Retries inside a task: a decorator, its block form, and the waits as plain functions.
+
+    @retry(exceptions=(TimeoutError,), jitter=full_jitter)        for attempt in retrying(retries=5):
+    def fetch(page): ...                                              with attempt:
+                                                                          fetch(page)
+
+Meant for calls to flaky I/O that usually succeed on the second try; not for what is not safe to run twice, nor where
+the answer must be fresh. ``retries`` counts the tries after the first, where the engine's ``max_attempts`` counts all
+of them: ``retries=3`` makes up to four calls.
+
+A failed try of the decorator costs the task no attempt: the executor sees only what comes out in the end, and each
+retry as an event (``set_observer``). Coroutine functions are awaited and wait with ``asyncio.sleep``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import wraps
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar, cast
+
+from ..core.failures.fingerprint import message_of
+from ..core.policy import Jitter, RetryPolicy, ceiling, draw
+from ..errors import NotReady, PermanentError, RetryAfter, SkipTask, TaskTerminated, TransientError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Exceptions = type[BaseException] | tuple[type[BaseException], ...]
+Sleep = Callable[[float], object]
+OnRetry = Callable[[int, BaseException, float], object]
+Observer = Callable[[Mapping[str, object]], object]
+
+logger = logging.getLogger("redrive.retry")
+
+#: These pass through every retry: they say that the work shall stop.
+_STOPS = (asyncio.CancelledError, GeneratorExit, TaskTerminated)
+
+#: These are a task's own word that another try is pointless, unless the caller names them in ``exceptions``.
+_FINAL = (PermanentError, NotReady, SkipTask)
+
+_observer: Observer | None = None
+
+
+def set_observer(observer: Observer | None) -> None:
+    """Have each retry of this process reported to one function; None removes it. The process of an attempt uses it.
+
+    Parameters:
+        observer: called before each wait with a mapping: ``function`` (its name), ``try`` (the one that failed, from
+            1), ``error_type``, ``message``, ``delay_seconds`` and ``elapsed_seconds``.
+    """
+    global _observer
+    _observer = observer
+
+
+# --- the waits ------------------------------------------------------------------------------------------------------
+
+
+def backoff_delay(attempt: int, base: float = 1.0, cap: float = 300.0, jitter: Jitter = "full") -> float:
+    """Return the wait in seconds before the (attempt+1)-th retry, drawn below ``min(cap, base * 2**attempt)``.
+
+    Parameters:
+        attempt: how many retries there were, from 0.
+        base: seconds, the bound of the first wait, 0 or more.
+        cap: seconds, the longest bound, 0 or more.
+        jitter: "none", "full", "equal", "decorrelated" or "add50", as ``RetryPolicy`` describes them. A wait before
+            this one is not known here, so "decorrelated" draws from ``base`` to three times that.
+
+    Raises:
+        ValueError: ``attempt`` is negative, or another argument is not what it must be.
+
+    Example:
+        >>> [backoff_delay(attempt, jitter="none") for attempt in range(5)]
+        [1.0, 2.0, 4.0, 8.0, 16.0]
+        >>> 0 <= backoff_delay(3) <= 8
+        True
+    """
+    return draw(RetryPolicy(base=base, cap=cap, jitter=jitter), attempt, None, random.uniform)[0]
+
+
+def wait_seconds(attempt: int, base: float = 1, cap: float = 60) -> float:
+    """Return the wait in seconds without jitter, ``min(cap, base * 2**attempt)``.
+
+    Example:
+        >>> [wait_seconds(attempt) for attempt in range(8)]
+        [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+    """
+    return backoff_delay(attempt, base, cap, jitter="none")
+
+
+def wait_with_full_jitter(attempt: int, base: float = 1, cap: float = 60) -> float:
+    """Return the wait in seconds with full jitter: anywhere from 0 to ``wait_seconds``.
+
+    Example:
+        >>> 0 <= wait_with_full_jitter(3) <= 8
+        True
+    """
+    return backoff_delay(attempt, base, cap, jitter="full")
+
+
+def wait_with_equal_jitter(attempt: int, base: float = 1, cap: float = 60) -> float:
+    """Return the wait in seconds with equal jitter: anywhere from a half of ``wait_seconds`` to all of it.
+
+    Example:
+        >>> 4 <= wait_with_equal_jitter(3) <= 8
+        True
+    """
+    return backoff_delay(attempt, base, cap, jitter="equal")
+
+
+def full_jitter(delay: float) -> float:
+    """Return a random part of ``delay``, a wait in seconds of 0 or more: for ``retry(jitter=full_jitter)``.
+
+    Example:
+        >>> 0 <= full_jitter(2.0) <= 2
+        True
+    """
+    return random.uniform(0, delay)
+
+
+def no_jitter(delay: float) -> float:
+    """Return ``delay`` itself, a wait in seconds: the default of ``retry``.
+
+    Clients that failed together come back together with it.
+
+    Example:
+        >>> no_jitter(2.0)
+        2.0
+    """
+    return delay
+
+
+# --- the plan ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The arguments of ``retry``, checked, and the one decision that all forms of it share."""
+
+    policy: RetryPolicy
+    exceptions: tuple[type[BaseException], ...]
+    jitter: Callable[[float], float]
+    sleep: Sleep
+    now: Callable[[], float]
+    deadline: float | None
+    on_retry: OnRetry | None
+    function: str = "block"  # for the report
+
+    def delay_after(self, failed: int, error: BaseException, started: float) -> float | None:
+        """How long to wait after try number ``failed`` (from 1), or None: give up. Tells whoever wants to know."""
+        if failed >= self.policy.max_attempts or not self._retries(error):
+            return None
+        capped = ceiling(self.policy, failed - 1)
+        floor = error.seconds if isinstance(error, RetryAfter) else 0.0
+        delay = floor + max(0.0, self.jitter(capped))
+        elapsed = self.now() - started
+        if self.deadline is not None and elapsed + max(capped, delay) > self.deadline:
+            return None
+        self._report(failed, error, delay, elapsed)
+        return delay
+
+    def _retries(self, error: BaseException) -> bool:
+        if isinstance(error, _FINAL):
+            return isinstance(error, tuple(kind for kind in self.exceptions if issubclass(kind, _FINAL)))
+        return isinstance(error, self.exceptions) and not isinstance(error, _STOPS)
+
+    def _report(self, failed: int, error: BaseException, delay: float, elapsed: float) -> None:
+        if self.on_retry is not None:
+            self.on_retry(failed, error, delay)
+        report_retry(self.function, failed, self.policy.max_attempts, error, delay, elapsed)
+
+
+def report_retry(
+    function: str, failed: int, max_attempts: int, error: BaseException, delay: float, elapsed: float
+) -> None:
+    """Log a retry, and tell the observer of it. A report that fails must not become the failure that it reports."""
+    words = "%s: try %d of %d failed after %.2f s: %r; next in %.2f s"
+    logger.warning(words, function, failed, max_attempts, elapsed, error, delay)
+    if _observer is None:
+        return
+    told = {
+        "function": function,
+        "try": failed,
+        "error_type": type(error).__qualname__,
+        "message": message_of(error)[:500],
+        "delay_seconds": delay,
+        "elapsed_seconds": elapsed,
+    }
+    try:
+        _observer(told)
+    except Exception:
+        logger.exception("the retry of %s could not be reported", function)
+
+
+def _plan(
+    retries: int,
+    base: float,
+    max_delay: float,
+    exceptions: Exceptions,
+    jitter: Callable[[float], float],
+    sleep: Sleep,
+    now: Callable[[], float],
+    deadline: float | None,
+    on_retry: OnRetry | None,
+) -> _Plan:
+    if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
+        raise ValueError(f"retries is a whole number of at least 0 (the first try is not one of them), not {retries!r}")
+    if deadline is not None and not deadline >= 0:  # also refuses NaN
+        raise ValueError(f"deadline is a number of seconds of at least 0, not {deadline!r}")
+    kinds = exceptions if isinstance(exceptions, tuple) else (exceptions,)
+    if not kinds or not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
+        raise ValueError(f"exceptions is a tuple of exception classes, not {exceptions!r}")
+    policy = RetryPolicy(retries + 1, base=base, cap=max_delay, jitter="none")
+    # The default stands for "the machine's clock": a deadline must not move when somebody sets the wall clock.
+    clock = time.monotonic if now is time.time else now
+    return _Plan(policy, kinds, jitter, sleep, clock, deadline, on_retry)
+
+
+# --- the decorator ----------------------------------------------------------------------------------------------------
+
+
+def retry(
+    *,
+    retries: int = 3,
+    base: float = 0.2,
+    max_delay: float = 2.0,
+    exceptions: Exceptions = (Exception,),
+    jitter: Callable[[float], float] = no_jitter,
+    sleep: Sleep = time.sleep,
+    now: Callable[[], float] = time.time,
+    deadline: float | None = None,
+    on_retry: OnRetry | None = None,
+) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Call a function again when it raises one of ``exceptions``: ``@retry(...)``. The last error comes out unchanged.
+
+    ``PermanentError``, ``NotReady`` and ``SkipTask`` are retried only where ``exceptions`` names them, cancellation
+    never. A ``RetryAfter`` is not retried sooner than it says. A coroutine function is awaited.
+
+    Parameters:
+        retries: tries after the first: a whole number of 0 or more.
+        base: seconds, the first wait, 0 or more; each further one is twice as long.
+        max_delay: seconds, the longest wait, 0 or more.
+        exceptions: the exception class, or a tuple of these, after which it is tried again.
+        jitter: maps a wait to the one that is slept, in seconds: ``no_jitter``, ``full_jitter``, or one of your own.
+        sleep: waits so many seconds; may be a coroutine function for a coroutine function.
+        now: a clock in seconds. ``time.time`` stands for the monotonic clock, which nobody sets.
+        deadline: seconds from the first call after which no wait may end; None: no bound.
+        on_retry: called before each wait with the number of the try that failed (from 1), its error and the seconds.
+
+    Raises:
+        ValueError: an argument is not what it must be.
+        TypeError: what is decorated is not a function, or is a generator function, which has done nothing yet when it
+            returns.
+
+    Example:
+        >>> answers = [TimeoutError("slow"), "page 7"]
+        >>> @retry(retries=2, exceptions=TimeoutError, sleep=lambda seconds: print("waits", seconds))
+        ... def fetch(page: int) -> str:
+        ...     answer = answers.pop(0)
+        ...     if isinstance(answer, Exception):
+        ...         raise answer
+        ...     return answer
+        >>> fetch(7)
+        waits 0.2
+        'page 7'
+    """
+    plan = _plan(retries, base, max_delay, exceptions, jitter, sleep, now, deadline, on_retry)
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        _refuse_what_cannot_be_retried(function)
+        own = replace(plan, function=_name(function))
+        if _is_coroutine_function(function):
+            return cast(Callable[P, T], _awaiting(function, own))
+        return _calling(function, own)
+
+    return decorate
+
+
+def retry_transient(
+    max_attempts: int = 3,
+    *,
+    base: float = 1.0,
+    cap: float = 60.0,
+    jitter: Callable[[float], float] = full_jitter,
+    sleep: Sleep = time.sleep,
+) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Call a function again when it raises ``TransientError``, and for no other error: ``@retry_transient()``.
+
+    Parameters:
+        max_attempts: tries in all, the first included: a whole number of at least 1.
+        base, cap: seconds, the first wait and the longest one, 0 or more; it doubles between.
+        jitter, sleep: as for ``retry``.
+
+    Raises:
+        ValueError: an argument is not what it must be.
+
+    Example:
+        >>> from redrive.engine import PermanentError
+        >>> @retry_transient(max_attempts=5)
+        ... def fetch() -> str:
+        ...     raise PermanentError("404 not found")
+        >>> fetch()
+        Traceback (most recent call last):
+        ...
+        redrive.engine.errors.PermanentError: 404 not found
+    """
+    if max_attempts < 1:
+        raise ValueError(f"max_attempts is at least 1 (the first try counts too), not {max_attempts!r}")
+    kinds = (TransientError,)
+    return retry(retries=max_attempts - 1, base=base, max_delay=cap, exceptions=kinds, jitter=jitter, sleep=sleep)
+
+
+def _calling(function: Callable[P, T], plan: _Plan) -> Callable[P, T]:
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        started, number = plan.now(), 1
+        while True:
+            try:
+                return function(*args, **kwargs)
+            except plan.exceptions as error:
+                delay = plan.delay_after(number, error, started)
+                if delay is None:
+                    raise
+            plan.sleep(delay)
+            number += 1
+
+    return call
+
+
+def _awaiting(function: Callable[P, Any], plan: _Plan) -> Callable[P, Any]:
+    @wraps(function)
+    async def call(*args: P.args, **kwargs: P.kwargs) -> object:
+        started, number = plan.now(), 1
+        while True:
+            try:
+                return await function(*args, **kwargs)
+            except plan.exceptions as error:
+                delay = plan.delay_after(number, error, started)
+                if delay is None:
+                    raise
+            await _sleep(plan.sleep, delay)
+            number += 1
+
+    return call
+
+
+async def _sleep(sleep: Sleep, delay: float) -> None:
+    """A loop must not be blocked: the default becomes its own; what the caller gave may or may not be awaitable."""
+    slept = asyncio.sleep(delay) if sleep is time.sleep else sleep(delay)
+    if isinstance(slept, Awaitable):
+        await slept
+
+
+def _is_coroutine_function(function: Callable[..., object]) -> bool:
+    """Also of an object whose ``__call__`` is one."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+def _name(function: Callable[..., object]) -> str:
+    return str(getattr(function, "__qualname__", type(function).__qualname__))
+
+
+def _refuse_what_cannot_be_retried(function: Callable[..., object]) -> None:
+    if isinstance(function, (classmethod, staticmethod)):
+        raise TypeError(f"put @retry below @{type(function).__name__}, next to the function")
+    if not callable(function):
+        raise TypeError(f"@retry decorates a function, not {function!r}; write @retry() with its parentheses")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(
+            f"{_name(function)} is a generator function: calling it cannot fail, so there is nothing to retry;"
+            " decorate what it calls, or use `for attempt in retrying(...)` inside it"
+        )
+
+
+# --- the block form ---------------------------------------------------------------------------------------------------
+
+
+class Attempt:
+    """One try of a block: ``with attempt:``. Swallows the error when another try follows."""
+
+    def __init__(self, number: int, judge: Callable[[int, BaseException], bool]) -> None:
+        self.number = number  # from 1
+        self._judge = judge
+        self.entered = False
+        self.failed = False
+
+    def __enter__(self) -> Attempt:
+        self.entered = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        self.failed = error is not None
+        return error is not None and self._judge(self.number, error)
+
+
+class Retrying:
+    """The tries of one block, to be iterated over once, with ``for`` or ``async for``."""
+
+    def __init__(self, plan: _Plan) -> None:
+        self._plan = plan
+        self._started = 0.0
+        self._delay = 0.0  # before the next try
+
+    def __iter__(self) -> Iterator[Attempt]:
+        for attempt in self._attempts():
+            if attempt.number > 1:
+                self._plan.sleep(self._delay)
+            yield attempt
+
+    async def __aiter__(self) -> AsyncIterator[Attempt]:
+        for attempt in self._attempts():
+            if attempt.number > 1:
+                await _sleep(self._plan.sleep, self._delay)
+            yield attempt
+
+    def _attempts(self) -> Iterator[Attempt]:
+        self._started = self._plan.now()
+        for number in range(1, self._plan.policy.max_attempts + 1):
+            attempt = Attempt(number, self._goes_on)
+            yield attempt
+            if not attempt.entered:
+                raise RuntimeError("write `with attempt:` inside the loop: without it no error is seen")
+            if not attempt.failed:
+                return
+
+    def _goes_on(self, number: int, error: BaseException) -> bool:
+        delay = self._plan.delay_after(number, error, self._started)
+        self._delay = delay or 0.0
+        return delay is not None
+
+
+def retrying(
+    *,
+    retries: int = 3,
+    base: float = 0.2,
+    max_delay: float = 2.0,
+    exceptions: Exceptions = (Exception,),
+    jitter: Callable[[float], float] = no_jitter,
+    sleep: Sleep = time.sleep,
+    now: Callable[[], float] = time.time,
+    deadline: float | None = None,
+    on_retry: OnRetry | None = None,
+) -> Retrying:
+    """Run a block again when it raises: ``for attempt in retrying(...):`` around ``with attempt:``.
+
+    ``async for`` awaits the waits. A bare ``with`` cannot run its body twice, hence the loop.
+
+    Parameters:
+        retries, base, max_delay, exceptions, jitter, sleep, now, deadline, on_retry: as for ``retry``.
+
+    Raises:
+        ValueError: an argument is not what it must be.
+        RuntimeError: the loop has no ``with attempt:``, so that it cannot see an error.
+
+    Example:
+        >>> for attempt in retrying(retries=2, sleep=lambda seconds: None):
+        ...     with attempt:
+        ...         print("try", attempt.number)
+        ...         if attempt.number == 1:
+        ...             raise TimeoutError
+        try 1
+        try 2
+    """
+    return Retrying(_plan(retries, base, max_delay, exceptions, jitter, sleep, now, deadline, on_retry))

@@ -1,0 +1,92 @@
+"""One function in one child process under one deadline, for programs that want nothing but this (SPEC 000.21).
+
+The attempts of a flow share one zygote instead (``client.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.outcome import Outcome, OutcomeKind
+from ..core.results import unkept_kind
+from ..core.spec import FlowSpec, TaskSpec
+from ..statefile.processes import EXECUTOR_VARIABLE
+from ..runner import protocol
+from ..runner.attempt import AttemptOrder
+from ..runner.listener import SilentListener
+from ..runner.zygote.client import Runner
+
+
+@dataclass(frozen=True, slots=True)
+class _OneTask:
+    """The least that a zygote can load."""
+
+    functions: Mapping[str, Callable[[], Any]]
+    task: TaskSpec
+
+    def spec(self) -> FlowSpec:
+        return FlowSpec(self.task.name, (self.task,))
+
+
+class _Waiter(SilentListener):
+    """Passes output on and waits for the end."""
+
+    def __init__(self) -> None:
+        self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+    def output(self, data: bytes) -> None:
+        protocol.write_all(1, data)
+
+    def ended(self, outcome: Outcome) -> None:
+        self.outcome.set_result(outcome)
+
+
+def run_with_timeout(fn: Callable[[], Any], timeout_s: float | None, *, grace_seconds: float = 5.0) -> Any:
+    """Call a function in a child process and return its result, or None where that is not JSON.
+
+    At the deadline the child and every process that it has started are ended: SIGTERM, then SIGKILL. Not to be called
+    from a coroutine: it runs an event loop of its own.
+
+    Parameters:
+        fn: takes no arguments; closures are fine, because the child is forked.
+        timeout_s: seconds above 0; None: no bound.
+        grace_seconds: seconds of 0 or more between the two signals.
+
+    Raises:
+        TimeoutError: "task exceeded {timeout_s}s".
+        RuntimeError: with the type and the message of what ``fn`` raised, or "child died without sending result".
+
+    Example:
+        >>> run_with_timeout(lambda: {"sum": 1 + 2}, 30)
+        {'sum': 3}
+        >>> run_with_timeout(lambda: 1 / 0, 30)
+        Traceback (most recent call last):
+        ...
+        RuntimeError: ZeroDivisionError: division by zero
+    """
+    name = getattr(fn, "__name__", "task")
+    task = TaskSpec(name, timeout=timeout_s, grace_seconds=grace_seconds)
+    environment = {EXECUTOR_VARIABLE: uuid.uuid4().hex}
+    outcome = asyncio.run(_run(Runner.fork(_OneTask({name: fn}, task), environment=environment), task))
+    if outcome.kind is OutcomeKind.SUCCESS:
+        is_kept = outcome.result is not None and unkept_kind(outcome.result) is None
+        return json.loads(outcome.result) if is_kept and outcome.result is not None else None
+    failure = outcome.failure
+    if outcome.kind is OutcomeKind.TIMED_OUT and failure is not None:
+        raise TimeoutError(f"task exceeded {timeout_s:g}s")
+    raise RuntimeError(str(outcome.kind) if failure is None else f"{failure.error_type}: {failure.message}")
+
+
+async def _run(runner: Runner, task: TaskSpec) -> Outcome:
+    await runner.open()
+    try:
+        waiter = _Waiter()
+        await runner.start(AttemptOrder("once", task.name, 1, 0, "once", task), waiter)
+        return await waiter.outcome
+    finally:
+        await runner.close()

@@ -1,0 +1,340 @@
+"""A send buffer: many small items, few calls, and a future for each item.
+
+Items gather until the batch is full, the interval has passed or one of them is urgent; then the batch is sent, with
+retries. A batch is retried while its error is transient: one slow call of 40 items must not fail 40 jobs. A batch that
+fails for good is sent again item by item, so that one bad item fails alone. ``send`` must therefore be all-or-nothing,
+or safe to repeat. Only one batch is on its way at a time: items arrive in the order in which they were put.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextvars import copy_context
+from dataclasses import dataclass, fields, replace
+from typing import Any, Generic, Self, TypeVar
+
+from ..core.failures.classify import classify
+from ..core.outcome import FailureClass
+from ..core.policy import RetryPolicy, Uniform, draw
+from ..errors import PermanentError
+from .retry_layers import BATCH_POLICY, Budget, budgeted
+from .retry import report_retry
+
+Item = TypeVar("Item")
+
+#: What a send answers: nothing or True (all were taken), False (all were refused), or one of these for each item.
+Answer = bool | Sequence[bool | Exception | None] | None
+Send = Callable[[Sequence[Item]], Awaitable[Answer]]
+Entry = tuple[Item, asyncio.Future[bool]]
+
+
+class SendRejected(PermanentError):
+    """The other side has read the item and refused it: sending it again would not change that."""
+
+
+class BufferFull(Exception):
+    """``SendBuffer.put`` was called while as many items wait as ``capacity`` allows."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendSettings:
+    """How a ``SendBuffer`` gathers, sends and retries.
+
+    Parameters:
+        retries: tries of a batch after the first, 0 or more.
+        backoff_ms: milliseconds before the first retry, 0 or more; doubled for each further one, each with up to half
+            of it on top.
+        timeout_seconds: seconds for one send; 60 under burst load, 0: no bound.
+        batch_size_max: items of one send, at least 1. Larger: fewer calls, and a longer wait for each item.
+        flush_interval_seconds: seconds that an item waits for others, 0 or more.
+        elapsed_seconds_max: seconds for all tries of a batch, with those of all layers inside; None: no bound.
+
+    Raises:
+        ValueError: a number is too small; the sentence names it.
+
+    Example:
+        >>> SendSettings(retries=5, batch_size_max=100).policy.max_attempts
+        6
+    """
+
+    retries: int = 3
+    backoff_ms: float = 100.0
+    timeout_seconds: float = 30.0
+    batch_size_max: int = 50
+    flush_interval_seconds: float = 0.1
+    elapsed_seconds_max: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in (field.name for field in fields(self)):
+            value, least = getattr(self, name), 1 if name == "batch_size_max" else 0
+            if value is not None and not value >= least:
+                raise ValueError(f"{name} is at least {least}, not {value!r}")
+
+    @property
+    def policy(self) -> RetryPolicy:
+        """The retries of a batch as a ``RetryPolicy``."""
+        return replace(BATCH_POLICY, max_attempts=self.retries + 1, base=self.backoff_ms / 1000)
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> SendSettings:
+        """Return the settings that environment variables give; the others are as above.
+
+        Parameters:
+            environment: as ``os.environ``. ``REDRIVE_SIGNAL_SEND_RETRIES``, ``REDRIVE_SIGNAL_SEND_BACKOFF_MS``,
+                ``REDRIVE_GRPC_TIMEOUT`` (seconds), ``REDRIVE_SIGNAL_MAX_BATCH_SIZE`` and
+                ``REDRIVE_SIGNAL_FLUSH_INTERVAL`` (seconds) are read; the same names with ``DIGITALKIN_`` in front are
+                read where one of these is not set.
+
+        Raises:
+            ValueError: the text of a variable is no number; the sentence names it.
+
+        Example:
+            >>> SendSettings.from_environment({"REDRIVE_GRPC_TIMEOUT": "60"}).timeout_seconds
+            60.0
+        """
+        given: dict[str, Any] = {}  # int or float, as _VARIABLES says
+        for name, (suffix, kind) in _VARIABLES.items():
+            for variable in (f"REDRIVE_{suffix}", f"DIGITALKIN_{suffix}"):
+                text = environment.get(variable, "").strip()
+                if text:
+                    given[name] = _number(variable, text, kind)
+                    break
+        return cls(**given)
+
+
+_VARIABLES: dict[str, tuple[str, type[int] | type[float]]] = {
+    "retries": ("SIGNAL_SEND_RETRIES", int),
+    "backoff_ms": ("SIGNAL_SEND_BACKOFF_MS", float),
+    "timeout_seconds": ("GRPC_TIMEOUT", float),
+    "batch_size_max": ("SIGNAL_MAX_BATCH_SIZE", int),
+    "flush_interval_seconds": ("SIGNAL_FLUSH_INTERVAL", float),
+}
+
+
+def _number(variable: str, text: str, kind: type[int] | type[float]) -> float:
+    try:
+        return kind(text)
+    except ValueError:
+        words = "a whole number" if kind is int else "a number"
+        raise ValueError(f"the environment variable {variable} must be {words}, not {text!r}") from None
+
+
+def is_transient(error: Exception) -> bool:
+    """Return whether an error may heal: DEADLINE_EXCEEDED, UNAVAILABLE or INTERNAL of gRPC, a lost connection, ...
+
+    Example:
+        >>> is_transient(ConnectionResetError()), is_transient(ValueError())
+        (True, False)
+    """
+    return classify(error).failure_class is FailureClass.TRANSIENT
+
+
+class SendBuffer(Generic[Item]):
+    """Gathers items and sends them in batches. It belongs to the event loop in which it is first used.
+
+    A batch is tried again while its error is transient. A batch that fails for good is sent again item by item, so that
+    one bad item fails alone. ``async with`` closes the buffer at the end.
+
+    Parameters:
+        send: a coroutine function that makes one call for a list of items. It returns None or True (all were taken),
+            False (all were refused), or a list with one of these or an exception for each item; or it raises. All of
+            its items are sent, or none, or it is safe to send them twice.
+        settings: sizes, waits and retries; ``SendSettings()`` unless given. See redrive.engine.toolkit.send_buffer.
+        retryable: whether another try is worth it after an error; ``is_transient`` unless given.
+        capacity: items that may wait.
+        uniform: the dice of the jitter, which keeps buffers apart that failed together.
+        name: for messages.
+
+    Example:
+        >>> import asyncio
+        >>> async def send(items):
+        ...     print("sends", items)
+        >>> async def main():
+        ...     async with SendBuffer(send) as buffer:
+        ...         futures = [buffer.put(item) for item in "abc"]
+        ...     return [await future for future in futures]
+        >>> asyncio.run(main())
+        sends ['a', 'b', 'c']
+        [True, True, True]
+    """
+
+    def __init__(
+        self,
+        send: Send[Item],
+        settings: SendSettings | None = None,
+        *,
+        retryable: Callable[[Exception], bool] = is_transient,
+        capacity: int = 10_000,
+        uniform: Uniform = random.uniform,
+        name: str = "send buffer",
+    ) -> None:
+        self.settings = settings or SendSettings()
+        self._send = send
+        self._retryable = retryable
+        self._capacity = capacity
+        self._uniform = uniform
+        self._name = name
+        self._waiting: deque[Entry[Item]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._flushing: asyncio.Task[None] | None = None
+        self._room = asyncio.Event()
+        self._closed = False
+        self._context = copy_context()  # a batch belongs to no caller: the budget of whoever fills it is not its own
+
+    def __len__(self) -> int:
+        """Return how many items wait to be sent."""
+        return len(self._waiting)
+
+    def put(self, item: Item, *, urgent: bool = False) -> asyncio.Future[bool]:
+        """Add an item, and return a future: True once the item is sent, or the error that ended it.
+
+        Parameters:
+            item: anything.
+            urgent: send the item, and what waits before it, at once.
+
+        Raises:
+            BufferFull: as many items wait as the buffer may hold.
+            RuntimeError: the buffer is closed.
+        """
+        if self._closed:
+            raise RuntimeError(f"the {self._name} is closed")
+        if len(self._waiting) >= self._capacity:
+            raise BufferFull(f"{len(self._waiting)} items wait in the {self._name}: it holds no more")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[bool] = loop.create_future()
+        self._waiting.append((item, future))
+        if urgent or len(self._waiting) >= self.settings.batch_size_max:
+            self._start()
+        elif self._timer is None and self._flushing is None:
+            self._timer = loop.call_later(self.settings.flush_interval_seconds, self._start)
+        return future
+
+    async def send(self, item: Item) -> bool:
+        """Add an item, waiting for room first where there is none, and wait until it is sent.
+
+        Raises:
+            Exception: the error that ended the item.
+            RuntimeError: the buffer is closed.
+        """
+        while len(self._waiting) >= self._capacity and not self._closed:
+            self._room.clear()
+            self._start()
+            await self._room.wait()
+        return await self.put(item)
+
+    async def flush(self) -> None:
+        """Send all items that wait, and return once none waits any more. Raises none of the items' errors."""
+        while self._waiting or self._flushing is not None:
+            self._start()
+            assert self._flushing is not None
+            await asyncio.wait([self._flushing])
+
+    async def close(self) -> None:
+        """Refuse further items, and send those that wait."""
+        self._closed = True
+        self._room.set()
+        await self.flush()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+    def _start(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._flushing is None:
+            loop = asyncio.get_running_loop()
+            self._flushing = loop.create_task(self._flush_all(), name=self._name, context=self._context)
+
+    async def _flush_all(self) -> None:
+        """Batch after batch until nothing waits: what was put while one was on its way is the next one."""
+        clock = asyncio.get_running_loop().time
+        try:
+            while self._waiting:
+                size = min(len(self._waiting), self.settings.batch_size_max)
+                batch = [self._waiting.popleft() for _ in range(size)]
+                self._room.set()
+                with budgeted(Budget(self.settings.elapsed_seconds_max, now=clock)) as budget:
+                    await self._deliver(batch, budget)
+        finally:
+            self._flushing = None
+            _abandon(self._waiting)
+            self._waiting.clear()
+
+    async def _deliver(self, batch: list[Entry[Item]], budget: Budget) -> None:
+        """Send one batch, with retries, until each of its items has an outcome."""
+        policy = self.settings.policy
+        started = budget.now()
+        try:
+            for index in range(policy.max_attempts):
+                outcomes = await self._try_once([item for item, _ in batch], budget)
+                delay, _ = draw(policy, index, None, self._uniform)
+                more = index + 1 < policy.max_attempts and budget.allows(delay)
+                batch, error = _settle(batch, outcomes, self._retryable if more else None)
+                if error is None:
+                    return
+                elapsed = budget.now() - started
+                report_retry(self._name, index + 1, policy.max_attempts, error, delay, elapsed)
+                await asyncio.sleep(delay)
+        except Exception as fault:  # of ``retryable`` or of the dice: whoever put these items hears of it
+            _settle(batch, [fault] * len(batch), None)
+        finally:
+            _abandon(batch)
+
+    async def _try_once(self, items: list[Item], budget: Budget) -> list[bool | Exception]:
+        """One call for all; or, when that failed for good, one call for each."""
+        bounds = (self.settings.timeout_seconds or None, budget.remaining_seconds())
+        try:
+            async with asyncio.timeout(min((bound for bound in bounds if bound is not None), default=None)):
+                answer = await self._send(items)
+        except Exception as error:
+            if len(items) == 1 or self._retryable(error):
+                return [error] * len(items)
+            return [outcome for item in items for outcome in await self._try_once([item], budget)]
+        return _outcomes(answer, len(items))
+
+
+def _abandon(entries: Iterable[Entry[Item]]) -> None:
+    """The flush was cancelled, as when the loop is taken down: nobody may wait for ever. Else there are none left."""
+    for _, future in entries:
+        future.cancel()
+
+
+def _outcomes(answer: Answer, count: int) -> list[bool | Exception]:
+    """One outcome for each item, from whatever shape the answer has."""
+    if answer is None or isinstance(answer, bool):
+        answers: Sequence[bool | Exception | None] = [answer] * count
+    elif isinstance(answer, Sequence) and len(answer) == count:
+        answers = answer
+    else:
+        words = f"{count} items were sent, and the answer does not speak of as many: {answer!r:.200}"
+        return [SendRejected(words)] * count
+    return [SendRejected("refused") if one is False else one if isinstance(one, Exception) else True for one in answers]
+
+
+def _settle(
+    batch: list[Entry[Item]],
+    outcomes: list[bool | Exception],
+    retryable: Callable[[Exception], bool] | None,
+) -> tuple[list[Entry[Item]], Exception | None]:
+    """Resolve the futures. Answers with those that are worth another try, and with one error of theirs."""
+    again, why = [], None
+    for (item, future), outcome in zip(batch, outcomes, strict=True):
+        if isinstance(outcome, Exception) and retryable is not None and retryable(outcome):
+            again.append((item, future))
+            why = outcome
+        elif future.done():  # whoever put it no longer wants to know
+            continue
+        elif isinstance(outcome, StopIteration):  # a future refuses to carry one
+            future.set_exception(RuntimeError(f"send raised {outcome!r}"))
+        elif isinstance(outcome, Exception):
+            future.set_exception(outcome)
+        else:
+            future.set_result(True)
+    return again, why

@@ -1,0 +1,118 @@
+"""Policies that were written for the library tenacity, taken over as ours.
+
+tenacity counts starts as ``max_attempts`` does, and its waits are formulas with named parts, so a policy can be read
+off the objects without importing the library. What has no equal here is refused with what to write instead: a policy
+that only resembles the one that somebody tuned would be worse than none. A subclass may do anything, so it has none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ..core.durations import LONGEST_SECONDS
+from ..core.policy import RetryPolicy
+
+_Fields = dict[str, Any]
+
+
+def from_tenacity(retrying: object = None, *, wait: object = None, stop: object = None) -> RetryPolicy:
+    """Return the ``RetryPolicy`` that ``tenacity.retry(wait=..., stop=...)`` describes, in seconds as there.
+
+    Which failures are tried again is not taken over: that stays with the classes of this engine.
+
+    Parameters:
+        retrying: a ``Retrying`` or ``AsyncRetrying`` of tenacity, as a decorated function has it (``call.retry``).
+        wait: instead of its wait: wait_none, wait_fixed, wait_random, wait_exponential or wait_random_exponential.
+            Without any: no wait, as in tenacity.
+        stop: instead of its stop: stop_after_attempt, stop_before_delay, or several joined by ``|``.
+
+    Raises:
+        ValueError: a part has no equal here, or nothing bounds the number of starts.
+
+    Example:
+        >>> import tenacity
+        >>> policy = from_tenacity(wait=tenacity.wait_random_exponential(max=60), stop=tenacity.stop_after_attempt(5))
+        >>> policy.max_attempts, policy.cap, policy.jitter
+        (5, 60.0, 'full')
+    """
+    wait = getattr(retrying, "wait", None) if wait is None else wait
+    stop = getattr(retrying, "stop", None) if stop is None else stop
+    fields = {"base": 0.0, "cap": 0.0, "jitter": "none"} if wait is None else _read(wait, _WAITS)
+    bounds = {} if stop is None else _read(stop, _STOPS)
+    if "max_attempts" not in bounds:
+        raise ValueError("nothing bounds the number of starts: add stop_after_attempt(...)")
+    return RetryPolicy(**fields, **bounds)
+
+
+def _read(part: object, table: dict[str, Callable[[object], _Fields]]) -> _Fields:
+    kind = type(part)
+    name = kind.__name__ if kind.__module__.partition(".")[0] == "tenacity" else ""
+    if name not in table:
+        known = ", ".join(one for one in table if not one.startswith("_"))
+        raise ValueError(f"{kind.__qualname__} has no equal here (there is one for {known}): write a RetryPolicy")
+    return table[name](part)
+
+
+def _fixed(wait: Any) -> _Fields:
+    return {"base": wait.wait_fixed, "cap": wait.wait_fixed, "factor": 1.0, "jitter": "none"}
+
+
+def _random(wait: Any) -> _Fields:
+    low, high = wait.wait_random_min, wait.wait_random_max
+    for jitter, share in (("full", 0.0), ("equal", 0.5), ("none", 1.0)):
+        if low == share * high:
+            return {"base": high, "cap": high, "factor": 1.0, "jitter": jitter}
+    raise ValueError(f"wait_random({low:g}, {high:g}): the shortest wait is none, half or all of the longest here")
+
+
+def _exponential(wait: object) -> _Fields:
+    return {**_growing(wait), "jitter": "none"}
+
+
+def _random_exponential(wait: Any) -> _Fields:
+    if wait.min > 0:
+        raise ValueError("wait_random_exponential with a min: full jitter begins at 0 here; leave the min out")
+    return {**_growing(wait), "jitter": "full"}
+
+
+def _growing(wait: Any) -> _Fields:
+    if wait.min > min(wait.multiplier, wait.max):
+        raise ValueError(f"{type(wait).__name__}: a min of {wait.min:g} s over the first wait: make it the multiplier")
+    return {"base": wait.multiplier, "cap": _cap(wait.max), "factor": wait.exp_base}
+
+
+def _cap(seconds: float) -> float:
+    """Left out, tenacity's is as long as the universe; infinity somebody has written, and it is refused."""
+    return min(seconds, LONGEST_SECONDS) if math.isfinite(seconds) else seconds
+
+
+def _after_delay(stop: Any) -> _Fields:
+    raise ValueError(f"stop_after_delay({stop.max_delay:g}) lets one more start after that: take stop_before_delay")
+
+
+def _any(stop: Any) -> _Fields:
+    """Whichever comes first: of two bounds of a kind, the smaller."""
+    fields: _Fields = {}
+    for one in stop.stops:
+        for name, value in _read(one, _STOPS).items():
+            fields[name] = min(value, fields.get(name, value))
+    return fields
+
+
+_WAITS: dict[str, Callable[[object], _Fields]] = {
+    "wait_none": _fixed,
+    "wait_fixed": _fixed,
+    "wait_random": _random,
+    "wait_exponential": _exponential,
+    "wait_random_exponential": _random_exponential,
+}
+
+_STOPS: dict[str, Callable[[Any], _Fields]] = {
+    "stop_after_attempt": lambda stop: {"max_attempts": stop.max_attempt_number},
+    "stop_before_delay": lambda stop: {"max_elapsed": stop.max_delay},
+    "stop_any": _any,
+    "_stop_never": lambda _: {},
+    "stop_after_delay": _after_delay,
+}

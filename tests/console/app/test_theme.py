@@ -1,0 +1,152 @@
+"""Themes: ours are complete and readable, the operator's own are checked before anything of them is used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from redrive.console.app import theme
+from redrive.console.text.pieces import Role
+from rich.style import Style
+
+FULL = [name for name in theme.names(Path("/nonexistent")) if name != theme.DEFAULT]
+LEAST_CONTRAST = 4.5  # WCAG 2.2, AA; for what is dimmed on purpose, 3
+DIMMED = {Role.DIM, Role.RULE, Role.PENDING, Role.STALE, Role.SKIPPED}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The operator's own themes."""
+    monkeypatch.delenv("REDRIVE_THEME", raising=False)
+    folder = tmp_path / "themes"
+    folder.mkdir()
+    return folder
+
+
+def test_the_default_is_the_terminals_own_and_comes_first(folder: Path):
+    assert theme.names(folder)[0] == theme.chosen_name(folder) == "terminal"
+    assert {"dark", "light", "high-contrast", "colour-blind"} <= set(theme.names(folder))
+
+
+@pytest.mark.parametrize("name", theme.names(Path("/nonexistent")))
+def test_every_theme_of_ours_gives_every_role_a_look(name: str, folder: Path):
+    found = theme.load_theme(name, folder)
+    assert found.title
+    assert found.about
+    assert set(found.styles) == {str(role) for role in Role} - {Role.TEXT}
+
+
+def test_the_default_uses_sixteen_colours_and_no_ground_of_its_own(folder: Path):
+    found = theme.load_theme("terminal", folder)
+    assert found.background == found.foreground == theme.ANSI_DEFAULT
+    numbers = [style.color.number for style in found.styles.values() if style.color is not None]
+    assert all(number is not None and number < 16 for number in numbers)
+
+
+def test_without_colours_what_needs_a_human_and_the_cursor_still_stand_out(folder: Path):
+    found = theme.load_theme("terminal", folder)
+    plain = {role: style.without_color for role, style in found.styles.items()}
+    assert plain["human"].reverse
+    assert plain["cursor"].reverse
+    assert not any(plain[role].reverse for role in plain if role not in ("human", "cursor"))
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_text_can_be_read_on_its_ground(name: str, folder: Path):
+    palette = theme.load_theme(name, folder).palette()
+    for role in Role:
+        style = palette.style(role)
+        assert style.color is not None
+        assert style.bgcolor is not None
+        least = 3.0 if role in DIMMED else LEAST_CONTRAST
+        if role is not Role.RULE:
+            assert contrast(style) >= least, f"{role}: {contrast(style):.1f}"
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_the_one_accent_is_the_only_role_but_the_cursor_with_a_ground_of_its_own(name: str, folder: Path):
+    styles = theme.load_theme(name, folder).styles
+    assert {role for role, style in styles.items() if style.bgcolor is not None} == {"human", "cursor"}
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_what_needs_a_human_stands_out_under_the_cursor_too(name: str, folder: Path):
+    palette = theme.load_theme(name, folder).palette()
+    assert palette.style(Role.HUMAN, Role.CURSOR) == palette.style(Role.HUMAN)
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_everything_can_be_read_under_the_cursor_and_states_keep_their_colours(name: str, folder: Path):
+    palette = theme.load_theme(name, folder).palette()
+    for role in Role:
+        least = 3.0 if role is Role.DONE else LEAST_CONTRAST  # which fills bars
+        assert contrast(palette.style(role, Role.CURSOR)) >= least, role
+    if name != "high-contrast":
+        assert palette.style(Role.RUNNING, Role.CURSOR).color == palette.style(Role.RUNNING).color
+
+
+def test_a_stale_palette_greys_all_but_what_says_so(folder: Path):
+    found = theme.load_theme("dark", folder)
+    stale = found.stale_palette()
+    assert stale.style(Role.HUMAN) == stale.style(Role.RUNNING) == stale.style(Role.TEXT)
+    assert stale.style(Role.WARNING) == found.palette().style(Role.WARNING)
+
+
+def test_a_theme_of_ones_own_comes_beside_ours(folder: Path):
+    (folder / "mine.toml").write_text('title = "Mine"\n[roles]\nrunning = "bold green"\n')
+    assert theme.names(folder)[-1] == "mine"
+    assert theme.load_theme("mine", folder).styles["running"] == Style.parse("bold green")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[roles]\nrunnning = 'cyan'", "unknown role 'runnning'"),
+        ("[roles]\nrunning = 'cyann of sorts'", "running"),
+        ("colour = 'red'\n[roles]", "unknown key 'colour'"),
+        ("background = 'blue'\n[roles]", "is not a colour as #1a2b3c"),
+        ("title = 3\n[roles]", "title is not a text"),
+        ("title = 'no roles'", "no table [roles]"),
+        ("[roles", "cannot be used"),
+        ("\x00", "cannot be used"),
+    ],
+)
+def test_what_is_wrong_with_a_theme_is_said(folder: Path, text: str, said: str):
+    (folder / "mine.toml").write_text(text)
+    with pytest.raises(theme.ThemeError, match=r"mine\.toml") as raised:
+        theme.load_theme("mine", folder)
+    assert said in str(raised.value)
+
+
+def test_a_name_is_not_a_path(folder: Path):
+    (folder.parent / "outside.toml").write_text("[roles]\n")
+    with pytest.raises(theme.ThemeError, match="there is no theme"):
+        theme.load_theme("../outside", folder)
+
+
+def test_the_last_choice_is_remembered_and_the_environment_has_the_last_word(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    theme.remember("light", folder)
+    assert theme.chosen_name(folder) == "light"
+    monkeypatch.setenv("REDRIVE_THEME", "dark")
+    assert theme.chosen_name(folder) == "dark"
+
+
+def test_a_choice_that_is_no_longer_there_is_forgotten(folder: Path):
+    theme.remember("gone", folder)
+    assert theme.chosen_name(folder) == theme.DEFAULT
+
+
+def contrast(style: Style) -> float:
+    """Of the text against its ground, as WCAG has it."""
+    assert style.color is not None
+    assert style.bgcolor is not None
+    light, dark = sorted(map(luminance, (style.color, style.bgcolor)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(color) -> float:
+    parts = [part / 255 for part in color.get_truecolor()]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

@@ -1,0 +1,125 @@
+"""``redrive check``: exit codes, one line a finding, the checklist."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from redrive.engine import Executor
+from redrive.engine.flow.loading import load_flow
+from support.commands import invoke_redrive, run_redrive
+from support.marks import parametrize_mostly_long
+
+GOOD = """
+from redrive.engine import Flow
+flow = Flow("f", deadline="1h")
+flow.page("bell")
+@flow.task(timeout=30)
+def a(): return 1
+@flow.task(timeout=30, after=a)
+def b(a): return a
+"""
+WRONG = GOOD + "@flow.task(after=a, timeout=1)\ndef c(d): ...\n"
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    def write(text: str) -> Path:
+        (tmp_path / "flow.py").write_text(text)
+        return tmp_path / "flow.py"
+
+    return write
+
+
+def test_a_flow_with_warnings_can_run_and_one_with_errors_cannot(write):
+    assert 0 == invoke_redrive("check", write(GOOD)).return_value
+    assert 0 == invoke_redrive("check", write(GOOD.replace("timeout=30", "timeout=9999"))).return_value
+    done = invoke_redrive("check", write(WRONG))
+    assert 2 == done.return_value
+    assert "error: c: asks for an argument 'd'" in done.output
+
+
+def test_what_many_tasks_have_in_common_is_said_once(write):
+    flow = GOOD + "for n in range(50):\n    flow.task(lambda: 1, name=f'part_{n}', after='b')\n"
+    lines = [line for line in invoke_redrive("check", write(flow)).output.splitlines() if "no timeout" in line]
+    assert 1 == len(lines)
+    assert "part_0, part_1, part_2, part_3, part_4 and 45 more tasks: no timeout" in lines[0]
+
+
+def test_findings_are_json_with_everything(write):
+    (deadline, wrong) = map(json.loads, invoke_redrive("check", write(WRONG), "--json").output.splitlines())
+    assert ("note", "deadline", None) == (deadline["level"], deadline["rule"], deadline["task"])
+    assert ("error", "parameters", "c") == (wrong["level"], wrong["rule"], wrong["task"])
+
+
+LEAVES = """
+import os, threading, time
+stop = os.path.join(os.path.dirname(__file__), "stop")
+
+def beat():
+    while not os.path.exists(stop):
+        time.sleep(0.01)
+
+threading.Thread(target=beat, name="heartbeat", daemon=True).start()
+log = open("/dev/zero")
+print("loading")
+"""
+
+
+def test_what_the_import_leaves_behind_is_a_finding_and_what_it_prints_is_none(write, tmp_path):
+    done = run_redrive("check", write(LEAVES + GOOD), "--json", check=True)
+    (tmp_path / "stop").touch()
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    thread, descriptor = (finding["message"] for finding in found if finding["rule"] == "import")
+    assert thread.startswith("importing the flow left 1 thread (heartbeat) running")
+    assert "/dev/zero" in descriptor
+    assert "loading" in done.stderr
+
+
+def test_the_checklist_and_the_worst_case_of_every_task_on_request(write):
+    """001.21."""
+    output = invoke_redrive("check", write(GOOD), "--verbose").output
+    assert "a: at the worst 3 x (30 + 5) + 6 = 111 s" in output
+    assert 2 == output.count("  [x] bounded: 3 starts")
+    assert 2 == output.count("  [?] tests for success after a retry")
+
+
+def test_earlier_runs_are_held_against_the_flow(write, tmp_path):
+    slow = GOOD.replace("def a(): return 1", "def a():\n    import time; time.sleep(0.3)")
+    Executor(run_id="r", flow=load_flow(str(write(slow))), state=tmp_path / "state.db").run()
+    tight = write(GOOD.replace("@flow.task(timeout=30)\ndef a", "@flow.task(timeout=0.1)\ndef a"))
+    output = invoke_redrive("check", tight, "--state", tmp_path / "state.db").output
+    assert re.search(r"warning: a: its timeout of 0.1 s is under what it takes: p50 (0\.[3-9]|[1-9])", output)
+
+
+def test_a_pool_that_is_written_twice_is_told(write):
+    twice = GOOD.replace('Flow("f", ', 'Flow("f", pools={"db": 1, "api": 2, "db": 3}, ')
+    assert "line 3: pools names 'db' 2 times, and only the last counts" in invoke_redrive("check", write(twice)).output
+
+
+@parametrize_mostly_long(
+    "line",
+    [
+        "flow.task(grace_seconds=float('inf'))(print)",
+        "flow.task(downstream=5)(print)",
+        "flow.task(max_attempts=0)(print)",
+        "flow.downstream('d', on_open='zz')",
+        "flow.params['x'] = float('nan')",
+        "flow.command('a', 'true', after='nowhere')",
+        "flow.command('z', 'true', after='y'); flow.command('y', 'true', after='z')",
+        "raise ValueError('no')",
+        "import os; os._exit(3)",
+        "flow = None",
+        "def",
+    ],
+    quick=2,
+)
+def test_check_refuses_what_run_refuses_in_the_same_words(write, tmp_path, line):
+    write(GOOD + line + "\n")
+    told = []
+    for words in (["check", "flow.py"], ["run", "flow.py", "--plain", "--state", "s.db"]):
+        done = run_redrive(*words, cwd=tmp_path)
+        told.append((done.returncode, done.stdout, done.stderr.splitlines()[-1]))
+    assert told[0] == told[1]
+    assert told[0][0] == 2
+    assert [path.name for path in tmp_path.glob("s.db*")] == []

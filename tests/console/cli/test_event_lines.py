@@ -1,0 +1,119 @@
+"""The run as lines for pipes, cron and systemd: document 000's shape, with nothing in it that moves a cursor."""
+
+import re
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from redrive.console.cli import event_lines
+from redrive.engine import Executor, Flow, PermanentError, RetryPolicy
+from redrive.engine.domain.event_codec import decode
+from redrive.engine.domain.events import Event
+from redrive.engine.store import runs
+from support.commands import invoke_redrive
+
+
+def told(tmp_path: Path, flow: Flow) -> list[str]:
+    """The lines of a run, without their clock, and without what a run is told of the threads of its tests."""
+    Executor(run_id="r", flow=flow, state=tmp_path / "state.db").run()
+    with sqlite3.connect(tmp_path / "state.db") as connection:
+        events = [runs.event_of(row) for row in connection.execute(*runs.events_query(0, None, 100_000))]
+    lines = [line for event in events for line in event_lines.lines(event)]
+    assert all(re.fullmatch(r"\[\d\d:\d\d:\d\d\] .*", line) for line in lines)
+    return [line[11:] for line in lines if not line[11:].startswith("warning: this program runs")]
+
+
+def test_a_poisoned_task_reads_as_in_document_000(tmp_path):
+    """000.36, line by line."""
+    flow = Flow("settlement")
+
+    @flow.task(retry=RetryPolicy(base=0.01, cap=0.01), timeout=30)
+    def settle_M_000042() -> float:
+        return 1 / 0
+
+    lines = [re.sub(r"fp=[0-9a-f]{6}|\([0-9a-f]{6}\)|:\d+ in", "FP", line) for line in told(tmp_path, flow)]
+    expected = [
+        r"settle_M_000042 RUNNING",
+        r"settle_M_000042 FAILED ZeroDivisionError .*test_plain\.pyFP .*settle_M_000042 \(FP\)",
+        r"settle_M_000042 RETRYING attempt=1 next_retry_at=\d\d:\d\d:\d\d\.\d\d .*",
+        r"settle_M_000042 RUNNING attempt=2",
+        r"settle_M_000042 DEAD_LETTER ZeroDivisionError .*test_plain\.pyFP .* \(FP\): the same failure 2 times",
+        r"PAGED on-call: poison-pill on settle_M_000042 FP",
+        r"run r BLOCKED: .*",
+    ]
+    assert len(expected) == len(lines), lines
+    for pattern, line in zip(expected, lines, strict=True):
+        assert re.fullmatch(pattern, line), line
+
+
+def test_a_hang_reads_as_in_document_000(tmp_path):
+    """000.23: start, timeout, SIGTERM, SIGKILL, FAILED: task exceeded."""
+    flow = Flow("f")
+    flow.command(
+        "hang_forever", "trap '' TERM; while :; do sleep 0.1; done", timeout=0.3, grace_seconds=0.3, max_attempts=1
+    )
+    lines = told(tmp_path, flow)
+    wanted = ("RUNNING", "timeout reached", "sending SIGTERM", "still alive, sending SIGKILL", "FAILED timed out")
+    assert list(wanted) == [
+        next(word for word in wanted if word in line) for line in lines if any(w in line for w in wanted)
+    ]
+
+
+def test_retries_inside_a_task_are_lines_of_their_own(tmp_path):
+    """004.15: each attempt is logged with its number and the time since the first."""
+    data = {
+        "function": "fetch",
+        "try": 2,
+        "error_type": "TimeoutError",
+        "message": "no answer\x1b[2J",
+        "delay_seconds": 0.4,
+        "elapsed_seconds": 3.2,
+    }
+    (line,) = event_lines.lines(event("attempt.retry", data))
+    assert line.endswith("a retries fetch inside (try 2 after 3.2 s, waits 0.40 s): TimeoutError: no answer␛[2J")
+    (line,) = event_lines.lines(event("attempt.retry", {**data, "untold": 1234}))
+    assert line.endswith("no answer␛[2J; 1,234 more since the line before")
+
+
+def event(kind: str, data: dict[str, Any]) -> Event:
+    return Event(1, 1_700_000_000_000_000, kind, "r", "a", None, None, 1, 0, None, None, None, decode(kind, data))
+
+
+def test_a_breaker_tells_why_it_opened_and_until_when():
+    """000.53: both layers of defence are seen."""
+    opened = {
+        "downstream": "api",
+        "state": "OPEN",
+        "why": "3 of 3 calls failed in 60 s",
+        "reopens_at": 1_700_000_030_000_000,
+    }
+    (line,) = event_lines.lines(event("breaker", opened))
+    assert "downstream api OPEN: 3 of 3 calls failed in 60 s, held until" in line
+
+
+def test_costs_are_a_table(tmp_path):
+    flow = Flow("f")
+
+    @flow.task(timeout=30)
+    def refused() -> None:
+        raise PermanentError("no")
+
+    flow.command("fine", "true", timeout=30)
+    Executor(run_id="r", flow=flow, state=tmp_path / "state.db").run()
+    output = invoke_redrive("costs", tmp_path / "state.db").output
+    assert ["ended", "in", "attempts", "slot", "seconds", "wasted"] == output.splitlines()[0].split()
+    assert re.search(r"^success +1 ", output, re.M) and re.search(r"^all +2 ", output, re.M)
+    assert "tasks without a downstream: 1 succeeded at the first try" in output
+
+
+def test_what_is_doubtful_about_an_import_and_what_it_prints_comes_first(tmp_path):
+    flow = tmp_path / "flow.py"
+    flow.write_text(
+        "from redrive.engine import Flow\nlog = open('/dev/zero')\nprint('loading\\x1b[2J')\nflow = Flow('f')\n"
+        "flow.command('task', 'true')\n"
+    )
+    done = invoke_redrive("run", flow, "--state", tmp_path / "state.db", "--plain", standalone_mode=True)
+    first, second, *_ = (line[11:] for line in done.stdout.splitlines())
+    assert first.startswith("warning: importing the flow left descriptor")
+    assert second.startswith("the import printed: loading")
+    assert "\x1b" not in done.stdout

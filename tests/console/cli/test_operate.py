@@ -1,0 +1,119 @@
+"""Acts from the shell hit what was meant, and say what else is needed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from redrive.console.sessions.target import existing_target
+from support.commands import run_redrive
+
+FLOW = """
+from redrive.engine import Flow, PermanentError
+flow = Flow("f")
+class A(PermanentError): ...
+class B(PermanentError): ...
+@flow.task
+def a(): raise A("no")
+@flow.task
+def b(): raise B("no")
+@flow.task(after=[a])
+def c(): ...
+"""
+MANY = """
+from redrive.engine import Flow, PermanentError
+flow = Flow("m")
+def failing(kind):
+    def body(): raise kind("no")
+    return body
+for number in range(17):
+    flow.task(failing(type(f"Error{number}", (PermanentError,), {})), name=f"t{number}")
+"""
+SLEEPING = """
+import time
+from redrive.engine import Flow
+flow = Flow("s")
+@flow.task
+def sleep(): time.sleep(600)
+"""
+
+
+@pytest.fixture
+def blocked(tmp_path: Path) -> Path:
+    (tmp_path / "f.py").write_text(FLOW)
+    assert run_redrive("run", tmp_path / "f.py", "--state", tmp_path / "f.db").returncode == 3
+    return tmp_path / "f.db"
+
+
+@pytest.mark.long
+def test_a_digit_that_fits_several_causes_acts_on_none(tmp_path: Path) -> None:
+    """Of seventeen causes two begin with the same digit."""
+    (tmp_path / "m.py").write_text(MANY)
+    state = tmp_path / "m.db"
+    assert run_redrive("run", tmp_path / "m.py", "--state", state).returncode == 3
+    tasks = [json.loads(line) for line in run_redrive("tasks", state, "--json").stdout.splitlines()]
+    causes = [attempt["fingerprint_loose"] for task in tasks for attempt in task["attempts"]]
+    ((digit, _),) = Counter(cause[0] for cause in causes).most_common(1)
+    done = run_redrive("requeue", "--state", state, "--fingerprint", digit, "--reason", "x")
+    assert done.returncode == 2
+    assert "give more digits" in done.stderr
+    assert run_redrive("tasks", state).stdout.count("DEAD_LETTER") == 17
+    assert run_redrive("requeue", "--state", state, "--fingerprint", causes[0], "--reason", "x").returncode == 0
+    assert run_redrive("tasks", state).stdout.count("DEAD_LETTER") == 16
+
+
+def test_a_name_given_twice_is_meant_once_and_who_shall_run_it_is_said(blocked: Path) -> None:
+    done = run_redrive("requeue", "--state", blocked, "b", "b", "--reason", "x")
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) == 1
+    assert done.stderr == f"no executor runs this file; go on with: redrive resume {blocked}\n"
+
+
+@pytest.mark.long
+def test_what_waits_says_for_what(blocked: Path) -> None:
+    (line,) = [line for line in run_redrive("tasks", blocked).stdout.splitlines() if line.startswith("c ")]
+    assert "PENDING" in line and "a" in line.split("0/3")[1]
+
+
+def test_the_latest_state_file_is_the_one_whose_log_was_written_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.delenv("REDRIVE_STATE", raising=False)
+    folder = tmp_path / "redrive"
+    folder.mkdir()
+    for name, at in (("old.db", 100), ("old.db-wal", 300), ("new.db", 200)):
+        (folder / name).touch()
+        os.utime(folder / name, (at, at))
+    assert existing_target(None) == str(folder / "old.db")
+
+
+@pytest.mark.long
+def test_a_removed_lock_file_lets_no_second_executor_in(tmp_path: Path) -> None:
+    (tmp_path / "s.py").write_text(SLEEPING)
+    state = tmp_path / "s.db"
+    assert run_redrive("run", tmp_path / "s.py", "--state", state, "--run-id", "one", "--detach").returncode == 0
+    try:
+        (tmp_path / "s.db.lock").unlink()
+        second = run_redrive("run", tmp_path / "s.py", "--state", state, "--run-id", "two")
+        assert second.returncode == 75
+        assert "another executor" in second.stderr  # its socket says so, or the lock that it has made again
+        assert "sleep" in run_redrive("tasks", state).stdout
+    finally:
+        run_redrive("cancel", "--state", state, "--run", "one", "sleep", "--reason", "the test is over")
+
+
+def test_a_rule_that_makes_no_sense_is_refused_before_the_run(tmp_path: Path) -> None:
+    (tmp_path / "r.py").write_text(
+        "from redrive.engine import Flow\n"
+        "flow = Flow('r')\n"
+        "flow.downstream('d', rules=[{'status': 'x', 'class': 'transient'}])\n"
+        "flow.command('t', 'exit 4', downstream='d')\n"
+    )
+    done = run_redrive("run", tmp_path / "r.py", "--state", tmp_path / "r.db")
+    assert done.returncode == 2
+    assert "downstream 'd'" in done.stderr.splitlines()[-1]
+    assert not (tmp_path / "r.db").exists()

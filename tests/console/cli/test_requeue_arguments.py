@@ -1,0 +1,71 @@
+"""When tasks run again, as people write it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import datetime
+
+import click
+import pytest
+from redrive.console.cli.requeue_arguments import NAMES, changes, seconds_until
+
+
+@pytest.fixture(autouse=True)
+def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A zone whose clocks are moved, as a POSIX rule, for machines without zone files."""
+    monkeypatch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def at(text: str) -> datetime:
+    return datetime.fromisoformat(text).astimezone()
+
+
+@pytest.mark.parametrize(
+    ("text", "now", "hours"),
+    [
+        ("06:00", "2026-01-10T03:00", 3),
+        ("6:00", "2026-01-10T03:00", 3),
+        ("06:00", "2026-01-10T06:00", 24),  # it is six now: the next one
+        ("06:00", "2026-01-10T23:00", 7),
+        ("06:00", "2026-03-28T22:00", 7),  # the night in which an hour is left out
+        ("06:00", "2026-10-24T22:00", 9),  # and the one that has it twice
+        ("2026-01-12T03:00", "2026-01-10T03:00", 48),
+        ("2026-01-10T03:00+00:00", "2026-01-10T03:00", 1),
+    ],
+)
+def test_a_time_is_the_next_one_on_the_clocks_here(text: str, now: str, hours: float) -> None:
+    assert seconds_until(text, at(now)) == hours * 3600
+
+
+@pytest.mark.parametrize("text", ["soon", "25:00", "2026-01-09T03:00", "", "06:00 tomorrow"])
+def test_what_is_no_time_or_has_passed_is_refused(text: str) -> None:
+    with pytest.raises(click.UsageError):
+        seconds_until(text, at("2026-01-10T03:00"))
+
+
+def given(**options: object) -> dict[str, object]:
+    return {**dict.fromkeys(NAMES), "param": (), **options}
+
+
+def test_nothing_asked_for_is_nothing_sent() -> None:
+    assert changes(given()) == {}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"not_before": "5m", "at": "06:00"},
+        {"rate": "fast"},
+        {"rate": "0/s"},
+        {"timeout": "soon"},
+        {"param": ("day",)},
+    ],
+)
+def test_what_makes_no_sense_is_said_before_anything_is_sent(options: dict[str, object]) -> None:
+    with pytest.raises(click.UsageError):
+        changes(given(**options))

@@ -1,0 +1,252 @@
+"""The pump: events reach the board once, in few paints, and errors reach whoever can say them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import pytest
+from redrive.console.feed.live_run import WAITING_EVENTS_MAX, LiveRun, News
+from redrive.console.model.board import Board
+from redrive.console.model.run_snapshot import Moment
+from redrive.console.model.replay import blank
+from redrive.engine.domain.states import TaskState
+from redrive.engine.errors import LinkError, SnapshotNeeded, StateFileError
+from redrive.engine.statefile.duration_stats import Usual
+
+from .conftest import FakeSession, StillClock
+from .model.runs import START, S, fold_of
+
+
+class Watcher:
+    """Writes down what it was told."""
+
+    def __init__(self) -> None:
+        self.boards: list[Board] = []
+        self.news: list[News] = []
+        self.ticks: list[int] = []
+        self.signs = 0
+        self.errors: list[Exception] = []
+        self.on_take: Callable[[], None] = lambda: None
+
+    def board_replaced(self, board: Board) -> None:
+        self.boards.append(board)
+
+    def take(self, news: News) -> None:
+        self.on_take()
+        self.news.append(news)
+
+    def tick(self, now_us: int) -> None:
+        self.ticks.append(now_us)
+
+    def heard(self) -> None:
+        self.signs += 1
+
+    def failed(self, error: Exception) -> None:
+        self.errors.append(error)
+
+
+async def until(met: Callable[[], object]) -> None:
+    """Let the loop turn until a condition holds."""
+    async with asyncio.timeout(20):
+        while not met():  # noqa: ASYNC110 - what is waited for tells nobody
+            await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+async def watcher() -> Watcher:
+    return Watcher()
+
+
+def following(session: FakeSession, clock: StillClock, watcher: Watcher) -> LiveRun:
+    live = LiveRun(session, clock, watcher)
+    live.follow(None)
+    return live
+
+
+async def test_events_of_a_moment_come_as_one_paint(revenue: FakeSession, clock: StillClock, watcher: Watcher):
+    live = following(revenue, clock, watcher)
+    await until(lambda: watcher.boards)
+    story = revenue.story
+    revenue.tell(story.succeed("clean_orders"))
+    await until(lambda: watcher.news)
+    for _ in range(50):
+        revenue.tell(story.tell("progress", "extract_payments"))
+        await asyncio.sleep(0)
+    revenue.tell(story.start("extract_payments"))
+    await until(lambda: live.board.row("extract_payments").state is TaskState.RUNNING)
+    assert len(watcher.news) <= 3
+    assert sum(len(news.events) for news in watcher.news) == 53
+    live.close()
+
+
+async def test_the_board_is_what_was_painted_last_and_nothing_newer(
+    revenue: FakeSession, clock: StillClock, watcher: Watcher
+):
+    live = following(revenue, clock, watcher)
+    await until(lambda: watcher.boards)
+    revenue.tell(revenue.story.tell("progress"))
+    await until(lambda: watcher.news)
+    painted = len(watcher.news)
+    revenue.tell(revenue.story.succeed("clean_orders"))
+    await asyncio.sleep(0.02)
+    if len(watcher.news) == painted:
+        assert live.board.row("clean_orders").state is TaskState.RUNNING
+    await until(lambda: len(watcher.news) > painted)
+    assert live.board.row("clean_orders").state is TaskState.SUCCESS
+    live.close()
+
+
+async def test_a_flood_is_applied_before_it_piles_up(revenue: FakeSession, clock: StillClock, watcher: Watcher):
+    live = following(revenue, clock, watcher)
+    await until(lambda: watcher.boards)
+    story = revenue.story
+    revenue.tell([story.tell("progress") for _ in range(2 * WAITING_EVENTS_MAX)])
+    await until(lambda: sum(len(news.events) for news in watcher.news) == 2 * WAITING_EVENTS_MAX)
+    assert live._waiting == []
+    live.close()
+
+
+async def test_a_new_picture_is_of_the_same_run(revenue: FakeSession, clock: StillClock, watcher: Watcher):
+    live = following(revenue, clock, watcher)
+    await until(lambda: watcher.boards)
+    revenue.break_off(SnapshotNeeded("cut back"))
+    await until(lambda: len(watcher.boards) == 2)
+    assert watcher.boards[1].dag is watcher.boards[0].dag
+    live.close()
+
+
+async def test_a_door_that_fails_is_tried_again_and_says_why(revenue: FakeSession, clock: StillClock, watcher: Watcher):
+    revenue.error = StateFileError("the disk does not answer")
+    live = following(revenue, clock, watcher)
+    await until(lambda: live.trouble)
+    assert live.trouble == "the disk does not answer"
+    await until(lambda: watcher.boards)
+    assert live.trouble is None
+    live.close()
+
+
+async def test_a_door_that_is_closed_for_good_is_left_alone(revenue: FakeSession, clock: StillClock, watcher: Watcher):
+    revenue.error = LinkError("not let in", final=True)
+    live = following(revenue, clock, watcher)
+    await until(lambda: live._following.done())
+    assert live.trouble == "not let in"
+    assert watcher.errors == []
+    live.close()
+
+
+async def test_a_fault_of_our_own_is_not_swallowed(revenue: FakeSession, clock: StillClock, watcher: Watcher):
+    live = following(revenue, clock, watcher)
+    await until(lambda: watcher.boards)
+
+    def break_down() -> None:
+        raise ZeroDivisionError
+
+    watcher.on_take = break_down
+    revenue.tell(revenue.story.tell("progress"))
+    await until(lambda: watcher.errors)
+    assert isinstance(watcher.errors[0], ZeroDivisionError)
+    live.close()
+
+
+async def test_seconds_are_told_at_whole_seconds_of_the_clock_over_there(
+    revenue: FakeSession, clock: StillClock, watcher: Watcher
+):
+    clock.now += 950_000
+    revenue.become(clock_offset_seconds=2.0)
+    live = following(revenue, clock, watcher)
+    assert live.now_us == clock.now + 2 * S
+    await until(lambda: watcher.ticks)
+    live.close()
+
+
+async def test_an_empty_batch_is_a_sign_of_life(revenue: FakeSession, clock: StillClock, watcher: Watcher):
+    live = following(revenue, clock, watcher)
+    await until(lambda: watcher.boards)
+    before = watcher.signs
+    revenue.become(executor_alive=False)
+    await until(lambda: watcher.signs > before)
+    assert not live.status.executor_alive
+    live.close()
+
+
+# --- What earlier runs say -------------------------------------------------------------------------------------------
+
+EARLIER = {"extract_payments": Usual(60 * S, 90 * S, 9), "aggregate_revenue": Usual(600 * S, 700 * S, 9)}
+
+
+async def test_earlier_runs_tell_when_a_run_will_be_done_before_anything_of_it_is(clock: StillClock, watcher: Watcher):
+    session = FakeSession(fold_of([("extract_payments", []), ("aggregate_revenue", ["extract_payments"])]))
+    session.durations = EARLIER
+    live = following(session, clock, watcher)
+    await until(lambda: live.forecast)
+    assert live.forecast.left_us == 660 * S
+    assert live.board.usual == EARLIER and watcher.signs
+    live.close()
+
+
+async def test_earlier_runs_are_asked_once_for_each_run_and_again_where_they_could_not_be(
+    revenue: FakeSession, clock: StillClock, watcher: Watcher
+):
+    asked = []
+
+    async def usual(run_id: str) -> Mapping[str, Usual]:
+        asked.append(run_id)
+        if len(asked) == 1:
+            raise LinkError("no answer")
+        return EARLIER
+
+    revenue.usual = usual  # type: ignore[method-assign]
+    live = following(revenue, clock, watcher)
+    await until(lambda: asked)
+    for count in (2, 3, 4):
+        revenue.break_off(SnapshotNeeded("once more"))
+        await until(lambda count=count: len(watcher.boards) == count and live.board.usual)  # type: ignore[misc]
+    assert len(asked) == 2
+    live.close()
+
+
+# --- The past --------------------------------------------------------------------------------------------------------
+
+
+async def test_events_that_come_while_the_past_is_shown_change_the_present_alone(
+    revenue: FakeSession, clock: StillClock, watcher: Watcher
+):
+    live = following(revenue, clock, watcher)
+    await until(lambda: watcher.boards)
+    board, head = live.board, live.head
+    live.show_moment(Moment(blank(board.fold), is_past=True), START)
+    assert live.is_past and live.now_us == START and watcher.ticks[-1] == START
+    assert board.row("clean_orders").state is TaskState.PENDING and len(watcher.news[-1].delta.tasks) == 6
+    revenue.tell(revenue.story.succeed("clean_orders"))
+    await until(lambda: live.head > head)
+    assert board.row("clean_orders").state is TaskState.PENDING
+    assert watcher.news[-1].events and not watcher.news[-1].delta
+    live.show_present()
+    assert board.row("clean_orders").state is TaskState.SUCCESS
+    assert not live.is_past and live.now_us == clock.now == watcher.ticks[-1]
+    live.close()
+
+
+async def test_time_that_passes_in_a_moment_turns_nothing(revenue: FakeSession, clock: StillClock, watcher: Watcher):
+    live = following(revenue, clock, watcher)
+    await until(lambda: watcher.boards)
+    moment = Moment(blank(live.board.fold), is_past=True)
+    live.show_moment(moment, START)
+    told = len(watcher.news)
+    live.show_moment(moment, START + S)
+    assert len(watcher.news) == told and watcher.ticks[-1] == START + S
+    live.close()
+
+
+async def test_a_console_that_is_left_in_the_past_ends_with_the_present(
+    revenue: FakeSession, clock: StillClock, watcher: Watcher
+):
+    """The last words and the exit code are read from the board."""
+    live = following(revenue, clock, watcher)
+    await until(lambda: watcher.boards)
+    finished = live.board.finished
+    live.show_moment(Moment(blank(live.board.fold), is_past=True), START)
+    assert live.board.finished == 0
+    live.close()
+    assert live.board.finished == finished == 2

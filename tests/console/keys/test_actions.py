@@ -1,0 +1,200 @@
+"""The table of actions: complete, without doubles, and the same on a shell line."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redrive.console import screens, widgets
+from redrive.console.keys.actions import ACTIONS, BY_NAME, CALLS, FIXED, Action, Call, Effect, Passed, Place, Receiver, actions_of, footer_of, shell_line
+from redrive.console.app.operator import Acts
+from redrive.console.app.analysis import Analysis
+from redrive.console.app.app import ConsoleApp
+from redrive.console.cli.main import cli
+from redrive.console.app.commands import Commands
+from redrive.console.app.copying import Copying
+from redrive.console.app.preferences import Preferences
+from redrive.console.app.time_travel import Rewind
+from redrive.console.app.run_control import RunControl
+from redrive.console.cli import requeue_arguments
+from redrive.console.app.downstream_operator import SystemsActs
+from textual.app import App
+from textual.dom import DOMNode
+from textual.screen import Screen
+from textual.widget import Widget
+
+from .conftest import FakeSession, StillClock, shown
+
+#: ``Command.act`` of console/sessions/session.py, but ``unpause``, which is the second press of ``pause``.
+ACTS = {"requeue", "skip", "cancel", "extend", "pause", "hurry", "undo", "ack", "snooze", "breaker", "stop"}
+ACTS |= {"requeue-rows", "discard-rows", "note"}
+
+
+def test_names_are_given_once() -> None:
+    assert len(BY_NAME) == len(ACTIONS)
+
+
+def test_every_act_of_an_operator_can_be_reached() -> None:
+    assert {action.act for action in ACTIONS if action.act} == ACTS
+
+
+def test_what_sends_something_does_more_than_look() -> None:
+    assert [action.name for action in ACTIONS if action.act and action.effect is Effect.LOOK] == []
+
+
+def test_what_can_be_seen_is_explained() -> None:
+    assert [action.name for action in ACTIONS if not action.help.endswith(".") and not action.help.endswith("?")] == []
+
+
+@pytest.mark.parametrize("place", Place)
+def test_a_footer_names_what_works_there_and_how_to_get_help(place: Place) -> None:
+    footer = footer_of(place)
+    assert set(footer) <= set(actions_of(place))
+    assert {"help", "quit"} <= {action.name for action in footer}
+    assert all(action.keys and action.label for action in footer)
+
+
+def test_a_shell_line_does_the_same_as_the_command() -> None:
+    line = shell_line(
+        "requeue", "/x/revenue db.db", "run-1", ["load a", "b"], "it's fixed", {"rate_per_second": 5, "cascade": True}
+    )
+    assert line is not None
+    words = "redrive|requeue|--state|/x/revenue db.db|--run|run-1|--cascade|--rate|5/s|--reason|it's fixed|--|load a|b"
+    assert shlex.split(line) == words.split("|")
+
+
+def test_a_shell_line_is_understood_by_the_command_line() -> None:
+    line = shell_line("skip", "x.db", "run-1", ["--weird", "-x"], "why")
+    assert line is not None
+    words = shlex.split(line)
+    command = cli.commands[words[1]]
+    context = command.make_context(words[1], words[2:])
+    assert tuple(context.params["names"]) == ("--weird", "-x")
+    assert context.params["reason"] == "why"
+
+
+def test_every_change_of_a_requeue_is_understood_as_it_was_said() -> None:
+    options: dict[str, Any] = {
+        "canary": True,
+        "single_shot": True,
+        "new_key": True,
+        "cascade": True,
+        "reset_count": False,
+    }
+    options |= {
+        "rate_per_second": 2.0,
+        "not_before": 90.0,
+        "timeout": 1200.0,
+        "params": {"day": "a b"},
+    }
+    line = shell_line("requeue", "x.db", "run-1", ["load"], "why", options)
+    assert line is not None
+    words = shlex.split(line)
+    params = cli.commands["requeue"].make_context("requeue", words[2:]).params
+    assert requeue_arguments.changes(params) == options
+
+
+def test_more_time_is_given_by_the_same_words() -> None:
+    line = shell_line("extend", "x.db", "run-1", ["--load"], "nearly done", {"seconds": 600})
+    assert line is not None
+    words = shlex.split(line)
+    context = cli.commands["extend"].make_context("extend", words[2:])
+    assert (tuple(context.params["names"]), context.params["duration"]) == (("--load",), "600s")
+
+
+def test_a_cause_is_named_by_its_fingerprint_and_not_by_its_tasks() -> None:
+    line = shell_line("requeue", "x.db", tasks=["a"] * 2000, options={"fingerprint": "4a7c1d"})
+    assert line == "redrive requeue --state x.db --fingerprint 4a7c1d"
+
+
+def test_many_tasks_are_counted() -> None:
+    line = shell_line("skip", "x.db", tasks=[f"t{number}" for number in range(60)])
+    assert line is not None and line.endswith("# and 10 more")
+
+
+def test_a_hostile_name_stays_a_word() -> None:
+    """A real shell takes the line apart; nothing of the name is executed."""
+    name = "x'; touch /tmp/pwned; echo \x1b[2J$(id) `id`\nrm -rf /"
+    line = shell_line("skip", "x.db", tasks=[name])
+    assert line is not None and "\x1b" not in line and "\n" not in line
+    shown = subprocess.run(
+        ["sh", "-c", f"redrive() {{ printf '%s|' \"$@\"; }}; {line}"], capture_output=True, text=True
+    )
+    words = shown.stdout.split("|")[:-1]
+    assert len(words) == len(shlex.split(line)) - 1
+
+
+@pytest.mark.parametrize("act", ["undo", "ack", "hurry", "stop"])
+def test_what_the_shell_does_not_know_has_no_line(act: str) -> None:
+    assert shell_line(act, "x.db") is None
+
+
+# --- What an action calls -------------------------------------------------------------------------------------------
+
+HANDLERS = {
+    Receiver.CONSOLE: ConsoleApp,
+    Receiver.ACTS: Acts,
+    Receiver.SYSTEMS_ACTS: SystemsActs,
+    Receiver.REWIND: Rewind,
+    Receiver.RUN_CONTROL: RunControl,
+    Receiver.COMMANDS: Commands,
+    Receiver.COPYING: Copying,
+    Receiver.ANALYSIS: Analysis,
+    Receiver.PREFERENCES: Preferences,
+}
+
+
+def views() -> Iterator[type[DOMNode]]:
+    """Every screen and widget of the console."""
+    for package in (screens, widgets):
+        for found in pkgutil.iter_modules(package.__path__):
+            module = importlib.import_module(f"{package.__name__}.{found.name}")
+            yield from (one for one in vars(module).values() if inspect.isclass(one) and issubclass(one, DOMNode))
+
+
+def handling(call: Call) -> list[type]:
+    """The classes that have the method of a call."""
+    classes = views() if call.receiver is Receiver.VIEW else [HANDLERS[call.receiver]]
+    return [one for one in classes if hasattr(one, call.method)]
+
+
+def test_every_action_says_what_it_calls_and_nothing_else_does() -> None:
+    assert set(CALLS) == {action.name for action in (*ACTIONS, *FIXED)}
+
+
+@pytest.mark.parametrize("action", (*ACTIONS, *FIXED), ids=lambda action: action.name)
+def test_what_an_action_calls_exists_and_takes_what_it_is_given(action: Action) -> None:
+    call = action.call
+    given = [object()] if call.passes is not Passed.NOTHING else []
+    classes = handling(call)
+    assert classes
+    for one in classes:
+        inspect.signature(getattr(one, call.method)).bind(object(), *given, *call.arguments)
+
+
+@pytest.mark.parametrize("receiver", HANDLERS)
+async def test_the_app_holds_every_receiver(revenue: FakeSession, clock: StillClock, receiver: Receiver) -> None:
+    async with shown(revenue, clock) as (app, _):
+        assert isinstance(app.receiver(receiver), HANDLERS[receiver])
+
+
+def test_no_method_of_a_view_that_is_called_is_one_of_textual() -> None:
+    names = {call.method for call in CALLS.values() if call.receiver is Receiver.VIEW}
+    assert [name for name in sorted(names) if any(hasattr(one, name) for one in (App, Screen, Widget))] == []
+
+
+def test_what_does_nothing_to_a_row_that_has_just_come_is_what_acts_at_once_in_a_list_that_moves() -> None:
+    assert {action.name for action in ACTIONS if action.needs_rest} == {"requeue", "acknowledge_page"}
+
+
+def test_keys_are_bound_in_the_table_alone() -> None:
+    console = Path(inspect.getfile(ConsoleApp)).parent
+    bound = [path.name for path in console.rglob("*.py") if " Binding(" in path.read_text("utf-8")]
+    assert bound == ["bindings.py"]

@@ -1,0 +1,221 @@
+"""Keys can be moved, but nothing that changes a run sits where a bad line or a paste could press it."""
+
+from __future__ import annotations
+
+import string
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from redrive.console.keys.actions import Effect, Place, actions_of
+from redrive.console.keys.keymap import BURST_SECONDS, CALM_SECONDS, DEFAULT_KEYS, ESCAPE_SECONDS, FLOOD_KEYS, KeyGuard, KeyMap, KeyMapError, Press, Refusal, key_label, key_name, load_keys, why_unsafe
+from textual.keys import _character_to_key
+
+#: What M-4 measured, and what terminals answer: letters that can be keys nobody pressed.
+FAKEABLE = "ABCDEFHIOMmPQRSZ~[<;ycntRu0123456789"
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def test_the_keys_that_we_ship_are_safe_and_do_not_clash(tmp_path: Path) -> None:
+    """Every map that is read is checked, also one in which nothing is changed."""
+    assert load_keys(written(tmp_path / "keys.toml", "")) == DEFAULT_KEYS
+
+
+@pytest.mark.parametrize("character", FAKEABLE)
+def test_a_character_of_escape_sequences_is_unsafe(character: str) -> None:
+    assert why_unsafe(key_name(character))
+
+
+@pytest.mark.parametrize("key", ["enter", "escape", "tab", "ctrl+c", "ctrl+s", "ctrl+b", "f10", "alt+r", "up", "space"])
+def test_reflex_keys_and_taken_keys_are_unsafe(key: str) -> None:
+    assert why_unsafe(key)
+
+
+@pytest.mark.parametrize("character", "rsxpbzWdo")
+def test_the_keys_of_our_acts_are_safe(character: str) -> None:
+    assert why_unsafe(key_name(character)) is None
+
+
+@pytest.mark.parametrize("character", string.printable.strip())
+def test_keys_have_the_names_that_textual_gives_them(character: str) -> None:
+    assert key_name(character) == _character_to_key(character)
+    assert key_label(key_name(character)) == character
+
+
+def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
+    assert load_keys(tmp_path / "none.toml") == DEFAULT_KEYS
+
+
+def test_a_key_can_be_moved(tmp_path: Path) -> None:
+    keys = load_keys(written(tmp_path / "keys.toml", 'requeue = "E"\nsort = "g"\ntop = ["home"]\nforce = ["requeue"]'))
+    assert keys.of("requeue") == ("E",)
+    assert keys.of("top") == ("home",)
+    assert keys.for_textual()["sort"] == "g"
+    assert keys.of("skip") == ("s",)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('requeue = "D"', "requeue changes state and must not be on D"),
+        ('requeue = ["r", "enter"]', "must not be on Enter"),
+        ('hurry = "ctrl+b"', "must not be on ^b"),
+        ('reqeue = "r"', "there is no action 'reqeue'"),
+        ('requeue = "s"', "s would be both requeue and skip"),
+        ('requeue = "meta+q"', "there is no key 'meta+q'"),
+        ("requeue = 7", "requeue needs a key or a list of keys"),
+        ("requeue = [", "cannot be read"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_and_says_why(tmp_path: Path, text: str, complaint: str) -> None:
+    with pytest.raises(KeyMapError, match=r"keys\.toml") as caught:
+        load_keys(written(tmp_path / "keys.toml", text))
+    assert complaint in str(caught.value)
+
+
+def test_every_problem_of_a_file_is_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(KeyMapError) as caught:
+        load_keys(written(tmp_path / "keys.toml", 'requeue = "D"\nnonsense = "x"'))
+    assert len(str(caught.value).splitlines()) == 2
+
+
+def test_an_unsafe_key_can_be_forced(tmp_path: Path) -> None:
+    keys = load_keys(written(tmp_path / "keys.toml", 'pause = "P"\nforce = ["pause"]'))
+    assert keys.of("pause") == ("P",)
+
+
+def test_what_only_looks_may_sit_anywhere(tmp_path: Path) -> None:
+    assert load_keys(written(tmp_path / "keys.toml", 'why = "I"\ncritical_path = "C"')).of("why") == ("I",)
+
+
+@pytest.mark.parametrize("place", Place)
+def test_the_guard_watches_all_keys_that_do_more_than_look(place: Place) -> None:
+    guarded = DEFAULT_KEYS.guarded(place)
+    for action in actions_of(place):
+        for key in DEFAULT_KEYS.of(action.name):
+            assert (key in guarded) == (action.effect > Effect.LOOK), action.name
+    assert guarded <= DEFAULT_KEYS.guarded()
+
+
+def test_the_guard_follows_a_key_that_was_moved() -> None:
+    moved = KeyMap({**DEFAULT_KEYS.keys, "requeue": ("e",)})
+    assert "e" in moved.guarded(Place.GRAPH) and "r" not in moved.guarded(Place.GRAPH)
+
+
+# --- the guard --------------------------------------------------------------------------------------------------------
+
+
+class Hand:
+    """Presses keys at given instants and collects what came through. ``r`` and ``s`` act."""
+
+    def __init__(self) -> None:
+        self.guard = KeyGuard(lambda key: key in "rs")
+        self.passed: list[Press] = []
+
+    def press(self, keys: str, at: float, apart: float = 0.0) -> Hand:
+        for key in keys:
+            self.look(at)
+            self.guard.press("escape" if key == "^" else key, at)
+            self.look(at)
+            at += apart
+        return self
+
+    def look(self, now: float) -> None:
+        self.passed += self.guard.ready(now)
+
+    def settle(self, now: float = 1000.0) -> str:
+        self.look(now)
+        return "".join("" if press.refusal else press.key[0] for press in self.passed)
+
+    def refusals(self) -> list[Refusal]:
+        return [press.refusal for press in self.passed if press.refusal]
+
+
+def test_a_key_that_only_looks_passes_at_once() -> None:
+    hand = Hand()
+    hand.guard.press("j", 1.0)
+    assert [press.key for press in hand.guard.ready(1.0)] == ["j"]
+
+
+def test_a_key_that_acts_waits_until_a_burst_would_be_over() -> None:
+    hand = Hand().press("r", 1.0)
+    assert hand.passed == []
+    assert hand.guard.due() == 1.0 + BURST_SECONDS
+    assert hand.settle(1.0 + BURST_SECONDS) == "r"
+
+
+def test_keys_behind_it_wait_with_it_so_that_it_acts_where_it_was_pressed() -> None:
+    hand = Hand().press("rj", 1.0, apart=0.01)
+    assert hand.passed == []
+    assert hand.settle() == "rj"
+
+
+def test_a_burst_never_acts_wherever_the_key_stands_in_it() -> None:
+    for place in range(4):
+        keys = "jjj"[:place] + "r" + "jjj"[place:]
+        hand = Hand().press(keys, 1.0, apart=0.005)
+        assert hand.settle() == "jjj"
+        assert hand.refusals() == [Refusal.BURST]
+
+
+def test_four_keys_in_more_than_thirty_milliseconds_are_a_quick_hand() -> None:
+    assert Hand().press("jjjr", 1.0, apart=0.0101).settle() == "jjjr"
+
+
+def test_the_end_of_a_paste_that_was_held_up_does_not_act() -> None:
+    hand = Hand().press("jjjj", 1.0).press("r", 1.0 + CALM_SECONDS - 0.01)
+    assert hand.settle() == "jjjj"
+    assert Hand().press("jjjj", 1.0).press("r", 1.01 + CALM_SECONDS).settle() == "jjjjr"
+
+
+@given(st.integers(4, 2000))
+def test_of_a_long_paste_nothing_acts(length: int) -> None:
+    hand = Hand()
+    for number in range(length):
+        hand.guard.press("rsj"[number % 3], 1.0 + number * 0.001)
+    assert set(hand.settle()) <= {"j"}
+
+
+def test_a_held_key_repeats_without_being_a_burst() -> None:
+    assert Hand().press("r" * 20, 1.0, apart=1 / 30).settle() == "r" * 20
+
+
+def test_right_after_escape_nothing_acts() -> None:
+    hand = Hand().press("^", 1.0).press("r", 1.0 + ESCAPE_SECONDS - 0.01)
+    assert hand.settle() == "e"
+    assert hand.refusals() == [Refusal.ESCAPE]
+
+
+def test_some_time_after_escape_keys_act_again() -> None:
+    assert Hand().press("^", 1.0).press("r", 1.01 + ESCAPE_SECONDS).settle() == "er"
+
+
+def test_what_a_key_means_is_asked_when_its_turn_comes() -> None:
+    """Behind ``/`` the letter ``r`` is text: it must neither wait nor be refused."""
+    typing = False
+
+    def acts(key: str) -> bool:
+        return key == "r" and not typing
+
+    guard = KeyGuard(acts)
+    for key in "/rrr":
+        guard.press(key, 1.0)
+    passed = []
+    for press in guard.ready(1.0):
+        typing = typing or press.key == "/"
+        passed.append((press.key, press.refusal))
+    assert passed == [("/", None), ("r", None), ("r", None), ("r", None)]
+
+
+def test_a_flood_is_bounded() -> None:
+    guard = KeyGuard(lambda key: True)
+    taken = [guard.press("r", 1.0 + number * 1e-3) for number in range(100_000)]
+    assert taken == [True] * FLOOD_KEYS + [False] * (100_000 - FLOOD_KEYS)
+    passed = list(guard.ready(1000.0))
+    assert len(passed) == FLOOD_KEYS and all(press.refusal for press in passed)
+    assert guard.press("r", 1001.0)

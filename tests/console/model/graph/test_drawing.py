@@ -1,0 +1,143 @@
+"""The drawing: its lines connect exactly the right tasks, and asking for a row costs what is visible of it."""
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from redrive.console.model.graph.drawing import Drawing
+from redrive.engine.core.dag import Dag
+
+from .graphs import dags, edges, layered
+from .tracing import picture, traced_edges
+
+REVENUE = Dag(
+    [
+        ("orders", []),
+        ("payments", []),
+        ("clean_orders", ["orders"]),
+        ("clean_payments", ["payments"]),
+        ("revenue", ["clean_orders", "clean_payments"]),
+        ("dashboard", ["revenue"]),
+        ("notify", ["revenue"]),
+    ]
+)
+
+
+def drawn(dag, size=4):
+    return Drawing(dag, [size] * len(dag))
+
+
+@settings(max_examples=300, deadline=None)
+@given(dags())
+def test_the_lines_of_a_drawing_connect_exactly_the_tasks_that_the_edges_do(dag):
+    assert traced_edges(drawn(dag)) == edges(dag)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_lines_of_a_large_drawing_connect_exactly_the_tasks_that_the_edges_do(seed):
+    dag = Dag(layered(250, 4 + seed * 2, seed, long_edges=0.1 + seed / 20))
+    assert traced_edges(drawn(dag)) == edges(dag)
+
+
+def test_two_by_two_tasks_that_all_depend_on_each_other_share_one_line():
+    dag = Dag([("a", []), ("b", []), ("c", ["a", "b"]), ("d", ["a", "b"])])
+    assert picture(drawn(dag)) == [
+        "@...╶┬──@...",
+        "@...╶┴──@...",
+    ]
+
+
+def test_tasks_that_swap_rows_with_other_edges_between_them_are_still_told_apart():
+    """Both rows have a line that leaves and another that enters: without a row of its own one would be the other."""
+    dag = Dag([("a", []), ("b", []), ("c", ["a"]), ("x", ["a", "b"]), ("y", ["b"]), ("z", ["a", "y"])])
+    assert traced_edges(drawn(dag)) == edges(dag)
+
+
+def test_a_small_flow_is_drawn_as_one_expects():
+    assert picture(drawn(REVENUE)) == [
+        "@...╶──@...╶┬──@...╶┬──@...",
+        "@...╶──@...╶╯       ╰──@...",
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(dags(), st.integers(0, 40), st.integers(1, 40))
+def test_a_window_of_a_row_is_a_cut_of_the_whole_row(dag, left, size):
+    drawing = drawn(dag)
+    whole = [line.ljust(left + size)[left : left + size].replace("@", ".") for line in picture(drawing)]
+    assert [line.replace("@", ".") for line in picture(drawing, left, left + size)] == whole
+
+
+@given(dags())
+def test_every_task_is_found_where_it_is_placed_and_nowhere_else(dag):
+    drawing = drawn(dag)
+    found = {}
+    for y in range(drawing.height):
+        for x in range(drawing.width):
+            name = drawing.at(x, y)
+            if name is not None:
+                found.setdefault(name, []).append((x, y))
+    assert found.keys() == set(dag.names)
+    for name, cells in found.items():
+        x, y, width = drawing.place(name)
+        assert cells == [(x + offset, y) for offset in range(width)]
+
+
+@given(dags())
+def test_children_stand_right_of_their_parents(dag):
+    drawing = drawn(dag)
+    for parent, child in edges(dag):
+        x, _, width = drawing.place(parent)
+        assert drawing.place(child)[0] > x + width
+
+
+@settings(max_examples=60, deadline=None)
+@given(dags(), st.data())
+def test_lit_cells_lead_from_task_to_task_along_the_chosen_edges(dag, data):
+    """Following only lit cells connects the chosen edges, and no task without a chosen edge."""
+    drawing = drawn(dag)
+    all_edges = sorted(edges(dag))
+    chosen = data.draw(st.lists(st.sampled_from(all_edges), max_size=4)) if all_edges else []
+    lit = drawing.light(chosen)
+    cells = {
+        (run.x + offset, y)
+        for y in range(drawing.height)
+        for run in drawing.runs(y, 0, drawing.width, lit)
+        if run.lit
+        for offset in range(run.width)
+    }
+    entered = {name for name in dag.names if (drawing.place(name)[0] - 1, drawing.place(name)[1]) in cells}
+    assert entered == {child for _, child in chosen}
+
+
+def test_five_thousand_tasks_are_laid_out_quickly():
+    """About 0.12 s of CPU on a small machine; the bound is generous, a quadratic step would break it."""
+    dag = Dag(layered(5000, 30, seed=3))
+    started = time.process_time()
+    drawing = drawn(dag)
+    assert time.process_time() - started < 20
+    assert drawing.height < 5000
+
+
+def test_a_page_of_a_large_drawing_costs_what_is_visible():
+    """60 rows of 200 cells out of 5,000 tasks: about 10 ms of CPU."""
+    drawing = drawn(Dag(layered(5000, 30, seed=3)))
+    started = time.process_time()
+    for y in range(60):
+        drawing.runs(drawing.height // 2 + y, 900, 1100)
+    assert time.process_time() - started < 10
+
+
+def test_a_chain_of_ten_thousand_tasks_is_one_row():
+    dag = Dag((f"t{n}", [f"t{n - 1}"] if n else []) for n in range(10_000))
+    drawing = drawn(dag)
+    assert drawing.height == 1
+    assert drawing.place("t9999")[1] == 0
+
+
+def test_an_empty_flow_has_an_empty_drawing():
+    drawing = Drawing(Dag([]), [])
+    assert (drawing.width, drawing.height) == (0, 0)
+    assert drawing.runs(0, 0, 80) == []
+    assert drawing.at(0, 0) is None

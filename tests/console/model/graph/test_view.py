@@ -1,0 +1,351 @@
+"""The graph screen's model: groups, matrix, bands, zoom, and one selection through all of them."""
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from redrive.console.model.board import Board
+from redrive.console.model.graph.view import Form, Graph, Order, Zoom
+from redrive.console.model.graph.groups import PROBLEMS_SHOWN, GroupRow
+from redrive.console.model.graph.matrix import Matrix
+from redrive.console.model.graph.components import PART_MAX, WHOLE_EDGES_MAX, WHOLE_TASKS_MAX, around
+from redrive.engine.core.dag import Dag
+from redrive.engine.domain.states import TaskState
+
+from .graphs import dags, edges, layered
+from .runs import Story, failed_task, fold_of
+
+FAMILIES = [
+    ("start", []),
+    *((f"load_{n}", ["start"]) for n in range(20)),
+    *((f"check_{n}", [f"load_{n}"]) for n in range(20)),
+    ("report", [f"check_{n}" for n in range(20)]),
+    *((f"mail_{n}", ["report"]) for n in range(30)),
+]
+
+
+def graph_of(pairs, *dead, size=(80, 24)):
+    fold = fold_of(pairs)
+    for name in dead:
+        failed_task(fold, name)
+    graph = Graph(Board(fold), lambda name: len(name) + 2)
+    graph.resize(*size)
+    return graph
+
+
+def shown(graph):
+    def text(row: GroupRow) -> str:
+        if row.hidden:
+            return f"... {row.hidden}"
+        group = graph.groups.groups[row.group]
+        return f"{group.title} x{len(group.members)}" if row.task is None else f"- {graph.dag.names[row.task]}"
+
+    return [text(row) for row in graph.groups.rows]
+
+
+# --- Where it begins -----------------------------------------------------------------------------------------------
+
+
+def test_a_small_graph_begins_task_by_task_and_a_large_one_by_groups():
+    assert graph_of([("a", []), ("b", ["a"])]).zoom is Zoom.GRAPH
+    assert graph_of(FAMILIES).zoom is Zoom.GROUPS
+
+
+def test_where_families_do_not_help_it_begins_from_afar():
+    chains = [(f"w{n:05x}z", [f"w{n - 1:05x}z"] if n % 200 else []) for n in range(3000)]
+    assert graph_of(chains).zoom is Zoom.BANDS
+    assert graph_of(chains[:1000]).zoom is Zoom.MATRIX
+
+
+def test_the_first_problem_is_selected_at_once():
+    assert graph_of(FAMILIES, "check_7", "load_3").selected == "load_3"
+    assert graph_of(FAMILIES).selected == "start"
+
+
+# --- Groups --------------------------------------------------------------------------------------------------------
+
+
+def test_tasks_of_one_level_and_family_are_one_row():
+    graph = graph_of(FAMILIES)
+    assert shown(graph) == ["- start", "load x20", "check x20", "- report", "mail x30"]
+
+
+def test_a_group_with_a_problem_opens_to_just_that_problem():
+    graph = graph_of(FAMILIES, "load_3")
+    assert shown(graph) == ["- start", "load x20", "- load_3", "check x20", "- report", "mail x30"]
+
+
+def test_many_problems_are_counted_after_the_first_few():
+    graph = graph_of(FAMILIES, *(f"load_{n}" for n in range(12)))
+    assert shown(graph)[1:8] == ["load x20", *(f"- load_{n}" for n in range(PROBLEMS_SHOWN)), "... 7"]
+
+
+def test_a_problem_that_comes_and_goes_opens_and_closes_its_group():
+    fold = fold_of(FAMILIES)
+    board = Board(fold)
+    graph, story = Graph(board, len), Story(fold)
+    assert graph.apply(board.apply([*story.start("check_4"), *story.fail("check_4", "DEAD_LETTER")]))
+    assert "- check_4" in shown(graph)
+    assert graph.apply(board.apply([story.move("check_4", "PENDING")]))
+    assert "- check_4" not in shown(graph)
+
+
+def test_the_operator_may_close_a_group_with_a_problem_until_there_is_a_new_one():
+    fold = fold_of(FAMILIES)
+    failed_task(fold, "load_3")
+    board = Board(fold)
+    graph, story = Graph(board, len), Story(fold)
+    graph.select("load_3")
+    graph.toggle()
+    assert len(graph.groups.rows) == 25
+    graph.toggle()
+    assert shown(graph) == ["- start", "load x20", "check x20", "- report", "mail x30"]
+    graph.apply(board.apply([*story.start("load_9"), *story.fail("load_9", "DEAD_LETTER")]))
+    assert shown(graph)[1:4] == ["load x20", "- load_3", "- load_9"]
+
+
+def test_counts_of_groups_and_bands_follow_the_moves():
+    fold = fold_of(FAMILIES)
+    board = Board(fold)
+    graph, story = Graph(board, len), Story(fold)
+    _ = graph.bands
+    graph.apply(board.apply([*story.start("load_3"), *story.start("load_4"), *story.succeed("load_4")]))
+    fresh = Graph(board, len)
+    for here, there in zip(graph.groups.groups, fresh.groups.groups, strict=True):
+        assert +here.counts == +there.counts
+    for here, there in zip(graph.bands.bands, fresh.bands.bands, strict=True):  # type: ignore[assignment]
+        assert +here.counts == +there.counts
+    assert graph.groups.groups[1].counts[TaskState.RUNNING] == 1
+
+
+@given(dags(most=40), st.data())
+def test_every_task_is_found_in_the_row_that_shows_it_or_its_group(dag, data):
+    graph = graph_of([(name, dag.parents(name)) for name in dag.names], data.draw(st.sampled_from(dag.names)))
+    graph.groups.toggle(data.draw(st.sampled_from(graph.groups.groups)).index)
+    for name in dag.names:
+        row = graph.groups.row_of(name)
+        found = graph.groups.rows[row]
+        assert found.group == graph.groups.group_at(row) == graph.groups.group_of[dag.number[name]]
+        assert found.task in (None, dag.number[name])
+
+
+# --- Selection -----------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(dags(most=30), st.data())
+def test_the_selection_survives_every_zoom(dag, data):
+    graph = graph_of([(name, dag.parents(name)) for name in dag.names])
+    graph.select(data.draw(st.sampled_from(dag.names)))
+    before = graph.selected
+    for step in data.draw(st.lists(st.sampled_from([1, -1]), max_size=8)):
+        graph.zoom_by(step)
+        graph.form = data.draw(st.sampled_from(list(Form)))
+        assert graph.selected == before
+        assert 0 <= graph.cursor_row < graph.height
+
+
+@settings(max_examples=60, deadline=None)
+@given(dags(most=30), st.sampled_from(list(Zoom)), st.sampled_from(list(Form)), st.data())
+def test_the_cursor_always_stands_on_a_task_that_exists(dag, zoom, form, data):
+    graph = graph_of([(name, dag.parents(name)) for name in dag.names], data.draw(st.sampled_from(dag.names)))
+    graph.zoom, graph.form = zoom, form
+    for dx, dy in data.draw(st.lists(st.tuples(st.integers(-1, 1), st.integers(-9, 9)), max_size=12)):
+        graph.move(dx, dy)
+        assert graph.selected in dag
+        assert 0 <= graph.cursor_row < graph.height
+
+
+@pytest.mark.parametrize("zoom", list(Zoom))
+def test_walking_down_reaches_the_last_row_and_up_the_first(zoom):
+    graph = graph_of(FAMILIES, *(f"load_{n}" for n in range(12)))
+    graph.zoom = zoom
+    for _ in range(graph.height + 1):
+        graph.move(0, 1)
+    assert graph.cursor_row == graph.height - 1
+    for _ in range(graph.height + 1):
+        graph.move(0, -1)
+    assert graph.cursor_row == 0
+
+
+def test_right_opens_a_group_and_left_goes_up_to_it_and_closes_it():
+    graph = graph_of(FAMILIES)
+    graph.select_row(1)
+    assert graph.selected_group == 1
+    graph.move(1, 0)
+    assert graph.groups.is_open(1)
+    graph.move(0, 3)
+    assert (graph.selected, graph.selected_group) == ("load_2", None)
+    graph.move(-1, 0)
+    assert graph.selected_group == 1
+    graph.move(-1, 0)
+    assert not graph.groups.is_open(1)
+
+
+def test_sideways_in_rails_and_drawing_goes_along_the_edges():
+    graph = graph_of([("a", []), ("b", ["a"]), ("c", ["a"]), ("d", ["c"])], "c")
+    for form in Form:
+        graph.form = form
+        graph.select("d")
+        assert graph.move(-1, 0)
+        assert graph.selected == "c"
+        assert graph.move(-1, 0)
+        assert graph.selected == "a"
+        assert not graph.move(-1, 0)
+    graph.form = Form.RAILS
+    graph.move(1, 0)
+    assert graph.selected == "c", "of several children the one that needs a human"
+
+
+def test_the_next_problem_is_shown_even_where_its_group_counts_it_only():
+    graph = graph_of(FAMILIES, *(f"load_{n}" for n in range(12)))
+    graph.select("load_4")
+    assert graph.to_problem()
+    assert (graph.selected, graph.on_group) == ("load_5", False)
+    assert graph.groups.rows[graph.cursor_row].task == graph.dag.number["load_5"]
+
+
+def test_a_click_selects_what_it_hits_and_nothing_beside_it():
+    graph = graph_of([("a", []), ("b", ["a"])])
+    graph.form = Form.DRAWING
+    assert graph.select_at(*graph.drawing.place("b")[:2])
+    assert graph.selected == "b"
+    assert not graph.select_at(graph.drawing.place("b")[0] - 1, 0)
+
+
+def test_enter_on_a_band_goes_nearer():
+    graph = graph_of(FAMILIES)
+    graph.zoom = Zoom.BANDS
+    assert graph.toggle()
+    assert graph.zoom is Zoom.GROUPS
+
+
+# --- Matrix and bands ---------------------------------------------------------------------------------------------
+
+
+@given(dags(most=40), st.integers(1, 12))
+def test_every_task_has_one_sign_in_the_matrix(dag, width):
+    matrix = Matrix(dag, width)
+    found = [matrix.at(x, row) for row in range(len(matrix.rows)) for x in range(width)]
+    assert sorted(name for name in found if name) == sorted(dag.names)
+    for name in dag.names:
+        assert matrix.at(*matrix.place(name)) == name
+
+
+@given(dags(most=40), st.integers(1, 10))
+def test_bands_fit_the_height_and_hold_every_task_once(dag, height):
+    graph = graph_of([(name, dag.parents(name)) for name in dag.names], size=(80, height))
+    bands = graph.bands.bands
+    assert len(bands) <= height
+    assert sorted(task for band in bands for task in band.tasks) == list(range(len(dag)))
+    assert sum(sum(band.counts.values()) for band in bands) == len(dag)
+
+
+# --- Large graphs --------------------------------------------------------------------------------------------------
+
+
+def test_of_a_very_large_graph_the_neighbourhood_is_drawn():
+    dag = Dag(layered(3000, 30, seed=4))
+    part = around(dag, "t1500", 100)
+    assert len(part) == 100
+    assert "t1500" in part
+    assert edges(part) <= edges(dag)
+    assert set(part.parents("t1500")) == set(dag.parents("t1500"))
+
+
+def test_a_task_that_stands_alone_is_drawn_among_other_whole_parts():
+    pairs = [("alone", [])]
+    for number in range(60):
+        pairs += [(f"a{number}x", []), (f"b{number}x", [f"a{number}x"]), (f"c{number}x", [f"b{number}x"])]
+    dag = Dag(pairs)
+    part = around(dag, "alone", 100)
+    assert "alone" in part
+    assert len(part) == 100
+    assert all(set(part.parents(name)) == set(dag.parents(name)) for name in part.names)
+
+
+def test_in_the_drawing_of_a_part_one_can_walk_to_everything():
+    """Whoever reaches the rim of what is drawn gets the neighbourhood of where he stands."""
+    chain = [(f"n{n}x", [f"n{n - 1}x"] if n else []) for n in range(3 * PART_MAX)]
+    graph = graph_of(chain)
+    graph.zoom, graph.form = Zoom.GRAPH, Form.DRAWING
+    graph.select("n0x")
+    drawn = graph.drawing
+    assert len(drawn.dag) == PART_MAX
+    for _ in range(len(chain) - 1):
+        assert graph.move(1, 0)
+    assert graph.selected == chain[-1][0]
+    assert graph.drawing is not drawn
+
+
+TROUBLED = [(f"ok_{n}", []) for n in range(3)] + [(f"bad_{n}", []) for n in range(3)] + [("join", ["ok_0", "bad_2"])]
+
+
+def test_trouble_comes_first_when_it_is_asked_to_and_the_cursor_stays_on_its_task():
+    graph = graph_of(TROUBLED, "bad_2")
+    graph.zoom = Zoom.GROUPS
+    graph.select("ok_1")
+    assert [group_titles(graph)[0], graph.cursor_row] == ["ok", 0]
+    graph.order_by(Order.TROUBLE)
+    assert group_titles(graph)[0] == "bad"
+    assert (graph.selected, graph.groups.group_at(graph.cursor_row)) == ("ok_1", 0)
+    graph.zoom = Zoom.GRAPH
+    assert [graph.rails.name_at(0), graph.rails.name_at(1)] == ["bad_2", "ok_0"]
+    graph.zoom = Zoom.MATRIX
+    assert graph.matrix.at(0, 0) == "bad_2"
+    graph.order_by(Order.FLOW)
+    assert graph.rails.name_at(0) == "ok_0"
+    assert graph.matrix.at(0, 0) == "ok_0"
+
+
+def group_titles(graph):
+    return [graph.groups.groups[row.group].title for row in graph.groups.rows if row.task is None and not row.hidden]
+
+
+def test_each_group_keeps_its_rows_together_in_any_order():
+    graph = graph_of(TROUBLED, "bad_0", "bad_2")
+    graph.order_by(Order.TROUBLE)
+    groups = graph.groups
+    assert [groups.row_of_group(groups.group_at(row)) <= row for row in range(len(groups.rows))] == [True] * len(
+        groups.rows
+    )
+    assert groups.rows[groups.row_of("bad_2")].task == graph.dag.number["bad_2"]
+
+
+def test_a_drawing_says_whether_it_is_of_the_whole():
+    chain = [(f"n{n}x", [f"n{n - 1}x"] if n else []) for n in range(WHOLE_TASKS_MAX + 1)]
+    whole, part = graph_of(chain[:-1]), graph_of(chain)
+    part.select("n7x")
+    assert whole.drawn_around is None
+    assert len(whole.drawing.dag) == WHOLE_TASKS_MAX
+    assert part.drawn_around == "n7x"
+    assert len(part.drawing.dag) == PART_MAX
+
+
+def test_a_graph_with_too_many_lines_is_drawn_in_part():
+    side = 5 * PART_MAX // 8
+    above = [(f"a{n}x", []) for n in range(side)]
+    parents = [name for name, _ in above[: WHOLE_EDGES_MAX // side + 1]]
+    graph = graph_of([*above, *((f"b{n}x", parents) for n in range(side))])
+    assert graph.drawn_around is not None
+
+
+def test_a_task_with_more_neighbours_than_can_be_drawn_is_drawn_once():
+    graph = graph_of([("hub", []), *((f"leaf{n}x", ["hub"]) for n in range(4 * PART_MAX))])
+    graph.zoom, graph.form = Zoom.GRAPH, Form.DRAWING
+    graph.select("hub")
+    assert graph.drawing is graph.drawing
+
+
+def test_a_change_among_ten_thousand_tasks_costs_next_to_nothing():
+    """About 10 us; the bound would not survive a new layout."""
+    fold = fold_of(layered(10_000, 40, seed=2))
+    board = Board(fold)
+    graph, story = Graph(board, len), Story(fold)
+    _ = graph.rails, graph.matrix, graph.bands, graph.groups.rows
+    batches = [story.start(name) for name in list(fold.tasks)[:200]]
+    started = time.process_time()
+    for batch in batches:
+        graph.apply(board.apply(batch))
+    assert time.process_time() - started < 10

@@ -1,0 +1,271 @@
+"""What stands between tasks and the world, as values: what is held, what comes first, what may be done."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from redrive.console.model.badge_counts import Attention
+from redrive.console.model.board import Board
+from redrive.console.model.filters import parse_filter
+from redrive.console.model.breaker_view import Guard, holder_of, why_not
+from redrive.console.model.downstreams import GroupKey, Section, Systems, SystemsRow, senders_of
+from redrive.engine.core.breaker import BreakerState
+from redrive.engine.domain.events import EventKind
+from redrive.engine.domain.states import TaskState
+from redrive.engine.statefile.queries import BREAKERS, PAGE_HEADS, QUARANTINE_GROUPS, Listing, PageHead, QuarantineGroup, Row
+
+from ..conftest import FakeSession, StillClock, made
+from ..screens.outages import OPTIONS, QUOTES, breaker_row, outage, row_of_group, row_of_page
+from .runs import START, S, fold_of
+
+NOW = START + 42 * S
+
+
+def listed(listing: Listing[Row], session: FakeSession) -> list[Row]:
+    return [made(listing.row, row) for row in session.lists[listing.name]]
+
+
+def systems_of(clock: StillClock) -> Systems:
+    """As the screen has them."""
+    session = outage(clock)
+    systems = Systems(Board(session.fold))
+    systems.learn_breakers(listed(BREAKERS, session), clock.now)
+    systems.learn_pages(listed(PAGE_HEADS, session))
+    systems.learn_groups(listed(QUARANTINE_GROUPS, session))
+    return systems
+
+
+def alone(spec: dict[str, Any], row: dict[str, Any], **tasks: dict[str, Any]) -> Guard:
+    """One downstream, ``api``; ``tasks``: columns of those that call it."""
+    options = json.dumps({"downstreams": [{"name": "api", **spec}]})
+    fold = fold_of(
+        [("above", []), *((name, columns.pop("parents", [])) for name, columns in tasks.items())],
+        {name: {"downstream": "api"} for name in tasks},
+        options=options,
+    )
+    for name, columns in tasks.items():
+        for column, value in columns.items():
+            setattr(fold.tasks[name], column, value)
+    systems = Systems(Board(fold))
+    systems.learn_breakers([breaker_row("api", **row)], NOW)
+    return systems.guards["api"]
+
+
+READY = {"state": TaskState.READY}
+DUE = {"state": TaskState.RETRYING, "next_retry_at": NOW - S, "failures": 1}
+LATER = {"state": TaskState.RETRYING, "next_retry_at": NOW + S, "failures": 1}
+
+# --- Who is held ----------------------------------------------------------------------------------------------------
+
+
+def test_a_breaker_holds_whoever_could_start_and_nobody_else():
+    """A task is promoted in the commit that starts it: one that only waits for its breaker may be PENDING."""
+    tasks = {
+        "ready": dict(READY),
+        "due": dict(DUE),
+        "met": {},
+        "later": dict(LATER),
+        "unmet": {"parents": ["above"]},
+        "runs": {"state": TaskState.RUNNING},
+        "done": {"state": TaskState.SUCCESS},
+    }
+    guard = alone({}, {"state": "OPEN", "reopens_at": NOW + S}, **tasks)  # type: ignore[arg-type]
+    assert ("ready", "due", "met") == guard.held
+    assert 1 == guard.running
+
+
+@pytest.mark.parametrize("state", ["CLOSED", "DISABLED", "METRICS_ONLY"])
+def test_a_breaker_that_lets_calls_through_holds_nobody(state):
+    assert () == alone({}, {"state": state}, ready=dict(READY), due=dict(DUE)).held
+
+
+def test_a_flow_that_wants_no_waiting_is_held_by_nothing():
+    shut = {"state": "OPEN", "reopens_at": NOW + S}
+    assert () == alone({"on_open": "fail"}, shut, ready=dict(READY)).held
+    assert ("ready",) == alone({"on_open": "fail"}, {"state": "HALF_OPEN"}, ready=dict(READY)).held
+
+
+def test_what_is_released_one_by_one_is_held_until_it_goes():
+    released = {"state": "CLOSED", "detail": {"release_at": NOW - S}}
+    assert ("ready",) == alone({}, released, ready=dict(READY)).held
+    long_ago = {"state": "CLOSED", "detail": {"release_at": NOW - 60 * S}}
+    assert () == alone({}, long_ago, ready=dict(READY)).held
+
+
+def test_a_spent_budget_holds_retries_and_never_first_tries():
+    spent = {"state": "CLOSED", "tokens": 0.4, "detail": {"reserve_at": NOW + 9 * S}}
+    assert ("due",) == alone({}, spent, ready=dict(READY), due=dict(DUE)).held
+    reserve = {"state": "CLOSED", "tokens": 0.4, "detail": {"reserve_at": NOW - S}}
+    assert () == alone({}, reserve, due=dict(DUE)).held
+
+
+def test_what_has_left_the_window_counts_no_more(clock):
+    guard = systems_of(clock).guards["rates-api"]
+    assert (7, 6) == guard.totals(clock.now)
+    assert (0, 0) == guard.totals(clock.now + 60 * S)
+
+
+def test_the_board_alone_knows_who_holds_a_task(clock):
+    board = Board(outage(clock).fold)
+    board.learn([breaker_row("rates-api", "OPEN", reopens_at=clock.now + S)])
+    assert "rates-api" == holder_of(board, QUOTES[4], clock.now)
+    assert holder_of(board, "settle", clock.now) is None
+    board.learn([breaker_row("rates-api", "CLOSED")])
+    assert holder_of(board, QUOTES[4], clock.now) is None
+
+
+# --- What may be done -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "refused"),
+    [
+        ("CLOSED", {"close", "probe"}),
+        ("OPEN", set()),
+        ("HALF_OPEN", {"probe"}),
+        ("FORCED_OPEN", {"open"}),
+        ("DISABLED", {"disable", "probe"}),
+        ("METRICS_ONLY", {"close", "probe"}),
+    ],
+)
+def test_what_would_do_nothing_is_refused_with_the_reason(state, refused):
+    """Probing one that is closed would even hold its calls."""
+    guard = alone({}, {"state": state})
+    assert refused == {how for how in ("open", "close", "probe", "disable") if why_not(guard, how)}
+
+
+# --- The list -------------------------------------------------------------------------------------------------------
+
+
+def test_what_wants_a_human_comes_first_and_what_is_quiet_last(clock):
+    systems = systems_of(clock)
+    keys = [(row.section.value, row.key) for row in systems.rows() if not row.is_head and not row.hidden]
+    assert [
+        ("breakers", "rates-api"),
+        ("breakers", "mail"),
+        ("breakers", "payments-api"),
+        ("pages", 2),
+        ("pages", 1),
+        ("pages", 4),
+        ("pages", 3),
+        ("rows", GroupKey("import_customers", "c0ffee")),
+    ] == keys
+    assert ["rates-api", 2, 1, GroupKey("import_customers", "c0ffee")] == [row.key for row in systems.wanting()]
+
+
+def test_a_breaker_of_another_flow_is_none_of_this_run(clock):
+    assert "not-of-this-flow" not in systems_of(clock).guards
+
+
+def test_an_opened_breaker_shows_whom_it_holds_twenty_at_first(clock):
+    options = json.dumps({"downstreams": [{"name": "api"}]})
+    names = [f"call_{number:02}" for number in range(50)]
+    board = Board(
+        fold_of([(name, []) for name in names], {name: {"downstream": "api"} for name in names}, options=options)
+    )
+    systems = Systems(board)
+    systems.learn_breakers([breaker_row("api", "FORCED_OPEN")], NOW)
+    breaker = SystemsRow(Section.BREAKERS, "api")
+    systems.toggle(breaker)
+    rows = [row for row in systems.rows() if row.key == "api"]
+    assert names[:20] == [row.task for row in rows[1:21]]
+    assert [30] == [row.hidden for row in rows[21:]]
+    systems.toggle(rows[21])
+    assert names == [row.task for row in systems.rows() if row.task]
+    systems.toggle(breaker)
+    assert [] == [row for row in systems.rows() if row.task]
+
+
+def test_what_is_dealt_with_waits_behind_one_row(clock):
+    systems = systems_of(clock)
+    more = next(row for row in systems.rows() if row.section is Section.PAGES and row.hidden)
+    assert 1 == more.hidden
+    systems.toggle(more)
+    assert 5 in [row.key for row in systems.rows()]
+
+
+def test_a_filter_looks_into_everything_also_what_is_quiet(clock):
+    systems = systems_of(clock)
+    systems.filter = parse_filter("permanent")
+    assert [5] == [row.key for row in systems.rows() if not row.is_head]
+    systems.filter = parse_filter("country")
+    assert [GroupKey("import_customers", "c0ffee")] == [row.key for row in systems.rows() if not row.is_head]
+
+
+def test_rows_of_one_cause_are_one_group_whatever_became_of_them(clock):
+    systems = systems_of(clock)
+    systems.learn_groups(
+        [
+            made(QuarantineGroup, row_of_group("load", "resolved", 7, "ValueError: 9", last_id=90)),
+            made(QuarantineGroup, row_of_group("load", "held", 3, "ValueError: 1", last_id=50, first_at=START)),
+            made(QuarantineGroup, row_of_group("load", "held", 1, "no exception", fingerprint=None)),
+            made(QuarantineGroup, row_of_group("other", "discarded", 2, "KeyError")),
+        ]
+    )
+    group = systems.groups[GroupKey("load", "c0ffee")]
+    assert (3, 10, 50, "ValueError: 1", START) == (group.held, group.total, group.last_id, group.error, group.first_at)
+    assert systems.groups[GroupKey("other", "c0ffee")].is_quiet
+    assert 2 == sum(1 for row in systems.rows() if isinstance(row.key, GroupKey))
+
+
+def test_another_picture_of_the_same_run_keeps_what_was_read_and_opened(clock):
+    systems = systems_of(clock)
+    systems.toggle(SystemsRow(Section.BREAKERS, "rates-api"))
+    again = systems.beside(Board(outage(clock).fold))
+    assert again.rows() == systems.rows()
+
+
+def test_rows_of_another_run_are_not_kept(clock):
+    fold = outage(clock).fold
+    fold.run.run_id = "night-8"
+    other = systems_of(clock).beside(Board(fold))
+    assert {} == other.groups and Section.ROWS not in other.known and other.pages
+
+
+def test_another_moment_shows_breakers_as_they_were(clock):
+    systems = systems_of(clock)
+    systems.board.learn([breaker_row("rates-api", "HALF_OPEN")])
+    systems.learn_moment(clock.now)
+    assert BreakerState.HALF_OPEN is systems.guards["rates-api"].state
+    assert set(QUOTES) == set(systems.guards["rates-api"].held)
+    assert {} == systems.pages == systems.groups
+
+
+def test_a_sender_is_named_without_its_secrets():
+    assert ("bell", "command") == senders_of(json.dumps(OPTIONS))
+    assert () == senders_of("{}") == senders_of("nonsense") == senders_of('{"pages": [7]}')
+
+
+# --- For the tab ----------------------------------------------------------------------------------------------------
+
+
+def test_the_tab_counts_open_breakers_open_pages_and_tasks_with_held_rows(clock):
+    session = outage(clock)
+    board = Board(session.fold)
+    board.learn(listed(BREAKERS, session), listed(PAGE_HEADS, session))
+    attention = Attention(board)
+    assert 4 == attention.count, "one breaker of this flow, two pages, one task"
+    story = session.story
+    events = [
+        story.tell(EventKind.BREAKER, data={"downstream": "rates-api", "state": "CLOSED"}),
+        story.tell(EventKind.PAGE, "settle", data={"what": "acked", "cause": "cause-1"}, actor="ana@ops-1"),
+        story.tell(EventKind.TASK_CHANGED, "import_customers", data={"set": {"bad_rows": 0}}),
+        story.tell(EventKind.TASK_CHANGED, "fetch_orders", data={"set": {"bad_rows": 7}}),
+    ]
+    attention.take(board.apply(events).tasks)
+    assert 2 == attention.count
+    attention.take(
+        board.apply([story.tell(EventKind.TASK_CHANGED, "fetch_orders", data={"set": {"bad_rows": 0}})]).tasks
+    )
+    assert 1 == attention.count
+
+
+def test_a_page_that_was_acknowledged_while_the_line_was_down_is_open_no_more(clock):
+    session = outage(clock)
+    board = Board(session.fold)
+    board.learn(pages=[made(PageHead, row_of_page(1, "poison", cause="c"))])
+    again = Board(session.fold, board)
+    again.learn(pages=[made(PageHead, row_of_page(1, "poison", cause="c", state="acked", acked_by="ana"))])
+    assert 0 == Attention(again).count - Attention(Board(session.fold)).count

@@ -1,0 +1,101 @@
+"""Untrusted text becomes cells: nothing that steers a terminal gets through, and every width is known."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from redrive.console.text.text import cells, cut, one_line, pad, pad_left, sanitize, shorten, shorten_middle
+from rich.cells import get_character_cell_size
+
+#: What reached the terminal through every path that was tried, by kind.
+ATTACKS = {
+    "escape, OSC, CSI": "\x1b]0;pwned\x07\x1b[2J\x1b[31m",
+    "C1": "\x9b31m\x9dtitle\x9c\x85",
+    "delete and null": "\x00a\x7fb",
+    "bidi": "\u202egnp.exe\u2066\u2069\u061c\u200f",
+    "zero width": "a\u200bb\u2060c\ufeffd\u00ade",
+    "joiner and variation": "👩\u200d💻 ❤\ufe0f",
+    "line separators": "a\u2028b\u2029c",
+    "tags": "\U000e0041\U000e007f",
+    "lone surrogates": "\ud800a\udfff",
+    "flags and skin": "🇩🇪 👍🏽",
+    "fillers that look empty": "\u3164\u115f\uffa0",
+    "for private use, and not yet a character": "\ue000\U0010fffd\u0378",
+}
+
+anything = st.text(st.characters(codec=None), max_size=60)
+
+
+@pytest.mark.parametrize("text", ATTACKS.values(), ids=ATTACKS)
+def test_nothing_that_steers_a_terminal_gets_through(text):
+    clean = sanitize(text)
+    assert all(get_character_cell_size(character) > 0 for character in clean)
+    assert clean.encode()
+    assert len(clean) == len(text), "each bad character leaves a visible one behind"
+
+
+def test_control_characters_become_their_pictures():
+    assert sanitize("\x1b[2J\x07\x7f") == "␛[2J␇␡"
+
+
+def test_plain_text_of_any_language_is_left_alone():
+    for text in ("load_part_0001", "日本語テスト", "приём заказов", "naïve café", "Größe²", "חשבון"):
+        assert sanitize(text) == text
+
+
+def test_spaces_of_any_width_are_one():
+    assert sanitize("a\u00a0b\u3000c\u2009d") == "a b c d"
+
+
+def test_marks_may_stand_on_a_letter_but_not_in_towers_and_not_on_nothing():
+    assert sanitize("e\u0301") == "e\u0301"
+    assert sanitize("e" + "\u0301" * 30) == "e\u0301\u0301"
+    assert sanitize("\u0301e") == "\ufffde"
+
+
+@given(anything)
+def test_sanitized_text_takes_the_cells_of_its_characters_and_stays_as_it_is(text):
+    clean = sanitize(text)
+    assert sanitize(clean) == clean
+    assert cells(clean) == sum(get_character_cell_size(character) for character in clean)
+    assert clean.isprintable()
+
+
+@given(anything)
+def test_one_line_is_one_line(text):
+    clean = one_line(text)
+    assert len(clean.splitlines()) <= 1
+    assert clean == clean.strip()
+    assert "  " not in clean
+
+
+def test_an_endless_text_costs_only_what_is_looked_at():
+    assert len(sanitize("x" * 10_000_000)) == 4096
+
+
+@given(anything, st.integers(0, 40), st.integers(0, 40))
+def test_a_cut_has_exactly_the_cells_that_were_asked_for(text, low, high):
+    clean = sanitize(text)
+    start, end = min(low, high), max(low, high)
+    assert cells(cut(clean, start, end)) == max(min(end, cells(clean)) - start, 0)
+
+
+def test_half_of_a_wide_character_is_a_space():
+    assert cut("日本語", 1, 5) == " 本 "
+    assert cut("日本語", 0, 4) == "日本"
+    assert cut("a日", 0, 2) == "a "
+
+
+@given(anything, st.integers(0, 30))
+def test_shortening_never_takes_more_room_than_there_is(text, size):
+    clean = sanitize(text)
+    for short in (shorten(clean, size), shorten_middle(clean, size)):
+        assert cells(short) <= size
+    assert cells(pad(clean, size)) == cells(pad_left(clean, size)) == size
+
+
+def test_what_is_cut_off_leaves_a_sign():
+    assert shorten("extract_orders", 8) == "extract…"
+    assert shorten_middle("load_part_0001", 10) == "load_…0001"
+    assert shorten("日本語テスト", 6) == "日本…"
+    assert shorten("short", 8) == "short"
+    assert (pad("ab", 4), pad_left("ab", 4)) == ("ab  ", "  ab")

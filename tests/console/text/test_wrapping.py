@@ -1,0 +1,61 @@
+"""Folding at words: nothing is lost, no row is too long, roles stay with their words."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from redrive.console.text.wrapping import fold, fold_count, folded
+from redrive.console.text.pieces import Line, Piece, Role, plain, width
+from redrive.console.text.text import sanitize
+
+WORDS = st.lists(st.text(alphabet="abcdefgh", min_size=1, max_size=9), min_size=1, max_size=30)
+
+
+def test_a_sentence_is_folded_at_its_spaces():
+    rows = folded([Piece("3 tasks run again, with a fresh budget.")], 20)
+    assert [plain(row).rstrip() for row in rows] == ["3 tasks run again,", "with a fresh budget."]
+
+
+def test_later_rows_are_indented():
+    rows = folded([Piece("r  ", Role.KEY), Piece("run again: one at once")], 14, indent=3)
+    assert [plain(row).rstrip() for row in rows] == ["r  run again:", "   one at once"]
+
+
+def test_roles_stay_with_their_words():
+    rows = folded([Piece("held by "), Piece("clean_refunds", Role.HUMAN)], 14)
+    assert rows[1] == [Piece("clean_refunds", Role.HUMAN)]
+
+
+@given(WORDS, st.integers(9, 40))
+def test_no_row_is_too_long_and_no_word_is_lost(words: list[str], size: int):
+    rows = folded([Piece(" ".join(words))], size)
+    assert all(width(row) <= size + 1 for row in rows)
+    assert all(len(plain(row).rstrip()) <= size for row in rows)
+    assert " ".join(plain(row) for row in rows).split() == words
+
+
+def rows_of(line: Line, size: int) -> list[Line]:
+    return [fold(line, size, row) for row in range(fold_count(line, size))]
+
+
+def test_what_a_line_goes_on_with_hangs_a_little_further_in():
+    line = [Piece("  File", Role.DIM), Piece(" settle.py, line 87, in settle")]
+    assert [plain(row) for row in rows_of(line, 22)] == ["  File settle.py, line", "    87, in settle"]
+    assert rows_of(line, 22)[0][0] == Piece("  File", Role.DIM)
+
+
+def test_a_word_longer_than_a_row_begins_where_it_stands():
+    line = [Piece("see https://example.org/a/very/long/path now")]
+    assert [plain(row) for row in rows_of(line, 16)] == ["see https://exam", "  ple.org/a/very", "  /long/path now"]
+
+
+def test_wide_characters_are_not_cut_in_halves():
+    assert [plain(row) for row in rows_of([Piece("世界世界世界世")], 7)] == ["世界世", "  界世", "  界世"]
+
+
+@given(st.text(alphabet="ab \u4e16e\u0301", max_size=80), st.integers(4, 30))
+def test_no_row_is_wider_than_it_may_be_and_nothing_but_blanks_is_lost(text: str, size: int):
+    line = [Piece(sanitize(text))]
+    rows = rows_of(line, size)
+    assert all(width(row) <= size for row in rows)
+    assert "".join(plain(row) for row in rows).replace(" ", "") == plain(line).replace(" ", "")

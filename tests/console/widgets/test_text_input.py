@@ -1,0 +1,167 @@
+"""One line of text: typed, pasted, recalled, completed; never more than visible characters."""
+
+from __future__ import annotations
+
+import pytest
+from redrive.console.text.pieces import Piece
+from redrive.console.widgets.text_input import TEXT_MAX, TextField
+from redrive.console.widgets.footer import Foot
+from redrive.console.widgets.prompt import HISTORY_MAX, Prompt
+from redrive.console.widgets.table import VirtualTable
+from textual import events
+
+
+async def test_typing_tells_every_change(stage) -> None:
+    field = TextField("Reason: ")
+    async with stage(field) as app:
+        await app.press("a", "b", "space", "C")
+        assert field.text == "ab C"
+        assert [message.text for message in app.heard(TextField.Edited)] == ["a", "ab", "ab ", "ab C"]
+        assert app.lines[0] == "Reason: ab C"
+
+
+@pytest.mark.parametrize(
+    ("keys", "text", "at"),
+    [
+        (["backspace"], "one tw", 6),
+        (["home", "delete"], "ne two", 0),
+        (["left", "left", "x"], "one txwo", 6),
+        (["ctrl+a", "ctrl+k"], "", 0),
+        (["left", "ctrl+u"], "o", 0),
+        (["ctrl+w"], "one ", 4),
+        (["ctrl+w", "ctrl+w", "ctrl+w"], "", 0),
+        (["home", "left", "backspace"], "one two", 0),
+        (["end", "right", "ctrl+d"], "one two", 7),
+    ],
+)
+async def test_editing(stage, keys: list[str], text: str, at: int) -> None:
+    field = TextField(text="one two")
+    async with stage(field) as app:
+        await app.press(*keys)
+        assert (field.text, field.at) == (text, at)
+
+
+async def test_a_paste_is_one_visible_line_and_enters_nothing(stage) -> None:
+    field = TextField()
+    async with stage(field) as app:
+        app.post_message(events.Paste("rm -rf /\r\n\x1b[31mred\x07\u202e\n"))
+        await app.pilot.pause()
+        assert field.text == "rm -rf / ␛[31mred␇�"
+        assert app.heard(TextField.Entered) == []
+
+
+async def test_text_is_bounded(stage) -> None:
+    field = TextField()
+    async with stage(field) as app:
+        app.post_message(events.Paste("x" * 10 * TEXT_MAX))
+        await app.press("y")
+        assert len(field.text) == TEXT_MAX
+
+
+async def test_enter_and_escape_are_told(stage) -> None:
+    field = TextField(text="why")
+    async with stage(field) as app:
+        await app.press("enter", "escape")
+        assert [message.text for message in app.heard(TextField.Entered)] == ["why"]
+        assert len(app.heard(TextField.GivenUp)) == 1
+
+
+async def test_the_cursor_of_a_long_text_stays_in_view(stage) -> None:
+    field = TextField(": ")
+    async with stage(field, size=(12, 1)) as app:
+        await app.press(*"0123456789abcdef")
+        assert app.lines[0] == ": 89abcdef"
+        await app.press("home")
+        assert app.lines[0].startswith(": 0123456")
+
+
+async def test_a_field_that_becomes_wider_shows_more_of_its_start(stage) -> None:
+    field = TextField(": ")
+    async with stage(field, size=(6, 1)) as app:
+        await app.press(*"abcdef")
+        assert app.lines[0] == ": ef"
+        await app.pilot.resize_terminal(20, 1)
+        await app.pilot.pause()
+        assert app.lines[0] == ": abcdef"
+
+
+async def test_wide_characters_are_counted_as_they_are_wide(stage) -> None:
+    field = TextField(": ")
+    async with stage(field, size=(12, 1)) as app:
+        app.post_message(events.Paste("世界" * 10))
+        await app.pilot.pause()
+        assert app.screen._compositor.render_strips()[0].cell_length == 12
+        assert app.cursor_position.x < 12
+
+
+async def test_an_empty_field_shows_its_hint(stage) -> None:
+    field = TextField("Reason: ", hint="goes into the journal")
+    async with stage(field) as app:
+        assert "goes into the journal" in app.lines[0]
+        await app.press("x")
+        assert "journal" not in app.lines[0]
+
+
+async def test_up_and_down_walk_through_what_was_entered(stage) -> None:
+    prompt = Prompt(":")
+    async with stage(prompt) as app:
+        prompt.start(":", history=["theme dark", "requeue a"])
+        await app.press("x", "up")
+        assert prompt.text == "requeue a"
+        await app.press("up", "up", "up")
+        assert prompt.text == "theme dark"
+        await app.press("down", "down", "down")
+        assert prompt.text == "x"
+
+
+async def test_history_is_bounded(stage) -> None:
+    prompt = Prompt(":")
+    async with stage(prompt):
+        prompt.start(":", history=[str(number) for number in range(1000)])
+        for _ in range(HISTORY_MAX + 5):
+            prompt.on_key(events.Key("up", None))
+        assert prompt.text == str(1000 - HISTORY_MAX)
+
+
+async def test_tab_takes_one_offer_after_the_other(stage) -> None:
+    offers = ["theme dark", "theme light"]
+    prompt = Prompt(":")
+    async with stage(prompt) as app:
+        prompt.start(":", complete=lambda text: [offer for offer in offers if offer.startswith(text)])
+        await app.press("t", "h", "tab")
+        assert prompt.text == "theme dark"
+        await app.press("tab")
+        assert prompt.text == "theme light"
+        await app.press("backspace", "tab")
+        assert prompt.text == "theme light"
+
+
+async def test_the_foot_shows_keys_until_something_is_asked_for(stage) -> None:
+    table = VirtualTable(lambda key, width: [Piece(key)])
+    foot = Foot()
+    async with stage(table, foot, size=(40, 5)) as app:
+        foot.keys.show([("r", "requeue")])
+        await app.pilot.pause()
+        assert app.lines[4] == " r requeue  ? keys"
+        foot.ask("/", hint="filter")
+        foot.ask("/")
+        await app.press("a", "b")
+        assert foot.asking == "/"
+        assert app.lines[4] == " /ab"
+        foot.close()
+        await app.pilot.pause()
+        assert app.focused is table
+        assert app.lines[4] == " r requeue  ? keys"
+
+
+async def test_a_prompt_that_opens_again_is_empty(stage) -> None:
+    foot = Foot()
+    async with stage(foot, size=(40, 5)) as app:
+        foot.ask("/", "old")
+        await app.press("x", "enter")
+        assert app.heard(TextField.Entered)[-1].text == "oldx"
+        foot.close()
+        foot.ask(":")
+        await app.pilot.pause()
+        assert foot.prompt.text == ""
+        assert app.lines[0] == " :"

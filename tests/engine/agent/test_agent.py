@@ -1,0 +1,270 @@
+"""The agent, as ssh carries it: under every Python that is found here, old ones included."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import fcntl
+import glob
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redrive import engine
+from redrive.console.sessions.address import SshAddress
+from redrive.console.sessions.bundle import ACTING, LOOKING, OFFERING, REMEMBERING, boot_command, first_parcel, sources
+from redrive.console.sessions.run_decoder import fold_of, merge_history
+from redrive.console.sessions.agent_process import Pipe
+from redrive.engine.agent.agent import BATCH_EVENTS, UNTAKEN_EVENTS
+from redrive.engine.domain.event_payloads import StorageChanged
+from redrive.engine.core.spec import FlowSpec, TaskSpec
+from redrive.engine.errors import LinkError, RefusedError, StateFileError
+from redrive.engine.store import runs
+from redrive.engine.statefile import duration_stats
+
+
+def interpreters() -> dict[str, str]:
+    """One Python of each version from 3.6 on: on the path, or of pyenv; and the one that runs this."""
+    homes = os.environ.get("PYENV_ROOT") or os.path.expanduser("~/.pyenv")
+    found = [shutil.which(f"python3.{minor}") for minor in range(6, 16)] + glob.glob(
+        f"{homes}/versions/3.*/bin/python3"
+    )
+    versions = {"{}.{}".format(*sys.version_info): sys.executable}
+    for path in filter(None, found):
+        program = "import sqlite3, sys; print('%d.%d' % sys.version_info[:2])"
+        said = subprocess.run([path, "-c", program], capture_output=True, text=True)
+        if said.returncode == 0:
+            versions.setdefault(said.stdout.strip(), path)
+    return dict(sorted(versions.items(), key=lambda item: int(item[0].split(".")[1])))
+
+
+INTERPRETERS = interpreters()
+Connect = Callable[..., Awaitable[Any]]
+
+
+class Listener:
+    """What the agent says unasked."""
+
+    def __init__(self) -> None:
+        self.messages: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def next(self, kind: str) -> Any:
+        """The next message of a kind; others are dropped."""
+        async with asyncio.timeout(30):
+            while kind not in (message := await self.messages.get()):
+                pass
+        return message[kind]
+
+
+@pytest.fixture
+async def connect() -> AsyncIterator[Connect]:
+    """Starts agents without a network: the same bytes through the same shell."""
+    pipes: list[Pipe] = []
+
+    async def start(path: Any, python: str = sys.executable, **settings: Any) -> tuple[Pipe, Listener, Any]:
+        listener = Listener()
+        pipe = Pipe(SshAddress("nearby"), python, listener.messages.put_nowait)
+        pipes.append(pipe)
+        argv = ["sh", "-c", boot_command(python)]
+        hello = await pipe.open(argv, {"path": str(path), "actor": "ana@desk", **settings})
+        return pipe, listener, hello
+
+    yield start
+    for pipe in pipes:
+        if not pipe.ended.done():
+            await pipe.close()
+
+
+async def read(pipe: Pipe, what: str, **options: Any) -> Any:
+    return await pipe.ask("read", what=what, options=options)
+
+
+@pytest.mark.parametrize("python", INTERPRETERS.values(), ids=INTERPRETERS)
+async def test_an_old_python_looks_and_acts(connect: Connect, night: Any, python: str) -> None:
+    pipe, listener, hello = await connect(night.path, python)
+    assert hello["path"] == str(night.path)
+    fold = fold_of(await read(pipe, "board", run_id=None))
+    assert merge_history(fold, await read(pipe, "history", run_id="night-1", start=0, count=100))
+    whole = runs.load_fold(night.connection, "night-1")
+    for task in whole.tasks.values():
+        task.claim_token = None
+    assert fold == whole
+    past = await read(pipe, "past", run_id="night-1", after=2, limit=3)
+    assert [row[0] for row in past] == [3, 4, 5]
+    again = FlowSpec("nightly", (TaskSpec("task_00000"),))
+    night.write(
+        lambda journal: runs.create_run(
+            journal, run_id="night-2", flow=again, max_parallel=4, params={}, at=journal.at + 1, deadline_at=None
+        )
+    )
+    assert duration_stats.read(await read(pipe, "usual", run_id="night-2"))["task_00000"].attempts == 1
+    pipe.tell("follow", since=fold.seq + 1)
+    pipe.teach(ACTING)
+    command = {"id": "c1", "act": "requeue", "run_id": "night-1", "targets": [["task_00002", "DEAD_LETTER", 0]]}
+    answer = await pipe.ask("send", command={**command, "actor": "ana@desk", "reason": "fixed", "options": {}})
+    assert answer["ok"], answer
+    told = await listener.next("events")
+    assert [row[0] for row in told] == list(range(fold.seq + 2, night.head() + 1))
+    assert len(await read(pipe, "log", run_id="night-1", name="task_00000", attempt=1)) == 1
+
+
+async def test_the_oldest_python_that_is_promised_is_refused_below(connect: Connect, night: Any) -> None:
+    """A Python that says it is 3.5 gets a sentence, not a traceback."""
+    pretender = night.path.with_name("python3.5")
+    pretender.write_text(f'#!/bin/sh\nshift\nexec {sys.executable} -ISuc "import sys;sys.version_info=(3,5,0);$1"\n')
+    pretender.chmod(0o700)
+    with pytest.raises(LinkError, match=r"not Python 3\.6 or later"):
+        await connect(night.path, str(pretender))
+
+
+async def test_the_sources_go_over_in_few_bytes() -> None:
+    """At 56 kbit/s a kilobyte is a seventh of a second before the first picture."""
+    assert len(first_parcel({"path": "/var/lib/redrive/night.db", "actor": "ana@desk"})) < 20_000
+
+
+@pytest.mark.parametrize("name", sorted({*LOOKING, *REMEMBERING, *ACTING, *OFFERING}))
+def test_what_goes_over_is_the_same_program(name: str) -> None:
+    """But for what only people read, and line by line in its place."""
+    ((full_name, lean),) = sources([name]).items()
+    text = (Path(str(engine.__file__)).parent / f"{name}.py").read_text()
+    assert full_name == "redrive.engine." + name.replace("/", ".")
+
+    def code(source: str) -> str:
+        tree = ast.parse(source)
+        for node in ast.walk(tree):
+            documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            if documented and ast.get_docstring(node) is not None:  # type: ignore[arg-type]
+                node.body[0] = ast.Expr(ast.Constant(""))  # type: ignore[attr-defined]
+        return ast.dump(tree)
+
+    assert code(lean) == code(text)
+    assert len(lean.splitlines()) == len(text.splitlines())
+    assert len(lean) < len(text)
+
+
+async def test_it_leaves_when_its_input_ends(connect: Connect, night: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("redrive.console.sessions.agent_process.LEAVE_SECONDS", 60)
+    pipe, _, _ = await connect(night.path)
+    start = time.monotonic()
+    await pipe.close()
+    assert pipe.ended.done() and time.monotonic() - start < 60  # before it would have been killed
+
+
+async def test_it_leaves_when_nobody_reads(connect: Connect, night: Any) -> None:
+    """Its input stays open and its output is closed: the next beat finds out."""
+    command = boot_command(sys.executable)
+    process = await asyncio.create_subprocess_shell(
+        f"{command} | head -c 1 >/dev/null", stdin=subprocess.PIPE, start_new_session=True
+    )
+    assert process.stdin is not None
+    process.stdin.write(first_parcel({"path": str(night.path), "actor": "ana@desk", "marker": "m"}))
+    assert await asyncio.wait_for(process.wait(), 30) == 0
+
+
+@pytest.mark.long
+async def test_it_beats_though_nothing_happens(connect: Connect, night: Any) -> None:
+    _, listener, _ = await connect(night.path)
+    await listener.next("beat")
+    start = time.monotonic()
+    await listener.next("beat")
+    assert time.monotonic() - start < 30
+
+
+async def test_it_sends_no_more_than_is_taken(connect: Connect, night: Any) -> None:
+    night.write(lambda journal: [journal.emit(StorageChanged("lock")) for _ in range(2 * UNTAKEN_EVENTS)])
+    pipe, listener, _ = await connect(night.path)
+    pipe.tell("follow", since=0)
+    sent = 0
+    while sent < UNTAKEN_EVENTS:
+        sent = (await listener.next("events"))[-1][0]
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.5):
+            await listener.next("events")
+    assert sent < UNTAKEN_EVENTS + BATCH_EVENTS
+    pipe.tell("take", seq=sent)
+    assert (await listener.next("events"))[0][0] == sent + 1
+
+
+async def test_questions_are_answered_while_events_wait_to_be_taken(connect: Connect, night: Any) -> None:
+    night.write(lambda journal: [journal.emit(StorageChanged("lock")) for _ in range(2 * UNTAKEN_EVENTS)])
+    pipe, _, _ = await connect(night.path)
+    pipe.tell("follow", since=0)
+    assert (await asyncio.wait_for(read(pipe, "runs"), 10))[0]["run_id"] == "night-1"
+
+
+async def test_an_error_over_there_is_the_same_error_here(connect: Connect, night: Any) -> None:
+    pipe, _, _ = await connect(night.path)
+    with pytest.raises(RefusedError, match="no-such"):
+        await read(pipe, "board", run_id="no-such")
+    with pytest.raises(StateFileError, match="no-such"):
+        await connect(night.path.with_name("no-such.db"))
+
+
+async def test_an_act_under_a_held_lock_does_not_stop_the_events(connect: Connect, night: Any, executor: Any) -> None:
+    """The lock is held and nobody answers: the act waits its time, what happens is told meanwhile."""
+    executor.die()
+    held = open(f"{night.path}.lock")
+    fcntl.flock(held, fcntl.LOCK_EX)
+    pipe, listener, _ = await connect(night.path)
+    pipe.teach(ACTING)
+    command = {"id": "c1", "act": "pause", "run_id": "night-1", "targets": [], "actor": "ana@desk"}
+    answer = asyncio.create_task(pipe.ask("send", command={**command, "reason": "", "options": {}}))
+    pipe.tell("follow", since=night.head())
+    night.tell()
+    assert len(await listener.next("events")) == 1
+    assert not answer.done()
+    fcntl.flock(held, fcntl.LOCK_UN)
+    assert (await asyncio.wait_for(answer, 20))["ok"]
+
+
+async def test_without_a_path_it_takes_the_latest_file_of_the_default_place(
+    connect: Connect, make_night: Any, own_state_home: Any
+) -> None:
+    folder = own_state_home / "redrive"
+    folder.mkdir(parents=True)
+    for name in ("old.db", "new.db"):
+        night = make_night(name)
+        night.finish("task_00000")
+        night.close()
+        shutil.move(night.path, folder / name)
+    os.utime(folder / "old.db", (1, 1))
+    _, _, hello = await connect("")
+    assert hello["path"] == str(folder / "new.db")
+    _, _, listed = await connect("", list=True)
+    assert [re.sub(".*/", "", found["path"]) for found in listed["files"]] == ["new.db", "old.db"]
+    assert listed["files"][0]["run_id"] == "night-1"
+
+
+@pytest.fixture
+def shared_folder() -> Iterator[Path]:
+    """A folder that other users can reach, unlike those of pytest."""
+    with tempfile.TemporaryDirectory(prefix="redrive-test-") as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)
+        os.chmod(folder, 0o755)
+
+
+async def test_a_user_who_may_not_write_is_told_why(connect: Connect, night: Any, shared_folder: Path) -> None:
+    """Root may do everything, so the agent runs as somebody else where the tests run as root."""
+    night.close()
+    path = shutil.copy(night.path, shared_folder / "night.db")
+    python = sys.executable
+    if os.geteuid() == 0:
+        script = shared_folder / "python-as-nobody"
+        script.write_text('#!/bin/sh\nexec setpriv --reuid=65534 --clear-groups /usr/bin/env python3 "$@"\n')
+        script.chmod(0o755)
+        python = str(script)
+    os.chmod(path, 0o444)
+    os.chmod(shared_folder, 0o555)
+    pipe, listener, _ = await connect(path, python)
+    beat = await listener.next("beat")
+    assert "not writable" in beat["read_only"]
+    assert fold_of(await read(pipe, "board", run_id=None)).run.run_id == "night-1"

@@ -1,0 +1,188 @@
+"""The commander's side: through the socket of a living executor, or under the lock of a dead one's file."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import socket
+import sqlite3
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redrive.engine.agent import command_client
+from redrive.engine.errors import ExecutorBusyError, NewerFileError, StateFileError
+from redrive.engine.store import lock
+from redrive.engine.statefile import lock_file
+from redrive.engine.statefile.changes import open_writing
+from redrive.engine.domain.command import Command
+
+
+def pause(id: str = "c1") -> Command:
+    return Command(id, "pause", "night-1", actor="ana@desk", reason="because")
+
+
+def is_paused(night: Any) -> bool:
+    (since,) = night.connection.execute("SELECT paused_since FROM run").fetchone()
+    return since is not None
+
+
+def test_with_no_executor_the_act_is_applied_under_its_lock_which_is_free_again(night: Any) -> None:
+    assert command_client.send_blocking(str(night.path), pause()).ok
+    assert is_paused(night)
+    lock.acquire(str(night.path), "next").release()
+
+
+def test_who_serves_a_file_is_known_by_its_lock(night: Any) -> None:
+    assert command_client.service_pid(str(night.path)) is None
+    service = lock.acquire(str(night.path) + lock_file.SERVICE, "service")
+    assert command_client.service_pid(str(night.path)) == os.getpid()
+    service.release()
+    assert command_client.service_pid(str(night.path)) is None
+    Path(f"{night.path}{lock_file.SERVICE}.lock").write_text("[]")
+    again = os.open(f"{night.path}{lock_file.SERVICE}.lock", os.O_RDWR)
+    fcntl.flock(again, fcntl.LOCK_EX)
+    assert command_client.service_pid(str(night.path)) is None  # what is not ours is not believed
+    os.close(again)
+
+
+async def test_a_caller_with_a_loop_gets_the_same(night: Any) -> None:
+    assert (await command_client.send(str(night.path), pause())).ok
+    assert is_paused(night)
+
+
+def test_a_living_executor_applies_it(night: Any, executor: Any) -> None:
+    assert command_client.send_blocking(str(night.path), pause()).ok
+    assert is_paused(night)
+
+
+def test_the_socket_that_a_dead_executor_left_is_no_obstacle(night: Any, executor: Any) -> None:
+    executor.die()
+    assert Path(f"{night.path}.sock").exists()
+    assert command_client.send_blocking(str(night.path), pause()).ok
+
+
+def test_a_path_longer_than_sockets_may_have_is_reached(make_night: Any, tmp_path: Path) -> None:
+    folder = tmp_path / ("x" * 90) / ("y" * 90)
+    folder.mkdir(parents=True)
+    night = make_night(str((folder / "night.db").relative_to(tmp_path)))
+    listener = socket.socket(socket.AF_UNIX)
+    descriptor = os.open(folder, os.O_RDONLY)
+    listener.bind(f"/proc/self/fd/{descriptor}/night.db.sock")
+    listener.listen()
+
+    def answer() -> None:
+        connection, _ = listener.accept()
+        connection.recv(4096)
+        connection.sendall(b'{"ok": true, "message": "heard"}\n')
+        connection.close()
+
+    threading.Thread(target=answer, daemon=True).start()
+    assert command_client.send_blocking(str(night.path), pause()).message == "heard"
+    listener.close()
+    os.close(descriptor)
+
+
+def test_names_that_are_cut_for_their_socket_stay_different() -> None:
+    names = [f"{'x' * 100}{number}.db" for number in range(50)] + ["ü" * 60 + ".db", "short.db"]
+    paths = {command_client.socket_path(f"/var/lib/{name}") for name in names}
+    assert len(paths) == len(names)
+    assert all(len(os.fsencode(os.path.basename(path))) <= command_client.SOCKET_NAME_BYTES for path in paths)
+    assert "/var/lib/short.db.sock" in paths and command_client.socket_path("short.db") == "short.db.sock"
+
+
+def test_an_executor_that_dies_before_it_answers_is_replaced_by_the_lock(night: Any) -> None:
+    """It took the command and is gone: asked again with the same id, where it may be asked safely."""
+    owner = lock.acquire(str(night.path), "dying")
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(f"{night.path}.sock")
+    listener.listen()
+
+    def die() -> None:
+        connection, _ = listener.accept()
+        connection.recv(4096)
+        listener.close()
+        connection.close()
+        os.close(owner.fileno())
+
+    threading.Thread(target=die, daemon=True).start()
+    assert command_client.send_blocking(str(night.path), pause()).ok
+    assert is_paused(night)
+
+
+def test_who_holds_the_lock_and_does_not_answer_is_named(night: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command_client, "PATIENCE_SECONDS", 0.2)
+    owner = lock.acquire(str(night.path), "hung")
+    with pytest.raises(ExecutorBusyError, match=f"pid {os.getpid()}") as caught:
+        command_client.send_blocking(str(night.path), pause())
+    assert caught.value.pid == os.getpid()
+    assert not is_paused(night)
+    owner.release()
+
+
+def test_nothing_is_made_where_there_is_no_state_file(tmp_path: Path) -> None:
+    with pytest.raises(StateFileError, match="no state file"):
+        command_client.send_blocking(str(tmp_path / "none.db"), pause())
+    assert list(tmp_path.iterdir()) == [tmp_path / "state-home"] or not list(tmp_path.iterdir())
+
+
+def test_a_file_of_a_later_version_is_not_touched(night: Any) -> None:
+    night.connection.execute("PRAGMA user_version = 99")
+    night.close()
+    before = night.path.read_bytes()
+    with pytest.raises(NewerFileError):
+        command_client.send_blocking(str(night.path), pause())
+    assert night.path.read_bytes() == before
+
+
+def test_somebody_elses_database_is_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    other = sqlite3.connect(path)
+    other.execute("CREATE TABLE run (x)")
+    other.commit()
+    other.close()
+    before = path.read_bytes()
+    with pytest.raises(StateFileError, match="not a redrive state file"):
+        command_client.send_blocking(str(path), pause())
+    assert path.read_bytes() == before
+
+
+def test_a_database_that_is_locked_gives_one_sentence(night: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_writing, "BUSY_SECONDS", 0.1)
+    night.connection.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StateFileError, match="locked"):
+        command_client.send_blocking(str(night.path), pause())
+    night.connection.execute("ROLLBACK")
+
+
+def test_attendance_is_seen_and_ends(night: Any, executor: Any) -> None:
+    ana = command_client.Attendance(str(night.path), "ana@desk")
+    ana.greet()
+    deadline = time.monotonic() + 20
+    while not ana.names:
+        assert time.monotonic() < deadline
+        ana.hear()
+    assert ana.names == ["ana@desk"] and ana.descriptor is not None
+    executor.die()
+    while ana.descriptor is not None:
+        assert time.monotonic() < deadline
+        ana.hear()
+    assert ana.names == []
+
+
+def test_attendance_without_an_executor_is_nothing(night: Any) -> None:
+    ana = command_client.Attendance(str(night.path), "ana@desk")
+    ana.greet()
+    assert ana.descriptor is None
+    ana.hear()
+    ana.leave()
+
+
+def test_the_reason_why_nothing_can_be_changed_names_the_obstacle(night: Any) -> None:
+    """The obstacle must be one for root as well, who may do everything: a file that is not there."""
+    assert command_client.why_read_only(str(night.path)) is None
+    shutil.rmtree(night.path.parent / "gone", ignore_errors=True)
+    assert "gone" in str(command_client.why_read_only(str(night.path.parent / "gone" / "x.db")))

@@ -1,0 +1,202 @@
+"""Whether a task may start, and what becomes of it: every rule against every standing of its parents."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Mapping
+
+import pytest
+from redrive.engine.domain.states import MOVING, TaskState
+from redrive.engine.domain.trigger_rules import RULES, STATES_OF, VERDICTS, Fate, Graph, Standing, Task, fate, hold_back, is_satisfied, propagate, reconsider, rules_with, satisfied_rules, standing_of, unpropagate
+
+#: One state of each kind of parent: its state, and who skipped it.
+PARENTS: Mapping[str, tuple[str, str | None]] = {
+    "success": ("SUCCESS", None),
+    "permitted": ("SKIPPED", "operator"),
+    "condition": ("SKIPPED", "condition"),
+    "cascade": ("SKIPPED", "cascade"),
+    "failed": ("FAILED", None),
+    "cancelled": ("CANCELLED", None),
+    "stopped": ("UPSTREAM_FAILED", None),
+    "dead": ("DEAD_LETTER", None),
+    **{str(state).lower(): (str(state), None) for state in sorted(MOVING)},
+}
+
+OPEN = ("dead", "pending", "ready", "running", "retrying", "sensing")
+NOT_TAKEN = ("condition", "cascade")
+FAILED = ("failed", "cancelled", "stopped")
+
+#: rule -> kind of the one parent -> may the child start, and the state that the parent leaves it.
+ONE_PARENT: Mapping[str, Mapping[str, tuple[bool, str]]] = {
+    "all_success": {
+        "success": (True, "PENDING"),
+        "permitted": (True, "PENDING"),
+        **dict.fromkeys(NOT_TAKEN, (False, "SKIPPED")),
+        **dict.fromkeys(FAILED, (False, "UPSTREAM_FAILED")),
+        **dict.fromkeys(OPEN, (False, "PENDING")),
+    },
+    "all_success_strict": {
+        "success": (True, "PENDING"),
+        "permitted": (False, "UPSTREAM_FAILED"),
+        **dict.fromkeys(NOT_TAKEN, (False, "SKIPPED")),
+        **dict.fromkeys(FAILED, (False, "UPSTREAM_FAILED")),
+        **dict.fromkeys(OPEN, (False, "PENDING")),
+    },
+    "none_failed": {
+        "success": (True, "PENDING"),
+        "permitted": (True, "PENDING"),
+        **dict.fromkeys(NOT_TAKEN, (True, "SKIPPED")),  # the propagation comes first, and leaves nothing to start
+        **dict.fromkeys(FAILED, (False, "UPSTREAM_FAILED")),
+        **dict.fromkeys(OPEN, (False, "PENDING")),
+    },
+    "all_done": {
+        "success": (True, "PENDING"),
+        "permitted": (True, "PENDING"),
+        **dict.fromkeys(NOT_TAKEN, (True, "PENDING")),
+        **dict.fromkeys(FAILED, (True, "PENDING")),
+        **dict.fromkeys(OPEN, (False, "PENDING")),
+    },
+}
+
+
+def parent(kind: str, name: str = "parent") -> Task:
+    state, cause = PARENTS[kind]
+    return Task(name, state, 0, "all_success", cause, "above" if kind == "stopped" else None)
+
+
+def test_the_table_has_every_rule_and_every_standing() -> None:
+    assert tuple(ONE_PARENT) == RULES
+    assert all(set(row) == set(Standing) for row in VERDICTS.values())
+    assert all(set(row) == set(PARENTS) for row in ONE_PARENT.values())
+
+
+def test_every_state_has_one_standing_and_a_skip_has_two() -> None:
+    assert set().union(*STATES_OF.values()) == set(TaskState)
+    for state in TaskState:
+        standings = [standing for standing, states in STATES_OF.items() if state in states]
+        assert len(standings) == (2 if state is TaskState.SKIPPED else 1)
+        for cause in ("operator", "condition", "cascade", None):
+            assert standing_of(str(state), cause) in standings
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("kind", PARENTS)
+def test_one_parent_decides(rule: str, kind: str) -> None:
+    may_start, state = ONE_PARENT[rule][kind]
+    found = fate(rule, [parent(kind)])
+    assert (is_satisfied(rule, [parent(kind)]), str(found.state)) == (may_start, state)
+    assert (rule in satisfied_rules(*PARENTS[kind])) is may_start
+    cause = "above" if kind == "stopped" else "parent"
+    assert found.blocked_by == (cause if state == "UPSTREAM_FAILED" else None)
+    assert found.skip_cause == ("cascade" if state == "SKIPPED" else None)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("kinds", itertools.combinations_with_replacement(PARENTS, 2), ids="+".join)
+def test_of_two_parents_the_one_that_stops_wins_and_then_the_one_that_skips(rule: str, kinds: tuple[str, str]) -> None:
+    alone = [ONE_PARENT[rule][kind][1] for kind in kinds]
+    if "UPSTREAM_FAILED" in alone:
+        expected = "UPSTREAM_FAILED"
+    elif rule == "none_failed":
+        expected = "SKIPPED" if alone == ["SKIPPED", "SKIPPED"] else "PENDING"
+    else:
+        expected = "SKIPPED" if "SKIPPED" in alone else "PENDING"
+    parents = [parent(kind, name) for kind, name in zip(kinds, "pq", strict=True)]
+    assert str(fate(rule, parents).state) == expected
+    assert is_satisfied(rule, parents) is all(ONE_PARENT[rule][kind][0] for kind in kinds)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_without_parents_a_task_may_start(rule: str) -> None:
+    assert is_satisfied(rule, []) and fate(rule, []) == Fate(TaskState.PENDING)
+
+
+def test_who_stops_a_task_stays_the_one_to_name_while_it_is_a_cause() -> None:
+    both = [parent("failed", "p"), parent("failed", "q")]
+    assert fate("all_success", both).blocked_by == "p"
+    assert fate("all_success", both, "q").blocked_by == "q"
+    assert fate("all_success", both, "gone").blocked_by == "p"
+
+
+def test_rules_are_found_by_what_satisfies_them() -> None:
+    assert rules_with(Standing.PERMITTED) == {"all_success", "none_failed", "all_done"}
+    assert rules_with(Standing.FAILED) == {"all_done"}
+    assert rules_with(Standing.OPEN) == frozenset()
+
+
+# --- Over a graph --------------------------------------------------------------------------------------------------
+
+
+class Plain(Graph):
+    """A graph in a dict: name -> parents in one string."""
+
+    def __init__(self, edges: Mapping[str, str], states: Mapping[str, str] = {}, rules: Mapping[str, str] = {}) -> None:
+        self.above = {name: names.split() for name, names in edges.items()}
+        self.tasks = {
+            name: Task(name, states.get(name, "PENDING"), 0, rules.get(name, "all_success"), None, None)
+            for name in edges
+        }
+        self.written: list[str] = []
+
+    def task(self, name: str) -> Task:
+        return self.tasks[name]
+
+    def parents(self, name: str) -> list[Task]:
+        return [self.tasks[above] for above in self.above[name]]
+
+    def children(self, name: str, states: Collection[str]) -> list[Task]:
+        return [self.tasks[child] for child in self.tasks if name in self.above[child] and self.at(child) in states]
+
+    def apply(self, task: Task, fate: Fate) -> None:
+        self.written.append(task.name)
+        self.put(task.name, *fate)
+
+    def hold(self, task: Task, parent: str | None) -> None:
+        self.put(task.name, "PENDING")
+
+    def at(self, name: str) -> str:
+        return str(self.tasks[name].state)
+
+    def put(self, name: str, state: str, skip_cause: str | None = None, blocked_by: str | None = None) -> None:
+        self.tasks[name] = self.tasks[name]._replace(state=str(state), skip_cause=skip_cause, blocked_by=blocked_by)
+
+
+DIAMOND = {"a": "", "b": "a", "c": "a", "d": "b c", "e": "d"}
+
+
+def test_a_failure_stops_all_below_once_and_its_return_brings_all_back() -> None:
+    graph = Plain(DIAMOND, {"a": "FAILED"})
+    assert propagate(graph, "a") == ["b", "c", "d", "e"] == graph.written
+    assert {graph.tasks[name].blocked_by for name in "bcde"} == {"a"}
+    graph.put("a", "PENDING")
+    assert unpropagate(graph, ["a"]) == ["b", "c", "d", "e"]
+    assert {graph.at(name) for name in DIAMOND} == {"PENDING"}
+
+
+@pytest.mark.parametrize("state", sorted({str(state) for state in TaskState} - {"FAILED", "CANCELLED", "SKIPPED"}))
+def test_what_is_not_an_end_that_stops_changes_nothing_below(state: str) -> None:
+    graph = Plain(DIAMOND, {"a": state})
+    assert propagate(graph, "a") == ([] if state != "UPSTREAM_FAILED" else ["b", "c", "d", "e"])
+
+
+def test_a_child_that_waits_for_every_end_ends_the_walk() -> None:
+    graph = Plain(DIAMOND, {"b": "FAILED"}, {"d": "all_done"})
+    assert propagate(graph, "b") == [] and graph.at("e") == "PENDING"
+
+
+def test_a_permitted_task_stops_strict_children_and_what_is_below_them_in_its_own_name() -> None:
+    graph = Plain(DIAMOND, rules={"b": "all_success_strict"})
+    graph.put("a", "SKIPPED", "operator")
+    assert propagate(graph, "a") == ["b", "d", "e"]
+    assert {graph.tasks[name].blocked_by for name in "bde"} == {"a"}
+
+
+def test_a_parent_that_runs_again_holds_who_was_about_to_start_or_stops_it_with_another_failure() -> None:
+    graph = Plain({"a": "", "x": "", "b": "a", "c": "a x"}, {"b": "RETRYING", "c": "READY", "x": "FAILED"})
+    assert hold_back(graph, ["a"]) == ["b", "c"]
+    assert (graph.at("b"), graph.at("c"), graph.tasks["c"].blocked_by) == ("PENDING", "UPSTREAM_FAILED", "x")
+
+
+def test_a_task_that_runs_is_not_reconsidered() -> None:
+    graph = Plain({"a": "", "b": "a"}, {"a": "FAILED", "b": "RUNNING"})
+    assert reconsider(graph, "b") == "RUNNING" and graph.written == []

@@ -1,0 +1,167 @@
+"""Every option that a flow can give is refused where it is declared, by its name, with what it must be."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from redrive.engine import Flow, RetryPolicy, TaskDef
+from redrive.engine.flow.options import DOWNSTREAM, TASK
+from redrive.engine.core.spec import DownstreamSpec
+from redrive.engine.errors import FlowError, OptionError
+
+WRONG_TASKS: dict[str, list[Any]] = {
+    "retry": ["x", 3, {}],
+    "max_attempts": [0, -1, "3", 2.5, True, 10**30],
+    "grace_seconds": ["5 moons", -1, math.nan, math.inf, None, True, 1e300, 10**400],
+    "timeout": [0, -1, math.nan, math.inf, "0s", "soon", [], "9" * 400],
+    "downstream": [5, "", "\0", "\ud800"],
+    "pool": [5, "", "nowhere"],
+    "pool_slots": [0, "1", 1.0, 2],
+    "max_active": ["2", 0, 1.5],
+    "idempotent": ["no", None, 1],
+    "optional": ["no", 0],
+    "rule": ["any", None, []],
+    "owner": [5, ""],
+    "max_losses": [0, "x", -1],
+    "max_bad_rows": [-1, "x", 0.5],
+    "max_bad_ratio": [2, "x", -0.5, math.nan],
+    "strict_rows": ["yes"],
+    "requires": [5, [None]],
+    "after": [5, [None], [5], None],
+    "name": [5, "", "\0", "\ud800"],
+    "isolation": ["vm", None, []],
+    "kind": ["x", "sensor", []],
+    "command": ["ls", ""],
+    "recheck_seconds": ["x", 0],
+    "nonsense": [1],
+}
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [(option, value) for option, values in WRONG_TASKS.items() for value in values]
+)
+def test_an_option_that_cannot_be_is_refused_by_its_name(option: str, value: Any) -> None:
+    with pytest.raises(FlowError, match=rf"\b{option}\b|\b{option.partition('_')[0]}\b") as caught:
+        Flow("f").task(**{option: value})(lambda: None)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("option", sorted(TASK.keys() - {"kind", "parents", "timeout_seconds", "recheck_seconds"}))
+def test_the_documents_own_form_is_held_to_the_same_table(option: str) -> None:
+    """003: ``TaskDef(name, fn, parents, max_attempts, timeout_seconds)``, refused in its own line."""
+    with pytest.raises(OptionError, match=option):
+        values: dict[str, Any] = {"name": "a", "fn": print, option: object()}
+        TaskDef(**values)
+
+
+def test_every_field_is_in_its_table() -> None:
+    assert {one.name for one in fields(TaskDef)} == {*TASK, "fn"}
+    assert {one.name for one in fields(DownstreamSpec)} == {*DOWNSTREAM, "name", "rules"}
+
+
+def test_durations_may_be_texts_wherever_they_are_asked_for() -> None:
+    flow = Flow("f", deadline="3h", dead_letter_ttl="8h")
+    flow.task(lambda: None, name="a", timeout="1m", grace_seconds="5s")
+    flow.downstream("api", open_seconds="2m", window_seconds="1m30s")
+    flow.page("command", line="cat", timeout="10s")
+    spec = flow.spec()
+    assert (spec.deadline_seconds, spec.dead_letter_ttl) == (10800, 28800)
+    assert (spec.tasks[0].timeout, spec.tasks[0].grace_seconds) == (60, 5)
+    assert (spec.downstreams[0].open_seconds, spec.downstreams[0].window_seconds) == (120, 90)
+    assert spec.pages[0]["timeout"] == 10
+
+
+def test_what_was_changed_after_its_declaration_is_looked_at_again() -> None:
+    flow = Flow("f")
+    task = flow.add(TaskDef("a", print))
+    task.max_losses = 0
+    with pytest.raises(FlowError, match="task 'a': max_losses is a whole number of at least 1, not 0"):
+        flow.spec()
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"params": 5}, "params is a mapping"),
+        ({"params": {1: 2}}, "params is a mapping"),
+        ({"params": {"a": object()}}, "parameter 'a' is <object"),
+        ({"params": {"a": math.nan}}, "parameter 'a' is nan"),
+        ({"params": {"a": [1, {"b": math.inf}]}}, "parameter 'a' is"),
+        ({"params": {"a": 10**30}}, "parameter 'a' is 1000"),
+        ({"params": {"a": "\0"}}, "parameter 'a' holds a NUL"),
+        ({"pools": {"p": 0}}, "pools is a mapping"),
+        ({"pools": {"p": "x"}}, "pools is a mapping"),
+        ({"pools": [1]}, "pools is a mapping"),
+        ({"deadline": "x"}, "deadline is a duration"),
+        ({"dead_letter_ttl": 0}, "dead_letter_ttl is a duration above 0"),
+        ({"max_parallel": 0}, "max_parallel is a whole number"),
+        ({"max_parallel": 1.5}, "max_parallel is a whole number"),
+        ({"max_parallel": True}, "max_parallel is a whole number"),
+    ],
+)
+def test_a_flow_is_held_to_its_table(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(OptionError, match=f"flow 'f': {why}"):
+        Flow("f", **options)
+
+
+@pytest.mark.parametrize("name", [5, "", None, "\ud800"])
+def test_a_flow_has_a_name(name: Any) -> None:
+    with pytest.raises(OptionError, match="a flow needs a name"):
+        Flow(name)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"minimum_calls": "x"}, "minimum_calls is a whole number"),
+        ({"failure_rate": 0}, "failure_rate is a finite number above 0 and at most 1"),
+        ({"open_seconds": -1}, "open_seconds is a duration"),
+        ({"window_seconds": 0}, "window_seconds is a duration above 0"),
+        ({"probes": 0}, "probes is a whole number"),
+        ({"on_open": "zz"}, "on_open is one of hold, fail, dead_letter, not 'zz'"),
+        ({"metrics_only": "x"}, "metrics_only is True or False"),
+        ({"bogus": 1}, "there is no option 'bogus'"),
+        ({"rules": 5}, "rules is a list of mappings"),
+        ({"rules": [5]}, "rules is a list of mappings"),
+    ],
+)
+def test_a_downstream_is_held_to_its_table(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(OptionError, match=f"downstream 'api': {why}"):
+        Flow("f").downstream("api", **options)
+
+
+def test_a_downstream_is_declared_once() -> None:
+    flow = Flow("f")
+    flow.downstream("api")
+    with pytest.raises(FlowError, match="downstream 'api' is declared twice"):
+        flow.downstream("api")
+
+
+@pytest.mark.parametrize("what", [5, None, "text", object()])
+def test_what_is_no_task_is_not_added(what: Any) -> None:
+    with pytest.raises(OptionError, match="add takes a TaskDef"):
+        Flow("f").add(what)
+
+
+@pytest.mark.parametrize("line", ["", "  ", 5, None])
+def test_a_command_is_a_text(line: Any) -> None:
+    with pytest.raises(FlowError, match="command is"):
+        Flow("f").command("c", line)
+
+
+def test_a_value_whose_own_text_cannot_be_had_is_refused_all_the_same() -> None:
+    class Shy:
+        def __repr__(self) -> str:
+            raise RuntimeError
+
+    with pytest.raises(OptionError, match="owner is a text that is not empty, or None, not a Shy"):
+        Flow("f").task(lambda: None, name="a", owner=Shy())
+
+
+def test_a_long_value_is_cut_in_the_sentence() -> None:
+    with pytest.raises(OptionError) as caught:
+        RetryPolicy(jitter="x" * 100_000)  # type: ignore[arg-type]
+    assert len(str(caught.value)) < 300

@@ -1,0 +1,306 @@
+"""Pages leave the machine: real programs, a real web server, and what the state file says of it afterwards."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+import threading
+import types
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import psutil
+import pytest
+from redrive.engine import Executor, Flow, FlowError, PermanentError, RetryPolicy, RunOptions, TransientError
+from redrive.engine.notifications import notifier
+from redrive.engine.core.policy import RetryPolicy as Policy
+from redrive.engine.notifications.senders import environment_of
+
+ONCE = RetryPolicy(max_attempts=1)
+
+
+def run(tmp_path: Path, flow: Flow, run_id: str = "r", **options: Any) -> str:
+    executor = Executor(run_id=run_id, flow=flow, state=tmp_path / "state.db", options=RunOptions(**options))
+    return str(executor.run_result().state)
+
+
+def ask(tmp_path: Path, sql: str) -> list[Any]:
+    with sqlite3.connect(tmp_path / "state.db") as connection:
+        return connection.execute(sql).fetchall()
+
+
+def told(tmp_path: Path, what: str) -> list[dict[str, Any]]:
+    rows = [json.loads(text) for (text,) in ask(tmp_path, "SELECT data FROM event WHERE kind = 'page' ORDER BY seq")]
+    return [row for row in rows if row["what"] == what]
+
+
+def doomed(flow: Flow, name: str = "doomed", message: str = "503") -> None:
+    def body() -> None:
+        raise TransientError(message)
+
+    flow.task(body, name=name, retry=ONCE, timeout=30)
+
+
+def received(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def to_file(path: Path) -> dict[str, Any]:
+    """A command that appends what it gets as one line."""
+    return {"line": f"printf '%s\\n' \"$(cat)\" >> '{path}'"}  # in one write: others append to it too
+
+
+def test_a_command_gets_the_page_as_json_and_in_its_environment(tmp_path):
+    inbox, words = tmp_path / "inbox", tmp_path / "words"
+    flow = Flow("night")
+    doomed(flow)
+    flow.page(
+        "command",
+        line=f'cat > "{inbox}"; printf "%s|%s|%s" "$REDRIVE_PAGE_SEVERITY" '
+        f'"$REDRIVE_PAGE_TITLE" "$REDRIVE_PAGE_KEY" > "{words}"',
+    )
+    assert "FAILED" == run(tmp_path, flow)
+    (message,) = received(inbox)
+    assert ("page", "doomed", "night", 1, "r") == tuple(
+        message[field] for field in ("kind", "task", "flow", "count", "run_id")
+    )
+    assert "503" == message["body"]["error"] and "redrive requeue" in message["text"]
+    assert f"normal|budget spent on doomed|{message['key']}" == words.read_text()
+    assert [(1, None, 1)] == ask(tmp_path, "SELECT sent_at IS NOT NULL, send_error, told_count FROM page")
+
+
+def test_text_from_a_task_is_never_a_word_of_the_shell(tmp_path):
+    flow = Flow("night")
+    evil = f"$(touch '{tmp_path}/pwned') `touch '{tmp_path}/pwned'` ; touch '{tmp_path}/pwned' \x00\x1b]0;x\x07"
+    doomed(flow, message=evil)
+    flow.page("command", **to_file(tmp_path / "inbox"))
+    run(tmp_path, flow)
+    (message,) = received(tmp_path / "inbox")
+    assert "touch" in message["body"]["error"]
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_the_environment_holds_no_character_that_it_cannot_or_that_moves_a_cursor():
+    environment = environment_of({"title": "a\x00b\x1b[2J", "text": "one\ntwo", "task": None, "count": 3})
+    assert {"REDRIVE_PAGE_TITLE": "a b [2J", "REDRIVE_PAGE_TEXT": "one\ntwo", "REDRIVE_PAGE_COUNT": "3"} == environment
+
+
+def test_a_sender_that_fails_is_stored_told_and_holds_up_nobody(tmp_path):
+    flow = Flow("night")
+    doomed(flow)
+    flow.page("command", line="echo 'smtp: no route to host' >&2; exit 3")
+    flow.page("command", **to_file(tmp_path / "inbox"))
+    assert "FAILED" == run(tmp_path, flow)
+    assert 1 == len(received(tmp_path / "inbox"))
+    ((sent_at, error),) = ask(tmp_path, "SELECT sent_at, send_error FROM page")
+    assert (None, "command: exit status 3: smtp: no route to host") == (sent_at, error)
+    (failed,) = told(tmp_path, "send-failed")
+    assert ("command", 1) == (failed["sender"], failed["tries"])
+
+
+def test_a_sender_that_hangs_is_killed_with_its_children_while_the_run_goes_on(tmp_path):
+    pids = tmp_path / "pids"
+    flow = Flow("night")
+    doomed(flow)
+    flow.command("goes_on", "sleep 0.2", after="doomed", rule="all_done", timeout=30)
+    flow.page("command", line=f"sleep 300 & echo $! $$ > '{pids}'; wait", timeout=1)
+    assert "FAILED" == run(tmp_path, flow)
+    assert "took longer than 1 s" in ask(tmp_path, "SELECT send_error FROM page")[0][0]
+    assert not [pid for pid in map(int, pids.read_text().split()) if is_alive(pid)]
+    (moment,) = ask(tmp_path, "SELECT seq FROM event WHERE task = 'goes_on' AND new = 'SUCCESS'")
+    (gave_up,) = ask(tmp_path, "SELECT min(seq) FROM event WHERE kind = 'page' AND data LIKE '%send-failed%'")
+    assert moment < gave_up
+
+
+def test_a_sender_that_hangs_does_not_keep_the_next_page_from_the_others(tmp_path, monkeypatch):
+    monkeypatch.setattr("redrive.engine.executor.loop.CLOSE_SECONDS", 0.1)
+    inbox = tmp_path / "inbox"
+    flow = Flow("night")
+    doomed(flow)
+    flow.command("later", f"until test -s '{inbox}'; do sleep 0.05; done; exit 3", retry=ONCE, timeout=60)
+    both = f"until test $(wc -l < '{inbox}') -ge 2; do sleep 0.05; done"
+    flow.command("both_are_there", both, after="later", rule="all_done", retry=ONCE, timeout=60)
+    flow.page("command", line="sleep 300", timeout=200)
+    flow.page("command", **to_file(inbox))
+    run(tmp_path, flow)
+    assert [("SUCCESS",)] == ask(tmp_path, "SELECT state FROM task WHERE name = 'both_are_there'")
+    assert ["doomed", "later"] == [message["task"] for message in received(inbox)]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE  # nobody may have reaped it yet
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_a_sender_that_recovers_gets_the_page_after_all(tmp_path, monkeypatch):
+    monkeypatch.setattr(notifier, "RESEND", Policy(base=0.05, cap=0.05, jitter="none"))
+    inbox = tmp_path / "inbox"
+    flow = Flow("night")
+    doomed(flow)
+    flow.command("long", f"while ! test -s '{inbox}'; do sleep 0.05; done", timeout=60)
+    line = f"test -e '{tmp_path}/third' && cat > '{inbox}' && exit 0;"
+    line += f" test -e '{tmp_path}/second' && touch '{tmp_path}/third'; touch '{tmp_path}/second'; exit 1"
+    flow.page("command", line=line)
+    flow.page("command", **to_file(tmp_path / "other"))
+    run(tmp_path, flow)
+    assert [1, 2] == [failed["tries"] for failed in told(tmp_path, "send-failed")]
+    assert 1 == len(received(inbox))
+    assert 1 == len(received(tmp_path / "other")), "a sender that took it is not asked again"
+    assert [(1, None)] == ask(tmp_path, "SELECT sent_at IS NOT NULL, send_error FROM page")
+
+
+def test_what_one_executor_could_not_send_the_next_one_does(tmp_path):
+    broken = Flow("night")
+    doomed(broken)
+    broken.page("command", line="exit 1")
+    run(tmp_path, broken)
+    repaired = Flow("night")
+    repaired.task(lambda: None, name="fine")
+    repaired.page("command", **to_file(tmp_path / "inbox"))
+    assert "SUCCESS" == run(tmp_path, repaired, run_id="next-night")
+    assert ["doomed"] == [message["task"] for message in received(tmp_path / "inbox")]
+
+
+def test_two_senders_and_fifty_tasks_of_one_cause_are_one_message_each(tmp_path):
+    flow = Flow("night", max_parallel=8)
+
+    def body() -> None:
+        raise TransientError("503")
+
+    for number in range(50):
+        flow.task(body, name=f"part_{number}", retry=ONCE)
+    flow.page("command", **to_file(tmp_path / "one"))
+    flow.page("command", **to_file(tmp_path / "two"))
+    run(tmp_path, flow)
+    assert (1, 1) == (len(received(tmp_path / "one")), len(received(tmp_path / "two")))
+    assert [(50,)] == ask(tmp_path, "SELECT count FROM page")
+
+
+def test_a_storm_of_causes_is_ten_messages_and_the_rest_waits_for_the_digest(tmp_path):
+    flow = Flow("night", max_parallel=8)
+    for number in range(14):
+        flow.command(f"part_{number}", f"exit {number + 1}", retry=ONCE, timeout=30)
+    flow.page("command", **to_file(tmp_path / "inbox"))
+    run(tmp_path, flow)
+    assert 14 == ask(tmp_path, "SELECT count(*) FROM page")[0][0]
+    assert 10 == len(received(tmp_path / "inbox"))
+    assert 4 == ask(tmp_path, "SELECT count(*) FROM page WHERE sent_at IS NULL")[0][0]
+
+
+def test_without_a_sender_the_page_waits_in_the_inbox(tmp_path):
+    flow = Flow("night")
+    doomed(flow)
+    run(tmp_path, flow)
+    assert [("open", None, None)] == ask(tmp_path, "SELECT state, sent_at, send_error FROM page")
+
+
+def test_the_bell_is_an_event(tmp_path):
+    flow = Flow("night")
+    doomed(flow)
+    flow.page("bell")
+    run(tmp_path, flow)
+    (rung,) = told(tmp_path, "bell")
+    assert ("budget spent on doomed", "normal") == (rung["title"], rung["severity"])
+
+
+def test_a_sender_that_never_could_is_refused_when_the_flow_is_written():
+    with pytest.raises(FlowError, match="no sender of pages 'pigeon'"):
+        Flow("night").page("pigeon")
+
+
+# --- Over the network -----------------------------------------------------------------------------------------------
+
+
+class _Hook(BaseHTTPRequestHandler):
+    answers: list[int]
+    heard: list[tuple[str, dict[str, Any]]]
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        type(self).heard.append((self.headers["X-Token"], body))
+        self.send_response(type(self).answers.pop(0) if type(self).answers else 200)
+        self.end_headers()
+
+    def log_message(self, format: str, *words: Any) -> None:
+        """The test asks what was heard."""
+
+
+@pytest.fixture
+def hook() -> Iterator[type[_Hook]]:
+    kind: Any = type("Hook", (_Hook,), {"answers": [], "heard": []})
+    server = HTTPServer(("127.0.0.1", 0), kind)
+    kind.url = f"http://127.0.0.1:{server.server_port}/secret-path"
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield kind
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_webhook_gets_the_page_as_its_body(tmp_path, hook):
+    flow = Flow("night")
+
+    @flow.task(timeout=30)
+    def refused() -> None:
+        raise PermanentError("403", diagnostic="scope is missing")
+
+    flow.page("webhook", url=hook.url, headers={"X-Token": "t0ken"})
+    run(tmp_path, flow)
+    ((token, message),) = hook.heard
+    assert ("t0ken", "scope is missing", "high") == (token, message["body"]["diagnostic"], message["severity"])
+    assert [(1,)] == ask(tmp_path, "SELECT sent_at IS NOT NULL FROM page")
+
+
+def test_a_webhook_that_answers_no_is_an_error_that_keeps_the_url_to_itself(tmp_path, hook):
+    hook.answers[:] = [500]
+    flow = Flow("night")
+    doomed(flow)
+    flow.page("webhook", url=hook.url)
+    run(tmp_path, flow)
+    ((error,),) = ask(tmp_path, "SELECT send_error FROM page")
+    assert "webhook: HTTP 500 Internal Server Error" == error
+
+
+def test_a_webhook_that_nobody_serves_is_an_error(tmp_path, hook):
+    flow = Flow("night")
+    doomed(flow)
+    flow.page("webhook", url="http://127.0.0.1:1/x", timeout=5)
+    run(tmp_path, flow)
+    assert "refused" in ask(tmp_path, "SELECT send_error FROM page")[0][0]
+
+
+class _StandInApprise:
+    told: ClassVar[list[tuple[str, str, str]]] = []
+
+    def add(self, url: str) -> bool:
+        return url.startswith("slack://")
+
+    def notify(self, *, title: str, body: str, notify_type: str) -> bool:
+        self.told.append((title, body, notify_type))
+        return True
+
+
+def test_apprise_is_used_where_it_is_installed(tmp_path, monkeypatch):
+    module: Any = types.ModuleType("apprise")
+    module.Apprise = _StandInApprise
+    monkeypatch.setitem(sys.modules, "apprise", module)
+    monkeypatch.setattr(_StandInApprise, "told", [])
+    flow = Flow("night")
+    doomed(flow)
+    flow.page("apprise", url="slack://token")
+    run(tmp_path, flow)
+    ((title, body, kind),) = _StandInApprise.told
+    assert ("budget spent on doomed", "warning") == (title, kind) and "redrive requeue" in body
+
+
+def test_apprise_that_is_not_installed_says_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "apprise", None)
+    flow = Flow("night")
+    doomed(flow)
+    flow.page("apprise", url="slack://token")
+    run(tmp_path, flow)
+    assert "pip install 'redrive[notify]'" in ask(tmp_path, "SELECT send_error FROM page")[0][0]

@@ -1,0 +1,112 @@
+"""What a task may ask of the engine: rows that are set aside, progress, its token."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from redrive.engine.runner.context import Context
+from redrive.engine.core.failures.failure import describe
+from redrive.engine.core.spec import TaskSpec
+from redrive.engine.errors import AuthError, TaskTerminated, TooManyBadRows, TransientError
+from redrive.engine.runner import protocol
+
+
+class Sent(list[protocol.Frame]):
+    """The frames that a context sent."""
+
+    def context(self, *, cancelled: bool = False, **spec: Any) -> Context:
+        order = protocol.AttemptOrder("run", "task", 1, 0, "token", TaskSpec("task", **spec))
+        return Context(order, {}, {}, send=self.append, is_cancelled=lambda: cancelled, describe=describe)
+
+    @property
+    def rows(self) -> list[protocol.Quarantined]:
+        return [frame for frame in self if isinstance(frame, protocol.Quarantined)]
+
+
+def parse(text: str) -> int:
+    return int(text)
+
+
+def test_a_bad_row_is_set_aside_and_the_others_go_on() -> None:
+    sent, good = Sent(), []
+    for scope in sent.context().rows(["1", "x", "3"]):
+        with scope as text:
+            good.append(parse(text))
+    assert good == [1, 3]
+    (row,) = sent.rows
+    assert (row.row_key, json.loads(row.payload)) == ("1", "x")
+    assert "invalid literal" in row.error
+    assert row.fingerprint
+
+
+def test_rows_that_fail_alike_share_a_fingerprint() -> None:
+    sent = Sent()
+    for scope in sent.context().rows(["x", "y", None]):
+        with scope as text:
+            parse(text)  # type: ignore[arg-type]
+    first, second, third = (row.fingerprint for row in sent.rows)
+    assert first == second != third
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [("id", "a-7"), (lambda row: row["id"].upper(), "A-7"), (None, "0"), ("missing", "0"), (lambda row: 1 / 0, "0")],
+)
+def test_a_row_is_named_by_its_key(key: Any, expected: str) -> None:
+    sent = Sent()
+    for scope in sent.context().rows([{"id": "a-7"}], key=key):
+        with scope:
+            raise ValueError("bad")
+    assert sent.rows[0].row_key == expected
+
+
+@pytest.mark.parametrize(
+    "error", [TransientError("503"), AuthError("401"), ConnectionResetError(), KeyboardInterrupt()]
+)
+def test_what_is_not_the_rows_fault_fails_the_attempt(error: BaseException) -> None:
+    sent = Sent()
+    with pytest.raises(type(error)):
+        for scope in sent.context().rows([1]):
+            with scope:
+                raise error
+    assert sent.rows == []
+
+
+def test_too_many_bad_rows_fail_the_attempt_as_soon_as_they_are() -> None:
+    sent, seen = Sent(), []
+    with pytest.raises(TooManyBadRows, match="3 rows are quarantined, max_bad_rows is 2"):
+        for scope in sent.context(max_bad_rows=2).rows(range(100)):
+            with scope as number:
+                seen.append(number)
+                raise ValueError("bad")
+    assert seen == [0, 1, 2]
+
+
+def test_a_ratio_is_judged_at_the_end() -> None:
+    def run(bad: int) -> None:
+        for scope in Sent().context(max_bad_ratio=0.1).rows(range(100)):
+            with scope as number:
+                if number < bad:
+                    raise ValueError("bad")
+
+    run(10)
+    with pytest.raises(TooManyBadRows, match="11 of 100"):
+        run(11)
+
+
+def test_a_row_that_is_no_json_or_huge_still_fits() -> None:
+    sent = Sent()
+    sent.context().quarantine("k\udcff" * 1000, {"object": object(), "text": "x" * 1_000_000}, "too\udcff large")
+    (row,) = sent.rows
+    assert len(protocol.encode(row)) < 100_000
+    assert row.error == "too\\udcff large"
+
+
+def test_the_token_is_asked_each_time() -> None:
+    Sent().context().check()
+    context = Sent().context(cancelled=True)
+    assert context.cancelled
+    with pytest.raises(TaskTerminated):
+        context.check()

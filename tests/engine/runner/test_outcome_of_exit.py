@@ -1,0 +1,79 @@
+"""From what was seen of an attempt to its outcome: every way to end is one row."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import pytest
+from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, OutcomeKind
+from redrive.engine.runner import protocol
+from redrive.engine.runner.outcome_of_exit import RECHECK_SECONDS_MAX, Evidence, Force, lost, outcome_of
+
+FAILURE = Failure("ValueError", "no", FailureClass.VALIDATION, Fingerprint("a", "b"))
+ROWS: list[tuple[dict[str, Any], OutcomeKind, str | None]] = [
+    # a frame stands, whatever happened to the process afterwards
+    ({"ending": protocol.Succeeded("1"), "exit_code": 0}, OutcomeKind.SUCCESS, None),
+    ({"ending": protocol.Succeeded("1"), "signal": 9}, OutcomeKind.SUCCESS, None),
+    ({"ending": protocol.Failed(FAILURE), "exit_code": 1}, OutcomeKind.ERROR, "ValueError"),
+    ({"ending": protocol.Deferred(5)}, OutcomeKind.DEFERRED, None),
+    ({"ending": protocol.Skipped("no")}, OutcomeKind.SKIPPED, None),
+    ({"ending": protocol.Terminated(), "exit_code": 1}, OutcomeKind.ERROR, "signal:15:unknown"),
+    # what we forced is ours, whatever the exit status looks like
+    ({"force": Force.DEADLINE, "exit_code": 0}, OutcomeKind.TIMED_OUT, "TimeoutError"),
+    ({"force": Force.DEADLINE, "signal": 9}, OutcomeKind.TIMED_OUT, "TimeoutError"),
+    ({"force": Force.DEADLINE, "exit_code": 0, "is_command": True}, OutcomeKind.TIMED_OUT, "TimeoutError"),
+    ({"force": Force.CANCEL, "signal": 15}, OutcomeKind.CANCELLED, None),
+    # no frame and no force: the exit status tells
+    ({"exit_code": 0, "is_command": True}, OutcomeKind.SUCCESS, None),
+    ({"exit_code": 3, "is_command": True}, OutcomeKind.ERROR, "exit:3"),
+    ({"exit_code": 0}, OutcomeKind.ERROR, "exit:0"),
+    ({"exit_code": 3}, OutcomeKind.ERROR, "exit:3"),
+    ({"signal": 11}, OutcomeKind.ERROR, "signal:11:unknown"),
+    ({"signal": 9}, OutcomeKind.ERROR, "signal:9:unknown"),
+    ({"signal": 9, "out_of_memory": True}, OutcomeKind.ERROR, "signal:9:oom"),
+]
+
+
+@pytest.mark.parametrize(("seen", "kind", "error_type"), ROWS)
+def test_every_way_to_end(seen: dict[str, Any], kind: OutcomeKind, error_type: str | None) -> None:
+    outcome = outcome_of(Evidence(timeout=10, usage={"exit_code": seen.get("exit_code")}, **seen))
+    assert outcome.kind is kind
+    assert (outcome.failure.error_type if outcome.failure else None) == error_type
+    assert outcome.usage == {"exit_code": seen.get("exit_code")}
+
+
+@pytest.mark.parametrize(
+    ("asked", "granted"), [(None, None), (12.0, 12.0), (float("nan"), None), (float("inf"), RECHECK_SECONDS_MAX)]
+)
+def test_a_sensor_is_asked_again_at_an_instant_that_comes(asked: float | None, granted: float | None) -> None:
+    assert outcome_of(Evidence(ending=protocol.Deferred(asked))).recheck_seconds == granted
+
+
+def test_the_words_of_a_timeout_are_those_of_document_000() -> None:
+    failure = outcome_of(Evidence(force=Force.DEADLINE, timeout=10)).failure
+    assert failure is not None
+    assert (failure.message, failure.failure_class) == ("task exceeded 10s", FailureClass.TIMEOUT)
+
+
+def test_a_command_that_failed_says_its_last_line() -> None:
+    failure = outcome_of(Evidence(exit_code=1, is_command=True, output_tail="working\nERROR: no table\n")).failure
+    assert failure is not None
+    assert "ERROR: no table" in failure.message
+
+
+def test_out_of_memory_is_a_class_of_its_own_with_the_figure() -> None:
+    usage, bound = {"max_rss_kb": 2040 * 1024}, "2048 MiB that its cgroup may hold"
+    evidence = Evidence(signal=signal.SIGKILL, out_of_memory=True, usage=usage, memory_bound=bound)
+    failure = outcome_of(evidence).failure
+    assert failure is not None
+    assert failure.failure_class is FailureClass.OUT_OF_MEMORY
+    assert failure.diagnostic == "it held at most 2040 MiB of the 2048 MiB that its cgroup may hold"
+
+
+def test_what_is_lost_says_why() -> None:
+    outcome = lost("the zygote died", {"duration_us": 5})
+    assert outcome.kind is OutcomeKind.LOST
+    assert outcome.failure is not None
+    assert outcome.failure.message == "the zygote died"
+    assert outcome.usage == {"duration_us": 5}

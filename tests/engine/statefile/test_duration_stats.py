@@ -1,0 +1,84 @@
+"""What is usual is told by the runs before, to two digits, and not by more of them than can be read at once."""
+
+from __future__ import annotations
+
+import pytest
+from redrive.engine.errors import RefusedError
+from redrive.engine.statefile import duration_stats
+
+from .conftest import RUN, START, StateFile
+
+SECOND = 1_000_000
+
+
+def earlier_run(state_file: StateFile, number: int, durations: dict[str, float], dag_name: str = "settlement") -> None:
+    """A run before, of which each task succeeded once. ``durations``: in seconds."""
+    run_id = f"before-{number}"
+
+    def item(journal: object) -> None:
+        connection = state_file.connection
+        connection.execute(
+            "INSERT INTO run (run_id, dag_name, started_at, state) VALUES (?, ?, ?, 'SUCCESS')",
+            (run_id, dag_name, START - number * SECOND),
+        )
+        connection.executemany(
+            "INSERT INTO attempt (run_id, name, attempt, generation, token, started_at, duration_us, outcome)"
+            " VALUES (?, ?, 1, 0, 't', ?, ?, 'success')",
+            [(run_id, name, START, round(seconds * SECOND)) for name, seconds in durations.items()],
+        )
+
+    state_file.write(item)
+
+
+def told(state_file: StateFile) -> dict[str, duration_stats.Usual]:
+    return duration_stats.read(duration_stats.of_run(state_file.connection, RUN))
+
+
+def test_median_and_p95_are_those_of_the_runs_before(state_file: StateFile) -> None:
+    state_file.create({"a": "", "b": "", "new": ""})
+    for number, seconds in enumerate((10, 30, 20, 90, 25), start=1):
+        earlier_run(state_file, number, {"a": seconds, "gone": 5})
+    earlier_run(state_file, 9, {"a": 1, "b": 1}, dag_name="another")
+    assert told(state_file) == {"a": duration_stats.Usual(25 * SECOND, 90 * SECOND, 5)}
+
+
+def test_the_run_itself_does_not_count(state_file: StateFile) -> None:
+    state_file.create({"a": ""})
+    state_file.connection.execute(
+        "INSERT INTO attempt (run_id, name, attempt, generation, token, started_at, duration_us, outcome)"
+        " VALUES (?, 'a', 1, 0, 't', ?, 77, 'success')",
+        (RUN, START),
+    )
+    assert told(state_file) == {}
+
+
+def test_runs_that_came_later_do_not_count(state_file: StateFile) -> None:
+    """Whoever looks at an old night is not told what only later ones showed."""
+    state_file.create({"a": ""})
+    earlier_run(state_file, 1, {"a": 10})
+    earlier_run(state_file, -(10**6), {"a": 500})
+    assert told(state_file) == {"a": duration_stats.Usual(10 * SECOND, 10 * SECOND, 1)}
+
+
+def test_it_is_told_to_two_digits(state_file: StateFile) -> None:
+    state_file.create({"a": "", "b": "", "c": ""})
+    earlier_run(state_file, 1, {"a": 7384.2, "b": 0.0123456, "c": 0.0})
+    assert {name: one.p50_us for name, one in told(state_file).items()} == {
+        "a": 7400 * SECOND,
+        "b": 12_000,
+        "c": 1_000,
+    }
+
+
+def test_no_more_runs_are_read_than_fill_the_bound(state_file: StateFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    state_file.create({"a": "", "b": ""})
+    for number in range(1, 9):
+        earlier_run(state_file, number, {"a": number, "b": number})
+    monkeypatch.setattr(duration_stats, "ATTEMPTS_MAX", 5)
+    assert [one.attempts for one in told(state_file).values()] == [3, 2]
+    assert told(state_file)["b"].p95_us == 2 * SECOND  # the latest runs, not the earliest
+
+
+def test_a_run_that_is_not_there_is_named(state_file: StateFile) -> None:
+    with pytest.raises(RefusedError, match="no run 'nowhere'"):
+        duration_stats.of_run(state_file.connection, "nowhere")

@@ -1,0 +1,61 @@
+"""The lock file as a commander takes it: without waiting, and only the file that others find under its name."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from redrive.engine.errors import StorageError
+from redrive.engine.store import lock
+from redrive.engine.statefile import lock_file
+from redrive.engine.statefile.changes import locking
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> str:
+    return str(tmp_path / "night.db")
+
+
+@pytest.fixture
+def owned(state: str) -> Iterator[lock.StateLock]:
+    held = lock.acquire(state, "executor-1", "monday")
+    yield held
+    held.release()
+
+
+def test_a_free_lock_is_taken_and_an_owned_one_is_not(state: str) -> None:
+    taken = locking.take_for_a_moment(state)
+    assert taken is not None and locking.take_for_a_moment(state) is None
+    os.close(taken)
+    lock.acquire(state, "executor-1").release()
+
+
+def test_an_owner_is_not_disturbed(state: str, owned: lock.StateLock) -> None:
+    assert locking.take_for_a_moment(state) is None
+    assert lock_file.last_holder(state) == owned.holder
+
+
+def test_a_lock_file_that_loses_its_name_meanwhile_is_not_taken(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An executor that is refused removes the lock file that it made: the next one would lock another file."""
+    try_lock = locking.try_lock
+
+    def lose_the_name(descriptor: int, kind: int) -> bool:
+        Path(lock_file.lock_path(state)).unlink()
+        return try_lock(descriptor, kind)
+
+    monkeypatch.setattr(locking, "try_lock", lose_the_name)
+    assert locking.take_for_a_moment(state) is None
+
+
+def test_a_holder_of_a_later_version_is_read(state: str, owned: lock.StateLock) -> None:
+    path = Path(lock_file.lock_path(state))
+    path.write_text(json.dumps({**json.loads(path.read_text()), "colour": "blue"}))
+    assert lock_file.probe(state) == owned.holder
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"nowhere/night\.db\.lock"):
+        locking.take_for_a_moment(str(tmp_path / "nowhere" / "night.db"))

@@ -1,0 +1,307 @@
+"""Following a state file: every event once and in order, through crashes of the writer and changes of the file."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from redrive.engine.domain.events import Event
+from redrive.engine.errors import CorruptFileError, SnapshotNeeded, StateFileError
+from redrive.engine.store import follow
+from redrive.engine.statefile.reader import Reader
+
+#: Another process writes, as in life: data_version does not change for commits of the same connection.
+WRITER = """
+    import sys
+    from redrive.engine.domain.event_payloads import ClockMoved
+    from redrive.engine.store import database
+    from redrive.engine.statefile.changes.transitions import Journal
+
+    connection = database.open_for_writing(sys.argv[1])
+    number = 0
+    for line in sys.stdin:
+        count, _, run_id = line.strip().partition(" ")
+        for _ in range(int(count)):
+            connection.execute("BEGIN IMMEDIATE")
+            Journal(connection, number).emit(ClockMoved(number), run_id or None)
+            connection.execute("COMMIT")
+            number += 1
+        print("done", flush=True)
+    connection.close()
+    print("closed", flush=True)
+"""
+
+
+class Writer:
+    """A process that owns the file and commits on request."""
+
+    def __init__(self, path: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(WRITER), str(path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def commit(self, count: int, run_id: str = "") -> None:
+        """Returns when the last of ``count`` events is in the file."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(f"{count} {run_id}\n")
+        self.process.stdin.flush()
+        assert self.process.stdout.readline() == "done\n"
+
+    def close(self) -> None:
+        """An orderly end: the log goes into the file and is removed."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.close()
+        assert self.process.stdout.readline() == "closed\n"
+        self.process.wait()
+        self.process.stdout.close()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Writer]]:
+    writers: list[Writer] = []
+
+    def run(name: str = "state.db") -> Writer:
+        writers.append(Writer(tmp_path / name))
+        return writers[-1]
+
+    yield run
+    for writer in writers:
+        writer.kill()
+        for stream in (writer.process.stdin, writer.process.stdout):
+            assert stream is not None
+            stream.close()
+
+
+async def take(feed: AsyncIterator[list[Event]], count: int) -> list[int]:
+    """The numbers of the next ``count`` events."""
+    numbers: list[int] = []
+    while len(numbers) < count:
+        batch = await asyncio.wait_for(anext(feed), 20)
+        assert 0 < len(batch) <= follow.BATCH_EVENTS
+        numbers += [event.payload.moved_us for event in batch]
+    return numbers
+
+
+async def test_what_was_and_what_comes_is_told_once_and_in_order(tmp_path: Path, start: Callable[..., Writer]) -> None:
+    writer = start()
+    writer.commit(1200)
+    feed = follow.follow(tmp_path / "state.db", since=0, poll_seconds=0.01)
+    assert await take(feed, 1200) == list(range(1200))
+    for number in range(1200, 1230):
+        writer.commit(1)
+        assert await take(feed, 1) == [number]
+    await feed.aclose()  # type: ignore[attr-defined]
+
+
+async def test_the_last_event_before_a_long_silence_is_not_missed(tmp_path: Path, start: Callable[..., Writer]) -> None:
+    writer = start()
+    writer.commit(1)
+    feed = follow.follow(tmp_path / "state.db", since=0, poll_seconds=0.01)
+    assert await take(feed, 1) == [0]
+    waiting = asyncio.ensure_future(anext(feed))
+    done, _ = await asyncio.wait([waiting], timeout=0.3)
+    assert not done
+    writer.commit(1)
+    assert [event.payload.moved_us for event in await asyncio.wait_for(waiting, 20)] == [1]
+    await feed.aclose()  # type: ignore[attr-defined]
+
+
+async def test_following_resumes_where_it_was_left(tmp_path: Path, start: Callable[..., Writer]) -> None:
+    start().commit(10)
+    feed = follow.follow(tmp_path / "state.db", since=7)
+    assert await take(feed, 3) == [7, 8, 9]
+    await feed.aclose()  # type: ignore[attr-defined]
+
+
+async def test_one_run_is_told_with_the_events_of_the_file_itself(tmp_path: Path, start: Callable[..., Writer]) -> None:
+    writer = start()
+    for run_id in ("monday", "tuesday", "", "monday"):
+        writer.commit(1, run_id)
+    feed = follow.follow(tmp_path / "state.db", since=0, run_id="monday")
+    assert await take(feed, 3) == [0, 2, 3]
+    await feed.aclose()  # type: ignore[attr-defined]
+
+
+async def test_a_file_at_rest_is_read_and_its_next_writer_is_noticed(
+    tmp_path: Path, start: Callable[..., Writer]
+) -> None:
+    first = start()
+    first.commit(2)
+    first.close()
+    assert [item.name for item in tmp_path.glob("state.db*")] == ["state.db"]
+    feed = follow.follow(tmp_path / "state.db", since=0, poll_seconds=0.01)
+    assert await take(feed, 2) == [0, 1]
+    start().commit(1)
+    assert await take(feed, 1) == [0]
+    await feed.aclose()  # type: ignore[attr-defined]
+
+
+async def test_a_writer_that_is_killed_and_followed_by_another_loses_nothing(
+    tmp_path: Path, start: Callable[..., Writer]
+) -> None:
+    feed = None
+    for _ in range(3):
+        writer = start()
+        writer.commit(5)
+        feed = feed or follow.follow(tmp_path / "state.db", since=0, poll_seconds=0.01)
+        assert await take(feed, 5) == [0, 1, 2, 3, 4]
+        writer.commit(1)
+        writer.kill()
+        assert await take(feed, 1) == [5]
+    assert feed is not None
+    await feed.aclose()  # type: ignore[attr-defined]
+
+
+async def test_an_orderly_end_of_the_writer_is_seen_to_its_last_event(
+    tmp_path: Path, start: Callable[..., Writer]
+) -> None:
+    writer = start()
+    writer.commit(1)
+    feed = follow.follow(tmp_path / "state.db", since=0, poll_seconds=0.01)
+    assert await take(feed, 1) == [0]
+    writer.commit(3)
+    writer.close()
+    assert await take(feed, 3) == [1, 2, 3]
+    await feed.aclose()  # type: ignore[attr-defined]
+
+
+async def test_another_file_in_the_same_place_asks_for_a_snapshot(tmp_path: Path, start: Callable[..., Writer]) -> None:
+    start().commit(1)
+    other = start("other.db")
+    other.commit(5)
+    other.close()
+    feed = follow.follow(tmp_path / "state.db", since=0, poll_seconds=0.01)
+    assert await take(feed, 1) == [0]
+    os.replace(tmp_path / "other.db", tmp_path / "state.db")
+    with pytest.raises(SnapshotNeeded, match="another state file"):
+        await asyncio.wait_for(anext(feed), 20)
+
+
+async def test_a_file_set_back_to_an_older_copy_asks_for_a_snapshot(
+    tmp_path: Path, start: Callable[..., Writer]
+) -> None:
+    writer = start()
+    writer.commit(2)
+    writer.close()
+    shutil.copyfile(tmp_path / "state.db", tmp_path / "old.db")
+    writer = start()
+    writer.commit(2)
+    writer.close()
+    feed = follow.follow(tmp_path / "state.db", since=0, poll_seconds=0.01)
+    await take(feed, 4)
+    os.replace(tmp_path / "old.db", tmp_path / "state.db")
+    with pytest.raises(SnapshotNeeded, match="holds less"):
+        await asyncio.wait_for(anext(feed), 20)
+
+
+async def test_to_have_read_more_than_the_file_holds_asks_for_a_snapshot(
+    tmp_path: Path, start: Callable[..., Writer]
+) -> None:
+    start().commit(1)
+    with pytest.raises(SnapshotNeeded, match="holds less"):
+        await anext(follow.follow(tmp_path / "state.db", since=99))
+
+
+async def test_a_file_that_is_gone_or_was_never_there_is_named(tmp_path: Path, start: Callable[..., Writer]) -> None:
+    with pytest.raises(StateFileError, match="there is no state file"):
+        await anext(follow.follow(tmp_path / "state.db", since=0))
+    start().commit(1)
+    feed = follow.follow(tmp_path / "state.db", since=0, poll_seconds=0.01)
+    assert await take(feed, 1) == [0]
+    for item in tmp_path.glob("state.db*"):
+        item.unlink()
+    with pytest.raises(StateFileError, match="there is no state file"):
+        await asyncio.wait_for(anext(feed), 20)
+
+
+async def test_a_file_cut_short_while_it_rests_is_called_damaged(tmp_path: Path, start: Callable[..., Writer]) -> None:
+    writer = start()
+    writer.commit(1)
+    writer.close()
+    feed = follow.follow(tmp_path / "state.db", since=0, poll_seconds=0.01)
+    assert await take(feed, 1) == [0]
+    os.truncate(tmp_path / "state.db", 8192)
+    with pytest.raises(CorruptFileError, match="cut short"):
+        await asyncio.wait_for(anext(feed), 20)
+
+
+async def test_a_follower_between_polls_keeps_no_log_from_being_reused(
+    tmp_path: Path, start: Callable[..., Writer]
+) -> None:
+    """3000 commits beside an open read transaction made 122 MB of log; beside a follower it stays small."""
+    writer = start()
+    writer.commit(1)
+    feed = follow.follow(tmp_path / "state.db", since=0, poll_seconds=0.01)
+    seen = 1
+    assert await take(feed, 1) == [0]
+    for _ in range(10):
+        writer.commit(400)
+        seen += len(await take(feed, 400))
+    assert seen == 4001
+    assert (tmp_path / "state.db-wal").stat().st_size < 8 * 1024 * 1024
+    await feed.aclose()  # type: ignore[attr-defined]
+
+
+async def test_following_leaves_nothing_behind(tmp_path: Path, start: Callable[..., Writer]) -> None:
+    writer = start()
+    writer.commit(1)
+    writer.close()
+    before = {item.name: item.read_bytes() for item in tmp_path.glob("state.db*")}
+    feed = follow.follow(tmp_path / "state.db", since=0)
+    await take(feed, 1)
+    await feed.aclose()  # type: ignore[attr-defined]
+    assert {item.name: item.read_bytes() for item in tmp_path.glob("state.db*")} == before
+    open_files = [
+        os.readlink(f"/proc/self/fd/{number}")
+        for number in os.listdir("/proc/self/fd")
+        if number.isdigit() and os.path.exists(f"/proc/self/fd/{number}")
+    ]
+    assert not any("state.db" in name for name in open_files)
+
+
+async def test_a_damaged_byte_in_one_event_does_not_hide_the_others(
+    tmp_path: Path, start: Callable[..., Writer]
+) -> None:
+    writer = start()
+    writer.commit(3)
+    writer.close()
+    connection = sqlite3.connect(tmp_path / "state.db")
+    connection.execute("UPDATE event SET reason = CAST(x'62ff64' AS TEXT) WHERE seq = 2")
+    connection.commit()
+    connection.close()
+    feed = follow.follow(tmp_path / "state.db", since=0)
+    assert await take(feed, 3) == [0, 1, 2]
+    await feed.aclose()  # type: ignore[attr-defined]
+
+
+def test_a_file_replaced_while_it_was_closed_is_told_once(tmp_path: Path, start: Callable[..., Writer]) -> None:
+    """Also when somebody has read from the new file before: the reading must not hide it."""
+    for name in ("state.db", "other.db"):
+        writer = start(name)
+        writer.commit(1)
+        writer.close()
+    reader = Reader(str(tmp_path / "state.db"))
+    assert reader.changed() and not reader.changed()
+    before = reader.uuid
+    reader.close()
+    os.replace(tmp_path / "other.db", tmp_path / "state.db")
+    assert reader.head() == 1
+    with pytest.raises(SnapshotNeeded, match="another state file"):
+        reader.changed()
+    assert reader.uuid != before and reader.changed() and not reader.changed()
+    reader.close()
