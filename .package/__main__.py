@@ -1,6 +1,6 @@
 """``python -m redrive`` is the ``redrive`` command."""
 
-from .console.cli import main
+from .console.cli.main import main
 
 if __name__ == "__main__":
     main()

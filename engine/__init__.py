@@ -46,19 +46,35 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .runner.context import Context, Missing
 from .core.policy import RetryPolicy
-from .errors import AmbiguousError, AuthError, CycleError, ExecutorBusyError, FlowError, FlowImportError, NotReady, PermanentError, RedriveError, RetryAfter, SkipTask, StateFileError, TaskError, TaskTerminated, TransientError
+from .errors import (
+    AmbiguousError,
+    AuthError,
+    CycleError,
+    ExecutorBusyError,
+    FlowError,
+    FlowImportError,
+    NotReady,
+    PermanentError,
+    RedriveError,
+    RetryAfter,
+    SkipTask,
+    StateFileError,
+    TaskError,
+    TaskTerminated,
+    TransientError,
+)
 from .flow.flow import Flow, TaskDef
+from .runner.context import Context, Missing
 
 if TYPE_CHECKING:
-    from .toolkit.send_buffer import SendBuffer
     from .core.failures.classify import classify_http
-    from .toolkit.tenacity import from_tenacity
-    from .toolkit.credentials import Credential
     from .executor.loop import Executor, RunOptions, RunResult
+    from .toolkit.credentials import Credential
     from .toolkit.retry import backoff_delay, full_jitter, retry, retry_transient
     from .toolkit.run_with_timeout import run_with_timeout
+    from .toolkit.send_buffer import SendBuffer
+    from .toolkit.tenacity import from_tenacity
 
 __all__ = [
     "AmbiguousError",
@@ -97,18 +113,18 @@ __all__ = [
 
 #: Imported where they are asked for: the process that forks attempts stays small without them.
 _LATER = {
-    "Credential": "credentials",
+    "Credential": "toolkit.credentials",
     "Executor": "executor.loop",
     "RunOptions": "executor.opening",
     "RunResult": "executor.loop",
-    "SendBuffer": "buffer",
-    "backoff_delay": "retrying",
-    "classify_http": "core.classify",
-    "from_tenacity": "core.tenacity",
-    "full_jitter": "retrying",
-    "retry": "retrying",
-    "retry_transient": "retrying",
-    "run_with_timeout": "runner.once",
+    "SendBuffer": "toolkit.send_buffer",
+    "backoff_delay": "toolkit.retry",
+    "classify_http": "core.failures.classify",
+    "from_tenacity": "toolkit.tenacity",
+    "full_jitter": "toolkit.retry",
+    "retry": "toolkit.retry",
+    "retry_transient": "toolkit.retry",
+    "run_with_timeout": "toolkit.run_with_timeout",
 }
 
 if not TYPE_CHECKING:  # else every name would be known, also one that is misspelled

@@ -17,7 +17,7 @@ import redrive
 import redrive.console
 import redrive.engine
 import redrive.themes
-from redrive.console.sessions.bundle import ACTING, LOOKING, OFFERING, REMEMBERING
+from redrive.console.sessions.bundle import CHANGING, ON_DEMAND, READING, modules_in
 from redrive.engine.version import VERSION
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,7 +26,7 @@ FOLDERS = {".package": redrive, "console": redrive.console, "engine": redrive.en
 PACKAGE_OF = {folder: package for package, folder in PROJECT["tool"]["setuptools"]["package-dir"].items()}
 
 #: What ssh carries to hosts with an old Python: nothing newer may slip into these.
-CARRIED = tuple(f"engine/{name}.py" for name in ("bootstrap", *sorted({*LOOKING, *REMEMBERING, *ACTING, *OFFERING})))
+CARRIED = tuple(f"engine/{module}.py" for module in modules_in((*READING, *CHANGING, *ON_DEMAND)))
 STANDARD_LIBRARY_SINCE_3_7 = {"dataclasses", "contextvars", "graphlib", "tomllib", "zoneinfo"}
 ALLOWED_AT_THE_TOP = {"pyproject.toml", "README.md", "LICENSE", "uv.lock", "console", "engine", "themes", "tests"}
 SQL = re.compile(

@@ -8,19 +8,19 @@ from functools import partial
 from ...engine.analysis.policy_change import Change, parse_change
 from ...engine.core.outcome import FailureClass
 from ...engine.errors import RedriveError
-from .operator import Acts
-from ..screens.console import ConsoleHost
-from ..model.board import Board
-from ..model.inbox import Cause, causes_of
-from ..text.wrapping import folded
-from ..text.pieces import Line, Piece, Role
-from ..text.text import one_line, pad
-from ..present.what_if import table, title
-from .time_travel import Rewind
-from ..screens.choice_dialog import Option
-from ..screens.text_dialog import Reading, columns_within
 from ..feed.rule_trial import CLASSES, told, try_rule
 from ..feed.what_if import Answer, ask
+from ..model.board import Board
+from ..model.inbox import Cause, causes_of
+from ..present.what_if import table, title
+from ..screens.choice_dialog import Option
+from ..screens.console import ConsoleHost
+from ..screens.text_dialog import Reading, columns_within
+from ..text.pieces import Line, Piece, Role
+from ..text.text import one_line, pad
+from ..text.wrapping import folded
+from .operator import Acts
+from .time_travel import Rewind
 
 _LABEL_CELLS = 9  # of what is told of a rule
 _REPLAYING_SECONDS = 60.0

@@ -16,46 +16,46 @@ from textual.binding import BindingType
 from textual.screen import Screen
 
 from ...engine.clock import Clock, SystemClock
-from ..keys.actions import Action, Call, Passed, Place, Receiver
-from .operator import Acts
-from .analysis import Analysis
-from .commands import Commands
-from ..screens.console import MESSAGE_SECONDS, Way
-from .copying import Copying
-from ..keys.keymap import DEFAULT_KEYS, KeyMap, Refusal
+from ..feed.cause_memory import Remembering
 from ..feed.live_run import LiveRun, News
+from ..keys.actions import Action, Call, Passed, Place, Receiver
+from ..keys.keymap import DEFAULT_KEYS, KeyMap, Refusal
 from ..model.badge_counts import Attention
 from ..model.board import Board
-from .preferences import Preferences
-from ..text.glyphs import ASCII, UTF8
 from ..present.header import Health
-from ..text.pieces import Line, Piece, Role
-from ..text.text import one_line
-from ..feed.cause_memory import Remembering
-from .time_travel import Rewind
-from .run_control import RunControl
 from ..screens.base import ConsoleScreen
+from ..screens.console import MESSAGE_SECONDS, Way
 from ..screens.loading import OpeningScreen
 from ..sessions.session import Link, Session, SessionStatus
-from .downstream_operator import SystemsActs
-from ..terminal.capabilities import Colours, Terminal, survey
 from ..terminal.bell import Bell
+from ..terminal.capabilities import Colours, Terminal, survey
 from ..terminal.driver import ConsoleDriver
 from ..terminal.tty import Hold
-from .base_app import ConsoleBase
-from .theme import DEFAULT, Theme, load_theme
-from .navigation import Trail
+from ..text.glyphs import ASCII, UTF8
+from ..text.pieces import Line, Piece, Role
+from ..text.text import one_line
 from ..widgets.bindings import bindings
+from .analysis import Analysis
+from .base_app import ConsoleBase
+from .commands import Commands
+from .copying import Copying
+from .downstream_operator import SystemsActs
+from .navigation import Trail
+from .operator import Acts
+from .preferences import Preferences
+from .run_control import RunControl
+from .theme import DEFAULT, Theme, load_theme
+from .time_travel import Rewind
 
 #: Which class shows which view; imported when it is first shown, so that the first picture does not wait for the rest.
 SCREENS: dict[Place, tuple[str, str]] = {
-    Place.RUNS: (".screens.runs", "RunsScreen"),
-    Place.GRAPH: (".screens.graph", "GraphScreen"),
-    Place.TIMELINE: (".screens.timeline", "TimelineScreen"),
-    Place.INBOX: (".screens.inbox", "InboxScreen"),
-    Place.LOG: (".screens.log", "LogScreen"),
-    Place.JOURNAL: (".screens.journal", "JournalScreen"),
-    Place.SYSTEMS: (".screens.systems", "SystemsScreen"),
+    Place.RUNS: ("..screens.runs", "RunsScreen"),
+    Place.GRAPH: ("..screens.graph", "GraphScreen"),
+    Place.TIMELINE: ("..screens.timeline", "TimelineScreen"),
+    Place.INBOX: ("..screens.inbox", "InboxScreen"),
+    Place.LOG: ("..screens.log", "LogScreen"),
+    Place.JOURNAL: ("..screens.journal", "JournalScreen"),
+    Place.SYSTEMS: ("..screens.downstreams", "SystemsScreen"),
 }
 REFUSAL_SECONDS = 3.0
 

@@ -16,11 +16,11 @@ from textual.screen import Screen
 
 from ..keys.actions import SUSPEND_KEY, Action, Call, Receiver, action_named
 from ..keys.keymap import DEFAULT_KEYS, KeyGuard, KeyMap, Press, Refusal
-from ..widgets.bindings import bindings
-from ..widgets.text_input import TextField
-from ..widgets.role_styles import PLAIN, Palette
 from ..terminal.driver import ConsoleDriver, ConsoleTerminal
 from ..terminal.tty import Hold
+from ..widgets.bindings import bindings
+from ..widgets.role_styles import PLAIN, Palette
+from ..widgets.text_input import TextField
 
 _REFUSAL_SECONDS = 1.0  # one burst is refused once
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
-from . import theme
 from ..keys.actions import ACTIONS, BY_NAME, MOVES, Action, Effect, actions_of
-from ..screens.console import ConsoleHost
 from ..keys.keymap import key_file, key_label
-from ..text.wrapping import folded
-from ..text.pieces import Line, Piece, Role
-from ..text.text import one_line, pad
-from .time_travel import SPEEDS
+from ..screens.console import ConsoleHost
 from ..screens.palette import CommandPalette, Entry
 from ..screens.text_dialog import Reading, columns_within
+from ..text.pieces import Line, Piece, Role
+from ..text.text import one_line, pad
+from ..text.wrapping import folded
+from . import theme
+from .time_travel import SPEEDS
 
 _KEYS_CELLS = 9
 

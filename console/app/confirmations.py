@@ -12,9 +12,9 @@ from ..model.board import Board
 from ..model.breaker_view import Guard
 from ..model.inbox import Cause
 from ..model.preview import Preview
+from ..present.states import LOOKS, sign
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role
-from ..present.states import LOOKS, sign
 from ..text.text import one_line, pad
 from ..widgets.dialog import Question
 

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 
 from ...engine.domain.events import Event
 from ..keys.actions import shell_line
-from .operator import Acts
-from ..screens.console import ConsoleHost
 from ..model.board import Board
 from ..model.journal import command_line
+from ..present.summary import incident
+from ..screens.choice_dialog import Option
+from ..screens.console import ConsoleHost
+from ..terminal.clipboard import copied_part
 from ..text.event_text import sentence
 from ..text.pieces import Role
-from ..present.summary import incident
 from ..text.text import one_line
-from ..screens.choice_dialog import Option
-from ..terminal.clipboard import copied_part
+from .operator import Acts
 
 _OPTION_CELLS = 48
 

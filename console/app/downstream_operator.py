@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...engine.core.cause_history import BY_KEY
+from ...engine.domain.command import Answer, Command
 from ...engine.errors import RedriveError
 from ...engine.statefile import queries
-from ...engine.domain.command import Answer, Command
-from . import confirmations
-from .operator import ANSWER_SECONDS, Acts
-from ..screens.console import ConsoleHost
 from ..model.breaker_view import Guard, why_not
+from ..model.downstreams import ChosenRows, Page, RowsAct, Systems
 from ..model.inbox import targets_of
 from ..model.preview import preview_requeue
-from ..model.downstreams import ChosenRows, Page, RowsAct, Systems
 from ..present.answers import answer_line
 from ..present.downstreams import guard_look
-from ..text.text import one_line
 from ..screens.choice_dialog import Option
+from ..screens.console import ConsoleHost
+from ..text.text import one_line
 from ..widgets.dialog import Reply
+from . import confirmations
+from .operator import ANSWER_SECONDS, Acts
 
 #: What may be done to a breaker, and which key asks for it.
 BREAKER_ACTS: Mapping[str, str] = {

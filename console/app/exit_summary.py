@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...engine.core.projection import RunRow
 from ...engine.domain.states import TaskState
 from ..model.board import Board
-from ..text.durations import clock
 from ..present.runs import look_of
+from ..text.durations import clock
 from ..text.text import one_line
 
 if TYPE_CHECKING:

@@ -19,10 +19,10 @@ from ..terminal.tty import Hold
 
 if TYPE_CHECKING:
     from ...engine.executor.loop import RunOptions
-    from .app import ConsoleApp
-    from .exit_summary import ConsoleEnd
     from ..keys.keymap import KeyMap
     from ..sessions.session import Session
+    from .app import ConsoleApp
+    from .exit_summary import ConsoleEnd
     from .theme import Theme
 
 CRASHED = 70  # EX_SOFTWARE: the console failed, which says nothing about the run
@@ -108,8 +108,8 @@ async def _go(hold: Hold, door: Door, visit: Visit, habits: Habits) -> ConsoleEn
     if visit.state_path is None:
         session = await door()
         hold.splash(f"redrive - {visit.target}")
-    from .app import ConsoleApp
     from ..screens.console import Way
+    from .app import ConsoleApp
 
     way = Way(visit.state_path, visit.started_here, visit.run_options, visit.open_to_act)
     session = session or await door()

@@ -14,30 +14,30 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...engine.core.cause_history import BY_KEY, noted
+from ...engine.domain.acts import STOPPABLE, UNDOABLE
+from ...engine.domain.command import DONE, Answer, Command, Target
 from ...engine.domain.event_payloads import OperatorActed
 from ...engine.domain.events import Event
 from ...engine.domain.states import ENDED_BADLY, NEEDS_HUMAN, TaskState
 from ...engine.errors import RedriveError
 from ...engine.statefile import queries
-from ...engine.domain.acts import STOPPABLE, UNDOABLE
-from ...engine.domain.command import DONE, Answer, Command, Target
 from ...engine.statefile.queries import EventRow
-from . import confirmations
-from ..screens.console import ConsoleHost
-from ..sessions.open import actor
 from ..model.board import Board
 from ..model.inbox import causes_of, targets_of
 from ..model.journal import event_of
 from ..model.preview import PREVIEWS, Preview
 from ..present.answers import answer_line, lines_of_results, refusals
-from ..text.durations import clock
-from ..text.wrapping import folded
 from ..present.header import since
+from ..screens.choice_dialog import Choice, Option
+from ..screens.console import ConsoleHost
+from ..screens.text_dialog import Reading
+from ..sessions.open import actor
+from ..text.durations import clock
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
-from ..screens.choice_dialog import Choice, Option
-from ..screens.text_dialog import Reading
+from ..text.wrapping import folded
 from ..widgets.dialog import Dialog, Question, Reply
+from . import confirmations
 
 GRACE_SECONDS = 5  # between the requeue of one task and its start
 SPREAD_ABOVE = 20  # more requeues than this start one by one

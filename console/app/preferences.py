@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Protocol
 
 from ...engine.errors import RedriveError
+from ..screens.choice_dialog import Option
+from ..screens.console import ConsoleHost
+from ..terminal.bell import Bell
+from ..text.pieces import Role
 from . import theme
 from .operator import Acts
-from ..screens.console import ConsoleHost
-from ..text.pieces import Role
-from ..screens.choice_dialog import Option
-from ..terminal.bell import Bell
 
 
 class Appearance(ConsoleHost, Protocol):

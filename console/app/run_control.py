@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 
 from ...engine.errors import RedriveError
-from . import confirmations
-from .operator import Acts
+from ..screens.choice_dialog import Option
 from ..screens.console import ConsoleHost
 from ..text.durations import wall
 from ..text.pieces import Role
-from ..screens.choice_dialog import Option
+from . import confirmations
+from .operator import Acts
 
 ARMED_SECONDS = 600
 

@@ -13,12 +13,12 @@ from textual.timer import Timer
 
 from ...engine.domain.events import Event
 from ...engine.errors import RedriveError
-from ..screens.console import ConsoleHost
+from ..feed.event_reader import Night, Sight
 from ..model.replay import NUMBER_MAX, Reel, parse_when
+from ..present.replay import Visit, why_locked
+from ..screens.console import ConsoleHost
 from ..text.event_text import subject
 from ..text.pieces import Role
-from ..present.replay import Visit, why_locked
-from ..feed.event_reader import Night, Sight
 
 SPEEDS = (1, 10, 60)  # seconds of the night in one of ours
 FRAME_SECONDS = 0.1  # between two pictures of what is played

@@ -11,14 +11,14 @@ import click
 
 from ...engine.domain.command import Answer, Command
 from ...engine.statefile.queries import BREAKERS, BreakerRow
-from ..sessions.open import DoorOptions, actor, with_session
 from ..model.board import Board
 from ..model.breaker_view import Guard, callers_of, guard_of, held_by, specs_of
-from ..text.durations import brief
+from ..sessions.open import DoorOptions, actor, with_session
 from ..sessions.session import Session
-from .operate import print_answer
+from ..text.durations import brief
 from .exit_codes import ExitCode
 from .listings import print_json, table
+from .operate import print_answer
 
 
 def breakers(

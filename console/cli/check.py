@@ -10,15 +10,15 @@ import click
 
 from ...engine.check import flow_checks
 from ...engine.check.isolated import check_apart
-from ...engine.flow.finding import Finding
 from ...engine.core.advice import WEEKDAYS, by_weekday, spread
 from ...engine.core.spec import FlowSpec
 from ...engine.errors import StateFileError
+from ...engine.flow.finding import Finding
 from ...engine.store import database
 from ...engine.store.history import Observed, observed
-from ..text.text import one_line
 from ..present.task_durations import took_lines
 from ..sessions.target import is_remote
+from ..text.text import one_line
 from .exit_codes import ExitCode
 
 NAMES_SHOWN = 5

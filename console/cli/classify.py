@@ -8,9 +8,9 @@ from dataclasses import asdict
 import click
 
 from ...engine.core.outcome import FailureClass
+from ..feed.rule_trial import Trial, told, try_rule
 from ..sessions.open import with_session
 from ..sessions.session import Session
-from ..feed.rule_trial import Trial, told, try_rule
 from .listings import print_json
 from .notes import cause_of
 

@@ -12,10 +12,10 @@ import click
 from ...engine.analysis.costs import SUCCESS, Cost, PolicyLedger, Tail, Yield, costs_of, retry_ledger, total, yields_of
 from ...engine.core.outcome import FailureMode
 from ...engine.core.policy import RetryPolicy
-from ..sessions.open import DoorOptions, with_session
 from ..present.plots import grid
-from ..text.text import one_line
+from ..sessions.open import DoorOptions, with_session
 from ..sessions.session import Session
+from ..text.text import one_line
 
 _ORDER = (SUCCESS, *map(str, FailureMode))
 

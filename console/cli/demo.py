@@ -12,13 +12,13 @@ import uuid
 from collections.abc import Sequence
 
 from ...engine.agent import command_client
+from ...engine.domain.command import Command, Target
 from ...engine.domain.event_payloads import RunChange, RunChanged
 from ...engine.domain.events import Event
 from ...engine.domain.states import RunState
 from ...engine.executor.loop import Executor, RunOptions
-from ...engine.store import database
-from ...engine.domain.command import Command, Target
 from ...engine.statefile.queries import QUARANTINE, query
+from ...engine.store import database
 from ..sessions.open import actor
 from .event_printer import Printer
 

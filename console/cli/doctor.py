@@ -17,14 +17,14 @@ import click
 from ...engine.agent import command_client
 from ...engine.errors import LinkError, RedriveError, StateFileError
 from ...engine.runner import process
+from ...engine.statefile import lock_file, queries
 from ...engine.store import database, runs
-from ...engine.statefile import queries, lock_file
 from ...engine.version import VERSION
-from ..text.durations import size, wall_day
 from ..present.executor_status import Keeper, nobody_runs
 from ..present.schedules import next_words
-from ..text.text import one_line
 from ..sessions.target import existing_target, is_remote
+from ..text.durations import size, wall_day
+from ..text.text import one_line
 
 WAL_RESET_BUG_FIXED = (3, 51, 3)
 WAL_LARGE_BYTES = 64 * 1024 * 1024

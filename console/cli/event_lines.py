@@ -17,9 +17,35 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, TypeVar
 
-from ...engine.domain.event_payloads import AttemptDeadline, AttemptEffect, AttemptLate, AttemptLeaked, AttemptReclaimed, AttemptRetry, AttemptSigkill, AttemptSigterm, AttemptSilent, AttemptStack, AttemptSwept, BreakerChanged, ClockMoved, ExecutorChange, ExecutorChanged, PageChange, PageChanged, Payload, RowsChange, RowsChanged, RunChange, RunChanged, ScheduleChanged, StorageChanged, TaskMoved
-from ...engine.domain.events import Event
 from ...engine.core.results import unkept_kind
+from ...engine.domain.event_payloads import (
+    AttemptDeadline,
+    AttemptEffect,
+    AttemptLate,
+    AttemptLeaked,
+    AttemptReclaimed,
+    AttemptRetry,
+    AttemptSigkill,
+    AttemptSigterm,
+    AttemptSilent,
+    AttemptStack,
+    AttemptSwept,
+    BreakerChanged,
+    ClockMoved,
+    ExecutorChange,
+    ExecutorChanged,
+    PageChange,
+    PageChanged,
+    Payload,
+    RowsChange,
+    RowsChanged,
+    RunChange,
+    RunChanged,
+    ScheduleChanged,
+    StorageChanged,
+    TaskMoved,
+)
+from ...engine.domain.events import Event
 from ...engine.domain.states import SkipCause, TaskState
 from ..text.event_text import cut, sentence
 from ..text.text import one_line

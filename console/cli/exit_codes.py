@@ -5,7 +5,15 @@ from __future__ import annotations
 from enum import IntEnum
 
 from ...engine.domain.states import RunState
-from ...engine.errors import ExecutorBusyError, FlowError, NotFoundError, RedriveError, RefusedError, StartInterrupted, StateFileError
+from ...engine.errors import (
+    ExecutorBusyError,
+    FlowError,
+    NotFoundError,
+    RedriveError,
+    RefusedError,
+    StartInterrupted,
+    StateFileError,
+)
 
 
 class ExitCode(IntEnum):

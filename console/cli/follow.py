@@ -17,8 +17,8 @@ import click
 
 from ...engine.domain.events import Event
 from ..sessions.open import DoorOptions, with_session
-from ..text.text import shorten
 from ..sessions.session import Session
+from ..text.text import shorten
 
 Read = Callable[[Session], Awaitable[list[str]]]
 

@@ -16,21 +16,21 @@ import click
 import msgspec
 
 from ...engine.core.cause_history import Memory, all_told, last_time
+from ...engine.core.projection import RunFold, RunRow, TaskRow
 from ...engine.domain.event_codec import row_of
 from ...engine.domain.events import Event
-from ...engine.core.projection import RunFold, RunRow, TaskRow
 from ...engine.domain.states import MOVING, NEEDS_HUMAN, TaskState
 from ...engine.errors import RedriveError
 from ...engine.statefile import queries
-from ..sessions.open import DoorOptions, with_session
 from ..model.board import Board
 from ..model.replay import NUMBER_MAX, parse_when
-from ..text.durations import brief, spoken
 from ..present.executor_status import Keeper, as_value, nobody_runs
 from ..present.schedules import broken_words, late_us, next_words
 from ..present.tasks import numbered, skipped_words
-from ..text.text import one_line, pad, shorten
+from ..sessions.open import DoorOptions, with_session
 from ..sessions.session import RunSummary, Session, SessionStatus
+from ..text.durations import brief, spoken
+from ..text.text import one_line, pad, shorten
 from . import event_lines
 from .follow import show
 
@@ -121,8 +121,8 @@ def _nobody_runs(run: RunRow, keeper: Keeper, address: str) -> list[str]:
 
 async def _last_times(session: Session, board: Board) -> dict[str, str]:
     """Of the tasks that need a human: what came of their cause before."""
-    from ..model.inbox import Inbox
     from ..feed.cause_memory import remember
+    from ..model.inbox import Inbox
 
     causes = Inbox(board).groups()
     known = await remember(session, board.fold.run.run_id, causes)
@@ -181,8 +181,8 @@ def show_inbox(
     target: str, run_id: str | None, as_json: bool, *, follow: bool = False, **door: Unpack[DoorOptions]
 ) -> int:
     """What needs a human, cause by cause, and what came of each cause before."""
-    from ..model.inbox import Inbox
     from ..feed.cause_memory import remember
+    from ..model.inbox import Inbox
 
     async def read(session: Session) -> list[str]:
         fold = await session.snapshot(run_id)

@@ -11,12 +11,20 @@ from statistics import mean
 
 import click
 
+from ...engine.analysis.load_models import (
+    CONTENTION_POLICIES,
+    SCENARIOS,
+    Contention,
+    Scenario,
+    contend,
+    outage,
+    with_jitter,
+)
 from ...engine.core.policy import RetryPolicy, fixed
-from ...engine.analysis.load_models import CONTENTION_POLICIES, SCENARIOS, Contention, Scenario, contend, outage, with_jitter
 from ...engine.errors import FlowError
+from ..present.plots import columns, grid, squeeze
 from ..text.durations import number
 from ..text.glyphs import glyphs_for
-from ..present.plots import columns, grid, squeeze
 from .policy_lab import policy_of
 
 PLOT_CELLS = 72

@@ -20,7 +20,21 @@ from .cause_commands import classify, note
 from .exit_codes import ExitCode, code_of_error
 from .help import Commands
 from .lab_commands import backoff, simulate
-from .options import acting_options, follow_option, json_option, params_of, reading_options, reason_option, requeue_options, run_option, running_options, seconds_of, ssh_options, state_option, target_argument
+from .options import (
+    acting_options,
+    follow_option,
+    json_option,
+    params_of,
+    reading_options,
+    reason_option,
+    requeue_options,
+    run_option,
+    running_options,
+    seconds_of,
+    ssh_options,
+    state_option,
+    target_argument,
+)
 from .schedule_commands import backfill, schedule, serve
 
 if TYPE_CHECKING:

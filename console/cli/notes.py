@@ -6,12 +6,12 @@ import uuid
 from collections.abc import Sequence
 
 from ...engine.core.projection import RunFold
-from ...engine.errors import RedriveError
 from ...engine.domain.command import Answer, Command
+from ...engine.errors import RedriveError
 from ..sessions.open import actor, with_session
 from ..sessions.session import Session
-from .operate import print_answer
 from .exit_codes import ExitCode
+from .operate import print_answer
 
 _NAMED_MAX = 5
 

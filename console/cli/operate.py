@@ -10,15 +10,15 @@ from typing import Any
 import click
 
 from ...engine.core.projection import RunFold, TaskRow
-from ...engine.domain.states import NEEDS_HUMAN, TaskState
-from ...engine.errors import RedriveError
 from ...engine.domain.acts import NEEDS_REASON, STARTS_WORK
 from ...engine.domain.command import Answer, Command, Target
+from ...engine.domain.states import NEEDS_HUMAN, TaskState
+from ...engine.errors import RedriveError
 from ..sessions.open import actor, with_session
-from ..text.text import one_line
 from ..sessions.session import Session
-from .exit_codes import ExitCode
+from ..text.text import one_line
 from .dry_run import print_preview
+from .exit_codes import ExitCode
 
 
 def act(

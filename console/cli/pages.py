@@ -10,12 +10,12 @@ from typing import Any, Unpack
 
 import click
 
-from ...engine.json_types import Json
 from ...engine.domain.command import Answer, Command
+from ...engine.json_types import Json
 from ...engine.statefile.queries import PAGES, PageRow
 from ..sessions.open import DoorOptions, actor, with_session
-from ..text.durations import spoken
 from ..sessions.session import Session
+from ..text.durations import spoken
 from .exit_codes import ExitCode
 from .listings import table
 

@@ -12,10 +12,20 @@ from typing import Any, get_args
 
 import click
 
-from ...engine.core.policy import Jitter, RetryPolicy, Wait, concerns, draw, mean_wait_seconds, schedule, worst_case_elapsed_seconds, worst_case_wait_seconds
+from ...engine.core.policy import (
+    Jitter,
+    RetryPolicy,
+    Wait,
+    concerns,
+    draw,
+    mean_wait_seconds,
+    schedule,
+    worst_case_elapsed_seconds,
+    worst_case_wait_seconds,
+)
 from ...engine.errors import FlowError
-from ..text.glyphs import glyphs_for
 from ..present.plots import bar, grid
+from ..text.glyphs import glyphs_for
 
 ALL_JITTERS = "all"
 BUCKETS_MAX = 20

@@ -10,14 +10,14 @@ from typing import Unpack
 import click
 
 from ...engine.core.projection import RunFold
-from ...engine.errors import RedriveError
 from ...engine.domain.command import Answer, Command, Target
+from ...engine.errors import RedriveError
 from ...engine.statefile.queries import QUARANTINE, QuarantineRow
 from ..sessions.open import DoorOptions, actor, with_session
 from ..sessions.session import Session
-from .operate import demand_reason, point_to_resume, print_answer
 from .exit_codes import ExitCode
 from .listings import table
+from .operate import demand_reason, point_to_resume, print_answer
 
 EVERY_ROW = "all"
 _ROWS_AT_ONCE = 1000

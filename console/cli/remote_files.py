@@ -11,12 +11,12 @@ import time
 from collections.abc import Sequence
 
 from ...engine.errors import AddressError
-from ..text.durations import brief
-from ..text.text import one_line
 from ..sessions.address import parse
 from ..sessions.sign_in import has_person, with_answers
 from ..sessions.ssh import Offer, offers
 from ..sessions.ssh_options import SshOptions
+from ..text.durations import brief
+from ..text.text import one_line
 
 
 def choose_file(target: str, python: str | None, ssh_option: Sequence[str]) -> str:

@@ -18,16 +18,16 @@ from ...engine.core.schedule import Cron, at_wall, daylight_note, instant_of, is
 from ...engine.core.spec import LOGICAL_TIME
 from ...engine.domain.states import RunState
 from ...engine.errors import FlowError, RefusedError
-from ...engine.schedule.backfill import Owed, give_way, owed
 from ...engine.executor.flow_file import read_flow
 from ...engine.executor.loop import Executor, RunOptions
+from ...engine.schedule.backfill import Owed, give_way, owed
 from ...engine.schedule.serve import Service
 from ...engine.store.schedules import Served, served_of
-from ..text.text import one_line
 from ..sessions.target import state_for_flow
+from ..text.text import one_line
+from .event_printer import Printer
 from .exit_codes import ExitCode
 from .listings import table
-from .event_printer import Printer
 from .run import Manner, standing
 
 _DATE_CHARACTERS = len("2026-11-21")

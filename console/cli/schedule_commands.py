@@ -16,7 +16,8 @@ from .options import json_option, params_of, serving_options
 @click.option("--wait", is_flag=True, help="Stand by while another process serves the state file.")
 def serve(flow: str, param: tuple[str, ...], **options: Any) -> int:
     """Start the runs of FLOW when its schedule says so, until SIGTERM."""
-    from . import run, schedule as schedule_module
+    from . import run
+    from . import schedule as schedule_module
 
     return schedule_module.serve(flow, params_of(param), run.Manner(**options))
 
@@ -43,7 +44,8 @@ def schedule(flow: str, param: tuple[str, ...], count: int, as_json: bool) -> in
 @json_option
 def backfill(flow: str, since: str, until: str, param: tuple[str, ...], dry_run: bool, as_json: bool, **o: Any) -> int:
     """Run what FLOW's schedule has left out, the oldest first."""
-    from . import run, schedule as schedule_module
+    from . import run
+    from . import schedule as schedule_module
 
     manner = run.Manner(**o)
     return schedule_module.backfill(flow, since, until, params_of(param), manner, dry_run=dry_run, as_json=as_json)

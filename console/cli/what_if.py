@@ -9,12 +9,12 @@ from typing import Unpack
 import click
 
 from ...engine.analysis.policy_change import Change, parse_change
-from ..sessions.open import DoorOptions, with_session
+from ..feed.event_reader import Night
+from ..feed.what_if import Answer, ask
 from ..model.replay import NUMBER_MAX, parse_when
 from ..present.what_if import table, title
-from ..feed.event_reader import Night
+from ..sessions.open import DoorOptions, with_session
 from ..sessions.session import Session
-from ..feed.what_if import Answer, ask
 
 
 def show_what_if(

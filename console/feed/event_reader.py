@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from ...engine.domain.events import Event
 from ...engine.core.projection import RunFold
+from ...engine.domain.events import Event
 from ...engine.errors import RedriveError
-from ..model.run_snapshot import Moment
 from ..model.replay import Reel, Stretch
+from ..model.run_snapshot import Moment
 from ..sessions.session import Session
 
 READ_EVENTS = 2_000  # at a time: what comes between does not wait for long

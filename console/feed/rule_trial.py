@@ -8,16 +8,25 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ...engine.core.projection import AttemptRow, RunFold
-from ...engine.core.outcome import FailureClass
-from ...engine.analysis.rule_trial import Effect, PastAttempt, PastTask, effect, flow_text, propose, sentences, spoken_rule
+from ...engine.analysis.rule_trial import (
+    Effect,
+    PastAttempt,
+    PastTask,
+    effect,
+    flow_text,
+    propose,
+    sentences,
+    spoken_rule,
+)
 from ...engine.core.failures.classification_rules import parse_rules
+from ...engine.core.outcome import FailureClass
+from ...engine.core.projection import AttemptRow, RunFold
 from ...engine.core.spec import TaskSpec
 from ...engine.errors import RedriveError
 from ...engine.statefile.on_demand.failure_queries import FailedTask
+from ..sessions.session import Session
 from ..text.durations import wall_day
 from ..text.text import one_line, sanitize
-from ..sessions.session import Session
 
 #: What an operator may call a failure, and what follows from it.
 CLASSES: Mapping[str, str] = {

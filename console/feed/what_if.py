@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from statistics import median_low
 from typing import Any
 
-from ...engine.analysis.policy_change import Change
 from ...engine.analysis.compare import Comparison, compare
+from ...engine.analysis.policy_change import Change
+from ...engine.analysis.what_if import Fork, Stage, beginning_of
 from ...engine.core.dag import Dag
 from ...engine.core.projection import RunFold
-from ...engine.analysis.what_if import Fork, Stage, beginning_of
 from ...engine.statefile.duration_stats import Usual
 from ..present.what_if import Circumstances, sentences
-from .event_reader import Night
 from ..sessions.session import Session
+from .event_reader import Night
 
 NIGHTS = 5
 

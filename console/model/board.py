@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ...engine.core.dag import Dag
-from ...engine.domain.events import Event, EventKind
+from ...engine.core.explain import Surroundings, chain, pool_sizes, why
 from ...engine.core.projection import RunFold, TaskRow
 from ...engine.core.ready_queue import spec_of
+from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import FINISHED, NEEDS_HUMAN, NOT_STARTED, UNDER_WAY, TaskState
-from ...engine.core.explain import Surroundings, chain, pool_sizes, why
-from ...engine.statefile.queries import BreakerRow, PageHead, PageRow
 from ...engine.statefile.duration_stats import Usual
+from ...engine.statefile.queries import BreakerRow, PageHead, PageRow
 from .run_snapshot import Moment
 
 

@@ -14,12 +14,12 @@ import msgspec
 from ...engine.core import breaker as rules
 from ...engine.core.breaker import PASSING, SHUT, Breaker, BreakerState, Detail, Slice
 from ...engine.core.declared_flow import declared_downstreams
+from ...engine.core.explain import unmet_parents
 from ...engine.core.projection import TaskRow
-from ...engine.json_types import Json
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.spec import DownstreamSpec
 from ...engine.domain.states import TIMED, TaskState
-from ...engine.core.explain import unmet_parents
+from ...engine.json_types import Json
 from ...engine.statefile.queries import BreakerRow
 from .board import Board
 

@@ -21,8 +21,8 @@ from ...engine.json_types import Json
 from ...engine.statefile.queries import BreakerRow, PageHead, QuarantineGroup
 from ..text.pieces import Line
 from .board import Board
-from .filters import Filter
 from .breaker_view import Guard, callers_of, guard_of, held_by, specs_of
+from .filters import Filter
 
 SEVERITIES = ("critical", "high", "normal")
 SHOWN_AT_FIRST = 20  # tasks that an opened breaker shows before "more"

@@ -14,10 +14,10 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import NamedTuple
 
-from ...engine.core.projection import AttemptRow, RunFold, TaskRow
-from ...engine.domain.states import NEEDS_HUMAN, TaskState
 from ...engine.core.explain import short_error
+from ...engine.core.projection import AttemptRow, RunFold, TaskRow
 from ...engine.domain.command import Target
+from ...engine.domain.states import NEEDS_HUMAN, TaskState
 from .board import Board, Delta
 from .evidence import failures_of
 from .filters import Filter

@@ -5,16 +5,16 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
+from ...engine.analysis.counters import is_act
 from ...engine.domain.event_codec import decode, unreadable
 from ...engine.domain.event_payloads import OperatorActed, Payload
 from ...engine.domain.events import Event
 from ...engine.domain.states import NEEDS_HUMAN
-from ...engine.analysis.counters import is_act
 from ...engine.errors import StateFileError
 from ...engine.statefile.queries import EventRow
 from ..keys.actions import shell_line
-from .filters import Filter
 from ..text.event_text import sentence, subject, targets
+from .filters import Filter
 
 KEPT_MAX = 20_000  # events; what is earlier is read again when somebody looks there
 _FORGOTTEN_AT_ONCE = 2_000

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from ..text.text import sanitize
 from ..sessions.session import LogChunk
+from ..text.text import sanitize
 from .filters import Filter
 
 LINE_CHARACTERS_MAX = 4096  # a longer line is told as several

@@ -10,12 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ...engine.domain import trigger_rules
 from ...engine.core.ready_queue import spec_of
-from ...engine.domain.liveness import LOST_HALFWAY
-from ...engine.domain.states import ENDED_BADLY, NEEDS_NO_RESULT, NOT_STARTED, RAN, REQUEUE_FROM, SKIP_FROM, SkipCause, TaskState
-from ...engine.domain.trigger_rules import Fate, Graph, Standing, Task, rules_with
+from ...engine.domain import trigger_rules
 from ...engine.domain.acts import cannot
+from ...engine.domain.liveness import LOST_HALFWAY
+from ...engine.domain.states import (
+    ENDED_BADLY,
+    NEEDS_NO_RESULT,
+    NOT_STARTED,
+    RAN,
+    REQUEUE_FROM,
+    SKIP_FROM,
+    SkipCause,
+    TaskState,
+)
+from ...engine.domain.trigger_rules import Fate, Graph, Standing, Task, rules_with
 from .board import Board
 
 

@@ -16,12 +16,12 @@ from datetime import datetime, time, timedelta
 from operator import attrgetter
 from typing import NamedTuple
 
-from ...engine.domain.event_payloads import BreakerChanged, RunChange, RunChanged, TaskChanged, TaskMoved
-from ...engine.domain.events import Event, EventKind
-from ...engine.core.projection import AttemptRow, RunFold, RunRow, TaskRow
-from ...engine.domain.states import NEEDS_HUMAN, TaskState
 from ...engine.analysis.counters import Tally, is_act
 from ...engine.core.explain import BreakerView
+from ...engine.core.projection import AttemptRow, RunFold, RunRow, TaskRow
+from ...engine.domain.event_payloads import BreakerChanged, RunChange, RunChanged, TaskChanged, TaskMoved
+from ...engine.domain.events import Event, EventKind
+from ...engine.domain.states import NEEDS_HUMAN, TaskState
 from ...engine.errors import RedriveError
 from ..text.durations import wall_day
 from .run_snapshot import Moment

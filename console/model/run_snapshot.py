@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from ...engine.core.explain import BreakerView
+from ...engine.core.projection import RunFold, TaskRow
 from ...engine.domain.event_payloads import BreakerChanged, PageChange, PageChanged
 from ...engine.domain.events import Event
-from ...engine.core.projection import RunFold, TaskRow
-from ...engine.core.explain import BreakerView
 from ...engine.statefile.queries import BreakerRow, PageHead, PageRow
 
 

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from ...engine.core.failures import hang
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.ready_queue import spec_of
-from ...engine.domain.overrides import in_words, read
 from ...engine.core.spec import with_overrides
+from ...engine.domain.overrides import in_words, read
 from ...engine.domain.states import NEEDS_HUMAN, NOT_STARTED
 from ...engine.domain.trigger_rules import ALL_SUCCESS
 from ..model.evidence import compare, failures_of, verdict
 from ..text.durations import brief, clock, offset, size, spoken, wall
 from ..text.glyphs import Glyph
 from ..text.pieces import Line, Piece, Role, fit, two_sided, width
+from ..text.text import one_line, sanitize
 from .states import LOOKS, sign
 from .tasks import Scene, explained, facts, hang_of, tries
-from ..text.text import one_line, sanitize
 
 FINGERPRINT_DIGITS = 6
 _LOG_LINES = 12

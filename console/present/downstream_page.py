@@ -13,12 +13,12 @@ from ...engine.statefile.queries import QuarantineRow
 from ..model.breaker_view import Guard
 from ..model.downstreams import Group, Page, PageBody
 from ..text.durations import number, spoken, wall, wall_day
-from ..text.wrapping import folded
-from .inbox import tasks
 from ..text.pieces import Line, Piece, Role
-from .downstreams import group_look, guard_look, page_look, sign_of, tokens
-from .tasks import Scene
 from ..text.text import one_line, sanitize
+from ..text.wrapping import folded
+from .downstreams import group_look, guard_look, page_look, sign_of, tokens
+from .inbox import tasks
+from .tasks import Scene
 
 _INDENT = 3
 _TOKEN_BAR_CELLS = 10

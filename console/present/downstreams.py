@@ -12,11 +12,11 @@ from ..model.breaker_view import Guard
 from ..model.downstreams import Group, Page, Section, Systems, SystemsRow
 from ..text.durations import SECOND, clock, number, wall
 from ..text.glyphs import Glyph, Glyphs
-from .inbox import age
 from ..text.pieces import Line, Piece, Role, fit, join, width
+from ..text.text import one_line, pad, pad_left, shorten, shorten_middle
+from .inbox import age
 from .states import LOOKS, Look
 from .tasks import Scene, bar, tries
-from ..text.text import one_line, pad, pad_left, shorten, shorten_middle
 
 GUARD_LOOKS: dict[BreakerState, Look] = {
     BreakerState.CLOSED: Look(Glyph.DONE, "closed", Role.DONE),

@@ -10,26 +10,26 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...engine.core.failures import hang
 from ...engine.core.advice import Took
 from ...engine.core.cause_history import Memory
+from ...engine.core.explain import short_error
+from ...engine.core.failures import hang
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.domain.states import TaskState
-from ...engine.core.explain import short_error
 from ...engine.statefile.queries import PastAttemptRow, QuarantineRow
 from ..model.evidence import Comparison, compare, failures_of, verdict
 from ..model.inbox import Cause
-from .detail import FINGERPRINT_DIGITS
 from ..text.durations import SECOND, brief, number, offset, wall, wall_day, weekday
 from ..text.durations import size as size_of
-from ..text.wrapping import folded
 from ..text.glyphs import Glyph
-from .inbox import age, memory_lines, tasks, verdict_of
 from ..text.pieces import Line, Piece, Role, two_sided
-from .states import LOOKS, sign
-from .tasks import Scene, hang_of
 from ..text.text import cells, one_line, pad, sanitize, shorten
+from ..text.wrapping import folded
+from .detail import FINGERPRINT_DIGITS
+from .inbox import age, memory_lines, tasks, verdict_of
+from .states import LOOKS, sign
 from .task_durations import took_lines
+from .tasks import Scene, hang_of
 
 _LABEL_CELLS = 14
 _COLUMN_CELLS_MIN = 16

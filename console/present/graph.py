@@ -8,15 +8,15 @@ from itertools import groupby
 
 from ...engine.domain.states import TIMED, TaskState
 from ..model.graph.drawing import Lit
-from ..model.graph.view import MATRIX_MARGIN, Form, Graph, Zoom
 from ..model.graph.rails import LitRails, RailRow
-from . import counts
+from ..model.graph.view import MATRIX_MARGIN, Form, Graph, Zoom
 from ..text.durations import clock, number
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, crop, fit, width
+from ..text.text import cells, one_line, pad, pad_left, shorten_middle
+from . import counts
 from .states import LOOKS, sign
 from .tasks import ATTEMPT_CELLS, Scene, attempt_of, facts, tries
-from ..text.text import cells, one_line, pad, pad_left, shorten_middle
 
 LEVEL_CELLS = 5  # beside the signs of a matrix
 _FACTS_CELLS_MIN = 38

@@ -12,9 +12,9 @@ from ..model.eta import Forecast
 from ..text.durations import clock, spoken, wall
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join, width
+from ..text.text import cells, one_line, shorten_middle
 from .runs import look_of
 from .states import BLOCKED, PAUSED
-from ..text.text import cells, one_line, shorten_middle
 
 OLD_SECONDS = 3.0  # an age worth looking at
 CLOCK_OFFSET_SECONDS = 2.0  # two clocks so far apart are worth knowing of

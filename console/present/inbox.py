@@ -13,12 +13,12 @@ from ..model.evidence import compare, failures_of, verdict
 from ..model.inbox import Cause, Entry
 from ..model.preview import Preview
 from ..text.durations import HOUR, MINUTE, SECOND, number, wall
-from ..text.wrapping import folded
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join, width
+from ..text.text import one_line, pad, pad_left, shorten, shorten_middle
+from ..text.wrapping import folded
 from .states import LOOKS, sign
 from .tasks import Scene, tries
-from ..text.text import one_line, pad, pad_left, shorten, shorten_middle
 
 AGE_CELLS = 7
 _COUNT_CELLS = 5

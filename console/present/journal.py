@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+from ...engine.analysis.counters import is_act
 from ...engine.domain.event_codec import encode
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import WAITING, TaskState
-from ...engine.analysis.counters import is_act
-from ..text.event_text import results_of, sentence, subject
 from ..text.durations import number, offset, wall, wall_day
+from ..text.event_text import results_of, sentence, subject
 from ..text.glyphs import Glyph, Glyphs
 from ..text.pieces import Line, Piece, Role, width
-from .states import LOOKS
 from ..text.text import cells, one_line, pad, pad_left, sanitize, shorten_middle
+from .states import LOOKS
 
 _WIDE = 60
 _NARROW_NAME_CELLS = 11

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from ...engine.domain.events import Event
 from ..model.board import Board
-from ..text.event_text import sentence, subject
 from ..text.durations import clock, number, wall, wall_day
+from ..text.event_text import sentence, subject
 from ..text.glyphs import Glyphs
-from .header import whereabouts
 from ..text.pieces import Line, Piece, Role, fit, join, width
-from .runs import look_of
 from ..text.text import one_line, shorten
+from .header import whereabouts
+from .runs import look_of
 
 _NAME_CELLS_MIN = 12
 _SENTENCE_CELLS_MIN = 24

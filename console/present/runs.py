@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from ...engine.core.projection import RunRow
 from ...engine.domain.states import FINISHED, NEEDS_HUMAN, RunState, TaskState
-from . import counts
 from ..text.durations import brief, clock, number, wall_day
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, width
+from ..text.text import one_line, pad, shorten_middle
+from . import counts
 from .schedules import late_us
 from .states import BLOCKED, PAUSED, RUN_LOOKS, Look
-from ..text.text import one_line, pad, shorten_middle
 
 _WORD_CELLS = 8
 _BAR_CELLS, _WIDE_BAR_CELLS = 8, 24

@@ -5,9 +5,9 @@ from __future__ import annotations
 from ..model.board import Board
 from ..model.inbox import Inbox
 from ..text.durations import brief, spoken, wall
+from ..text.text import one_line
 from .runs import look_of
 from .states import LOOKS, SEVERITY
-from ..text.text import one_line
 
 _CAUSES_MAX = 10
 _NAMES_MAX = 5

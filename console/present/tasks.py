@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from ...engine.core.explain import error_name, short_error, unmet_parents
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.ready_queue import spec_of
 from ...engine.domain.states import RAN, SkipCause, TaskState
-from ...engine.core.explain import error_name, short_error, unmet_parents
 from ..model.board import Board, PoolUse
-from ..model.evidence import failures_of
 from ..model.eta import is_overdue, still_for_us
+from ..model.evidence import failures_of
 from ..text.durations import SECOND, brief, clock, countdown, wall
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role
-from .states import LOOKS
 from ..text.text import one_line
+from .states import LOOKS
 
 WORD_CELLS = 8
 ATTEMPT_CELLS = 5

@@ -15,12 +15,12 @@ from typing import Protocol
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.domain.states import TIMED, TaskState
 from ..text.durations import MINUTE, SECOND, brief, clock, spoken, wall, wall_day
-from ..text.wrapping import folded
 from ..text.glyphs import Glyph, Glyphs
 from ..text.pieces import Line, Piece, Role, fit
+from ..text.text import cells, one_line, pad, shorten_middle
+from ..text.wrapping import folded
 from .states import LOOKS, sign
 from .tasks import Scene, facts, hang_of, tries
-from ..text.text import cells, one_line, pad, shorten_middle
 
 #: Round distances between labels of the axis.
 _SECONDS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30)

@@ -37,21 +37,21 @@ from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widget import Widget
 
-from ..keys.actions import BY_NAME, SUSPEND_KEY, VIEWS, Action, Place, footer_of
-from .console import Console
 from ..feed.live_run import News
+from ..keys.actions import BY_NAME, SUSPEND_KEY, VIEWS, Action, Place, footer_of
 from ..model.board import Board
 from ..model.breaker_view import holder_of
-from ..present.header import Tab, gone_line, health_lines, run_line, storage_line, tab_at, tabs_line
-from ..text.pieces import Line, Piece, Role, plain
-from ..present.replay import Visit, happened, visit_line
 from ..present.downstreams import compact
-from ..text.text import one_line
+from ..present.header import Tab, gone_line, health_lines, run_line, storage_line, tab_at, tabs_line
+from ..present.replay import Visit, happened, visit_line
 from ..terminal.capabilities import SMALLEST_SIZE
+from ..text.pieces import Line, Piece, Role, plain
+from ..text.text import one_line
 from ..widgets.bars import Bar, KeyBar, KeyHint, Rule
-from ..widgets.text_input import TextField
 from ..widgets.footer import Foot
 from ..widgets.line_view import LineView
+from ..widgets.text_input import TextField
+from .console import Console
 
 JUMP_SECONDS = 0.7  # after a row left from under the cursor
 

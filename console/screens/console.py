@@ -13,16 +13,16 @@ from textual.geometry import Size
 from textual.screen import Screen
 from textual.timer import Timer
 
+from ..feed.cause_memory import Remembering
+from ..feed.live_run import LiveRun
 from ..keys.actions import Action, Place
 from ..keys.keymap import KeyMap
-from ..feed.live_run import LiveRun
 from ..model.downstreams import ChosenRows, RowsAct
-from ..text.glyphs import Glyphs
 from ..present.header import Health
-from ..text.pieces import Line, Role
 from ..present.replay import Visit
-from ..feed.cause_memory import Remembering
 from ..sessions.session import Session
+from ..text.glyphs import Glyphs
+from ..text.pieces import Line, Role
 
 MESSAGE_SECONDS = 5.0
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ...engine.core.projection import TaskRow
-from ..keys.actions import Place
 from ..feed.live_run import News
+from ..keys.actions import Place
 from ..model.board import Board
 from ..present.detail import Texts, page
-from ..text.pieces import Line
 from ..present.tasks import Scene
 from ..sessions.session import LogChunk, Session
+from ..text.pieces import Line
 from .page import PageScreen, PageView
 
 _LOG_CHUNKS = 20

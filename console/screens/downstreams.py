@@ -12,28 +12,39 @@ from textual.binding import BindingType
 from textual.timer import Timer
 from textual.widget import Widget
 
-from ...engine.domain.events import Event, EventKind
 from ...engine.core.ready_queue import spec_of
+from ...engine.domain.events import Event, EventKind
 from ...engine.errors import RedriveError
 from ...engine.statefile import queries
-from ..keys.actions import BY_NAME, Action, Place
 from ..feed.live_run import News
+from ..keys.actions import BY_NAME, Action, Place
 from ..model.board import Board
-from ..model.filters import parse_filter
 from ..model.breaker_view import Guard, holder_of
-from ..model.downstreams import Group, Page, PageBody, RowsAct, Section, Systems, SystemsRow, body_of, chosen_group, senders_of
-from ..text.pieces import Line, Role
-from ..present.downstreams import group_row, guard_row, head_row, held_row, more_row, page_row, past_row
+from ..model.downstreams import (
+    Group,
+    Page,
+    PageBody,
+    RowsAct,
+    Section,
+    Systems,
+    SystemsRow,
+    body_of,
+    chosen_group,
+    senders_of,
+)
+from ..model.filters import parse_filter
 from ..present.downstream_page import subject_lines
+from ..present.downstreams import group_row, guard_row, head_row, held_row, more_row, page_row, past_row
 from ..present.tasks import Scene
+from ..text.pieces import Line, Role
 from ..widgets.bars import Bar
 from ..widgets.bindings import bindings_of
 from ..widgets.table import VirtualTable
 from .base import ConsoleScreen, run_latest
-from .text_dialog import Reading
-from .refresh import SOON_SECONDS, Rereading
-from .quarantine_rows import RowsScreen
 from .downstream_table import SystemsTable
+from .quarantine_rows import RowsScreen
+from .refresh import SOON_SECONDS, Rereading
+from .text_dialog import Reading
 
 COUNTED_SECONDS = 1.3  # what a breaker only counts is in the file with the executor's next heartbeat
 RESTING_SECONDS = 0.15  # the cursor may only be passing by

@@ -8,16 +8,16 @@ from dataclasses import replace
 from ...engine.core.cause_history import Memory
 from ...engine.domain.states import NEEDS_HUMAN
 from ...engine.statefile import queries
-from ..keys.actions import Place
 from ..feed.live_run import News
+from ..keys.actions import Place
 from ..model.board import Board
 from ..model.evidence import failures_of
 from ..model.inbox import Cause, entry_of
 from ..present.evidence import Found, LongTexts, cause_page, evidence_page
 from ..present.inbox import age
-from ..text.pieces import Line
 from ..present.tasks import Scene
 from ..sessions.session import Session
+from ..text.pieces import Line
 from .page import PageScreen, PageView
 
 _TEXTS_OF = 2  # attempts whose long texts are laid side by side

@@ -10,20 +10,20 @@ from textual.binding import BindingType
 from textual.timer import Timer
 from textual.widget import Widget
 
-from ..keys.actions import Place
 from ..feed.live_run import News
+from ..keys.actions import Place
 from ..model.board import Board
 from ..model.filters import parse_filter
 from ..model.graph.view import GRAPH_MAX, Form, Graph, Order, Zoom
 from ..present.detail import strip
 from ..present.graph import label_width, part_lines
-from ..text.pieces import Line, Piece, Role
 from ..present.tasks import Scene
+from ..text.pieces import Line, Piece, Role
 from ..text.text import cells, one_line
 from ..widgets.bars import Bar, Rule
-from ..widgets.split import STRIP_ROWS, has_room_below
 from ..widgets.bindings import bindings_of
 from ..widgets.line_view import LineView
+from ..widgets.split import STRIP_ROWS, has_room_below
 from .detail import DetailView
 from .graph_view import GraphView
 from .page import read_page

@@ -13,8 +13,8 @@ from ...engine.domain.states import UNDER_WAY, TaskState
 from ..model.board import Board
 from ..model.graph.view import Form, Graph, Zoom
 from ..present.graph import LEVEL_CELLS, Highlight, drawing_row, graph_row, is_drawing
-from ..text.pieces import Line, Piece, Role
 from ..present.tasks import Scene
+from ..text.pieces import Line, Piece, Role
 from ..widgets.bindings import PAGING, bindings
 from ..widgets.canvas import Canvas
 

@@ -11,19 +11,32 @@ from textual.timer import Timer
 from textual.widget import Widget
 
 from ...engine.errors import RedriveError
-from ..keys.actions import Place
 from ..feed.live_run import News
+from ..keys.actions import Place
 from ..model.board import Board
 from ..model.filters import parse_filter
 from ..model.inbox import Cause, Inbox, InboxRow, Sort
 from ..model.preview import preview_requeue, preview_skip
-from ..present.inbox import AGE_CELLS, Heading, cause_age, cause_row, consequence_lines, heading_line, memory_line, more_row, nothing_line, rough_lines, task_row, who_lines
-from ..text.pieces import Line, plain
+from ..present.inbox import (
+    AGE_CELLS,
+    Heading,
+    cause_age,
+    cause_row,
+    consequence_lines,
+    heading_line,
+    memory_line,
+    more_row,
+    nothing_line,
+    rough_lines,
+    task_row,
+    who_lines,
+)
 from ..present.tasks import Scene
+from ..text.pieces import Line, plain
 from ..text.text import cells, one_line
 from ..widgets.bars import Bar
-from ..widgets.split import has_room_below
 from ..widgets.bindings import bindings_of
+from ..widgets.split import has_room_below
 from ..widgets.table import VirtualTable
 from .base import run_latest
 from .evidence import EvidenceScreen, EvidenceView, Subject

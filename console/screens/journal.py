@@ -14,8 +14,8 @@ from textual.widget import Widget
 from ...engine.domain.events import Event
 from ...engine.errors import RedriveError
 from ...engine.statefile.queries import JOURNAL
-from ..keys.actions import Place
 from ..feed.live_run import News
+from ..keys.actions import Place
 from ..model.board import Board
 from ..model.filters import parse_filter
 from ..model.journal import KEPT_MAX, Journal, command_line, event_of
@@ -24,8 +24,8 @@ from ..text.pieces import Line, Piece, Role
 from ..text.text import cells, one_line
 from ..widgets.bars import Bar
 from ..widgets.bindings import bindings, bindings_of
-from ..widgets.text_view import LinesView
 from ..widgets.table import VirtualTable
+from ..widgets.text_view import LinesView
 from .base import run_latest
 from .panes import Side, TwoPanes
 from .text_dialog import Reading

@@ -16,14 +16,14 @@ from textual.widget import Widget
 
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.errors import RedriveError
-from ..keys.actions import Place
 from ..feed.live_run import News
+from ..keys.actions import Place
 from ..model.board import Board
 from ..model.filters import parse_filter
 from ..model.log import GAP, Selection
 from ..present.log import Heading, LogLines, gap_words, heading_line, nothing_line
-from ..text.pieces import Line, Role
 from ..terminal.pager import page
+from ..text.pieces import Line, Role
 from ..widgets.bars import Bar, KeyHint
 from ..widgets.bindings import bindings_of
 from ..widgets.text_view import LinesView

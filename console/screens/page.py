@@ -14,9 +14,9 @@ from textual.widget import Widget
 
 from ...engine.errors import RedriveError
 from ..keys.actions import Place
-from ..text.pieces import Line
 from ..present.tasks import Scene
 from ..sessions.session import Session
+from ..text.pieces import Line
 from ..widgets.bindings import bindings_of
 from ..widgets.text_view import LinesView
 from .base import ConsoleScreen, run_latest

@@ -10,10 +10,10 @@ from textual.widget import Widget
 
 from ..text.pieces import Line, Piece, Role, fit
 from ..text.text import pad
-from ..widgets.text_input import TextField
 from ..widgets.modal import Modal
 from ..widgets.prompt import Prompt
 from ..widgets.table import VirtualTable
+from ..widgets.text_input import TextField
 
 _ROWS_MAX = 12
 _WORD_CELLS = 22

@@ -12,21 +12,21 @@ from textual.widget import Widget
 from ...engine.domain.events import EventKind
 from ...engine.errors import RedriveError
 from ...engine.statefile import queries
-from ..keys.actions import Place
 from ..feed.live_run import News
+from ..keys.actions import Place
 from ..model.board import Board
-from ..model.row_window import PAGE_ROWS, RowWindow
 from ..model.downstreams import ChosenRows, Group, GroupKey, RowsAct, Systems, chosen_group
-from ..text.pieces import Line, Piece, Role
-from ..present.downstreams import quarantined_row, rows_heading
+from ..model.row_window import PAGE_ROWS, RowWindow
 from ..present.downstream_page import row_lines
+from ..present.downstreams import quarantined_row, rows_heading
+from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
 from ..widgets.bars import Bar
 from ..widgets.bindings import bindings_of
 from ..widgets.table import VirtualTable
 from .base import ConsoleScreen, run_latest
-from .text_dialog import Reading, columns_within
 from .refresh import Rereading
+from .text_dialog import Reading, columns_within
 
 MARKED_MAX = 2_000  # more than these are meant as the whole group
 
@@ -187,7 +187,9 @@ class RowsScreen(ConsoleScreen):
     async def _open(self, row_id: int) -> None:
         run_id, session = self.board.fold.run.run_id, self.console.live.session
         try:
-            found = await session.query(queries.QUARANTINE, run_id=run_id, task=self.key.task, after=row_id - 1, limit=1)
+            found = await session.query(
+                queries.QUARANTINE, run_id=run_id, task=self.key.task, after=row_id - 1, limit=1
+            )
         except RedriveError as error:
             self.console.show_message(str(error), Role.WARNING)
             return

@@ -12,16 +12,16 @@ from ...engine.domain.events import EventKind
 from ...engine.domain.states import RunState, TaskState
 from ...engine.errors import RedriveError
 from ...engine.statefile.queries import SCHEDULES, ScheduleRow
-from ..keys.actions import Place
 from ..feed.live_run import News
+from ..keys.actions import Place
 from ..model.board import Board
 from ..model.filters import parse_filter
-from ..text.pieces import Line, Piece, Role
 from ..present.replay import Visit
 from ..present.runs import RunView, heading_line, run_name, run_row
 from ..present.schedules import nearest_words
-from ..text.text import cells, one_line
 from ..sessions.session import RunSummary
+from ..text.pieces import Line, Piece, Role
+from ..text.text import cells, one_line
 from ..widgets.bars import Bar
 from ..widgets.bindings import bindings_of
 from ..widgets.table import VirtualTable

@@ -11,9 +11,9 @@ from textual.widget import Widget
 from ..model.filters import parse_filter
 from ..text.pieces import Line, Piece, Role, plain
 from ..widgets.bindings import bindings
+from ..widgets.modal import Modal, bar_of
 from ..widgets.text_input import TextField
 from ..widgets.text_view import LinesView
-from ..widgets.modal import Modal, bar_of
 
 _FRAME_ROWS = 5
 _COLUMNS_MAX = 92

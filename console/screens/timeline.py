@@ -11,17 +11,17 @@ from textual.binding import BindingType
 from textual.widget import Widget
 
 from ...engine.core.projection import TaskRow
-from ..keys.actions import Place
 from ..feed.live_run import News
+from ..keys.actions import Place
 from ..model.board import Board
 from ..model.filters import parse_filter
-from ..text.pieces import Line, Piece, Role
 from ..present.tasks import Scene
-from ..text.text import one_line
 from ..present.timeline import axis_line, bar_line, due_cell, label_columns, label_line, words
+from ..text.pieces import Line, Piece, Role
+from ..text.text import one_line
 from ..widgets.bars import Bar
-from ..widgets.split import STRIP_ROWS, has_room_below
 from ..widgets.bindings import bindings_of
+from ..widgets.split import STRIP_ROWS, has_room_below
 from ..widgets.table import VirtualTable
 from ..widgets.timeline import SECOND, Span, TimelineView
 from .base import ConsoleScreen

@@ -21,62 +21,12 @@ from ...engine.errors import AddressError
 _ENGINE = Path(str(engine.__file__)).parent
 _PACKAGE = "redrive.engine"
 
-#: What looks: goes over first. Modules below ``engine/``.
-LOOKING = (
-    "agent",
-    "client",
-    "core/json_types",
-    "core/events",
-    "errors",
-    "store/columns",
-    "store/header",
-    "store/ladder",
-    "store/lists",
-    "store/lock_file",
-    "store/mounts",
-    "store/places",
-    "store/processes",
-    "store/reader",
-    "store/snapshot",
-    "store/traces",
-    "store/usual",
-)
-#: What acts, and reads texts: goes over when the first act or text is wanted.
-ACTING = (
-    "core/event_codec",
-    "core/event_payloads",
-    "core/liveness",
-    "core/overrides",
-    "core/states",
-    "core/trigger_rules",
-    "store/act",
-    "store/acts",
-    "store/canary",
-    "store/command",
-    "store/generation",
-    "store/guards",
-    "store/journal",
-    "store/locking",
-    "store/logs",
-    "store/lost",
-    "store/notes",
-    "store/open_writing",
-    "store/operator",
-    "store/paged",
-    "store/preview",
-    "store/propagation",
-    "store/rows",
-    "store/skipping",
-    "store/state_lists",
-    "store/undo",
-    "store/upgrades",
-)
-
-#: What remembers: goes over when somebody looks at an inbox, on a slow line seconds before what acts could.
-REMEMBERING = ("core/states", "store/acts", "store/failures", "store/memory", "store/state_lists")
-
-#: What lists the state files of a host: goes over instead of a question about one of them.
-OFFERING = ("store/offers",)
+#: What a reader needs; ssh carries it first. Files and folders below ``engine/``, without their subfolders.
+READING = ("errors", "json_types", "domain/events", "agent", "statefile")
+#: What changes a run and what reads texts; ssh carries it with the first command or text.
+CHANGING = ("domain", "statefile/changes")
+#: What an inbox and a list of state files need; ssh carries it with the first such question.
+ON_DEMAND = ("domain", "statefile/on_demand")
 
 _STATEMENT_ENDS = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
 _BOOT = "import sys,zlib;r=sys.stdin.buffer;exec(zlib.decompress(r.read(int(r.readline()))))"
@@ -98,18 +48,28 @@ def boot_command(python: str) -> str:
 
 def first_parcel(settings: Mapping[str, object]) -> bytes:
     """What goes down standard input first: the bootstrap, then what looks, then ``settings`` for ``agent.main``."""
-    boot = (_ENGINE / "bootstrap.py").read_bytes()
-    names = LOOKING + OFFERING if settings.get("list") else LOOKING
-    body = {"main": f"{_PACKAGE}.agent", "settings": settings, "sources": sources(names)}
+    boot = (_ENGINE / "agent/bootstrap.py").read_bytes()
+    names = READING + ON_DEMAND if settings.get("list") else READING
+    body = {"main": f"{_PACKAGE}.agent.agent", "settings": settings, "sources": sources(names)}
     return _packed(boot) + _packed(json.dumps(body).encode())
 
 
-def sources(names: Iterable[str]) -> dict[str, str]:
-    """Texts of modules by their full names, without what only people read."""
+def sources(places: Iterable[str]) -> dict[str, str]:
+    """Texts of the modules in these places (see READING) by their full names, without what only people read."""
     return {
-        f"{_PACKAGE}.{name.replace('/', '.')}": _lean((_ENGINE / f"{name}.py").read_text(encoding="utf-8"))
-        for name in names
+        f"{_PACKAGE}.{module.replace('/', '.')}": _lean((_ENGINE / f"{module}.py").read_text(encoding="utf-8"))
+        for module in modules_in(places)
     }
+
+
+def modules_in(places: Iterable[str]) -> list[str]:
+    """The modules in these places as paths below ``engine/`` without their suffix, sorted."""
+    found: set[str] = set()
+    for place in places:
+        folder = _ENGINE / place
+        files = folder.glob("*.py") if folder.is_dir() else [_ENGINE / f"{place}.py"]
+        found.update(file.relative_to(_ENGINE).with_suffix("").as_posix() for file in files)
+    return sorted(module for module in found if not module.endswith("__init__"))
 
 
 def _lean(text: str) -> str:

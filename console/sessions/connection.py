@@ -11,8 +11,8 @@ from typing import Any
 
 from ...engine.errors import LinkError, RedriveError
 from .address import SshAddress
-from .bundle import boot_command
 from .agent_process import Message, Pipe
+from .bundle import boot_command
 from .session import Link
 from .ssh_options import SshOptions
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from ...engine.errors import ExecutorBusyError, RedriveError
-from ...engine.executor import host
 from ...engine.domain.acts import STARTS_WORK
 from ...engine.domain.command import Answer, Command
+from ...engine.errors import ExecutorBusyError, RedriveError
+from ...engine.executor import host
 from .local import FileSession
 
 

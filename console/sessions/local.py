@@ -12,16 +12,16 @@ from typing import TypeVar, cast
 
 from ...engine.agent import command_client
 from ...engine.core.cause_history import Memory, memory_of
-from ...engine.domain.events import Event
 from ...engine.core.projection import RunFold
-from ...engine.errors import CorruptFileError, LinkError, NotFoundError, SnapshotNeeded, StateFileError
-from ...engine.store import database, runs, follow
-from ...engine.statefile.on_demand import failure_queries, cause_history
-from ...engine.statefile import queries, lock_file, duration_stats
-from ...engine.statefile.changes import logs, dry_run
 from ...engine.domain.command import Answer, Command
+from ...engine.domain.events import Event
+from ...engine.errors import CorruptFileError, LinkError, NotFoundError, SnapshotNeeded, StateFileError
+from ...engine.statefile import duration_stats, lock_file, queries
+from ...engine.statefile.changes import dry_run, logs
+from ...engine.statefile.on_demand import cause_history, failure_queries
 from ...engine.statefile.queries import Row
 from ...engine.statefile.reader import head_of
+from ...engine.store import database, follow, runs
 from . import run_decoder
 from .identity import me, others
 from .session import AttemptText, Cause, Link, LogChunk, RunSummary, SessionStatus

@@ -10,12 +10,12 @@ from typing import Any
 
 import msgspec
 
+from ...engine.core.projection import AttemptRow, RunFold, RunRow, TaskRow
+from ...engine.core.spec import TaskSpec
 from ...engine.domain.event_codec import decode
 from ...engine.domain.events import KILL_STEPS, Event
-from ...engine.core.projection import AttemptRow, RunFold, RunRow, TaskRow
-from ...engine.json_types import JsonObject
-from ...engine.core.spec import TaskSpec
 from ...engine.domain.states import TaskState
+from ...engine.json_types import JsonObject
 from ...engine.statefile.column_codec import unpack, unpack_table
 from ...engine.statefile.snapshot import attempt_to_instants, to_instants
 from .wire import row_of

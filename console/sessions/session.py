@@ -11,12 +11,12 @@ from enum import StrEnum
 from typing import Protocol
 
 from ...engine.core.cause_history import Memory
-from ...engine.domain.events import Event
 from ...engine.core.projection import RunFold, RunRow
 from ...engine.domain.command import Answer, Command
+from ...engine.domain.events import Event
+from ...engine.statefile.duration_stats import Usual
 from ...engine.statefile.on_demand.failure_queries import FailedTask
 from ...engine.statefile.queries import Listing, Option, Row
-from ...engine.statefile.duration_stats import Usual
 
 Cause = tuple[str, str | None]  # loose fingerprint, downstream; None: whichever
 

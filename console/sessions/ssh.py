@@ -13,21 +13,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...engine.core.cause_history import Memory
-from ...engine.domain.events import Event
 from ...engine.core.projection import RunFold
-from ...engine.errors import LinkError, SnapshotNeeded, StateFileError
-from ...engine.statefile.changes import logs
-from ...engine.statefile import duration_stats
 from ...engine.domain.command import Answer, Command, answer_of
+from ...engine.domain.events import Event
+from ...engine.errors import LinkError, SnapshotNeeded, StateFileError
+from ...engine.statefile import duration_stats
+from ...engine.statefile.changes import logs
 from ...engine.statefile.on_demand.failure_queries import FailedTask
 from ...engine.statefile.queries import ExecutorState, Listing, Option, Row, RunLine
 from . import run_decoder
 from .address import SshAddress, parse
-from .event_buffer import Feed
-from .connection import Line
-from .bundle import ACTING, REMEMBERING, boot_command
-from .identity import me, others
 from .agent_process import Message, Pipe
+from .bundle import CHANGING, ON_DEMAND, boot_command
+from .connection import Line
+from .event_buffer import Feed
+from .identity import me, others
 from .session import AttemptText, Cause, Link, LogChunk, RunSummary, SessionStatus
 from .ssh_options import SshOptions
 from .wire import row_of, rows_of
@@ -195,17 +195,17 @@ class SshSession:
             raise StateFileError(f"read-only: {self.status.read_only}")
         if self._line.link is not Link.LIVE:
             raise LinkError(f"not sent, the line is down: {self._line.trouble or 'nothing heard for too long'}")
-        return answer_of(await self._line.ask("send", teach=ACTING, command=command.as_json()))
+        return answer_of(await self._line.ask("send", teach=CHANGING, command=command.as_json()))
 
     async def attempt_text(self, run_id: str, task: str, attempt: int) -> AttemptText:
         """Traceback, stack and diagnostic of one attempt."""
-        said = await self._read("attempt_text", teach=ACTING, run_id=run_id, name=task, attempt=attempt)
+        said = await self._read("attempt_text", teach=CHANGING, run_id=run_id, name=task, attempt=attempt)
         return AttemptText(*row_of(logs.AttemptText, said))
 
     async def log(self, run_id: str, task: str, attempt: int, after: int = 0, limit: int = 500) -> Sequence[LogChunk]:
         """A window of its output; see ``Session``."""
         where = {"run_id": run_id, "name": task, "attempt": attempt}
-        said = await self._read("log", teach=ACTING, **where, after=after, limit=limit)
+        said = await self._read("log", teach=CHANGING, **where, after=after, limit=limit)
         return [LogChunk(*piece) for piece in rows_of(logs.LogPiece, said)]
 
     async def query(self, listing: Listing[Row], **options: Option) -> Sequence[Row]:
@@ -214,16 +214,16 @@ class SshSession:
 
     async def memory(self, run_id: str, causes: Sequence[Cause]) -> Sequence[Memory]:
         """What came of causes before; see ``Session``."""
-        return rows_of(Memory, await self._read("memory", teach=REMEMBERING, run_id=run_id, causes=causes))
+        return rows_of(Memory, await self._read("memory", teach=ON_DEMAND, run_id=run_id, causes=causes))
 
     async def failures(self, run_id: str, downstream: str | None, names: Sequence[str] = ()) -> Sequence[FailedTask]:
         """What failed against a downstream; see ``Session``."""
         options = {"run_id": run_id, "downstream": downstream, "names": names}
-        return rows_of(FailedTask, await self._read("failures", teach=REMEMBERING, **options))
+        return rows_of(FailedTask, await self._read("failures", teach=ON_DEMAND, **options))
 
     async def preview(self, command: Command) -> Mapping[str, object]:
         """What an act would do; see ``Session``."""
-        return row_of(dict[str, object], await self._read("preview", teach=ACTING, command=command.as_json()))
+        return row_of(dict[str, object], await self._read("preview", teach=CHANGING, command=command.as_json()))
 
     async def _read(self, what: str, /, *, teach: Sequence[str] = (), **options: Any) -> Any:
         return await self._line.ask("read", teach=teach, what=what, options=options)

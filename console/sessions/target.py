@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 
 from ...engine.errors import RedriveError
-from ...engine.store.flow_path import REMOTE, path_for_run
 from ...engine.statefile.default_paths import STATE_VARIABLE, latest_path
+from ...engine.store.flow_path import REMOTE, path_for_run
 
 
 def is_remote(target: str) -> bool:

@@ -24,11 +24,11 @@ from textual.screen import Screen
 from .capabilities import Terminal, size_of, survey
 from .cell_encoder import Typesetter
 from .clipboard import copy_sequence
-from .tty import ALTERNATE_SCREEN, MODES, MOUSE_OFF, MOUSE_ON, Hold, let_go, open_screen
-from .output import ASK_POSITION, TerminalOutput
-from .flow_control import Pacing
 from .escape_parser import EscapeKey, Pasted, Sequence, SequenceReader, Token
+from .flow_control import Pacing
+from .output import ASK_POSITION, TerminalOutput
 from .textual_internals import UPDATE_SECONDS, AppInternals, Update, XTermParser, painted_parts, set_update_period
+from .tty import ALTERNATE_SCREEN, MODES, MOUSE_OFF, MOUSE_ON, Hold, let_go, open_screen
 
 _ASK_SYNCHRONIZED = "\x1b[?2026$p"
 _PROBE = "●◆↻✓·"  # signs that some terminals for East Asian scripts draw two cells wide

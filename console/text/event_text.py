@@ -10,7 +10,43 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from ...engine.domain import overrides as overridden
-from ...engine.domain.event_payloads import AttemptColumns, AttemptDeadline, AttemptEffect, AttemptExtended, AttemptLate, AttemptLeaked, AttemptReclaimed, AttemptRetry, AttemptSigkill, AttemptSigterm, AttemptSilent, AttemptStack, AttemptStarted, AttemptSwept, BreakerChanged, CanaryEnd, CanaryEnded, ClockMoved, ExecutorChange, ExecutorChanged, NoteWritten, OperatorActed, OperatorNotice, PageChange, PageChanged, Payload, RowsChange, RowsChanged, RunChange, RunChanged, ScheduleChange, ScheduleChanged, StorageChanged, TaskChanged, TaskMoved
+from ...engine.domain.event_payloads import (
+    AttemptColumns,
+    AttemptDeadline,
+    AttemptEffect,
+    AttemptExtended,
+    AttemptLate,
+    AttemptLeaked,
+    AttemptReclaimed,
+    AttemptRetry,
+    AttemptSigkill,
+    AttemptSigterm,
+    AttemptSilent,
+    AttemptStack,
+    AttemptStarted,
+    AttemptSwept,
+    BreakerChanged,
+    CanaryEnd,
+    CanaryEnded,
+    ClockMoved,
+    ExecutorChange,
+    ExecutorChanged,
+    NoteWritten,
+    OperatorActed,
+    OperatorNotice,
+    PageChange,
+    PageChanged,
+    Payload,
+    RowsChange,
+    RowsChanged,
+    RunChange,
+    RunChanged,
+    ScheduleChange,
+    ScheduleChanged,
+    StorageChanged,
+    TaskChanged,
+    TaskMoved,
+)
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import SkipCause, TaskState
 from .durations import brief, wall

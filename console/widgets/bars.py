@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from textual import events
 from textual.message import Message
 
-from ..text.wrapping import folded
 from ..text.pieces import Line, Piece, Role, fit, join, two_sided, width
+from ..text.wrapping import folded
 from .line_view import LineView
 
 _MESSAGE_ROWS_MAX = 4

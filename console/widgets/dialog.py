@@ -19,10 +19,10 @@ from ..keys.keymap import key_label
 from ..text.pieces import Line, Piece, Role, width
 from .bars import Bar
 from .bindings import bindings
-from .text_input import TextField
 from .line_view import LineView
-from .text_view import LinesView
 from .modal import Modal
+from .text_input import TextField
+from .text_view import LinesView
 
 _PREVIEW_ROWS_MAX = 10
 _FRAME_ROWS = 8

@@ -12,8 +12,8 @@ from textual.binding import BindingType
 from textual.geometry import Size
 from textual.message import Message
 
-from ..text.wrapping import fold, fold_count
 from ..text.pieces import Line, Piece, Role, crop, plain, width
+from ..text.wrapping import fold, fold_count
 from .bindings import PAGING, bindings
 from .line_view import LineView
 

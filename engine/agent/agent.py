@@ -21,11 +21,11 @@ from importlib import import_module
 from queue import Queue
 from typing import Any, Callable, Dict, List, Optional
 
-from . import command_client
 from ..errors import RedriveError, SnapshotNeeded, StateFileError
 from ..statefile import queries
 from ..statefile.default_paths import resolve
 from ..statefile.reader import Reader
+from . import command_client
 
 POLL_SECONDS = 0.1
 BUSY_POLL_SECONDS = 0.03  # for BUSY_SECONDS after something came: what comes next is about the same act
@@ -281,7 +281,7 @@ class Agent(object):
     def _read(self, request: Dict[str, Any]) -> Any:
         """One of the functions that read, by its name; its module may have come only now."""
         module, function = _READS[request["what"]]
-        read = getattr(import_module(".store." + module, __package__), function)
+        read = getattr(import_module("..statefile." + module, __package__), function)
         return read(self._reader.connection, **request["options"])
 
     def _send(self, request: Dict[str, Any]) -> Any:
@@ -324,15 +324,15 @@ _READS = {
     "board": ("snapshot", "board"),
     "links": ("snapshot", "links"),
     "history": ("snapshot", "history"),
-    "runs": ("lists", "runs"),
-    "query": ("lists", "query_by_name"),
-    "past": ("lists", "past"),
-    "usual": ("usual", "of_run"),
-    "log": ("logs", "read"),
-    "attempt_text": ("logs", "attempt_text"),
-    "memory": ("memory", "of_causes"),
-    "failures": ("failures", "against"),
-    "preview": ("preview", "preview"),
+    "runs": ("queries", "runs"),
+    "query": ("queries", "query_by_name"),
+    "past": ("queries", "past"),
+    "usual": ("duration_stats", "of_run"),
+    "log": ("changes.logs", "read"),
+    "attempt_text": ("changes.logs", "attempt_text"),
+    "memory": ("on_demand.cause_history", "of_causes"),
+    "failures": ("on_demand.failure_queries", "against"),
+    "preview": ("changes.dry_run", "preview"),
 }
 
 

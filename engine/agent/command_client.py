@@ -242,7 +242,9 @@ def _apply_under_lock(state_path: str, command: "Command") -> "Optional[Answer]"
     """None when somebody holds the lock."""
     if not os.path.exists(state_path):
         raise StateFileError("there is no state file {}".format(state_path))
-    from ..statefile.changes.locking import take_for_a_moment  # the agent gets this when the first command comes, not before
+    from ..statefile.changes.locking import (
+        take_for_a_moment,  # the agent gets this when the first command comes, not before
+    )
 
     lock = take_for_a_moment(state_path)
     if lock is None:
@@ -256,10 +258,10 @@ def _apply_under_lock(state_path: str, command: "Command") -> "Optional[Answer]"
 
 
 def _apply(state_path: str, command: "Command") -> "Answer":
-    from ..statefile.changes.transitions import Journal
+    from ..statefile.changes.migrations import upgrade
     from ..statefile.changes.open_writing import open_existing, transaction
     from ..statefile.changes.operator_actions import apply
-    from ..statefile.changes.migrations import upgrade
+    from ..statefile.changes.transitions import Journal
 
     with closing(open_existing(state_path)) as connection, transaction(connection):
         upgrade(connection, state_path)

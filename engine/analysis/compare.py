@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from statistics import median_low
 
+from .counters import Counts
 from .policy_change import NO_CHANGE, Change
 from .recorded_run import Reading
-from .counters import Counts
 from .what_if import Figures, Stage, Uniform, as_it_was, replay
 
 

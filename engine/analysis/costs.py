@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ..core.projection import AttemptRow, RunFold, TaskRow
-from ..core.ready_queue import spec_of
 from ..core.outcome import FailureMode
 from ..core.policy import RetryPolicy
+from ..core.projection import AttemptRow, RunFold, TaskRow
+from ..core.ready_queue import spec_of
 from ..domain.states import MOVING
 
 SUCCESS = "success"

@@ -20,10 +20,10 @@ from enum import StrEnum
 from operator import attrgetter
 from statistics import median
 
-from ..core.projection import AttemptRow, RunFold, TaskRow
-from ..core.ready_queue import spec_of
 from ..core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from ..core.policy import RetryPolicy, bounds
+from ..core.projection import AttemptRow, RunFold, TaskRow
+from ..core.ready_queue import spec_of
 
 #: What counts as one of the failures that ``max_attempts`` is held against.
 FAILED_OUTCOMES = frozenset(["error", "timed_out"])

@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from ..core.failures.classify import EVERYTHING
 from ..core.decide import Decision, Fail, History, Retry, decide
+from ..core.failures.classification_rules import Rule
+from ..core.failures.classify import EVERYTHING
 from ..core.failures.fingerprint import normalise
 from ..core.failures.library_errors import Facts
 from ..core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from ..core.policy import RetryPolicy
-from ..core.failures.classification_rules import Rule
 from ..core.spec import TaskSpec
 from ..domain.states import NEEDS_HUMAN, TaskState
 

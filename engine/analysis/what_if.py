@@ -14,22 +14,22 @@ from functools import cache
 from heapq import heappop, heappush
 from typing import Any
 
-from .policy_change import Change
 from ..core.dag import Dag
 from ..core.decide import DeadLetter, Decision, Fail, History, Retry, Sense, Skip, Succeed, counter_of, decide
 from ..core.declared_flow import declared_flow
 from ..core.dispatch_rules import END_WHEN_OPEN, LongOutages, Room
 from ..core.downstreams import Downstreams
-from ..core.projection import RunFold, TaskRow
-from ..core.ready_queue import Ledger, spec_of
+from ..core.explain import BreakerView
 from ..core.outcome import Failure, FailureClass, Outcome
 from ..core.paging import cause_of, deadline_cause
-from .recorded_run import Reading, Record, Try, outcome_of, tried
+from ..core.projection import RunFold, TaskRow
+from ..core.ready_queue import Ledger, spec_of
 from ..core.spec import DownstreamSpec, FlowSpec, TaskSpec, with_overrides
 from ..domain.states import NOT_STARTED, WITH_INSTANT, DeadLetterKind, RunState, SkipCause, TaskState
-from .counters import Counts
 from ..domain.trigger_rules import Fate, Graph, Task, propagate
-from ..core.explain import BreakerView
+from .counters import Counts
+from .policy_change import Change
+from .recorded_run import Reading, Record, Try, outcome_of, tried
 
 PROBES_MAX = 1_000  # beyond what all budgets grant: a system that never comes back is asked for ever
 

@@ -16,10 +16,10 @@ from ..core.dag import Dag
 from ..core.policy import RetryPolicy, concerns, mean_wait_seconds, worst_case_elapsed_seconds, worst_case_wait_seconds
 from ..core.schedule import Schedule
 from ..core.spec import FlowSpec, TaskSpec
-from ..flow.flow import Flow
-from ..store.history import Observed
-from ..flow.time_zones import open_schedule
 from ..flow.finding import Finding
+from ..flow.flow import Flow
+from ..flow.time_zones import open_schedule
+from ..store.history import Observed
 from .functions import check_functions
 from .source import check_source
 

@@ -30,9 +30,9 @@ from uuid import UUID
 import msgspec
 
 from ..core.spec import FlowSpec, TaskSpec
+from ..flow.finding import Finding
 from ..runner.call import plan_of
 from ..runner.callable_check import check_calls, parameter_of
-from ..flow.finding import Finding
 
 Function = Callable[..., object]
 

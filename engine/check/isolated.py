@@ -19,12 +19,12 @@ import msgspec
 
 from ..core.spec import FlowSpec
 from ..errors import FlowImportError
+from ..flow.finding import Finding
 from ..flow.loading import load_flow
-from ..runner.zygote import flow_import, connection
 from ..runner import process, protocol
 from ..runner.attempt import IMPORT_SECONDS
+from ..runner.zygote import connection, flow_import
 from ..runner.zygote.import_side_effects import Survey, single_threaded_libraries
-from ..flow.finding import Finding
 from .functions import check_functions
 from .source import check_source
 

@@ -9,8 +9,8 @@ import ast
 from collections.abc import Callable, Iterator
 
 from ..core.spec import FlowSpec
-from ..flow.loading import split_target
 from ..flow.finding import Finding
+from ..flow.loading import split_target
 
 _BROAD = frozenset(["Exception", "BaseException"])
 _RETRY_NAMES = frozenset(["retry", "retrying", "aretrying"])

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .projection import RunFold, TaskRow
 from ..domain.states import OPEN, TIMED, TaskState
+from .projection import RunFold, TaskRow
 
 
 def shortened(

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from .deadline import shortened
 from ..domain.liveness import what_is_known
+from ..domain.states import DeadLetterKind
+from .deadline import shortened
 from .outcome import NOT_BEGUN, Failure, FailureClass, FailureMode, Outcome, OutcomeKind
 from .policy import RetryPolicy, bounds, draw, with_floor
-from ..domain.states import DeadLetterKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ..domain.states import TaskState
 from . import paging
 from .downstreams import Downstreams
 from .projection import TaskRow
 from .ready_queue import Ledger, spec_of
-from ..domain.states import TaskState
 
 #: ``on_open`` of a downstream -> how a task that would call it ends while it is open; None: the task waits.
 END_WHEN_OPEN: Mapping[str, TaskState | None] = {

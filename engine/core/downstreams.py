@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ..domain.event_payloads import BreakerChanged
 from ..errors import RefusedError
 from . import breaker as rules
 from .breaker import Admission, Breaker, BreakerState, Call
-from ..domain.event_payloads import BreakerChanged
 from .outcome import Outcome, OutcomeKind
 from .spec import DownstreamSpec, FlowSpec
 

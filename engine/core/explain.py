@@ -12,13 +12,13 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from ..domain.states import MOVING, SkipCause, TaskState
+from ..domain.trigger_rules import satisfied_rules
 from .breaker import PASSING
 from .durations import spoken
 from .projection import AttemptRow, RunFold, TaskRow
 from .ready_queue import spec_of
 from .spec import TaskSpec
-from ..domain.states import MOVING, SkipCause, TaskState
-from ..domain.trigger_rules import satisfied_rules
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ..domain.states import DeadLetterKind
 from .breaker import PASSING
 from .outcome import Failure, FailureClass
-from ..domain.states import DeadLetterKind
 
 STORM_PAGES = 10  # messages of their own within one window; what comes beyond waits for the digest
 STORM_WINDOW_US = 600_000_000

@@ -8,11 +8,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..domain.event_payloads import AttemptExtended, AttemptLate, AttemptStack, AttemptStarted, RunChanged, TaskChanged, TaskMoved, UnknownPayload
+from ..domain.event_payloads import (
+    AttemptExtended,
+    AttemptLate,
+    AttemptStack,
+    AttemptStarted,
+    RunChanged,
+    TaskChanged,
+    TaskMoved,
+    UnknownPayload,
+)
 from ..domain.events import KILL_STEPS, Event, EventKind
+from ..domain.states import RunState, TaskState
 from .results import unkept_kind, why_unkept
 from .spec import TaskSpec
-from ..domain.states import RunState, TaskState
 
 
 @dataclass(slots=True)

@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
 
-from .projection import RunFold, TaskRow
-from .spec import TaskSpec
 from ..domain.states import TIMED, TaskState
 from ..domain.trigger_rules import satisfied_rules
+from .projection import RunFold, TaskRow
+from .spec import TaskSpec
 
 #: (pool, downstream, retry of a downstream's task, name where max_active is set): who waits for the same shares a lane.
 Lane = tuple[str | None, str | None, bool, str | None]

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .projection import TaskRow
 from ..domain.states import RunState, SkipCause, TaskState
 from ..domain.trigger_rules import STATES_OF, Standing
+from .projection import TaskRow
 
 
 @dataclass(frozen=True, slots=True)

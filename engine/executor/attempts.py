@@ -13,17 +13,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..clock import Clock
-from ..domain.event_payloads import AttemptColumns, AttemptRetry, AttemptStarted, Payload, TaskColumns
-from ..domain.liveness import HEARTBEAT_SECONDS, effect_key
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.spec import TaskSpec
+from ..domain.event_payloads import AttemptColumns, AttemptRetry, AttemptStarted, Payload, TaskColumns
+from ..domain.liveness import HEARTBEAT_SECONDS, effect_key
 from ..runner.attempt import AttemptOrder, ProcessAttempt, RunningAttempt
 from ..runner.outcome_of_exit import lost, not_started
 from ..runner.zygote.client import Runner
-from ..store import claims, quarantine, runs
 from ..statefile.changes import logs
-from ..store.claims import Claim
 from ..statefile.changes.transitions import Journal
+from ..store import claims, quarantine, runs
+from ..store.claims import Claim
 from ..store.settle import settle
 from ..store.writer import Writer
 from .output_buffer import Printed, Unwritten

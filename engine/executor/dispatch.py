@@ -12,10 +12,10 @@ from ..core.breaker import Candidate, choose_probe
 from ..core.dispatch_rules import Room
 from ..core.downstreams import Downstreams
 from ..core.projection import missing_inputs
+from ..statefile.changes.transitions import Journal
 from ..store import claims
 from ..store.claims import Claim, ClaimOrder
 from ..store.expiry import expire
-from ..statefile.changes.transitions import Journal
 from .attempts import AttemptDesk
 from .commit import Commit
 from .opening import OpenRun

@@ -23,32 +23,32 @@ from typing import Any
 
 from ..clock import Clock, SystemClock
 from ..core.downstreams import Downstreams
+from ..core.outcome import Outcome
+from ..core.projection import RunFold
 from ..domain.event_payloads import ExecutorChanged, OperatorActed, TaskChanged, TaskMoved
 from ..domain.events import Event
-from ..core.projection import RunFold
-from ..core.outcome import Outcome
 from ..errors import StartInterrupted, StorageError
 from ..flow.flow import Flow, TaskDef
 from ..notifications.notifier import CLOSE_SECONDS, Notifier, Origin
+from ..statefile.changes.transitions import Journal
 from ..store import breaker_rows, claims
 from ..store.breaker_rows import emit_change
 from ..store.claims import Claim
-from ..statefile.changes.transitions import Journal
 from .attempts import AttemptDesk
 from .clock_watch import ClockWatch
 from .commit import Commit
 from .dispatch import Dispatcher
-from .run_end import Judge, RunResult
 from .heartbeat import Heartbeat
-from .opening import OpenRun, Place, Request, RunOptions, open_run, reserve, state_path_of
 from .late_runs import Promises
-from .zygote_restart import Revival
+from .opening import OpenRun, Place, Request, RunOptions, open_run, reserve, state_path_of
+from .run_end import Judge, RunResult
+from .run_view import Standing
 from .server import CommandServer
 from .shutdown import Shutdown, handle_signals
-from .run_view import Standing
+from .state_file_watch import Whereabouts
 from .storage_health import StorageHealth
 from .watchdog import Watch
-from .state_file_watch import Whereabouts
+from .zygote_restart import Revival
 
 __all__ = ["Executor", "RunOptions", "RunResult"]
 

@@ -19,22 +19,22 @@ from typing import Any, get_args
 
 from ..agent import command_client
 from ..clock import Clock
-from ..domain.event_payloads import ExecutorChange, ExecutorChanged, RunChange, RunChanged
-from ..domain.events import Event
+from ..core.option_types import is_text
 from ..core.projection import RunFold
 from ..core.spec import FlowSpec
-from ..core.option_types import is_text
+from ..domain.event_payloads import ExecutorChange, ExecutorChanged, RunChange, RunChanged
+from ..domain.events import Event
 from ..errors import ExecutorBusyError, FlowError, NotFoundError, RedriveError, StartInterrupted, StorageError
 from ..flow.flow import Flow
+from ..runner.environment_hash import image_hash
 from ..runner.zygote.client import Runner
-from ..store import breaker_rows, database, executors, history, lock, flow_changes, recovery, runs, schedules
 from ..statefile import processes
+from ..statefile.changes.transitions import Journal
+from ..store import breaker_rows, database, executors, flow_changes, history, lock, recovery, runs, schedules
 from ..store.claims import Claimant
 from ..store.flow_path import path_for_run
-from ..statefile.changes.transitions import Journal
 from ..store.writer import Writer
 from .flow_file import name_of
-from ..runner.environment_hash import image_hash
 
 MAX_PARALLEL = 4  # 003.16
 GOODBYE_SECONDS = 2.0  # a disk that refuses is not waited for

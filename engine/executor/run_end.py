@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..core.downstreams import Downstreams
-from ..domain.event_payloads import RunChange, RunChanged
 from ..core.run_outcome import RunVerdict, judge_run
+from ..domain.event_payloads import RunChange, RunChanged
 from ..domain.states import RunState, TaskState
 from ..store import claims
 from .attempts import AttemptDesk

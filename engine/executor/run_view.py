@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ..clock import Clock
 from ..core.dag import Dag
-from ..domain.events import Event, EventKind
 from ..core.projection import RunFold, TaskRow
 from ..core.ready_queue import Ledger, spec_of
 from ..core.spec import TaskSpec, with_overrides
+from ..domain.events import Event, EventKind
 from ..domain.states import TIMED, WITH_INSTANT, TaskState
 from .opening import OpenRun
 from .timers import Timers

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..agent.command_client import socket_path
 from ..core.durations import spoken
+from ..domain.command import DONE, REFUSED, RUNNING, Answer, Command, Result, command_of
 from ..domain.event_payloads import OperatorActed, OperatorNotice
 from ..domain.states import TaskState
 from ..errors import RedriveError, RefusedError, StorageError
-from ..store import claims
 from ..statefile.changes import operator_actions
-from ..domain.command import DONE, REFUSED, RUNNING, Answer, Command, Result, command_of
 from ..statefile.changes.transitions import Journal
 from ..statefile.changes.undo import RecordedAct, find_act
+from ..store import claims
 
 if TYPE_CHECKING:
     from .loop import RunLoop

@@ -18,9 +18,9 @@ from collections.abc import Callable
 
 from ..domain.event_payloads import StorageChange
 from ..errors import ExecutorBusyError, StorageError
+from ..statefile.lock_file import lock_path
 from ..store.copying import copy
 from ..store.lock import StateLock
-from ..statefile.lock_file import lock_path
 from ..store.writer import Writer
 from .storage_health import StorageHealth
 

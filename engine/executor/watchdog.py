@@ -8,18 +8,18 @@ from __future__ import annotations
 from datetime import datetime
 
 from ..clock import Clock
-from ..domain import liveness
 from ..core.deadline import Slack, slack_of
 from ..core.dispatch_rules import LongOutage, LongOutages
 from ..core.downstreams import Downstreams
 from ..core.durations import spoken
+from ..domain import liveness
 from ..domain.event_payloads import AttemptReclaimed, AttemptSilent
 from ..domain.liveness import Sight
 from ..domain.states import DeadLetterKind, TaskState
 from ..runner import process
 from ..statefile.changes.transitions import Journal
-from ..store.pages import Trouble, page
 from ..statefile.processes import identity
+from ..store.pages import Trouble, page
 from .attempts import AttemptDesk, Sitter
 from .run_view import Standing
 

@@ -12,16 +12,44 @@ from contextvars import ContextVar
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack, cast
 
-from .source_location import place_of_caller
-from .introspect import asked_for, source_of
-from .options import ABOVE_ZERO, AFTER, TASK_OPTIONS, After, DownstreamOptions, PageOptions, Sender, TaskOptions, WorkKind, check_fields, check_params, check_task, demand_known, flow_options, option, read_downstream, read_page
 from ..core.dag import Dag
 from ..core.durations import Duration
-from ..domain.overrides import convert
-from ..core.policy import RetryPolicy
-from ..core.spec import LOGICAL_TIME, DownstreamSpec, FlowSpec, Isolation, Kind, Misfire, ScheduleSpec, TaskSpec, TriggerRule
 from ..core.option_types import TEXT, choice, is_text, shown
+from ..core.policy import RetryPolicy
+from ..core.spec import (
+    LOGICAL_TIME,
+    DownstreamSpec,
+    FlowSpec,
+    Isolation,
+    Kind,
+    Misfire,
+    ScheduleSpec,
+    TaskSpec,
+    TriggerRule,
+)
+from ..domain.overrides import convert
 from ..errors import FlowError, OptionError
+from .introspect import asked_for, source_of
+from .options import (
+    ABOVE_ZERO,
+    AFTER,
+    TASK_OPTIONS,
+    After,
+    DownstreamOptions,
+    PageOptions,
+    Sender,
+    TaskOptions,
+    WorkKind,
+    check_fields,
+    check_params,
+    check_task,
+    demand_known,
+    flow_options,
+    option,
+    read_downstream,
+    read_page,
+)
+from .source_location import place_of_caller
 from .time_zones import open_schedule
 
 __all__ = ["DownstreamOptions", "Flow", "PageOptions", "TaskDef", "TaskOptions"]

@@ -16,9 +16,9 @@ import traceback
 from pathlib import Path
 from types import ModuleType, TracebackType
 
-from .source_location import place_of
 from ..errors import FlowError, FlowImportError
 from .flow import Flow, Params, importing_with
+from .source_location import place_of
 
 #: What a flow file may be by mistake, and would be waited for without an end or read as nonsense.
 _KINDS = (

@@ -15,11 +15,25 @@ from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict, get_args
 import msgspec
 
 from ..core.durations import Duration
+from ..core.failures.classification_rules import parse_rules
+from ..core.option_types import (
+    FLAG,
+    NAME,
+    TEXT,
+    Table,
+    Wanted,
+    choice,
+    count,
+    duration,
+    is_text,
+    number,
+    optional,
+    read,
+    shown,
+)
 from ..core.paging import check_sender
 from ..core.policy import RetryPolicy
-from ..core.failures.classification_rules import parse_rules
 from ..core.spec import DownstreamSpec, Isolation, Kind, Misfire, OnOpen, TriggerRule
-from ..core.option_types import FLAG, NAME, TEXT, Table, Wanted, choice, count, duration, is_text, number, optional, read, shown
 from ..errors import FlowError, OptionError
 
 if TYPE_CHECKING:

@@ -15,15 +15,15 @@ from typing import Any
 
 from ..clock import Clock
 from ..core.cause_history import last_time, memory_of, noted
-from ..domain.event_payloads import PageChange, PageChanged
-from ..domain.events import Event
 from ..core.outcome import FailureClass
 from ..core.paging import SEVERITIES, STORM_WINDOW_US, Plan, plan_sending
 from ..core.policy import RetryPolicy, draw
+from ..domain.event_payloads import PageChange, PageChanged
+from ..domain.events import Event
 from ..errors import StorageError
-from .senders import Sender, make_senders
-from ..store import pages
 from ..statefile.changes.transitions import Journal
+from ..store import pages
+from .senders import Sender, make_senders
 
 #: How long a sender that failed is left alone.
 RESEND = RetryPolicy(base=5.0, cap=300.0, jitter="equal")

@@ -22,20 +22,26 @@ from typing import Any
 import msgspec
 
 from ..core.advice import Progress
-from ..domain.event_codec import decode
-from ..domain.event_payloads import AttemptDeadline, AttemptRetry, AttemptSigkill, AttemptSigterm, AttemptStack, AttemptSwept
-from ..domain.events import EventKind
 from ..core.failures.hang import Autopsy, report, sentence
 from ..core.outcome import Outcome
+from ..domain.event_codec import decode
+from ..domain.event_payloads import (
+    AttemptDeadline,
+    AttemptRetry,
+    AttemptSigkill,
+    AttemptSigterm,
+    AttemptStack,
+    AttemptSwept,
+)
+from ..domain.events import EventKind
 from ..errors import StateFileError
-from . import kill
-from . import process, protocol
+from . import kill, process, protocol
 from .hang import stack
 from .hang.autopsy import LINE_CHARACTERS, CpuSample, Subject, flat
-from .outcome_of_exit import Evidence, Force, lost, outcome_of
 from .hang.proc_sampler import Examiner
 from .listener import AttemptListener, RunningAttempt
 from .oom import OutOfMemoryWatch
+from .outcome_of_exit import Evidence, Force, lost, outcome_of
 from .pipes import Pipe, StackPipe
 from .protocol import AttemptOrder
 

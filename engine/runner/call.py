@@ -14,11 +14,11 @@ from typing import Any
 
 import msgspec
 
-from .context import Context, Missing
 from ..core.outcome import Failure, FailureClass, Fingerprint
 from ..core.results import is_unkept, unkept
 from ..errors import NotReady, PermanentError, SkipTask, TaskTerminated
 from . import protocol
+from .context import Context, Missing
 from .protocol import AttemptOrder
 
 Describe = Callable[[BaseException], Failure]

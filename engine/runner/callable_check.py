@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 
 from ..core.spec import FlowSpec, TaskSpec
 from ..errors import FlowError
-from .call import CONTEXT_NAME, Plan
 from ..flow.finding import Finding
+from .call import CONTEXT_NAME, Plan
 
 
 def check_calls(flow: FlowSpec, plans: Mapping[str, Plan]) -> Iterator[Finding]:

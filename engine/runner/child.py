@@ -24,12 +24,12 @@ from functools import partial
 from types import FrameType
 from typing import Any, NoReturn
 
-from .context import Context
 from ..core.failures.failure import describe
 from ..core.outcome import Failure
 from ..errors import PermanentError, TaskTerminated
-from . import shell_command, process, protocol
+from . import process, protocol, shell_command
 from .call import Describe, Plan, call, context_for, described, ending_of_error, ending_of_value
+from .context import Context
 from .per_attempt_import import FreshImport
 from .protocol import AttemptOrder
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from ..domain.event_payloads import AttemptRetry, Payload
 from ..core.outcome import Outcome
+from ..domain.event_payloads import AttemptRetry, Payload
 
 
 class AttemptListener(Protocol):

@@ -15,8 +15,8 @@ import signal
 import sys
 from collections.abc import Iterable
 
-from .kill import OUT_OF_REACH, signal_process
 from ..statefile.processes import pids, read_file, stat_fields
+from .kill import OUT_OF_REACH, signal_process
 
 STACK_SIGNAL = signal.SIGRTMIN + 3  # a realtime signal: user code that takes SIGUSR1 or SIGUSR2 does not break it
 

@@ -12,8 +12,8 @@ from itertools import islice, takewhile
 from ..clock import Clock
 from ..domain.states import RunState
 from ..errors import RefusedError
-from ..store import database, runs, schedules
 from ..statefile import lock_file
+from ..store import database, runs, schedules
 from ..store.schedules import Served
 
 RUNS_MAX = 10_000  # at a time

@@ -20,22 +20,22 @@ from dataclasses import dataclass, replace
 
 from ..clock import Clock, SystemClock
 from ..core.durations import spoken
-from ..domain.events import Event
 from ..core.schedule import at_wall, iso_of, name_of
 from ..core.spec import LOGICAL_TIME
+from ..domain.events import Event
 from ..domain.states import RunState
 from ..errors import ExecutorBusyError, FlowError, RedriveError, RefusedError
-from ..flow.loading import split_target
-from ..notifications.notifier import Notifier, Origin
-from ..store import database, lock, schedules
-from ..statefile import lock_file
-from ..store.schedules import Outlook, Served
-from ..statefile.file_changes import traces_of
-from ..store.writer import Writer
 from ..executor.clock_watch import ClockWatch
 from ..executor.flow_file import read_flow
 from ..executor.loop import Executor
 from ..executor.opening import RunOptions, demand_alone, make_folder
+from ..flow.loading import split_target
+from ..notifications.notifier import Notifier, Origin
+from ..statefile import lock_file
+from ..statefile.file_changes import traces_of
+from ..store import database, lock, schedules
+from ..store.schedules import Outlook, Served
+from ..store.writer import Writer
 
 LOOK_SECONDS = 1.0  # between two looks at the wall clock and at the file: neither tells when it moves
 BUSY_SECONDS = 1.0  # somebody else owns the file: nobody tells when he leaves it

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from ..errors import CorruptFileError, StateFileError, StorageError
-from .header import SCHEMA_VERSION, has_content, inspect, newer
 from .file_systems import network_trouble
+from .header import SCHEMA_VERSION, has_content, inspect, newer
 
 BUSY_SECONDS = 5.0
 

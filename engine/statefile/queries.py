@@ -8,8 +8,8 @@ import socket
 import sqlite3
 from typing import Any, Dict, Generic, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar, Union
 
-from ..json_types import Json, JsonObject
 from ..errors import RedriveError
+from ..json_types import Json, JsonObject
 from .processes import is_gone
 from .reader import EVENT_COLUMNS
 

@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any, Generator, List, Optional, Tuple, TypeVar
 
 from ..errors import SnapshotNeeded
-from .open_readonly import look
 from .file_changes import Watch
+from .open_readonly import look
 
 EVENT_COLUMNS = "seq, at, kind, run_id, task, old, new, attempt, generation, actor, reason, command_id, data"
 

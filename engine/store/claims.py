@@ -10,18 +10,26 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from ..core.dispatch_rules import END_WHEN_OPEN
-from ..domain.event_payloads import AttemptColumns, AttemptEffect, AttemptExtended, ClockMoved, RunChange, RunChanged, TaskColumns
-from ..domain.liveness import effect_key
 from ..core.run_outcome import RunVerdict
 from ..core.spec import TaskSpec
+from ..domain.event_payloads import (
+    AttemptColumns,
+    AttemptEffect,
+    AttemptExtended,
+    ClockMoved,
+    RunChange,
+    RunChanged,
+    TaskColumns,
+)
+from ..domain.liveness import effect_key
 from ..domain.states import MOVING, WITH_INSTANT, DeadLetterKind, RunState, TaskState
 from ..statefile.changes import canary
+from ..statefile.changes.propagation import propagate
+from ..statefile.changes.transitions import Journal
+from ..statefile.state_lists import in_list
 from . import quarantine, runs
 from .expiry import expires_at
-from ..statefile.changes.transitions import Journal
 from .pages import Trouble, page
-from ..statefile.changes.propagation import propagate
-from ..statefile.state_lists import in_list
 
 
 @dataclass(frozen=True, slots=True)

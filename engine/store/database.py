@@ -17,11 +17,11 @@ from importlib import resources
 from typing import Literal
 
 from ..errors import CorruptFileError, StateFileError, StorageError
+from ..statefile.changes.migrations import set_version, upgrade
+from ..statefile.changes.open_writing import connect, demand_known_version, demand_ours, transaction
+from ..statefile.file_systems import network_trouble
 from ..statefile.header import APPLICATION_ID, Header, has_content, inspect
 from ..statefile.open_readonly import file_uri, look
-from ..statefile.file_systems import network_trouble
-from ..statefile.changes.open_writing import connect, demand_known_version, demand_ours, transaction
-from ..statefile.changes.migrations import set_version, upgrade
 
 Durability = Literal["full", "normal"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 from ..domain.event_payloads import ExecutorChange, ExecutorChanged
-from ..version import VERSION
 from ..statefile import processes
-from .claims import Claimant
 from ..statefile.changes.transitions import Journal
+from ..version import VERSION
+from .claims import Claimant
 
 
 def insert(journal: Journal, claimant: Claimant, run_id: str) -> None:

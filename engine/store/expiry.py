@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from ..core.durations import spoken
 from ..domain.event_payloads import TaskColumns, TaskMoved
 from ..domain.states import DeadLetterKind, TaskState
+from ..statefile.changes.propagation import propagate
 from ..statefile.changes.transitions import Journal
 from .pages import Trouble, page
-from ..statefile.changes.propagation import propagate
 
 
 def expires_at(connection: sqlite3.Connection, run_id: str, at: int) -> int | None:

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ..domain.event_payloads import NO_PAIRS, NO_VALUES, Pairs, RunChange, RunChanged
 from ..core.projection import RunFold
 from ..core.spec import FlowSpec, TaskSpec
+from ..domain.event_payloads import NO_PAIRS, NO_VALUES, Pairs, RunChange, RunChanged
 from ..domain.states import MOVING, OPEN, TaskState
 from ..errors import FlowError
-from . import runs
 from ..statefile.changes.action import open_run
-from ..statefile.changes.transitions import Journal
 from ..statefile.changes.propagation import reconsider, unpropagate, wait_again
+from ..statefile.changes.transitions import Journal
 from ..statefile.state_lists import in_list
+from . import runs
 
 NAMES_SHOWN = 3
 

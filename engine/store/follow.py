@@ -15,8 +15,8 @@ import aiosqlite
 
 from ..domain.events import Event
 from ..statefile import open_readonly
-from .database import translate
 from ..statefile.reader import Follower, Result, Steps, forgiving_text
+from .database import translate
 from .runs import event_of
 
 POLL_SECONDS = 0.05

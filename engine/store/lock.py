@@ -15,8 +15,8 @@ from collections.abc import Collection
 
 from ..errors import ExecutorBusyError, StorageError
 from ..runner import kill
-from ..statefile.lock_file import LockHolder, lock_path, read_holder, try_lock
 from ..statefile.changes.locking import has_its_name, open_lock, write_holder
+from ..statefile.lock_file import LockHolder, lock_path, read_holder, try_lock
 from ..statefile.processes import ancestors, bears_token, identity
 
 PATIENCE_SECONDS = 2.0  # for a commander who holds the lock for one command, or a console that probes it

@@ -13,14 +13,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.environment_fields import CIRCUMSTANCES
 from ..core.cause_history import memory_of
-from ..domain.event_payloads import PageChange, PageChanged
+from ..core.environment_fields import CIRCUMSTANCES
 from ..core.outcome import Failure, FailureMode
 from ..core.paging import EPISODE_SILENCE_US, STORM_WINDOW_US, Outgoing, cause_of, severity_of
+from ..domain.event_payloads import PageChange, PageChanged
 from ..domain.states import NOT_STARTED, DeadLetterKind
-from ..statefile.on_demand import cause_history
 from ..statefile.changes.transitions import Journal
+from ..statefile.on_demand import cause_history
 from ..statefile.state_lists import in_list
 
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..domain.event_payloads import RowsChange, RowsChanged
-from ..statefile.changes.transitions import Journal
 from ..statefile.changes.quarantine_actions import drop_provisional, hold_again
+from ..statefile.changes.transitions import Journal
 
 #: As a row travels to the attempt: its key, and what it held when it was set aside.
 KeyAndPayload = tuple[str, str | None]

@@ -14,17 +14,17 @@ from dataclasses import dataclass
 import msgspec
 
 from ..core.decide import Uniform
-from ..domain.event_payloads import ExecutorChange, ExecutorChanged
-from ..domain.liveness import fence_seconds
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.spec import TaskSpec, with_overrides
+from ..domain.event_payloads import ExecutorChange, ExecutorChanged
+from ..domain.liveness import fence_seconds
 from ..domain.states import TIMED, TaskState
-from .claims import Claim
-from ..statefile.changes.transitions import Journal
 from ..statefile.changes.abandoned import tell_evidence
+from ..statefile.changes.transitions import Journal
 from ..statefile.processes import is_there
-from .settle import settle
 from ..statefile.state_lists import in_list
+from .claims import Claim
+from .settle import settle
 
 LOSSES_WINDOW_SECONDS = 24 * 3600  # losses longer ago than this say nothing about a crash loop
 

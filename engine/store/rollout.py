@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.decide import DeadLetter, Decision, Interrupt, Retry, Sense, Succeed
+from ..domain.acts import release_id
+from ..domain.command import DONE, Command, Target
 from ..domain.event_payloads import CanaryEnd, CanaryEnded, TaskColumns
 from ..domain.overrides import read
 from ..domain.states import NEEDS_HUMAN, WAITING
 from ..statefile.changes import canary, operator_actions
-from ..domain.acts import release_id
-from ..domain.command import DONE, Command, Target
 from ..statefile.changes.transitions import Journal
 from ..statefile.changes.undo import find_act, restore
 

@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ..core.projection import AttemptRow, RunFold, RunRow, TaskRow
+from ..core.spec import FlowSpec, TaskSpec
 from ..domain.event_codec import decode
 from ..domain.event_payloads import AttemptColumns, RunChange, RunChanged, RunColumns, TaskColumns, TaskMoved
 from ..domain.events import KILL_STEPS, Event, kill_step_value
-from ..core.projection import AttemptRow, RunFold, RunRow, TaskRow
-from ..core.spec import FlowSpec, TaskSpec
 from ..domain.states import TIMED, RunState, TaskState
 from ..errors import NotFoundError, RefusedError
-from ..statefile.changes.transitions import Journal
 from ..statefile.changes.propagation import UNSATISFIED_PARENT, reconsider
+from ..statefile.changes.transitions import Journal
 from ..statefile.state_lists import in_list
 
 _NAMES_PER_QUERY = 500  # below the 999 parameters of older SQLite

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ..core.durations import spoken
-from ..domain.event_payloads import ScheduleChange, ScheduleChanged
 from ..core.paging import deadline_cause, schedule_cause
 from ..core.schedule import KEPT, Decision, Schedule, at_wall, decide, iso_of, late_starts
 from ..core.spec import FlowSpec, ScheduleSpec
+from ..domain.event_payloads import ScheduleChange, ScheduleChanged
 from ..domain.states import ENDED_BADLY, FINISHED, OPEN, DeadLetterKind
 from ..errors import RefusedError
 from ..flow.time_zones import open_schedule
-from ..statefile.changes.transitions import Journal
 from ..statefile.changes.page_lifecycle import resolve_cause
-from .pages import Trouble, page
+from ..statefile.changes.transitions import Journal
 from ..statefile.state_lists import in_list
+from .pages import Trouble, page
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,23 +13,38 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from ..core.advice import Took, advise, spread
+from ..core.decide import (
+    Cancel,
+    DeadLetter,
+    Decision,
+    Fail,
+    History,
+    Interrupt,
+    Retry,
+    Sense,
+    Skip,
+    Succeed,
+    Uniform,
+    counter_of,
+    decide,
+    decide_loss,
+)
 from ..core.environment_fields import CIRCUMSTANCES
-from ..core.decide import Cancel, DeadLetter, Decision, Fail, History, Interrupt, Retry, Sense, Skip, Succeed, Uniform, counter_of, decide, decide_loss
+from ..core.outcome import Failure, FailureClass, FailureMode, Outcome, OutcomeKind
+from ..core.spec import TaskSpec
 from ..domain.event_payloads import AttemptColumns, AttemptLate, TaskColumns, TaskMoved
 from ..domain.liveness import effect_key
-from ..core.outcome import Failure, FailureClass, FailureMode, Outcome, OutcomeKind
 from ..domain.overrides import read
-from ..core.spec import TaskSpec
 from ..domain.states import DeadLetterKind, SkipCause, TaskState
-from . import quarantine, rollout
 from ..statefile.changes.action import who_asked
+from ..statefile.changes.page_lifecycle import resolve
+from ..statefile.changes.propagation import propagate, wait_again
+from ..statefile.changes.transitions import Journal
+from . import quarantine, rollout
 from .claims import Claim
 from .expiry import expires_at
 from .history import healed_count, past_of, weekday_of
-from ..statefile.changes.transitions import Journal
-from ..statefile.changes.page_lifecycle import resolve
 from .pages import Trouble, page
-from ..statefile.changes.propagation import propagate, wait_again
 
 ERROR_SUMMARY_CHARACTERS = 200  # task.error, as document 003 has it; the whole story is in the attempt
 

@@ -23,8 +23,8 @@ from typing import Any, TypeVar
 from ..domain.event_payloads import StorageChange
 from ..domain.events import Event
 from ..errors import StorageError
-from .database import primary_code, translate
 from ..statefile.changes.transitions import Journal
+from .database import primary_code, translate
 from .write_retry import DAMAGE, FlushLimits, exec_query, is_storage_trouble
 
 SYNCHRONOUS_FULL = 2  # as ``PRAGMA synchronous`` answers

@@ -15,11 +15,11 @@ from typing import Any
 from ..core.outcome import Outcome, OutcomeKind
 from ..core.results import unkept_kind
 from ..core.spec import FlowSpec, TaskSpec
-from ..statefile.processes import EXECUTOR_VARIABLE
 from ..runner import protocol
 from ..runner.attempt import AttemptOrder
 from ..runner.listener import SilentListener
 from ..runner.zygote.client import Runner
+from ..statefile.processes import EXECUTOR_VARIABLE
 
 
 @dataclass(frozen=True, slots=True)

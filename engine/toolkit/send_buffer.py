@@ -20,8 +20,8 @@ from ..core.failures.classify import classify
 from ..core.outcome import FailureClass
 from ..core.policy import RetryPolicy, Uniform, draw
 from ..errors import PermanentError
-from .retry_layers import BATCH_POLICY, Budget, budgeted
 from .retry import report_retry
+from .retry_layers import BATCH_POLICY, Budget, budgeted
 
 Item = TypeVar("Item")
 

@@ -11,14 +11,14 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
+from redrive.console.cli import event_lines
 from redrive.console.model.board import Board
 from redrive.console.model.inbox import Inbox
-from redrive.console.text.event_text import sentence as told
 from redrive.console.present import detail, evidence
+from redrive.console.present.tasks import Scene, facts
+from redrive.console.text.event_text import sentence as told
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Line
-from redrive.console.present.tasks import Scene, facts
-from redrive.console.cli import event_lines
 from redrive.engine import Executor, Flow, RetryPolicy
 from redrive.engine.domain.events import EventKind
 from redrive.engine.notifications.notifier import Origin, page_message

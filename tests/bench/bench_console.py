@@ -22,10 +22,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from redrive.console.model.graph.view import GRAPH_MAX
-from redrive.engine.domain.event_payloads import RunChanged
 from redrive.engine.core.spec import FlowSpec, TaskSpec
-from redrive.engine.store import database, runs
+from redrive.engine.domain.event_payloads import RunChanged
 from redrive.engine.statefile.changes.transitions import Journal
+from redrive.engine.store import database, runs
 from redrive.engine.store.lock import acquire
 from support.pty_terminal import PtyTerminal
 

@@ -18,19 +18,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from redrive.console.model.board import Board
-from redrive.console.model.graph.drawing import Drawing
 from redrive.console.model.filters import parse_filter
+from redrive.console.model.graph.drawing import Drawing
+from redrive.console.model.graph.rails import Rails
 from redrive.console.model.graph.view import Form, Graph, Zoom
 from redrive.console.model.inbox import Inbox, Sort
 from redrive.console.model.preview import preview_requeue
-from redrive.console.model.graph.rails import Rails
-from redrive.console.text.glyphs import UTF8
 from redrive.console.present.graph import Highlight, drawing_row, graph_row, label_width
 from redrive.console.present.tasks import Scene
+from redrive.console.text.glyphs import UTF8
 from redrive.engine.core.dag import Dag
+from redrive.engine.core.projection import AttemptRow, RunFold, RunRow, TaskRow
 from redrive.engine.domain.event_payloads import TaskMoved
 from redrive.engine.domain.events import Event, EventKind
-from redrive.engine.core.projection import AttemptRow, RunFold, RunRow, TaskRow
 from redrive.engine.domain.states import TaskState
 
 SECOND = 1_000_000

@@ -27,11 +27,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from redrive.console.text.pieces import Line, Piece, Role
+from redrive.console.app.base_app import ConsoleBase
 from redrive.console.terminal.capabilities import Colours, Terminal
 from redrive.console.terminal.driver import ConsoleDriver
 from redrive.console.terminal.tty import Hold
-from redrive.console.app.base_app import ConsoleBase
+from redrive.console.text.pieces import Line, Piece, Role
 from redrive.console.widgets.canvas import Canvas
 from redrive.console.widgets.role_styles import Palette
 from redrive.console.widgets.table import VirtualTable

@@ -30,9 +30,9 @@ from redrive.console.app.app import ConsoleApp
 from redrive.console.terminal.capabilities import Colours, Terminal
 from redrive.console.terminal.driver import ConsoleDriver
 from redrive.console.terminal.tty import Hold
+from redrive.engine.core.projection import RunFold
 from redrive.engine.domain.event_payloads import TaskChanged
 from redrive.engine.domain.events import Event, EventKind
-from redrive.engine.core.projection import RunFold
 from redrive.engine.domain.states import TaskState
 
 QUIET_SECONDS = 0.05

@@ -24,11 +24,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from redrive.console.model.board import Board
 from redrive.console.model.replay import Reel
-from redrive.engine.domain.event_payloads import AttemptStarted, RunChanged, TaskMoved
 from redrive.engine.core.spec import FlowSpec, TaskSpec
-from redrive.engine.store import database, runs
-from redrive.engine.statefile import queries, duration_stats
+from redrive.engine.domain.event_payloads import AttemptStarted, RunChanged, TaskMoved
+from redrive.engine.statefile import duration_stats, queries
 from redrive.engine.statefile.changes.transitions import Journal
+from redrive.engine.store import database, runs
 from support.pty_terminal import PtyTerminal
 
 REDRIVE = [str(Path(sys.executable).with_name("redrive"))]
@@ -205,7 +205,9 @@ def durations(folder: Path, options: argparse.Namespace) -> Iterator[str]:
     connection = database.open_for_reading(str(path))
     run_id = f"run-{options.runs - 1:03}"
     found = [_seconds(lambda: duration_stats.of_run(connection, run_id)) for _ in range(5)]
-    one = _seconds(lambda: connection.execute(duration_stats._ATTEMPTS, ("run-000", duration_stats.ATTEMPTS_MAX)).fetchall())
+    one = _seconds(
+        lambda: connection.execute(duration_stats._ATTEMPTS, ("run-000", duration_stats.ATTEMPTS_MAX)).fetchall()
+    )
     size = path.stat().st_size / 1e6
     yield f"{options.runs} runs of {options.tasks} tasks ({size:.0f} MB): {_spread(found)}; one statement {one:.3f} s"
 

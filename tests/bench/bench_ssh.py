@@ -31,8 +31,8 @@ from redrive.console.sessions.ssh import SshSession
 from redrive.console.sessions.ssh_options import SshOptions
 from redrive.engine.domain.event_payloads import TaskMoved
 from redrive.engine.errors import SnapshotNeeded
-from redrive.engine.store import runs
 from redrive.engine.statefile.changes.transitions import Journal
+from redrive.engine.store import runs
 from support.ssh_host import SshHost, free_port, listens
 from support.state_file import StateFileBuilder
 

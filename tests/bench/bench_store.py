@@ -19,8 +19,8 @@ from typing import Any
 
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.states import TaskState
-from redrive.engine.store import database, runs
 from redrive.engine.statefile.changes.transitions import Journal
+from redrive.engine.store import database, runs
 from redrive.engine.store.writer import Writer
 
 _THERE_AND_BACK = (TaskState.READY, TaskState.PENDING)

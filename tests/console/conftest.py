@@ -13,16 +13,25 @@ from typing import Any
 import pytest
 from redrive.console.app.app import ConsoleApp
 from redrive.console.screens.console import Way
-from redrive.console.sessions.session import Answer, AttemptText, Cause, Command, Link, LogChunk, RunSummary, SessionStatus
+from redrive.console.sessions.session import (
+    Answer,
+    AttemptText,
+    Cause,
+    Command,
+    Link,
+    LogChunk,
+    RunSummary,
+    SessionStatus,
+)
 from redrive.console.terminal.capabilities import Terminal
 from redrive.console.terminal.tty import Hold
 from redrive.engine.core.cause_history import Memory, memory_of
-from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.core.projection import RunFold
+from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.errors import RedriveError, RefusedError
+from redrive.engine.statefile.duration_stats import Usual
 from redrive.engine.statefile.on_demand.failure_queries import FailedAttempt, FailedTask
 from redrive.engine.statefile.queries import Listing, Row
-from redrive.engine.statefile.duration_stats import Usual
 from support.idle import wait_for_idle_loop
 from textual.pilot import Pilot
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from redrive.engine import Flow, FlowError, TaskDef
 from redrive.engine.agent import command_client
+from redrive.engine.domain.command import command_of
 from redrive.engine.domain.event_payloads import ClockMoved
 from redrive.engine.executor import host
 from redrive.engine.store import database
-from redrive.engine.domain.command import command_of
 from redrive.engine.store.writer import Writer
 from support.waiting import wait_until
 

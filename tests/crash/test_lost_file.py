@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from redrive.engine.agent import command_client
-from redrive.engine.store import database
-from redrive.engine.statefile import lock_file
 from redrive.engine.domain.command import command_of
+from redrive.engine.statefile import lock_file
+from redrive.engine.store import database
 from support.commands import start_redrive
 from support.marks import parametrize_mostly_long
 from support.waiting import wait_until

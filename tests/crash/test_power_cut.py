@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from redrive.engine.agent import command_client
-from redrive.engine.executor import host
 from redrive.engine.domain.command import command_of
+from redrive.engine.executor import host
 from support.commands import start_redrive
 from support.waiting import wait_until
 
@@ -81,7 +81,9 @@ def test_who_resumes_a_copy_leaves_the_original_alone(tmp_path: Path) -> None:
     wait_until(lambda: attempts(state))
     as_by_a_power_cut(state, copy, pid)
     command = {"id": "c", "act": "requeue", "run_id": "r", "actor": "ana@desk", "reason": "again", "options": {}}
-    answer = command_client.send_blocking(str(copy), command_of({**command, "targets": [["long", "RUNNING", 0]]})).as_json()
+    answer = command_client.send_blocking(
+        str(copy), command_of({**command, "targets": [["long", "RUNNING", 0]]})
+    ).as_json()
     assert answer["ok"], answer
     other = host.spawn(**settings, state=str(copy), options={})
     wait_until(lambda: len(attempts(copy)) == 2)

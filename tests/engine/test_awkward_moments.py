@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from redrive.engine import Executor, Flow, PermanentError, RedriveError, RetryPolicy, RunOptions
 from redrive.engine.agent import command_client
+from redrive.engine.domain.command import command_of
 from redrive.engine.domain.event_payloads import OperatorActed
 from redrive.engine.domain.events import EventKind
 from redrive.engine.errors import StorageError
 from redrive.engine.runner.zygote.client import Runner
-from redrive.engine.store import claims
 from redrive.engine.statefile.changes import operator_actions
-from redrive.engine.domain.command import command_of
+from redrive.engine.store import claims
 
 AGAIN = RetryPolicy(max_attempts=3, base=0.05, cap=0.05, jitter="none", poison_after=None)
 
@@ -48,7 +48,9 @@ def command(act: str, *targets, **more) -> dict:
 
 
 def act(tmp_path: Path, act: str, *targets, **more):
-    return command_client.send_blocking(str(tmp_path / "state.db"), command_of(command(act, *targets, **more))).as_json()
+    return command_client.send_blocking(
+        str(tmp_path / "state.db"), command_of(command(act, *targets, **more))
+    ).as_json()
 
 
 class When:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from redrive.engine import ExecutorBusyError, FlowError, RedriveError
 from redrive.engine.agent import command_client
+from redrive.engine.domain.command import command_of
 from redrive.engine.executor import host
 from redrive.engine.statefile import lock_file
-from redrive.engine.domain.command import command_of
 from support.waiting import LIMIT_SECONDS, wait_until
 
 FLOW = """

@@ -20,14 +20,24 @@ import pytest
 import redrive.engine
 from redrive.console.cli.main import cli
 from redrive.engine import Flow, RetryPolicy, TaskDef
-from redrive.engine.flow import options as options_module
-from redrive.engine.flow.options import DOWNSTREAM, TASK, TASK_OPTIONS, ClassificationRule, DownstreamOptions, PageOptions, Sender, TaskOptions, WorkKind
+from redrive.engine.analysis.load_models import SCENARIOS
 from redrive.engine.core.failures import classification_rules
 from redrive.engine.core.outcome import FailureClass
 from redrive.engine.core.paging import SENDERS
-from redrive.engine.analysis.load_models import SCENARIOS
 from redrive.engine.errors import OptionError
+from redrive.engine.flow import options as options_module
 from redrive.engine.flow.flow import KEYWORDS, USUAL_TIMEOUTS
+from redrive.engine.flow.options import (
+    DOWNSTREAM,
+    TASK,
+    TASK_OPTIONS,
+    ClassificationRule,
+    DownstreamOptions,
+    PageOptions,
+    Sender,
+    TaskOptions,
+    WorkKind,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = {"redrive.console": ROOT / "console", "redrive.engine": ROOT / "engine"}
@@ -178,7 +188,9 @@ def test_the_typed_options_are_those_that_are_checked() -> None:
 
 
 def test_the_typed_rules_are_those_that_are_read() -> None:
-    assert set(ClassificationRule.__annotations__) == {*classification_rules.Rule.__dataclass_fields__, "class"} - {"failure_class"}
+    assert set(ClassificationRule.__annotations__) == {*classification_rules.Rule.__dataclass_fields__, "class"} - {
+        "failure_class"
+    }
     for name in FailureClass:
         assert f'"{name}"' in inspect.getsource(options_module).partition("class DownstreamOptions")[0]
 

@@ -14,8 +14,8 @@ from redrive.engine import Executor, Flow, PermanentError, RetryPolicy, Transien
 from redrive.engine.agent.command_client import send_blocking
 from redrive.engine.core.decide import TOO_MANY_BAD_ROWS
 from redrive.engine.core.failures.fingerprint import type_name
-from redrive.engine.errors import TooManyBadRows
 from redrive.engine.domain.command import command_of
+from redrive.engine.errors import TooManyBadRows
 from redrive.engine.statefile.queries import QUARANTINE, QuarantineRow, query
 
 QUICK = RetryPolicy(max_attempts=3, base=0.01, cap=0.02)

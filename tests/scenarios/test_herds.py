@@ -6,8 +6,8 @@ import random
 from dataclasses import replace
 
 import pytest
-from redrive.engine.core.policy import RetryPolicy, fixed
 from redrive.engine.analysis.load_models import SCENARIOS, Herd, outage
+from redrive.engine.core.policy import RetryPolicy, fixed
 
 DEFAULT = RetryPolicy(base=2, cap=600)  # 000.14
 

@@ -12,15 +12,23 @@ from typing import Any
 
 import pytest
 from redrive.console.sessions.session import Command, Link
+from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.event_payloads import ExecutorChanged, OperatorActed, TaskMoved
 from redrive.engine.domain.events import Event
-from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.states import TaskState
-from redrive.engine.errors import CorruptFileError, ForeignFileError, NewerFileError, RedriveError, RefusedError, SnapshotNeeded, StateFileError
-from redrive.engine.store import database, lock, quarantine, runs
-from redrive.engine.statefile import queries, lock_file
-from redrive.engine.statefile.snapshot import EDGES_AT_ONCE
+from redrive.engine.errors import (
+    CorruptFileError,
+    ForeignFileError,
+    NewerFileError,
+    RedriveError,
+    RefusedError,
+    SnapshotNeeded,
+    StateFileError,
+)
+from redrive.engine.statefile import lock_file, queries
 from redrive.engine.statefile.duration_stats import Usual
+from redrive.engine.statefile.snapshot import EDGES_AT_ONCE
+from redrive.engine.store import database, lock, quarantine, runs
 from support.waiting import wait_until_async
 
 LIMIT_SECONDS = 90.0  # for what never comes

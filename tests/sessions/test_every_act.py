@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from redrive.console.keys.actions import ACTIONS
+from redrive.console.app.downstream_operator import BREAKER_ACTS
 from redrive.console.cli.main import cli
+from redrive.console.keys.actions import ACTIONS
 from redrive.console.sessions.embedded import EmbeddedSession
 from redrive.console.sessions.local import FileSession
-from redrive.console.app.downstream_operator import BREAKER_ACTS
 from redrive.engine import Executor
 from redrive.engine.core import downstreams
-from redrive.engine.executor import server
-from redrive.engine.statefile.changes import breaker_actions, operator_actions
 from redrive.engine.domain.acts import ACTS, BY_NAME, Act
 from redrive.engine.domain.command import Answer, Command, Target
+from redrive.engine.executor import server
+from redrive.engine.statefile.changes import breaker_actions, operator_actions
 
 FLOW = """
 from pathlib import Path

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from redrive.console.feed import event_reader
-from redrive.console.model.replay import blank
-from redrive.console.feed.event_reader import Night
 from redrive.console.cli import listings
+from redrive.console.feed import event_reader
+from redrive.console.feed.event_reader import Night
+from redrive.console.model.replay import blank
+from redrive.engine.core.projection import RunFold
 from redrive.engine.domain.event_payloads import TaskMoved
 from redrive.engine.domain.events import Event
-from redrive.engine.core.projection import RunFold
 from redrive.engine.errors import RedriveError
 
 

@@ -18,8 +18,8 @@ import pytest
 from redrive.console.sessions.address import parse
 from redrive.console.sessions.session import Link
 from redrive.console.sessions.ssh import SshSession, offers
-from redrive.console.sessions.ssh_options import SshOptions
 from redrive.console.sessions.ssh_errors import explain, last_line
+from redrive.console.sessions.ssh_options import SshOptions
 from redrive.engine.errors import LinkError, StateFileError
 from support.waiting import wait_until_async
 

@@ -11,10 +11,10 @@ import time
 from typing import Any
 
 from redrive.engine.agent import command_client
-from redrive.engine.store import lock
-from redrive.engine.statefile.changes import operator_actions
 from redrive.engine.domain.command import command_of
+from redrive.engine.statefile.changes import operator_actions
 from redrive.engine.statefile.changes.transitions import Journal
+from redrive.engine.store import lock
 
 from support.state_file import StateFileBuilder
 

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from redrive.engine.domain.event_payloads import AttemptProgress, TaskMoved
 from redrive.engine.core.spec import FlowSpec, TaskSpec
-from redrive.engine.store import database, runs
+from redrive.engine.domain.event_payloads import AttemptProgress, TaskMoved
 from redrive.engine.statefile.changes import logs
 from redrive.engine.statefile.changes.transitions import Journal
+from redrive.engine.store import database, runs
 
 
 class StateFileBuilder:

@@ -64,12 +64,12 @@ def main() -> int:
 
 def build(hold: Hold, options: argparse.Namespace):
     """Imports Textual, after the splash."""
+    from redrive.console.app.base_app import ConsoleBase
     from redrive.console.keys.actions import Action, Place, footer_of
     from redrive.console.keys.keymap import Refusal, key_label
+    from redrive.console.terminal.driver import ConsoleDriver
     from redrive.console.text.pieces import Line, Piece, Role
     from redrive.console.text.text import pad, pad_left, sanitize
-    from redrive.console.terminal.driver import ConsoleDriver
-    from redrive.console.app.base_app import ConsoleBase
     from redrive.console.widgets.bars import Bar, Rule
     from redrive.console.widgets.bindings import bindings_of
     from redrive.console.widgets.dialog import Dialog, Question, Reply

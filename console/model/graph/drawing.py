@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ....engine.core.dag import Dag
+from ...text.strokes import ACROSS, DOWN, LEFT, RIGHT, UP
 from .edge_routing import Bus, assign_columns, buses_of, families, order_of_tracks, rows_of
 from .layout import Layers, lay_out
-from ...text.strokes import ACROSS, DOWN, LEFT, RIGHT, UP
 
 STUB = 1  # cells between a task and the first vertical line
 TAIL = 2  # cells between the last vertical line and a task

@@ -14,10 +14,10 @@ from enum import IntEnum, StrEnum
 from ....engine.core.dag import Dag
 from ....engine.domain.states import NEEDS_HUMAN, UNDER_WAY, TaskState
 from ..board import Board, Delta
+from .components import PART_MAX, around, fits_whole, leading_to
 from .drawing import Drawing
 from .groups import Group, Groups
 from .matrix import Bands, Matrix
-from .components import PART_MAX, around, fits_whole, leading_to
 from .rails import Rails
 
 GRAPH_MAX = 60  # tasks that are shown one by one without being asked

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .library_errors import Facts
 from ..outcome import FailureClass
+from .library_errors import Facts
 
 _TEXTS = ("error", "grpc", "sqlstate", "message")
 _NUMBERS = ("status", "exit_code", "signal")

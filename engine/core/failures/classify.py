@@ -13,12 +13,25 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 
 from ... import errors
-from .fingerprint import message_of
-from .library_errors import DIAGNOSTIC_MAX, Facts, attribute, clipped, facts_of
 from ..outcome import FailureClass
 from ..policy import RetryPolicy
 from .classification_rules import Rule
-from .error_tables import BUCKETS, ERRNOS, EXCEPTIONS, EXIT_CODES, GRPC, HARDEST_FIRST, HTTP, SENDERS, SIGNALS, SQLITE, SQLSTATE, WAITS_WITH_RETRY_AFTER
+from .error_tables import (
+    BUCKETS,
+    ERRNOS,
+    EXCEPTIONS,
+    EXIT_CODES,
+    GRPC,
+    HARDEST_FIRST,
+    HTTP,
+    SENDERS,
+    SIGNALS,
+    SQLITE,
+    SQLSTATE,
+    WAITS_WITH_RETRY_AFTER,
+)
+from .fingerprint import message_of
+from .library_errors import DIAGNOSTIC_MAX, Facts, attribute, clipped, facts_of
 
 #: A header can be wrong or hostile: nobody parks a task for longer than this.
 RETRY_AFTER_MAX_SECONDS = 7 * 86_400.0

@@ -10,12 +10,22 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterable, Mapping
 
-from .classify import Verdict, classify, classify_exit, classify_signal
-from .fingerprint import fingerprint, fingerprint_of_exit, fingerprint_of_signal, fingerprint_of_stack, innermost_of_stack, is_engine_path, is_machinery, message_of, type_name
-from .library_errors import Facts, clipped, facts_of
 from ..outcome import Failure, FailureClass, Fingerprint
 from ..policy import RetryPolicy
 from .classification_rules import parse_rules
+from .classify import Verdict, classify, classify_exit, classify_signal
+from .fingerprint import (
+    fingerprint,
+    fingerprint_of_exit,
+    fingerprint_of_signal,
+    fingerprint_of_stack,
+    innermost_of_stack,
+    is_engine_path,
+    is_machinery,
+    message_of,
+    type_name,
+)
+from .library_errors import Facts, clipped, facts_of
 
 MESSAGE_MAX = 2000  # characters
 TRACEBACK_MAX = 60_000

@@ -38,7 +38,7 @@ _FRAMES_MAX = 4096  # innermost frames looked at; a raised recursion limit may l
 _MESSAGE_MAX = 200
 
 _STDLIB = str(PurePath(linecache.__file__).parent)
-_ENGINE = str(PurePath(__file__).parent.parent)
+_ENGINE = str(PurePath(__file__).parents[2])
 _INSTALLED = frozenset(["site-packages", "dist-packages"])
 _CANCELLED = "asyncio.exceptions.CancelledError"
 _IN_GROUP = " (in a group)"

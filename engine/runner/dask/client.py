@@ -14,16 +14,16 @@ from typing import Any
 
 import msgspec
 
-from ...domain.event_codec import decode
-from ...domain.liveness import RENEW_SECONDS, fence_seconds
 from ...core.outcome import Outcome, OutcomeKind
 from ...core.spec import FlowSpec
+from ...domain.event_codec import decode
+from ...domain.liveness import RENEW_SECONDS, fence_seconds
 from ...errors import FlowError
+from ..listener import AttemptListener
+from ..outcome_of_exit import lost, refused
+from ..protocol import AttemptOrder
 from . import worker as worker_module
 from .worker import Errand, Report, Told
-from ..outcome_of_exit import lost, refused
-from ..listener import AttemptListener
-from ..protocol import AttemptOrder
 
 CONNECT_SECONDS = 10.0
 LATE_WORDS_SECONDS = 5.0  # how long the end of an attempt waits for what was told before it

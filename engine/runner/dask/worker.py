@@ -21,15 +21,15 @@ from typing import Any
 
 import msgspec
 
+from ...core.outcome import Outcome
 from ...domain.event_codec import encode, kind_of
 from ...domain.event_payloads import AttemptRetry, Payload
 from ...domain.liveness import LEASE_SECONDS
-from ...core.outcome import Outcome
 from ...errors import FlowError
 from ...statefile.processes import EXECUTOR_VARIABLE
 from ..attempt import RunningAttempt
-from ..outcome_of_exit import not_started, refused
 from ..listener import SilentListener
+from ..outcome_of_exit import not_started, refused
 from ..protocol import AttemptOrder
 from ..zygote.client import Runner
 

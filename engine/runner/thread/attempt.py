@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ...domain.event_payloads import AttemptLeaked
 from ...core.outcome import Outcome
+from ...domain.event_payloads import AttemptLeaked
 from .. import protocol
-from ..hang import stack
 from ..attempt import Attempt, AttemptListener, Surroundings
+from ..hang import stack
 from ..hang.autopsy import Subject
 from ..outcome_of_exit import Force, lost, outcome_of
 from ..protocol import AttemptOrder

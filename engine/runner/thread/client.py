@@ -8,11 +8,10 @@ import signal
 import socket
 from collections.abc import Callable, Sequence
 
-from .. import kill
-from .. import process, protocol
-from ..hang import stack
+from .. import kill, process, protocol
 from ..attempt import AttemptListener, Surroundings
 from ..frame_socket import FrameLink
+from ..hang import stack
 from ..pipes import Pipe, StackPipe
 from ..protocol import AttemptOrder
 from .attempt import HostView, ThreadAttempt

@@ -17,11 +17,11 @@ import traceback
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NoReturn, TextIO
 
-from ..context import Context
 from ...errors import TaskTerminated
 from .. import protocol
 from ..call import Describe, Plan, call, context_for, ending_of_error, ending_of_value
 from ..child import Channels, FlowFacts, detach, observe_retries, refresh
+from ..context import Context
 from ..per_attempt_import import FreshImport
 
 RECEIVE_BYTES = 64 * 1024

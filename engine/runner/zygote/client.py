@@ -7,19 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
-from ...domain.event_payloads import ExecutorChange, ExecutorChanged
 from ...core.spec import FlowSpec
+from ...domain.event_payloads import ExecutorChange, ExecutorChanged
 from ...errors import FlowImportError
-from .. import kill
 from ...statefile.processes import EXECUTOR_VARIABLE
-from .. import process, protocol
+from .. import kill, process, protocol
 from ..attempt import IMPORT_SECONDS, AttemptListener, ProcessAttempt, RunningAttempt, Surroundings, raise_what_broke
-from .flow_import import Loaded
-from .launch import ZygoteProcess, fork_zygote, spawn_zygote
 from ..oom import OutOfMemoryWatch
 from ..protocol import AttemptOrder
 from ..thread.pool import PATIENCE_SECONDS, OnStarted, ThreadHosts
 from .connection import ZygoteLink
+from .flow_import import Loaded
+from .launch import ZygoteProcess, fork_zygote, spawn_zygote
 
 SWEEP_SECONDS = 5.0
 PRINTED_CHARACTERS = 4000

@@ -13,11 +13,10 @@ import msgspec
 
 from ... import errors
 from ...core.spec import FlowSpec
-from .. import kill
-from .. import process, protocol
-from .launch import ZygoteProcess
+from .. import kill, process, protocol
 from ..frame_socket import FrameLink
 from ..pipes import Pipe
+from .launch import ZygoteProcess
 
 OUTPUT_BYTES_KEPT = 64 * 1024
 STACK_WAIT_SECONDS = 0.1

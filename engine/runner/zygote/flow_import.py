@@ -13,11 +13,11 @@ from typing import Protocol
 
 import msgspec
 
-from ..callable_check import demand_callable
 from ...core.spec import FlowSpec
 from ...errors import CycleError, FlowError, FlowImportError
 from .. import process, protocol
 from ..call import Plan, plan_of
+from ..callable_check import demand_callable
 from ..child import FlowFacts, Termination, flush
 from ..per_attempt_import import FreshImport
 from .import_side_effects import Survey, single_threaded_libraries

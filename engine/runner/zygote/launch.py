@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from . import import_side_effects, zygote
-from .reexec import command
 from .flow_import import Loaded
+from .reexec import command
 
 
 @dataclass(slots=True)

@@ -35,9 +35,9 @@ import msgspec
 
 from ...statefile.processes import start_ticks
 from .. import process, protocol
-from .reexec import Origin, read_what_is_left
 from ..child import Channels, FlowFacts, flush, run_attempt
 from .flow_import import Loader, fresh_flow, open_flow
+from .reexec import Origin, read_what_is_left
 from .warm_up import rehearse
 
 SWEEP_SECONDS = 1.0  # how long an exit waits for the confirmed death of what was left behind

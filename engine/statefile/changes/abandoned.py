@@ -11,15 +11,15 @@ run again by an act that was sent before anybody knew: the operator saw RUNNING,
 import json
 from typing import Any, Dict, Optional
 
+from ...domain.command import REFUSED, Target
 from ...domain.event_payloads import AttemptColumns, AttemptReclaimed, TaskColumns, TaskMoved
 from ...domain.liveness import HEARTBEAT_SECONDS, effect_key, fence_seconds, what_is_known
 from ...domain.states import DeadLetterKind, TaskState
+from ..processes import ancestors, bears_token, identity, is_there, pids
 from .action import Seen, Work, look, still_as_seen
 from .canary import abandon
-from ...domain.command import REFUSED, Target
-from .transitions import Journal
-from ..processes import ancestors, bears_token, identity, is_there, pids
 from .quarantine_actions import drop_provisional
+from .transitions import Journal
 
 _ATTEMPT = (
     "SELECT attempt.pid, attempt.pid_start_ticks, attempt.executor_id, executor.boot_id, executor.heartbeat_at,"

@@ -7,12 +7,12 @@ import json
 import sqlite3
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, cast
 
+from ...domain.acts import BY_NAME, past_of
+from ...domain.command import DONE, HELD, REFUSED, RUNNING, Answer, Command, Result, Target
 from ...domain.event_codec import decode
 from ...domain.event_payloads import RunChange, RunChanged, RunColumns, TaskChanged, TaskColumns, TaskMoved
 from ...domain.events import EventKind
 from ...domain.states import RunState
-from ...domain.acts import BY_NAME, past_of
-from ...domain.command import DONE, HELD, REFUSED, RUNNING, Answer, Command, Result, Target
 from .transitions import Journal
 
 _EXPLAINED_REFUSALS = 50  # looking up who came first costs a query each

@@ -13,10 +13,10 @@ and the way out.
 import json
 from typing import Dict, NamedTuple, Optional, Set
 
+from ...domain.command import Answer
 from ...domain.event_payloads import BreakerChanged
 from ...domain.states import DeadLetterKind
 from .action import Seen, Work
-from ...domain.command import Answer
 from .transitions import Journal
 
 _REFUSED = "open until an operator closes it"

@@ -8,10 +8,10 @@ nothing has to be put back where the fix turns out to be none. ``rollout.py`` sa
 
 from typing import List, Optional
 
+from ...domain.command import HELD, REFUSED
 from ...domain.overrides import read
 from ...domain.states import NEEDS_HUMAN
 from .action import Seen, Work
-from ...domain.command import HELD, REFUSED
 from .transitions import Journal
 
 

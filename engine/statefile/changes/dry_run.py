@@ -7,13 +7,13 @@ import sqlite3
 import time
 from typing import Any, Dict, Iterable, List, Optional, Set
 
+from ...domain.command import DONE, Answer, command_of
 from ...domain.event_payloads import TaskChanged
 from ...domain.events import EventKind
 from ...domain.states import TaskState
-from ...domain.command import DONE, Answer, command_of
-from .transitions import Journal
 from .operator_actions import apply
 from .propagation import descendants_of, parents_of
+from .transitions import Journal
 from .undo import find_act
 
 _TABLES = ("run", "task", "attempt", "edge", "event", "page", "page_task", "quarantine", "breaker")

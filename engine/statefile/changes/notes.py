@@ -7,9 +7,9 @@ A note is an event and nothing else; nobody changes it, a later one stands above
 
 from typing import Any, Optional
 
+from ...domain.command import Answer
 from ...domain.event_payloads import NoteWritten
 from .action import Work
-from ...domain.command import Answer
 
 TEXT_CHARACTERS_MAX = 1000
 NAME_CHARACTERS_MAX = 200

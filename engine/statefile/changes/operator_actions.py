@@ -11,19 +11,19 @@ with the act, so that a command which arrives twice changes nothing and is answe
 import json
 from typing import Any, Callable, Dict, List, Optional
 
+from ...domain.acts import BY_NAME, refusal
+from ...domain.command import DONE, REFUSED, RUNNING, Answer, Command
 from ...domain.event_payloads import OperatorActed, PageChange, PageChanged, PageColumns, RunChange, RunChanged
 from ...domain.overrides import in_words
 from ...domain.states import RunState, TaskState
-from . import canary, breaker_actions, abandoned, quarantine_actions
+from . import abandoned, breaker_actions, canary, quarantine_actions
 from .action import RememberingJournal, Seen, Work, ago, conclude, look, still_as_seen, who_asked
-from ...domain.acts import BY_NAME, refusal
-from ...domain.command import DONE, REFUSED, RUNNING, Answer, Command
-from .requeue import end, overrides_of, renew
-from .transitions import Journal
 from .notes import note
 from .page_lifecycle import rearm, resolve
 from .propagation import descendants_of, hold_back, mark_stale, propagate, reconsider, unpropagate
+from .requeue import end, overrides_of, renew
 from .skip import skip
+from .transitions import Journal
 from .undo import find_act, undo
 
 EXTENSION_SECONDS_MAX = 7 * 24 * 3600.0

@@ -17,8 +17,8 @@ from ...domain import trigger_rules
 from ...domain.event_payloads import TaskColumns, TaskMoved
 from ...domain.states import RAN, TaskState
 from ...domain.trigger_rules import STATES_OF, Fate, Graph, Standing, Task, rules_with
-from .transitions import Journal
 from ..state_lists import in_list
+from .transitions import Journal
 
 
 def _satisfies(standing: Standing) -> str:

@@ -6,9 +6,9 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 from itertools import groupby
 from typing import Any, Dict, Iterable, Iterator, List
 
+from ...domain.command import DONE, REFUSED, Answer
 from ...domain.event_payloads import RowsChange, RowsChanged
 from .action import Work
-from ...domain.command import DONE, REFUSED, Answer
 from .transitions import Journal
 
 PROVISIONAL = RowsChange.PROVISIONAL  # until the attempt that has set them aside succeeds

@@ -6,17 +6,17 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 import json
 from typing import List, Optional, Set
 
+from ...domain.acts import refusal
+from ...domain.command import DONE, REFUSED, Answer
 from ...domain.event_payloads import TaskColumns
 from ...domain.states import NEEDS_NO_RESULT, SkipCause, TaskState
 from ...domain.trigger_rules import Standing, rules_with
+from ..state_lists import in_list
 from . import abandoned
 from .action import Work, conclude
-from ...domain.acts import refusal
-from ...domain.command import DONE, REFUSED, Answer
-from .requeue import end
 from .page_lifecycle import resolve
 from .propagation import propagate, unpropagate
-from ..state_lists import in_list
+from .requeue import end
 
 SUBSTITUTE_CHARACTERS_MAX = 64 * 1024  # as of a task's own result
 

@@ -11,7 +11,15 @@ import sqlite3
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from ...domain.event_codec import encode, kind_of
-from ...domain.event_payloads import NO_TASK_COLUMNS, AttemptColumns, Payload, RunChanged, TaskChanged, TaskColumns, TaskMoved
+from ...domain.event_payloads import (
+    NO_TASK_COLUMNS,
+    AttemptColumns,
+    Payload,
+    RunChanged,
+    TaskChanged,
+    TaskColumns,
+    TaskMoved,
+)
 from ...domain.events import Event
 from ...domain.states import LEGAL_MOVES, TaskState
 

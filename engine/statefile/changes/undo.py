@@ -7,15 +7,15 @@ import json
 import sqlite3
 from typing import Any, Iterator, NamedTuple, Optional, Tuple
 
+from ...domain.command import DONE, Answer, answer_of
 from ...domain.event_codec import decode
 from ...domain.event_payloads import Before, OperatorActed, RunChange, RunChanged, RunColumns, TaskColumns, TaskMoved
 from ...domain.events import EventKind
 from ...domain.states import LEGAL_MOVES, WAITING, RunState, TaskState
 from . import quarantine_actions
 from .action import Work, ago, look, verb_of
-from ...domain.command import DONE, Answer, answer_of
-from .transitions import Journal
 from .propagation import children_of, propagate, reconsider, unpropagate
+from .transitions import Journal
 
 #: What a change of the run is called when it is taken back.
 _RUN_WORDS = {

@@ -13,12 +13,12 @@ import json
 import sqlite3
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
+from ...domain.acts import past_of, sent_id
 from ...domain.event_codec import decode
 from ...domain.event_payloads import NoteWritten
 from ...domain.events import EventKind
 from ...domain.states import MOVING, NEEDS_HUMAN, SkipCause, TaskState
 from ...errors import NotFoundError
-from ...domain.acts import past_of, sent_id
 from ..state_lists import in_list
 
 CAUSES_MAX = 100  # of one question

@@ -7,8 +7,8 @@ import json
 import sqlite3
 from typing import Iterable, List, NamedTuple, Optional
 
-from ...json_types import JsonObject
 from ...errors import NotFoundError
+from ...json_types import JsonObject
 
 TASKS_MAX = 2000  # the latest; each with all of its attempts
 DIAGNOSTIC_CHARACTERS = 1000

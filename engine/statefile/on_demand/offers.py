@@ -7,8 +7,8 @@ import os
 from typing import Any, Dict, List
 
 from ...errors import RedriveError
-from ..open_readonly import look
 from ..default_paths import STATE_VARIABLE, default_paths, resolve, written_at
+from ..open_readonly import look
 
 
 def state_files() -> List[Dict[str, Any]]:

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from redrive.console.cli.main import cli
 from redrive.console.cli.help import SECTIONS
+from redrive.console.cli.main import cli
 from support.commands import run_redrive, start_redrive
 
 FLOW = """

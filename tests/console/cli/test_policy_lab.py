@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.present.plots import bar, columns, grid, squeeze
+from redrive.console.text.glyphs import ASCII, UTF8
 from support.commands import invoke_redrive
 from support.marks import parametrize_mostly_long
 

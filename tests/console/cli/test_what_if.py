@@ -10,8 +10,8 @@ import click
 import pytest
 from redrive.console.present.what_if import Circumstances, sentences, span, table
 from redrive.engine import Executor, Flow, RetryPolicy, TransientError
-from redrive.engine.analysis.policy_change import parse_change
 from redrive.engine.analysis.compare import Comparison, spread_of
+from redrive.engine.analysis.policy_change import parse_change
 from redrive.engine.analysis.recorded_run import Reading
 from redrive.engine.analysis.what_if import Figures
 from support.commands import invoke_redrive

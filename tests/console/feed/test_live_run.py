@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 import pytest
 from redrive.console.feed.live_run import WAITING_EVENTS_MAX, LiveRun, News
 from redrive.console.model.board import Board
-from redrive.console.model.run_snapshot import Moment
 from redrive.console.model.replay import blank
+from redrive.console.model.run_snapshot import Moment
 from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import LinkError, SnapshotNeeded, StateFileError
 from redrive.engine.statefile.duration_stats import Usual

@@ -13,18 +13,32 @@ from typing import Any
 
 import pytest
 from redrive.console import screens, widgets
-from redrive.console.keys.actions import ACTIONS, BY_NAME, CALLS, FIXED, Action, Call, Effect, Passed, Place, Receiver, actions_of, footer_of, shell_line
-from redrive.console.app.operator import Acts
 from redrive.console.app.analysis import Analysis
 from redrive.console.app.app import ConsoleApp
-from redrive.console.cli.main import cli
 from redrive.console.app.commands import Commands
 from redrive.console.app.copying import Copying
-from redrive.console.app.preferences import Preferences
-from redrive.console.app.time_travel import Rewind
-from redrive.console.app.run_control import RunControl
-from redrive.console.cli import requeue_arguments
 from redrive.console.app.downstream_operator import SystemsActs
+from redrive.console.app.operator import Acts
+from redrive.console.app.preferences import Preferences
+from redrive.console.app.run_control import RunControl
+from redrive.console.app.time_travel import Rewind
+from redrive.console.cli import requeue_arguments
+from redrive.console.cli.main import cli
+from redrive.console.keys.actions import (
+    ACTIONS,
+    BY_NAME,
+    CALLS,
+    FIXED,
+    Action,
+    Call,
+    Effect,
+    Passed,
+    Place,
+    Receiver,
+    actions_of,
+    footer_of,
+    shell_line,
+)
 from textual.app import App
 from textual.dom import DOMNode
 from textual.screen import Screen

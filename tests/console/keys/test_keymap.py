@@ -9,7 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.keys.actions import Effect, Place, actions_of
-from redrive.console.keys.keymap import BURST_SECONDS, CALM_SECONDS, DEFAULT_KEYS, ESCAPE_SECONDS, FLOOD_KEYS, KeyGuard, KeyMap, KeyMapError, Press, Refusal, key_label, key_name, load_keys, why_unsafe
+from redrive.console.keys.keymap import (
+    BURST_SECONDS,
+    CALM_SECONDS,
+    DEFAULT_KEYS,
+    ESCAPE_SECONDS,
+    FLOOD_KEYS,
+    KeyGuard,
+    KeyMap,
+    KeyMapError,
+    Press,
+    Refusal,
+    key_label,
+    key_name,
+    load_keys,
+    why_unsafe,
+)
 from textual.keys import _character_to_key
 
 #: What M-4 measured, and what terminals answer: letters that can be keys nobody pressed.

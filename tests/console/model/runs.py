@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, cast
 
+from redrive.engine.core.projection import AttemptRow, RunFold, RunRow, TaskRow
+from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.event_codec import decode
 from redrive.engine.domain.event_payloads import AttemptColumns, TaskColumns, TaskMoved
 from redrive.engine.domain.events import Event, EventKind
-from redrive.engine.core.projection import AttemptRow, RunFold, RunRow, TaskRow
-from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.states import TaskState
 
 S = 1_000_000

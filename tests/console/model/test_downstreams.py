@@ -8,13 +8,21 @@ from typing import Any
 import pytest
 from redrive.console.model.badge_counts import Attention
 from redrive.console.model.board import Board
-from redrive.console.model.filters import parse_filter
 from redrive.console.model.breaker_view import Guard, holder_of, why_not
 from redrive.console.model.downstreams import GroupKey, Section, Systems, SystemsRow, senders_of
+from redrive.console.model.filters import parse_filter
 from redrive.engine.core.breaker import BreakerState
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import TaskState
-from redrive.engine.statefile.queries import BREAKERS, PAGE_HEADS, QUARANTINE_GROUPS, Listing, PageHead, QuarantineGroup, Row
+from redrive.engine.statefile.queries import (
+    BREAKERS,
+    PAGE_HEADS,
+    QUARANTINE_GROUPS,
+    Listing,
+    PageHead,
+    QuarantineGroup,
+    Row,
+)
 
 from ..conftest import FakeSession, StillClock, made
 from ..screens.outages import OPTIONS, QUOTES, breaker_row, outage, row_of_group, row_of_page

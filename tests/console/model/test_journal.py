@@ -8,8 +8,8 @@ import pytest
 from redrive.console.model import journal as module
 from redrive.console.model.filters import parse_filter
 from redrive.console.model.journal import Journal, command_line, event_of
-from redrive.console.text.event_text import sentence, subject
 from redrive.console.text.durations import wall
+from redrive.console.text.event_text import sentence, subject
 from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.states import TaskState
 from redrive.engine.statefile.queries import EventRow

@@ -7,12 +7,12 @@ from datetime import datetime
 
 import pytest
 from redrive.console.model.board import Board
-from redrive.console.model.run_snapshot import Moment
 from redrive.console.model.replay import NUMBER_MAX, Reel, blank, is_step, parse_when, trouble_of
-from redrive.engine.domain.events import Event, EventKind
-from redrive.engine.core.projection import RunFold, RunRow
-from redrive.engine.domain.states import TaskState
+from redrive.console.model.run_snapshot import Moment
 from redrive.engine.core.explain import BreakerView
+from redrive.engine.core.projection import RunFold, RunRow
+from redrive.engine.domain.events import Event, EventKind
+from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import RedriveError
 
 from .runs import MINUTE, START, S, Story, fold_of

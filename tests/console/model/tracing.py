@@ -6,8 +6,8 @@ The reader knows the signs and the rules of reading (``model/graph/drawing.py``)
 from __future__ import annotations
 
 from redrive.console.model.graph.drawing import Drawing
-from redrive.console.text.strokes import DOWN, LEFT, RIGHT, UP
 from redrive.console.text.glyphs import UTF8
+from redrive.console.text.strokes import DOWN, LEFT, RIGHT, UP
 
 ARMS = {sign: arms for arms, sign in enumerate(UTF8.lines) if sign != " "} | {UTF8.stub: LEFT | RIGHT}
 

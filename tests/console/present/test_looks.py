@@ -5,9 +5,9 @@ from dataclasses import fields
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from redrive.console.present.states import LOOKS, RUN_LOOKS, SEVERITY, sign
 from redrive.console.text.glyphs import ASCII, UTF8, Glyph, Glyphs, glyphs_for
 from redrive.console.text.pieces import Piece, Role, crop, fit, join, plain, two_sided, width
-from redrive.console.present.states import LOOKS, RUN_LOOKS, SEVERITY, sign
 from redrive.console.text.text import cells, sanitize
 from redrive.engine.domain.states import NEEDS_HUMAN, RunState, TaskState
 

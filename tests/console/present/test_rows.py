@@ -8,13 +8,13 @@ from redrive.console.model.evidence import failures_of
 from redrive.console.model.graph.view import Form, Graph, Zoom
 from redrive.console.model.inbox import Inbox
 from redrive.console.present import counts, detail, evidence, inbox, timeline
-from redrive.console.text import durations
-from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.present.graph import Highlight, drawing_row, graph_row, label_width
 from redrive.console.present.header import run_line
-from redrive.console.text.pieces import plain, width
 from redrive.console.present.summary import incident
 from redrive.console.present.tasks import Scene, facts, tries
+from redrive.console.text import durations
+from redrive.console.text.glyphs import ASCII, UTF8
+from redrive.console.text.pieces import plain, width
 from redrive.console.widgets.timeline import Span
 from redrive.engine.core.projection import AttemptRow
 from redrive.engine.domain.states import NEEDS_HUMAN, TaskState

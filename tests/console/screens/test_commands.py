@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from redrive.console.app import theme
 from redrive.console.keys.actions import Place, actions_of
-from redrive.console.text.pieces import Role
 from redrive.console.screens.palette import CommandPalette, Entry, matching
 from redrive.console.sessions.session import RunSummary
 from redrive.console.terminal.capabilities import Colours, Terminal
+from redrive.console.text.pieces import Role
 from redrive.engine.core.projection import RunRow
 from redrive.engine.domain.states import RunState
 from redrive.engine.errors import StateFileError

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from redrive.console.app.navigation import STOPS_MAX, Trail
 from redrive.console.keys.actions import Place
 from redrive.console.model.inbox import InboxRow
-from redrive.console.app.navigation import STOPS_MAX, Trail
 
 from ..conftest import FakeSession, StillClock
 from .nights import Hand, at_the_console, poisoned_night

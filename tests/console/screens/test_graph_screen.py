@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from redrive.console.model.graph.view import Form, Zoom
-from redrive.console.text.pieces import Role
 from redrive.console.screens.detail import DetailScreen
 from redrive.console.sessions.session import AttemptText, LogChunk
+from redrive.console.text.pieces import Role
 
 from ..conftest import FakeSession, StillClock, happen, press, rows_of, settle, shown, text_of
 from ..model.runs import S, failed_task, fold_of

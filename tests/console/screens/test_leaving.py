@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from redrive.console.app.app import ConsoleApp
 from redrive.console.app.exit_summary import console_end, last_words
-from redrive.console.screens.choice_dialog import Choice
 from redrive.console.cli.run import code_of_console
+from redrive.console.screens.choice_dialog import Choice
 from redrive.engine.domain.states import RunState
 from redrive.engine.errors import RedriveError
 

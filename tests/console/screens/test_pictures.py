@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from redrive.console.app.app import ConsoleApp
+from redrive.console.app.theme import load_theme
 from redrive.console.screens.console import Way
 from redrive.console.sessions.session import AttemptText, Link, LogChunk, RunSummary
 from redrive.console.terminal.capabilities import Terminal
 from redrive.console.terminal.tty import Hold
-from redrive.console.app.theme import load_theme
 from redrive.engine.core.projection import RunRow
 from redrive.engine.domain.states import RunState
 

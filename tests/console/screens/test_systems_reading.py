@@ -6,9 +6,9 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from redrive.console.text.pieces import Line
 from redrive.console.screens import downstreams as screen
 from redrive.console.sessions.session import Answer, Command, Link
+from redrive.console.text.pieces import Line
 from redrive.engine.domain.events import EventKind
 from redrive.engine.errors import LinkError
 from support.marks import parametrize_mostly_long

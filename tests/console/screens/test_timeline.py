@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from redrive.console.present.timeline import attempt_words, axis_line, bar_line, label_columns
 from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import plain
-from redrive.console.present.timeline import attempt_words, axis_line, bar_line, label_columns
 from redrive.console.widgets.timeline import Span
-from redrive.engine.domain.events import EventKind
 from redrive.engine.core.projection import AttemptRow
+from redrive.engine.domain.events import EventKind
 
 from ..conftest import FakeSession, make_app
 from ..model.runs import START, S, Story, fold_of

@@ -8,7 +8,14 @@ import sys
 from collections.abc import Iterator, Mapping
 
 import pytest
-from redrive.console.terminal.capabilities import ESCAPE_DELAY_SECONDS, REMOTE_ESCAPE_DELAY_SECONDS, Colours, Terminal, size_of, survey
+from redrive.console.terminal.capabilities import (
+    ESCAPE_DELAY_SECONDS,
+    REMOTE_ESCAPE_DELAY_SECONDS,
+    Colours,
+    Terminal,
+    size_of,
+    survey,
+)
 
 UTF8 = {"TERM": "xterm-256color", "LANG": "en_GB.UTF-8"}
 

@@ -8,9 +8,9 @@ import unicodedata
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.text.glyphs import UTF8
 from redrive.console.terminal.capabilities import Colours
 from redrive.console.terminal.cell_encoder import Cell, Typesetter
+from redrive.console.text.glyphs import UTF8
 from rich.cells import cell_len
 from rich.color import Color
 from rich.segment import ControlType, Segment

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from redrive.console.terminal.flow_control import SILENCE_SECONDS, SILENCES_MAX, WINDOW_BYTES_MAX, WINDOW_BYTES_MIN, WINDOW_BYTES_START, Pacing
+from redrive.console.terminal.flow_control import (
+    SILENCE_SECONDS,
+    SILENCES_MAX,
+    WINDOW_BYTES_MAX,
+    WINDOW_BYTES_MIN,
+    WINDOW_BYTES_START,
+    Pacing,
+)
 
 
 def answering() -> Pacing:

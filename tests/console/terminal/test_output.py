@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redrive.console.terminal.capabilities import Colours
 from redrive.console.terminal.cell_encoder import Typesetter
-from redrive.console.terminal.output import Picture, TerminalOutput
 from redrive.console.terminal.flow_control import Pacing
+from redrive.console.terminal.output import Picture, TerminalOutput
 from rich.segment import Segment
 from rich.style import Style
 

@@ -3,7 +3,21 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.text.durations import DAY, HOUR, MINUTE, SECOND, brief, clock, countdown, number, offset, size, spoken, wall, wall_day
+from redrive.console.text.durations import (
+    DAY,
+    HOUR,
+    MINUTE,
+    SECOND,
+    brief,
+    clock,
+    countdown,
+    number,
+    offset,
+    size,
+    spoken,
+    wall,
+    wall_day,
+)
 
 
 @given(st.integers(-10 * DAY, 40_000 * DAY))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.text.wrapping import fold, fold_count, folded
 from redrive.console.text.pieces import Line, Piece, Role, plain, width
 from redrive.console.text.text import sanitize
+from redrive.console.text.wrapping import fold, fold_count, folded
 
 WORDS = st.lists(st.text(alphabet="abcdefgh", min_size=1, max_size=9), min_size=1, max_size=30)
 

@@ -7,9 +7,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TypeVar
 
 import pytest
+from redrive.console.app.base_app import ConsoleBase
 from redrive.console.terminal.capabilities import Terminal
 from redrive.console.terminal.tty import Hold
-from redrive.console.app.base_app import ConsoleBase
 from redrive.console.widgets.role_styles import PLAIN
 from textual.app import ComposeResult
 from textual.geometry import Region

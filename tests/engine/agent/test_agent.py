@@ -20,15 +20,23 @@ from typing import Any
 import pytest
 from redrive import engine
 from redrive.console.sessions.address import SshAddress
-from redrive.console.sessions.bundle import ACTING, LOOKING, OFFERING, REMEMBERING, boot_command, first_parcel, sources
-from redrive.console.sessions.run_decoder import fold_of, merge_history
 from redrive.console.sessions.agent_process import Pipe
+from redrive.console.sessions.bundle import (
+    CHANGING,
+    ON_DEMAND,
+    READING,
+    boot_command,
+    first_parcel,
+    modules_in,
+    sources,
+)
+from redrive.console.sessions.run_decoder import fold_of, merge_history
 from redrive.engine.agent.agent import BATCH_EVENTS, UNTAKEN_EVENTS
-from redrive.engine.domain.event_payloads import StorageChanged
 from redrive.engine.core.spec import FlowSpec, TaskSpec
+from redrive.engine.domain.event_payloads import StorageChanged
 from redrive.engine.errors import LinkError, RefusedError, StateFileError
-from redrive.engine.store import runs
 from redrive.engine.statefile import duration_stats
+from redrive.engine.store import runs
 
 
 def interpreters() -> dict[str, str]:
@@ -107,7 +115,7 @@ async def test_an_old_python_looks_and_acts(connect: Connect, night: Any, python
     )
     assert duration_stats.read(await read(pipe, "usual", run_id="night-2"))["task_00000"].attempts == 1
     pipe.tell("follow", since=fold.seq + 1)
-    pipe.teach(ACTING)
+    pipe.teach(CHANGING)
     command = {"id": "c1", "act": "requeue", "run_id": "night-1", "targets": [["task_00002", "DEAD_LETTER", 0]]}
     answer = await pipe.ask("send", command={**command, "actor": "ana@desk", "reason": "fixed", "options": {}})
     assert answer["ok"], answer
@@ -130,7 +138,7 @@ async def test_the_sources_go_over_in_few_bytes() -> None:
     assert len(first_parcel({"path": "/var/lib/redrive/night.db", "actor": "ana@desk"})) < 20_000
 
 
-@pytest.mark.parametrize("name", sorted({*LOOKING, *REMEMBERING, *ACTING, *OFFERING}))
+@pytest.mark.parametrize("name", modules_in((*READING, *CHANGING, *ON_DEMAND)))
 def test_what_goes_over_is_the_same_program(name: str) -> None:
     """But for what only people read, and line by line in its place."""
     ((full_name, lean),) = sources([name]).items()
@@ -214,7 +222,7 @@ async def test_an_act_under_a_held_lock_does_not_stop_the_events(connect: Connec
     held = open(f"{night.path}.lock")
     fcntl.flock(held, fcntl.LOCK_EX)
     pipe, listener, _ = await connect(night.path)
-    pipe.teach(ACTING)
+    pipe.teach(CHANGING)
     command = {"id": "c1", "act": "pause", "run_id": "night-1", "targets": [], "actor": "ana@desk"}
     answer = asyncio.create_task(pipe.ask("send", command={**command, "reason": "", "options": {}}))
     pipe.tell("follow", since=night.head())

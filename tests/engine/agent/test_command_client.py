@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 from redrive.engine.agent import command_client
+from redrive.engine.domain.command import Command
 from redrive.engine.errors import ExecutorBusyError, NewerFileError, StateFileError
-from redrive.engine.store import lock
 from redrive.engine.statefile import lock_file
 from redrive.engine.statefile.changes import open_writing
-from redrive.engine.domain.command import Command
+from redrive.engine.store import lock
 
 
 def pause(id: str = "c1") -> Command:

@@ -1,8 +1,8 @@
 """What attempts cost and what retries were worth (000.04, 000.06, 004.17)."""
 
 from redrive.engine.analysis.costs import CUT_STARTS_MIN, costs_of, retry_ledger, total, yields_of
-from redrive.engine.core.projection import AttemptRow, RunFold, RunRow, TaskRow
 from redrive.engine.core.policy import RetryPolicy
+from redrive.engine.core.projection import AttemptRow, RunFold, RunRow, TaskRow
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.states import TaskState
 

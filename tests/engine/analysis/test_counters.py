@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from redrive.engine.analysis.counters import Counts, Tally
 from redrive.engine.domain.event_codec import decode
 from redrive.engine.domain.events import Event, EventKind
-from redrive.engine.analysis.counters import Counts, Tally
 
 
 def event(seq: int, kind: str = EventKind.TASK, new: str | None = None, **data: Any) -> Event:

@@ -7,8 +7,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
+from redrive.engine.analysis.load_models import (
+    CONTENTION_POLICIES,
+    SCENARIOS,
+    Herd,
+    Scenario,
+    contend,
+    outage,
+    with_jitter,
+)
 from redrive.engine.core.policy import RetryPolicy, fixed
-from redrive.engine.analysis.load_models import CONTENTION_POLICIES, SCENARIOS, Herd, Scenario, contend, outage, with_jitter
 
 #: n: calls and milliseconds of the AWS simulator (SPEC 5.1).
 CALLS: Mapping[int, Mapping[str, int]] = {

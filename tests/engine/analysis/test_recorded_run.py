@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from redrive.engine.core.outcome import FailureClass, OutcomeKind
 from redrive.engine.analysis.recorded_run import Reading, Record, Try
+from redrive.engine.core.outcome import FailureClass, OutcomeKind
 from redrive.engine.domain.states import TaskState
 
 from .records import SECOND, START, Tried, fold_of

@@ -5,12 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from redrive.engine.analysis.rule_trial import (
+    Change,
+    PastAttempt,
+    PastTask,
+    effect,
+    flow_text,
+    propose,
+    sentences,
+    spoken_rule,
+)
+from redrive.engine.core.failures.classification_rules import parse_rules
 from redrive.engine.core.failures.classify import classify
 from redrive.engine.core.failures.failure import describe, describe_exit
 from redrive.engine.core.outcome import FailureClass
 from redrive.engine.core.policy import RetryPolicy
-from redrive.engine.analysis.rule_trial import Change, PastAttempt, PastTask, effect, flow_text, propose, sentences, spoken_rule
-from redrive.engine.core.failures.classification_rules import parse_rules
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.errors import PermanentError
 

@@ -6,15 +6,15 @@ import random
 from dataclasses import replace
 
 import pytest
-from redrive.engine.analysis.policy_change import NO_CHANGE, Change, parse_change
 from redrive.engine.analysis.compare import compare, differences, spread_of
-from redrive.engine.core.projection import RunFold
-from redrive.engine.core.policy import RetryPolicy
-from redrive.engine.analysis.recorded_run import Reading
-from redrive.engine.domain.states import TaskState
 from redrive.engine.analysis.counters import Counts
+from redrive.engine.analysis.policy_change import NO_CHANGE, Change, parse_change
+from redrive.engine.analysis.recorded_run import Reading
 from redrive.engine.analysis.what_if import Figures, Fork, Stage, as_it_was, beginning_of, replay
 from redrive.engine.core.explain import BreakerView
+from redrive.engine.core.policy import RetryPolicy
+from redrive.engine.core.projection import RunFold
+from redrive.engine.domain.states import TaskState
 
 from .records import PLAIN, SECOND, START, Tried, fold_of, night
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from redrive.engine import Executor, Flow, FlowError, RetryPolicy
 from redrive.engine.check.flow_checks import check_flow, checklist, sum_of, worst_case_seconds
-from redrive.engine.flow.finding import Finding
 from redrive.engine.core.advice import Took
 from redrive.engine.core.spec import TaskSpec
+from redrive.engine.flow.finding import Finding
 from redrive.engine.flow.loading import load_flow
 from redrive.engine.store.history import Observed, observed
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from redrive.engine.core.projection import AttemptRow, RunFold, RunRow, TaskRow
 from redrive.engine.core.policy import RetryPolicy
+from redrive.engine.core.projection import AttemptRow, RunFold, RunRow, TaskRow
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.states import RunState, TaskState
 

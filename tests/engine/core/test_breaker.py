@@ -9,7 +9,32 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.engine.core.breaker import SLICES, Admission, Breaker, BreakerState, Bucket, Call, Candidate, admit, choose_probe, degraded, disable, force_open, from_row, new_breaker, new_bucket, probe_now, record, refund, reset, take, to_row, totals, trips, withdraw
+from redrive.engine.core.breaker import (
+    SLICES,
+    Admission,
+    Breaker,
+    BreakerState,
+    Bucket,
+    Call,
+    Candidate,
+    admit,
+    choose_probe,
+    degraded,
+    disable,
+    force_open,
+    from_row,
+    new_breaker,
+    new_bucket,
+    probe_now,
+    record,
+    refund,
+    reset,
+    take,
+    to_row,
+    totals,
+    trips,
+    withdraw,
+)
 from redrive.engine.core.outcome import FailureClass
 from redrive.engine.core.spec import DownstreamSpec
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from redrive.engine.core.dispatch_rules import END_WHEN_OPEN, LongOutages, Room
 from redrive.engine.core.downstreams import Downstreams
-from redrive.engine.core.projection import RunFold, RunRow, TaskRow
-from redrive.engine.core.ready_queue import Ledger
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.paging import HELD_SECONDS
+from redrive.engine.core.projection import RunFold, RunRow, TaskRow
+from redrive.engine.core.ready_queue import Ledger
 from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec
 from redrive.engine.domain.states import TaskState
 

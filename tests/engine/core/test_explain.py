@@ -4,10 +4,10 @@ import json
 from typing import Any
 
 import pytest
+from redrive.engine.core.explain import BreakerView, Surroundings, chain, unmet_parents, why
 from redrive.engine.core.projection import AttemptRow, RunFold, RunRow, TaskRow
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.states import TaskState
-from redrive.engine.core.explain import BreakerView, Surroundings, chain, unmet_parents, why
 
 S = 1_000_000
 MINUTE = 60 * S

@@ -2,7 +2,16 @@
 
 import pytest
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint
-from redrive.engine.core.paging import STORM_PAGES, STORM_WINDOW_US, Outgoing, Plan, cause_of, check_sender, plan_sending, severity_of
+from redrive.engine.core.paging import (
+    STORM_PAGES,
+    STORM_WINDOW_US,
+    Outgoing,
+    Plan,
+    cause_of,
+    check_sender,
+    plan_sending,
+    severity_of,
+)
 from redrive.engine.domain.states import DeadLetterKind
 
 NOW = 1_700_000_000_000_000

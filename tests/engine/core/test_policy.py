@@ -9,7 +9,21 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.engine.core.policy import SPREADS, RetryPolicy, Uniform, bounds, ceiling, concerns, draw, fixed, mean_wait_seconds, schedule, with_floor, worst_case_elapsed_seconds, worst_case_wait_seconds
+from redrive.engine.core.policy import (
+    SPREADS,
+    RetryPolicy,
+    Uniform,
+    bounds,
+    ceiling,
+    concerns,
+    draw,
+    fixed,
+    mean_wait_seconds,
+    schedule,
+    with_floor,
+    worst_case_elapsed_seconds,
+    worst_case_wait_seconds,
+)
 
 JITTERS = [*SPREADS, "decorrelated"]
 

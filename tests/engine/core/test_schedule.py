@@ -12,7 +12,18 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.engine.core.schedule import KEPT, Schedule, daylight_note, decide, instant_of, iso_of, late_starts, name_of, rhythm_of, schedule_of
+from redrive.engine.core.schedule import (
+    KEPT,
+    Schedule,
+    daylight_note,
+    decide,
+    instant_of,
+    iso_of,
+    late_starts,
+    name_of,
+    rhythm_of,
+    schedule_of,
+)
 from redrive.engine.core.spec import ScheduleSpec
 
 MINUTE, HOUR = 60 * 1_000_000, 3600 * 1_000_000

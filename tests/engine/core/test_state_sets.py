@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from redrive.engine.core import breaker
-from redrive.engine.domain import states, trigger_rules
 from redrive.engine.core.breaker import BreakerState
+from redrive.engine.domain import states, trigger_rules
 from redrive.engine.domain.states import TaskState
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -11,14 +11,30 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.text.event_text import sentence
-from redrive.console.sessions import run_decoder
 from redrive.console.cli import event_lines
+from redrive.console.sessions import run_decoder
+from redrive.console.text.event_text import sentence
+from redrive.engine.core.projection import AttemptRow
 from redrive.engine.domain import event_codec, event_payloads
 from redrive.engine.domain.event_codec import PAYLOAD_TYPES, decode, encode, kind_of, unreadable
-from redrive.engine.domain.event_payloads import BreakerChanged, Flag, Names, Number, Numbers, Pairs, Payload, Real, Rows, RunChanged, ScheduleChanged, TaskMoved, Text, UnknownPayload, Values
+from redrive.engine.domain.event_payloads import (
+    BreakerChanged,
+    Flag,
+    Names,
+    Number,
+    Numbers,
+    Pairs,
+    Payload,
+    Real,
+    Rows,
+    RunChanged,
+    ScheduleChanged,
+    TaskMoved,
+    Text,
+    UnknownPayload,
+    Values,
+)
 from redrive.engine.domain.events import KILL_STEPS, Event, EventKind
-from redrive.engine.core.projection import AttemptRow
 from redrive.engine.errors import CorruptFileError
 from redrive.engine.store import runs
 

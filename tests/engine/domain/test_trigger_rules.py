@@ -7,7 +7,24 @@ from collections.abc import Collection, Mapping
 
 import pytest
 from redrive.engine.domain.states import MOVING, TaskState
-from redrive.engine.domain.trigger_rules import RULES, STATES_OF, VERDICTS, Fate, Graph, Standing, Task, fate, hold_back, is_satisfied, propagate, reconsider, rules_with, satisfied_rules, standing_of, unpropagate
+from redrive.engine.domain.trigger_rules import (
+    RULES,
+    STATES_OF,
+    VERDICTS,
+    Fate,
+    Graph,
+    Standing,
+    Task,
+    fate,
+    hold_back,
+    is_satisfied,
+    propagate,
+    reconsider,
+    rules_with,
+    satisfied_rules,
+    standing_of,
+    unpropagate,
+)
 
 #: One state of each kind of parent: its state, and who skipped it.
 PARENTS: Mapping[str, tuple[str, str | None]] = {

@@ -6,7 +6,17 @@ import time
 from pathlib import Path
 
 import pytest
-from redrive.engine import Executor, Flow, NotReady, PermanentError, RetryPolicy, RunOptions, SkipTask, TaskDef, TransientError
+from redrive.engine import (
+    Executor,
+    Flow,
+    NotReady,
+    PermanentError,
+    RetryPolicy,
+    RunOptions,
+    SkipTask,
+    TaskDef,
+    TransientError,
+)
 from redrive.engine.core.projection import RunFold, RunRow, TaskRow
 from redrive.engine.store import runs
 

@@ -14,8 +14,8 @@ import pytest
 from redrive.engine import Executor, Flow, RetryPolicy, RunOptions, TransientError
 from redrive.engine.agent import command_client
 from redrive.engine.domain import liveness
-from redrive.engine.runner.zygote.client import Runner
 from redrive.engine.domain.command import command_of
+from redrive.engine.runner.zygote.client import Runner
 
 QUICK = RetryPolicy(max_attempts=3, base=0.01, cap=0.02)
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from redrive.engine import Flow, RetryPolicy, TaskDef
-from redrive.engine.flow.options import DOWNSTREAM, TASK
 from redrive.engine.core.spec import DownstreamSpec
 from redrive.engine.errors import FlowError, OptionError
+from redrive.engine.flow.options import DOWNSTREAM, TASK
 
 WRONG_TASKS: dict[str, list[Any]] = {
     "retry": ["x", 3, {}],

@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 import psutil
 import pytest
 from redrive.engine import Executor, Flow, FlowError, PermanentError, RetryPolicy, RunOptions, TransientError
-from redrive.engine.notifications import notifier
 from redrive.engine.core.policy import RetryPolicy as Policy
+from redrive.engine.notifications import notifier
 from redrive.engine.notifications.senders import environment_of
 
 ONCE = RetryPolicy(max_attempts=1)

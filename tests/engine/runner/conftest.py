@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from redrive.engine.domain.event_codec import kind_of
-from redrive.engine.domain.event_payloads import AttemptRetry, Payload
 from redrive.engine.core.outcome import Outcome
 from redrive.engine.core.spec import FlowSpec, TaskSpec
+from redrive.engine.domain.event_codec import kind_of
+from redrive.engine.domain.event_payloads import AttemptRetry, Payload
 from redrive.engine.runner.attempt import AttemptOrder, RunningAttempt
 from redrive.engine.runner.zygote.client import Runner
 from redrive.engine.statefile.processes import bears_token, pids

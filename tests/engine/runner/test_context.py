@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 import pytest
-from redrive.engine.runner.context import Context
 from redrive.engine.core.failures.failure import describe
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.errors import AuthError, TaskTerminated, TooManyBadRows, TransientError
 from redrive.engine.runner import protocol
+from redrive.engine.runner.context import Context
 
 
 class Sent(list[protocol.Frame]):

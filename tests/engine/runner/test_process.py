@@ -13,9 +13,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from redrive.engine.runner import call, process
+from redrive.engine.runner import call, kill, process
 from redrive.engine.runner.hang import stack
-from redrive.engine.runner import kill
 from redrive.engine.statefile import processes
 
 from .conftest import bearers_of

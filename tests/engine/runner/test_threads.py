@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.engine.domain.event_payloads import ExecutorChanged
 from redrive.engine.core.outcome import Outcome, OutcomeKind
+from redrive.engine.domain.event_payloads import ExecutorChanged
 from redrive.engine.runner.zygote.client import Runner
 
 

@@ -14,8 +14,8 @@ import pytest
 from redrive.engine.clock import SystemClock
 from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.errors import FlowError
-from redrive.engine.schedule import serve
 from redrive.engine.executor.opening import RunOptions
+from redrive.engine.schedule import serve
 
 HEAD = "from pathlib import Path\nfrom redrive.engine import Flow\nHERE = Path(__file__).parent\n"
 TASK = "@flow.task\ndef a(): pass\n"

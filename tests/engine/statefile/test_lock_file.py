@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from redrive.engine.errors import StorageError
-from redrive.engine.store import lock
 from redrive.engine.statefile import lock_file
 from redrive.engine.statefile.changes import locking
+from redrive.engine.store import lock
 
 
 @pytest.fixture

@@ -10,7 +10,17 @@ import pytest
 from redrive.engine.domain.event_codec import encode
 from redrive.engine.domain.events import EventKind
 from redrive.engine.errors import RedriveError
-from redrive.engine.statefile.queries import BREAKERS, JOURNAL, PAGE_HEADS, PAGES, QUARANTINE_GROUPS, QUARANTINE_ROWS, TEXT_CHARACTERS, query, query_by_name
+from redrive.engine.statefile.queries import (
+    BREAKERS,
+    JOURNAL,
+    PAGE_HEADS,
+    PAGES,
+    QUARANTINE_GROUPS,
+    QUARANTINE_ROWS,
+    TEXT_CHARACTERS,
+    query,
+    query_by_name,
+)
 
 from .conftest import RUN, StateFile
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from redrive.engine.domain.events import Event
 from redrive.engine.core.projection import RunFold
 from redrive.engine.core.spec import FlowSpec, TaskSpec
-from redrive.engine.store import database, runs
-from redrive.engine.statefile.changes import operator_actions
 from redrive.engine.domain.command import Answer, command_of
+from redrive.engine.domain.events import Event
+from redrive.engine.statefile.changes import operator_actions
 from redrive.engine.statefile.changes.transitions import Journal
+from redrive.engine.store import database, runs
 
 T = TypeVar("T")
 SECOND = 1_000_000

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.console.text.event_text import sentence
 from redrive.console.cli import event_lines
+from redrive.console.text.event_text import sentence
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import TaskSpec

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 from redrive.engine.errors import CorruptFileError, ForeignFileError, NewerFileError, StateFileError, StorageError
-from redrive.engine.store import database
-from redrive.engine.statefile import header, file_systems
+from redrive.engine.statefile import file_systems, header
 from redrive.engine.statefile.changes import open_writing
+from redrive.engine.store import database
 
 NOBODY = 65534
 

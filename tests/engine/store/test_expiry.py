@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from redrive.engine import Executor, Flow, FlowError, PermanentError, RunOptions
+from redrive.engine.core.explain import why
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.spec import TaskSpec
-from redrive.engine.core.explain import why
 from redrive.engine.store import claims, runs
 from redrive.engine.store.claims import Claim, ClaimOrder
 from redrive.engine.store.expiry import expire

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from redrive.engine.errors import StateFileError
-from redrive.engine.store import flow_path
 from redrive.engine.statefile import default_paths
+from redrive.engine.store import flow_path
 
 ODD = st.text(st.sampled_from("a_. -%2F0/\\\0é日e\u0301" + string.ascii_uppercase), min_size=1, max_size=6)
 NAMES = ODD | st.text(min_size=1, max_size=300)

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from redrive.engine.core.projection import RunFold, TaskRow
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
-from redrive.engine.domain.overrides import read
 from redrive.engine.core.policy import RetryPolicy
+from redrive.engine.core.projection import RunFold, TaskRow
 from redrive.engine.core.spec import TaskSpec
+from redrive.engine.domain.overrides import read
 from redrive.engine.domain.states import MOVING, NEEDS_HUMAN, TaskState
+from redrive.engine.statefile.changes.dry_run import preview
 from redrive.engine.store import runs
 from redrive.engine.store.claims import Claim
-from redrive.engine.statefile.changes.dry_run import preview
 from redrive.engine.store.settle import settle
 from support.marks import parametrize_mostly_long
 

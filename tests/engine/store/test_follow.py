@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from redrive.engine.domain.events import Event
 from redrive.engine.errors import CorruptFileError, SnapshotNeeded, StateFileError
-from redrive.engine.store import follow
 from redrive.engine.statefile.reader import Reader
+from redrive.engine.store import follow
 
 #: Another process writes, as in life: data_version does not change for commits of the same connection.
 WRITER = """

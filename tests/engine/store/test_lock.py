@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 from redrive.engine.errors import ExecutorBusyError, StorageError
-from redrive.engine.store import lock
 from redrive.engine.statefile import lock_file
 from redrive.engine.statefile.processes import identity
+from redrive.engine.store import lock
 
 SECOND = 1_000_000
 

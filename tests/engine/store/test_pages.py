@@ -5,10 +5,10 @@ import shlex
 from typing import Any
 
 import pytest
-from redrive.engine.core.projection import RunFold
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.paging import EPISODE_SILENCE_US
 from redrive.engine.core.policy import RetryPolicy
+from redrive.engine.core.projection import RunFold
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.states import DeadLetterKind
 from redrive.engine.notifications.notifier import Origin, page_message

@@ -7,11 +7,11 @@ import signal
 from typing import Any
 
 import pytest
+from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.domain.event_payloads import ExecutorChanged
 from redrive.engine.domain.events import EventKind
-from redrive.engine.core.policy import RetryPolicy
-from redrive.engine.store import recovery
 from redrive.engine.statefile.changes.transitions import Journal
+from redrive.engine.store import recovery
 from redrive.engine.store.recovery import Recovered
 
 from .conftest import RUN, SECOND, START, StateFile

@@ -9,9 +9,9 @@ import pytest
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import DownstreamSpec, TaskSpec
+from redrive.engine.statefile.changes.dry_run import preview
 from redrive.engine.store import claims, recovery, runs
 from redrive.engine.store.claims import Claim, ClaimOrder
-from redrive.engine.statefile.changes.dry_run import preview
 from redrive.engine.store.settle import settle
 
 from .conftest import RUN, SECOND, START, StateFile

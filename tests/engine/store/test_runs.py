@@ -9,18 +9,24 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from redrive.engine.domain.event_payloads import AttemptDeadline, AttemptSigkill, AttemptSigterm, AttemptStack, ClockMoved
-from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec
+from redrive.engine.domain.command import command_of
+from redrive.engine.domain.event_payloads import (
+    AttemptDeadline,
+    AttemptSigkill,
+    AttemptSigterm,
+    AttemptStack,
+    ClockMoved,
+)
+from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.states import WAITING, RunState, TaskState
 from redrive.engine.errors import RefusedError
-from redrive.engine.store import claims, database, history, runs, settle
 from redrive.engine.statefile.changes import operator_actions, propagation, skip
-from redrive.engine.store.claims import Claim, Claimant, ClaimOrder
-from redrive.engine.domain.command import command_of
 from redrive.engine.statefile.changes.transitions import Journal
 from redrive.engine.statefile.state_lists import in_list
+from redrive.engine.store import claims, database, history, runs, settle
+from redrive.engine.store.claims import Claim, Claimant, ClaimOrder
 
 from .conftest import RUN, SECOND, START, StateFile
 

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.engine.domain.event_codec import encode
-from redrive.engine.domain.event_payloads import RunChanged
 from redrive.engine.core.schedule import KEPT
 from redrive.engine.core.spec import FlowSpec, ScheduleSpec, TaskSpec
+from redrive.engine.domain.event_codec import encode
+from redrive.engine.domain.event_payloads import RunChanged
 from redrive.engine.errors import RefusedError
-from redrive.engine.store import database, runs, schedules
 from redrive.engine.statefile import queries
 from redrive.engine.statefile.changes.transitions import Journal
+from redrive.engine.store import database, runs, schedules
 
 HOUR = 3600 * 1_000_000
 SIX = 494_118 * HOUR  # an hour that is whole

@@ -18,8 +18,8 @@ import pytest
 from redrive.engine.domain.event_payloads import StorageChanged
 from redrive.engine.domain.events import Event
 from redrive.engine.errors import CorruptFileError, RedriveError, StorageError
-from redrive.engine.store import database
 from redrive.engine.statefile.changes.transitions import Journal
+from redrive.engine.store import database
 from redrive.engine.store.write_retry import FlushLimits, QueryLimits, exec_query
 from redrive.engine.store.writer import Writer
 

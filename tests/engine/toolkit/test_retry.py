@@ -12,9 +12,28 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from redrive.engine.errors import (
+    AuthError,
+    NotReady,
+    PermanentError,
+    RetryAfter,
+    SkipTask,
+    TaskTerminated,
+    TransientError,
+)
 from redrive.engine.toolkit import retry as module
-from redrive.engine.errors import AuthError, NotReady, PermanentError, RetryAfter, SkipTask, TaskTerminated, TransientError
-from redrive.engine.toolkit.retry import backoff_delay, full_jitter, no_jitter, retry, retry_transient, retrying, set_observer, wait_seconds, wait_with_equal_jitter, wait_with_full_jitter
+from redrive.engine.toolkit.retry import (
+    backoff_delay,
+    full_jitter,
+    no_jitter,
+    retry,
+    retry_transient,
+    retrying,
+    set_observer,
+    wait_seconds,
+    wait_with_equal_jitter,
+    wait_with_full_jitter,
+)
 
 
 class Flaky:

@@ -11,9 +11,22 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from redrive.engine.toolkit.send_buffer import BufferFull, SendBuffer, SendRejected, SendSettings, is_transient
-from redrive.engine.toolkit.retry_layers import BATCH_CODES, CHANNEL_CODES, QUERY_CODES, Budget, ClientConfig, Layer, batch_layer, budgeted, call_through, channel_layer, exec_query, query_layer
 from redrive.engine.toolkit.retry import set_observer
+from redrive.engine.toolkit.retry_layers import (
+    BATCH_CODES,
+    CHANNEL_CODES,
+    QUERY_CODES,
+    Budget,
+    ClientConfig,
+    Layer,
+    batch_layer,
+    budgeted,
+    call_through,
+    channel_layer,
+    exec_query,
+    query_layer,
+)
+from redrive.engine.toolkit.send_buffer import BufferFull, SendBuffer, SendRejected, SendSettings, is_transient
 
 
 class _Idle(selectors.DefaultSelector):

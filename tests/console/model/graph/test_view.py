@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from redrive.console.model.board import Board
-from redrive.console.model.graph.view import Form, Graph, Order, Zoom
+from redrive.console.model.graph.components import PART_MAX, WHOLE_EDGES_MAX, WHOLE_TASKS_MAX, around
 from redrive.console.model.graph.groups import PROBLEMS_SHOWN, GroupRow
 from redrive.console.model.graph.matrix import Matrix
-from redrive.console.model.graph.components import PART_MAX, WHOLE_EDGES_MAX, WHOLE_TASKS_MAX, around
+from redrive.console.model.graph.view import Form, Graph, Order, Zoom
 from redrive.engine.core.dag import Dag
 from redrive.engine.domain.states import TaskState
 

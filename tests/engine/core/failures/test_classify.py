@@ -15,11 +15,22 @@ from http.client import IncompleteRead, RemoteDisconnected
 from types import SimpleNamespace
 
 import pytest
-from redrive.engine.core.failures.classify import RETRY_AFTER_MAX_SECONDS, InvalidRequestError, Verdict, bucket, classify, classify_exit, classify_grpc, classify_http, classify_signal, parse_retry_after
+from redrive.engine.core.failures.classification_rules import parse_rules
+from redrive.engine.core.failures.classify import (
+    RETRY_AFTER_MAX_SECONDS,
+    InvalidRequestError,
+    Verdict,
+    bucket,
+    classify,
+    classify_exit,
+    classify_grpc,
+    classify_http,
+    classify_signal,
+    parse_retry_after,
+)
+from redrive.engine.core.failures.error_tables import BUCKETS, HARDEST_FIRST
 from redrive.engine.core.outcome import FailureClass
 from redrive.engine.core.policy import RetryPolicy
-from redrive.engine.core.failures.classification_rules import parse_rules
-from redrive.engine.core.failures.error_tables import BUCKETS, HARDEST_FIRST
 from redrive.engine.errors import AmbiguousError, AuthError, PermanentError, RetryAfter, TransientError
 
 TRANSIENT, PERMANENT, AMBIGUOUS = FailureClass.TRANSIENT, FailureClass.PERMANENT, FailureClass.AMBIGUOUS

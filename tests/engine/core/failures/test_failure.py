@@ -11,7 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.engine.core.failures.failure import MESSAGE_MAX, TRACEBACK_MAX, describe, describe_exit, describe_signal, describe_timeout, traceback_of
+from redrive.engine.core.failures.failure import (
+    MESSAGE_MAX,
+    TRACEBACK_MAX,
+    describe,
+    describe_exit,
+    describe_signal,
+    describe_timeout,
+    traceback_of,
+)
 from redrive.engine.core.failures.fingerprint import fingerprint_v1
 from redrive.engine.core.outcome import FailureClass
 from redrive.engine.core.policy import RetryPolicy

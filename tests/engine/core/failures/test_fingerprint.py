@@ -16,7 +16,17 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from redrive.engine.core.failures.fingerprint import CHAIN_LENGTH_MAX, fingerprint, fingerprint_of_exit, fingerprint_of_signal, fingerprint_of_stack, fingerprint_v1, innermost_of_stack, message_of, normalise
+from redrive.engine.core.failures.fingerprint import (
+    CHAIN_LENGTH_MAX,
+    fingerprint,
+    fingerprint_of_exit,
+    fingerprint_of_signal,
+    fingerprint_of_stack,
+    fingerprint_v1,
+    innermost_of_stack,
+    message_of,
+    normalise,
+)
 from redrive.engine.core.outcome import Fingerprint
 
 ROOT = str(Path(__file__).parent)

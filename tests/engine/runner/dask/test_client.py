@@ -17,9 +17,9 @@ from typing import Any
 
 import psutil
 import pytest
-from redrive.engine.domain.liveness import LEASE_SECONDS
 from redrive.engine.core.outcome import Outcome, OutcomeKind
 from redrive.engine.core.spec import FlowSpec, TaskSpec
+from redrive.engine.domain.liveness import LEASE_SECONDS
 from redrive.engine.runner.dask.client import DaskCluster
 from redrive.engine.runner.listener import SilentListener
 from redrive.engine.runner.protocol import AttemptOrder

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 from redrive.engine.core.failures.hang import Autopsy, report, sentence
-from redrive.engine.core.outcome import OutcomeKind
 from redrive.engine.core.failures.syscalls import Doing
+from redrive.engine.core.outcome import OutcomeKind
 from redrive.engine.runner import attempt
 from redrive.engine.runner.hang import autopsy, proc_sampler
 from redrive.engine.runner.hang.autopsy import CpuSample, Subject, examine, sample_cpu

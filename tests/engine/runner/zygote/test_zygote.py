@@ -423,7 +423,8 @@ def test_an_executor_that_is_killed_leaves_nobody_alive_and_the_lock_free(
     flow, lock = tmp_path / "flow.py", tmp_path / "lock"
     left = LEFT_BY_THE_IMPORT if how == "much left by the import" else ""
     flow.write_text(
-        "import os, time\nfrom redrive.engine.flow.flow import Flow\nflow = Flow('x')\n" + textwrap.dedent(left + ESCAPES)
+        "import os, time\nfrom redrive.engine.flow.flow import Flow\nflow = Flow('x')\n"
+        + textwrap.dedent(left + ESCAPES)
     )
     executor_id = f"killed-{os.getpid()}-{how}"
     source = EXECUTOR.format(folder=str(tmp_path), lock=str(lock), executor_id=executor_id, flow=str(flow))

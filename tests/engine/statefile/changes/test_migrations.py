@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from redrive.engine.agent import command_client
 from redrive.engine.errors import NewerFileError
-from redrive.engine.store import database
 from redrive.engine.statefile import header, open_readonly
 from redrive.engine.statefile.changes import migrations
 from redrive.engine.statefile.header import SCHEMA_VERSION
+from redrive.engine.store import database
 
 LATER = SCHEMA_VERSION + 2
 COMMAND = {"id": "1", "act": "pause", "run_id": "r", "actor": "a", "reason": "b"}

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redrive.engine.core.policy import RetryPolicy
+from redrive.engine.core.ready_queue import spec_of
+from redrive.engine.core.spec import with_overrides
 from redrive.engine.domain.event_payloads import RunChanged
 from redrive.engine.domain.events import EventKind
-from redrive.engine.core.ready_queue import spec_of
-from redrive.engine.core.policy import RetryPolicy
-from redrive.engine.core.spec import with_overrides
 from redrive.engine.domain.states import TaskState
-from redrive.engine.statefile.changes import action, transitions, operator_actions, dry_run, propagation, undo
+from redrive.engine.statefile.changes import action, dry_run, operator_actions, propagation, transitions, undo
 from redrive.engine.statefile.changes.dry_run import preview as preview_act
 
 from .conftest import RUN, SECOND, START, StateFile
@@ -845,7 +845,9 @@ def test_every_act_leaves_who_when_why_and_the_answer(state_file: StateFile) -> 
     assert {told.command_id for told in state_file.told[1:]} == {command["id"]}
 
 
-@pytest.mark.parametrize("module", [action, transitions, operator_actions, dry_run, propagation, undo], ids=lambda m: m.__name__)
+@pytest.mark.parametrize(
+    "module", [action, transitions, operator_actions, dry_run, propagation, undo], ids=lambda m: m.__name__
+)
 def test_what_ssh_carries_is_python_3_6_and_standard_library(module: Any) -> None:
     tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"), feature_version=(3, 6))
     imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level}

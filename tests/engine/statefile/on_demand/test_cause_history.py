@@ -12,8 +12,8 @@ from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outc
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.errors import RefusedError
-from redrive.engine.store import expiry, runs
 from redrive.engine.statefile.on_demand import cause_history
+from redrive.engine.store import expiry, runs
 from redrive.engine.store.claims import Claim
 from redrive.engine.store.settle import settle
 
