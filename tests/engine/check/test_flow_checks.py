@@ -80,7 +80,7 @@ def test_rings_and_unknown_parents_are_refused_by_name(edges, why):
 def test_double_names_are_refused():
     flow = quiet()
     flow.task(lambda: None, name="twice")
-    with pytest.raises(FlowError, match=r"two tasks are named 'twice', the first at .*test_checks\.py:\d+"):
+    with pytest.raises(FlowError, match=r"two tasks are named 'twice', the first at .*test_flow_checks\.py:\d+"):
         flow.task(lambda: None, name="twice")
 
 
@@ -236,7 +236,7 @@ def test_the_usual_timeouts_of_document_000():
     flow.sensor(lambda: True, name="sensor", every="2m")
     assert [1800, 21600, 300, 180] == [task.timeout for task in flow.spec().tasks]
     with pytest.raises(FlowError, match="kind is one of etl, backfill, effect, not 'whatever'"):
-        flow.task(lambda: None, name="other", kind="whatever")
+        flow.task(lambda: None, name="other", kind="whatever")  # type: ignore[arg-type]
 
 
 # --- Downstreams and pages ------------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ def test_a_downstream_that_nobody_names_and_one_that_nobody_declared_are_told():
 
 def test_a_rule_that_cannot_be_read_is_refused_where_it_is_declared():
     with pytest.raises(FlowError, match=r"downstream 'api': rule .*status is not a number"):
-        quiet().downstream("api", rules=({"status": "409", "class": "transient"},))
+        quiet().downstream("api", rules=({"status": "409", "class": "transient"},))  # type: ignore[typeddict-item]
 
 
 def test_a_flow_that_pages_nobody_is_told():

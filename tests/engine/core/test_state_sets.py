@@ -7,9 +7,10 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
-from redrive.engine.core import breaker
+from redrive.engine.core import breaker, spec
 from redrive.engine.core.breaker import BreakerState
 from redrive.engine.domain import states, trigger_rules
 from redrive.engine.domain.states import TaskState
@@ -18,8 +19,8 @@ ROOT = Path(__file__).resolve().parents[3]
 ROOMS = {"engine/domain/states.py", "engine/domain/trigger_rules.py", "engine/core/breaker.py"}
 #: How files of earlier formats became those of today: nobody may change that text.
 HISTORY = {"engine/statefile/changes/migrations.py"}
-#: The default of a task in the public API is written where an editor shows it.
-PUBLIC = {"engine/flow/flow.py"}
+#: A type checker and an editor need the rules and the default written out.
+PUBLIC = {"engine/core/spec.py", "engine/flow/flow.py"}
 SOURCES = sorted(
     name
     for folder in ("console", "engine")
@@ -115,6 +116,10 @@ def test_a_set_that_is_written_again_is_found_in_any_form(text: str) -> None:
 def test_a_rule_that_is_written_again_is_found_in_any_form() -> None:
     text = "if rule == 'all_done':\n    sql = \"task.rule <> 'all_success_strict'\""
     assert [rule for _, rule in written_rules(ast.parse(text))] == ["all_done", "all_success_strict"]
+
+
+def test_the_type_of_a_trigger_rule_names_every_rule() -> None:
+    assert get_args(spec.TriggerRule) == trigger_rules.RULES
 
 
 def test_no_two_sets_have_the_same_members() -> None:
