@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from redrive.engine.analysis.rule_trial import (
     Change,
+    Effect,
     PastAttempt,
     PastTask,
     effect,
@@ -45,7 +47,7 @@ def task(*attempts: PastAttempt, state: str = "SUCCESS", policy: RetryPolicy | N
     return PastTask(more.pop("run_id", "r1"), "load", state, generation, None, spec, attempts)
 
 
-def tried(*tasks: PastTask, loose: str | None = None, **mapping: Any) -> Any:
+def tried(*tasks: PastTask, loose: str | None = None, mapping: Mapping[str, object] | None = None) -> Effect:
     (rule,) = parse_rules([mapping or {"status": 409, "class": "transient"}])
     return effect(rule, tasks, loose)
 
@@ -106,7 +108,7 @@ def test_a_proposed_rule_holds_for_the_very_error_that_it_was_made_of(error: Exc
     past = failed(error_type=failure.error_type, error=failure.message, facts=failure.facts)
     rules = parse_rules([propose([past], TRANSIENT)])
     assert classify(error, rules=rules).failure_class is TRANSIENT
-    assert tried(task(past, state="DEAD_LETTER"), **propose([past], TRANSIENT)).fits == 1
+    assert tried(task(past, state="DEAD_LETTER"), mapping=propose([past], TRANSIENT)).fits == 1
 
 
 def test_a_proposed_rule_holds_for_the_very_program_that_it_was_made_of() -> None:
@@ -144,7 +146,7 @@ def test_what_was_retried_in_vain_would_have_been_stopped_at_once_and_what_heale
     transient: dict[str, Any] = {"failure_class": "transient", "delay_us": S}
     vain = task(failed(1, **transient), failed(2, **transient), failed(3, failure_class="transient"), state="FAILED")
     healed = task(failed(1, **transient), good(2))
-    found = tried(vain, healed, status=409, **{"class": "permanent"})
+    found = tried(vain, healed, mapping={"status": 409, "class": "permanent"})
     assert set(found.changes) == {
         Change(1, "retried", "dead-lettered", "the retries failed as well"),
         Change(1, "retried", "dead-lettered", "a retry healed it"),
