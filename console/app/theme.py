@@ -20,6 +20,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
@@ -107,9 +108,9 @@ def user_folder() -> Path:
 def names(folder: Path | None = None) -> list[str]:
     """Every theme there is: ours first, then the operator's own; one of theirs may replace one of ours."""
     own = sorted(path.stem for path in (folder or user_folder()).glob("*.toml"))
-    ours = sorted(path.name.removesuffix(".toml") for path in _ours().iterdir() if path.name.endswith(".toml"))
-    ours.sort(key=lambda name: name != DEFAULT)
-    return [*ours, *(name for name in own if name not in ours)]
+    built_in = sorted(path.name.removesuffix(".toml") for path in _built_in_folder().iterdir() if path.name.endswith(".toml"))
+    built_in.sort(key=lambda name: name != DEFAULT)
+    return [*built_in, *(name for name in own if name not in built_in)]
 
 
 def about(name: str) -> str:
@@ -120,8 +121,8 @@ def about(name: str) -> str:
         return str(error)
 
 
-def _ours() -> Any:
-    package = (__package__ or "").rpartition(".")[0]
+def _built_in_folder() -> Traversable:
+    package, _, _ = __name__.partition(".console.")
     return resources.files(f"{package}.themes")
 
 
@@ -130,7 +131,7 @@ def load_theme(name: str, folder: Path | None = None) -> Theme:
     own = (folder or user_folder()) / f"{name}.toml"
     if name not in names(folder):
         raise ThemeError(f"there is no theme {name!r}; there are {', '.join(names(folder))}")
-    source = own if own.exists() else _ours() / f"{name}.toml"
+    source = own if own.exists() else _built_in_folder() / f"{name}.toml"
     try:
         text = source.read_bytes()[:_FILE_BYTES_MAX].decode()
         return read_theme(name, tomllib.loads(text))

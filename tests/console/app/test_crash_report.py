@@ -19,7 +19,7 @@ def failure(message: str = "division by zero") -> BaseException:
 def test_the_report_says_what_and_where(tmp_path: Path) -> None:
     text = write_report(failure(), {"target": "revenue.db", "size": "80x24"}, tmp_path).read_text()
     assert "ZeroDivisionError: division by zero" in text
-    assert "test_crash.py" in text
+    assert "test_crash_report.py" in text
     assert "target: revenue.db" in text
     assert "textual: 8" in text
 

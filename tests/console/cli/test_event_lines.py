@@ -9,15 +9,16 @@ from redrive.console.cli import event_lines
 from redrive.engine import Executor, Flow, PermanentError, RetryPolicy
 from redrive.engine.domain.event_codec import decode
 from redrive.engine.domain.events import Event
+from redrive.engine.statefile.reader import events_query
 from redrive.engine.store import runs
 from support.commands import invoke_redrive
 
 
-def told(tmp_path: Path, flow: Flow) -> list[str]:
+def lines_of_run(tmp_path: Path, flow: Flow) -> list[str]:
     """The lines of a run, without their clock, and without what a run is told of the threads of its tests."""
     Executor(run_id="r", flow=flow, state=tmp_path / "state.db").run()
     with sqlite3.connect(tmp_path / "state.db") as connection:
-        events = [runs.event_of(row) for row in connection.execute(*runs.events_query(0, None, 100_000))]
+        events = [runs.event_of(row) for row in connection.execute(*events_query(0, 100_000))]
     lines = [line for event in events for line in event_lines.lines(event)]
     assert all(re.fullmatch(r"\[\d\d:\d\d:\d\d\] .*", line) for line in lines)
     return [line[11:] for line in lines if not line[11:].startswith("warning: this program runs")]
@@ -31,13 +32,13 @@ def test_a_poisoned_task_reads_as_in_document_000(tmp_path):
     def settle_M_000042() -> float:
         return 1 / 0
 
-    lines = [re.sub(r"fp=[0-9a-f]{6}|\([0-9a-f]{6}\)|:\d+ in", "FP", line) for line in told(tmp_path, flow)]
+    lines = [re.sub(r"fp=[0-9a-f]{6}|\([0-9a-f]{6}\)|:\d+ in", "FP", line) for line in lines_of_run(tmp_path, flow)]
     expected = [
         r"settle_M_000042 RUNNING",
-        r"settle_M_000042 FAILED ZeroDivisionError .*test_plain\.pyFP .*settle_M_000042 \(FP\)",
+        r"settle_M_000042 FAILED ZeroDivisionError .*test_event_lines\.pyFP .*settle_M_000042 \(FP\)",
         r"settle_M_000042 RETRYING attempt=1 next_retry_at=\d\d:\d\d:\d\d\.\d\d .*",
         r"settle_M_000042 RUNNING attempt=2",
-        r"settle_M_000042 DEAD_LETTER ZeroDivisionError .*test_plain\.pyFP .* \(FP\): the same failure 2 times",
+        r"settle_M_000042 DEAD_LETTER ZeroDivisionError .*test_event_lines\.pyFP .* \(FP\): the same failure 2 times",
         r"PAGED on-call: poison-pill on settle_M_000042 FP",
         r"run r BLOCKED: .*",
     ]
@@ -52,7 +53,7 @@ def test_a_hang_reads_as_in_document_000(tmp_path):
     flow.command(
         "hang_forever", "trap '' TERM; while :; do sleep 0.1; done", timeout=0.3, grace_seconds=0.3, max_attempts=1
     )
-    lines = told(tmp_path, flow)
+    lines = lines_of_run(tmp_path, flow)
     wanted = ("RUNNING", "timeout reached", "sending SIGTERM", "still alive, sending SIGKILL", "FAILED timed out")
     assert list(wanted) == [
         next(word for word in wanted if word in line) for line in lines if any(w in line for w in wanted)

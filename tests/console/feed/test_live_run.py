@@ -14,8 +14,8 @@ from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import LinkError, SnapshotNeeded, StateFileError
 from redrive.engine.statefile.duration_stats import Usual
 
-from .conftest import FakeSession, StillClock
-from .model.runs import START, S, fold_of
+from ..conftest import FakeSession, StillClock
+from ..model.runs import START, S, fold_of
 
 
 class Watcher:

@@ -44,7 +44,7 @@ from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widget import Widget
 
-from .conftest import FakeSession, StillClock, shown
+from ..conftest import FakeSession, StillClock, shown
 
 #: ``Command.act`` of console/sessions/session.py, but ``unpause``, which is the second press of ``pause``.
 ACTS = {"requeue", "skip", "cancel", "extend", "pause", "hurry", "undo", "ack", "snooze", "breaker", "stop"}
@@ -209,6 +209,6 @@ def test_what_does_nothing_to_a_row_that_has_just_come_is_what_acts_at_once_in_a
 
 
 def test_keys_are_bound_in_the_table_alone() -> None:
-    console = Path(inspect.getfile(ConsoleApp)).parent
+    console = Path(inspect.getfile(ConsoleApp)).parents[1]
     bound = [path.name for path in console.rglob("*.py") if " Binding(" in path.read_text("utf-8")]
     assert bound == ["bindings.py"]
