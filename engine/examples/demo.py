@@ -14,7 +14,7 @@ comes to its end.
 import signal
 import time
 
-from .. import Flow, NotReady, PermanentError, RetryPolicy, TransientError, retry
+from redrive.engine import Flow, NotReady, PermanentError, RetryPolicy, TransientError, retry
 
 flow = Flow("demo", deadline="10m", max_parallel=6, pools={"warehouse": 2})
 flow.page("bell")

@@ -10,7 +10,7 @@ credential stops everything at once and pages.
 import random
 import time
 
-from .. import AuthError, Flow, RetryPolicy, classify_http
+from redrive.engine import AuthError, Flow, RetryPolicy, classify_http
 
 flow = Flow(
     "invoices",

@@ -6,7 +6,7 @@ redrive run revenue.py --param fail_percent=40 --param seed=7
 import random
 import time
 
-from .. import Flow, RetryPolicy, TransientError
+from redrive.engine import Flow, RetryPolicy, TransientError
 
 flow = Flow("revenue", params={"fail_percent": 40, "seed": 0, "scale": 1.0})
 

@@ -10,7 +10,8 @@ import sqlite3
 from pathlib import Path
 
 import psutil
-from redrive.engine.core.projection import RunFold, RunRow, TaskRow
+from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
+from redrive.engine.statefile.reader import events_query
 from redrive.engine.store import runs
 from support.commands import start_redrive
 from support.marks import parametrize_mostly_long
@@ -100,9 +101,9 @@ def check(state: Path, before: set[str]) -> None:
 
 def fold_is_table(connection: sqlite3.Connection) -> None:
     now = runs.load_fold(connection, "r")
-    fold = RunFold(RunRow("r"))
+    fold = RunProjection(RunRow("r"))
     for name, row in now.tasks.items():
         fold.tasks[name] = TaskRow(name, max_attempts=row.max_attempts, position=row.position, spec=row.spec)
-    for event in map(runs.event_of, connection.execute(*runs.events_query(0, None, 1_000_000))):
+    for event in map(runs.event_of, connection.execute(*events_query(0, 1_000_000))):
         fold.apply(event)
     assert now.tasks == fold.tasks

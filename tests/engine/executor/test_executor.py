@@ -17,7 +17,8 @@ from redrive.engine import (
     TaskDef,
     TransientError,
 )
-from redrive.engine.core.projection import RunFold, RunRow, TaskRow
+from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
+from redrive.engine.statefile.reader import events_query
 from redrive.engine.store import runs
 
 QUICK = RetryPolicy(max_attempts=3, base=0.01, cap=0.05)
@@ -355,10 +356,10 @@ def test_folding_the_events_gives_the_task_table_again(tmp_path):
 def assert_fold_is_table(state: Path, run_id: str) -> None:
     connection = sqlite3.connect(state)
     now = runs.load_fold(connection, run_id)
-    fold = RunFold(RunRow(run_id))
+    fold = RunProjection(RunRow(run_id))
     for name, row in now.tasks.items():
         fold.tasks[name] = TaskRow(name, max_attempts=row.max_attempts, position=row.position, spec=row.spec)
-    for event in map(runs.event_of, connection.execute(*runs.events_query(0, None, 1_000_000))):
+    for event in map(runs.event_of, connection.execute(*events_query(0, 1_000_000))):
         fold.apply(event)
     assert now.tasks == fold.tasks
     assert now.run == fold.run

@@ -24,6 +24,7 @@ from redrive.engine.domain.states import WAITING, RunState, TaskState
 from redrive.engine.errors import RefusedError
 from redrive.engine.statefile.changes import operator_actions, propagation, skip
 from redrive.engine.statefile.changes.transitions import Journal
+from redrive.engine.statefile.reader import events_query
 from redrive.engine.statefile.state_lists import in_list
 from redrive.engine.store import claims, database, history, runs, settle
 from redrive.engine.store.claims import Claim, Claimant, ClaimOrder
@@ -150,7 +151,7 @@ def test_events_come_in_windows_and_of_one_run_with_those_of_the_file(state_file
             journal.emit(ClockMoved(number), ["one", "two", None][number % 3])
 
     def read(since: int, run_id: str | None = None, limit: int = 500) -> list[Event]:
-        return [runs.event_of(row) for row in state_file.connection.execute(*runs.events_query(since, run_id, limit))]
+        return [runs.event_of(row) for row in state_file.connection.execute(*events_query(since, limit, run_id))]
 
     state_file.write(tell)
     everything = read(0)
