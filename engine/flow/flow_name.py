@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from ..errors import FlowError
 from .loading import read_source, split_target
 
-_PACKAGE = __package__
-_MODULES = (_PACKAGE, f"{_PACKAGE}.flow")
+_PACKAGE = __package__.rpartition(".")[0]
+_MODULES = (_PACKAGE, f"{__package__}.flow")
 
 
 def declared_name(target: str) -> str | None:

@@ -173,6 +173,11 @@ class Runner:
         return self._link is not None and self._shared is not None
 
     @property
+    def zygote_pid(self) -> int | None:
+        """The process that forks the attempts; None while no flow is open."""
+        return None if self._link is None else self._link.pid
+
+    @property
     def leaked_slots(self) -> int:
         """Threads that ignored their cancel token and still run."""
         return 0 if self._hosts is None else self._hosts.leaked_slots

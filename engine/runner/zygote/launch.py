@@ -84,8 +84,8 @@ def _doubts() -> list[str]:
     if not names:
         return []
     return [
-        f"this program runs {import_side_effects.named_threads(names)} besides the one that starts the run: a lock that one of "
-        "them holds now stays locked in every attempt; start threads later, or put the flow in a file"
+        f"this program runs {import_side_effects.named_threads(names)} besides the one that starts the run: a lock "
+        "that one of them holds now stays locked in every attempt; start threads later, or put the flow in a file"
     ]
 
 

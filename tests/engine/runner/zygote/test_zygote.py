@@ -25,7 +25,7 @@ from redrive.engine.runner.attempt import AttemptOrder
 from redrive.engine.runner.listener import SilentListener
 from redrive.engine.runner.zygote.client import Runner
 
-from .conftest import bearers_of
+from ..conftest import bearers_of
 
 # --- Opening a flow -----------------------------------------------------------------------------------------------
 
