@@ -11,15 +11,21 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
 
-from ..core.advice import advise
+from ..core.advice import advise_timeout
 from ..core.dag import Dag
-from ..core.policy import RetryPolicy, concerns, mean_wait_seconds, worst_case_elapsed_seconds, worst_case_wait_seconds
+from ..core.policy import (
+    RetryPolicy,
+    mean_wait_seconds,
+    policy_warnings,
+    worst_case_elapsed_seconds,
+    worst_case_wait_seconds,
+)
 from ..core.schedule import Schedule
 from ..core.spec import FlowSpec, TaskSpec
 from ..flow.finding import Finding
 from ..flow.flow import Flow
 from ..flow.time_zones import open_schedule
-from ..store.history import Observed
+from ..store.history import DurationStats
 from .functions import check_functions
 from .source import check_source
 
@@ -30,26 +36,26 @@ CALL_SECONDS_MAX = 60.0  # what takes longer is a batch: its first wait need not
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class FlowContext:
     """A flow and what is known of it beside."""
 
     flow: FlowSpec
-    observed: Mapping[str, Observed] = field(default_factory=dict)
+    observed: Mapping[str, DurationStats] = field(default_factory=dict)
     dag: Dag = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dag", Dag((task.name, task.parents) for task in self.flow.tasks))
 
 
-def check_flow(flow: Flow, observed: Mapping[str, Observed] | None = None) -> list[Finding]:
+def check_flow(flow: Flow, observed: Mapping[str, DurationStats] | None = None) -> list[Finding]:
     """All that spec, functions and source tell. ``observed``: what earlier runs say. Raises FlowError."""
     spec = flow.spec()
     return [*check_spec(spec, observed), *check_functions(spec, flow.functions), *check_source(spec)]
 
 
-def check_spec(flow: FlowSpec, observed: Mapping[str, Observed] | None = None) -> list[Finding]:
+def check_spec(flow: FlowSpec, observed: Mapping[str, DurationStats] | None = None) -> list[Finding]:
     """All findings, those of the flow first, then task by task in the order of the flow. Raises FlowError."""
-    case = Case(flow, observed or {})
+    case = FlowContext(flow, observed or {})
     findings = [finding for rule in FLOW_RULES for finding in rule(case)]
     findings += [finding for task in flow.tasks for rule in TASK_RULES for finding in rule(task, case)]
     return findings
@@ -58,12 +64,12 @@ def check_spec(flow: FlowSpec, observed: Mapping[str, Observed] | None = None) -
 # --- The flow as a whole --------------------------------------------------------------------------------------------
 
 
-def _orphans(case: Case) -> Iterator[Finding]:
+def _orphans(case: FlowContext) -> Iterator[Finding]:
     for name in case.dag.orphans:
         yield Finding("note", "orphan", "stands alone: nothing comes before it or after it", name)
 
 
-def _unconnected(case: Case) -> Iterator[Finding]:
+def _unconnected(case: FlowContext) -> Iterator[Finding]:
     """Parts that hang together in themselves and with nothing else: perhaps an edge was forgotten."""
     parts = [part for part in case.dag.components if len(part) > 1]
     main = max(parts, key=len, default=())
@@ -73,7 +79,7 @@ def _unconnected(case: Case) -> Iterator[Finding]:
             yield Finding("note", "unconnected", message, part[0])
 
 
-def _downstreams(case: Case) -> Iterator[Finding]:
+def _downstreams(case: FlowContext) -> Iterator[Finding]:
     used = {task.downstream for task in case.flow.tasks if task.downstream is not None}
     declared = {spec.name for spec in case.flow.downstreams}
     for name in sorted(used - declared):
@@ -82,12 +88,12 @@ def _downstreams(case: Case) -> Iterator[Finding]:
         yield Finding("warning", "downstream", f"downstream {name!r} is declared and no task names it")
 
 
-def _pages(case: Case) -> Iterator[Finding]:
+def _pages(case: FlowContext) -> Iterator[Finding]:
     if not case.flow.pages:
         yield Finding("note", "pages", "nobody is paged: flow.page(...) names no sender")
 
 
-def _schedule(case: Case) -> Iterator[Finding]:
+def _schedule(case: FlowContext) -> Iterator[Finding]:
     """One state file has one run at a time: what does not fit between two logical times comes late."""
     spec = case.flow.schedule
     if spec is None:
@@ -107,11 +113,11 @@ def _schedule(case: Case) -> Iterator[Finding]:
 
 
 def _shortest_gap_seconds(schedule: Schedule) -> float:
-    times = list(islice(schedule.rhythm.after(0), TIMES_COMPARED))
+    times = list(islice(schedule.recurrence.after(0), TIMES_COMPARED))
     return min((later - earlier for earlier, later in pairwise(times)), default=0) / 1e6
 
 
-def worst_case_seconds(task: TaskSpec, observed: Observed | None = None) -> float | None:
+def worst_case_seconds(task: TaskSpec, observed: DurationStats | None = None) -> float | None:
     """From the first start to giving up, with the exact sum of the waits (SPEC 4.14); None where nothing bounds it.
 
     A task without a timeout is taken to need its p99, where that is known.
@@ -124,7 +130,7 @@ def worst_case_seconds(task: TaskSpec, observed: Observed | None = None) -> floa
     return worst if math.isfinite(worst) else None
 
 
-def sum_of(task: TaskSpec, observed: Observed | None = None) -> str:
+def worst_case_sum(task: TaskSpec, observed: DurationStats | None = None) -> str:
     """The worst case as arithmetic: ``3 x (30 + 5) + 6 = 111 s``."""
     worst = worst_case_seconds(task, observed)
     if worst is None:
@@ -137,7 +143,7 @@ def sum_of(task: TaskSpec, observed: Observed | None = None) -> str:
     return f"{whole} = {worst:g} s{cut}"
 
 
-def _deadline(case: Case) -> Iterator[Finding]:
+def _deadline(case: FlowContext) -> Iterator[Finding]:
     deadline = case.flow.deadline_seconds
     if deadline is None:
         return
@@ -161,18 +167,18 @@ def _deadline(case: Case) -> Iterator[Finding]:
 # --- Task by task ---------------------------------------------------------------------------------------------------
 
 
-def _no_timeout(task: TaskSpec, case: Case) -> Iterator[Finding]:
+def _no_timeout(task: TaskSpec, case: FlowContext) -> Iterator[Finding]:
     if task.timeout is None:
         yield Finding("warning", "no-timeout", "no timeout: a hang holds its slot until somebody notices", task.name)
 
 
-def _tight_timeout(task: TaskSpec, case: Case) -> Iterator[Finding]:
+def _tight_timeout(task: TaskSpec, case: FlowContext) -> Iterator[Finding]:
     seen = case.observed.get(task.name)
     if seen is None or task.timeout is None:
         return
-    advice = advise(seen.past, task.timeout)
+    advice = advise_timeout(seen.past, task.timeout)
     suggested = f"; {advice.reason}" if advice is not None and advice.timeout is not None else ""
-    killed = sum(not one.ended for one in seen.past)
+    killed = sum(not one.succeeded for one in seen.past)
     took = f"p50 {seen.p50:.3g} s, p99 {seen.p99:.3g} s in {_times(seen.count)}"
     if task.timeout < seen.p99:
         message = f"its timeout of {task.timeout:g} s is under what it takes: {took}"
@@ -186,14 +192,14 @@ def _often(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
-def _policy(task: TaskSpec, case: Case) -> Iterator[Finding]:
+def _policy(task: TaskSpec, case: FlowContext) -> Iterator[Finding]:
     seen = case.observed.get(task.name)
     is_call = seen is not None and seen.p50 <= CALL_SECONDS_MAX
-    for concern in concerns(task.retry, seen.p50 if seen is not None and is_call else None):
+    for concern in policy_warnings(task.retry, seen.p50 if seen is not None and is_call else None):
         yield Finding("warning", "policy", concern, task.name)
 
 
-def _sensor(task: TaskSpec, case: Case) -> Iterator[Finding]:
+def _sensor(task: TaskSpec, case: FlowContext) -> Iterator[Finding]:
     if task.kind != "sensor":
         return
     if task.max_active == MAX_ACTIVE_OF_A_LOCK:
@@ -207,18 +213,18 @@ def _sensor(task: TaskSpec, case: Case) -> Iterator[Finding]:
         yield Finding("note", "sensor-timeout", f"{message}: {task.recheck_seconds + 60:g} s is usual", task.name)
 
 
-def _long_lock(task: TaskSpec, case: Case) -> Iterator[Finding]:
+def _long_lock(task: TaskSpec, case: FlowContext) -> Iterator[Finding]:
     if task.kind != "sensor" and task.max_active == MAX_ACTIVE_OF_A_LOCK and task.timeout is None:
         message = "max_active=1 without a timeout: one that hangs blocks every later run"
         yield Finding("warning", "lock", message, task.name)
 
 
-def _unsafe_retry(task: TaskSpec, case: Case) -> Iterator[Finding]:
+def _unsafe_retry(task: TaskSpec, case: FlowContext) -> Iterator[Finding]:
     if not task.idempotent and task.retry.max_attempts > 1 and task.retry != RetryPolicy():
         yield Finding("warning", "not-idempotent", "is not idempotent: its retries will not be used", task.name)
 
 
-def _thread_timeout(task: TaskSpec, case: Case) -> Iterator[Finding]:
+def _thread_timeout(task: TaskSpec, case: FlowContext) -> Iterator[Finding]:
     if task.isolation == "thread" and task.timeout is not None:
         message = (
             "in a thread a timeout can only ask: a hang that does not look at ctx.cancelled keeps its slot until the "
@@ -243,7 +249,7 @@ def _times(count: int) -> str:
     return f"{count} attempt{'' if count == 1 else 's'}"
 
 
-TASK_RULES: tuple[Callable[[TaskSpec, Case], Iterator[Finding]], ...] = (
+TASK_RULES: tuple[Callable[[TaskSpec, FlowContext], Iterator[Finding]], ...] = (
     _no_timeout,
     _tight_timeout,
     _policy,
@@ -252,7 +258,7 @@ TASK_RULES: tuple[Callable[[TaskSpec, Case], Iterator[Finding]], ...] = (
     _unsafe_retry,
     _thread_timeout,
 )
-FLOW_RULES: tuple[Callable[[Case], Iterator[Finding]], ...] = (
+FLOW_RULES: tuple[Callable[[FlowContext], Iterator[Finding]], ...] = (
     _deadline,
     _schedule,
     _unconnected,
@@ -266,14 +272,14 @@ FLOW_RULES: tuple[Callable[[Case], Iterator[Finding]], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class ChecklistItem:
     """One line of the checklist. ``holds`` None: nobody but its author can say."""
 
-    holds: bool | None
+    passes: bool | None
     text: str
 
 
-def checklist(task: TaskSpec) -> tuple[Check, ...]:
+def checklist(task: TaskSpec) -> tuple[ChecklistItem, ...]:
     """Document 001's quick checklist for one task (001.21)."""
     policy = task.retry
     bound = "" if policy.max_elapsed is None else f", within {policy.max_elapsed:g} s"
@@ -281,16 +287,16 @@ def checklist(task: TaskSpec) -> tuple[Check, ...]:
     named = f"only {', '.join(policy.retry_on)}" if policy.retry_on else "as they are classified"
     again = "declared idempotent" if task.idempotent else "not idempotent: never run twice without an operator"
     return (
-        Check(True, f"bounded: {policy.max_attempts} starts{bound}"),
-        Check(
+        ChecklistItem(True, f"bounded: {policy.max_attempts} starts{bound}"),
+        ChecklistItem(
             task.timeout is not None,
             "each start has a timeout" if task.timeout is not None else "a start has no timeout",
         ),
-        Check(not broad, f"errors that are retried: {named}"),
-        Check(
+        ChecklistItem(not broad, f"errors that are retried: {named}"),
+        ChecklistItem(
             policy.jitter != "none",
             f"waits grow from {policy.base:g} s to {policy.cap:g} s with {policy.jitter} jitter",
         ),
-        Check(True, again),
-        Check(None, "tests for success after a retry, for the filter, for the deadline"),
+        ChecklistItem(True, again),
+        ChecklistItem(None, "tests for success after a retry, for the filter, for the deadline"),
     )

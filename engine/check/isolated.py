@@ -24,7 +24,7 @@ from ..flow.loading import load_flow
 from ..runner import process, protocol
 from ..runner.attempt import IMPORT_SECONDS
 from ..runner.zygote import connection, flow_import
-from ..runner.zygote.import_side_effects import Survey, single_threaded_libraries
+from ..runner.zygote.import_side_effects import ImportSurvey, single_threaded_libraries
 from .functions import check_functions
 from .source import check_source
 
@@ -43,7 +43,7 @@ class _Refusal(msgspec.Struct, tag=True):
 _decode = msgspec.msgpack.Decoder(_Answer | _Refusal).decode
 
 
-def check_apart(target: str, params: Mapping[str, str]) -> tuple[FlowSpec, list[Finding]]:
+def check_in_subprocess(target: str, params: Mapping[str, str]) -> tuple[FlowSpec, list[Finding]]:
     """The flow, and what its import, its functions and its source tell. Raises FlowError where `run` would.
 
     What the flow prints goes to stderr. To be called in a process with one thread, which is forked.
@@ -111,7 +111,7 @@ def _read(payload: bytes) -> tuple[FlowSpec, list[Finding]]:
 def _be_the_child(writing: int, target: str, params: Mapping[str, str]) -> NoReturn:
     try:
         os.setsid()
-        process.die_with_parent(signal.SIGKILL)
+        process.set_parent_death_signal(signal.SIGKILL)
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
         os.dup2(2, 1)
@@ -126,7 +126,7 @@ def _be_the_child(writing: int, target: str, params: Mapping[str, str]) -> NoRet
 
 
 def _look(target: str, params: Mapping[str, str]) -> _Answer | _Refusal:
-    survey, before = Survey(), time.monotonic()
+    survey, before = ImportSurvey(), time.monotonic()
     try:
         with single_threaded_libraries():
             flow = load_flow(target, params)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .durations import spoken
+from .durations import format_duration
 
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
@@ -33,16 +33,16 @@ _ROUND = (
 
 
 @dataclass(frozen=True, slots=True)
-class Took:
+class PastDuration:
     """One earlier attempt. ``ended``: it succeeded; else it was killed at its timeout, and would have taken longer."""
 
     weekday: int  # 0 is Monday
     seconds: float
-    ended: bool = True
+    succeeded: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class DurationQuantiles:
     """How long those attempts took that ended. Seconds."""
 
     p50: float
@@ -63,30 +63,30 @@ class Progress:
     reports: int
 
     @property
-    def stands_still(self) -> bool:
+    def is_stalled(self) -> bool:
         """Whether nothing had moved for much longer than usual."""
         quiet = self.elapsed - self.moved_at
         return quiet >= max(STALL_SECONDS, STALL_GAPS * self.moved_at / max(self.reports, 1))
 
     @property
-    def needs(self) -> float | None:
+    def needed_seconds(self) -> float | None:
         """How long it would have taken at its pace; None where that cannot be told."""
-        if self.stands_still or not self.total or not 0 < self.done <= self.total:
+        if self.is_stalled or not self.total or not 0 < self.done <= self.total:
             return None
         return self.elapsed * self.total / self.done
 
     def __str__(self) -> str:
         at = f"{self.done:,} of {self.total:,}" if self.total else f"{self.done:,}"
-        if self.stands_still:
-            return f"no progress since {spoken(round((self.elapsed - self.moved_at) * 1e6))}, at {at}"
-        if self.needs is None or self.total is None:
+        if self.is_stalled:
+            return f"no progress since {format_duration(round((self.elapsed - self.moved_at) * 1e6))}, at {at}"
+        if self.needed_seconds is None or self.total is None:
             return f"still moving, at {at}"
         share = f"{self.done / self.total:.0%}".replace("%", " %")
-        return f"{share} done by its own progress ({at}), at that pace it needed {_about(self.needs)}"
+        return f"{share} done by its own progress ({at}), at that pace it needed {_about(self.needed_seconds)}"
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class TimeoutAdvice:
     """``timeout`` (seconds): the one suggested; None where more time is not what the task lacks."""
 
     timeout: float | None
@@ -96,63 +96,65 @@ class Advice:
         return self.reason
 
 
-def spread(past: Sequence[Took]) -> Spread | None:
+def duration_stats(past: Sequence[PastDuration]) -> DurationQuantiles | None:
     """Quantiles of the attempts that ended; None where there are none."""
-    ended = sorted(one.seconds for one in past if one.ended)
+    ended = sorted(one.seconds for one in past if one.succeeded)
     if not ended:
         return None
     p50, p95, p99 = (ended[round(share * (len(ended) - 1))] for share in (0.5, 0.95, 0.99))
-    return Spread(p50, p95, p99, len(ended), len(past) - len(ended))
+    return DurationQuantiles(p50, p95, p99, len(ended), len(past) - len(ended))
 
 
-def by_weekday(past: Sequence[Took]) -> dict[int, Spread]:
+def stats_by_weekday(past: Sequence[PastDuration]) -> dict[int, DurationQuantiles]:
     """The same for each day of the week of which enough is known."""
     found = {}
     for weekday in range(7):
-        seen = spread([one for one in past if one.weekday == weekday])
+        seen = duration_stats([one for one in past if one.weekday == weekday])
         if seen is not None and seen.count >= WEEKDAY_ATTEMPTS_MIN:
             found[weekday] = seen
     return found
 
 
-def advise(
-    past: Sequence[Took], timeout: float, weekday: int | None = None, needs: float | None = None
-) -> Advice | None:
+def advise_timeout(
+    past: Sequence[PastDuration], timeout: float, weekday: int | None = None, needs: float | None = None
+) -> TimeoutAdvice | None:
     """What earlier attempts say of a timeout (seconds); None where they say nothing.
 
     ``weekday``: of the attempt that was killed, which is the last of ``past``; None looks for the day that needs most.
     ``needs``: how long that attempt would have taken at its pace, in seconds.
     """
     group, days = _group(past, weekday)
-    ended = [one.seconds for one in group if one.ended]
+    ended = [one.seconds for one in group if one.succeeded]
     if len(ended) < (ATTEMPTS_MIN if group is past else WEEKDAY_ATTEMPTS_MIN):
         return _by_progress(needs, timeout)
     longest = max(ended)
     took = f"{len(ended)} of {len(group)} {days} took {_range(min(ended), longest)}"
     if longest < TIGHT_SHARE * timeout and needs is None:
-        return Advice(None, f"{took}: more time is not what it lacks")
-    wanted = rounded_up(ROOM * max(longest, needs or 0.0))
+        return TimeoutAdvice(None, f"{took}: more time is not what it lacks")
+    wanted = round_up_duration(ROOM * max(longest, needs or 0.0))
     if wanted <= timeout:
-        return Advice(None, f"{took}: its timeout of {written(timeout)} has room for that")
+        return TimeoutAdvice(None, f"{took}: its timeout of {duration_literal(timeout)} has room for that")
     would = len(ended) + (needs is not None)
-    return Advice(wanted, f"{took}: timeout={written(wanted)} {_lets(would, len(group))}")
+    return TimeoutAdvice(wanted, f"{took}: timeout={duration_literal(wanted)} {_lets(would, len(group))}")
 
 
-def _by_progress(needs: float | None, timeout: float) -> Advice | None:
+def _by_progress(needs: float | None, timeout: float) -> TimeoutAdvice | None:
     if needs is None:
         return None
-    wanted = rounded_up(ROOM * needs)
-    return Advice(wanted, f"timeout={written(wanted)} would leave it room") if wanted > timeout else None
+    wanted = round_up_duration(ROOM * needs)
+    return (
+        TimeoutAdvice(wanted, f"timeout={duration_literal(wanted)} would leave it room") if wanted > timeout else None
+    )
 
 
-def _group(past: Sequence[Took], weekday: int | None) -> tuple[Sequence[Took], str]:
+def _group(past: Sequence[PastDuration], weekday: int | None) -> tuple[Sequence[PastDuration], str]:
     """The attempts to compare with, and what to call them: where one day needs more, it or all the others."""
-    days = by_weekday(past)
+    days = stats_by_weekday(past)
     if not days:
         return past, _ALL
     slowest = max(days, key=lambda day: days[day].p50)
     others = [one for one in past if one.weekday != slowest]
-    usual = spread(others)
+    usual = duration_stats(others)
     if usual is None or usual.count < WEEKDAY_ATTEMPTS_MIN or days[slowest].p50 < WEEKDAY_DIFFERS * usual.p50:
         return past, _ALL
     if weekday in (None, slowest):
@@ -178,20 +180,20 @@ def _range(low: float, high: float) -> str:
 def _rounded(seconds: float) -> str:
     if seconds < 10:
         return f"{seconds:.1f} s"
-    return f"{seconds:.0f} s" if seconds < 120 else spoken(round(seconds / 60) * 60_000_000)
+    return f"{seconds:.0f} s" if seconds < 120 else format_duration(round(seconds / 60) * 60_000_000)
 
 
 def _about(seconds: float) -> str:
     """To the next minute, or second: it needed more than it was given, and is to read like it."""
-    return f"{-(-seconds // 1):.0f} s" if seconds < 120 else spoken(round(-(-seconds // 60) * 60e6))
+    return f"{-(-seconds // 1):.0f} s" if seconds < 120 else format_duration(round(-(-seconds // 60) * 60e6))
 
 
-def rounded_up(seconds: float) -> float:
+def round_up_duration(seconds: float) -> float:
     """The next duration that people write."""
     return next((float(step) for step in _ROUND if step >= seconds), float(-(-seconds // 86400) * 86400))
 
 
-def written(seconds: float) -> str:
+def duration_literal(seconds: float) -> str:
     """As a flow file says it: ``45s``, ``15m``, ``1h30m``."""
     if seconds % 60 or seconds < 60:
         return f"{seconds:g}s" if seconds < 120 else f"{int(seconds // 60)}m{seconds % 60:g}s"

@@ -57,7 +57,7 @@ PASSING = frozenset([BreakerState.CLOSED, BreakerState.DISABLED, BreakerState.ME
 SHUT = frozenset([BreakerState.OPEN, BreakerState.FORCED_OPEN])
 
 
-class Slice(NamedTuple):
+class WindowSlice(NamedTuple):
     """What ended in one tenth of the window."""
 
     started_at: int
@@ -71,7 +71,7 @@ class Breaker:
     """The breaker of one downstream at one moment."""
 
     state: BreakerState = BreakerState.CLOSED
-    window: tuple[Slice, ...] = ()
+    window: tuple[WindowSlice, ...] = ()
     reopens_at: int | None = None  # OPEN: when probes may go; None: not before an operator says so
     episode: int = 0
     probes_free: int = 0  # HALF_OPEN: how many may still be sent
@@ -81,7 +81,7 @@ class Breaker:
 
 
 @dataclass(frozen=True, slots=True)
-class Detail:
+class BreakerDetail:
     """What table ``breaker`` keeps as JSON in column ``detail``. Instants in microseconds UTC."""
 
     episode: int = 0
@@ -90,7 +90,7 @@ class Detail:
     reserve_at: int = 0
 
 
-class Call(NamedTuple):
+class CallPermit(NamedTuple):
     """A permission to call. To be kept with the attempt and given back with its outcome."""
 
     episode: int
@@ -100,7 +100,7 @@ class Call(NamedTuple):
 class Admission(NamedTuple):
     """The answer to one that wants to call."""
 
-    call: Call | None  # None: not now
+    call: CallPermit | None  # None: not now
     retry_at: int | None = None  # when asking again may help; None: when the state changes
     why: str = ""
 
@@ -122,13 +122,13 @@ def admit(breaker: Breaker, spec: DownstreamSpec, now: int) -> tuple[Breaker, Ad
         case BreakerState.CLOSED if breaker.release_at is not None:
             return _admit_paced(breaker, spec, now)
         case _:
-            return breaker, Admission(Call(breaker.episode))
+            return breaker, Admission(CallPermit(breaker.episode))
 
 
 def record(
     breaker: Breaker,
     spec: DownstreamSpec,
-    call: Call,
+    call: CallPermit,
     failure_class: FailureClass | None,
     now: int,
     failures_before: int = 0,
@@ -140,25 +140,25 @@ def record(
     if failure_class is FailureClass.AUTH and not metrics_only:
         return _opened(breaker, None, "credential refused: waits for an operator")
     if failure_class is not None and failure_class not in COUNTED:
-        return withdraw(breaker, call)
+        return release_call(breaker, call)
     if breaker.state is BreakerState.HALF_OPEN:
         return _record_probe(breaker, spec, failure_class is None, now)
     breaker = replace(breaker, window=_counted(breaker, spec, failure_class is None, failures_before > 0, now))
-    if failure_class is not None and not metrics_only and trips(breaker, spec, now):
+    if failure_class is not None and not metrics_only and should_open(breaker, spec, now):
         calls, failures, _ = totals(breaker, spec, now)
         why = f"{failures} of {calls} calls failed in {spec.window_seconds:g} s"
         return _opened(breaker, now + _open_us(spec), why)
     return breaker
 
 
-def withdraw(breaker: Breaker, call: Call) -> Breaker:
+def release_call(breaker: Breaker, call: CallPermit) -> Breaker:
     """Give a call back that says nothing about the downstream: cancelled, lost, deferred, failed by its own fault."""
     if call.probe and call.episode == breaker.episode and breaker.state is BreakerState.HALF_OPEN:
         return replace(breaker, probes_free=breaker.probes_free + 1)
     return breaker
 
 
-def shifted(breaker: Breaker, jump_us: int) -> Breaker:
+def shift_breaker(breaker: Breaker, jump_us: int) -> Breaker:
     """Return the breaker after the wall clock was moved by so much: what it waits for is as far away as before."""
     return replace(
         breaker,
@@ -208,20 +208,20 @@ def totals(breaker: Breaker, spec: DownstreamSpec, now: int) -> tuple[int, int, 
     )
 
 
-def trips(breaker: Breaker, spec: DownstreamSpec, now: int) -> bool:
+def should_open(breaker: Breaker, spec: DownstreamSpec, now: int) -> bool:
     """Tell whether the window says "open". A rate means nothing below ``minimum_calls``."""
     calls, failures, _ = totals(breaker, spec, now)
     return calls >= max(1, spec.minimum_calls) and failures > 0 and failures / calls >= spec.failure_rate
 
 
-def degraded(breaker: Breaker, spec: DownstreamSpec, now: int) -> bool:
+def is_degraded(breaker: Breaker, spec: DownstreamSpec, now: int) -> bool:
     """Tell whether most successes needed a retry: the warning before the outage (document 004)."""
     calls, failures, recovered = totals(breaker, spec, now)
     successes = calls - failures
     return successes >= max(1, spec.minimum_calls) and recovered / successes >= DEGRADED_SHARE
 
 
-class Candidate(NamedTuple):
+class ProbeCandidate(NamedTuple):
     """A task that waits for the downstream and could be the probe."""
 
     name: str
@@ -229,7 +229,7 @@ class Candidate(NamedTuple):
     seconds: float | None = None  # expected duration, by history
 
 
-def choose_probe(candidates: Iterable[Candidate]) -> Candidate | None:
+def choose_probe(candidates: Iterable[ProbeCandidate]) -> ProbeCandidate | None:
     """Return the cheapest idempotent task. With none, the cheapest of all: or the breaker would never close."""
     return min(
         candidates,
@@ -254,21 +254,21 @@ def new_bucket(spec: DownstreamSpec) -> Bucket:
     return Bucket(spec.bucket_capacity)
 
 
-def take(bucket: Bucket, spec: DownstreamSpec, now: int) -> tuple[Bucket, Admission]:
+def acquire_token(bucket: Bucket, spec: DownstreamSpec, now: int) -> tuple[Bucket, Admission]:
     """Ask for one retry. An empty bucket still lets one through every ``open_seconds``.
 
     That reserve keeps the bucket alive: when all that is left are retries, no success would ever refill it.
     """
     next_reserve = now + _open_us(spec)
     if bucket.tokens >= 1:
-        return Bucket(bucket.tokens - 1, next_reserve), Admission(Call(0))
+        return Bucket(bucket.tokens - 1, next_reserve), Admission(CallPermit(0))
     reserve_at = min(bucket.reserve_at, next_reserve)  # a clock that was ahead must not hold it for years
     if now >= reserve_at:
-        return Bucket(bucket.tokens, next_reserve), Admission(Call(0), why="on the reserve")
+        return Bucket(bucket.tokens, next_reserve), Admission(CallPermit(0), why="on the reserve")
     return replace(bucket, reserve_at=reserve_at), Admission(None, reserve_at, "the retry budget is spent")
 
 
-def shifted_bucket(bucket: Bucket, jump_us: int) -> Bucket:
+def shift_bucket(bucket: Bucket, jump_us: int) -> Bucket:
     """Return the bucket after the wall clock was moved by so much."""
     return replace(bucket, reserve_at=bucket.reserve_at + jump_us) if bucket.reserve_at else bucket
 
@@ -283,7 +283,7 @@ def refund(bucket: Bucket, spec: DownstreamSpec) -> Bucket:
 
 def to_row(breaker: Breaker, bucket: Bucket) -> dict[str, object]:
     """Return the columns of table ``breaker``, without the name and the instant."""
-    detail = asdict(Detail(breaker.episode, breaker.release_at, breaker.why, bucket.reserve_at))
+    detail = asdict(BreakerDetail(breaker.episode, breaker.release_at, breaker.why, bucket.reserve_at))
     return {
         "state": str(breaker.state),
         "reopens_at": breaker.reopens_at,
@@ -305,7 +305,7 @@ def from_row(row: Mapping[str, Any], spec: DownstreamSpec) -> tuple[Breaker, Buc
         state = BreakerState.CLOSED
     breaker = Breaker(
         state=state,
-        window=tuple(Slice(*part) for part in json.loads(row["window"])),
+        window=tuple(WindowSlice(*part) for part in json.loads(row["window"])),
         reopens_at=reopens_at if state is BreakerState.OPEN else None,
         episode=detail.get("episode", 0) + 1,
         release_at=detail.get("release_at"),
@@ -318,7 +318,7 @@ def from_row(row: Mapping[str, Any], spec: DownstreamSpec) -> tuple[Breaker, Buc
 # --- the moves ----------------------------------------------------------------------------------------------------
 
 
-def _changed(breaker: Breaker, state: BreakerState, why: str, window: tuple[Slice, ...] = ()) -> Breaker:
+def _changed(breaker: Breaker, state: BreakerState, why: str, window: tuple[WindowSlice, ...] = ()) -> Breaker:
     return Breaker(state, window, episode=breaker.episode + 1, why=why)
 
 
@@ -342,7 +342,7 @@ def _closed(breaker: Breaker, spec: DownstreamSpec, now: int) -> Breaker:
 def _admit_probe(breaker: Breaker) -> tuple[Breaker, Admission]:
     if breaker.probes_free < 1:
         return breaker, Admission(None, None, "a probe is on its way")
-    return replace(breaker, probes_free=breaker.probes_free - 1), Admission(Call(breaker.episode, probe=True))
+    return replace(breaker, probes_free=breaker.probes_free - 1), Admission(CallPermit(breaker.episode, probe=True))
 
 
 def _admit_paced(breaker: Breaker, spec: DownstreamSpec, now: int) -> tuple[Breaker, Admission]:
@@ -353,7 +353,7 @@ def _admit_paced(breaker: Breaker, spec: DownstreamSpec, now: int) -> tuple[Brea
     if now < release_at:
         return breaker, Admission(None, release_at, f"released at {spec.release_per_second:g}/s")
     idle = now - release_at > max(interval, _SECOND)
-    return replace(breaker, release_at=None if idle else now + interval), Admission(Call(breaker.episode))
+    return replace(breaker, release_at=None if idle else now + interval), Admission(CallPermit(breaker.episode))
 
 
 def _record_probe(breaker: Breaker, spec: DownstreamSpec, succeeded: bool, now: int) -> Breaker:
@@ -364,13 +364,15 @@ def _record_probe(breaker: Breaker, spec: DownstreamSpec, succeeded: bool, now: 
     return _closed(breaker, spec, now)
 
 
-def _counted(breaker: Breaker, spec: DownstreamSpec, succeeded: bool, recovered: bool, now: int) -> tuple[Slice, ...]:
+def _counted(
+    breaker: Breaker, spec: DownstreamSpec, succeeded: bool, recovered: bool, now: int
+) -> tuple[WindowSlice, ...]:
     width = _slice_us(spec)
     started_at = now - now % width
     window = _current(breaker.window, spec, now)
-    last = window[-1] if window and window[-1].started_at == started_at else Slice(started_at)
+    last = window[-1] if window and window[-1].started_at == started_at else WindowSlice(started_at)
     earlier = tuple(part for part in window if part.started_at != started_at)
-    added = Slice(
+    added = WindowSlice(
         started_at,
         last.successes + succeeded,
         last.failures + (not succeeded),
@@ -379,7 +381,7 @@ def _counted(breaker: Breaker, spec: DownstreamSpec, succeeded: bool, recovered:
     return (*earlier, added)
 
 
-def _current(window: tuple[Slice, ...], spec: DownstreamSpec, now: int) -> tuple[Slice, ...]:
+def _current(window: tuple[WindowSlice, ...], spec: DownstreamSpec, now: int) -> tuple[WindowSlice, ...]:
     """Without what is too old; without what lies ahead, too: the clock was set back."""
     oldest = now - int(spec.window_seconds * _SECOND)
     return tuple(part for part in window if oldest < part.started_at + _slice_us(spec) and part.started_at <= now)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from typing import Any
 
-from .durations import spoken
+from .durations import format_duration
 
 #: The reason of an act for which nobody was asked for one: it says nothing that the act does not.
-BY_KEY = "by key, without a note"
+DEFAULT_REASON = "by key, without a note"
 
 _MONTHS = (
     *("January", "February", "March", "April", "May", "June", "July"),
@@ -23,7 +23,7 @@ REASON_CHARACTERS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Episode:
+class PastIncident:
     """Tasks of one run that failed alike, and the one decision about them. Instants in microseconds UTC.
 
     ``decision``: requeue, skip, cancel, expired, undecided; ``decided``: the past tense of that act, as "requeued". Of
@@ -57,14 +57,14 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class CauseHistory:
     """One cause in all runs of its flow. ``runs``: others in which it was seen, the first of them at ``first_at``."""
 
     fingerprint: str
     downstream: str | None = None
     runs: int = 0
     first_at: int | None = None
-    episodes: tuple[Episode, ...] = ()
+    episodes: tuple[PastIncident, ...] = ()
     notes: tuple[Note, ...] = ()
 
     @property
@@ -73,64 +73,70 @@ class Memory:
         return not (self.runs or self.episodes or self.notes)
 
 
-def memory_of(row: Mapping[str, Any]) -> Memory:
+def parse_cause_history(row: Mapping[str, Any]) -> CauseHistory:
     """Read what ``statefile/on_demand/cause_history.py`` told."""
-    return Memory(
+    return CauseHistory(
         fingerprint=row["fingerprint"],
         downstream=row["downstream"],
         runs=row["runs"],
         first_at=row["first_at"],
-        episodes=tuple(Episode(**episode) for episode in row["episodes"]),
+        episodes=tuple(PastIncident(**episode) for episode in row["episodes"]),
         notes=tuple(Note(**note) for note in row["notes"]),
     )
 
 
-def last_time(
-    memory: Memory, now_us: int, zone: tzinfo | None = None, reason_characters: int = REASON_CHARACTERS
+def describe_last_incident(
+    memory: CauseHistory, now_us: int, zone: tzinfo | None = None, reason_characters: int = REASON_CHARACTERS
 ) -> str | None:
     """``last time 12 March: 41 tasks, requeued by ana 'schema reloaded', healed after 6 min``; None: there was none.
 
     ``zone`` None is that of this machine. Where there is little room it is the reason that is told in fewer characters.
     """
-    return f"last time {told(memory.episodes[0], now_us, zone, reason_characters)}" if memory.episodes else None
+    return (
+        f"last time {describe_incident(memory.episodes[0], now_us, zone, reason_characters)}"
+        if memory.episodes
+        else None
+    )
 
 
-def told(episode: Episode, now_us: int, zone: tzinfo | None = None, reason_characters: int = REASON_CHARACTERS) -> str:
+def describe_incident(
+    episode: PastIncident, now_us: int, zone: tzinfo | None = None, reason_characters: int = REASON_CHARACTERS
+) -> str:
     """``12 March: 41 tasks, requeued by ana 'schema reloaded', healed after 6 min``."""
     at = episode.at if episode.at is not None else episode.decided_at
-    when = f"{day(at, now_us, zone)}: " if at is not None else ""
+    when = f"{format_day(at, now_us, zone)}: " if at is not None else ""
     count = f"{episode.tasks:,} task{'' if episode.tasks == 1 else 's'}"
     return f"{when}{', '.join([count, *_what_came(episode, reason_characters)])}"
 
 
-def noted(note: Note, now_us: int, zone: tzinfo | None = None) -> str:
+def describe_note(note: Note, now_us: int, zone: tzinfo | None = None) -> str:
     """``note by ana, 12 March: schema v7 was not loaded``."""
-    return f"note by {who(note.actor)}, {day(note.at, now_us, zone)}: {note.text}"
+    return f"note by {actor_name(note.actor)}, {format_day(note.at, now_us, zone)}: {note.text}"
 
 
-def all_told(memory: Memory, now_us: int, zone: tzinfo | None = None) -> Sequence[str]:
+def describe_history(memory: CauseHistory, now_us: int, zone: tzinfo | None = None) -> Sequence[str]:
     """Notes first, they are meant for the reader; then the episodes, the latest first."""
-    notes = [noted(note, now_us, zone) for note in memory.notes]
-    return [*notes, *(told(episode, now_us, zone) for episode in memory.episodes)]
+    notes = [describe_note(note, now_us, zone) for note in memory.notes]
+    return [*notes, *(describe_incident(episode, now_us, zone) for episode in memory.episodes)]
 
 
-def _what_came(episode: Episode, reason_characters: int) -> Iterator[str]:
+def _what_came(episode: PastIncident, reason_characters: int) -> Iterator[str]:
     if episode.decision == "undecided":
         yield "nobody decided"
         return
     if episode.decision == "expired":
         yield "nobody decided, and they expired" if episode.tasks > 1 else "nobody decided, and it expired"
         return
-    yield f"{episode.decided} by {who(episode.actor)}{_why(episode.reason, reason_characters)}"
+    yield f"{episode.decided} by {actor_name(episode.actor)}{_why(episode.reason, reason_characters)}"
     if episode.decision == "requeue":
         yield from _results(episode)
 
 
-def _results(episode: Episode) -> Iterator[str]:
+def _results(episode: PastIncident) -> Iterator[str]:
     """With numbers only where not all came to the same."""
     after = ""
     if episode.healed_at is not None and episode.decided_at is not None:
-        after = f" after {spoken(episode.healed_at - episode.decided_at)}"
+        after = f" after {format_duration(episode.healed_at - episode.decided_at)}"
     for count, words in (
         (episode.healed, f"healed{after}"),
         (episode.again, "failed again"),
@@ -143,17 +149,17 @@ def _results(episode: Episode) -> Iterator[str]:
 
 def _why(reason: str | None, characters: int) -> str:
     said = " ".join((reason or "").split())
-    if not said or said == BY_KEY or not characters:
+    if not said or said == DEFAULT_REASON or not characters:
         return ""
     return f" '{said if len(said) <= characters else said[: characters - 1].rstrip() + '…'}'"
 
 
-def who(actor: str | None) -> str:
+def actor_name(actor: str | None) -> str:
     """``ana`` of ``ana@ops-7``: of two with one name the details tell more."""
     return (actor or "").partition("@")[0] or "somebody"
 
 
-def day(at: int, now_us: int, zone: tzinfo | None = None) -> str:
+def format_day(at: int, now_us: int, zone: tzinfo | None = None) -> str:
     """``at 03:14`` on the same day, ``12 March`` in the same year or less than half a year ago, ``12 March 2025``."""
     then, now = (datetime.fromtimestamp(instant / 1e6, UTC).astimezone(zone) for instant in (at, now_us))
     if then.date() == now.date():

@@ -48,22 +48,22 @@ class Dag:
     @property
     def order(self) -> tuple[str, ...]:
         """Every task after all of its parents; among those free to come next, the one written first."""
-        return self.named(self.topological)
+        return self.names_of(self.topological)
 
-    def named(self, numbers: Iterable[int]) -> tuple[str, ...]:
+    def names_of(self, numbers: Iterable[int]) -> tuple[str, ...]:
         """The names of these numbers."""
         return tuple(self.names[number] for number in numbers)
 
     def parents(self, name: str) -> tuple[str, ...]:
         """Whom a task waits for, in the order as written in the flow."""
-        return self.named(self.parent_numbers[self.number[name]])
+        return self.names_of(self.parent_numbers[self.number[name]])
 
     def children(self, name: str) -> tuple[str, ...]:
         """Who waits for a task directly, in the order of the flow."""
-        return self.named(self.child_numbers[self.number[name]])
+        return self.names_of(self.child_numbers[self.number[name]])
 
     @cached_property
-    def places(self) -> tuple[int, ...]:
+    def topological_index(self) -> tuple[int, ...]:
         """By number: the place in the topological order."""
         places = [0] * len(self)
         for place, number in enumerate(self.topological):
@@ -91,14 +91,14 @@ class Dag:
 
     def ancestors(self, *names: str) -> tuple[str, ...]:
         """All tasks above any of these, in the order as written; the tasks themselves only if above another."""
-        return self.named(sorted(_reach(self.parent_numbers, [self.number[name] for name in names])))
+        return self.names_of(sorted(_reach(self.parent_numbers, [self.number[name] for name in names])))
 
     def descendants(self, *names: str) -> tuple[str, ...]:
         """All tasks below any of these, in the order as written; the tasks themselves only if below another."""
-        return self.named(sorted(_reach(self.child_numbers, [self.number[name] for name in names])))
+        return self.names_of(sorted(_reach(self.child_numbers, [self.number[name] for name in names])))
 
     @cached_property
-    def below(self) -> tuple[int, ...]:
+    def descendant_bits(self) -> tuple[int, ...]:
         """By number: the descendants as a set of bits (bit n is task n)."""
         bits = [0] * len(self)
         for number in reversed(self.topological):
@@ -131,7 +131,7 @@ class Dag:
         while choices:
             path.append(max(choices, key=lambda number: (remaining[number], -number)))
             choices = self.child_numbers[path[-1]]
-        return self.named(path)
+        return self.names_of(path)
 
     @cached_property
     def roots(self) -> tuple[int, ...]:
@@ -146,7 +146,7 @@ class Dag:
     @cached_property
     def components(self) -> tuple[tuple[str, ...], ...]:
         """The parts that no edge connects, each in the order as written; the part of the first task first."""
-        return tuple(self.named(sorted(part)) for part in self._parts())
+        return tuple(self.names_of(sorted(part)) for part in self._parts())
 
     def _parts(self) -> Iterator[set[int]]:
         both = tuple(above + below for above, below in zip(self.parent_numbers, self.child_numbers, strict=True))
@@ -161,7 +161,7 @@ class Dag:
     def orphans(self) -> tuple[str, ...]:
         """Tasks with neither parents nor children in a flow that has edges: perhaps an edge was forgotten."""
         alone = set(self.roots) & set(self.leaves)
-        return self.named(sorted(alone)) if len(alone) < len(self) else ()
+        return self.names_of(sorted(alone)) if len(alone) < len(self) else ()
 
 
 def _numbered(names: Sequence[str]) -> dict[str, int]:

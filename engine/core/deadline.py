@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..domain.states import OPEN, TIMED, TaskState
-from .projection import RunFold, TaskRow
+from .projection import RunProjection, TaskRow
 
 
-def shortened(
+def shorten_delay(
     delay: float, ceiling: float, floor: float, first_ceiling: float, slack: float
 ) -> tuple[float, float] | None:
     """Return a wait that leaves time for the work, and its ceiling; None where the policy has none so short.
@@ -41,7 +41,7 @@ class Slack:
     needs_seconds: float
 
 
-def slack_of(fold: RunFold, path_seconds: Mapping[str, float], now: int) -> Slack | None:
+def compute_slack(fold: RunProjection, path_seconds: Mapping[str, float], now: int) -> Slack | None:
     """Return the slack of a run, None without a deadline or when nothing is left to do.
 
     ``path_seconds``: each task with the longest way behind it, by history; empty where there is none. ``now``:
@@ -60,7 +60,7 @@ def slack_of(fold: RunFold, path_seconds: Mapping[str, float], now: int) -> Slac
     return Slack((deadline - now) / 1e6 - longest[0], longest[1], longest[0])
 
 
-def _needs(fold: RunFold, row: TaskRow, path_seconds: Mapping[str, float], now: int) -> float | None:
+def _needs(fold: RunProjection, row: TaskRow, path_seconds: Mapping[str, float], now: int) -> float | None:
     """Seconds until the end of everything on the longest way from this task; None for one that is over."""
     path = path_seconds.get(row.name, 0.0)
     if row.state is TaskState.RUNNING:

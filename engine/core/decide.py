@@ -14,13 +14,13 @@ from typing import Literal
 
 from ..domain.liveness import what_is_known
 from ..domain.states import DeadLetterKind
-from .deadline import shortened
-from .outcome import NOT_BEGUN, Failure, FailureClass, FailureMode, Outcome, OutcomeKind
-from .policy import RetryPolicy, bounds, draw, with_floor
+from .deadline import shorten_delay
+from .outcome import NOT_STARTED, Failure, FailureClass, FailureMode, Outcome, OutcomeKind
+from .policy import RetryPolicy, add_retry_after, bounds, draw_delay
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class TaskHistory:
     """What a decision needs to know of the task, as it was before this outcome. Counters of the current generation."""
 
     failures: int = 0
@@ -80,11 +80,11 @@ class DeadLetter:
     kind: DeadLetterKind
     mode: FailureMode
     why: str
-    not_fixed: bool = False  # the very failure that a fix was meant to have ended
+    fix_failed: bool = False  # the very failure that a fix was meant to have ended
 
 
 @dataclass(frozen=True, slots=True)
-class Sense:
+class Defer:
     """A sensor looks again after ``delay`` seconds; no slot is held, no attempt of the budget is spent."""
 
     delay: float
@@ -107,7 +107,7 @@ class Interrupt:
     why: str = "the executor stopped"
 
 
-Decision = Succeed | Retry | Fail | DeadLetter | Sense | Skip | Cancel | Interrupt
+Decision = Succeed | Retry | Fail | DeadLetter | Defer | Skip | Cancel | Interrupt
 
 
 def counter_of(decision: Decision) -> str | None:
@@ -119,7 +119,7 @@ def counter_of(decision: Decision) -> str | None:
             return "losses"
         case Fail() | DeadLetter():
             return "failures"
-        case Sense():
+        case Defer():
             return "deferrals"
         case _:
             return None
@@ -131,7 +131,7 @@ Uniform = Callable[[float, float], float]
 @dataclass(frozen=True, slots=True)
 class _Case:
     failure: Failure
-    history: History
+    history: TaskHistory
     policy: RetryPolicy
     now: int
     uniform: Uniform
@@ -142,16 +142,16 @@ class _Case:
         return self.history.failures + 1
 
 
-def decide(history: History, outcome: Outcome, policy: RetryPolicy, now: int, uniform: Uniform) -> Decision:
+def decide(history: TaskHistory, outcome: Outcome, policy: RetryPolicy, now: int, uniform: Uniform) -> Decision:
     """Judge one ended attempt. ``now`` in microseconds UTC; ``uniform(low, high)`` are the dice."""
     decision = _judge(history, outcome, policy, now, uniform)
-    goes_on = isinstance(decision, Retry | Sense | Interrupt)
+    goes_on = isinstance(decision, Retry | Defer | Interrupt)
     if history.cancel_requested and (goes_on or outcome.kind is OutcomeKind.LOST):
         return Cancel()  # it ended by itself, at its deadline or with its executor, before it could be ended
     return decision
 
 
-def _judge(history: History, outcome: Outcome, policy: RetryPolicy, now: int, uniform: Uniform) -> Decision:
+def _judge(history: TaskHistory, outcome: Outcome, policy: RetryPolicy, now: int, uniform: Uniform) -> Decision:
     match outcome.kind:
         case OutcomeKind.SUCCESS:
             return Succeed()
@@ -180,10 +180,10 @@ def _not_fixed(case: _Case, decision: Decision) -> Decision:
         return decision
     assert isinstance(decision, Retry | Fail | DeadLetter), "what a failure can lead to"
     kind = decision.kind if isinstance(decision, DeadLetter) else DeadLetterKind.POISON
-    return DeadLetter(kind, decision.mode, "the fix did not fix it: the same failure as before", not_fixed=True)
+    return DeadLetter(kind, decision.mode, "the fix did not fix it: the same failure as before", fix_failed=True)
 
 
-def decide_loss(history: History, policy: RetryPolicy, uniform: Uniform) -> Decision:
+def decide_loss(history: TaskHistory, policy: RetryPolicy, uniform: Uniform) -> Decision:
     """The executor or the host died under the attempt: not the task's failure, but bounded on its own.
 
     The wait is at least ``base``, or a task that kills its host would kill it again at once.
@@ -193,24 +193,26 @@ def decide_loss(history: History, policy: RetryPolicy, uniform: Uniform) -> Deci
     if history.losses + 1 >= history.max_losses:
         why = f"lost {history.losses + 1} times together with its executor or host"
         return DeadLetter(DeadLetterKind.CRASH_LOOP, FailureMode.LOST, why)
-    delay, ceiling = draw(policy, history.losses, None, uniform)
+    delay, ceiling = draw_delay(policy, history.losses, None, uniform)
     return Retry(max(delay, policy.base), max(ceiling, policy.base), FailureMode.LOST, counts="losses")
 
 
 RECHECK_SECONDS_MIN = 0.1  # a sensor that says "at once" would fork without a pause
 
 
-def _decide_deferral(history: History, outcome: Outcome, policy: RetryPolicy, now: int, uniform: Uniform) -> Decision:
+def _decide_deferral(
+    history: TaskHistory, outcome: Outcome, policy: RetryPolicy, now: int, uniform: Uniform
+) -> Decision:
     asked = outcome.recheck_seconds if outcome.recheck_seconds is not None else history.recheck_seconds
     recheck = max(asked, RECHECK_SECONDS_MIN)
     # De-phased by up to a tenth: sensors with one schedule are a hidden herd (document 004).
     delay = recheck + uniform(0, recheck * 0.1)
     if policy.max_elapsed is not None and _elapsed_seconds(history, now) + delay > policy.max_elapsed:
         return Fail(FailureMode.OTHER, f"what it waits for did not come within {policy.max_elapsed:g} s")
-    return Sense(delay)
+    return Defer(delay)
 
 
-def _elapsed_seconds(history: History, now: int) -> float:
+def _elapsed_seconds(history: TaskHistory, now: int) -> float:
     return 0.0 if history.first_started_at is None else (now - history.first_started_at) / 1e6
 
 
@@ -249,7 +251,7 @@ def _permanent(case: _Case) -> Decision | None:
 
 
 def _not_idempotent(case: _Case) -> Decision | None:
-    if not case.history.idempotent and case.failure.fingerprint.loose != NOT_BEGUN:
+    if not case.history.idempotent and case.failure.fingerprint.loose != NOT_STARTED:
         why = "it failed on the way and is not idempotent: find out what it did, then requeue or skip"
         return DeadLetter(DeadLetterKind.INDETERMINATE, FailureMode.OTHER, why)
     return None
@@ -331,13 +333,13 @@ def _attempts_spent(case: _Case) -> Decision | None:
 
 
 def _try_again(case: _Case) -> Decision:
-    drawn, highest = draw(case.policy, case.failures - 1, case.history.previous_delay, case.uniform)
+    drawn, highest = draw_delay(case.policy, case.failures - 1, case.history.previous_delay, case.uniform)
     floor = case.failure.retry_after_seconds
-    delay, ceiling = with_floor(floor, drawn, highest)  # never sooner than asked; jitter only adds
+    delay, ceiling = add_retry_after(floor, drawn, highest)  # never sooner than asked; jitter only adds
     slack, shortened_from = _slack_seconds(case), None
     if delay > slack:
         first = bounds(case.policy, 0)[1]
-        shorter = shortened(drawn, highest, max(floor or 0.0, 0.0), first, slack)
+        shorter = shorten_delay(drawn, highest, max(floor or 0.0, 0.0), first, slack)
         if shorter is not None:
             shortened_from, (delay, ceiling) = delay, shorter
     elapsed = _elapsed_seconds(case.history, case.now)

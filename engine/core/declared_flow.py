@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
-from .projection import RunFold
+from .projection import RunProjection
 from .ready_queue import spec_of
 from .spec import DownstreamSpec, FlowSpec
 
 _DOWNSTREAM_FIELDS = frozenset(one.name for one in fields(DownstreamSpec)) - {"rules"}
 
 
-def declared_flow(fold: RunFold) -> FlowSpec:
+def declared_flow(fold: RunProjection) -> FlowSpec:
     """The flow of a run, without what only an executor asks of it: pages, parameters, rules of classification."""
     run = fold.run
     return FlowSpec(

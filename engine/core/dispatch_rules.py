@@ -14,7 +14,7 @@ from ..domain.states import TaskState
 from . import paging
 from .downstreams import Downstreams
 from .projection import TaskRow
-from .ready_queue import Ledger, spec_of
+from .ready_queue import ReadyQueue, spec_of
 
 #: ``on_open`` of a downstream -> how a task that would call it ends while it is open; None: the task waits.
 END_WHEN_OPEN: Mapping[str, TaskState | None] = {
@@ -25,17 +25,17 @@ END_WHEN_OPEN: Mapping[str, TaskState | None] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Capacity:
     """What tasks share beside slots. ``pools``: name -> slots.
 
     ``ask_again_at(downstream, instant)`` is called where a downstream admits nobody before ``instant`` (microseconds
     UTC).
     """
 
-    ledger: Ledger
+    ledger: ReadyQueue
     downstreams: Downstreams
     pools: Mapping[str, int]
-    ask_again_at: Callable[[str, int], None]
+    schedule_recheck: Callable[[str, int], None]
 
     def admits(self, row: TaskRow) -> bool:
         """True if the pool of a task has slots left and its downstream lets the task call it now."""
@@ -53,14 +53,14 @@ class Room:
             return True
         admission = self.downstreams.admit(row.name, downstream, is_retry=row.failures > 0)
         if admission.call is None and admission.retry_at is not None:
-            self.ask_again_at(downstream, admission.retry_at)
+            self.schedule_recheck(downstream, admission.retry_at)
         return admission.call is not None
 
-    def turned_away(self) -> Iterator[tuple[str, str]]:
+    def rejected(self) -> Iterator[tuple[str, str]]:
         """Tasks that would call an open downstream whose flow lets nobody wait, and its ``on_open``."""
         for downstream, spec in self.downstreams.specs.items():
             if END_WHEN_OPEN[spec.on_open] is not None and self.downstreams.is_open(downstream):
-                yield from ((name, spec.on_open) for name in self.ledger.startable(downstream))
+                yield from ((name, spec.on_open) for name in self.ledger.startable_for(downstream))
 
 
 class LongOutage(NamedTuple):
@@ -74,10 +74,10 @@ class LongOutage(NamedTuple):
 class LongOutages:
     """Finds outages of ``paging.HELD_SECONDS`` or more, each once. Shorter ones are a breaker's daily work."""
 
-    def __init__(self, ledger: Ledger, downstreams: Downstreams) -> None:
+    def __init__(self, ledger: ReadyQueue, downstreams: Downstreams) -> None:
         self._ledger = ledger
         self._downstreams = downstreams
-        self._held_us = round(paging.HELD_SECONDS * 1e6)
+        self._held_us = round(paging.LONG_OUTAGE_SECONDS * 1e6)
         self._since: dict[str, int] = {}
         self._reported: set[str] = set()
 
@@ -87,7 +87,7 @@ class LongOutages:
         self._since = {name: self._since.get(name, now_us) for name in down}
         self._reported &= self._since.keys()
         long = [name for name in down if name not in self._reported and now_us - self._since[name] >= self._held_us]
-        found = [LongOutage(name, self._ledger.startable(name), now_us - self._since[name]) for name in long]
+        found = [LongOutage(name, self._ledger.startable_for(name), now_us - self._since[name]) for name in long]
         found = [outage for outage in found if outage.tasks]
         self._reported.update(outage.downstream for outage in found)
         return found

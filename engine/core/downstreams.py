@@ -12,12 +12,12 @@ from typing import Any
 from ..domain.event_payloads import BreakerChanged
 from ..errors import RefusedError
 from . import breaker as rules
-from .breaker import Admission, Breaker, BreakerState, Call
+from .breaker import Admission, Breaker, BreakerState, CallPermit
 from .outcome import Outcome, OutcomeKind
 from .spec import DownstreamSpec, FlowSpec
 
 #: What an operator, whose name comes last, may ask of a breaker.
-ACTS: dict[str, Callable[[Breaker, DownstreamSpec, int, str], Breaker]] = {
+BREAKER_ACTIONS: dict[str, Callable[[Breaker, DownstreamSpec, int, str], Breaker]] = {
     "open": lambda breaker, spec, now, by: rules.force_open(breaker, f"held by {by}"),
     "close": lambda breaker, spec, now, by: rules.reset(breaker, spec, now),
     "probe": lambda breaker, spec, now, by: rules.probe_now(breaker, spec),
@@ -38,7 +38,7 @@ class Downstreams:
         self._on_change = on_change
         self._breakers = {name: rules.new_breaker(spec) for name, spec in self.specs.items()}
         self._buckets = {name: rules.new_bucket(spec) for name, spec in self.specs.items()}
-        self._calls: dict[str, tuple[str, Call]] = {}  # task -> (downstream, permission)
+        self._calls: dict[str, tuple[str, CallPermit]] = {}  # task -> (downstream, permission)
         self._changed_at = dict.fromkeys(self.specs, now_us())  # when the episode of each breaker began
         self._dirty: set[str] = set()
 
@@ -53,7 +53,7 @@ class Downstreams:
             return admission
         # A retry that the breaker holds costs no token, and a probe is the breaker's own question.
         if is_retry and not admission.call.probe:
-            bucket, afforded = rules.take(self._buckets[downstream], spec, now)
+            bucket, afforded = rules.acquire_token(self._buckets[downstream], spec, now)
             self._buckets[downstream] = bucket
             self._dirty.add(downstream)
             if afforded.call is None:
@@ -61,12 +61,12 @@ class Downstreams:
         self._calls[task] = (downstream, admission.call)
         return admission
 
-    def withdraw(self, tasks: Iterable[str]) -> None:
+    def release_calls(self, tasks: Iterable[str]) -> None:
         """These were admitted and did not start."""
         for task in tasks:
             downstream, call = self._calls.pop(task, (None, None))
             if downstream is not None and call is not None:
-                self._replace(downstream, rules.withdraw(self._breakers[downstream], call))
+                self._replace(downstream, rules.release_call(self._breakers[downstream], call))
 
     def record(self, task: str, outcome: Outcome, failures_before: int) -> None:
         """Tell how the attempt of ``task`` ended."""
@@ -74,7 +74,7 @@ class Downstreams:
         if downstream is None or call is None:
             return
         if outcome.kind in _SAYS_NOTHING:
-            self._replace(downstream, rules.withdraw(self._breakers[downstream], call))
+            self._replace(downstream, rules.release_call(self._breakers[downstream], call))
             return
         spec = self.specs[downstream]
         failure_class = outcome.failure.failure_class if outcome.failure is not None else None
@@ -89,28 +89,28 @@ class Downstreams:
         return task in self._calls and self._calls[task][1].probe
 
     @property
-    def remarkable(self) -> tuple[str, ...]:
+    def changed_names(self) -> tuple[str, ...]:
         """Those whose breaker does not stand as that of a system that was never called."""
         return tuple(
             name for name, spec in self.specs.items() if self._breakers[name].state is not rules.new_breaker(spec).state
         )
 
-    def rules(self, downstream: str | None) -> tuple[Mapping[str, object], ...]:
+    def classification_rules(self, downstream: str | None) -> tuple[Mapping[str, object], ...]:
         """How failures against a downstream are classified differently."""
         return () if downstream is None else self.specs[downstream].rules
 
     def is_open(self, downstream: str) -> bool:
         """Whether nobody gets through now, not even to find out whether it is back."""
-        return self.is_shut(downstream) or (
-            self._breakers[downstream].state is BreakerState.OPEN and not self.wants_probe(downstream)
+        return self.needs_operator(downstream) or (
+            self._breakers[downstream].state is BreakerState.OPEN and not self.is_probe_due(downstream)
         )
 
-    def is_shut(self, downstream: str) -> bool:
+    def needs_operator(self, downstream: str) -> bool:
         """Whether nobody gets through until an operator says so."""
         breaker = self._breakers[downstream]
         return breaker.state in rules.SHUT and breaker.reopens_at is None
 
-    def wants_probe(self, downstream: str) -> bool:
+    def is_probe_due(self, downstream: str) -> bool:
         """Whether the next call that is let through will be asked whether it is back."""
         breaker = self._breakers[downstream]
         if breaker.state is BreakerState.OPEN:
@@ -121,11 +121,11 @@ class Downstreams:
         """Whether its breaker holds calls because they failed, also while it is asking; not by an operator's will."""
         return self._breakers[downstream].state in (BreakerState.OPEN, BreakerState.HALF_OPEN)
 
-    def shift(self, jump_us: int) -> None:
+    def shift_clock(self, jump_us: int) -> None:
         """The wall clock was moved by so much: whatever is waited for stays as far away as it was (SPEC 4.10)."""
         for name in self.specs:
-            self._breakers[name] = rules.shifted(self._breakers[name], jump_us)
-            self._buckets[name] = rules.shifted_bucket(self._buckets[name], jump_us)
+            self._breakers[name] = rules.shift_breaker(self._breakers[name], jump_us)
+            self._buckets[name] = rules.shift_bucket(self._buckets[name], jump_us)
             self._changed_at[name] += jump_us
             self._dirty.add(name)
 
@@ -141,17 +141,19 @@ class Downstreams:
 
     # --- Acting ----------------------------------------------------------------------------------------------------
 
-    def act(self, downstream: str, how: str, by: str = "an operator") -> str:
+    def operate(self, downstream: str, how: str, by: str = "an operator") -> str:
         """Do what an operator asks; ``by`` is kept with it. Raises RefusedError for what there is not."""
         if downstream not in self.specs:
             known = ", ".join(sorted(self.specs)) or "none"
             raise RefusedError(f"this flow has no downstream {downstream!r}; it has: {known}")
-        if how not in ACTS:
-            raise RefusedError(f"a breaker can be told {', '.join(ACTS)}, not {how!r}")
-        self._replace(downstream, ACTS[how](self._breakers[downstream], self.specs[downstream], self._now_us(), by))
+        if how not in BREAKER_ACTIONS:
+            raise RefusedError(f"a breaker can be told {', '.join(BREAKER_ACTIONS)}, not {how!r}")
+        self._replace(
+            downstream, BREAKER_ACTIONS[how](self._breakers[downstream], self.specs[downstream], self._now_us(), by)
+        )
         return f"{downstream} is {self._breakers[downstream].state} now"
 
-    def ask_again(self, downstream: str) -> None:
+    def request_probe(self, downstream: str) -> None:
         """Somebody says that the refused credential was renewed: one call is let through to see."""
         breaker = self._breakers.get(downstream)
         if breaker is not None and breaker.state is BreakerState.OPEN and breaker.reopens_at is None:
@@ -167,7 +169,7 @@ class Downstreams:
                 self._breakers[spec.name], self._buckets[spec.name] = rules.from_row(row, spec)
                 self._changed_at[spec.name] = row["changed_at"]
 
-    def take_dirty(self) -> dict[str, dict[str, object]]:
+    def drain_dirty_rows(self) -> dict[str, dict[str, object]]:
         """Rows to be stored, by name; asked once, they count as stored."""
         dirty, self._dirty = self._dirty, set()
         return {name: self._row(name) for name in sorted(dirty)}
@@ -175,7 +177,7 @@ class Downstreams:
     def _row(self, name: str) -> dict[str, object]:
         return {**rules.to_row(self._breakers[name], self._buckets[name]), "changed_at": self._changed_at[name]}
 
-    def change_of(self, name: str) -> BreakerChanged:
+    def change_event(self, name: str) -> BreakerChanged:
         """What the event of a change says."""
         breaker, spec = self._breakers[name], self.specs[name]
         calls, failures, _ = rules.totals(breaker, spec, self._now_us())

@@ -45,7 +45,7 @@ def _shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def spoken(duration_us: int) -> str:
+def format_duration(duration_us: int) -> str:
     """A duration in microseconds for sentences: ``0.4 s``, ``41 s``, ``14 min``, ``3 h 05 min``, ``2 days``."""
     seconds = max(duration_us, 0) / 1e6
     if seconds < 1:

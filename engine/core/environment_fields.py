@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-CIRCUMSTANCES: Mapping[str, str] = {
+ENVIRONMENT_FIELDS: Mapping[str, str] = {
     "code_hash": "code",
     "input_hash": "input",
     "params_hash": "parameters",

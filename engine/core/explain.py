@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from ..domain.states import MOVING, SkipCause, TaskState
 from ..domain.trigger_rules import satisfied_rules
 from .breaker import PASSING
-from .durations import spoken
-from .projection import AttemptRow, RunFold, TaskRow
+from .durations import format_duration
+from .projection import AttemptRow, RunProjection, TaskRow
 from .ready_queue import spec_of
 from .spec import TaskSpec
 
@@ -30,7 +30,7 @@ class BreakerView:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ExplainContext:
     """What stands beside a run's fold. Everything may be left out; then nothing is said of it."""
 
     breakers: Mapping[str, BreakerView] = field(default_factory=dict)  # by downstream
@@ -38,15 +38,15 @@ class Surroundings:
     page_notes: Mapping[str, str] = field(default_factory=dict)  # by cause: "page acked by ana"
 
 
-_NOTHING = Surroundings()
+_NOTHING = ExplainContext()
 
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    fold: RunFold
+    fold: RunProjection
     row: TaskRow
     now: int
-    around: Surroundings
+    around: ExplainContext
 
     @property
     def spec(self) -> TaskSpec:
@@ -56,10 +56,10 @@ class _Case:
         return _Case(self.fold, self.fold.tasks[name], self.now, self.around)
 
     def since(self, at: int | None) -> str:
-        return spoken(self.now - at) if at is not None else "an unknown time"
+        return format_duration(self.now - at) if at is not None else "an unknown time"
 
 
-def why(fold: RunFold, name: str, now_us: int, around: Surroundings = _NOTHING) -> str:
+def explain_task(fold: RunProjection, name: str, now_us: int, around: ExplainContext = _NOTHING) -> str:
     """Why this task is not running, or what it is doing, in one sentence without a full stop.
 
     ``now_us``: microseconds UTC by the clock of the state file's host. Raises KeyError for an unknown task.
@@ -74,7 +74,9 @@ def why(fold: RunFold, name: str, now_us: int, around: Surroundings = _NOTHING) 
     return sentence
 
 
-def chain(fold: RunFold, name: str, now_us: int, around: Surroundings = _NOTHING) -> tuple[tuple[str, str], ...]:
+def blocking_chain(
+    fold: RunProjection, name: str, now_us: int, around: ExplainContext = _NOTHING
+) -> tuple[tuple[str, str], ...]:
     """(task, its own sentence) from the task to what holds it, the nearest first; the task alone if nothing does."""
     links: list[str] = [name]
     while True:
@@ -82,10 +84,10 @@ def chain(fold: RunFold, name: str, now_us: int, around: Surroundings = _NOTHING
         if holder is None or holder in links:
             break
         links.append(holder)
-    return tuple((link, why(fold, link, now_us, around)) for link in links)
+    return tuple((link, explain_task(fold, link, now_us, around)) for link in links)
 
 
-def unmet_parents(fold: RunFold, name: str) -> tuple[str, ...]:
+def unmet_parents(fold: RunProjection, name: str) -> tuple[str, ...]:
     """The parents that, by the task's rule, do not let it start yet; in the order of the flow."""
     rule = spec_of(fold.tasks[name]).rule
     rows = [fold.tasks[parent] for parent in fold.parents.get(name, ())]
@@ -144,7 +146,7 @@ def _pending(case: _Case) -> str:
     if not unmet:
         due = case.row.next_retry_at
         if due is not None and due > case.now:
-            return f"not before its time, in {spoken(due - case.now)}"
+            return f"not before its time, in {format_duration(due - case.now)}"
         return _paused(case) or "all it waits for is done; the executor takes it next"
     root = _root_of_waiting(case)
     sentence = f"waits for {_listed(unmet)}"
@@ -209,7 +211,7 @@ def _breaker(case: _Case) -> str:
     if breaker.reopens_at is None:
         return f"breaker {downstream} is open until an operator closes it: a credential was refused"
     left = breaker.reopens_at - case.now
-    when = f"lets a probe through in {spoken(left)}" if left > 0 else "is about to let a probe through"
+    when = f"lets a probe through in {format_duration(left)}" if left > 0 else "is about to let a probe through"
     return f"breaker {downstream} is open and {when}"
 
 
@@ -225,7 +227,7 @@ def _pool(case: _Case) -> str:
     return f"waits for pool {pool}: {used} of {slots} slots held by {_held_by(case, holders)}"
 
 
-def pool_sizes(fold: RunFold) -> dict[str, int]:
+def pool_sizes(fold: RunProjection) -> dict[str, int]:
     """The slots of each pool, as the flow declares them."""
     try:
         pools = json.loads(fold.run.options).get("pools", {})
@@ -247,7 +249,7 @@ def _slot(case: _Case) -> str:
     return f"waits for a slot: all {most} are in use, the longest by {_held_by(case, running[:1])}"
 
 
-def _running(fold: RunFold) -> list[TaskRow]:
+def _running(fold: RunProjection) -> list[TaskRow]:
     """The longest-running first."""
     rows = [row for row in fold.tasks.values() if row.state is TaskState.RUNNING]
     return sorted(rows, key=lambda row: (row.started_at or 0, row.position))
@@ -269,7 +271,7 @@ def _retrying(case: _Case) -> str:
     if due is None:
         return "to be retried; the executor takes it next"
     left = due - case.now
-    when = f"due in {spoken(left)}" if left > 0 else f"due {spoken(-left)} ago"
+    when = f"due in {format_duration(left)}" if left > 0 else f"due {format_duration(-left)} ago"
     drew = ""
     if row.delay_us is not None and row.ceiling_us:
         drew = f" (drew {_seconds(row.delay_us)} of ceiling {_seconds(row.ceiling_us)}{_cut(case)})"
@@ -282,7 +284,7 @@ def _cut(case: _Case) -> str:
     if row.shortened_us is None or row.delay_us is None or deadline is None:
         return ""
     left = deadline - case.now
-    due = f"is due in {spoken(left)}" if left > 0 else f"was due {spoken(-left)} ago"
+    due = f"is due in {format_duration(left)}" if left > 0 else f"was due {format_duration(-left)} ago"
     return f"; shortened from {_seconds(row.shortened_us)} s to {_seconds(row.delay_us)} s: the run {due}"
 
 
@@ -297,14 +299,18 @@ def _sensing(case: _Case) -> str:
     if due is None:
         return looks
     left = due - case.now
-    return f"{looks}; next look in {spoken(left)}" if left > 0 else f"{looks}; next look due {spoken(-left)} ago"
+    return (
+        f"{looks}; next look in {format_duration(left)}"
+        if left > 0
+        else f"{looks}; next look due {format_duration(-left)} ago"
+    )
 
 
 def _is_running(case: _Case) -> str:
     row = case.row
     attempt = row.attempts.get(row.attempt)
     timeout = attempt.timeout_us if attempt is not None else None
-    of = f" of {spoken(timeout)}" if timeout else ""
+    of = f" of {format_duration(timeout)}" if timeout else ""
     dying = _dying(attempt, case)
     again = f", {row.failures + 1} of {row.max_attempts} since the requeue," if row.generation else ""
     return f"running: attempt {row.attempt}{again} for {case.since(row.started_at)}{of}{dying}"
@@ -358,7 +364,11 @@ def _dead(case: _Case) -> str:
     if row.canary is not None:
         return _follows(row.canary)
     reason = _DEAD_LETTER.get(row.dead_letter_kind or "", "a human is needed")
-    ends = f", before it counts as failed in {spoken(row.expires_at - case.now)}" if row.expires_at is not None else ""
+    ends = (
+        f", before it counts as failed in {format_duration(row.expires_at - case.now)}"
+        if row.expires_at is not None
+        else ""
+    )
     return f"needs a decision for {case.since(row.ended_at)}: {reason}; requeue it after a fix, or skip it{ends}"
 
 

@@ -17,35 +17,35 @@ from .durations import parse_duration
 #: More than anybody can mean, and still a number that every part of the engine can hold.
 LARGEST = 10**12
 
-SHOWN_CHARACTERS = 80
+REPR_CHARACTERS = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class OptionType:
     """``words`` complete "this option is ..."; ``read`` answers with the value or raises ValueError, TypeError."""
 
-    words: str
-    read: Callable[[Any], Any]
+    description: str
+    parse: Callable[[Any], Any]
 
 
-Table = Mapping[str, Wanted]
+Table = Mapping[str, OptionType]
 
 
-def read(name: str, wanted: Wanted, value: object) -> object:
+def parse_option(name: str, wanted: OptionType, value: object) -> object:
     """The value as the engine keeps it. Raises OptionError with one sentence."""
     try:
-        return wanted.read(value)
+        return wanted.parse(value)
     except (TypeError, ValueError, OverflowError):
-        raise OptionError(f"{name} is {wanted.words}, not {shown(value)}") from None
+        raise OptionError(f"{name} is {wanted.description}, not {short_repr(value)}") from None
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """A value inside of a sentence: bounded, whatever it is."""
     try:
         text = repr(value)
     except Exception:  # the value's own code
         text = f"a {type(value).__name__}"
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 3]}..."
+    return text if len(text) <= REPR_CHARACTERS else f"{text[: REPR_CHARACTERS - 3]}..."
 
 
 def is_text(value: object) -> bool:
@@ -59,14 +59,14 @@ def is_text(value: object) -> bool:
 # --- Descriptions ---------------------------------------------------------------------------------------------------
 
 
-def count(least: int, why: str = "") -> Wanted:
+def whole_number(least: int, why: str = "") -> OptionType:
     """A whole number; True is none."""
     reason = f" ({why})" if why else ""
     words = f"a whole number of at least {least}{reason}"
-    return Wanted(words, lambda value: _checked(value, _is_whole(value) and least <= value <= LARGEST))
+    return OptionType(words, lambda value: _checked(value, _is_whole(value) and least <= value <= LARGEST))
 
 
-def number(least: float, most: float = LARGEST, *, above: bool = False) -> Wanted:
+def number(least: float, most: float = LARGEST, *, above: bool = False) -> OptionType:
     """A finite number; ``above``: not ``least`` itself."""
     low = f"above {least:g}" if above else f"of at least {least:g}"
     high = "" if most == LARGEST else f" and at most {most:g}"
@@ -75,10 +75,10 @@ def number(least: float, most: float = LARGEST, *, above: bool = False) -> Wante
     def look(value: Any) -> Any:
         return _checked(value, _is_number(value) and least <= value <= most and not (above and value == least))
 
-    return Wanted(words, look)
+    return OptionType(words, look)
 
 
-def duration(*, above_zero: bool = False) -> Wanted:
+def duration(*, above_zero: bool = False) -> OptionType:
     """Seconds, or a text as "90s"; answers with seconds."""
     least = "above 0" if above_zero else "of 0 or more"
 
@@ -88,35 +88,35 @@ def duration(*, above_zero: bool = False) -> Wanted:
             raise ValueError
         return seconds
 
-    return Wanted(f"a duration {least} (30, '90s', '10m', '1h30m')", look)
+    return OptionType(f"a duration {least} (30, '90s', '10m', '1h30m')", look)
 
 
-def choice(*words: str) -> Wanted:
+def choice(*words: str) -> OptionType:
     """One of these texts."""
-    return Wanted(
+    return OptionType(
         f"one of {', '.join(words)}", lambda value: _checked(value, isinstance(value, str) and value in words)
     )
 
 
-def names(what: str, example: str) -> Wanted:
+def name_tuple(what: str, example: str) -> OptionType:
     """A tuple of texts; a list is taken for one."""
 
     def look(value: object) -> tuple[str, ...]:
         fits = isinstance(value, tuple | list) and all(isinstance(name, str) and name for name in value)
         return tuple(_checked(value, fits))
 
-    return Wanted(f"a tuple of {what} such as {example}", look)
+    return OptionType(f"a tuple of {what} such as {example}", look)
 
 
-def optional(wanted: Wanted, meaning: str = "") -> Wanted:
+def optional(wanted: OptionType, meaning: str = "") -> OptionType:
     """The same, or None."""
-    words = f"{wanted.words}, or None{f' ({meaning})' if meaning else ''}"
-    return Wanted(words, lambda value: None if value is None else wanted.read(value))
+    words = f"{wanted.description}, or None{f' ({meaning})' if meaning else ''}"
+    return OptionType(words, lambda value: None if value is None else wanted.parse(value))
 
 
-FLAG = Wanted("True or False", lambda value: _checked(value, isinstance(value, bool)))
-TEXT = Wanted("a text that is not empty", lambda value: _checked(value, is_text(value)))
-NAME = Wanted(
+FLAG = OptionType("True or False", lambda value: _checked(value, isinstance(value, bool)))
+TEXT = OptionType("a text that is not empty", lambda value: _checked(value, is_text(value)))
+NAME = OptionType(
     "a text that is not empty and holds no NUL character",
     lambda value: _checked(value, is_text(value) and "\0" not in value),
 )

@@ -54,7 +54,7 @@ class Fingerprint:
     parts: tuple[str, ...] = ()
 
 
-NOT_BEGUN = "start"  # the loose fingerprint of what certainly did nothing: no process could be made for it
+NOT_STARTED = "start"  # the loose fingerprint of what certainly did nothing: no process could be made for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,8 @@ class Outcome:
     failure: Failure | None = None
     result: str | None = None  # JSON
     recheck_seconds: float | None = None  # DEFERRED
-    said: str = ""  # SKIPPED: why, in the task's own words
-    usage: Mapping[str, Any] = field(
+    skip_reason: str = ""  # SKIPPED: why, in the task's own words
+    attempt_columns: Mapping[str, Any] = field(
         default_factory=dict
     )  # attempt columns: exit_code, signal, max_rss_kb, cpu_*, stack; needs_seconds: at the pace of its own progress
     is_blameless: bool = False  # LOST, and by somebody else's doing: costs the task nothing

@@ -16,7 +16,7 @@ from .outcome import Failure, FailureClass
 
 STORM_PAGES = 10  # messages of their own within one window; what comes beyond waits for the digest
 STORM_WINDOW_US = 600_000_000
-HELD_SECONDS = 600.0  # by then the failure is no longer transient, and somebody should know (document 004)
+LONG_OUTAGE_SECONDS = 600.0  # by then the failure is no longer transient, and somebody should know (document 004)
 EPISODE_SILENCE_US = 6 * 3600 * 1_000_000  # nightly runs: each night is an episode of its own
 
 #: The most urgent first.
@@ -46,7 +46,7 @@ def severity_of(kind: DeadLetterKind | None, failure: Failure | None) -> str:
     return min(by_class, by_kind, key=SEVERITIES.index)
 
 
-def cause_of(
+def page_cause(
     run_id: str,
     kind: DeadLetterKind | None,
     failure: Failure | None,
@@ -88,7 +88,7 @@ def _is_of_the_downstream(kind: DeadLetterKind | None, failure: Failure | None, 
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing:
+class PageState:
     """A page as the sender sees it. Instants in microseconds UTC."""
 
     id: int
@@ -101,15 +101,15 @@ class Outgoing:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SendPlan:
     """Ids of the pages that get a message of their own now, and of those that share one digest now."""
 
     single: tuple[int, ...] = ()
     digest: tuple[int, ...] = ()
-    look_again_at: int | None = None  # microseconds UTC; None: not before something happens
+    next_check_at: int | None = None  # microseconds UTC; None: not before something happens
 
 
-def plan_sending(pages: Iterable[Outgoing], sent: Sequence[int], last_digest_at: int | None, now: int) -> Plan:
+def plan_sending(pages: Iterable[PageState], sent: Sequence[int], last_digest_at: int | None, now: int) -> SendPlan:
     """Decide what goes out at ``now``. ``sent``: when single messages went out, oldest first.
 
     Acknowledged pages are silent. What exceeds the storm cap, and what has grown since it was told, shares one digest a
@@ -132,17 +132,17 @@ def plan_sending(pages: Iterable[Outgoing], sent: Sequence[int], last_digest_at:
             digest = tuple(rest)
         else:
             waits.append(due_at)
-    return Plan(tuple(page.id for page in fresh[:room]), digest, min(waits, default=None))
+    return SendPlan(tuple(page.id for page in fresh[:room]), digest, min(waits, default=None))
 
 
-def _has_grown(page: Outgoing) -> bool:
+def _has_grown(page: PageState) -> bool:
     return page.count > page.told_count
 
 
 # --- Where they go -------------------------------------------------------------------------------------------------
 
 #: What each sender needs to be told, and what it may be told; one of the first must be there.
-SENDERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
+SENDER_OPTIONS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     "command": (frozenset(["line", "argv"]), frozenset(["timeout"])),
     "webhook": (frozenset(["url"]), frozenset(["headers", "timeout"])),
     "apprise": (frozenset(["url"]), frozenset(["timeout"])),
@@ -152,9 +152,9 @@ SENDERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
 
 def check_sender(sender: str, options: Mapping[str, object]) -> None:
     """Refuse a sender that could never send. Raises ValueError with one sentence that holds none of the secrets."""
-    if sender not in SENDERS:
-        raise ValueError(f"there is no sender of pages {sender!r}; there are {', '.join(SENDERS)}")
-    needed, optional = SENDERS[sender]
+    if sender not in SENDER_OPTIONS:
+        raise ValueError(f"there is no sender of pages {sender!r}; there are {', '.join(SENDER_OPTIONS)}")
+    needed, optional = SENDER_OPTIONS[sender]
     unknown = sorted(set(options) - needed - optional)
     if unknown:
         known = ", ".join(sorted(needed | optional)) or "nothing"

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from .durations import Duration
-from .option_types import Wanted, choice, count, duration, names, number, optional, read
+from .option_types import OptionType, choice, duration, name_tuple, number, optional, parse_option, whole_number
 
 Jitter = Literal["none", "full", "equal", "decorrelated", "add50"]
 Uniform = Callable[[float, float], float]
 
 #: Where the dice may fall, as multiples of the exponential delay. "add50" lies above it on purpose: cut off at the
 #: cap, every client there would wait the same. "decorrelated" follows the previous delay instead (``draw``).
-SPREADS: dict[str, tuple[float, float]] = {
+JITTER_RANGES: dict[str, tuple[float, float]] = {
     "none": (1.0, 1.0),
     "full": (0.0, 1.0),
     "equal": (0.5, 1.0),
@@ -34,17 +34,17 @@ ATTEMPTS_OF_A_REDESIGN = 10
 
 _STARTS = "the first start counts too"
 
-_FIELDS: dict[str, Wanted] = {
-    "max_attempts": count(1, _STARTS),
-    "ambiguous_attempts": count(1, _STARTS),
-    "poison_after": optional(count(1), "no failure counts as poison"),
+_FIELDS: dict[str, OptionType] = {
+    "max_attempts": whole_number(1, _STARTS),
+    "ambiguous_attempts": whole_number(1, _STARTS),
+    "poison_after": optional(whole_number(1), "no failure counts as poison"),
     "base": duration(),
     "cap": duration(),
     "factor": number(1),
     "max_elapsed": optional(duration()),
     "jitter": choice(*get_args(Jitter)),
-    "retry_on": names("exception names", "'builtins.ConnectionError'"),
-    "never_retry": names("exception names", "'builtins.ConnectionError'"),
+    "retry_on": name_tuple("exception names", "'builtins.ConnectionError'"),
+    "never_retry": name_tuple("exception names", "'builtins.ConnectionError'"),
 }
 
 
@@ -116,12 +116,12 @@ class RetryPolicy:
     def __post_init__(self) -> None:
         for name, wanted in _FIELDS.items():
             value = getattr(self, name)
-            kept = read(name, wanted, value)
+            kept = parse_option(name, wanted, value)
             if kept is not value:
                 object.__setattr__(self, name, kept)
 
 
-def fixed(delay_seconds: float = 30.0, max_attempts: int = 3) -> RetryPolicy:
+def fixed_policy(delay_seconds: float = 30.0, max_attempts: int = 3) -> RetryPolicy:
     """Return the policy with the same wait every time, to compare others with."""
     return RetryPolicy(max_attempts, base=delay_seconds, cap=delay_seconds, factor=1.0, jitter="none")
 
@@ -144,14 +144,16 @@ def ceiling(policy: RetryPolicy, retry_index: int) -> float:
 def bounds(policy: RetryPolicy, retry_index: int) -> tuple[float, float]:
     """Return the shortest and the longest wait in seconds that ``draw`` can answer at this index."""
     if policy.jitter != "decorrelated":
-        low, high = SPREADS[policy.jitter]
+        low, high = JITTER_RANGES[policy.jitter]
         exponential = ceiling(policy, retry_index)
         return low * exponential, high * exponential
     longest = ceiling(_tripling(policy), retry_index + 1)
     return min(policy.base, policy.cap), longest
 
 
-def draw(policy: RetryPolicy, retry_index: int, previous_delay: float | None, uniform: Uniform) -> tuple[float, float]:
+def draw_delay(
+    policy: RetryPolicy, retry_index: int, previous_delay: float | None, uniform: Uniform
+) -> tuple[float, float]:
     """Roll one delay. Answers with it and with the longest that the dice could have given, both in seconds.
 
     ``previous_delay`` is the delay drawn before this one (None: there was none); only "decorrelated" looks at it.
@@ -165,7 +167,7 @@ def draw(policy: RetryPolicy, retry_index: int, previous_delay: float | None, un
     return (high if low == high else uniform(low, high)), high
 
 
-def with_floor(floor_seconds: float | None, delay: float, longest: float) -> tuple[float, float]:
+def add_retry_after(floor_seconds: float | None, delay: float, longest: float) -> tuple[float, float]:
     """Return a drawn delay and its ceiling, put on top of a wait that the other side named (Retry-After).
 
     On top, not the larger of both: clients that were told the same second must not come back in the same one.
@@ -176,7 +178,7 @@ def with_floor(floor_seconds: float | None, delay: float, longest: float) -> tup
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class PlannedWait:
     """One line of a policy's table. Seconds; the totals add up this wait and all before it."""
 
     retry_index: int
@@ -188,7 +190,7 @@ class Wait:
     mean_total: float
 
 
-def schedule(policy: RetryPolicy, retries: int | None = None) -> Iterator[Wait]:
+def planned_waits(policy: RetryPolicy, retries: int | None = None) -> Iterator[PlannedWait]:
     """Yield the table that a policy implies: one line for each wait (``retries`` of them, else all that it grants)."""
     longest_total = mean_total = 0.0
     for index in range(policy.max_attempts - 1 if retries is None else retries):
@@ -196,7 +198,7 @@ def schedule(policy: RetryPolicy, retries: int | None = None) -> Iterator[Wait]:
         mean = (shortest + longest) / 2
         longest_total += longest
         mean_total += mean
-        yield Wait(index, ceiling(policy, index), shortest, mean, longest, longest_total, mean_total)
+        yield PlannedWait(index, ceiling(policy, index), shortest, mean, longest, longest_total, mean_total)
 
 
 def worst_case_wait_seconds(policy: RetryPolicy) -> float:
@@ -229,7 +231,7 @@ def worst_case_elapsed_seconds(
     return min(total, policy.max_elapsed + one_start)
 
 
-def concerns(policy: RetryPolicy, round_trip_seconds: float | None = None) -> tuple[str, ...]:
+def policy_warnings(policy: RetryPolicy, round_trip_seconds: float | None = None) -> tuple[str, ...]:
     """Return what speaks against a policy that is legal, one sentence each.
 
     ``round_trip_seconds`` is the median observed duration of one start, if any is known.

@@ -1,6 +1,6 @@
 """From events to the state of a run: the one function that the executor, the console and the tests share.
 
-``RunFold`` starts from the rows as they were created or as a snapshot read them, and ``apply`` takes each later event.
+``RunProjection`` starts from the rows as they were created or as a snapshot read them, and ``apply`` takes each later event.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..domain.event_payloads import (
 )
 from ..domain.events import KILL_STEPS, Event, EventKind
 from ..domain.states import RunState, TaskState
-from .results import unkept_kind, why_unkept
+from .results import unstored_reason, unstored_type
 from .spec import TaskSpec
 
 
@@ -136,7 +136,7 @@ class RunRow:
 
 
 @dataclass(slots=True)
-class RunFold:
+class RunProjection:
     """A run, its tasks and their attempts, brought forward event by event."""
 
     run: RunRow
@@ -185,14 +185,14 @@ class RunFold:
             setattr(attempt, step, event.at)
 
 
-def missing_inputs(fold: RunFold, name: str) -> dict[str, str]:
+def missing_inputs(fold: RunProjection, name: str) -> dict[str, str]:
     """The parents of a task that hand on no result, and why: they did not succeed, or it could not be kept."""
     found = {}
     for parent in fold.parents.get(name, ()):
         row = fold.tasks[parent]
-        kind = unkept_kind(row.result)
+        kind = unstored_type(row.result)
         if kind is not None:
-            found[parent] = why_unkept(kind)
+            found[parent] = unstored_reason(kind)
         elif row.state is not TaskState.SUCCESS and row.result is None:
             found[parent] = _fate(row)
     return found

@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 
 from ..domain.states import TIMED, TaskState
 from ..domain.trigger_rules import satisfied_rules
-from .projection import RunFold, TaskRow
+from .projection import RunProjection, TaskRow
 from .spec import TaskSpec
 
 #: (pool, downstream, retry of a downstream's task, name where max_active is set): who waits for the same shares a lane.
@@ -21,18 +21,18 @@ Lane = tuple[str | None, str | None, bool, str | None]
 Admits = Callable[[TaskRow], bool]
 
 
-class Ledger:
+class ReadyQueue:
     """Counts, readiness and order of one run.
 
     A task is *startable* when nothing but capacity keeps it from being claimed: it is READY, or PENDING with all of its
     parents satisfied, or its instant (retry, next look, not-before) has come.
     """
 
-    def __init__(self, fold: RunFold, remaining_seconds: Mapping[str, float]) -> None:
+    def __init__(self, fold: RunProjection, remaining_seconds: Mapping[str, float]) -> None:
         self._fold = fold
         self._remaining = remaining_seconds
         self.counts: Counter[TaskState] = Counter()
-        self.unmet: dict[str, int] = {}
+        self.unmet_counts: dict[str, int] = {}
         self.promotable: set[str] = set()
         self.due: set[str] = set()  # RETRYING or SENSING, and their instant has come
         self.claiming: set[str] = set()  # picked, and the claim is not committed yet
@@ -50,13 +50,13 @@ class Ledger:
         for name, row in tasks.items():
             rule = spec_of(row).rule
             parents = self._fold.parents.get(name, ())
-            self.unmet[name] = sum(1 for parent in parents if rule not in self._satisfied[parent])
+            self.unmet_counts[name] = sum(1 for parent in parents if rule not in self._satisfied[parent])
         for row in tasks.values():
             self._enter(row)
 
     # --- Told by the executor --------------------------------------------------------------------------------------
 
-    def moved(self, row: TaskRow, old: TaskState) -> None:
+    def apply_move(self, row: TaskRow, old: TaskState) -> None:
         """Take one move that is already in the fold."""
         self._leave(row, old)
         self._enter(row)
@@ -66,12 +66,12 @@ class Ledger:
             for child_name in self._fold.children.get(row.name, ()):
                 self._recount(self._fold.tasks[child_name], before, now)
 
-    def not_before(self, name: str) -> None:
+    def defer(self, name: str) -> None:
         """A PENDING task has an instant that must come first."""
         self._not_yet.add(name)
         self._consider(self._fold.tasks[name])
 
-    def come_due(self, name: str) -> None:
+    def mark_due(self, name: str) -> None:
         """The instant of a task has come."""
         self._not_yet.discard(name)
         row = self._fold.tasks[name]
@@ -79,7 +79,7 @@ class Ledger:
             self.due.add(name)
         self._consider(row)
 
-    def claimed(self, names: Iterable[str]) -> None:
+    def release_claims(self, names: Iterable[str]) -> None:
         """The claims of these are settled, one way or the other: offer again what is still startable."""
         for name in names:
             row = self._fold.tasks[name]
@@ -90,7 +90,7 @@ class Ledger:
 
     # --- Asked by the executor -------------------------------------------------------------------------------------
 
-    def pick(self, count: int, admits: Admits) -> list[str]:
+    def pop_startable(self, count: int, admits: Admits) -> list[str]:
         """Up to ``count`` startable tasks in the order in which they should start; they are being claimed from now on.
 
         ``admits`` is asked before each pick; a lane that it refuses once is left alone for this time.
@@ -107,11 +107,11 @@ class Ledger:
                 continue
             heappop(self._lanes[best])
             self._offered.discard(name)
-            self.take(name)
+            self.claim(name)
             picked.append(name)
         return picked
 
-    def take(self, name: str) -> None:
+    def claim(self, name: str) -> None:
         """Pick this one out of its turn: it is startable, and is being claimed from now on."""
         self.claiming.add(name)
         self._use_pool(self._fold.tasks[name], +1)
@@ -126,16 +126,16 @@ class Ledger:
                 best = lane
         return best
 
-    def startable(self, downstream: str) -> list[str]:
+    def startable_for(self, downstream: str) -> list[str]:
         """Everybody who would call a downstream now if it could."""
         lanes = (entries for lane, entries in self._lanes.items() if lane[1] == downstream)
         names = (name for entries in lanes for _, _, name in entries)
         return [name for name in names if self._is_startable(self._fold.tasks[name])]
 
-    def freed_by(self, name: str) -> dict[str, int]:
+    def unblocked_by(self, name: str) -> dict[str, int]:
         """The children that wait for nothing but this running parent, with their generations: READY if it succeeds."""
         children = (self._fold.tasks[child] for child in self._fold.children.get(name, ()))
-        return {row.name: row.generation for row in children if self.unmet[row.name] == 1 and self._is_free(row)}
+        return {row.name: row.generation for row in children if self.unmet_counts[row.name] == 1 and self._is_free(row)}
 
     def _is_free(self, row: TaskRow) -> bool:
         return row.state is TaskState.PENDING and row.name not in self._not_yet
@@ -146,7 +146,7 @@ class Ledger:
         return self._best_lane(set(self._lanes)) is not None
 
     @property
-    def active(self) -> int:
+    def active_count(self) -> int:
         """Tasks that will do something without an operator: running, ready, waiting for an instant, promotable."""
         counts = self.counts
         timed = sum(counts[state] for state in TIMED) + len(self._not_yet)
@@ -157,7 +157,7 @@ class Ledger:
     def _recount(self, child: TaskRow, before: frozenset[str], now: frozenset[str]) -> None:
         rule = spec_of(child).rule
         if (rule in before) is not (rule in now):
-            self.unmet[child.name] += -1 if rule in now else 1
+            self.unmet_counts[child.name] += -1 if rule in now else 1
             self._consider(child)
 
     def _enter(self, row: TaskRow) -> None:
@@ -182,7 +182,7 @@ class Ledger:
     def _consider(self, row: TaskRow) -> None:
         """Keep ``promotable`` right, and offer the task in its lane if it is startable and not there yet."""
         name = row.name
-        if self.unmet[name] == 0 and self._is_free(row):
+        if self.unmet_counts[name] == 0 and self._is_free(row):
             self.promotable.add(name)
         else:
             self.promotable.discard(name)
@@ -192,7 +192,7 @@ class Ledger:
             heappush(self._lanes.setdefault(lane_of(row), []), entry)
 
     def _is_startable(self, row: TaskRow) -> bool:
-        if row.name in self.claiming or self.unmet[row.name]:
+        if row.name in self.claiming or self.unmet_counts[row.name]:
             return False
         return row.state is TaskState.READY or row.name in self.promotable or row.name in self.due
 

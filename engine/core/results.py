@@ -13,23 +13,23 @@ _BEGIN = f'{{"{_KEY}"'
 _WHY = "its result was not kept: not JSON, but a "
 
 
-def unkept(kind: str) -> str:
+def unstored_result(kind: str) -> str:
     """The JSON that stands in the row for a value of this type."""
     return json.dumps({_KEY: kind})
 
 
-def unkept_kind(result: str | None) -> str | None:
+def unstored_type(result: str | None) -> str | None:
     """The type of what was returned, where it could not be kept."""
     if result is None or not result.startswith(_BEGIN):
         return None
     return str(json.loads(result)[_KEY])
 
 
-def why_unkept(kind: str) -> str:
+def unstored_reason(kind: str) -> str:
     """What a child is told instead of the result."""
     return f"{_WHY}{kind}"
 
 
-def is_unkept(why: str) -> bool:
+def is_unstored_reason(why: str) -> bool:
     """Whether a result is missing for this reason, and not because its task did not succeed."""
     return why.startswith(_WHY)

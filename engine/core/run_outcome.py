@@ -12,29 +12,29 @@ from .projection import TaskRow
 
 
 @dataclass(frozen=True, slots=True)
-class RunVerdict:
+class RunOutcome:
     """``blocked``: nothing can move and a dead letter waits for a human; ``state`` is RUNNING then."""
 
     state: RunState
-    blocked: bool = False
+    is_blocked: bool = False
 
 
-def judge_run(tasks: Iterable[TaskRow], active: int) -> RunVerdict:
+def evaluate_run(tasks: Iterable[TaskRow], active: int) -> RunOutcome:
     """Judge a run. ``active``: tasks that will still do something without an operator (``Ledger.active``).
 
     Never SUCCESS with an unresolved dead letter: document 000's states beside document 003's rule gave just that.
     """
     if active:
-        return RunVerdict(RunState.RUNNING)
+        return RunOutcome(RunState.RUNNING)
     rows = list(tasks)
     counts = Counter(row.state for row in rows)
     if counts[TaskState.DEAD_LETTER]:
-        return RunVerdict(RunState.RUNNING, blocked=True)
+        return RunOutcome(RunState.RUNNING, is_blocked=True)
     if any(_fails_the_run(row) for row in rows):
-        return RunVerdict(RunState.FAILED)
+        return RunOutcome(RunState.FAILED)
     if any(_makes_it_partial(row) for row in rows):
-        return RunVerdict(RunState.PARTIAL)
-    return RunVerdict(RunState.SUCCESS)
+        return RunOutcome(RunState.PARTIAL)
+    return RunOutcome(RunState.SUCCESS)
 
 
 #: With the failed a PENDING task that nothing will ever start: its rule cannot be met any more.

@@ -23,7 +23,7 @@ from .spec import Misfire, ScheduleSpec
 
 SHORTEST_SECONDS = 1.0
 LATE_SECONDS = 60.0  # misfire="skip": what starts later than this, and than a start_within, is skipped
-KEPT = 100  # of logical times that were missed in one stretch, the latest are written down one by one
+LISTED_MAX = 100  # of logical times that were missed in one stretch, the latest are written down one by one
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -49,20 +49,20 @@ class Cron:
     zone: tzinfo
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """For people: ``At 02:00 every day``."""
         return CronSim(self.expression, _EPOCH).explain()
 
     def after(self, instant: int) -> Iterator[int]:
         """The logical times after an instant, in order."""
         latest = instant
-        for moment in CronSim(self.expression, at_wall(instant, self.zone)):
-            at = instant_of(moment)
+        for moment in CronSim(self.expression, local_time(instant, self.zone)):
+            at = to_microseconds(moment)
             if at > latest:  # asked in the second of two equal hours, it begins with those of the first
                 latest = at
                 yield at
 
-    def names(self, wall: datetime) -> bool:
+    def matches(self, wall: datetime) -> bool:
         """Whether the expression says this hour and minute; not so for what a gap has moved."""
         fields = CronSim(self.expression, wall)
         return wall.hour in fields.hours and wall.minute in fields.minutes
@@ -72,7 +72,7 @@ class Cron:
 class Schedule:
     """A schedule as it is decided by. ``splay_us``: how much later than its logical time each run of it is due."""
 
-    rhythm: Cron | Every
+    recurrence: Cron | Every
     zone: tzinfo
     misfire: Misfire = "one"
     splay_us: int = 0
@@ -95,16 +95,16 @@ class Schedule:
         window = _FIRST_WINDOW_US
         while True:
             start = max(after, until - window)
-            found = list(takewhile(lambda at: at <= until, self.rhythm.after(start)))
-            if start == after or len(found) >= KEPT:
+            found = list(takewhile(lambda at: at <= until, self.recurrence.after(start)))
+            if start == after or len(found) >= LISTED_MAX:
                 return found, start == after
             window *= 4
 
 
-def schedule_of(spec: ScheduleSpec, flow: str, zone: tzinfo) -> Schedule:
+def build_schedule(spec: ScheduleSpec, flow: str, zone: tzinfo) -> Schedule:
     """The schedule of a flow. Raises ValueError with one sentence for an expression that cannot be."""
     return Schedule(
-        rhythm=rhythm_of(spec.expression, zone),
+        recurrence=parse_recurrence(spec.expression, zone),
         zone=zone,
         misfire=spec.misfire,
         splay_us=_share(flow, round(spec.splay_seconds * 1e6)),
@@ -112,7 +112,7 @@ def schedule_of(spec: ScheduleSpec, flow: str, zone: tzinfo) -> Schedule:
     )
 
 
-def rhythm_of(expression: str, zone: tzinfo) -> Cron | Every:
+def parse_recurrence(expression: str, zone: tzinfo) -> Cron | Every:
     """``0 2 * * *`` or ``every 15m``. Raises ValueError with one sentence."""
     words = expression.split()
     if words[:1] == ["every"]:
@@ -144,7 +144,7 @@ def _share(flow: str, splay_us: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class ScheduleDecision:
     """``run``: the logical time to start now. ``missed``: those that are given up, the latest of them.
 
     With these written down, every logical time up to ``decided_until`` has been decided about, but for ``run``.
@@ -156,7 +156,7 @@ class Decision:
     is_all: bool = True  # False: even more than ``missed`` are given up
 
 
-def decide(schedule: Schedule, decided_until: int, fired: Collection[int], now: int) -> Decision:
+def decide_schedule(schedule: Schedule, decided_until: int, fired: Collection[int], now: int) -> ScheduleDecision:
     """What follows from those that have come due since ``decided_until``. ``fired``: those that have run already.
 
     Normally that is one, which runs. There are more when nobody served the schedule, or when a run took longer than
@@ -167,23 +167,23 @@ def decide(schedule: Schedule, decided_until: int, fired: Collection[int], now: 
         return _oldest(schedule, decided_until, fired, until)
     passed, is_all = schedule.latest(decided_until, until)
     if not passed:
-        return Decision(decided_until)
+        return ScheduleDecision(decided_until)
     last = passed[-1]
     if last in fired or (schedule.misfire == "skip" and now - schedule.due_at(last) > _tolerance_us(schedule)):
         run, given_up = None, passed
     else:
         run, given_up = last, passed[:-1]
     missed = [at for at in given_up if at not in fired]
-    is_all = is_all and len(missed) <= KEPT
-    return Decision(given_up[-1] if given_up else decided_until, run, tuple(missed[-KEPT:]), is_all)
+    is_all = is_all and len(missed) <= LISTED_MAX
+    return ScheduleDecision(given_up[-1] if given_up else decided_until, run, tuple(missed[-LISTED_MAX:]), is_all)
 
 
-def _oldest(schedule: Schedule, decided_until: int, fired: Collection[int], until: int) -> Decision:
-    for at in takewhile(lambda at: at <= until, schedule.rhythm.after(decided_until)):
+def _oldest(schedule: Schedule, decided_until: int, fired: Collection[int], until: int) -> ScheduleDecision:
+    for at in takewhile(lambda at: at <= until, schedule.recurrence.after(decided_until)):
         if at not in fired:
-            return Decision(decided_until, run=at)
+            return ScheduleDecision(decided_until, run=at)
         decided_until = at
-    return Decision(decided_until)
+    return ScheduleDecision(decided_until)
 
 
 def _tolerance_us(schedule: Schedule) -> int:
@@ -195,42 +195,42 @@ def late_starts(schedule: Schedule, decided_until: int, fired: Collection[int], 
     if schedule.start_within_us is None:
         return []
     found, _ = schedule.latest(decided_until, now - schedule.splay_us - schedule.start_within_us - 1)
-    return [at for at in found[-KEPT:] if at not in fired]
+    return [at for at in found[-LISTED_MAX:] if at not in fired]
 
 
 # --- In words ------------------------------------------------------------------------------------------------------
 
 
-def at_wall(instant: int, zone: tzinfo) -> datetime:
+def local_time(instant: int, zone: tzinfo) -> datetime:
     """An instant as the clocks of a zone show it."""
     return (_EPOCH + instant * _MICROSECOND).astimezone(zone)
 
 
-def instant_of(moment: datetime) -> int:
+def to_microseconds(moment: datetime) -> int:
     """A moment that knows its zone, as microseconds UTC. Of two equal hours, and in a gap, as ``fold`` says."""
     return (moment.astimezone(UTC) - _EPOCH) // _MICROSECOND
 
 
-def name_of(logical: int, zone: tzinfo) -> str:
+def logical_name(logical: int, zone: tzinfo) -> str:
     """What the run of a logical time is called: ``2026-11-21T02:00+0530``. Two equal hours differ by their offset."""
-    wall = at_wall(logical, zone)
+    wall = local_time(logical, zone)
     seconds = f":{wall:%S}" if wall.second else ""
     return f"{wall:%Y-%m-%dT%H:%M}{seconds}{wall:%z}"
 
 
-def iso_of(logical: int, zone: tzinfo) -> str:
+def iso_time(logical: int, zone: tzinfo) -> str:
     """A logical time for programs: ``2026-11-21T02:00:00+05:30``."""
-    return at_wall(logical, zone).isoformat()
+    return local_time(logical, zone).isoformat()
 
 
 def daylight_note(schedule: Schedule, logical: int) -> str:
     """What the clocks do to a logical time, in words; empty on an ordinary day."""
-    wall = at_wall(logical, schedule.zone)
-    if isinstance(schedule.rhythm, Cron) and not schedule.rhythm.names(wall):
+    wall = local_time(logical, schedule.zone)
+    if isinstance(schedule.recurrence, Cron) and not schedule.recurrence.matches(wall):
         return "the clocks go forward over the time that it names: the first instant after the gap"
     if wall.utcoffset() != wall.replace(fold=1 - wall.fold).utcoffset():
         return f"the clocks go back and show {wall:%H:%M} twice: the {'second' if wall.fold else 'first'} time"
-    moved = wall - at_wall(logical - 86_400_000_000, schedule.zone)  # of two wall clocks: by what they show
+    moved = wall - local_time(logical - 86_400_000_000, schedule.zone)  # of two wall clocks: by what they show
     if moved != timedelta(days=1):
         return f"the clocks have gone {'forward' if moved > timedelta(days=1) else 'back'} within the day before"
     return ""

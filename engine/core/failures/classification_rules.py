@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..outcome import FailureClass
-from .library_errors import Facts
+from .library_errors import ErrorFacts
 
 _TEXTS = ("error", "grpc", "sqlstate", "message")
 _NUMBERS = ("status", "exit_code", "signal")
@@ -19,7 +19,7 @@ _CONDITIONS = (*_TEXTS, *_NUMBERS)
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ClassificationRule:
     """One rule. ``message`` is looked for without regard to case; ``sqlstate`` may be a prefix of it."""
 
     failure_class: FailureClass
@@ -32,10 +32,10 @@ class Rule:
     message: str | None = None
     retry_after: float | None = None  # seconds, where the rule knows better than the answer
 
-    def holds(self, facts: Facts, message: str, signal: int | None = None) -> bool:
+    def matches(self, facts: ErrorFacts, message: str, signal: int | None = None) -> bool:
         """Tell whether all conditions of the rule are met."""
         return (
-            (self.error is None or facts.named(self.error))
+            (self.error is None or facts.has_type_name(self.error))
             and (self.status is None or self.status == facts.status)
             and (self.grpc is None or self.grpc == facts.grpc)
             and (self.sqlstate is None or (facts.sqlstate or "").startswith(self.sqlstate))
@@ -49,12 +49,12 @@ class Rule:
         return f"rule: {', '.join(conditions)} is {self.failure_class}"
 
 
-def parse_rules(mappings: Iterable[Mapping[str, object]]) -> tuple[Rule, ...]:
+def parse_rules(mappings: Iterable[Mapping[str, object]]) -> tuple[ClassificationRule, ...]:
     """Read rules as a flow states them. Raises ValueError with the rule and what is wrong with it."""
     return tuple(_parse(mapping) for mapping in mappings)
 
 
-def _parse(mapping: Mapping[str, Any]) -> Rule:
+def _parse(mapping: Mapping[str, Any]) -> ClassificationRule:
     fields = {name: value for name, value in mapping.items() if name != "class"}
     unknown = sorted(fields.keys() - {*_CONDITIONS, "retry_after"})
     if unknown:
@@ -65,7 +65,7 @@ def _parse(mapping: Mapping[str, Any]) -> Rule:
         wanted: tuple[type, ...] = (str,) if name in _TEXTS else (int,) if name in _NUMBERS else (int, float)
         if isinstance(value, bool) or not isinstance(value, wanted) or value == "":
             raise ValueError(f"rule {dict(mapping)!r}: {name} is not a {'text' if name in _TEXTS else 'number'}")
-    return Rule(_class_of(mapping), **fields)
+    return ClassificationRule(_class_of(mapping), **fields)
 
 
 def _class_of(mapping: Mapping[str, Any]) -> FailureClass:

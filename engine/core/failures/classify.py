@@ -15,7 +15,7 @@ from http import HTTPStatus
 from ... import errors
 from ..outcome import FailureClass
 from ..policy import RetryPolicy
-from .classification_rules import Rule
+from .classification_rules import ClassificationRule
 from .error_tables import (
     BUCKETS,
     ERRNOS,
@@ -31,13 +31,13 @@ from .error_tables import (
     WAITS_WITH_RETRY_AFTER,
 )
 from .fingerprint import message_of
-from .library_errors import DIAGNOSTIC_MAX, Facts, attribute, clipped, facts_of
+from .library_errors import DIAGNOSTIC_MAX, ErrorFacts, clip, extract_facts, safe_attribute
 
 #: A header can be wrong or hostile: nobody parks a task for longer than this.
 RETRY_AFTER_MAX_SECONDS = 7 * 86_400.0
 
 _CAUSES_MAX = 10
-EVERYTHING = frozenset(["builtins.Exception", "builtins.BaseException", "Exception", "BaseException"])
+CATCH_ALL_NAMES = frozenset(["builtins.Exception", "builtins.BaseException", "Exception", "BaseException"])
 _RESOLVER_TRY_AGAIN = -3  # EAI_AGAIN
 
 
@@ -50,7 +50,7 @@ class InvalidRequestError(errors.PermanentError):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Classification:
     """A class, and what goes with it. ``because`` names the row that decided, for people."""
 
     failure_class: FailureClass
@@ -59,12 +59,14 @@ class Verdict:
     diagnostic: str | None = None
 
 
-def classify(error: BaseException, *, rules: Iterable[Rule] = (), policy: RetryPolicy | None = None) -> Verdict:
+def classify(
+    error: BaseException, *, rules: Iterable[ClassificationRule] = (), policy: RetryPolicy | None = None
+) -> Classification:
     """Judge an exception. Looks only at what is in it: no library is imported, nothing is awaited.
 
     ``rules`` are those of the task's downstream; ``policy`` adds its ``retry_on`` and ``never_retry``.
     """
-    case = _Case(error, facts_of(error), tuple(rules), policy, _CAUSES_MAX)
+    case = _Case(error, extract_facts(error), tuple(rules), policy, _CAUSES_MAX)
     verdict = _judge(case)
     return replace(verdict, diagnostic=verdict.diagnostic or case.facts.diagnostic)
 
@@ -93,7 +95,7 @@ def classify_http(
     failure_class = _http_class(status, retry_after is not None)
     seconds = parse_retry_after(retry_after) if isinstance(retry_after, str) else retry_after
     text = body.decode(errors="replace") if isinstance(body, bytes) else body
-    diagnostic = clipped(text, DIAGNOSTIC_MAX) if text else None
+    diagnostic = clip(text, DIAGNOSTIC_MAX) if text else None
     message = _http_message(status)
     if failure_class is None:
         return DoubtfulError(f"unknown HTTP {status}, treating as transient", diagnostic=diagnostic)
@@ -128,7 +130,7 @@ def classify_signal(signal: int, sender: str = "unknown") -> FailureClass:
     return SENDERS.get(sender) or SIGNALS.get(signal, FailureClass.AMBIGUOUS)
 
 
-def bucket(failure_class: FailureClass) -> FailureClass:
+def coarse_class(failure_class: FailureClass) -> FailureClass:
     """Return which of three buckets a class belongs to: TRANSIENT, PERMANENT or AMBIGUOUS."""
     return BUCKETS[failure_class]
 
@@ -159,28 +161,28 @@ def parse_retry_after(value: str, date: str | None = None) -> float | None:
 @dataclass(frozen=True, slots=True)
 class _Case:
     error: BaseException
-    facts: Facts
-    rules: tuple[Rule, ...]
+    facts: ErrorFacts
+    rules: tuple[ClassificationRule, ...]
     policy: RetryPolicy | None
     causes_left: int  # how far the chain of causes is still followed
 
     def of(self, error: BaseException, policy: RetryPolicy | None) -> _Case:
         """The same question about what is inside or behind this error."""
-        return _Case(error, facts_of(error), self.rules, policy, self.causes_left - 1)
+        return _Case(error, extract_facts(error), self.rules, policy, self.causes_left - 1)
 
 
-_UNKNOWN = Verdict(FailureClass.UNCLASSIFIED, "no rule names it")
+_UNKNOWN = Classification(FailureClass.UNCLASSIFIED, "no rule names it")
 
 
-def _judge(case: _Case) -> Verdict:
+def _judge(case: _Case) -> Classification:
     name = _named_by(case, case.policy.never_retry if case.policy else ())
     if name is not None:
-        return Verdict(FailureClass.PERMANENT, f"never_retry names {name}")
+        return Classification(FailureClass.PERMANENT, f"never_retry names {name}")
     verdict = next((verdict for step in _STEPS if (verdict := step(case)) is not None), _UNKNOWN)
     return _under_retry_on(case, verdict)
 
 
-def _under_retry_on(case: _Case, verdict: Verdict) -> Verdict:
+def _under_retry_on(case: _Case, verdict: Classification) -> Classification:
     """``retry_on`` is a filter. What it names can heal; what it does not name is not retried.
 
     ``Exception`` in it names nothing in particular: then everything stays as it was classified, or one word would turn
@@ -189,23 +191,23 @@ def _under_retry_on(case: _Case, verdict: Verdict) -> Verdict:
     names = case.policy.retry_on if case.policy else ()
     if not names or verdict.failure_class is FailureClass.AUTH or isinstance(case.error, BaseExceptionGroup):
         return verdict  # of a group, each child was asked
-    name = _named_by(case, tuple(name for name in names if name not in EVERYTHING))
+    name = _named_by(case, tuple(name for name in names if name not in CATCH_ALL_NAMES))
     if name is not None:
         return replace(verdict, failure_class=FailureClass.TRANSIENT, because=f"retry_on names {name}")
-    if EVERYTHING.isdisjoint(names):
-        return Verdict(FailureClass.PERMANENT, "retry_on does not name it")
+    if CATCH_ALL_NAMES.isdisjoint(names):
+        return Classification(FailureClass.PERMANENT, "retry_on does not name it")
     return verdict
 
 
 def _named_by(case: _Case, names: Iterable[str]) -> str | None:
-    return next((name for name in names if case.facts.named(name)), None)
+    return next((name for name in names if case.facts.has_type_name(name)), None)
 
 
-def _by_rule(case: _Case) -> Verdict | None:
+def _by_rule(case: _Case) -> Classification | None:
     for rule in case.rules:
-        if rule.holds(case.facts, message_of(case.error)):
+        if rule.matches(case.facts, message_of(case.error)):
             waited = _retry_after(case.facts) if rule.retry_after is None else rule.retry_after
-            return Verdict(rule.failure_class, str(rule), waited)
+            return Classification(rule.failure_class, str(rule), waited)
     return None
 
 
@@ -219,33 +221,33 @@ _OWN: tuple[tuple[type[BaseException], FailureClass], ...] = (
 )
 
 
-def _by_own_error(case: _Case) -> Verdict | None:
+def _by_own_error(case: _Case) -> Classification | None:
     for kind, failure_class in _OWN:
         if isinstance(case.error, kind):
             seconds = _bounded(case.error.seconds) if isinstance(case.error, errors.RetryAfter) else None
-            return Verdict(failure_class, f"the task raised {type(case.error).__name__}", seconds)
+            return Classification(failure_class, f"the task raised {type(case.error).__name__}", seconds)
     return None
 
 
-def _by_answer(case: _Case) -> Verdict | None:
+def _by_answer(case: _Case) -> Classification | None:
     facts = case.facts
     if facts.status is not None:
         seconds = _retry_after(facts)
         failure_class = _http_class(facts.status, facts.retry_after is not None) or FailureClass.AMBIGUOUS
         healing = failure_class in (FailureClass.TRANSIENT, FailureClass.AMBIGUOUS)
-        return Verdict(failure_class, _http_message(facts.status), seconds if healing else None)
+        return Classification(failure_class, _http_message(facts.status), seconds if healing else None)
     if facts.grpc is not None:
-        return Verdict(classify_grpc(facts.grpc), f"gRPC {facts.grpc}")
+        return Classification(classify_grpc(facts.grpc), f"gRPC {facts.grpc}")
     if facts.sqlstate is not None:
         row = _longest_prefix(SQLSTATE, facts.sqlstate)
-        return None if row is None else Verdict(SQLSTATE[row], f"SQLSTATE {facts.sqlstate}")
+        return None if row is None else Classification(SQLSTATE[row], f"SQLSTATE {facts.sqlstate}")
     if facts.sqlite is not None:
         row = _longest_prefix(SQLITE, facts.sqlite)
-        return None if row is None else Verdict(SQLITE[row], facts.sqlite)
+        return None if row is None else Classification(SQLITE[row], facts.sqlite)
     return None
 
 
-def _by_group(case: _Case) -> Verdict | None:
+def _by_group(case: _Case) -> Classification | None:
     """Several failures at once count as their hardest; whoever asked for the longest wait gets it."""
     if not isinstance(case.error, BaseExceptionGroup) or not case.causes_left:
         return None
@@ -255,42 +257,44 @@ def _by_group(case: _Case) -> Verdict | None:
     return replace(hardest, retry_after_seconds=max(waits, default=None))
 
 
-def _by_exit(case: _Case) -> Verdict | None:
+def _by_exit(case: _Case) -> Classification | None:
     """A program that the task ran, or the task's own sys.exit."""
     code = case.error.code if isinstance(case.error, SystemExit) else case.facts.exit_code
     if not isinstance(code, int) or isinstance(code, bool):
         return None
     failure_class = classify_signal(-code) if code < 0 else classify_exit(code)
-    return None if failure_class is FailureClass.UNCLASSIFIED else Verdict(failure_class, f"exit status {code}")
+    return None if failure_class is FailureClass.UNCLASSIFIED else Classification(failure_class, f"exit status {code}")
 
 
 _REFUSED_CREDENTIAL = ("authentication failed", "no pg_hba.conf entry", "no password supplied")
 
 
-def _by_exception(case: _Case) -> Verdict | None:
+def _by_exception(case: _Case) -> Classification | None:
     for spellings in case.facts.names:
         failure_class = next((EXCEPTIONS[name] for name in spellings if name in EXCEPTIONS), None)
         if failure_class is not None:
-            return Verdict(_refined(case, failure_class), f"table: {spellings[1]}")
+            return Classification(_refined(case, failure_class), f"table: {spellings[1]}")
     if isinstance(case.error, OSError) and case.error.errno in ERRNOS:
-        return Verdict(ERRNOS[case.error.errno], f"errno {case.error.errno}")
+        return Classification(ERRNOS[case.error.errno], f"errno {case.error.errno}")
     return None
 
 
 def _refined(case: _Case, failure_class: FailureClass) -> FailureClass:
     """Two classes say less than their content: a name that may resolve in a moment, a connection refused a login."""
-    if case.facts.named("socket.gaierror") and attribute(case.error, "errno") == _RESOLVER_TRY_AGAIN:
+    if case.facts.has_type_name("socket.gaierror") and safe_attribute(case.error, "errno") == _RESOLVER_TRY_AGAIN:
         return FailureClass.TRANSIENT
-    if case.facts.named("OperationalError") and any(text in message_of(case.error) for text in _REFUSED_CREDENTIAL):
+    if case.facts.has_type_name("OperationalError") and any(
+        text in message_of(case.error) for text in _REFUSED_CREDENTIAL
+    ):
         return FailureClass.AUTH
     return failure_class
 
 
-def _by_cause(case: _Case) -> Verdict | None:
+def _by_cause(case: _Case) -> Classification | None:
     """What wraps something known: ``raise ... from``, SQLAlchemy's ``orig``, the ``reason`` of urllib."""
     if not case.causes_left:
         return None
-    for cause in (case.error.__cause__, attribute(case.error, "orig"), attribute(case.error, "reason")):
+    for cause in (case.error.__cause__, safe_attribute(case.error, "orig"), safe_attribute(case.error, "reason")):
         if isinstance(cause, BaseException) and cause is not case.error:
             verdict = _judge(case.of(cause, None))
             if verdict.failure_class is not FailureClass.UNCLASSIFIED:
@@ -298,7 +302,7 @@ def _by_cause(case: _Case) -> Verdict | None:
     return None
 
 
-_STEPS: tuple[Callable[[_Case], Verdict | None], ...] = (
+_STEPS: tuple[Callable[[_Case], Classification | None], ...] = (
     _by_rule,
     _by_own_error,
     _by_answer,
@@ -325,7 +329,7 @@ def _http_message(status: int) -> str:
         return f"HTTP {status}"
 
 
-def _retry_after(facts: Facts) -> float | None:
+def _retry_after(facts: ErrorFacts) -> float | None:
     return None if facts.retry_after is None else parse_retry_after(facts.retry_after, facts.date)
 
 

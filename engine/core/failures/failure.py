@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from ..outcome import Failure, FailureClass, Fingerprint
 from ..policy import RetryPolicy
 from .classification_rules import parse_rules
-from .classify import Verdict, classify, classify_exit, classify_signal
+from .classify import Classification, classify, classify_exit, classify_signal
 from .fingerprint import (
     fingerprint,
     fingerprint_of_exit,
@@ -25,7 +25,7 @@ from .fingerprint import (
     message_of,
     type_name,
 )
-from .library_errors import Facts, clipped, facts_of
+from .library_errors import ErrorFacts, clip, extract_facts
 
 MESSAGE_MAX = 2000  # characters
 TRACEBACK_MAX = 60_000
@@ -37,7 +37,7 @@ _EVERYBODYS = frozenset(["builtins.Exception", "builtins.BaseException", "builti
 Rules = Iterable[Mapping[str, object]]
 
 
-def describe(
+def describe_error(
     error: BaseException,
     *,
     project_root: str | None = None,
@@ -54,17 +54,17 @@ def describe(
     verdict = classify(error, rules=parse_rules(rules), policy=policy)
     return Failure(
         error_type=type_name(error),
-        message=clipped(_message(error), MESSAGE_MAX),
+        message=clip(_message(error), MESSAGE_MAX),
         failure_class=verdict.failure_class,
         fingerprint=fingerprint(error, project_root=project_root, code_hash=code_hash),
-        traceback=clipped(traceback_of(error), TRACEBACK_MAX),
+        traceback=clip(traceback_of(error), TRACEBACK_MAX),
         diagnostic=verdict.diagnostic,
         retry_after_seconds=verdict.retry_after_seconds,
-        facts=recorded(facts_of(error)),
+        facts=facts_as_json(extract_facts(error)),
     )
 
 
-def recorded(facts: Facts) -> dict[str, object]:
+def facts_as_json(facts: ErrorFacts) -> dict[str, object]:
     """What rules can ask of a failure, as JSON: kept, so that a rule can be tried on what has happened."""
     said = {name: getattr(facts, name) for name in ("status", "grpc", "sqlstate", "exit_code")}
     types = [spellings[0].encode("ascii", "backslashreplace").decode() for spellings in facts.names]
@@ -74,7 +74,7 @@ def recorded(facts: Facts) -> dict[str, object]:
 
 def describe_exit(exit_code: int, *, stderr: str = "", rules: Rules = ()) -> Failure:
     """Describe a program that ended with an exit code. ``stderr`` is the end of its error output, if it is known."""
-    facts = Facts(exit_code=exit_code)
+    facts = ErrorFacts(exit_code=exit_code)
     lines = stderr.strip().splitlines()
     last_line = lines[-1].strip() if lines else ""
     return _without_exception(
@@ -83,7 +83,7 @@ def describe_exit(exit_code: int, *, stderr: str = "", rules: Rules = ()) -> Fai
         _ruled(facts, stderr, rules, classify_exit(exit_code)),
         fingerprint_of_exit(exit_code, last_line),
         stderr.strip(),
-        recorded(facts),
+        facts_as_json(facts),
     )
 
 
@@ -101,7 +101,7 @@ def describe_signal(
     ``stack_text`` is what faulthandler wrote when it crashed; ``diagnostic`` a sentence such as its memory at the end.
     """
     told = fingerprint_of_signal(signal, sender, stack_text, project_root)
-    verdict = _ruled(Facts(), "", rules, classify_signal(signal, sender), signal)
+    verdict = _ruled(ErrorFacts(), "", rules, classify_signal(signal, sender), signal)
     kind, facts = f"signal:{signal}:{sender}", {"signal": signal}
     return _without_exception(kind, told.explain, verdict, told, diagnostic, facts)
 
@@ -114,7 +114,7 @@ def describe_timeout(
     return _without_exception(
         "timeout",
         f"task exceeded {timeout_seconds:g}s" + (f": {hang}" if hang else ""),
-        Verdict(FailureClass.TIMEOUT, "its deadline"),
+        Classification(FailureClass.TIMEOUT, "its deadline"),
         fingerprint_of_stack(stack_text, project_root),
         f"it hung at {frame}" if frame is not None and not hang else "",
     )
@@ -147,27 +147,29 @@ def _message(error: BaseException) -> str:
     return f"{type(first).__name__}: {message_of(first)} ({message_of(error)})"
 
 
-def _ruled(facts: Facts, message: str, rules: Rules, otherwise: FailureClass, signal: int | None = None) -> Verdict:
+def _ruled(
+    facts: ErrorFacts, message: str, rules: Rules, otherwise: FailureClass, signal: int | None = None
+) -> Classification:
     for rule in parse_rules(rules):
-        if rule.holds(facts, message, signal):
-            return Verdict(rule.failure_class, str(rule), rule.retry_after)
-    return Verdict(otherwise)
+        if rule.matches(facts, message, signal):
+            return Classification(rule.failure_class, str(rule), rule.retry_after)
+    return Classification(otherwise)
 
 
 def _without_exception(
     kind: str,
     message: str,
-    verdict: Verdict,
+    verdict: Classification,
     told: Fingerprint,
     diagnostic: str,
     facts: Mapping[str, object] | None = None,
 ) -> Failure:
     return Failure(
         error_type=kind,
-        message=clipped(message, MESSAGE_MAX),
+        message=clip(message, MESSAGE_MAX),
         failure_class=verdict.failure_class,
         fingerprint=told,
-        diagnostic=clipped(diagnostic) if diagnostic else None,
+        diagnostic=clip(diagnostic) if diagnostic else None,
         retry_after_seconds=verdict.retry_after_seconds,
         facts=facts or {},
     )

@@ -83,7 +83,7 @@ def fingerprint_v1(error: BaseException) -> str:
 
 def fingerprint_of_exit(exit_code: int, last_line: str = "") -> Fingerprint:
     """Tell a process by its exit code and by the last line that it wrote to its error output, if that is known."""
-    sentence = normalise(last_line)
+    sentence = normalize_message(last_line)
     return _plain((f"exit:{exit_code}", sentence), f"exit status {exit_code}" + (f": {sentence}" if sentence else ""))
 
 
@@ -158,7 +158,7 @@ _VARYING = (
 )
 
 
-def normalise(message: str) -> str:
+def normalize_message(message: str) -> str:
     """Return a message without what varies from one failure to the next: numbers, quoted text, paths, ids."""
     text = message[: 10 * _MESSAGE_MAX]
     for pattern, stand_in in _VARYING:
@@ -276,7 +276,7 @@ def _children(group: BaseExceptionGroup[BaseException], root: str | None, depth:
 def _place(error: BaseException, root: str | None) -> _Place:
     frames = list(_frames(error.__traceback__, root))
     if not frames:
-        message = normalise(message_of(error))
+        message = normalize_message(message_of(error))
         return _Place(message, message, message, is_own=False)
     if isinstance(error, RecursionError):
         cycle = _cycle(frames)

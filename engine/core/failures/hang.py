@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ..durations import spoken
-from .syscalls import Doing
+from ..durations import format_duration
+from .syscalls import Activity
 
 SPINNING_SHARE = 0.5  # of one processor: from here on it computes, and does not wait
 RUNNING_SHARE = 0.05  # the same for one that wants to run, where others want to as well
@@ -32,9 +32,9 @@ class Process:
     parent: int = 0
     state: str = ""  # as /proc has it: R S D T Z
     name: str = ""
-    line: str = ""  # the command line
-    channel: str = ""  # kernel function
-    doing: Doing | None = None
+    command_line: str = ""  # the command line
+    wait_channel: str = ""  # kernel function
+    activity: Activity | None = None
     waits_on: tuple[int, ...] = ()
     is_exact: bool = False
     cpu: float | None = None
@@ -53,7 +53,7 @@ class Descriptor:
     unread: int | None = None  # bytes that wait to be read
     unsent: int | None = None  # bytes that the other side has not taken
     inode: int = 0
-    writes: bool = False  # the end of a pipe that is written to
+    is_write_end: bool = False  # the end of a pipe that is written to
 
     @property
     def is_connection(self) -> bool:
@@ -86,11 +86,11 @@ class Autopsy:
     window_seconds: float = 0.0
     last_output: str = ""  # the last line that it wrote, ``quiet_seconds`` before
     quiet_seconds: float = 0.0
-    is_whole: bool = True  # False: there was more than could be looked at in time
+    is_complete: bool = True  # False: there was more than could be looked at in time
 
 
 @dataclass(frozen=True, slots=True)
-class Frames:
+class StackSummary:
     """What the dump of the stacks says: ``where`` in the user's code, and the library ``call`` made there.
 
     ``elsewhere``: the place of another thread that is in the user's code.
@@ -112,7 +112,7 @@ class _Finding:
 @dataclass(frozen=True, slots=True)
 class _Case:
     autopsy: Autopsy
-    frames: Frames
+    frames: StackSummary
     processes: dict[int, Process] = field(default_factory=dict)
 
     @property
@@ -129,7 +129,7 @@ class _Case:
 # --- The sentence ---------------------------------------------------------------------------------------------------
 
 
-def sentence(autopsy: Autopsy, frames: Frames = Frames()) -> str:
+def describe_hang(autopsy: Autopsy, frames: StackSummary = StackSummary()) -> str:
     """What it was at, without a full stop; empty when nothing was seen."""
     if not autopsy.processes:
         return ""
@@ -152,7 +152,7 @@ def _computing(case: _Case) -> str:
     if busiest is not case.root:
         return f"its {_kinship(case, busiest)} {_named(busiest)} is spinning"
     frames = case.frames
-    if frames.elsewhere is not None and case.root.doing in (Doing.FUTEX, Doing.SLEEP):
+    if frames.elsewhere is not None and case.root.activity in (Activity.FUTEX, Activity.SLEEP):
         return f"a thread is spinning at {frames.elsewhere}"
     if frames.where is None:
         return f"`{busiest.name}` is spinning"
@@ -178,7 +178,7 @@ def _kinship(case: _Case, process: Process) -> str:
 
 
 def _named(process: Process) -> str:
-    standing = f"{process.state} in {process.channel}" if process.channel else process.state
+    standing = f"{process.state} in {process.wait_channel}" if process.wait_channel else process.state
     return f"`{process.name}` (pid {process.pid}{f', {standing}' if standing else ''})"
 
 
@@ -190,17 +190,17 @@ def _finding(case: _Case, process: Process) -> _Finding:
         return _Finding("stopped by a signal")
     if process.state == "Z":
         return _Finding("has ended, and nobody has asked how")
-    found = _FINDERS[process.doing](case, process) if process.doing in _FINDERS else _unknown(case, process)
+    found = _FINDERS[process.activity](case, process) if process.activity in _FINDERS else _unknown(case, process)
     if process.state != "D":
         return found
-    channel = f" ({process.channel})" if process.channel else ""
+    channel = f" ({process.wait_channel})" if process.wait_channel else ""
     return _Finding(f"stuck in the kernel, where no signal reaches it{channel}: {found.words}")
 
 
 def _unknown(case: _Case, process: Process) -> _Finding:
     if process.state == "R":
         return _Finding("running")
-    return _Finding(f"blocked in {process.channel}" if process.channel else "blocked")
+    return _Finding(f"blocked in {process.wait_channel}" if process.wait_channel else "blocked")
 
 
 def _taking(case: _Case, process: Process) -> _Finding:
@@ -244,7 +244,7 @@ def _of_pipe(case: _Case, process: Process, end: Descriptor, *, writes: bool) ->
     others = [
         one
         for one in case.autopsy.descriptors
-        if one.inode == end.inode and one.writes is not writes and one.kind == "pipe"
+        if one.inode == end.inode and one.is_write_end is not writes and one.kind == "pipe"
     ]
     strangers = [one.pid for one in others if one.pid != process.pid]
     if strangers:
@@ -263,10 +263,10 @@ def _polling(case: _Case, process: Process) -> _Finding:
         return _Finding(f"waits for {named}{more}")
     for end in ends:
         if end.kind == "pipe":
-            found = _of_pipe(case, process, end, writes=end.writes)
+            found = _of_pipe(case, process, end, writes=end.is_write_end)
             if found.behind is not None or len(ends) == 1:
                 return found
-    if process.doing is Doing.EPOLL:
+    if process.activity is Activity.EPOLL:
         call = case.frames.call if process is case.root else ""
         return _Finding(f"awaits {call}" if call else "idle in its event loop")
     return _Finding("waits for a descriptor" if ends else "blocked in poll")
@@ -305,13 +305,13 @@ def _of_child(case: _Case, process: Process) -> _Finding:
 
 
 #: What a thread of its own may be at that explains why the others wait for it.
-_TELLING = frozenset([Doing.RECEIVE, Doing.SEND, Doing.CONNECT, Doing.LOCK_FILE])
+_TELLING = frozenset([Activity.RECEIVE, Activity.SEND, Activity.CONNECT, Activity.LOCK_FILE])
 
 
 def _of_futex(case: _Case, process: Process) -> _Finding:
     if process is not case.root:
         return _Finding("waits for a lock or a thread of its own")
-    busy = next((thread for thread in case.autopsy.threads if thread.doing in _TELLING), None)
+    busy = next((thread for thread in case.autopsy.threads if thread.activity in _TELLING), None)
     if busy is not None:
         return _Finding(f"waits for a thread of its own, {_finding(case, busy).words}")
     return _Finding(f"waits in {case.frames.call}" if case.frames.call else "waits for a lock or a thread of its own")
@@ -321,30 +321,30 @@ def _constant(words: str) -> Callable[[_Case, Process], _Finding]:
     return lambda case, process: _Finding(words)
 
 
-_FINDERS: dict[Doing | None, Callable[[_Case, Process], _Finding]] = {
-    Doing.READ: _taking,
-    Doing.RECEIVE: _taking,
-    Doing.WRITE: _giving,
-    Doing.SEND: _giving,
-    Doing.CONNECT: _of_connect,
-    Doing.ACCEPT: _of_accept,
-    Doing.POLL: _polling,
-    Doing.SELECT: _polling,
-    Doing.EPOLL: _polling,
-    Doing.LOCK_FILE: _of_lock,
-    Doing.FUTEX: _of_futex,
-    Doing.WAIT_CHILD: _of_child,
-    Doing.SLEEP: _constant("asleep"),
-    Doing.SYNC: _constant("waits for the disk"),
-    Doing.OPEN: _constant("blocked in opening a file"),
-    Doing.SIGNAL: _constant("waits for a signal"),
+_FINDERS: dict[Activity | None, Callable[[_Case, Process], _Finding]] = {
+    Activity.READ: _taking,
+    Activity.RECEIVE: _taking,
+    Activity.WRITE: _giving,
+    Activity.SEND: _giving,
+    Activity.CONNECT: _of_connect,
+    Activity.ACCEPT: _of_accept,
+    Activity.POLL: _polling,
+    Activity.SELECT: _polling,
+    Activity.EPOLL: _polling,
+    Activity.LOCK_FILE: _of_lock,
+    Activity.FUTEX: _of_futex,
+    Activity.WAIT_CHILD: _of_child,
+    Activity.SLEEP: _constant("asleep"),
+    Activity.SYNC: _constant("waits for the disk"),
+    Activity.OPEN: _constant("blocked in opening a file"),
+    Activity.SIGNAL: _constant("waits for a signal"),
 }
 
 
 # --- All of it ------------------------------------------------------------------------------------------------------
 
 
-def report(autopsy: Autopsy) -> str:
+def hang_report(autopsy: Autopsy) -> str:
     """Line by line, for whoever wants to see it all; empty when nothing was seen."""
     if not autopsy.processes:
         return ""
@@ -356,23 +356,23 @@ def report(autopsy: Autopsy) -> str:
     lines += [f"  and {len(shown) - ENDS_SHOWN} more"] if len(shown) > ENDS_SHOWN else []
     lines += ["Locks:", *map(_lock_line, autopsy.locks)] if autopsy.locks else []
     if autopsy.last_output:
-        lines += ["Output:", f"  {spoken(round(autopsy.quiet_seconds * 1e6))} before: {autopsy.last_output}"]
-    lines += [] if autopsy.is_whole else ["There was more than could be looked at in time."]
+        lines += ["Output:", f"  {format_duration(round(autopsy.quiet_seconds * 1e6))} before: {autopsy.last_output}"]
+    lines += [] if autopsy.is_complete else ["There was more than could be looked at in time."]
     return "\n".join(lines) + "\n"
 
 
-def split(text: str) -> tuple[str, str]:
+def split_stack_and_report(text: str) -> tuple[str, str]:
     """What stands in ``attempt.stack`` as the dump of the stacks and the report on the processes."""
     start = f"\n{text}".find(f"\n{HEADING}\n")
     return (text, "") if start < 0 else (text[:start], text[start:])
 
 
 def _process_line(process: Process) -> str:
-    doing = f", {process.doing}" if process.doing is not None else ""
+    doing = f", {process.activity}" if process.activity is not None else ""
     on = f" {', '.join(map(str, process.waits_on))}" if process.waits_on else ""
-    channel = f" in {process.channel}" if process.channel else ""
+    channel = f" in {process.wait_channel}" if process.wait_channel else ""
     cpu = f", {process.cpu:.0%} CPU".replace("%", " %") if process.cpu is not None else ""
-    return f"  pid {process.pid} {process.state}{channel}{doing}{on}{cpu}: {process.line or process.name}"
+    return f"  pid {process.pid} {process.state}{channel}{doing}{on}{cpu}: {process.command_line or process.name}"
 
 
 def _end_line(end: Descriptor) -> str:

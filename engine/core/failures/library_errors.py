@@ -16,7 +16,7 @@ _MISSING = object()
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ErrorFacts:
     """What one exception says in the languages that the tables know."""
 
     names: tuple[tuple[str, ...], ...] = ()  # of each class, the exception's own first: every way to write it
@@ -29,32 +29,32 @@ class Facts:
     exit_code: int | None = None  # of a program that the task ran; negative: the signal
     diagnostic: str | None = None
 
-    def named(self, name: str) -> bool:
+    def has_type_name(self, name: str) -> bool:
         """Tell whether the exception is of this class: "Busy", "mylib.Busy" or "mylib.errors.Busy"."""
         return any(name in spellings for spellings in self.names)
 
 
-def facts_of(error: BaseException) -> Facts:
+def extract_facts(error: BaseException) -> ErrorFacts:
     """Ask one exception for all that it knows. Never raises."""
-    response = attribute(error, "response")
-    headers = attribute(error if response is None else response, "headers")
+    response = safe_attribute(error, "response")
+    headers = safe_attribute(error if response is None else response, "headers")
     status = _status(error, response)
     grpc, details = _grpc(error)
-    exit_code = attribute(error, "returncode")
-    return Facts(
+    exit_code = safe_attribute(error, "returncode")
+    return ErrorFacts(
         names=tuple(_spellings(kind) for kind in type(error).__mro__),
         status=status,
         retry_after=_header(headers, "Retry-After") if status is not None else None,
         date=_header(headers, "Date") if status is not None else None,
         grpc=grpc,
         sqlstate=_sqlstate(error),
-        sqlite=_text(attribute(error, "sqlite_errorname")),
+        sqlite=_text(safe_attribute(error, "sqlite_errorname")),
         exit_code=exit_code if isinstance(exit_code, int) else None,
         diagnostic=_diagnostic(error, response, status, details),
     )
 
 
-def clipped(text: str, limit: int = DIAGNOSTIC_MAX) -> str:
+def clip(text: str, limit: int = DIAGNOSTIC_MAX) -> str:
     """Return a text of at most ``limit`` characters: its beginning and its end, with a word on what is left out."""
     if len(text) <= limit:
         return text
@@ -62,7 +62,7 @@ def clipped(text: str, limit: int = DIAGNOSTIC_MAX) -> str:
     return f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"
 
 
-def attribute(thing: object, name: str, default: object = None) -> object:
+def safe_attribute(thing: object, name: str, default: object = None) -> object:
     """An attribute, or None. A property of a foreign class may raise whatever it likes: then it does not know."""
     try:
         return getattr(thing, name, default)
@@ -81,9 +81,9 @@ def _text(value: object) -> str | None:
 
 def _status(error: BaseException, response: object) -> int | None:
     """requests, httpx: response.status_code; aiohttp: status; urllib: code."""
-    candidates = [attribute(response, "status_code"), attribute(response, "status")]
-    if attribute(error, "headers", _MISSING) is not _MISSING:  # else a number on the exception is not one of HTTP
-        candidates += [attribute(error, name) for name in ("status_code", "status", "code")]
+    candidates = [safe_attribute(response, "status_code"), safe_attribute(response, "status")]
+    if safe_attribute(error, "headers", _MISSING) is not _MISSING:  # else a number on the exception is not one of HTTP
+        candidates += [safe_attribute(error, name) for name in ("status_code", "status", "code")]
     return next((status for status in map(_as_status, candidates) if status is not None), None)
 
 
@@ -96,7 +96,7 @@ def _item(mapping: object, key: str) -> object:
 
 
 def _header(headers: object, name: str) -> str | None:
-    get = attribute(headers, "get")
+    get = safe_attribute(headers, "get")
     if not callable(get):
         return None
     try:
@@ -107,18 +107,18 @@ def _header(headers: object, name: str) -> str | None:
 
 def _grpc(error: BaseException) -> tuple[str | None, str | None]:
     """The status code's name and the server's sentence. Both are methods; other libraries have plain ``code``s."""
-    code, details = attribute(error, "code"), attribute(error, "details")
+    code, details = safe_attribute(error, "code"), safe_attribute(error, "details")
     if not callable(code) or not callable(details):
         return None, None
     try:
-        return _text(attribute(code(), "name")), _text(details())
+        return _text(safe_attribute(code(), "name")), _text(details())
     except Exception:  # an exception that only looks like one of gRPC
         return None, None
 
 
 def _sqlstate(error: BaseException) -> str | None:
     for name in ("sqlstate", "pgcode"):
-        value = _text(attribute(error, name))
+        value = _text(safe_attribute(error, name))
         if value is not None and len(value) == 5:
             return value
     return None
@@ -129,17 +129,17 @@ def _sqlstate(error: BaseException) -> str | None:
 
 def _diagnostic(error: BaseException, response: object, status: int | None, details: str | None) -> str | None:
     """The first that has something to say: the task, the answer's body, the server, the database, the input."""
-    own = _text(attribute(error, "diagnostic"))
+    own = _text(safe_attribute(error, "diagnostic"))
     texts = (own, _body(error, response), details, _database(error), _output(error), _input(error))
     text = next((text for text in texts if text), None)
     if status is not None and own is None:
         text = f"HTTP {status}" + (f"\n{text}" if text else "")
-    return None if text is None else clipped(text)
+    return None if text is None else clip(text)
 
 
 def _body(error: BaseException, response: object) -> str | None:
     for holder in (response, error):
-        fields = attribute(holder, "__dict__")  # what is stored, not what a property would fetch
+        fields = safe_attribute(holder, "__dict__")  # what is stored, not what a property would fetch
         for name in ("_content", "content", "text", "body"):
             value = _item(fields, name)
             if isinstance(value, bytes) and value:
@@ -150,15 +150,15 @@ def _body(error: BaseException, response: object) -> str | None:
 
 
 def _database(error: BaseException) -> str | None:
-    diagnosis = attribute(error, "diag")
-    parts = [_text(attribute(diagnosis, name)) for name in ("message_primary", "message_detail", "message_hint")]
-    return "\n".join(part for part in parts if part) or _text(attribute(error, "sqlite_errorname"))
+    diagnosis = safe_attribute(error, "diag")
+    parts = [_text(safe_attribute(diagnosis, name)) for name in ("message_primary", "message_detail", "message_hint")]
+    return "\n".join(part for part in parts if part) or _text(safe_attribute(error, "sqlite_errorname"))
 
 
 def _output(error: BaseException) -> str | None:
     """What a program that the task ran said last."""
     for name in ("stderr", "stdout"):
-        output = attribute(error, name)
+        output = safe_attribute(error, name)
         if isinstance(output, bytes):
             output = output.decode(errors="replace")
         if isinstance(output, str) and output.strip():
@@ -171,7 +171,7 @@ def _input(error: BaseException) -> str | None:
     if isinstance(error, UnicodeDecodeError):
         around = error.object[max(0, error.start - 20) : error.end + 20]
         return f"{message_of(error)}\nnear {bytes(around)!r}"
-    document, position = attribute(error, "doc"), attribute(error, "pos")
+    document, position = safe_attribute(error, "doc"), safe_attribute(error, "pos")
     if isinstance(document, str) and isinstance(position, int):
         return f"{message_of(error)}\nnear {document[max(0, position - 40) : position + 40]!r}"
     return None

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 from redrive.engine import Executor, Flow, FlowError, RetryPolicy
-from redrive.engine.check.flow_checks import check_flow, checklist, sum_of, worst_case_seconds
-from redrive.engine.core.advice import Took
+from redrive.engine.check.flow_checks import check_flow, checklist, worst_case_seconds, worst_case_sum
+from redrive.engine.core.advice import PastDuration
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.flow.finding import Finding
 from redrive.engine.flow.loading import load_flow
-from redrive.engine.store.history import Observed, observed
+from redrive.engine.store.history import DurationStats, duration_stats_by_task
 
 
 def quiet(**options: Any) -> Flow:
@@ -27,7 +27,7 @@ def quiet(**options: Any) -> Flow:
     return flow
 
 
-def found(flow: Flow, seen: dict[str, Observed] | None = None) -> dict[str, Finding]:
+def found(flow: Flow, seen: dict[str, DurationStats] | None = None) -> dict[str, Finding]:
     return {finding.rule: finding for finding in check_flow(flow, seen)}
 
 
@@ -91,7 +91,7 @@ def test_the_worst_case_has_the_exact_sum_of_the_waits():
     """000.41, SPEC 4.14: 6 s for base 2 and three starts, not 20 minutes."""
     task = TaskSpec("a", timeout=30.0, grace_seconds=5.0)
     assert 3 * (30 + 5) + 6 == worst_case_seconds(task)
-    assert "3 x (30 + 5) + 6 = 111 s" == sum_of(task)
+    assert "3 x (30 + 5) + 6 = 111 s" == worst_case_sum(task)
 
 
 @pytest.mark.parametrize(("starts", "waits"), [(3, 6), (5, 30), (8, 254), (10, 1022), (12, 2222)])
@@ -127,7 +127,7 @@ def test_what_nothing_bounds_is_named_beside_the_sum():
 
 
 def test_a_task_without_a_timeout_is_taken_to_need_its_p99():
-    assert 3 * 40 + 6 == worst_case_seconds(TaskSpec("a"), Observed(10, 30, 40, 99))
+    assert 3 * 40 + 6 == worst_case_seconds(TaskSpec("a"), DurationStats(10, 30, 40, 99))
 
 
 # --- The schedule ---------------------------------------------------------------------------------------------------
@@ -181,17 +181,17 @@ def test_a_timeout_under_the_observed_p99_is_a_warning():
     """000.42: the timeout is the bug, not the task."""
     flow = quiet()
     flow.task(lambda: None, name="a", timeout=600)
-    finding = found(flow, {"a": Observed(p50=400, p95=580, p99=720, count=40)})["tight-timeout"]
+    finding = found(flow, {"a": DurationStats(p50=400, p95=580, p99=720, count=40)})["tight-timeout"]
     assert "its timeout of 600 s is under what it takes: p50 400 s, p99 720 s in 40 attempts" in finding.message
-    assert "tight-timeout" not in found(flow, {"a": Observed(400, 500, 599, 40)})
+    assert "tight-timeout" not in found(flow, {"a": DurationStats(400, 500, 599, 40)})
 
 
 def test_a_timeout_that_has_killed_what_usually_ends_is_a_warning_with_a_number():
     """What ended took less than the timeout, of course: only those that were killed say that it is too tight."""
     flow = Flow("f")
     flow.command("a", "true", timeout="10m")
-    past = (*(Took(day, 540.0 + day) for day in range(7)), Took(0, 600.0, ended=False))
-    finding = found(flow, {"a": Observed(543, 546, 546, 7, past)})["tight-timeout"]
+    past = (*(PastDuration(day, 540.0 + day) for day in range(7)), PastDuration(0, 600.0, succeeded=False))
+    finding = found(flow, {"a": DurationStats(543, 546, 546, 7, past)})["tight-timeout"]
     assert finding.message == (
         "its timeout of 600 s has killed it once, and it takes p50 543 s, p99 546 s in 7 attempts; "
         "7 of 8 attempts took about 9 min: timeout=12m would have let all but one end for certain"
@@ -201,16 +201,16 @@ def test_a_timeout_that_has_killed_what_usually_ends_is_a_warning_with_a_number(
 def test_a_timeout_that_only_ever_killed_hangs_is_no_finding():
     flow = Flow("f")
     flow.command("a", "true", timeout="10m")
-    past = (*(Took(day, 40.0) for day in range(7)), Took(0, 600.0, ended=False))
-    assert "tight-timeout" not in found(flow, {"a": Observed(40, 40, 40, 7, past)})
+    past = (*(PastDuration(day, 40.0) for day in range(7)), PastDuration(0, 600.0, succeeded=False))
+    assert "tight-timeout" not in found(flow, {"a": DurationStats(40, 40, 40, 7, past)})
 
 
 def test_a_first_wait_under_the_observed_median_of_a_call_is_a_warning():
     """004.29; a batch of ten minutes may well be tried again after two seconds."""
     flow = quiet()
     flow.task(lambda: None, name="a", timeout=6000, retry=RetryPolicy(base=1))
-    assert "shorter than one round trip" in found(flow, {"a": Observed(3, 4, 5, 9)})["policy"].message
-    assert {} == found(flow, {"a": Observed(600, 700, 800, 9)})
+    assert "shorter than one round trip" in found(flow, {"a": DurationStats(3, 4, 5, 9)})["policy"].message
+    assert {} == found(flow, {"a": DurationStats(600, 700, 800, 9)})
 
 
 def test_more_than_ten_attempts_need_a_redesign():
@@ -441,8 +441,8 @@ def test_what_earlier_runs_took_is_read_from_their_state_file(tmp_path: Path):
     for night in range(3):
         Executor(run_id=f"n{night}", flow=flow, state=tmp_path / "state.db").run()
     with sqlite3.connect(tmp_path / "state.db") as connection:
-        seen = observed(connection, "nightly")["a"]
-        assert {} == observed(connection, "another flow")
+        seen = duration_stats_by_task(connection, "nightly")["a"]
+        assert {} == duration_stats_by_task(connection, "another flow")
     assert 3 == seen.count == len(seen.past)
     assert 0.05 <= seen.p50 <= seen.p95 <= seen.p99 < 30
 
@@ -450,7 +450,7 @@ def test_what_earlier_runs_took_is_read_from_their_state_file(tmp_path: Path):
 def test_the_checklist_of_document_001_is_answered_task_by_task():
     """001.21."""
     good = checklist(TaskSpec("a", timeout=30.0, retry=RetryPolicy(retry_on=("TimeoutError",), max_elapsed=60)))
-    assert [True, True, True, True, True, None] == [check.holds for check in good]
+    assert [True, True, True, True, True, None] == [check.passes for check in good]
     assert "bounded: 3 starts, within 60 s" == good[0].text
     bad = checklist(TaskSpec("a", retry=RetryPolicy(retry_on=("builtins.Exception",), jitter="none")))
-    assert [True, False, False, False, True, None] == [check.holds for check in bad]
+    assert [True, False, False, False, True, None] == [check.passes for check in bad]

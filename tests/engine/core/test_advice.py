@@ -3,30 +3,38 @@
 from __future__ import annotations
 
 import pytest
-from redrive.engine.core.advice import Progress, Took, advise, by_weekday, rounded_up, spread, written
+from redrive.engine.core.advice import (
+    PastDuration,
+    Progress,
+    advise_timeout,
+    duration_literal,
+    duration_stats,
+    round_up_duration,
+    stats_by_weekday,
+)
 from redrive.engine.core.durations import parse_duration
 
 MINUTE = 60.0
-MONDAYS = [Took(0, minutes * MINUTE) for minutes in (9, 9.5, 10, 10, 10.2, 10.5, 10.7, 11, 9.1, 9.9, 10.1, 10.9)]
-OTHER_DAYS = [Took(day, (4 + day / 5) * MINUTE) for day in range(1, 7) for _ in range(5)]
-KILLED = Took(0, 10 * MINUTE, ended=False)
+MONDAYS = [PastDuration(0, minutes * MINUTE) for minutes in (9, 9.5, 10, 10, 10.2, 10.5, 10.7, 11, 9.1, 9.9, 10.1, 10.9)]
+OTHER_DAYS = [PastDuration(day, (4 + day / 5) * MINUTE) for day in range(1, 7) for _ in range(5)]
+KILLED = PastDuration(0, 10 * MINUTE, succeeded=False)
 
 
 def test_a_day_that_needs_more_than_the_others_is_told_apart_and_gets_a_number() -> None:
-    advice = advise([*MONDAYS, *OTHER_DAYS, KILLED], 10 * MINUTE, weekday=0)
+    advice = advise_timeout([*MONDAYS, *OTHER_DAYS, KILLED], 10 * MINUTE, weekday=0)
     assert advice is not None
     assert advice.timeout == 15 * MINUTE
     assert str(advice) == ("12 of 13 Mondays took 9 to 11 min: timeout=15m would have let all but one end for certain")
 
 
 def test_what_the_progress_of_the_killed_one_needed_counts_as_known() -> None:
-    advice = advise([*MONDAYS, *OTHER_DAYS, KILLED], 10 * MINUTE, weekday=0, needs=11 * MINUTE)
+    advice = advise_timeout([*MONDAYS, *OTHER_DAYS, KILLED], 10 * MINUTE, weekday=0, needs=11 * MINUTE)
     assert str(advice).endswith("timeout=15m would have let all of them end")
 
 
 def test_on_another_day_more_time_is_not_what_it_lacks() -> None:
     """000.42 the other way round: a hang is not cured by waiting longer."""
-    advice = advise([*MONDAYS, *OTHER_DAYS, Took(2, 600, ended=False)], 10 * MINUTE, weekday=2)
+    advice = advise_timeout([*MONDAYS, *OTHER_DAYS, PastDuration(2, 600, succeeded=False)], 10 * MINUTE, weekday=2)
     assert advice is not None
     assert advice.timeout is None
     assert str(advice) == (
@@ -35,19 +43,21 @@ def test_on_another_day_more_time_is_not_what_it_lacks() -> None:
 
 
 def test_a_hang_far_beyond_what_it_ever_took_is_said_to_be_one() -> None:
-    advice = advise([Took(day, 40.0) for day in range(7)] + [Took(1, 600, ended=False)], 600.0, weekday=1)
+    advice = advise_timeout(
+        [PastDuration(day, 40.0) for day in range(7)] + [PastDuration(1, 600, succeeded=False)], 600.0, weekday=1
+    )
     assert advice is not None
     assert (advice.timeout, str(advice)) == (None, "7 of 8 attempts took about 40 s: more time is not what it lacks")
 
 
 def test_seconds_are_told_to_the_tenth_where_that_matters() -> None:
     """ "About 1 s" under a timeout of 2 s hides how near it was."""
-    advice = advise([Took(0, seconds) for seconds in (1.62, 1.7, 1.75, 1.8, 1.88)], 2.0)
+    advice = advise_timeout([PastDuration(0, seconds) for seconds in (1.62, 1.7, 1.75, 1.8, 1.88)], 2.0)
     assert str(advice) == "5 of 5 attempts took 1.6 to 1.9 s: timeout=3s would have let all of them end"
 
 
 def test_a_timeout_that_has_room_is_not_to_be_changed() -> None:
-    advice = advise([Took(0, seconds) for seconds in (85.0, 86, 87, 88, 89)], 120.0)
+    advice = advise_timeout([PastDuration(0, seconds) for seconds in (85.0, 86, 87, 88, 89)], 120.0)
     assert advice is not None
     assert (advice.timeout, str(advice)) == (
         None,
@@ -57,31 +67,31 @@ def test_a_timeout_that_has_room_is_not_to_be_changed() -> None:
 
 @pytest.mark.parametrize("count", range(5))
 def test_a_few_attempts_say_nothing(count: int) -> None:
-    assert advise([Took(0, 90.0)] * count, 100.0) is None
+    assert advise_timeout([PastDuration(0, 90.0)] * count, 100.0) is None
 
 
 def test_progress_alone_gives_a_number_to_a_task_without_a_past() -> None:
-    advice = advise([KILLED], 10 * MINUTE, weekday=0, needs=11 * MINUTE)
+    advice = advise_timeout([KILLED], 10 * MINUTE, weekday=0, needs=11 * MINUTE)
     assert advice is not None
     assert (advice.timeout, str(advice)) == (15 * MINUTE, "timeout=15m would leave it room")
 
 
 def test_the_suggestion_is_read_by_the_flow_as_it_was_meant() -> None:
     for seconds in (0.3, 1, 44, 46, 61, 89, 91, 200, 3599, 3601, 5000, 90_000, 10_000_000):
-        suggested = rounded_up(seconds)
+        suggested = round_up_duration(seconds)
         assert suggested >= seconds
-        assert parse_duration(written(suggested)) == suggested
+        assert parse_duration(duration_literal(suggested)) == suggested
 
 
 def test_quantiles_are_of_those_that_ended_and_the_killed_are_counted() -> None:
-    seen = spread([*(Took(0, float(number)) for number in range(1, 101)), KILLED, KILLED])
+    seen = duration_stats([*(PastDuration(0, float(number)) for number in range(1, 101)), KILLED, KILLED])
     assert seen is not None
     assert (seen.p50, seen.p95, seen.p99, seen.count, seen.killed) == (51, 95, 99, 100, 2)
-    assert spread([KILLED]) is None
+    assert duration_stats([KILLED]) is None
 
 
 def test_a_day_is_told_when_enough_is_known_of_it() -> None:
-    days = by_weekday([*MONDAYS, *OTHER_DAYS[:3], KILLED])
+    days = stats_by_weekday([*MONDAYS, *OTHER_DAYS[:3], KILLED])
     assert list(days) == [0]
     assert (days[0].count, days[0].killed) == (12, 1)
 
@@ -107,4 +117,4 @@ def test_a_day_is_told_when_enough_is_known_of_it() -> None:
 )
 def test_progress_tells_slow_from_stuck(progress: Progress, words: str, needs: float | None) -> None:
     """A killed task that was nearly done needs another timeout; one that stood still needs another look."""
-    assert (str(progress), progress.needs) == (words, needs)
+    assert (str(progress), progress.needed_seconds) == (words, needs)

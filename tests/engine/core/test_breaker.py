@@ -15,25 +15,25 @@ from redrive.engine.core.breaker import (
     Breaker,
     BreakerState,
     Bucket,
-    Call,
-    Candidate,
+    CallPermit,
+    ProbeCandidate,
+    acquire_token,
     admit,
     choose_probe,
-    degraded,
     disable,
     force_open,
     from_row,
+    is_degraded,
     new_breaker,
     new_bucket,
     probe_now,
     record,
     refund,
+    release_call,
     reset,
-    take,
+    should_open,
     to_row,
     totals,
-    trips,
-    withdraw,
 )
 from redrive.engine.core.outcome import FailureClass
 from redrive.engine.core.spec import DownstreamSpec
@@ -63,12 +63,12 @@ class Downstream:
         self.breaker, admission = admit(self.breaker, self.spec, self.now)
         return admission
 
-    def begin(self) -> Call:
+    def begin(self) -> CallPermit:
         call = self.admit().call
         assert call is not None, "it was not let through"
         return call
 
-    def end(self, call: Call, failure_class: FailureClass | None = None, failures_before: int = 0) -> None:
+    def end(self, call: CallPermit, failure_class: FailureClass | None = None, failures_before: int = 0) -> None:
         self.breaker = record(self.breaker, self.spec, call, failure_class, self.now, failures_before)
 
     def call(self, failure_class: FailureClass | None = None, failures_before: int = 0) -> None:
@@ -231,7 +231,7 @@ class TestHalfOpen:
         downstream.wait(30)
         probe = downstream.begin()
         if ended == "withdrawn":
-            downstream.breaker = withdraw(downstream.breaker, probe)
+            downstream.breaker = release_call(downstream.breaker, probe)
         else:
             downstream.end(probe, FailureClass.VALIDATION)
         assert downstream.state is BreakerState.HALF_OPEN
@@ -239,10 +239,10 @@ class TestHalfOpen:
 
     def test_the_probe_is_the_cheapest_idempotent_task(self):
         """4.12."""
-        ledger = Candidate("ledger", idempotent=False, seconds=0.1)
-        report = Candidate("report", seconds=900)
-        ping = Candidate("ping", seconds=2)
-        unknown = Candidate("unknown")
+        ledger = ProbeCandidate("ledger", idempotent=False, seconds=0.1)
+        report = ProbeCandidate("report", seconds=900)
+        ping = ProbeCandidate("ping", seconds=2)
+        unknown = ProbeCandidate("unknown")
         assert choose_probe([ledger, report, ping, unknown]) == ping
         assert choose_probe([ledger, unknown]) == unknown
         assert choose_probe([ledger]) == ledger
@@ -324,7 +324,7 @@ class TestOperator:
             downstream.call(TRANSIENT)
         downstream.call(FailureClass.AUTH)
         assert downstream.state is BreakerState.METRICS_ONLY
-        assert trips(downstream.breaker, downstream.spec, downstream.now)
+        assert should_open(downstream.breaker, downstream.spec, downstream.now)
         assert totals(downstream.breaker, downstream.spec, downstream.now) == (50, 50, 0)
 
     def test_a_breaker_that_was_reset_releases_at_the_rate_all_the_same(self, downstream):
@@ -340,10 +340,10 @@ def test_a_downstream_that_needs_retries_is_degraded_before_it_fails(downstream)
         downstream.call()
     for _ in range(3):
         downstream.call(failures_before=2)
-    assert not degraded(downstream.breaker, SPEC, downstream.now)
+    assert not is_degraded(downstream.breaker, SPEC, downstream.now)
     downstream.call(failures_before=1)
-    assert degraded(downstream.breaker, SPEC, downstream.now)
-    assert not degraded(new_breaker(SPEC), SPEC, START)
+    assert is_degraded(downstream.breaker, SPEC, downstream.now)
+    assert not is_degraded(new_breaker(SPEC), SPEC, START)
 
 
 class TestBucket:
@@ -353,14 +353,14 @@ class TestBucket:
         """4.12: success +0.1, retry -1."""
         bucket = new_bucket(self.SPEC)
         for _ in range(3):
-            bucket, admission = take(bucket, self.SPEC, START)
+            bucket, admission = acquire_token(bucket, self.SPEC, START)
             assert admission.call is not None
-        bucket, refused = take(bucket, self.SPEC, START)
+        bucket, refused = acquire_token(bucket, self.SPEC, START)
         assert refused == Admission(None, START + 30 * SECOND, "the retry budget is spent")
         for _ in range(10):
             bucket = refund(bucket, self.SPEC)
         bucket = refund(bucket, self.SPEC)
-        bucket, admission = take(bucket, self.SPEC, START)
+        bucket, admission = acquire_token(bucket, self.SPEC, START)
         assert admission.call is not None
 
     def test_a_full_bucket_does_not_overflow(self):
@@ -369,23 +369,23 @@ class TestBucket:
     def test_an_empty_bucket_keeps_a_reserve(self):
         """4.12: floor reserve: when only retries are left, no success would ever refill it."""
         bucket = Bucket(0.0, START)
-        bucket, admission = take(bucket, self.SPEC, START)
+        bucket, admission = acquire_token(bucket, self.SPEC, START)
         assert (admission.call is not None, admission.why) == (True, "on the reserve")
-        bucket, admission = take(bucket, self.SPEC, START + 29 * SECOND)
+        bucket, admission = acquire_token(bucket, self.SPEC, START + 29 * SECOND)
         assert admission.retry_at == START + 30 * SECOND
-        bucket, admission = take(bucket, self.SPEC, START + 30 * SECOND)
+        bucket, admission = acquire_token(bucket, self.SPEC, START + 30 * SECOND)
         assert admission.call is not None
 
     def test_retries_are_a_bounded_share_of_the_load_in_an_outage(self):
         """4.12: the bucket throttles retries: 1000 of them in a minute become the capacity and one of the reserve."""
         bucket, through = new_bucket(self.SPEC), 0
         for index in range(1000):
-            bucket, admission = take(bucket, self.SPEC, START + index * 60_000)
+            bucket, admission = acquire_token(bucket, self.SPEC, START + index * 60_000)
             through += admission.call is not None
         assert through == 3 + 1
 
     def test_a_clock_set_back_does_not_hold_the_reserve_for_years(self):
-        _, admission = take(Bucket(0.0, START + 10**15), self.SPEC, START)
+        _, admission = acquire_token(Bucket(0.0, START + 10**15), self.SPEC, START)
         assert admission.retry_at == START + 30 * SECOND
 
 
@@ -462,7 +462,7 @@ class TestStored:
 def test_whatever_happens_it_never_stays_shut_by_itself(steps):
     """000.54: every state has a bounded exit: with no call on its way one wait is enough, a credential excepted."""
     downstream = Downstream(replace(SPEC, probes=2))
-    on_their_way: list[Call] = []
+    on_their_way: list[CallPermit] = []
     for step, failure_class, number in steps:
         match step:
             case "admit":
@@ -472,7 +472,7 @@ def test_whatever_happens_it_never_stays_shut_by_itself(steps):
             case "end" if on_their_way:
                 downstream.end(on_their_way.pop(number % len(on_their_way)), failure_class)
             case "withdraw" if on_their_way:
-                downstream.breaker = withdraw(downstream.breaker, on_their_way.pop(number % len(on_their_way)))
+                downstream.breaker = release_call(downstream.breaker, on_their_way.pop(number % len(on_their_way)))
             case "wait":
                 downstream.wait(number)
             case "reset":
@@ -482,7 +482,7 @@ def test_whatever_happens_it_never_stays_shut_by_itself(steps):
                 downstream.breaker, _ = from_row(to_row(downstream.breaker, Bucket(1)), downstream.spec)
         assert 0 <= downstream.breaker.probes_free <= 2
     for call in on_their_way:
-        downstream.breaker = withdraw(downstream.breaker, call)
+        downstream.breaker = release_call(downstream.breaker, call)
     held = downstream.state is BreakerState.OPEN and downstream.breaker.reopens_at is None
     downstream.wait(30)
     assert (downstream.admit().call is None) == held

@@ -45,7 +45,7 @@ def test_descendants_and_ancestors_are_what_walking_the_edges_finds(pairs):
     for name, _ in pairs:
         below = brute_descendants(pairs, name)
         assert set(dag.descendants(name)) == below
-        assert dag.below[dag.number[name]].bit_count() == len(below)
+        assert dag.descendant_bits[dag.number[name]].bit_count() == len(below)
         assert all(name in dag.ancestors(other) for other in below)
 
 
@@ -141,7 +141,7 @@ def test_a_chain_of_twenty_thousand_tasks_needs_no_recursion():
     count = 20_000
     dag = Dag((f"t{n}", [f"t{n - 1}"] if n else []) for n in range(count))
     assert dag.depth == count
-    assert dag.below[dag.number["t0"]].bit_count() == count - 1
+    assert dag.descendant_bits[dag.number["t0"]].bit_count() == count - 1
     assert len(dag.critical_path(dict.fromkeys(dag.names, 1.0))) == count
     assert len(dag.descendants("t0")) == count - 1
 
@@ -152,7 +152,7 @@ def test_nine_thousand_tasks_with_forty_five_thousand_edges_are_counted_quickly(
     pairs = [(f"t{n}", [f"t{dice.randrange(max(0, n - 900), n)}" for _ in range(5)] if n else []) for n in range(9_000)]
     started = time.process_time()
     dag = Dag(pairs)
-    counts = [bits.bit_count() for bits in dag.below]
+    counts = [bits.bit_count() for bits in dag.descendant_bits]
     remaining = dag.remaining_path(dict.fromkeys(dag.names, 1.0))
     assert time.process_time() - started < 10
     assert counts[dag.number["t0"]] > 8_000

@@ -1,8 +1,8 @@
 """How much slack a run has, known before it is gone (issue: deadlines; SPEC part 4, 2)."""
 
 import pytest
-from redrive.engine.core.deadline import Slack, slack_of
-from redrive.engine.core.projection import RunFold, RunRow, TaskRow
+from redrive.engine.core.deadline import Slack, compute_slack
+from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
 from redrive.engine.domain.states import TaskState
 
 NOW = 1_700_000_000_000_000
@@ -16,7 +16,7 @@ CHILDREN = {"extract": ("clean",), "clean": ("load",)}
 def slack(states: dict[str, TaskState], due_in: float | None = 1000, **columns: dict) -> Slack | None:
     run = RunRow("r", deadline_at=None if due_in is None else NOW + round(due_in * SECOND))
     tasks = {name: TaskRow(name, state=state, **columns.get(name, {})) for name, state in states.items()}
-    return slack_of(RunFold(run, tasks, children=CHILDREN), PATHS, NOW)  # type: ignore[arg-type]
+    return compute_slack(RunProjection(run, tasks, children=CHILDREN), PATHS, NOW)  # type: ignore[arg-type]
 
 
 P, S = TaskState.PENDING, TaskState.SUCCESS
@@ -53,5 +53,5 @@ def test_a_run_without_a_deadline_has_no_slack():
 
 def test_without_history_only_the_clock_counts():
     run = RunRow("r", deadline_at=NOW - SECOND)
-    fold = RunFold(run, {"a": TaskRow("a", state=P)})
-    assert Slack(-1, "a", 0) == slack_of(fold, {}, NOW)
+    fold = RunProjection(run, {"a": TaskRow("a", state=P)})
+    assert Slack(-1, "a", 0) == compute_slack(fold, {}, NOW)

@@ -1,7 +1,18 @@
 """What an outcome means: each rule, their order, and the documents' numbers."""
 
 import pytest
-from redrive.engine.core.decide import Cancel, DeadLetter, Fail, History, Interrupt, Retry, Sense, Skip, Succeed, decide
+from redrive.engine.core.decide import (
+    Cancel,
+    DeadLetter,
+    Defer,
+    Fail,
+    Interrupt,
+    Retry,
+    Skip,
+    Succeed,
+    TaskHistory,
+    decide,
+)
 from redrive.engine.core.outcome import Failure, FailureClass, FailureMode, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.domain.states import DeadLetterKind
@@ -24,13 +35,13 @@ def failed(failure_class=FailureClass.UNCLASSIFIED, fingerprint="aaa", **fields)
     return Outcome(kind, failure)
 
 
-def judge(outcome: Outcome, history: History | None = None, policy: RetryPolicy | None = None, dice=top):
-    return decide(history or History(), outcome, policy or RetryPolicy(), NOW, dice)
+def judge(outcome: Outcome, history: TaskHistory | None = None, policy: RetryPolicy | None = None, dice=top):
+    return decide(history or TaskHistory(), outcome, policy or RetryPolicy(), NOW, dice)
 
 
-def seen(*fingerprints: str, failure_class=FailureClass.UNCLASSIFIED, **fields) -> History:
+def seen(*fingerprints: str, failure_class=FailureClass.UNCLASSIFIED, **fields) -> TaskHistory:
     classes = (failure_class,) * len(fingerprints)
-    return History(failures=len(fingerprints), fingerprints=fingerprints, classes=classes, **fields)
+    return TaskHistory(failures=len(fingerprints), fingerprints=fingerprints, classes=classes, **fields)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +62,7 @@ def test_the_first_ceiling_is_the_base():
 def test_three_attempts_mean_three_starts():
     """SPEC 4.2: the documents' two numberings together gave two."""
     policy = RetryPolicy(max_attempts=3, poison_after=None)
-    decisions = [judge(failed(), History(failures=failures), policy) for failures in range(3)]
+    decisions = [judge(failed(), TaskHistory(failures=failures), policy) for failures in range(3)]
     assert [Retry, Retry, Fail] == [type(decision) for decision in decisions]
 
 
@@ -140,22 +151,22 @@ def test_a_hang_at_one_place_is_judged_only_where_history_clears_the_timeout():
 
 def test_a_loss_does_not_spend_the_budget_and_waits_at_least_base():
     """SPEC 4.2: a task that kills its host must not kill it again at once."""
-    decision = judge(Outcome(OutcomeKind.LOST), History(failures=2), dice=bottom)
+    decision = judge(Outcome(OutcomeKind.LOST), TaskHistory(failures=2), dice=bottom)
     assert ("losses", 2.0) == (decision.counts, decision.delay)
 
 
 def test_losses_have_their_own_bound():
-    assert DeadLetterKind.CRASH_LOOP == judge(Outcome(OutcomeKind.LOST), History(losses=2)).kind
+    assert DeadLetterKind.CRASH_LOOP == judge(Outcome(OutcomeKind.LOST), TaskHistory(losses=2)).kind
 
 
 def test_a_loss_by_somebody_elses_doing_costs_nothing():
-    decision = judge(lost("task 'b' ended the process", is_blameless=True), History(losses=2))
+    decision = judge(lost("task 'b' ended the process", is_blameless=True), TaskHistory(losses=2))
     assert Interrupt("task 'b' ended the process") == decision
 
 
 def test_a_task_that_is_not_idempotent_is_never_run_again_unasked():
     """003.32, 001.01."""
-    history = History(idempotent=False)
+    history = TaskHistory(idempotent=False)
     assert DeadLetterKind.INDETERMINATE == judge(lost("", is_blameless=True), history).kind
     assert DeadLetterKind.INDETERMINATE == judge(Outcome(OutcomeKind.LOST), history).kind
     assert DeadLetterKind.INDETERMINATE == judge(failed(FailureClass.TRANSIENT), history).kind
@@ -163,26 +174,26 @@ def test_a_task_that_is_not_idempotent_is_never_run_again_unasked():
 
 def test_a_sensor_looks_again_without_spending_the_budget():
     """000.48, de-phased by at most a tenth (004.43)."""
-    assert Sense(pytest.approx(0.11)) == judge(Outcome(OutcomeKind.DEFERRED, recheck_seconds=0), History())  # type: ignore[arg-type]
-    assert Sense(33.0) == judge(Outcome(OutcomeKind.DEFERRED, recheck_seconds=30.0), History(failures=2))
-    assert Sense(30.0) == judge(Outcome(OutcomeKind.DEFERRED), dice=bottom)
+    assert Defer(pytest.approx(0.11)) == judge(Outcome(OutcomeKind.DEFERRED, recheck_seconds=0), TaskHistory())  # type: ignore[arg-type]
+    assert Defer(33.0) == judge(Outcome(OutcomeKind.DEFERRED, recheck_seconds=30.0), TaskHistory(failures=2))
+    assert Defer(30.0) == judge(Outcome(OutcomeKind.DEFERRED), dice=bottom)
 
 
 def test_a_sensor_gives_up_after_max_elapsed():
-    history = History(first_started_at=NOW - 100_000_000)
+    history = TaskHistory(first_started_at=NOW - 100_000_000)
     assert isinstance(judge(Outcome(OutcomeKind.DEFERRED), history, RetryPolicy(max_elapsed=110)), Fail)
 
 
 def test_max_elapsed_bounds_the_retries():
     """004.28."""
-    history = History(first_started_at=NOW - 9_000_000)
+    history = TaskHistory(first_started_at=NOW - 9_000_000)
     assert isinstance(judge(failed(), history, RetryPolicy(max_elapsed=10)), Fail)
     assert isinstance(judge(failed(), history, RetryPolicy(max_elapsed=12)), Retry)
 
 
 def test_a_retry_that_cannot_finish_before_the_deadline_is_refused_early():
     """SPEC 4.14: not discovered at 02:00."""
-    history = History(path_seconds=50.0, deadline_at=NOW + 51_000_000)
+    history = TaskHistory(path_seconds=50.0, deadline_at=NOW + 51_000_000)
     assert DeadLetterKind.DEADLINE == judge(failed(), history).kind
     assert isinstance(judge(failed(), history, dice=bottom), Retry)
 
@@ -207,7 +218,7 @@ LONG = RetryPolicy(max_attempts=9, base=2, cap=600, jitter="none")
 )
 def test_a_wait_that_the_deadline_has_no_time_for_is_shortened_or_refused(failures, left, path, asked, expected):
     """SPEC part 4, 2 and 4.14: a shorter wait that could still make it, never below what the other side asked for."""
-    history = History(failures=failures, path_seconds=path, deadline_at=NOW + round(left * 1e6))
+    history = TaskHistory(failures=failures, path_seconds=path, deadline_at=NOW + round(left * 1e6))
     decision = judge(failed(FailureClass.TRANSIENT, retry_after_seconds=asked), history, LONG)
     if expected is None:
         assert DeadLetterKind.DEADLINE == decision.kind
@@ -217,7 +228,7 @@ def test_a_wait_that_the_deadline_has_no_time_for_is_shortened_or_refused(failur
 
 def test_who_failed_together_is_still_thrown_together_no_closer_than_by_the_first_retry():
     """The dice stay as they fell under a lower ceiling; who had drawn a wait that is short enough keeps it."""
-    history = History(failures=6, path_seconds=100.0, deadline_at=NOW + 162_000_000)
+    history = TaskHistory(failures=6, path_seconds=100.0, deadline_at=NOW + 162_000_000)
     policy = RetryPolicy(max_attempts=9, base=2, cap=600, jitter="full")
     delays = [
         judge(failed(FailureClass.TRANSIENT), history, policy, lambda low, high, part=part: high * part / 100).delay
@@ -229,14 +240,14 @@ def test_who_failed_together_is_still_thrown_together_no_closer_than_by_the_firs
 
 
 def test_a_shortened_wait_may_fit_into_max_elapsed():
-    history = History(failures=6, first_started_at=NOW, deadline_at=NOW + 62_000_000)
+    history = TaskHistory(failures=6, first_started_at=NOW, deadline_at=NOW + 62_000_000)
     policy = RetryPolicy(max_attempts=9, base=2, cap=600, jitter="none", max_elapsed=40)
     assert judge(failed(FailureClass.TRANSIENT), history, policy).delay == 31.0
 
 
 def test_a_failed_probe_of_a_breaker_spends_nothing_of_its_task():
     """SPEC 4.2: refusals are free."""
-    history = History(failures=2, is_probe=True)
+    history = TaskHistory(failures=2, is_probe=True)
     decision = judge(failed(FailureClass.TRANSIENT), history, RetryPolicy(max_attempts=3))
     assert "refusals" == decision.counts
     assert isinstance(judge(failed(FailureClass.PERMANENT), history), DeadLetter)

@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from redrive.engine.core.dispatch_rules import END_WHEN_OPEN, LongOutages, Room
+from redrive.engine.core.dispatch_rules import END_WHEN_OPEN, Capacity, LongOutages
 from redrive.engine.core.downstreams import Downstreams
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
-from redrive.engine.core.paging import HELD_SECONDS
-from redrive.engine.core.projection import RunFold, RunRow, TaskRow
-from redrive.engine.core.ready_queue import Ledger
+from redrive.engine.core.paging import LONG_OUTAGE_SECONDS
+from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
+from redrive.engine.core.ready_queue import ReadyQueue
 from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec
 from redrive.engine.domain.states import TaskState
 
 SECOND = 1_000_000
-HELD = round(HELD_SECONDS * SECOND)
+HELD = round(LONG_OUTAGE_SECONDS * SECOND)
 REFUSED = Outcome(OutcomeKind.ERROR, Failure("E", "503", FailureClass.TRANSIENT, Fingerprint("a", "a")))
 
 
@@ -26,13 +26,13 @@ class Stage:
     def __init__(self, tasks: int, pools: Mapping[str, int], on_open: Any = "hold", **spec: Any) -> None:
         self.now = 0
         specs = [TaskSpec(f"t{number}", **spec) for number in range(tasks)]
-        self.fold = RunFold(RunRow("r"), {one.name: TaskRow(one.name, spec=one) for one in specs})
+        self.fold = RunProjection(RunRow("r"), {one.name: TaskRow(one.name, spec=one) for one in specs})
         downstream = DownstreamSpec("api", minimum_calls=2, open_seconds=60, on_open=on_open)
         flow = FlowSpec("f", tuple(specs), downstreams=(downstream,) if "downstream" in spec else ())
         self.downstreams = Downstreams(flow, lambda: self.now, lambda _: None)
-        self.ledger = Ledger(self.fold, {})
+        self.ledger = ReadyQueue(self.fold, {})
         self.asked: list[tuple[str, int]] = []
-        self.room = Room(self.ledger, self.downstreams, pools, lambda *asked: self.asked.append(asked))
+        self.room = Capacity(self.ledger, self.downstreams, pools, lambda *asked: self.asked.append(asked))
 
     def open(self) -> None:
         for name in ("t0", "t1"):
@@ -41,13 +41,13 @@ class Stage:
         assert self.downstreams.is_down("api")
 
     def close(self) -> None:
-        self.downstreams.act("api", "close")
+        self.downstreams.operate("api", "close")
 
 
 @pytest.mark.parametrize(("pools", "picked"), [({"db": 3}, 1), ({"db": 4}, 2), ({"db": 1}, 0), ({}, 0)])
 def test_a_task_needs_the_slots_of_its_pool(pools: Mapping[str, int], picked: int) -> None:
     stage = Stage(3, pools, pool="db", pool_slots=2)
-    assert len(stage.ledger.pick(9, stage.room.admits)) == picked
+    assert len(stage.ledger.pop_startable(9, stage.room.admits)) == picked
 
 
 def test_a_downstream_that_is_open_admits_nobody_and_says_when_it_may() -> None:
@@ -62,10 +62,10 @@ def test_a_downstream_that_is_open_admits_nobody_and_says_when_it_may() -> None:
 @pytest.mark.parametrize("on_open", END_WHEN_OPEN)
 def test_only_who_may_not_wait_is_turned_away_and_only_while_it_is_open(on_open: str) -> None:
     stage = Stage(3, {}, on_open, downstream="api")
-    assert list(stage.room.turned_away()) == []
+    assert list(stage.room.rejected()) == []
     stage.open()
     waits = END_WHEN_OPEN[on_open] is None
-    assert dict(stage.room.turned_away()) == ({} if waits else dict.fromkeys(("t0", "t1", "t2"), on_open))
+    assert dict(stage.room.rejected()) == ({} if waits else dict.fromkeys(("t0", "t1", "t2"), on_open))
 
 
 def test_an_end_while_open_is_a_state_that_the_flow_names() -> None:
@@ -93,7 +93,7 @@ def test_an_outage_that_holds_nobody_is_found_when_it_holds_somebody() -> None:
     stage = Stage(2, {}, downstream="api")
     stage.open()
     outages = LongOutages(stage.ledger, stage.downstreams)
-    stage.ledger.pick(2, lambda row: True)
+    stage.ledger.pop_startable(2, lambda row: True)
     assert outages.update(0) == outages.update(HELD) == []
-    stage.ledger.claimed(["t0"])
+    stage.ledger.release_claims(["t0"])
     assert [outage.tasks for outage in outages.update(HELD + 1)] == [["t0"]]

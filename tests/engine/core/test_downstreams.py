@@ -141,10 +141,10 @@ def test_a_breaker_tells_since_when_and_by_whom_it_is_held():
     now = [1_000_000]
     tasks = (TaskSpec("t", downstream="api"), TaskSpec("u", downstream="mail"))
     downstreams = Downstreams(FlowSpec("f", tasks), lambda: now[0], lambda name: None)
-    downstreams.act("api", "open", "ana@ops-1")
+    downstreams.operate("api", "open", "ana@ops-1")
     now[0] = 9_000_000
-    downstreams.act("mail", "disable", "bob@ops-2")
-    rows = downstreams.take_dirty()
+    downstreams.operate("mail", "disable", "bob@ops-2")
+    rows = downstreams.drain_dirty_rows()
     assert [("FORCED_OPEN", 1_000_000), ("DISABLED", 9_000_000)] == [
         (rows[name]["state"], rows[name]["changed_at"]) for name in ("api", "mail")
     ]
@@ -154,8 +154,8 @@ def test_a_breaker_tells_since_when_and_by_whom_it_is_held():
     again = Downstreams(FlowSpec("f", tasks), lambda: now[0], lambda name: None)
     again.load([{"downstream": "api", **rows["api"]}])
     again.admit("t", "api", is_retry=True)
-    again.act("mail", "open")
-    assert 1_000_000 == again.change_of("api").since
+    again.operate("mail", "open")
+    assert 1_000_000 == again.change_event("api").since
 
 
 class JumpingClock(SystemClock):
@@ -200,11 +200,11 @@ def test_whatever_a_downstream_waits_for_moves_with_the_clock():
     failure = Failure("Boom", "boom", FailureClass.TRANSIENT, Fingerprint("strict", "loose"))
     downstreams.record("t", Outcome(OutcomeKind.ERROR, failure), 0)
     assert downstreams.is_open("api")
-    before = downstreams.take_dirty()["api"]
+    before = downstreams.drain_dirty_rows()["api"]
     for jump in (3_600_000_000, -7_200_000_000):
         now[0] += jump
-        downstreams.shift(jump)
-        after = downstreams.take_dirty()["api"]
+        downstreams.shift_clock(jump)
+        after = downstreams.drain_dirty_rows()["api"]
         assert after["reopens_at"] - before["reopens_at"] == after["changed_at"] - before["changed_at"] == jump
         assert downstreams.admit("t", "api", is_retry=False).call is None
         before = after

@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 import pytest
-from redrive.engine.core.explain import BreakerView, Surroundings, chain, unmet_parents, why
-from redrive.engine.core.projection import AttemptRow, RunFold, RunRow, TaskRow
+from redrive.engine.core.explain import BreakerView, ExplainContext, blocking_chain, explain_task, unmet_parents
+from redrive.engine.core.projection import AttemptRow, RunProjection, RunRow, TaskRow
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.states import TaskState
 
@@ -16,7 +16,7 @@ NOW = 10_000 * S
 
 def fold_of(*tasks, **run):
     """tasks: (name, parents, state, columns)."""
-    fold = RunFold(RunRow("run", "flow", **run))
+    fold = RunProjection(RunRow("run", "flow", **run))
     for position, (name, parents, state, columns) in enumerate(tasks):
         spec = TaskSpec(name, tuple(parents), **columns.pop("spec", {}))
         fold.tasks[name] = TaskRow(name, TaskState(state), spec=spec, position=position, **columns)
@@ -27,7 +27,7 @@ def fold_of(*tasks, **run):
 
 
 def sentence(fold, name="task", **around):
-    return why(fold, name, NOW, Surroundings(**around))
+    return explain_task(fold, name, NOW, ExplainContext(**around))
 
 
 def one(state, **columns):
@@ -73,7 +73,7 @@ def test_the_dead_letter_that_holds_a_task_from_afar_is_named_with_its_page():
     assert sentence(fold, page_notes={"f00d": "page acked by ana"}) == (
         "waits for slow and middle; bad dead-lettered (poison) for 14 min, page acked by ana"
     )
-    assert [name for name, _ in chain(fold, "task", NOW)] == ["task", "bad"]
+    assert [name for name, _ in blocking_chain(fold, "task", NOW)] == ["task", "bad"]
 
 
 def test_many_parents_are_counted_and_names_with_spaces_are_quoted():
@@ -87,7 +87,7 @@ def test_many_parents_are_counted_and_names_with_spaces_are_quoted():
 def test_a_chain_of_twenty_thousand_waiting_tasks_names_its_root():
     tasks: list[tuple[str, list[str], str, dict[str, Any]]] = [("t0", [], "RUNNING", {"started_at": NOW - S})]
     tasks += [(f"t{n}", [f"t{n - 1}"], "PENDING", {}) for n in range(1, 20_000)]
-    fold = RunFold(RunRow("run"))
+    fold = RunProjection(RunRow("run"))
     for name, parents, state, columns in tasks:
         fold.tasks[name] = TaskRow(name, TaskState(state), **columns)
         fold.parents[name] = tuple(parents)
@@ -151,7 +151,7 @@ def test_a_task_below_a_failure_names_the_ancestor_and_its_error():
     )
     fold.tasks["extract"].attempts[3] = AttemptRow(3, error_type="builtins.KeyError")
     assert sentence(fold) == "stopped, because extract failed by KeyError"
-    assert [name for name, _ in chain(fold, "task", NOW)] == ["task", "extract"]
+    assert [name for name, _ in blocking_chain(fold, "task", NOW)] == ["task", "extract"]
 
 
 def test_a_sensor_tells_its_looks_and_the_next_one():

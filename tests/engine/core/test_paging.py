@@ -5,10 +5,10 @@ from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint
 from redrive.engine.core.paging import (
     STORM_PAGES,
     STORM_WINDOW_US,
-    Outgoing,
-    Plan,
-    cause_of,
+    PageState,
+    SendPlan,
     check_sender,
+    page_cause,
     plan_sending,
     severity_of,
 )
@@ -41,42 +41,42 @@ def test_the_urgency_follows_from_the_class(kind, failure_class, severity):
 
 
 def test_a_cause_is_the_loose_fingerprint_else_the_run():
-    assert "loose" == cause_of("r", None, failure(FailureClass.TRANSIENT))
-    assert "run:r" == cause_of("r", DeadLetterKind.CRASH_LOOP, None)
-    assert "run:r" == cause_of("r", DeadLetterKind.CRASH_LOOP, failure(FailureClass.UNCLASSIFIED, "lost"))
+    assert "loose" == page_cause("r", None, failure(FailureClass.TRANSIENT))
+    assert "run:r" == page_cause("r", DeadLetterKind.CRASH_LOOP, None)
+    assert "run:r" == page_cause("r", DeadLetterKind.CRASH_LOOP, failure(FailureClass.UNCLASSIFIED, "lost"))
 
 
 def test_while_its_breaker_is_not_closed_the_downstream_is_the_cause():
     blip = failure(FailureClass.TRANSIENT)
-    assert "downstream:api" == cause_of("r", None, blip, "api", "OPEN")
-    assert "downstream:api" == cause_of("r", None, blip, "api", "HALF_OPEN")
-    assert "loose" == cause_of("r", None, blip, "api", "CLOSED")
-    assert "loose" == cause_of("r", None, blip, "api", "METRICS_ONLY")
+    assert "downstream:api" == page_cause("r", None, blip, "api", "OPEN")
+    assert "downstream:api" == page_cause("r", None, blip, "api", "HALF_OPEN")
+    assert "loose" == page_cause("r", None, blip, "api", "CLOSED")
+    assert "loose" == page_cause("r", None, blip, "api", "METRICS_ONLY")
 
 
 def test_a_bug_is_a_cause_of_its_own_although_its_downstream_is_down():
     bug = failure(FailureClass.UNCLASSIFIED)
-    assert "loose" == cause_of("r", DeadLetterKind.POISON, bug, "api", "OPEN")
+    assert "loose" == page_cause("r", DeadLetterKind.POISON, bug, "api", "OPEN")
 
 
 def test_a_refused_credential_is_the_downstreams_cause():
-    assert "downstream:api" == cause_of("r", DeadLetterKind.AUTH, failure(FailureClass.AUTH), "api", "CLOSED")
+    assert "downstream:api" == page_cause("r", DeadLetterKind.AUTH, failure(FailureClass.AUTH), "api", "CLOSED")
 
 
 def test_everything_that_comes_too_late_is_one_cause():
     late = failure(FailureClass.TRANSIENT)
-    assert "deadline:r" == cause_of("r", DeadLetterKind.DEADLINE, late, "api", "OPEN")
+    assert "deadline:r" == page_cause("r", DeadLetterKind.DEADLINE, late, "api", "OPEN")
 
 
 # --- What may go out ------------------------------------------------------------------------------------------------
 
 
-def page(number: int, severity: str = "normal", **columns) -> Outgoing:
-    return Outgoing(number, severity, columns.pop("count", 1), columns.pop("state", "open"), **columns)
+def page(number: int, severity: str = "normal", **columns) -> PageState:
+    return PageState(number, severity, columns.pop("count", 1), columns.pop("state", "open"), **columns)
 
 
 def test_a_first_page_goes_out_at_once():
-    assert Plan(single=(1,)) == plan_sending([page(1)], [], None, NOW)
+    assert SendPlan(single=(1,)) == plan_sending([page(1)], [], None, NOW)
 
 
 def test_the_most_urgent_goes_first():
@@ -93,7 +93,7 @@ def test_what_exceeds_the_storm_cap_waits_for_one_digest():
     told = [page(number, sent_at=NOW, told_count=1) for number in range(1, STORM_PAGES + 1)]
     rest = pages[STORM_PAGES:]
     waiting = plan_sending([*told, *rest], sent, None, NOW + SECOND)
-    assert ((), (), NOW + STORM_WINDOW_US) == (waiting.single, waiting.digest, waiting.look_again_at)
+    assert ((), (), NOW + STORM_WINDOW_US) == (waiting.single, waiting.digest, waiting.next_check_at)
 
 
 def test_the_digest_comes_when_the_window_is_over_and_once_a_window():
@@ -104,26 +104,26 @@ def test_the_digest_comes_when_the_window_is_over_and_once_a_window():
     again = [page(1, sent_at=NOW, told_count=48, count=49)]
     plan = plan_sending(again, [], later, later + SECOND)
     assert ((), ()) == _sent(plan)
-    assert later + STORM_WINDOW_US == plan.look_again_at
+    assert later + STORM_WINDOW_US == plan.next_check_at
 
 
-def _sent(plan: Plan) -> tuple:
+def _sent(plan: SendPlan) -> tuple:
     return plan.single, plan.digest
 
 
 def test_what_was_folded_is_told_in_the_digest_and_not_before():
     grown = [page(1, sent_at=NOW, told_count=1, count=1247)]
     plan = plan_sending(grown, [NOW], None, NOW + SECOND)
-    assert Plan(look_again_at=NOW + STORM_WINDOW_US) == plan
+    assert SendPlan(next_check_at=NOW + STORM_WINDOW_US) == plan
 
 
 def test_an_acknowledged_page_is_silent_also_when_it_grows():
-    assert Plan() == plan_sending([page(1, state="acked", count=9), page(2, state="acked")], [], None, NOW)
+    assert SendPlan() == plan_sending([page(1, state="acked", count=9), page(2, state="acked")], [], None, NOW)
 
 
 def test_a_snoozed_page_waits_for_its_instant():
     snoozed = [page(1, state="snoozed", snoozed_until=NOW + 60 * SECOND)]
-    assert Plan(look_again_at=NOW + 60 * SECOND) == plan_sending(snoozed, [], None, NOW)
+    assert SendPlan(next_check_at=NOW + 60 * SECOND) == plan_sending(snoozed, [], None, NOW)
 
 
 def test_growth_that_was_told_an_hour_ago_is_due_after_a_restart():
@@ -168,5 +168,5 @@ def test_a_sender_that_never_could_is_refused_with_the_reason(sender, options, w
 
 def test_what_nobody_knows_the_end_of_is_a_page_for_each_task():
     """Each has to be found out about by itself, whatever they share."""
-    unknown = [cause_of("r", DeadLetterKind.INDETERMINATE, None, "bank", "OPEN", task) for task in ("pay", "refund")]
+    unknown = [page_cause("r", DeadLetterKind.INDETERMINATE, None, "bank", "OPEN", task) for task in ("pay", "refund")]
     assert unknown == ["unknown:r/pay", "unknown:r/refund"]

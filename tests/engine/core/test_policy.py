@@ -10,22 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from redrive.engine.core.policy import (
-    SPREADS,
+    JITTER_RANGES,
     RetryPolicy,
     Uniform,
+    add_retry_after,
     bounds,
     ceiling,
-    concerns,
-    draw,
-    fixed,
+    draw_delay,
+    fixed_policy,
     mean_wait_seconds,
-    schedule,
-    with_floor,
+    planned_waits,
+    policy_warnings,
     worst_case_elapsed_seconds,
     worst_case_wait_seconds,
 )
 
-JITTERS = [*SPREADS, "decorrelated"]
+JITTERS = [*JITTER_RANGES, "decorrelated"]
 
 
 def high(low: float, high: float) -> float:
@@ -41,7 +41,7 @@ def policy(**fields: object) -> RetryPolicy:
 
 
 def ceilings(own: RetryPolicy, retries: int | None = None) -> tuple[float, ...]:
-    return tuple(wait.ceiling for wait in schedule(own, retries))
+    return tuple(wait.ceiling for wait in planned_waits(own, retries))
 
 
 def test_the_ceilings_of_document_000():
@@ -54,7 +54,7 @@ def test_eight_waits_of_document_004_come_to_183_seconds():
     nine_starts = policy(max_attempts=9, base=1.0, cap=60.0)
     assert ceilings(nine_starts) == (1, 2, 4, 8, 16, 32, 60, 60)
     assert worst_case_wait_seconds(nine_starts) == 183
-    assert [wait.longest_total for wait in schedule(nine_starts)] == [1, 3, 7, 15, 31, 63, 123, 183]
+    assert [wait.longest_total for wait in planned_waits(nine_starts)] == [1, 3, 7, 15, 31, 63, 123, 183]
 
 
 def test_what_waits_reach_without_a_cap():
@@ -78,7 +78,7 @@ def test_a_policy_of_a_million_starts_is_summed_at_once():
     """The sum is closed once the waits stand at the cap, for every kind of policy."""
     assert worst_case_wait_seconds(policy(max_attempts=10**9 + 1, base=600.0, cap=600.0)) == 600 * 10**9
     assert worst_case_wait_seconds(policy(max_attempts=10**9, base=0.0)) == 0
-    assert worst_case_wait_seconds(fixed(30, max_attempts=10**9 + 1)) == 30 * 10**9
+    assert worst_case_wait_seconds(fixed_policy(30, max_attempts=10**9 + 1)) == 30 * 10**9
     decorrelated = policy(max_attempts=10**9 + 1, base=1.0, cap=9.0, factor=8.0, jitter="decorrelated")
     assert worst_case_wait_seconds(decorrelated) == 3 + 9 * (10**9 - 1)
 
@@ -110,8 +110,8 @@ def test_the_multiplier_is_a_field(factor):
 def test_where_the_dice_may_fall(jitter, shortest, longest):
     """000.10: full = uniform(0, exp), equal = exp/2 + uniform(0, exp/2); 002.14: delay + uniform(0, delay * 0.5)."""
     own = policy(base=1.0, jitter=jitter)
-    assert draw(own, 3, None, low) == (shortest, longest)
-    assert draw(own, 3, None, high) == (longest, longest)
+    assert draw_delay(own, 3, None, low) == (shortest, longest)
+    assert draw_delay(own, 3, None, high) == (longest, longest)
     assert bounds(own, 3) == (shortest, longest)
 
 
@@ -121,16 +121,16 @@ def test_no_jitter_rolls_no_dice():
     def broken(low: float, high: float) -> float:
         raise AssertionError("no dice were asked for")
 
-    assert draw(policy(jitter="none"), 1, None, broken) == (4, 4)
+    assert draw_delay(policy(jitter="none"), 1, None, broken) == (4, 4)
 
 
 def test_decorrelated_follows_the_previous_delay():
     """000.45: uniform(base, 3 x previous), capped; the attempt count plays no part."""
     own = policy(base=2.0, cap=20.0, jitter="decorrelated")
-    assert draw(own, 0, None, high) == (6, 6)
-    assert draw(own, 7, 5.0, low) == (2, 15)
-    assert draw(own, 7, 5.0, high) == (15, 15)
-    assert draw(own, 1, 19.0, high) == (20, 20)
+    assert draw_delay(own, 0, None, high) == (6, 6)
+    assert draw_delay(own, 7, 5.0, low) == (2, 15)
+    assert draw_delay(own, 7, 5.0, high) == (15, 15)
+    assert draw_delay(own, 1, 19.0, high) == (20, 20)
 
 
 def test_the_fourfold_trace_of_the_send_buffer():
@@ -155,7 +155,7 @@ def test_the_fourfold_trace_of_the_send_buffer():
 def test_a_draw_is_never_negative_nor_above_what_it_says(jitter, base, cap, factor, index, previous, seed):
     """Whatever the policy, 0 <= delay <= ceiling, and the ceiling respects the cap (add50: one and a half of it)."""
     own = policy(base=base, cap=cap, factor=factor, jitter=jitter)
-    delay, longest = draw(own, index, previous, random.Random(seed).uniform)
+    delay, longest = draw_delay(own, index, previous, random.Random(seed).uniform)
     assert 0 <= delay <= longest * (1 + 1e-12) + 1e-12
     assert longest <= cap * (1.5 if jitter == "add50" else 1.0) * (1 + 1e-12)
 
@@ -163,7 +163,7 @@ def test_a_draw_is_never_negative_nor_above_what_it_says(jitter, base, cap, fact
 def test_full_jitter_scatters_five_thousand_retries_over_the_whole_window():
     """000.13: 5000 tasks that share an attempt count come back over 64 s, none of those seconds with a herd."""
     dice = random.Random(5)
-    per_second = Counter(int(draw(policy(base=1.0), 6, None, dice.uniform)[0]) for _ in range(5000))
+    per_second = Counter(int(draw_delay(policy(base=1.0), 6, None, dice.uniform)[0]) for _ in range(5000))
     assert set(per_second) == set(range(64))
     assert max(per_second.values()) < 2 * 5000 / 64
 
@@ -171,25 +171,25 @@ def test_full_jitter_scatters_five_thousand_retries_over_the_whole_window():
 def test_without_jitter_they_all_come_back_in_the_same_instant():
     """000.12: "none" is the herd."""
     dice = random.Random(5)
-    assert len({draw(policy(jitter="none"), 6, None, dice.uniform) for _ in range(5000)}) == 1
+    assert len({draw_delay(policy(jitter="none"), 6, None, dice.uniform) for _ in range(5000)}) == 1
 
 
 def test_equal_jitter_never_comes_back_early():
     """000.12: equal keeps at least half, for when an early retry is expensive."""
     dice = random.Random(5)
-    assert min(draw(policy(base=1.0, jitter="equal"), 6, None, dice.uniform)[0] for _ in range(1000)) >= 32
+    assert min(draw_delay(policy(base=1.0, jitter="equal"), 6, None, dice.uniform)[0] for _ in range(1000)) >= 32
 
 
 def test_retry_after_is_a_floor_that_jitter_only_adds_to():
     """004.04: never sooner than Retry-After; two clients told the same second do not come back together."""
-    assert with_floor(30.0, 1.5, 4.0) == (31.5, 34.0)
-    assert with_floor(None, 1.5, 4.0) == with_floor(0.0, 1.5, 4.0) == (1.5, 4.0)
+    assert add_retry_after(30.0, 1.5, 4.0) == (31.5, 34.0)
+    assert add_retry_after(None, 1.5, 4.0) == add_retry_after(0.0, 1.5, 4.0) == (1.5, 4.0)
 
 
 def test_the_fixed_preset_is_the_baseline_of_document_000():
     """000.01: 30 s every time."""
-    assert ceilings(fixed(30), 5) == (30,) * 5
-    assert draw(fixed(30), 4, None, high) == (30, 30)
+    assert ceilings(fixed_policy(30), 5) == (30,) * 5
+    assert draw_delay(fixed_policy(30), 4, None, high) == (30, 30)
 
 
 def test_document_004s_first_retry_is_three_starts_one_second_apart():
@@ -219,13 +219,13 @@ def test_worst_case_elapsed_counts_the_calls_too():
 )
 def test_a_legal_policy_may_still_be_a_concern(fields, round_trip, word):
     """001.13, 004.27, 004.29: too many starts, no jitter, no wait, base below the round trip, everything retried."""
-    (sentence,) = concerns(policy(**fields), round_trip)
+    (sentence,) = policy_warnings(policy(**fields), round_trip)
     assert word in sentence
 
 
 def test_the_default_policy_raises_no_concern():
-    assert concerns(RetryPolicy(), 1.0) == ()
-    assert concerns(policy(max_attempts=1, jitter="none")) == ()
+    assert policy_warnings(RetryPolicy(), 1.0) == ()
+    assert policy_warnings(policy(max_attempts=1, jitter="none")) == ()
 
 
 @pytest.mark.parametrize(
@@ -269,5 +269,5 @@ def test_a_negative_retry_index_is_refused():
 def test_the_edges_of_legality_are_legal():
     edge = policy(max_attempts=1, base=0, cap=0, factor=1, max_elapsed=0, poison_after=None)
     uniform: Uniform = random.Random(1).uniform
-    assert draw(edge, 0, None, uniform) == (0, 0)
+    assert draw_delay(edge, 0, None, uniform) == (0, 0)
     assert worst_case_wait_seconds(edge) == 0

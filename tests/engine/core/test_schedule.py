@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from redrive.engine.core.schedule import (
-    KEPT,
+    LISTED_MAX,
     Schedule,
+    build_schedule,
     daylight_note,
-    decide,
-    instant_of,
-    iso_of,
+    decide_schedule,
+    iso_time,
     late_starts,
-    name_of,
-    rhythm_of,
-    schedule_of,
+    logical_name,
+    parse_recurrence,
+    to_microseconds,
 )
 from redrive.engine.core.spec import ScheduleSpec
 
@@ -31,16 +31,16 @@ BERLIN, NEW_YORK, KOLKATA = "Europe/Berlin", "America/New_York", "Asia/Kolkata"
 
 
 def at(text: str) -> int:
-    return instant_of(datetime.fromisoformat(text))
+    return to_microseconds(datetime.fromisoformat(text))
 
 
 def schedule(expression: str, zone: str = "UTC", **options) -> Schedule:
-    return schedule_of(ScheduleSpec(expression, zone, **options), "f", ZoneInfo(zone))
+    return build_schedule(ScheduleSpec(expression, zone, **options), "f", ZoneInfo(zone))
 
 
 def times(expression: str, zone: str, after: str, count: int) -> list[str]:
-    rhythm = rhythm_of(expression, ZoneInfo(zone))
-    return [iso_of(instant, ZoneInfo(zone)) for instant in islice(rhythm.after(at(after)), count)]
+    rhythm = parse_recurrence(expression, ZoneInfo(zone))
+    return [iso_time(instant, ZoneInfo(zone)) for instant in islice(rhythm.after(at(after)), count)]
 
 
 # --- Changes of the clocks -----------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ INTERVALS = [
 
 @pytest.mark.parametrize(("expression", "zone", "after", "minutes"), INTERVALS)
 def test_an_interval_stays_what_it_is_whatever_the_clocks_do(expression, zone, after, minutes):
-    found = list(islice(rhythm_of(expression, ZoneInfo(zone)).after(at(after)), 12))
+    found = list(islice(parse_recurrence(expression, ZoneInfo(zone)).after(at(after)), 12))
     assert {minutes * MINUTE} == {later - earlier for earlier, later in pairwise(found)}
 
 
@@ -94,7 +94,7 @@ def test_an_interval_stays_what_it_is_whatever_the_clocks_do(expression, zone, a
     st.integers(at("2026-01-01T00:00+00:00"), at("2027-12-31T00:00+00:00")),
 )
 def test_logical_times_only_ever_go_forward(expression, zone, start):
-    found = [start, *islice(rhythm_of(expression, ZoneInfo(zone)).after(start), 20)]
+    found = [start, *islice(parse_recurrence(expression, ZoneInfo(zone)).after(start), 20)]
     assert all(earlier < later for earlier, later in pairwise(found))
 
 
@@ -106,7 +106,7 @@ def test_logical_times_only_ever_go_forward(expression, zone, start):
 )
 def test_from_wherever_they_are_asked_for_they_are_the_same(expression, zone, start, later):
     """A restart in any minute of a night in which the clocks change finds the very times that were promised."""
-    rhythm = rhythm_of(expression, ZoneInfo(zone))
+    rhythm = parse_recurrence(expression, ZoneInfo(zone))
     whole = [instant for instant in islice(rhythm.after(start), 2000) if instant > start + later]
     assert whole[:20] == list(islice(rhythm.after(start + later), 20))[: len(whole)]
 
@@ -132,7 +132,7 @@ def test_from_wherever_they_are_asked_for_they_are_the_same(expression, zone, st
 )
 def test_what_is_no_schedule_is_refused_in_a_sentence(expression, why):
     with pytest.raises(ValueError, match=why):
-        rhythm_of(expression, ZoneInfo("UTC"))
+        parse_recurrence(expression, ZoneInfo("UTC"))
 
 
 # --- What is to be done --------------------------------------------------------------------------------------------
@@ -153,14 +153,14 @@ MISFIRES = [
 
 @pytest.mark.parametrize(("misfire", "minutes", "runs", "missed"), MISFIRES)
 def test_what_passed_while_nobody_looked_is_treated_as_the_flow_says(misfire, minutes, runs, missed):
-    decision = decide(schedule("0 * * * *", misfire=misfire), SIX, (), HOURS[3] + minutes * MINUTE)
+    decision = decide_schedule(schedule("0 * * * *", misfire=misfire), SIX, (), HOURS[3] + minutes * MINUTE)
     assert (runs, missed) == (decision.run, len(decision.missed))
     assert decision.is_all
 
 
 def test_with_all_each_is_run_in_its_turn_and_none_is_given_up():
     until, ran = SIX, []
-    while (decision := decide(schedule("0 * * * *", misfire="all"), until, (), HOURS[3])).run is not None:
+    while (decision := decide_schedule(schedule("0 * * * *", misfire="all"), until, (), HOURS[3])).run is not None:
         assert not decision.missed
         ran.append(decision.run)
         until = decision.run
@@ -171,28 +171,28 @@ def test_with_all_each_is_run_in_its_turn_and_none_is_given_up():
 def test_on_time_there_is_nothing_to_decide(misfire):
     """Not before it is due, then once, then not again."""
     hourly = schedule("0 * * * *", misfire=misfire)
-    assert decide(hourly, SIX, (), HOURS[0] - 1).run is None
-    assert HOURS[0] == decide(hourly, SIX, (), HOURS[0]).run
-    assert decide(hourly, HOURS[0], (), HOURS[0]).run is None
+    assert decide_schedule(hourly, SIX, (), HOURS[0] - 1).run is None
+    assert HOURS[0] == decide_schedule(hourly, SIX, (), HOURS[0]).run
+    assert decide_schedule(hourly, HOURS[0], (), HOURS[0]).run is None
 
 
 @pytest.mark.parametrize(("misfire", "runs"), [("one", None), ("skip", None), ("all", HOURS[1])])
 def test_what_has_run_already_does_not_run_again(misfire, runs):
     """As by a backfill, meanwhile."""
-    decision = decide(schedule("0 * * * *", misfire=misfire), SIX, {HOURS[0], HOURS[3]}, HOURS[3])
+    decision = decide_schedule(schedule("0 * * * *", misfire=misfire), SIX, {HOURS[0], HOURS[3]}, HOURS[3])
     assert runs == decision.run
     assert not {HOURS[0], HOURS[3]} & {decision.run, *decision.missed}
 
 
 def test_a_run_that_took_longer_than_its_interval_leaves_the_latest_to_run():
-    decision = decide(schedule("every 1s"), SIX, (), SIX + 10 * 1_000_000 + 1)
+    decision = decide_schedule(schedule("every 1s"), SIX, (), SIX + 10 * 1_000_000 + 1)
     assert SIX + 10 * 1_000_000 == decision.run
     assert 9 == len(decision.missed) and decision.decided_until == SIX + 9 * 1_000_000
 
 
 def test_a_year_in_which_nobody_served_a_minutes_schedule_is_decided_about_at_once():
-    decision = decide(schedule("* * * * *", BERLIN), SIX - 365 * 24 * HOUR, (), SIX)
-    assert SIX == decision.run and KEPT == len(decision.missed) and not decision.is_all
+    decision = decide_schedule(schedule("* * * * *", BERLIN), SIX - 365 * 24 * HOUR, (), SIX)
+    assert SIX == decision.run and LISTED_MAX == len(decision.missed) and not decision.is_all
     assert SIX - MINUTE == decision.missed[-1] == decision.decided_until
 
 
@@ -202,7 +202,7 @@ def test_every_time_is_run_or_missed_or_still_to_come_and_none_is_two_of_these(m
     fired = {SIX + number * MINUTE for number in others}
     now, until, ran, missed = SIX + minutes * MINUTE, SIX, [], []
     while True:
-        decision = decide(every, until, fired | set(ran), now)
+        decision = decide_schedule(every, until, fired | set(ran), now)
         missed += decision.missed
         until = decision.decided_until
         if decision.run is None:
@@ -218,8 +218,8 @@ def test_every_time_is_run_or_missed_or_still_to_come_and_none_is_two_of_these(m
 
 def test_the_splay_of_a_flow_is_its_own_and_always_the_same():
     spec = ScheduleSpec("0 2 * * *", splay_seconds=300)
-    shares = {flow: schedule_of(spec, flow, ZoneInfo("UTC")).splay_us for flow in map(str, range(200))}
-    assert shares == {flow: schedule_of(spec, flow, ZoneInfo("UTC")).splay_us for flow in shares}
+    shares = {flow: build_schedule(spec, flow, ZoneInfo("UTC")).splay_us for flow in map(str, range(200))}
+    assert shares == {flow: build_schedule(spec, flow, ZoneInfo("UTC")).splay_us for flow in shares}
     assert all(0 <= share < 300 * 1_000_000 for share in shares.values())
     minutes = [sum(share // MINUTE == minute for share in shares.values()) for minute in range(5)]
     assert min(minutes) >= 20, "200 flows that share an hour are spread over the whole splay"
@@ -227,8 +227,8 @@ def test_the_splay_of_a_flow_is_its_own_and_always_the_same():
 
 def test_a_splay_shifts_when_a_run_is_due_and_not_what_it_stands_for():
     late = schedule("0 * * * *", splay_seconds=300)
-    assert decide(late, SIX, (), HOURS[0]).run is None
-    assert HOURS[0] == decide(late, SIX, (), HOURS[0] + late.splay_us).run
+    assert decide_schedule(late, SIX, (), HOURS[0]).run is None
+    assert HOURS[0] == decide_schedule(late, SIX, (), HOURS[0] + late.splay_us).run
 
 
 def test_a_run_that_has_not_started_within_its_allowance_is_late():
@@ -253,7 +253,7 @@ def test_a_run_that_has_not_started_within_its_allowance_is_late():
     ],
 )
 def test_a_run_is_called_by_its_logical_time_and_two_equal_hours_differ(text, zone, name):
-    assert name == name_of(at(text), ZoneInfo(zone))
+    assert name == logical_name(at(text), ZoneInfo(zone))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ ROOMS = {"engine/domain/states.py", "engine/domain/trigger_rules.py", "engine/co
 #: How files of earlier formats became those of today: nobody may change that text.
 HISTORY = {"engine/statefile/changes/migrations.py"}
 #: A type checker and an editor need the rules and the default written out.
-PUBLIC = {"engine/core/spec.py", "engine/flow/flow.py"}
+PUBLIC = {"engine/core/spec.py", "engine/flow/flow.py", "engine/flow/task_def.py"}
 SOURCES = sorted(
     name
     for folder in ("console", "engine")

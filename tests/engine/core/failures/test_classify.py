@@ -18,14 +18,14 @@ import pytest
 from redrive.engine.core.failures.classification_rules import parse_rules
 from redrive.engine.core.failures.classify import (
     RETRY_AFTER_MAX_SECONDS,
+    Classification,
     InvalidRequestError,
-    Verdict,
-    bucket,
     classify,
     classify_exit,
     classify_grpc,
     classify_http,
     classify_signal,
+    coarse_class,
     parse_retry_after,
 )
 from redrive.engine.core.failures.error_tables import BUCKETS, HARDEST_FIRST
@@ -60,7 +60,7 @@ class TestBuckets:
     )
     def test_the_six_rows_of_document_004(self, error, expected):
         """004.03: 503, 401, 429, bad row, connection reset, foreign key."""
-        assert bucket(classed(error)) is expected
+        assert coarse_class(classed(error)) is expected
 
     def test_every_class_has_a_bucket_and_a_place_in_the_order_of_hardness(self):
         """004.02: transient, permanent, ambiguous; nothing is outside of the three."""
@@ -75,7 +75,7 @@ class TestBuckets:
         )
         with pytest.raises(sqlite3.IntegrityError) as caught:
             connection.execute("INSERT INTO b VALUES (1)")
-        assert classify(caught.value) == Verdict(
+        assert classify(caught.value) == Classification(
             PERMANENT, "SQLITE_CONSTRAINT_FOREIGNKEY", None, "SQLITE_CONSTRAINT_FOREIGNKEY"
         )
 
@@ -123,7 +123,7 @@ class TestHttp:
         error = classify_http(429, retry_after="120", body="slow down")
         assert isinstance(error, RetryAfter)
         assert (error.seconds, error.diagnostic) == (120, "slow down")
-        assert classify(error) == Verdict(TRANSIENT, "the task raised RetryAfter", 120, "slow down")
+        assert classify(error) == Classification(TRANSIENT, "the task raised RetryAfter", 120, "slow down")
 
     def test_a_rate_limit_disguised_as_403_is_a_wait(self):
         assert isinstance(classify_http(403, retry_after=60), RetryAfter)
@@ -176,7 +176,7 @@ class TestGrpc:
     )
     def test_the_codes_of_document_002(self, code, expected):
         """002.17: the six rows of codes (rejection and foreign exceptions: tests/engine/toolkit/test_send_buffer.py)."""
-        assert bucket(classify_grpc(code)) is expected
+        assert coarse_class(classify_grpc(code)) is expected
 
     def test_an_exception_of_grpc_is_read_without_importing_grpc(self):
         """002.17: code() and details() are methods; the sentence of the server is the diagnostic."""
@@ -186,7 +186,9 @@ class TestGrpc:
             code=lambda self: SimpleNamespace(name="DEADLINE_EXCEEDED"),
             details=lambda self: "services-provider was slow",
         )
-        assert classify(kind()) == Verdict(TRANSIENT, "gRPC DEADLINE_EXCEEDED", None, "services-provider was slow")
+        assert classify(kind()) == Classification(
+            TRANSIENT, "gRPC DEADLINE_EXCEEDED", None, "services-provider was slow"
+        )
 
     def test_the_call_credential_is_auth(self):
         assert classify_grpc("PERMISSION_DENIED") is classify_grpc("UNAUTHENTICATED") is AUTH
@@ -290,7 +292,9 @@ class TestForeignLibraries:
         kind = foreign("requests.exceptions", "HTTPError", OSError)
         error = kind("429 Client Error")
         error.response = answer
-        assert classify(error) == Verdict(TRANSIENT, "HTTP 429 Too Many Requests", 17, "HTTP 429\ntoo many requests")
+        assert classify(error) == Classification(
+            TRANSIENT, "HTTP 429 Too Many Requests", 17, "HTTP 429\ntoo many requests"
+        )
 
     @pytest.mark.parametrize(
         ("module", "name", "bases", "expected"),
@@ -334,12 +338,12 @@ class TestForeignLibraries:
             text = content
 
         kind = foreign("httpx", "HTTPStatusError", response=Response())
-        assert classify(kind("x")) == Verdict(TRANSIENT, "HTTP 503 Service Unavailable", 60, "HTTP 503")
+        assert classify(kind("x")) == Classification(TRANSIENT, "HTTP 503 Service Unavailable", 60, "HTTP 503")
 
     def test_aiohttp(self):
         """The status and the headers are on the exception itself; headers may be None."""
         kind = foreign("aiohttp.client_exceptions", "ClientResponseError", status=401, headers=None)
-        assert classify(kind("x")) == Verdict(AUTH, "HTTP 401 Unauthorized", None, "HTTP 401")
+        assert classify(kind("x")) == Classification(AUTH, "HTTP 401 Unauthorized", None, "HTTP 401")
 
     def test_urllib(self):
         headers = Message()
@@ -455,7 +459,7 @@ class TestProcesses:
         program = [sys.executable, "-c", "import sys; sys.stderr.write('try later'); sys.exit(75)"]
         with pytest.raises(subprocess.CalledProcessError) as caught:
             subprocess.run(program, check=True, capture_output=True)
-        assert classify(caught.value) == Verdict(TRANSIENT, "exit status 75", None, "try later")
+        assert classify(caught.value) == Classification(TRANSIENT, "exit status 75", None, "try later")
         assert classed(subprocess.CalledProcessError(-15, "x")) is TRANSIENT
         assert classed(SystemExit(75)) is TRANSIENT
         assert classed(SystemExit("message")) is UNCLASSIFIED

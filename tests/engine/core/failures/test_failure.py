@@ -14,7 +14,7 @@ import pytest
 from redrive.engine.core.failures.failure import (
     MESSAGE_MAX,
     TRACEBACK_MAX,
-    describe,
+    describe_error,
     describe_exit,
     describe_signal,
     describe_timeout,
@@ -26,7 +26,7 @@ from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.errors import PermanentError, RetryAfter
 
 ROOT = str(Path(__file__).parent)
-ENGINE = str(Path(describe.__code__.co_filename).parents[1] / "runner" / "call.py")
+ENGINE = str(Path(describe_error.__code__.co_filename).parents[1] / "runner" / "call.py")
 
 
 def settle(row: dict[str, int]) -> float:
@@ -44,7 +44,7 @@ def caught(row: dict[str, int]) -> Exception:
 def test_a_failure_tells_the_whole_story():
     """000.30, 004.09: type, message, class, fingerprint, traceback: as data, computed where the exception is."""
     error = caught({"amount": 1, "count": 0})
-    failure = describe(error, project_root=ROOT, code_hash="c0de")
+    failure = describe_error(error, project_root=ROOT, code_hash="c0de")
     assert failure.error_type == "ZeroDivisionError"
     assert failure.message == "division by zero"
     assert failure.failure_class is FailureClass.UNCLASSIFIED
@@ -57,38 +57,41 @@ def test_a_failure_tells_the_whole_story():
 
 def test_zero_division_and_key_error_are_two_failures():
     """Part 0.1: through document 000's subprocess both got one fingerprint."""
-    first, second = describe(caught({"amount": 1, "count": 0})), describe(caught({"amount": 1}))
+    first, second = describe_error(caught({"amount": 1, "count": 0})), describe_error(caught({"amount": 1}))
     assert first.fingerprint.strict != second.fingerprint.strict
     assert (first.error_type, second.error_type) == ("ZeroDivisionError", "KeyError")
 
 
 def test_two_bad_rows_of_one_bug_are_one_failure():
     """000.28: a null field fails the same way whatever the row."""
-    first, second = describe(caught({"amount": 1, "count": 0})), describe(caught({"amount": 99, "count": 0}))
+    first, second = (
+        describe_error(caught({"amount": 1, "count": 0})),
+        describe_error(caught({"amount": 99, "count": 0})),
+    )
     assert first.fingerprint.strict == second.fingerprint.strict
 
 
 def test_rules_policy_and_waits_reach_the_failure():
     """004.04, 004.08."""
-    assert describe(RetryAfter(30)).retry_after_seconds == 30
-    ruled = describe(KeyError("x"), rules=[{"error": "KeyError", "class": "transient"}])
+    assert describe_error(RetryAfter(30)).retry_after_seconds == 30
+    ruled = describe_error(KeyError("x"), rules=[{"error": "KeyError", "class": "transient"}])
     assert ruled.failure_class is FailureClass.TRANSIENT
     assert (
-        describe(KeyError("x"), policy=RetryPolicy(retry_on=("TransientError",))).failure_class
+        describe_error(KeyError("x"), policy=RetryPolicy(retry_on=("TransientError",))).failure_class
         is FailureClass.PERMANENT
     )
     with pytest.raises(ValueError, match="no condition"):
-        describe(KeyError("x"), rules=[{"class": "transient"}])
+        describe_error(KeyError("x"), rules=[{"class": "transient"}])
 
 
 def test_the_diagnostic_of_the_task_is_the_failures():
     """004.09."""
-    assert describe(PermanentError("no", diagnostic="row 7 has no key")).diagnostic == "row 7 has no key"
+    assert describe_error(PermanentError("no", diagnostic="row 7 has no key")).diagnostic == "row 7 has no key"
 
 
 def test_long_texts_are_cut_to_their_ends():
     error = ValueError("x" * 1_000_000 + "the end")
-    failure = describe(error)
+    failure = describe_error(error)
     assert len(failure.message) < MESSAGE_MAX + 100
     assert failure.message.endswith("the end")
     assert len(failure.traceback) < TRACEBACK_MAX + 100
@@ -105,7 +108,7 @@ def test_a_recursion_is_described_in_bounded_space():
 
     with pytest.raises(RecursionError) as caught:
         even(0)
-    assert len(describe(caught.value).traceback) < TRACEBACK_MAX + 100
+    assert len(describe_error(caught.value).traceback) < TRACEBACK_MAX + 100
 
 
 def test_the_frames_of_the_engine_are_not_shown(tmp_path):
@@ -157,7 +160,7 @@ def test_the_tracebacks_in_a_group_begin_there_too():
 
 
 def test_a_group_says_what_the_first_of_its_exceptions_says():
-    failure = describe(raised_by(settle_together({"amount": 1, "count": 0})), project_root=ROOT)
+    failure = describe_error(raised_by(settle_together({"amount": 1, "count": 0})), project_root=ROOT)
     assert failure.message.startswith("ZeroDivisionError: division by zero (unhandled errors in a TaskGroup")
     assert failure.error_type == "ExceptionGroup"
 

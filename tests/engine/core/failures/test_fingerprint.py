@@ -25,7 +25,7 @@ from redrive.engine.core.failures.fingerprint import (
     fingerprint_v1,
     innermost_of_stack,
     message_of,
-    normalise,
+    normalize_message,
 )
 from redrive.engine.core.outcome import Fingerprint
 
@@ -480,11 +480,14 @@ class TestMessages:
         assert fingerprint(ValueError("disk full")).strict != fingerprint(ValueError("bad row")).strict
 
     def test_normalise_reads_like_the_message(self):
-        assert normalise("can't open '/tmp/x' at byte 0x1f,\n line 12") == "can't open <text> at byte <hex>, line <n>"
-        assert normalise("GET https://api.example/v2/orders/77") == "GET https:<path>"
+        assert (
+            normalize_message("can't open '/tmp/x' at byte 0x1f,\n line 12")
+            == "can't open <text> at byte <hex>, line <n>"
+        )
+        assert normalize_message("GET https://api.example/v2/orders/77") == "GET https:<path>"
 
     def test_a_huge_message_is_cut_before_it_is_searched(self):
-        assert len(normalise("'" * 10_000_000)) <= 200
+        assert len(normalize_message("'" * 10_000_000)) <= 200
 
     def test_an_exception_without_a_printable_message(self):
         """Text of a task is data: its ``__str__`` may raise, and the failure is still told."""
