@@ -64,7 +64,8 @@ from .errors import (
     TaskTerminated,
     TransientError,
 )
-from .flow.flow import Flow, TaskDef
+from .flow.flow import Flow
+from .flow.task_def import TaskDef
 from .runner.context import Context, Missing
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ __all__ = [
 _LATER = {
     "Credential": "toolkit.credentials",
     "Executor": "executor.loop",
-    "RunOptions": "executor.opening",
+    "RunOptions": "executor.run_options",
     "RunResult": "executor.loop",
     "SendBuffer": "toolkit.send_buffer",
     "backoff_delay": "toolkit.retry",

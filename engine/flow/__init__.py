@@ -1,1 +1,1 @@
-"""How people write DAGs: the flow, its options, and how a flow file is loaded."""
+"""Flow definitions: the ``Flow`` class, its options, and loading a flow file."""

@@ -1,4 +1,4 @@
-"""One thing to know about a flow before it runs."""
+"""A finding of ``redrive check``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Level = Literal["error", "warning", "note"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """``error``: it cannot run as it stands. ``task`` is None for the flow as a whole; ``line``: of the flow file."""
+    """One result of a check. ``error``: the flow cannot run. ``task``: None for the whole flow; ``line``: in its file."""
 
     level: Level
     rule: str

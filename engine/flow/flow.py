@@ -1,4 +1,4 @@
-"""How people write a DAG.
+"""The ``Flow`` class, with which users define a DAG.
 
 A ``Flow`` collects ``TaskDef``s (functions, commands, sensors) and turns them into a ``FlowSpec``: plain values for the
 executor. The functions stay in the process that imported the file.
@@ -6,30 +6,26 @@ executor. The functions stay in the process that imported the file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack, cast
 
 from ..core.dag import Dag
 from ..core.durations import Duration
-from ..core.option_types import TEXT, choice, is_text, shown
-from ..core.policy import RetryPolicy
+from ..core.option_types import TEXT, choice, is_text, short_repr
 from ..core.spec import (
     LOGICAL_TIME,
     DownstreamSpec,
     FlowSpec,
-    Isolation,
     Kind,
     Misfire,
     ScheduleSpec,
     TaskSpec,
-    TriggerRule,
 )
-from ..domain.overrides import convert
+from ..domain.overrides import convert_param
 from ..errors import FlowError, OptionError
-from .introspect import asked_for, source_of
+from .introspect import definition_site, required_parents
 from .options import (
     ABOVE_ZERO,
     AFTER,
@@ -40,16 +36,15 @@ from .options import (
     Sender,
     TaskOptions,
     WorkKind,
-    check_fields,
     check_params,
-    check_task,
-    demand_known,
-    flow_options,
-    option,
-    read_downstream,
-    read_page,
+    parse_downstream,
+    parse_flow_options,
+    parse_named_option,
+    parse_page,
+    reject_unknown_options,
 )
-from .source_location import place_of_caller
+from .source_location import caller_location
+from .task_def import TaskDef, check_consistency, normalize_fields
 from .time_zones import open_schedule
 
 __all__ = ["DownstreamOptions", "Flow", "PageOptions", "TaskDef", "TaskOptions"]
@@ -58,7 +53,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Decorator(Protocol):
-    """What ``@flow.task(...)`` puts around a function: it returns the function as it is."""
+    """The result of ``@flow.task(...)``: it registers the function and returns it unchanged."""
 
     def __call__(self, function: Function, /) -> Function: ...
 
@@ -72,108 +67,18 @@ if TYPE_CHECKING:
 
 Params = Mapping[str, Any]
 
-#: For the flow that is being imported: what its run remembers of its parameters, and what was given now.
+#: For the flow that is being imported: the parameters that its run has stored, and those given now.
 _params: ContextVar[tuple[Params, Params]] = ContextVar("_params", default=({}, {}))
 
 
 @contextmanager
-def importing_with(remembered: Params, given: Params) -> Iterator[None]:
-    """Hand parameters to the flows that are made meanwhile."""
+def use_params(remembered: Params, given: Params) -> Iterator[None]:
+    """Set the parameters of flows that are created in the ``with`` block."""
     token = _params.set((dict(remembered), dict(given)))
     try:
         yield
     finally:
         _params.reset(token)
-
-
-@dataclass(slots=True)
-class TaskDef:
-    """One task as a value, for ``Flow.add`` and ``Executor(tasks=[...])``. ``@flow.task`` makes one of a function.
-
-    Parameters:
-        name: text, not empty, no NUL character; each task of a flow has another.
-        fn: the function, which is called in a process of its own; None for kind "command".
-        parents: task functions or names, after which it comes; ``rule`` says when it may start.
-        max_attempts: starts in all, the first included: a whole number of at least 1. None: those of ``retry``, which
-            it overrules where both are given.
-        timeout_seconds: seconds above 0 that one attempt may take; then it is killed. None: no bound.
-        retry: how often and after which waits a failure is tried again; None: ``RetryPolicy()``.
-        grace_seconds: seconds of 0 or more from SIGTERM, at which ``finally`` blocks run, to SIGKILL.
-        kind: "python", "command" (a line of the shell) or "sensor" (looks until something is there).
-        command: the line of the shell of kind "command".
-        isolation: "process" (killed at its timeout), "thread" (no fork; it is only asked to end, by ``ctx.cancelled``)
-            or "dask" (a process on a worker of the Dask cluster that ``RunOptions.dask`` names).
-        downstream: the system that it calls, declared by ``Flow.downstream``: an open breaker holds the task.
-        pool: a pool of the flow, of whose slots it takes ``pool_slots`` (at least 1) while it runs.
-        max_active: at most so many tasks of this name run at a time, across all runs of the state file.
-        idempotent: False: where nobody can know how far an attempt came, it is a dead letter and is never run again.
-        effect: True for what is done to the world (a payment, a mail): at most once. Its idempotency key is on the
-            disk before it starts, and it is not idempotent.
-        optional: True: when it fails, the run ends PARTIAL, not FAILED.
-        recheck_seconds: seconds above 0 between two looks of a sensor.
-        rule: when it may start. "all_success": every parent succeeded, or an operator skipped it;
-            "all_success_strict": every parent succeeded; "none_failed": no parent failed, and one at least was not
-            skipped; "all_done": every parent has ended, however. A parent that is a dead letter holds it, always.
-        owner: who is asked about it; pages name the owner.
-        requires: the parents whose results it cannot do without: an operator can skip one of them only with a
-            substitute result. None: those for which ``fn`` has a parameter without a default.
-        max_losses: so many attempts, at least 1, lost together with their executor or host make a dead letter.
-        max_bad_rows: a whole number of 0 or more: more rows in quarantine fail the attempt. None: 10,000.
-        max_bad_ratio: the same as a share of all rows, from 0 to 1. None: no bound.
-        strict_rows: True: rows in quarantine make the run PARTIAL.
-
-    Raises:
-        OptionError: (a ValueError) an option is not what it must be; the sentence names it.
-
-    Example:
-        >>> TaskDef("load", print, ["clean"], max_attempts=5, timeout_seconds=600).policy().max_attempts
-        5
-        >>> TaskDef("load", print, max_attempts=0)
-        Traceback (most recent call last):
-        ...
-        redrive.engine.errors.OptionError: task 'load': max_attempts is a whole number of at least 1 (the first start \
-counts too), or None, not 0
-    """
-
-    name: str
-    fn: Callable[..., Any] | None
-    parents: Sequence[After] = field(default_factory=list)
-    max_attempts: int | None = None
-    timeout_seconds: float | None = None
-    retry: RetryPolicy | None = None
-    grace_seconds: float = 5.0
-    kind: Kind = "python"
-    command: str | None = None
-    isolation: Isolation = "process"
-    downstream: str | None = None
-    pool: str | None = None
-    pool_slots: int = 1
-    max_active: int | None = None
-    idempotent: bool = True
-    effect: bool = False
-    optional: bool = False
-    recheck_seconds: float = 30.0
-    rule: TriggerRule = "all_success"
-    owner: str | None = None
-    requires: Sequence[After] | None = None
-    max_losses: int = 3
-    max_bad_rows: int | None = None
-    max_bad_ratio: float | None = None
-    strict_rows: bool = False
-
-    def __post_init__(self) -> None:
-        check_fields(self, _DEFAULTS)
-
-    def policy(self) -> RetryPolicy:
-        """Return the retry policy of the task, with its own ``max_attempts`` where one is given."""
-        policy = self.retry or RetryPolicy()
-        if self.max_attempts is None or self.max_attempts == policy.max_attempts:
-            return policy
-        return replace(policy, max_attempts=self.max_attempts)
-
-
-#: Fields that are their default are looked at by ``Flow.spec`` no more than by ``TaskDef``.
-_DEFAULTS = {one.name: one.default for one in fields(TaskDef) if one.default is not MISSING}
 
 
 class Flow:
@@ -229,8 +134,8 @@ class Flow:
         start_within: Duration | None = None,
     ) -> None:
         if not is_text(name):
-            raise OptionError(f"a flow needs a name, which is a text that is not empty: not {shown(name)}")
-        options = flow_options(
+            raise OptionError(f"a flow needs a name, which is a text that is not empty: not {short_repr(name)}")
+        options = parse_flow_options(
             name,
             {
                 "deadline": deadline,
@@ -260,7 +165,7 @@ class Flow:
         self.path: str | None = None
         self.code_hash: str | None = None
         self._names: dict[int, str] = {}
-        self._places: dict[str, str] = {}  # where each task was declared
+        self._locations: dict[str, str] = {}  # file:line of each task's declaration
 
     # --- Writing a flow --------------------------------------------------------------------------------------------
 
@@ -348,8 +253,8 @@ class Flow:
             >>> flow.spec().tasks[0].timeout
             120.0
         """
-        called = f"task {shown(getattr(fn, '__name__', 'sensor') if name is None else name)}"
-        recheck_seconds = option(called, "every", ABOVE_ZERO, every)
+        called = f"task {short_repr(getattr(fn, '__name__', 'sensor') if name is None else name)}"
+        recheck_seconds = parse_named_option(called, "every", ABOVE_ZERO, every)
         bound = recheck_seconds + 60 if timeout is None else timeout
 
         def register(function: Function) -> Function:
@@ -386,7 +291,7 @@ class Flow:
             >>> Flow("revenue").command("load", "psql -f load.sql", timeout="10m", kind="effect")
             'load'
         """
-        option(f"task {shown(name)}", "its command", TEXT, line)
+        parse_named_option(f"task {short_repr(name)}", "its command", TEXT, line)
         self._add("command", name, None, after, timeout, options, kind, command=line)
         return name
 
@@ -401,13 +306,13 @@ class Flow:
             'extract'
         """
         if not isinstance(definition, TaskDef):
-            raise OptionError(f"flow {self.name!r}: add takes a TaskDef, not {shown(definition)}")
-        check_task(definition, self.pools)
-        place = place_of_caller()
-        if definition.name in self._places:
-            first = self._places[definition.name]
+            raise OptionError(f"flow {self.name!r}: add takes a TaskDef, not {short_repr(definition)}")
+        check_consistency(definition, self.pools)
+        location = caller_location()
+        if definition.name in self._locations:
+            first = self._locations[definition.name]
             raise FlowError(f"two tasks are named {definition.name!r}, the first at {first}: give one another name")
-        self._places[definition.name] = place or "an unknown place"
+        self._locations[definition.name] = location or "an unknown place"
         self.tasks.append(definition)
         if definition.fn is not None:
             self._names.setdefault(id(definition.fn), definition.name)
@@ -444,7 +349,7 @@ class Flow:
             >>> flow.downstream("payments-api", open_seconds="1m", rules=[{"status": 409, "class": "transient"}])
             'payments-api'
         """
-        declared = read_downstream(name, options)
+        declared = parse_downstream(name, options)
         if any(other.name == name for other in self.downstreams):
             raise FlowError(f"downstream {name!r} is declared twice: say everything about it in one place")
         self.downstreams.append(declared)
@@ -470,7 +375,7 @@ class Flow:
             >>> flow.page("bell")
             >>> flow.page("command", line="mail -s 'redrive' ops@example.com", timeout="30s")
         """
-        self.pages.append(read_page(self.name, sender, options))
+        self.pages.append(parse_page(self.name, sender, options))
 
     def _add(
         self,
@@ -483,16 +388,16 @@ class Flow:
         work: WorkKind | None = None,
         **own: Any,
     ) -> None:
-        """Add a TaskDef of what a decorator was given; ``own``: fields that only this kind of task has."""
-        called = f"task {shown(name)}"
-        usual = _usual_timeout(work, called)
-        seconds = usual if timeout is None else option(called, "timeout", ABOVE_ZERO, timeout)
-        parents = option(called, "after", AFTER, after)
-        demand_known(called, options, (*KEYWORDS[kind], *TASK_OPTIONS))
+        """Add a TaskDef from the arguments of a decorator; ``own``: fields that only this kind of task has."""
+        called = f"task {short_repr(name)}"
+        default = _default_timeout(work, called)
+        seconds = default if timeout is None else parse_named_option(called, "timeout", ABOVE_ZERO, timeout)
+        parents = parse_named_option(called, "after", AFTER, after)
+        reject_unknown_options(called, options, (*KEYWORDS[kind], *TASK_OPTIONS))
         given = {**options, "effect": True} if work == EFFECT else options
         self.add(TaskDef(name, function, parents, timeout_seconds=seconds, kind=kind, **own, **given))
 
-    # --- Reading it ------------------------------------------------------------------------------------------------
+    # --- The specification -----------------------------------------------------------------------------------------
 
     @property
     def functions(self) -> dict[str, Callable[..., Any]]:
@@ -515,13 +420,13 @@ class Flow:
             redrive.engine.errors.CycleError: the tasks wait for each other in a ring: a -> b -> a; remove one...
         """
         if not self.tasks:
-            raise FlowError(f"flow {shown(self.name)} has no tasks")
-        check_params(self.name, self.params)  # once more: they may have been changed since
+            raise FlowError(f"flow {short_repr(self.name)} has no tasks")
+        check_params(self.name, self.params)  # again: user code may have changed them
         try:
             specs = tuple(self._task_spec(task) for task in self.tasks)
             Dag((spec.name, spec.parents) for spec in specs)
         except FlowError as error:
-            raise error.at(self._places.get(error.task or "")) from None
+            raise error.at(self._locations.get(error.task or "")) from None
         return FlowSpec(
             name=self.name,
             tasks=specs,
@@ -538,8 +443,8 @@ class Flow:
         )
 
     def _task_spec(self, task: TaskDef) -> TaskSpec:
-        check_fields(task, _DEFAULTS)  # once more: it may have been changed since
-        check_task(task, self.pools)
+        normalize_fields(task)  # again: user code may have changed it
+        check_consistency(task, self.pools)
         parents = tuple(dict.fromkeys(self._parent_name(task, parent) for parent in task.parents))
         return TaskSpec(
             name=task.name,
@@ -565,16 +470,16 @@ class Flow:
             max_bad_rows=task.max_bad_rows,
             max_bad_ratio=task.max_bad_ratio,
             strict_rows=task.strict_rows,
-            source=source_of(task.fn),
+            source=definition_site(task.fn),
         )
 
     def _requires(self, task: TaskDef, parents: tuple[str, ...]) -> tuple[str, ...]:
         if task.requires is None:
-            return asked_for(task.fn, parents)
+            return required_parents(task.fn, parents)
         names = tuple(dict.fromkeys(self._parent_name(task, parent) for parent in task.requires))
-        strangers = [name for name in names if name not in parents]
-        if strangers:
-            why = f"requires the result of {strangers[0]!r}, which it does not come after"
+        unrelated = [name for name in names if name not in parents]
+        if unrelated:
+            why = f"requires the result of {unrelated[0]!r}, which it does not come after"
             raise FlowError(f"task {task.name!r} {why}", task=task.name)
         return names
 
@@ -597,23 +502,25 @@ KEYWORDS: dict[Kind, tuple[str, ...]] = {
     "command": ("after", "timeout", "kind"),
 }
 
-EFFECT: Final = "effect"  # the kind of work that is done to the world, at most once
+EFFECT: Final = "effect"  # changes an outside system, at most once
 
-#: Seconds that one attempt of a kind of work may take; None: as for any task. A sensor has a rule of its own.
-USUAL_TIMEOUTS: dict[WorkKind, float | None] = {"etl": 30 * 60.0, "backfill": 6 * 3600.0, EFFECT: None}
+#: Default timeout in seconds of each kind of work; None: no timeout. ``Flow.sensor`` has its own default.
+DEFAULT_TIMEOUTS: dict[WorkKind, float | None] = {"etl": 30 * 60.0, "backfill": 6 * 3600.0, EFFECT: None}
 
 
-def _usual_timeout(kind: WorkKind | None, called: str) -> float | None:
-    return None if kind is None else USUAL_TIMEOUTS[option(called, "kind", choice(*USUAL_TIMEOUTS), kind)]
+def _default_timeout(kind: WorkKind | None, called: str) -> float | None:
+    return (
+        None if kind is None else DEFAULT_TIMEOUTS[parse_named_option(called, "kind", choice(*DEFAULT_TIMEOUTS), kind)]
+    )
 
 
 def _name_of(name: str | None, function: Any) -> str:
-    """As given, else the function's own. Raises OptionError for what is no function."""
+    """Return ``name``, else the name of the function. Raises OptionError for an object that is no function."""
     if not callable(function):
-        raise OptionError(f"a task is a function, not {shown(function)}")
+        raise OptionError(f"a task is a function, not {short_repr(function)}")
     found: str | None = getattr(function, "__name__", None) if name is None else name
     if found is None:
-        raise OptionError(f"{shown(function)} has no name of its own: say name=...")
+        raise OptionError(f"{short_repr(function)} has no name of its own: say name=...")
     return found
 
 
@@ -622,22 +529,23 @@ _WITHOUT_SCHEDULE = {"timezone": "UTC", "misfire": "one", "splay": 0, "start_wit
 
 def _schedule(flow: str, options: Mapping[str, Any]) -> ScheduleSpec | None:
     if options["schedule"] is None:
-        if any(options[option] != usual for option, usual in _WITHOUT_SCHEDULE.items()):
+        if any(options[option] != default for option, default in _WITHOUT_SCHEDULE.items()):
             raise OptionError(f"flow {flow!r}: {', '.join(_WITHOUT_SCHEDULE)} say nothing without a schedule")
         return None
     spec = ScheduleSpec(*(options[name] for name in ("schedule", "timezone", "misfire", "splay", "start_within")))
-    open_schedule(spec, flow)  # what cannot be is refused here
+    open_schedule(spec, flow)  # refuse an invalid schedule at once
     return spec
 
 
 def _merge_params(flow: str, declared: dict[str, Any], remembered: Params, given: Params) -> dict[str, Any]:
-    """Given values over remembered ones over declared defaults; a text is turned into the type of the default.
+    """Merge given values over remembered ones over declared defaults; a text is converted to the type of the default.
 
-    What the run remembers and the flow no longer declares, or wants in another type, is left out: flows are repaired.
+    A remembered value is dropped if the flow no longer declares the parameter, or declares it with another type: users
+    repair flows between runs.
     """
     for name in declared.keys() & remembered.keys() - given.keys():
         with suppress(ValueError):
-            declared[name] = convert(remembered[name], declared[name])
+            declared[name] = convert_param(remembered[name], declared[name])
     for name, value in given.items():
         if name not in declared:
             known = ", ".join(sorted(declared)) or "none"
@@ -648,6 +556,6 @@ def _merge_params(flow: str, declared: dict[str, Any], remembered: Params, given
 
 def _convert_param(flow: str, name: str, value: Any, default: Any) -> Any:
     try:
-        return convert(value, default)
+        return convert_param(value, default)
     except ValueError as error:
         raise FlowError(f"flow {flow!r}: parameter {name!r} {error}") from None

@@ -1,6 +1,6 @@
-"""The name of the flow in a flow file, read from its text: who runs the file needs it before anything is imported.
+"""Reads the name of a flow from the source of its file, without importing it.
 
-The state file has the flow's name, and its lock is taken before the process is made that imports the flow.
+The state file is named after the flow, and is locked before the process that imports the flow exists.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _MODULES = (_PACKAGE, f"{__package__}.flow")
 
 
 def declared_name(target: str) -> str | None:
-    """The name where the text leaves no doubt: ``flow = Flow("name")`` at the top level, and nothing that changes it.
+    """Return the name if the source has one ``flow = Flow("name")`` at the top level and nothing that changes it.
 
-    ``target`` is a path, optionally ``local.py:name``. None: the file has to be imported to know, or cannot be.
+    ``target`` is a path, optionally ``local.py:name``. None: only an import can tell, or the file cannot be read.
     """
     path, variable = split_target(target)
     try:
-        with warnings.catch_warnings(action="ignore"):  # whoever imports the file gives them
+        with warnings.catch_warnings(action="ignore"):  # the import shows them
             tree = ast.parse(read_source(path))
     except (FlowError, ValueError, SyntaxError, RecursionError):
         return None
@@ -32,18 +32,18 @@ def declared_name(target: str) -> str | None:
 
 
 def _name_in(tree: ast.Module, variable: str | None) -> str | None:
-    bound = Counter(_bound_names(tree))
-    makers = {name for name in _names_of_flow(tree) if bound[name.partition(".")[0]] == 1}
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) in makers]
-    made = {name: call for name, call in _assigned(tree) if call in calls and bound[name] == 1}
-    if variable is None and (len(calls) != 1 or len(made) != 1):
+    bound = Counter(_bindings(tree))
+    classes = {name for name in _flow_class_names(tree) if bound[name.partition(".")[0]] == 1}
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) in classes]
+    flows = {name: call for name, call in _assignments(tree) if call in calls and bound[name] == 1}
+    if variable is None and (len(calls) != 1 or len(flows) != 1):
         return None
-    call = made.get(variable) if variable is not None else next(iter(made.values()))
-    return None if call is None or _is_renamed(tree) else _literal_name(call)
+    call = flows.get(variable) if variable is not None else next(iter(flows.values()))
+    return None if call is None or _assigns_a_name(tree) else _literal_name(call)
 
 
-def _names_of_flow(tree: ast.Module) -> Iterator[str]:
-    """What the file calls the class: ``Flow``, ``F``, ``engine.Flow``, ``redrive.engine.Flow``."""
+def _flow_class_names(tree: ast.Module) -> Iterator[str]:
+    """Yield the names of the class in this file: ``Flow``, ``F``, ``engine.Flow``, ``redrive.engine.Flow``."""
     parent, _, package = _PACKAGE.rpartition(".")
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and node.module in _MODULES:
@@ -54,8 +54,8 @@ def _names_of_flow(tree: ast.Module) -> Iterator[str]:
             yield from (f"{alias.asname or alias.name}.Flow" for alias in node.names if alias.name in _MODULES)
 
 
-def _bound_names(tree: ast.Module) -> Iterator[str]:
-    """Every name as often as something gives it a value, in whatever scope."""
+def _bindings(tree: ast.Module) -> Iterator[str]:
+    """Yield each name once for every binding of it, in any scope."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             yield node.id
@@ -67,7 +67,7 @@ def _bound_names(tree: ast.Module) -> Iterator[str]:
             yield node.arg
 
 
-def _assigned(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+def _assignments(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
     for node in tree.body:
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             yield node.targets[0].id, node.value
@@ -75,7 +75,7 @@ def _assigned(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
             yield node.target.id, node.value
 
 
-def _is_renamed(tree: ast.Module) -> bool:
+def _assigns_a_name(tree: ast.Module) -> bool:
     return any(
         isinstance(node, ast.Attribute) and node.attr == "name" and not isinstance(node.ctx, ast.Load)
         for node in ast.walk(tree)
@@ -83,5 +83,5 @@ def _is_renamed(tree: ast.Module) -> bool:
 
 
 def _literal_name(call: ast.Call) -> str | None:
-    given = call.args[0] if call.args else next((word.value for word in call.keywords if word.arg == "name"), None)
-    return given.value if isinstance(given, ast.Constant) and isinstance(given.value, str) else None
+    argument = call.args[0] if call.args else next((word.value for word in call.keywords if word.arg == "name"), None)
+    return argument.value if isinstance(argument, ast.Constant) and isinstance(argument.value, str) else None

@@ -1,6 +1,6 @@
-"""How a flow file is found, read and imported.
+"""Finds, reads and imports a flow file.
 
-Whatever the file is, the answer is a Flow or one sentence: FlowImportError where its code raises, else FlowError.
+The result is a Flow, a FlowImportError if the code of the file raises, or a FlowError with one sentence.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 
 from ..errors import FlowError, FlowImportError
-from .flow import Flow, Params, importing_with
-from .source_location import place_of
+from .flow import Flow, Params, use_params
+from .source_location import location_of_traceback
 
-#: What a flow file may be by mistake, and would be waited for without an end or read as nonsense.
-_KINDS = (
+#: File types that are refused: reading them would block or return nonsense.
+_REFUSED_TYPES = (
     (stat.S_ISDIR, "a folder; name the Python file in it"),
     (stat.S_ISFIFO, "a pipe; a flow is a Python file, which attempts may have to read again"),
     (stat.S_ISCHR, "a device; a flow is a Python file"),
@@ -30,7 +30,7 @@ _KINDS = (
 
 
 def split_target(target: str) -> tuple[str, str | None]:
-    """``local.py:name`` -> (file, name); a plain path has no name."""
+    """Split ``local.py:name`` into file and name; the name of a plain path is None."""
     path, colon, name = target.rpartition(":")
     return (path, name) if colon and path.endswith(".py") else (target, None)
 
@@ -38,13 +38,13 @@ def split_target(target: str) -> tuple[str, str | None]:
 def load_flow(target: str, params: Params | None = None, remembered: Params | None = None) -> Flow:
     """Import a flow file and return its Flow.
 
-    ``target`` is a path, optionally ``local.py:name``; ``remembered``: the parameters that its run had until now.
-    Raises FlowImportError where its code raises, FlowError where it cannot be found or read, or holds no one flow.
+    ``target`` is a path, optionally ``local.py:name``; ``remembered``: the parameters that the run has had so far.
+    Raises FlowImportError if its code raises, FlowError if the file cannot be read or does not hold exactly one flow.
     """
     path, name = split_target(target)
     code = read_source(path)
     source = Path(path).resolve()
-    with importing_with(remembered or {}, params or {}):
+    with use_params(remembered or {}, params or {}):
         module = _import_file(source)
         flow = _pick_flow(module, path, name)
     flow.path = str(source) + (f":{name}" if name else "")
@@ -53,12 +53,14 @@ def load_flow(target: str, params: Params | None = None, remembered: Params | No
 
 
 def read_source(path: str) -> bytes:
-    """The bytes of a flow file. Raises FlowError for what is not one, before Python says so in its own words."""
+    """Return the bytes of a flow file. Raises FlowError for a folder, pipe, device or binary file."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for its writer
+        descriptor = os.open(
+            path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+        )  # without O_NONBLOCK, a pipe blocks until it has a writer
         try:
             mode = os.fstat(descriptor).st_mode
-            for is_kind, what in _KINDS:
+            for is_kind, what in _REFUSED_TYPES:
                 if is_kind(mode):
                     raise FlowError(f"{path!r} is {what}")
             with open(descriptor, "rb", closefd=False) as file:
@@ -69,12 +71,12 @@ def read_source(path: str) -> bytes:
         raise FlowError(f"there is no flow file {path!r}") from None
     except (OSError, ValueError) as error:
         raise FlowError(f"the flow file {path!r} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    _demand_text(path, code)
+    _check_text(path, code)
     return code
 
 
-def _demand_text(path: str, code: bytes) -> None:
-    """As Python itself would read it: in UTF-8, or in what its first lines name."""
+def _check_text(path: str, code: bytes) -> None:
+    """Raise FlowError if the source cannot be decoded as UTF-8 or in the encoding that its first lines declare."""
     if b"\0" in code:
         line = code[: code.index(b"\0")].count(b"\n") + 1
         raise FlowError(f"{path!r} is no Python source: it holds a NUL byte in line {line}; is it the right file?")
@@ -85,7 +87,7 @@ def _demand_text(path: str, code: bytes) -> None:
         line = code[: error.start].count(b"\n") + 1
         why = f"byte 0x{code[error.start]:02x} in line {line} is no {error.encoding}"
         raise FlowError(f"{path!r} cannot be read as text: {why}; save it as UTF-8") from None
-    except SyntaxError as error:  # an encoding that there is not, or bytes in the first lines
+    except SyntaxError as error:  # unknown encoding, or undecodable first lines
         raise FlowError(f"{path!r} cannot be read as text: {error.msg}; save it as UTF-8") from None
 
 
@@ -102,7 +104,7 @@ def _import_file(path: Path) -> ModuleType:
     except FlowImportError:
         raise
     except FlowError as error:
-        raise error.at(place_of(error.__traceback__)) from None
+        raise error.at(location_of_traceback(error.__traceback__)) from None
     except (Exception, SystemExit) as error:
         text = "".join(traceback.format_exception(type(error), error, _from_file(error.__traceback__, str(path))))
         raise FlowImportError(f"importing {str(path)!r} failed: {type(error).__name__}: {error}", text) from error
@@ -110,7 +112,7 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def _from_file(frames: TracebackType | None, path: str) -> TracebackType | None:
-    """The part of a traceback that is the flow's own."""
+    """Drop the frames before the first one of the flow file."""
     while frames is not None and frames.tb_frame.f_code.co_filename != path:
         frames = frames.tb_next
     return frames

@@ -1,16 +1,16 @@
-"""What a flow, its tasks and its downstreams may say: option -> what it must be, in one table for each.
+"""Options of a flow, a task and a downstream: one table each, from the option's name to its type.
 
-Everything that people write goes through here, so that a slip is refused where it stands, by its name, and `check`
-refuses what `run` would. What only the whole flow can tell is in ``check_task`` and in ``Dag``.
+``run`` and ``check`` validate by the same tables, and name the option that is wrong. Checks that involve several
+options are in ``task_def.py``, checks of the graph in ``Dag``.
 
-Beside each table of keyword options stands a ``TypedDict`` with the same keys: editors and type checkers read that one.
+Each table of keyword options has a ``TypedDict`` with the same keys, for editors and type checkers.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict, get_args
+from typing import Any, Literal, Required, TypedDict, get_args
 
 import msgspec
 
@@ -20,52 +20,53 @@ from ..core.option_types import (
     FLAG,
     NAME,
     TEXT,
+    OptionType,
     Table,
-    Wanted,
     choice,
-    count,
     duration,
     is_text,
     number,
     optional,
-    read,
-    shown,
+    parse_option,
+    short_repr,
+    whole_number,
 )
 from ..core.paging import check_sender
 from ..core.policy import RetryPolicy
 from ..core.spec import DownstreamSpec, Isolation, Kind, Misfire, OnOpen, TriggerRule
-from ..errors import FlowError, OptionError
-
-if TYPE_CHECKING:
-    from .flow import TaskDef
+from ..errors import OptionError
 
 #: A parent of a task: the task function, or the name of the task, which may be defined later.
 After = str | Callable[..., Any]
 
 
-# --- What the tables need beside numbers and texts ------------------------------------------------------------------
+# --- Types beside numbers and texts --------------------------------------------------------------------------------
 
 
-def _read_after(value: Any) -> list[Any]:
-    """Task functions and names; a single one is a list of it."""
-    parents = [value] if isinstance(value, str) or callable(value) else list(value)
+def _parse_parents(value: object) -> list[After]:
+    """Return a list of task functions and names; a single one becomes a list of one."""
+    if isinstance(value, str) or callable(value):
+        return [value]
+    if not isinstance(value, Iterable):
+        raise TypeError
+    parents = list(value)
     if not all(isinstance(parent, str) or callable(parent) for parent in parents):
         raise ValueError
     return parents
 
 
-def _read_policy(value: object) -> RetryPolicy:
+def _parse_policy(value: object) -> RetryPolicy:
     if not isinstance(value, RetryPolicy):
         raise TypeError
     return value
 
 
-def _read_pools(value: object) -> dict[str, int]:
-    return {NAME.read(name): count(1).read(slots) for name, slots in _mapping(value).items()}
+def _parse_pools(value: object) -> dict[str, int]:
+    return {NAME.parse(name): whole_number(1).parse(slots) for name, slots in _mapping(value).items()}
 
 
-def _read_params(value: object) -> dict[str, object]:
-    return {NAME.read(name): default for name, default in _mapping(value).items()}
+def _parse_params(value: object) -> dict[str, object]:
+    return {NAME.parse(name): default for name, default in _mapping(value).items()}
 
 
 def _mapping(value: object) -> Mapping[object, object]:
@@ -74,8 +75,8 @@ def _mapping(value: object) -> Mapping[object, object]:
     return value
 
 
-AFTER = Wanted("a task, the name of one, or a list of these", _read_after)
-POLICY = Wanted("a RetryPolicy, as retry=RetryPolicy(max_attempts=3)", _read_policy)
+AFTER = OptionType("a task, the name of one, or a list of these", _parse_parents)
+POLICY = OptionType("a RetryPolicy, as retry=RetryPolicy(max_attempts=3)", _parse_policy)
 ABOVE_ZERO = duration(above_zero=True)
 
 # --- A flow ---------------------------------------------------------------------------------------------------------
@@ -83,14 +84,16 @@ ABOVE_ZERO = duration(above_zero=True)
 FLOW: Table = {
     "deadline": optional(duration()),
     "dead_letter_ttl": optional(ABOVE_ZERO, "a dead letter waits for ever"),
-    "max_parallel": optional(count(1)),
-    "pools": optional(Wanted("a mapping of names to whole numbers of at least 1, as {'database': 2}", _read_pools)),
-    "schedule": optional(Wanted("a text as '0 2 * * *' or 'every 15m'", TEXT.read)),
+    "max_parallel": optional(whole_number(1)),
+    "pools": optional(
+        OptionType("a mapping of names to whole numbers of at least 1, as {'database': 2}", _parse_pools)
+    ),
+    "schedule": optional(OptionType("a text as '0 2 * * *' or 'every 15m'", TEXT.parse)),
     "timezone": TEXT,
     "misfire": choice(*get_args(Misfire)),
     "splay": duration(),
     "start_within": optional(duration()),
-    "params": optional(Wanted("a mapping of names to defaults, as {'day': '2026-04-25'}", _read_params)),
+    "params": optional(OptionType("a mapping of names to defaults, as {'day': '2026-04-25'}", _parse_params)),
 }
 
 # --- A task ---------------------------------------------------------------------------------------------------------
@@ -126,7 +129,7 @@ TASK: Table = {
     "name": NAME,
     "kind": choice(*get_args(Kind)),
     "parents": AFTER,
-    "max_attempts": optional(count(1, "the first start counts too")),
+    "max_attempts": optional(whole_number(1, "the first start counts too")),
     "timeout_seconds": optional(ABOVE_ZERO, "no deadline"),
     "retry": optional(POLICY),
     "grace_seconds": duration(),
@@ -134,8 +137,8 @@ TASK: Table = {
     "isolation": choice(*get_args(Isolation)),
     "downstream": optional(NAME),
     "pool": optional(NAME),
-    "pool_slots": count(1),
-    "max_active": optional(count(1)),
+    "pool_slots": whole_number(1),
+    "max_active": optional(whole_number(1)),
     "idempotent": FLAG,
     "effect": FLAG,
     "optional": FLAG,
@@ -143,22 +146,23 @@ TASK: Table = {
     "rule": choice(*get_args(TriggerRule)),
     "owner": optional(TEXT),
     "requires": optional(AFTER),
-    "max_losses": count(1),
-    "max_bad_rows": optional(count(0)),
+    "max_losses": whole_number(1),
+    "max_bad_rows": optional(whole_number(0)),
     "max_bad_ratio": optional(number(0, 1)),
     "strict_rows": FLAG,
 }
 
 #: Fields of a TaskDef that ``Flow.task``, ``sensor`` and ``command`` fill from parameters with other names.
-_FILLED = ("name", "kind", "parents", "timeout_seconds", "command", "recheck_seconds")
+_SET_BY_PARAMETERS = ("name", "kind", "parents", "timeout_seconds", "command", "recheck_seconds")
 
 #: The keys of ``TaskOptions``.
-TASK_OPTIONS = tuple(name for name in TASK if name not in _FILLED)
+TASK_OPTIONS = tuple(name for name in TASK if name not in _SET_BY_PARAMETERS)
 
 
 # --- A downstream ---------------------------------------------------------------------------------------------------
 
-#: One classification rule: ``class`` and at least one condition, all of which must hold (``core/failures/classification_rules.py``).
+#: One classification rule: ``class`` and at least one condition, all of which must hold. They are evaluated by
+#: ``core/failures/classification_rules.py``.
 ClassificationRule = TypedDict(
     "ClassificationRule",
     {
@@ -196,10 +200,10 @@ class DownstreamOptions(TypedDict, total=False):
 
 DOWNSTREAM: Table = {
     "failure_rate": number(0, 1, above=True),
-    "minimum_calls": count(1),
+    "minimum_calls": whole_number(1),
     "window_seconds": ABOVE_ZERO,
     "open_seconds": duration(),
-    "probes": count(1),
+    "probes": whole_number(1),
     "on_open": choice(*get_args(OnOpen)),
     "release_per_second": number(0),
     "bucket_capacity": number(0),
@@ -222,48 +226,37 @@ class PageOptions(TypedDict, total=False):
     timeout: Duration  # seconds that the sender may take, above 0; 10 unless given
 
 
-# --- Reading ---------------------------------------------------------------------------------------------------------
+# --- Parsing ---------------------------------------------------------------------------------------------------------
 
 
-def check_fields(task: TaskDef, defaults: Mapping[str, object]) -> None:
-    """Put every field of a task into the form that the engine keeps. Raises OptionError.
-
-    Most fields of most tasks are as they were left: ``defaults`` are not looked at again.
-    """
-    for name, wanted in TASK.items():
-        value = getattr(task, name)
-        if value is not defaults.get(name, task):
-            setattr(task, name, option(f"task {shown(task.name)}", name, wanted, value))
-
-
-def option(owner: str, name: str, wanted: Wanted, value: Any) -> Any:
-    """One value as the engine keeps it. Raises OptionError with whose it is."""
+def parse_named_option(owner: str, name: str, option_type: OptionType, value: object) -> Any:
+    """Convert one value to the engine's form. Raises OptionError that begins with ``owner``."""
     try:
-        return read(name, wanted, value)
+        return parse_option(name, option_type, value)
     except OptionError as error:
         raise OptionError(f"{owner}: {error}") from None
 
 
-def flow_options(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What ``Flow(...)`` was given. Raises OptionError."""
-    return {key: option(f"flow {shown(name)}", key, FLOW[key], value) for key, value in given.items()}
+def parse_flow_options(name: str, given: Mapping[str, object]) -> dict[str, Any]:
+    """Convert the options of ``Flow(...)``. Raises OptionError."""
+    return {key: parse_named_option(f"flow {short_repr(name)}", key, FLOW[key], value) for key, value in given.items()}
 
 
-def read_downstream(name: str, options: Mapping[str, object]) -> DownstreamSpec:
-    """What ``Flow.downstream`` was given. Raises FlowError."""
-    owner = f"downstream {shown(name)}"
-    option("a downstream", "its name", NAME, name)
+def parse_downstream(name: str, options: Mapping[str, object]) -> DownstreamSpec:
+    """Build a downstream from the options of ``Flow.downstream``. Raises FlowError."""
+    owner = f"downstream {short_repr(name)}"
+    parse_named_option("a downstream", "its name", NAME, name)
     options = dict(options)
     rules = options.pop("rules", ())
-    demand_known(owner, options, (*DOWNSTREAM, "rules"))
-    values = {key: option(owner, key, DOWNSTREAM[key], value) for key, value in options.items()}
-    return DownstreamSpec(name, rules=_rules(owner, rules), **values)
+    reject_unknown_options(owner, options, (*DOWNSTREAM, "rules"))
+    values = {key: parse_named_option(owner, key, DOWNSTREAM[key], value) for key, value in options.items()}
+    return DownstreamSpec(name, rules=_validate_rules(owner, rules), **values)
 
 
-def _rules(owner: str, rules: object) -> tuple[Mapping[str, object], ...]:
+def _validate_rules(owner: str, rules: object) -> tuple[Mapping[str, object], ...]:
     if not isinstance(rules, list | tuple) or not all(isinstance(rule, Mapping) for rule in rules):
         example = '[{"status": 409, "class": "transient"}]'
-        raise OptionError(f"{owner}: rules is a list of mappings, as {example}, not {shown(rules)}")
+        raise OptionError(f"{owner}: rules is a list of mappings, as {example}, not {short_repr(rules)}")
     try:
         parse_rules(rules)
     except (TypeError, ValueError) as error:
@@ -271,26 +264,28 @@ def _rules(owner: str, rules: object) -> tuple[Mapping[str, object], ...]:
     return tuple(rules)
 
 
-def read_page(flow: str, sender: str, options: Mapping[str, object]) -> dict[str, object]:
-    """What ``Flow.page`` was given. Raises FlowError."""
+def parse_page(flow: str, sender: str, options: Mapping[str, object]) -> dict[str, object]:
+    """Validate the options of ``Flow.page``. Raises FlowError."""
     try:
         check_sender(sender, options)
     except ValueError as error:
-        raise OptionError(f"flow {shown(flow)}: {error}") from None
+        raise OptionError(f"flow {short_repr(flow)}: {error}") from None
     timeout = options.get("timeout")
-    seconds = {} if timeout is None else {"timeout": option(f"sender {sender!r}", "timeout", ABOVE_ZERO, timeout)}
+    seconds = (
+        {} if timeout is None else {"timeout": parse_named_option(f"sender {sender!r}", "timeout", ABOVE_ZERO, timeout)}
+    )
     return {"sender": sender, **options, **seconds}
 
 
-def demand_known(owner: str, options: Iterable[str], known: Collection[str]) -> None:
-    """Refuse names that no option has. Raises OptionError."""
+def reject_unknown_options(owner: str, options: Iterable[str], known: Collection[str]) -> None:
+    """Raise OptionError for a name that is not in ``known``."""
     for name in options:
         if name not in known:
             raise OptionError(f"{owner}: there is no option {name!r}; there are {', '.join(known)}")
 
 
 def check_params(flow: str, params: Mapping[str, object]) -> None:
-    """Parameters are kept as JSON and handed to each attempt. Raises OptionError for what cannot be."""
+    """Raise OptionError for a parameter that cannot be stored as JSON."""
     for name, value in params.items():
         _check_param(flow, name, value)
 
@@ -302,38 +297,14 @@ def _check_param(flow: str, name: str, value: object) -> None:
         json.dumps(value, allow_nan=False, default=lambda _: None)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise OptionError(
-            f"flow {shown(flow)}: parameter {name!r} is {shown(value)}, which cannot be kept as JSON ({error}); "
-            "use texts, finite numbers, true, false, null, lists and mappings of these"
+            f"flow {short_repr(flow)}: parameter {name!r} is {short_repr(value)}, which cannot be kept as JSON "
+            f"({error}); use texts, finite numbers, true, false, null, lists and mappings of these"
         ) from None
     if isinstance(value, str) and ("\0" in value or not _is_unicode(value)):
         raise OptionError(
-            f"flow {shown(flow)}: parameter {name!r} holds a NUL character or half of one: {shown(value)}"
+            f"flow {short_repr(flow)}: parameter {name!r} holds a NUL character or half of one: {short_repr(value)}"
         )
 
 
 def _is_unicode(text: str) -> bool:
     return not text or is_text(text)
-
-
-def check_task(task: TaskDef, pools: Mapping[str, int]) -> None:
-    """What the fields of a task, or they and the flow, say against each other. Raises FlowError."""
-
-    def refuse(why: str) -> None:
-        raise FlowError(f"task {task.name!r}: {why}", task=task.name)
-
-    if task.kind != "command" and not callable(task.fn):
-        refuse(f"its function is {shown(task.fn)}, which cannot be called")
-    if task.kind == "command" and not (task.command or "").strip():
-        refuse("the command is empty")
-    if task.kind != "command" and task.command is not None:
-        refuse("it has a function and a command: use flow.command(name, line) for a shell line")
-    if task.kind == "sensor" and task.effect:
-        refuse("a sensor looks again and again: what is done at most once is a task of its own behind it")
-    if task.isolation == "thread" and task.kind == "command":
-        refuse("a command cannot run in a thread")
-    if task.pool is not None and task.pool not in pools:
-        refuse(f"its pool {task.pool!r} is not declared; add it to Flow(pools={{{task.pool!r}: 2}})")
-    if task.pool is not None and task.pool_slots > pools[task.pool]:
-        refuse(f"it wants {task.pool_slots} slots of pool {task.pool!r}, which has {pools[task.pool]}")
-    if task.pool is None and task.pool_slots != 1:
-        refuse(f"it wants {task.pool_slots} slots and names no pool; add pool=...")

@@ -1,4 +1,4 @@
-"""Where in somebody's flow a sentence belongs: ``revenue.py:12``, without the frames of this package."""
+"""The line of user code that an error belongs to, as ``revenue.py:12``; frames of this package are skipped."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from pathlib import Path
 from types import FrameType, TracebackType
 
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
-_EXAMPLES = os.path.join(_PACKAGE, "examples") + os.sep  # flows as anybody's
+_EXAMPLES = os.path.join(_PACKAGE, "examples") + os.sep  # treated as user code
 
 
-def place_of_caller() -> str | None:
-    """The innermost line that called into this package; None when nobody else is on the stack."""
+def caller_location() -> str | None:
+    """Return the innermost line of user code on the stack; None if there is only engine code."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not _is_theirs(frame):
+    while frame is not None and not _is_user_code(frame):
         frame = frame.f_back
-    return None if frame is None else _place(frame.f_code.co_filename, frame.f_lineno)
+    return None if frame is None else _format(frame.f_code.co_filename, frame.f_lineno)
 
 
-def place_of(trace: TracebackType | None) -> str | None:
-    """The innermost line of a traceback that is not of this package or of the import system."""
+def location_of_traceback(trace: TracebackType | None) -> str | None:
+    """Return the innermost line of user code in a traceback; None if there is none."""
     found = None
     while trace is not None:
-        if _is_theirs(trace.tb_frame):
-            found = _place(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
+        if _is_user_code(trace.tb_frame):
+            found = _format(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
         trace = trace.tb_next
     return found
 
 
-def _is_theirs(frame: FrameType) -> bool:
+def _is_user_code(frame: FrameType) -> bool:
     path = frame.f_code.co_filename
     return not path.startswith("<") and (not path.startswith(_PACKAGE) or path.startswith(_EXAMPLES))
 
 
-def _place(path: str, line: int) -> str:
-    """As short as it can be opened by from here."""
+def _format(path: str, line: int) -> str:
+    """Return the path relative to the working directory if the file is below it, else as it is."""
     try:
-        near = os.path.relpath(path)
+        relative = os.path.relpath(path)
     except (OSError, ValueError):  # the working directory is gone
-        near = path
-    return f"{path if near.startswith(os.pardir) else near}:{line}"
+        relative = path
+    return f"{path if relative.startswith(os.pardir) else relative}:{line}"

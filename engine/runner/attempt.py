@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from ..core.advice import Progress
-from ..core.failures.hang import Autopsy, report, sentence
+from ..core.failures.hang import Autopsy, describe_hang, hang_report
 from ..core.outcome import Outcome
 from ..domain.event_codec import decode
 from ..domain.event_payloads import (
@@ -38,36 +38,36 @@ from ..errors import StateFileError
 from . import kill, process, protocol
 from .hang import stack
 from .hang.autopsy import LINE_CHARACTERS, CpuSample, Subject, flat
-from .hang.proc_sampler import Examiner
+from .hang.proc_sampler import ProcSampler
 from .listener import AttemptListener, RunningAttempt
 from .oom import OutOfMemoryWatch
 from .outcome_of_exit import Evidence, Force, lost, outcome_of
 from .pipes import Pipe, StackPipe
 from .protocol import AttemptOrder
 
-__all__ = ["Attempt", "AttemptListener", "AttemptOrder", "ProcessAttempt", "RunningAttempt", "Surroundings"]
+__all__ = ["Attempt", "AttemptListener", "AttemptOrder", "ProcessAttempt", "RunningAttempt", "RunnerContext"]
 
 TAIL_BYTES = 4096
 CPU_SECONDS = 10.0  # before the deadline: how much it computes is told of this time
-LOOK_SECONDS = 0.25  # before the deadline: what it does is looked at
-LOOK_SHARE = 0.2  # of a short timeout
+INSPECTION_SECONDS = 0.25  # before the deadline: what it does is looked at
+INSPECTION_SHARE = 0.2  # of a short timeout
 STACK_SHARE = 0.4  # of that time is kept for the stacks
 IMPORT_SECONDS = 300.0  # how long the import of a flow may take
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class RunnerContext:
     """What all attempts of one runner share."""
 
     project_root: str | None
     oom: OutOfMemoryWatch
     on_over: Callable[[int], None]  # the number of an attempt that has ended
-    imports_anew: bool = False  # each process imports the flow before a task begins
-    examiner: Examiner = field(default_factory=Examiner)
+    imports_per_attempt: bool = False  # each process imports the flow before a task begins
+    sampler: ProcSampler = field(default_factory=ProcSampler)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Inspection:
     """What a look at an attempt has found."""
 
     dump: str
@@ -78,7 +78,7 @@ class Attempt(ABC):
     """What attempts in processes and in threads share: frames, output, the deadline."""
 
     def __init__(
-        self, number: int, order: AttemptOrder, listener: AttemptListener, shared: Surroundings, started_at: float
+        self, number: int, order: AttemptOrder, listener: AttemptListener, shared: RunnerContext, started_at: float
     ) -> None:
         self.number = number
         self.order = order
@@ -89,50 +89,50 @@ class Attempt(ABC):
         self._loop = asyncio.get_running_loop()
         self._started_at = started_at
         self._ending: protocol.Ending | None = None
-        self._forcing = Force.NONE  # the ladder has begun
-        self._forced = Force.NONE  # it has touched the task: what comes now is too late
+        self._force_requested = Force.NONE  # the ladder has begun
+        self._force_applied = Force.NONE  # it has touched the task: what comes now is too late
         self._reader = protocol.FrameReader(protocol.ATTEMPT_LIMIT)
         self._progress = Progress(0, None, 0.0, 0.0, 0)
         self._tail = b""
-        self._heard_at = started_at
+        self._output_at = started_at
         self._stack = ""
         self._hang = ""
         self._report = ""
         self._cpu_before = CpuSample(started_at)
         self._sampling: asyncio.Task[None] | None = None
-        self._look: asyncio.Task[Seen] | None = None
-        self._over = self._loop.create_future()
-        self._ladder: asyncio.Task[None] | None = None
+        self._inspection: asyncio.Task[Inspection] | None = None
+        self._done = self._loop.create_future()
+        self._escalation: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._allowed = order.spec.timeout
-        self._is_importing = shared.imports_anew and order.spec.kind != "command"
+        self._is_importing = shared.imports_per_attempt and order.spec.kind != "command"
 
     def _open(self, results: int, output: int) -> None:
-        self._results = Pipe(results, self._take_results, self._results_end)
-        self._output = Pipe(output, self._take_output)
+        self._results = Pipe(results, self._handle_results, self._on_results_closed)
+        self._output = Pipe(output, self._handle_output)
         self._arm()
 
     # --- What it says -------------------------------------------------------------------------------------------------
 
-    def _take_results(self, data: bytes) -> None:
+    def _handle_results(self, data: bytes) -> None:
         try:
             for payload in self._reader.feed(data):
-                self._take_frame(protocol.decode_attempt_frame(payload))
+                self._handle_frame(protocol.decode_attempt_frame(payload))
         except (protocol.ProtocolError, msgspec.DecodeError, StateFileError):
             self._results.close()  # the task wrote into our pipe: nothing more can be read from it
 
-    def _take_frame(self, frame: protocol.AttemptFrame) -> None:
+    def _handle_frame(self, frame: protocol.AttemptFrame) -> None:
         match frame:
-            case protocol.Began():
-                self._take_beginning(frame)
+            case protocol.TaskBegan():
+                self._handle_task_began(frame)
             case protocol.Exiting(code):
                 self.exit_code = code
-            case _ if self._over.done():
+            case _ if self._done.done():
                 return  # a thread that leaked goes on talking
             case protocol.Progressed(done, total):
-                self._take_progress(done, total)
+                self._handle_progress(done, total)
                 self._listener.progress(done, total)
-            case protocol.Beat():
+            case protocol.Heartbeat():
                 self._listener.progress(self._progress.done, self._progress.total)
             case protocol.Retried(data):
                 self._listener.retried(_retry_of(data))
@@ -142,38 +142,38 @@ class Attempt(ABC):
             case protocol.Checkpointed(value):
                 self._listener.checkpointed(value)
             case _:
-                self._take_ending(frame)
+                self._handle_ending(frame)
 
-    def _take_progress(self, done: int, total: int | None) -> None:
+    def _handle_progress(self, done: int, total: int | None) -> None:
         if (done, total) != (self._progress.done, self._progress.total):
             moved_at = self._loop.time() - self._started_at
             self._progress = Progress(done, total, 0.0, moved_at, self._progress.reports + 1)
 
-    def _take_ending(self, ending: protocol.Ending) -> None:
-        in_time = self._forced is Force.NONE and self._ending is None
+    def _handle_ending(self, ending: protocol.Ending) -> None:
+        in_time = self._force_applied is Force.NONE and self._ending is None
         if in_time:
             self._ending = ending
             self._disarm()
-            self._forget_look()
-        self._ending_came(in_time)
+            self._cancel_inspection()
+        self._on_ending(in_time)
 
-    def _take_output(self, data: bytes) -> None:
+    def _handle_output(self, data: bytes) -> None:
         self._tail = (self._tail + data)[-TAIL_BYTES:]
-        self._heard_at = self._loop.time()
+        self._output_at = self._loop.time()
         self._listener.output(data)
 
     @abstractmethod
-    def _ending_came(self, in_time: bool) -> None: ...
+    def _on_ending(self, in_time: bool) -> None: ...
 
     @abstractmethod
-    def _results_end(self) -> None: ...
+    def _on_results_closed(self) -> None: ...
 
-    def _take_beginning(self, began: protocol.Began) -> None:
+    def _handle_task_began(self, began: protocol.TaskBegan) -> None:
         """The flow is imported and the function called: from now on its own time runs."""
         if self._is_importing:
             self._is_importing = False
             self._started_at = began.at
-            if self._forcing is Force.NONE:
+            if self._force_requested is Force.NONE:
                 self._arm()
 
     # --- Its deadline -------------------------------------------------------------------------------------------------
@@ -185,14 +185,14 @@ class Attempt(ABC):
 
     def _arm(self) -> None:
         self._disarm()
-        self._forget_look()
+        self._cancel_inspection()
         if self._limit is None:
             return
         deadline = self._started_at + self._limit
         if deadline - CPU_SECONDS > self._loop.time():
             self._timer = self._loop.call_at(deadline - CPU_SECONDS, self._sample_cpu, deadline)
         else:
-            self._arm_look(deadline)
+            self._arm_inspection(deadline)
 
     def _disarm(self) -> None:
         if self._timer is not None:
@@ -200,41 +200,41 @@ class Attempt(ABC):
             self._timer = None
 
     def _sample_cpu(self, deadline: float) -> None:
-        self._sampling = self._loop.create_task(self._take_sample())
-        self._arm_look(deadline)
+        self._sampling = self._loop.create_task(self._store_cpu_sample())
+        self._arm_inspection(deadline)
 
-    async def _take_sample(self) -> None:
-        self._cpu_before = await self._shared.examiner.sample(self._subject)
+    async def _store_cpu_sample(self) -> None:
+        self._cpu_before = await self._shared.sampler.sample(self._subject)
 
-    def _arm_look(self, deadline: float) -> None:
+    def _arm_inspection(self, deadline: float) -> None:
         assert self._limit is not None
-        lead = min(LOOK_SECONDS, self._limit * LOOK_SHARE)
-        self._timer = self._loop.call_at(deadline - lead, self._begin_look, deadline)
+        lead = min(INSPECTION_SECONDS, self._limit * INSPECTION_SHARE)
+        self._timer = self._loop.call_at(deadline - lead, self._begin_inspection, deadline)
 
-    def _begin_look(self, deadline: float) -> None:
+    def _begin_inspection(self, deadline: float) -> None:
         self._timer = self._loop.call_at(deadline, self._deadline_passed)
-        self._look = self._loop.create_task(self._look_at(deadline))
+        self._inspection = self._loop.create_task(self._inspect(deadline))
 
-    def _forget_look(self) -> None:
-        if self._look is not None:
-            self._look.cancel()
-            self._look = None
+    def _cancel_inspection(self) -> None:
+        if self._inspection is not None:
+            self._inspection.cancel()
+            self._inspection = None
 
     @property
     def _subject(self) -> Subject:
         """Whose processes are looked at. A fork has the command line of what it was forked from."""
         return Subject(self.pid, line=None if self.order.spec.kind == "command" else f"task {self.order.task}")
 
-    async def _look_at(self, until: float) -> Seen:
+    async def _inspect(self, until: float) -> Inspection:
         left = until - self._loop.time()
-        autopsy = await self._shared.examiner.examine(self._subject, self._cpu_before, until - left * STACK_SHARE)
-        return Seen(await self.dump_stack(), autopsy)
+        autopsy = await self._shared.sampler.examine(self._subject, self._cpu_before, until - left * STACK_SHARE)
+        return Inspection(await self.dump_stack(), autopsy)
 
-    async def _seen(self) -> Seen:
+    async def _inspected(self) -> Inspection:
         """What the look before the deadline has found; what is seen now, where there was none."""
-        if self._look is None:
-            self._look = self._loop.create_task(self._look_at(self._loop.time() + LOOK_SECONDS))
-        return await self._look
+        if self._inspection is None:
+            self._inspection = self._loop.create_task(self._inspect(self._loop.time() + INSPECTION_SECONDS))
+        return await self._inspection
 
     @abstractmethod
     async def dump_stack(self) -> str:
@@ -242,55 +242,60 @@ class Attempt(ABC):
 
     def _deadline_passed(self) -> None:
         self._results.drain()  # the same instant: what is in the pipe was in time
-        self._force(Force.DEADLINE, "deadline")
+        self._begin_escalation(Force.DEADLINE, "deadline")
 
     def cancel(self, reason: str) -> bool:
         """End it by the ladder. False: it is ending already."""
-        return self._force(Force.CANCEL, reason)
+        return self._begin_escalation(Force.CANCEL, reason)
 
     def extend(self, seconds: float) -> bool:
         """Move its deadline. False: it has none, or it has passed."""
-        if self._allowed is None or self._forcing is not Force.NONE or self._ending is not None or self._over.done():
+        if (
+            self._allowed is None
+            or self._force_requested is not Force.NONE
+            or self._ending is not None
+            or self._done.done()
+        ):
             return False
         self._allowed += seconds
         self._arm()
         return True
 
-    def _force(self, force: Force, reason: str) -> bool:
-        if self._ending is not None or self._forcing is not Force.NONE or self._over.done():
+    def _begin_escalation(self, force: Force, reason: str) -> bool:
+        if self._ending is not None or self._force_requested is not Force.NONE or self._done.done():
             return False
         self._disarm()
-        self._forcing = force
+        self._force_requested = force
         if force is Force.DEADLINE:
             self._listener.step(AttemptDeadline(self._limit))
-        self._ladder = self._loop.create_task(self._climb(reason))
-        self._ladder.add_done_callback(raise_what_broke)
+        self._escalation = self._loop.create_task(self._escalate(reason))
+        self._escalation.add_done_callback(raise_task_error)
         return True
 
     @abstractmethod
-    async def _climb(self, reason: str) -> None:
+    async def _escalate(self, reason: str) -> None:
         """The ladder. Stops when an ending came before the task was touched."""
 
-    def _tell_stack(self, seen: Seen, kernel: str | None = None) -> None:
+    def _emit_stack(self, seen: Inspection, kernel: str | None = None) -> None:
         frames = stack.frames(seen.dump, self._shared.project_root)
         self._stack = seen.dump
-        self._hang = sentence(seen.autopsy, frames)
+        self._hang = describe_hang(seen.autopsy, frames)
         *_, last_line = ["", *self._tail.decode("utf-8", "replace").strip().splitlines()]
-        output, quiet = flat(last_line)[:LINE_CHARACTERS], self._loop.time() - self._heard_at
-        self._report = report(replace(seen.autopsy, last_output=output, quiet_seconds=quiet))
+        output, quiet = flat(last_line)[:LINE_CHARACTERS], self._loop.time() - self._output_at
+        self._report = hang_report(replace(seen.autopsy, last_output=output, quiet_seconds=quiet))
         where = frames.where or self._hang or None
         self._listener.step(AttemptStack(where, self._hang or None, kernel))
 
     async def _ended_within(self, seconds: float) -> bool:
-        await asyncio.wait([self._over], timeout=seconds)
-        return bool(self._over.done())
+        await asyncio.wait([self._done], timeout=seconds)
+        return bool(self._done.done())
 
     # --- Its end ------------------------------------------------------------------------------------------------------
 
     def _evidence(self, usage: Mapping[str, Any], **more: Any) -> Evidence:
         return Evidence(
             ending=self._ending,
-            force=self._forced,
+            force=self._force_applied,
             is_command=self.order.spec.kind == "command",
             timeout=self._limit,
             stack=self._stack,
@@ -306,10 +311,10 @@ class Attempt(ABC):
 
     def _finish(self, outcome: Outcome) -> None:
         self._disarm()
-        self._forget_look()
+        self._cancel_inspection()
         if self._sampling is not None:
             self._sampling.cancel()
-        self._over.set_result(None)
+        self._done.set_result(None)
         self._output.close()
         self._shared.on_over(self.number)
         self._listener.ended(outcome)
@@ -333,7 +338,7 @@ class ProcessAttempt(Attempt):
         number: int,
         order: AttemptOrder,
         listener: AttemptListener,
-        shared: Surroundings,
+        shared: RunnerContext,
         started: protocol.Started,
         fds: list[int],
     ) -> None:
@@ -355,18 +360,18 @@ class ProcessAttempt(Attempt):
         dump = await self._stack_pipe.collect(lambda: kill.signal_process(self._pidfd, process.STACK_SIGNAL))
         return stack.without_engine(dump)
 
-    async def _climb(self, reason: str) -> None:
-        seen = await self._seen()
+    async def _escalate(self, reason: str) -> None:
+        seen = await self._inspected()
         self._results.drain()
-        if self._ending is not None or self._over.done():
+        if self._ending is not None or self._done.done():
             return
-        self._tell_stack(seen, kernel=process.kernel_view(self.pid))
+        self._emit_stack(seen, kernel=process.kernel_view(self.pid))
         self._terminate(reason)
         if not await self._ended_within(self.order.spec.grace_seconds):
             self._kill(reason)
 
     def _terminate(self, reason: str) -> None:
-        self._forced = self._forcing
+        self._force_applied = self._force_requested
         process.signal_group(self._pidfd, self.pid, signal.SIGTERM)
         self._listener.step(AttemptSigterm(reason, self.order.spec.grace_seconds))
 
@@ -379,10 +384,10 @@ class ProcessAttempt(Attempt):
 
     # --- Its end ------------------------------------------------------------------------------------------------------
 
-    def _results_end(self) -> None:
+    def _on_results_closed(self) -> None:
         """This proves nothing, the task may have closed it: the exit does."""
 
-    def _ending_came(self, in_time: bool) -> None:
+    def _on_ending(self, in_time: bool) -> None:
         if in_time:
             self._timer = self._loop.call_later(self.order.spec.grace_seconds, self._exit_is_late)
 
@@ -399,7 +404,7 @@ class ProcessAttempt(Attempt):
             self._stack = stack.without_engine(self._stack_pipe.text())  # a crash wrote where it happened
         if exited.swept:
             self._listener.step(AttemptSwept(exited.swept, exited.survivors))
-        killed = exited.signal == signal.SIGKILL and self._forced is Force.NONE and not self._late_exit
+        killed = exited.signal == signal.SIGKILL and self._force_applied is Force.NONE and not self._late_exit
         evidence = self._evidence(
             self._usage(exited),
             exit_code=exited.exit_code,
@@ -448,7 +453,7 @@ def _retry_of(data: Mapping[str, Any]) -> AttemptRetry:
     return retry
 
 
-def raise_what_broke(work: asyncio.Task[Any]) -> None:
+def raise_task_error(work: asyncio.Task[Any]) -> None:
     """Make an exception that nobody waits for one of the loop, which ends at it: what it should have done is not done.
 
     Left in its task it would be a line on stderr, some day, and an attempt without a deadline.

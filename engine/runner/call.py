@@ -15,13 +15,13 @@ from typing import Any
 import msgspec
 
 from ..core.outcome import Failure, FailureClass, Fingerprint
-from ..core.results import is_unkept, unkept
+from ..core.results import is_unstored_reason, unstored_result
 from ..errors import NotReady, PermanentError, SkipTask, TaskTerminated
 from . import protocol
 from .context import Context, Missing
 from .protocol import AttemptOrder
 
-Describe = Callable[[BaseException], Failure]
+DescribeError = Callable[[BaseException], Failure]
 RunCoroutine = Callable[[Coroutine[Any, Any, Any]], Any]
 
 CONTEXT_NAME = "ctx"
@@ -30,7 +30,7 @@ _GENERATORS = (GeneratorType, AsyncGeneratorType)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CallPlan:
     """How one function wants to be called. Made once, before the fork: reading a signature is slow."""
 
     function: Callable[..., object]
@@ -39,12 +39,12 @@ class Plan:
     positional_only: str | None = None  # a parameter that cannot be given by name, and has no default
 
 
-def plan_of(function: Callable[..., object]) -> Plan:
+def plan_of(function: Callable[..., object]) -> CallPlan:
     """Read the signature. A callable without one (some written in C) is called without arguments."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
-        return Plan(function, (), False)
+        return CallPlan(function, (), False)
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     parameters = tuple(
         (parameter.name, parameter.default is not inspect.Parameter.empty)
@@ -52,14 +52,14 @@ def plan_of(function: Callable[..., object]) -> Plan:
         if parameter.kind in by_name
     )
     positional_only = next((name for name, one in signature.parameters.items() if _is_positional_only(one)), None)
-    return Plan(function, parameters, inspect.iscoroutinefunction(function), positional_only)
+    return CallPlan(function, parameters, inspect.iscoroutinefunction(function), positional_only)
 
 
 def _is_positional_only(parameter: inspect.Parameter) -> bool:
     return parameter.kind is inspect.Parameter.POSITIONAL_ONLY and parameter.default is inspect.Parameter.empty
 
 
-def arguments(plan: Plan, context: Context) -> dict[str, object]:
+def arguments(plan: CallPlan, context: Context) -> dict[str, object]:
     """Match parameters by name: ``ctx``, then parents, then parameters of the flow.
 
     A parent whose name is no identifier is found under the name with ``_`` for what is not allowed in one. Where a
@@ -74,7 +74,7 @@ def arguments(plan: Plan, context: Context) -> dict[str, object]:
         if optional and isinstance(known.get(name), Missing):
             continue
         if name in known:
-            found[name] = _handed_on(context, name, known[name])
+            found[name] = _usable_input(context, name, known[name])
         elif not optional:
             raise PermanentError(
                 f"task {context.task!r} asks for an argument {name!r}, which is neither {CONTEXT_NAME!r}, "
@@ -83,9 +83,9 @@ def arguments(plan: Plan, context: Context) -> dict[str, object]:
     return found
 
 
-def _handed_on(context: Context, name: str, value: object) -> object:
+def _usable_input(context: Context, name: str, value: object) -> object:
     """Raises PermanentError for a result that was there and could not be kept; ``ctx.inputs`` has it as Missing."""
-    if isinstance(value, Missing) and is_unkept(value.why):
+    if isinstance(value, Missing) and is_unstored_reason(value.why):
         raise PermanentError(
             f"task {context.task!r} asks for the result of {value.task!r}, and {value.why}; return texts, numbers, "
             "lists or mappings there, or write a file and return its name"
@@ -98,14 +98,14 @@ def context_for(
     *,
     send: Callable[[protocol.Frame], None],
     is_cancelled: Callable[[], bool],
-    describe: Describe,
+    describe: DescribeError,
 ) -> Context:
     """The context of one attempt. Parameters of the task win over those of the run."""
     params: Mapping[str, object] = {**order.params, **order.spec.params}
     return Context(order, params, json.loads(order.inputs), send=send, is_cancelled=is_cancelled, describe=describe)
 
 
-def call(plan: Plan, task: str, new_context: Callable[[], Context], run_coroutine: RunCoroutine) -> object:
+def call(plan: CallPlan, task: str, new_context: Callable[[], Context], run_coroutine: RunCoroutine) -> object:
     """The function's return value. A coroutine is run to its end; a generator, which would do nothing, is refused.
 
     The context is made for a function that asks for something and else not: it costs a tenth of a forked attempt.
@@ -128,7 +128,7 @@ def ending_of_value(order: AttemptOrder, value: object) -> protocol.Ending:
     return protocol.Succeeded(_result_json(order.task, value))
 
 
-def ending_of_error(error: BaseException, describe: Describe) -> protocol.Ending:
+def ending_of_error(error: BaseException, describe: DescribeError) -> protocol.Ending:
     """What an exception means."""
     if isinstance(error, NotReady):
         return protocol.Deferred(error.recheck_seconds)
@@ -149,7 +149,7 @@ def _result_json(task: str, value: object) -> str | None:
     if text is None:
         kind = type(value).__qualname__
         print(f"redrive: the result of {task!r} is a {kind}, which is not JSON: it is not kept", file=sys.stderr)
-        return unkept(kind)
+        return unstored_result(kind)
     size = len(text.encode("utf-8", "surrogatepass"))
     if size > protocol.RESULT_LIMIT:
         raise PermanentError(
@@ -178,16 +178,16 @@ def _plain(value: object) -> str:
     raise TypeError
 
 
-def described(describe: Describe, error: BaseException) -> Failure:
+def described(describe: DescribeError, error: BaseException) -> Failure:
     """Never raises: an exception whose text or attributes raise in their turn is still reported, and bounded."""
     try:
         failure = describe(error)
     except Exception as second:
-        failure = _undescribed(error, second)
+        failure = _failure_of_describing(error, second)
     return _bounded(failure)
 
 
-def _undescribed(error: BaseException, second: Exception) -> Failure:
+def _failure_of_describing(error: BaseException, second: Exception) -> Failure:
     kind = f"{type(error).__module__}.{type(error).__qualname__}"
     message = f"cannot be described: reading it raised {type(second).__name__}"
     return Failure(kind, message, FailureClass.UNCLASSIFIED, Fingerprint(kind, kind, explain=kind))

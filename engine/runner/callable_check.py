@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 from ..core.spec import FlowSpec, TaskSpec
 from ..errors import FlowError
 from ..flow.finding import Finding
-from .call import CONTEXT_NAME, Plan
+from .call import CONTEXT_NAME, CallPlan
 
 
-def check_calls(flow: FlowSpec, plans: Mapping[str, Plan]) -> Iterator[Finding]:
+def check_calls(flow: FlowSpec, plans: Mapping[str, CallPlan]) -> Iterator[Finding]:
     """Errors only, task by task in the order of the flow."""
     for task in flow.tasks:
         plan = plans.get(task.name)
@@ -25,19 +25,19 @@ def check_calls(flow: FlowSpec, plans: Mapping[str, Plan]) -> Iterator[Finding]:
             yield from _parameters(task, plan, flow)
 
 
-def demand_callable(flow: FlowSpec, plans: Mapping[str, Plan]) -> None:
+def require_callable(flow: FlowSpec, plans: Mapping[str, CallPlan]) -> None:
     """Raise FlowError with the first of them."""
     for finding in check_calls(flow, plans):
         task = next(task for task in flow.tasks if task.name == finding.task)
         raise FlowError(f"task {task.name!r} {finding.message}", task=task.name).at(task.source)
 
 
-def _generator(task: TaskSpec, plan: Plan) -> Iterator[Finding]:
+def _generator(task: TaskSpec, plan: CallPlan) -> Iterator[Finding]:
     if inspect.isgeneratorfunction(plan.function) or inspect.isasyncgenfunction(plan.function):
         yield Finding("error", "generator", "is a generator: its body would never run; remove the yield", task.name)
 
 
-def _parameters(task: TaskSpec, plan: Plan, flow: FlowSpec) -> Iterator[Finding]:
+def _parameters(task: TaskSpec, plan: CallPlan, flow: FlowSpec) -> Iterator[Finding]:
     """The same matching by name as at run time (``runner/call.py``)."""
     if plan.positional_only is not None:
         message = f"takes its argument {plan.positional_only!r} by position only, and arguments are given by name"

@@ -24,11 +24,11 @@ from functools import partial
 from types import FrameType
 from typing import Any, NoReturn
 
-from ..core.failures.failure import describe
+from ..core.failures.failure import describe_error
 from ..core.outcome import Failure
 from ..errors import PermanentError, TaskTerminated
 from . import process, protocol, shell_command
-from .call import Describe, Plan, call, context_for, described, ending_of_error, ending_of_value
+from .call import CallPlan, DescribeError, call, context_for, described, ending_of_error, ending_of_value
 from .context import Context
 from .per_attempt_import import FreshImport
 from .protocol import AttemptOrder
@@ -53,7 +53,7 @@ class Termination:
     def __init__(self) -> None:
         self.requested = False
         self.interrupt: Callable[[], bool] | None = None  # asks a running event loop to end; True: that is enough
-        self._held = 0
+        self._deferrals = 0
         self._pending = False
         self._is_over = False
 
@@ -62,7 +62,7 @@ class Termination:
         if self.requested or self._is_over:
             return
         self.requested = True
-        if self._held:
+        if self._deferrals:
             self._pending = True
         else:
             self._raise()
@@ -75,14 +75,14 @@ class Termination:
         """The task is over: from here on SIGTERM changes nothing."""
         self._is_over = True
 
-    def hold(self) -> None:
+    def defer(self) -> None:
         """Put the exception off while a frame is written, or the executor would read half of one."""
-        self._held += 1
+        self._deferrals += 1
 
-    def release(self) -> None:
+    def resume(self) -> None:
         """Raise what was put off."""
-        self._held -= 1
-        if self._pending and not self._held:
+        self._deferrals -= 1
+        if self._pending and not self._deferrals:
             self._pending = False
             self._raise()
 
@@ -91,13 +91,13 @@ class Termination:
 class FlowFacts:
     """What the zygote knows of the flow and each attempt needs."""
 
-    plans: Mapping[str, Plan] | FreshImport
+    plans: Mapping[str, CallPlan] | FreshImport
     project_root: str | None  # the folder of the flow file
     code_hash: str | None
     stack_fd: int  # where faulthandler writes: an attempt puts its own pipe there
     termination: Termination
 
-    def plan(self, task: str) -> Plan:
+    def plan(self, task: str) -> CallPlan:
         """How to call the task. Raises PermanentError when the flow as imported has no such function."""
         plans = self.plans.plans() if isinstance(self.plans, FreshImport) else self.plans
         try:
@@ -105,13 +105,13 @@ class FlowFacts:
         except KeyError:
             raise PermanentError(f"the flow, as it is now, has no task {task!r} with a function") from None
 
-    def describer(self, order: AttemptOrder) -> Describe:
+    def describer(self, order: AttemptOrder) -> DescribeError:
         """Turns an exception of this order's task into a Failure; never raises."""
         return partial(described, partial(self._describe, order))
 
     def _describe(self, order: AttemptOrder, error: BaseException) -> Failure:
         root, code_hash, policy = self.project_root, self.code_hash, order.spec.retry
-        return describe(error, project_root=root, rules=order.rules, code_hash=code_hash, policy=policy)
+        return describe_error(error, project_root=root, rules=order.rules, code_hash=code_hash, policy=policy)
 
 
 class ResultPipe:
@@ -132,11 +132,11 @@ class ResultPipe:
         if _thread.get_ident() != self._main:
             self._write(data)
             return
-        self._termination.hold()  # the handler runs in the main thread only
+        self._termination.defer()  # the handler runs in the main thread only
         try:
             self._write(data)
         finally:
-            self._termination.release()
+            self._termination.resume()
 
     def _write(self, data: bytes) -> None:
         with self._lock:
@@ -146,10 +146,10 @@ class ResultPipe:
 def detach(channels: Channels, stack_fd: int, zygote_pid: int) -> None:
     """Become a session of our own that dies with the zygote and keeps its orphans; output goes to the pipe."""
     os.setsid()
-    process.die_with_parent(signal.SIGKILL)
+    process.set_parent_death_signal(signal.SIGKILL)
     if os.getppid() != zygote_pid:  # it died before the line above
         os._exit(1)
-    process.adopt_orphans()
+    process.become_subreaper()
     os.dup2(channels.output, 1)
     os.dup2(channels.output, 2)
     os.close(channels.output)
@@ -168,7 +168,7 @@ def refresh() -> None:
         atexit.register(multiprocessing_util._exit_function)
 
 
-def observe_retries(observer: Callable[[Mapping[str, object]], None]) -> None:
+def forward_retries(observer: Callable[[Mapping[str, object]], None]) -> None:
     """Hear of retries inside the task, if its flow uses the decorator at all."""
     retrying = sys.modules.get("redrive.engine.toolkit.retry")
     if retrying is not None:
@@ -228,7 +228,7 @@ def _ending(start: protocol.Start, facts: FlowFacts, pipe: ResultPipe, terminati
             shell_command.become(order.spec.command or "", facts.project_root)
         plan = facts.plan(order.task)
         if isinstance(facts.plans, FreshImport):
-            pipe.send(protocol.Began(time.monotonic(), _thread.get_ident()))
+            pipe.send(protocol.TaskBegan(time.monotonic(), _thread.get_ident()))
         ending = call_task(start, plan, pipe, termination, describe_error, facts.stack_fd)
         termination.close()
         return ending
@@ -241,10 +241,10 @@ def _ending(start: protocol.Start, facts: FlowFacts, pipe: ResultPipe, terminati
 
 def call_task(
     start: protocol.Start,
-    plan: Plan,
+    plan: CallPlan,
     pipe: ResultPipe,
     termination: Termination,
-    describe_error: Describe,
+    describe_error: DescribeError,
     stack_fd: int | None = None,
 ) -> protocol.Ending:
     """Call the function. Raises whatever it raises. ``stack_fd``: where its coroutines tell where they stand."""
@@ -257,7 +257,7 @@ def call_task(
             describe=describe_error,
         )
 
-    observe_retries(lambda data: pipe.send(protocol.Retried(dict(data))))
+    forward_retries(lambda data: pipe.send(protocol.Retried(dict(data))))
     value = call(
         plan, start.order.task, new_context, lambda coroutine: _run_coroutine(coroutine, termination, stack_fd)
     )
@@ -268,10 +268,10 @@ def _run_coroutine(coroutine: Coroutine[Any, Any, Any], termination: Termination
     """Run it so that SIGTERM cancels the main task, and raises only where a step of the user's code is stuck."""
     import asyncio  # only here: attempts that need no loop do not pay for it
 
-    from .hang.coroutines import tell_coroutines
+    from .hang.coroutines import dump_coroutines_on_signal
 
     if stack_fd is not None:
-        tell_coroutines(stack_fd)
+        dump_coroutines_on_signal(stack_fd)
 
     async def main() -> object:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()

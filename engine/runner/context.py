@@ -16,15 +16,15 @@ from . import protocol
 
 RowValue = TypeVar("RowValue")
 
-PROGRESS_INTERVAL = 0.1  # seconds: a task may report each row, the executor hears of it ten times a second
-BEAT_INTERVAL = 1.0
+PROGRESS_SECONDS = 0.1  # seconds: a task may report each row, the executor hears of it ten times a second
+HEARTBEAT_SECONDS = 1.0
 PAYLOAD_LIMIT = 16 * 1024  # characters of a quarantined row
 KEY_LIMIT = 500
 ERROR_LIMIT = 2000
 RATIO_ROWS_MIN = 1000  # from so many rows on a ratio means something before the last of them
 
 #: These say something about the world, not about the row at hand: the attempt fails and is judged as a whole.
-_NOT_OF_THE_ROW = frozenset(
+_ATTEMPT_ERRORS = frozenset(
     [FailureClass.TRANSIENT, FailureClass.AUTH, FailureClass.TIMEOUT, FailureClass.OUT_OF_MEMORY]
 )
 
@@ -108,13 +108,13 @@ class Context:
         self._describe = describe
         self._progress: tuple[float, float | None] | None = None
         self._progress_due = 0.0
-        self._beat_due = 0.0
-        self.checkpointed: Any = _payload(order.checkpoint)
-        self.only_rows: Mapping[str, Any] | None = _sent_back(order.only_rows)
+        self._heartbeat_due = 0.0
+        self.checkpointed: Any = _load_payload(order.checkpoint)
+        self.only_rows: Mapping[str, Any] | None = _requeued_rows(order.only_rows)
         self._rows = 0
         self._bad_rows = 0
         self._latest_error: str | None = None
-        self._too_many: TooManyBadRows | None = None
+        self._row_limit_error: TooManyBadRows | None = None
 
     @property
     def logical_time(self) -> datetime | None:
@@ -156,15 +156,15 @@ class Context:
         self._progress = done, total
         now = time.monotonic()
         if now >= self._progress_due or done == total:
-            self._progress_due = now + PROGRESS_INTERVAL
+            self._progress_due = now + PROGRESS_SECONDS
             self._flush()
 
     def heartbeat(self) -> None:
         """Report that the task is alive, where there is no number to report: once a second at most."""
         now = time.monotonic()
-        if now >= self._beat_due:
-            self._beat_due = now + BEAT_INTERVAL
-            self._send(protocol.Beat())
+        if now >= self._heartbeat_due:
+            self._heartbeat_due = now + HEARTBEAT_SECONDS
+            self._send(protocol.Heartbeat())
 
     def checkpoint(self, value: Any) -> None:
         """Leave a value for the next attempt of this generation, which reads it from ``checkpointed``.
@@ -193,8 +193,8 @@ class Context:
             TooManyBadRows: a limit is passed, also where the task has caught this error before.
         """
         self._flush()
-        if self._too_many is not None:
-            raise self._too_many
+        if self._row_limit_error is not None:
+            raise self._row_limit_error
         self._check_ratio(self._rows)
 
     def _flush(self) -> None:
@@ -247,7 +247,7 @@ class Context:
             failure = self._describe(error)
             error = f"{failure.error_type}: {failure.message}"
             fingerprint = failure.fingerprint.loose
-        text = _payload_text(payload)
+        text = _dump_payload(payload)
         error = protocol.clean_text(error, ERROR_LIMIT)
         self._send(protocol.Quarantined(_key_text(row_key), text, error, fingerprint))
         self._bad_rows += 1
@@ -259,22 +259,22 @@ class Context:
         limit = ROWS_LIMIT if named is None else named
         if self._bad_rows > limit and self.only_rows is None:
             default = "" if named is not None else ", unless the task names another"
-            self._give_up(f"{self._bad_rows} rows are quarantined, max_bad_rows is {limit}{default}")
+            self._fail(f"{self._bad_rows} rows are quarantined, max_bad_rows is {limit}{default}")
 
     def _check_ratio(self, rows: int) -> None:
         limit = self._spec.max_bad_ratio
         if limit is not None and rows and self._bad_rows / rows > limit and self.only_rows is None:
-            self._give_up(f"{self._bad_rows} of {rows} rows are quarantined, max_bad_ratio is {limit:g}")
+            self._fail(f"{self._bad_rows} of {rows} rows are quarantined, max_bad_ratio is {limit:g}")
 
-    def _give_up(self, why: str) -> NoReturn:
-        self._too_many = TooManyBadRows(why, diagnostic=self._latest_error)
-        raise self._too_many
+    def _fail(self, why: str) -> NoReturn:
+        self._row_limit_error = TooManyBadRows(why, diagnostic=self._latest_error)
+        raise self._row_limit_error
 
-    def is_of_the_row(self, error: BaseException) -> bool:
+    def is_row_error(self, error: BaseException) -> bool:
         """Return whether an error says something about the row at hand: another row would not have it."""
         if not isinstance(error, Exception) or isinstance(error, NotReady | SkipTask | TooManyBadRows):
             return False
-        return self._describe(error).failure_class not in _NOT_OF_THE_ROW
+        return self._describe(error).failure_class not in _ATTEMPT_ERRORS
 
 
 class Row(Generic[RowValue]):
@@ -299,7 +299,7 @@ class Row(Generic[RowValue]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
-        if error is None or not self._context.is_of_the_row(error):
+        if error is None or not self._context.is_row_error(error):
             return False
         self._context.quarantine(self.key, self._value, error)
         return True
@@ -326,19 +326,19 @@ def _key_text(key: object) -> str:
     return protocol.clean_text(str(key), KEY_LIMIT)
 
 
-def _sent_back(rows: Iterable[tuple[str, str | None]]) -> dict[str, Any] | None:
+def _requeued_rows(rows: Iterable[tuple[str, str | None]]) -> dict[str, Any] | None:
     """Payloads as they were, where they were JSON; as text where they were not, or were cut."""
-    return {key: _payload(text) for key, text in rows} or None
+    return {key: _load_payload(text) for key, text in rows} or None
 
 
-def _payload(text: str | None) -> Any:
+def _load_payload(text: str | None) -> Any:
     try:
         return None if text is None else json.loads(text)
     except ValueError:
         return text
 
 
-def _payload_text(payload: object) -> str:
+def _dump_payload(payload: object) -> str:
     try:
         text = json.dumps(payload, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError):

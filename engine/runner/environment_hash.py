@@ -15,7 +15,7 @@ from collections.abc import Iterable
 _INSTALLED = (".dist-info", ".egg-info")
 
 
-def image_hash(folders: Iterable[str] | None = None) -> str:
+def environment_hash(folders: Iterable[str] | None = None) -> str:
     """Twelve hex digits. ``folders``: where packages are looked for; by default where this interpreter does."""
     packages = {name for folder in (sys.path if folders is None else folders) for name in _packages(folder)}
     image = [sys.version, platform.machine(), *sorted(packages)]

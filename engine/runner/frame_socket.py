@@ -18,7 +18,7 @@ MAX_DESCRIPTORS = 64
 HIGH_WATER = 1024 * 1024  # bytes waiting to be sent above which a sender should wait
 
 
-class FrameLink:
+class FrameSocket:
     """Cuts what arrives into payloads; queues what the socket does not take yet.
 
     ``on_payload(payload)`` is called for each frame in order, ``on_closed()`` once when the other end is gone or sends
@@ -69,7 +69,7 @@ class FrameLink:
         except (protocol.ProtocolError, msgspec.DecodeError):
             self.close()
 
-    def take_fds(self, count: int) -> list[int]:
+    def pop_fds(self, count: int) -> list[int]:
         """The descriptors that came with the frame at hand; they are ours to close."""
         return [self._received.popleft() for _ in range(count)]
 
@@ -91,7 +91,7 @@ class FrameLink:
         if self._queued_bytes > HIGH_WATER:
             self._room.clear()
 
-    async def wait_for_room(self) -> None:
+    async def wait_writable(self) -> None:
         """Return once the other end keeps up, or is gone."""
         await self._room.wait()
 

@@ -15,7 +15,7 @@ class AttemptListener(Protocol):
     def started(self, pid: int, start_ticks: int | None) -> None:
         """Its process exists."""
 
-    def started_elsewhere(self, host: str, pid: int, start_ticks: int | None) -> None:
+    def started_remotely(self, host: str, pid: int, start_ticks: int | None) -> None:
         """Its process exists, where it cannot be looked at from here."""
 
     def output(self, data: bytes) -> None:
@@ -61,12 +61,12 @@ class RunningAttempt(Protocol):
         """Read again."""
 
 
-class SilentListener:
+class NullListener:
     """Hears everything and does nothing: a base for listeners that want little."""
 
     def started(self, pid: int, start_ticks: int | None) -> None: ...
 
-    def started_elsewhere(self, host: str, pid: int, start_ticks: int | None) -> None: ...
+    def started_remotely(self, host: str, pid: int, start_ticks: int | None) -> None: ...
 
     def output(self, data: bytes) -> None: ...
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..core.advice import Progress
 from ..core.failures.failure import describe_exit, describe_signal, describe_timeout
-from ..core.outcome import NOT_BEGUN, Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
+from ..core.outcome import NOT_STARTED, Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from . import protocol
 
 DIED_WITHOUT_RESULT = "child died without sending result"
@@ -56,15 +56,15 @@ class Evidence:
 def outcome_of(evidence: Evidence) -> Outcome:
     """Judge the end of an attempt whose process was reaped, or whose thread ended."""
     if evidence.ending is not None:
-        return _told(evidence.ending, evidence)
+        return _outcome_of_ending(evidence.ending, evidence)
     if evidence.force is Force.DEADLINE:
-        needs = {} if evidence.progress is None else {"needs_seconds": evidence.progress.needs}
-        return Outcome(OutcomeKind.TIMED_OUT, _timeout(evidence), usage={**evidence.usage, **needs})
+        needs = {} if evidence.progress is None else {"needs_seconds": evidence.progress.needed_seconds}
+        return Outcome(OutcomeKind.TIMED_OUT, _timeout(evidence), attempt_columns={**evidence.usage, **needs})
     if evidence.force is Force.CANCEL:
-        return Outcome(OutcomeKind.CANCELLED, usage=evidence.usage)
+        return Outcome(OutcomeKind.CANCELLED, attempt_columns=evidence.usage)
     if evidence.is_command and evidence.exit_code == 0:
-        return Outcome(OutcomeKind.SUCCESS, usage=evidence.usage)
-    return Outcome(OutcomeKind.ERROR, _death(evidence), usage=evidence.usage)
+        return Outcome(OutcomeKind.SUCCESS, attempt_columns=evidence.usage)
+    return Outcome(OutcomeKind.ERROR, _death(evidence), attempt_columns=evidence.usage)
 
 
 def lost(why: str, usage: Mapping[str, object] | None = None, *, is_blameless: bool = False) -> Outcome:
@@ -74,13 +74,13 @@ def lost(why: str, usage: Mapping[str, object] | None = None, *, is_blameless: b
     """
     fingerprint = Fingerprint(strict="", loose="lost", explain=why)
     failure = Failure("lost", why, FailureClass.UNCLASSIFIED, fingerprint)
-    return Outcome(OutcomeKind.LOST, failure, usage=usage or {}, is_blameless=is_blameless)
+    return Outcome(OutcomeKind.LOST, failure, attempt_columns=usage or {}, is_blameless=is_blameless)
 
 
 def not_started(error: OSError) -> Outcome:
     """No process, no memory, no descriptor: the machine's trouble, worth another try."""
     name = type(error).__name__
-    fingerprint = Fingerprint(strict=f"start:{error.errno}", loose=NOT_BEGUN, explain=f"{name} before it started")
+    fingerprint = Fingerprint(strict=f"start:{error.errno}", loose=NOT_STARTED, explain=f"{name} before it started")
     message = f"its process could not be started: {error}"
     return Outcome(OutcomeKind.ERROR, Failure(name, message, FailureClass.TRANSIENT, fingerprint))
 
@@ -91,18 +91,20 @@ def refused(why: str) -> Outcome:
     return Outcome(OutcomeKind.ERROR, Failure("FlowError", why, FailureClass.PERMANENT, fingerprint))
 
 
-def _told(ending: protocol.Ending, evidence: Evidence) -> Outcome:
+def _outcome_of_ending(ending: protocol.Ending, evidence: Evidence) -> Outcome:
     match ending:
         case protocol.Succeeded(result):
-            return Outcome(OutcomeKind.SUCCESS, result=result, usage=evidence.usage)
+            return Outcome(OutcomeKind.SUCCESS, result=result, attempt_columns=evidence.usage)
         case protocol.Failed(failure):
-            return Outcome(OutcomeKind.ERROR, failure, usage=evidence.usage)
+            return Outcome(OutcomeKind.ERROR, failure, attempt_columns=evidence.usage)
         case protocol.Deferred(recheck_seconds):
-            return Outcome(OutcomeKind.DEFERRED, recheck_seconds=_bounded(recheck_seconds), usage=evidence.usage)
+            return Outcome(
+                OutcomeKind.DEFERRED, recheck_seconds=_bounded(recheck_seconds), attempt_columns=evidence.usage
+            )
         case protocol.Skipped(said):
-            return Outcome(OutcomeKind.SKIPPED, said=said, usage=evidence.usage)
+            return Outcome(OutcomeKind.SKIPPED, skip_reason=said, attempt_columns=evidence.usage)
         case protocol.Terminated():  # by a SIGTERM that was not ours
-            return Outcome(OutcomeKind.ERROR, _killed(evidence, SIGTERM), usage=evidence.usage)
+            return Outcome(OutcomeKind.ERROR, _killed(evidence, SIGTERM), attempt_columns=evidence.usage)
 
 
 def _bounded(seconds: float | None) -> float | None:

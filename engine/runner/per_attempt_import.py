@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from .call import Plan
+from .call import CallPlan
 
 if TYPE_CHECKING:
     from threading import Thread
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 class FreshImport:
     """The import of this flow in this process, once."""
 
-    def __init__(self, load: Callable[[], Mapping[str, Plan]]) -> None:
+    def __init__(self, load: Callable[[], Mapping[str, CallPlan]]) -> None:
         self._load = load
-        self._plans: Mapping[str, Plan] | None = None
+        self._plans: Mapping[str, CallPlan] | None = None
         self._error: BaseException | None = None
         self._threads: frozenset[Thread] = frozenset()
 
-    def plans(self) -> Mapping[str, Plan]:
+    def plans(self) -> Mapping[str, CallPlan]:
         """How to call the tasks. Raises what the import raised, each time."""
         if self._error is not None:
             raise self._error

@@ -20,7 +20,7 @@ from .kill import OUT_OF_REACH, signal_process
 
 STACK_SIGNAL = signal.SIGRTMIN + 3  # a realtime signal: user code that takes SIGUSR1 or SIGUSR2 does not break it
 
-DESCRIPTORS_WANTED = 65_536
+DESCRIPTORS_GOAL = 65_536
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -41,12 +41,12 @@ def _check(result: int) -> int:
     return result
 
 
-def die_with_parent(signal_number: int) -> None:
+def set_parent_death_signal(signal_number: int) -> None:
     """Receive this signal when the thread that forked us ends; 0 takes it back."""
     _check(_prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0))
 
 
-def adopt_orphans() -> None:
+def become_subreaper() -> None:
     """Become the parent of every descendant whose own parent dies, however it daemonised."""
     _check(_prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 
@@ -142,12 +142,12 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def descriptors() -> tuple[int, int]:
+def descriptor_limits() -> tuple[int, int]:
     """How many descriptors we may have: the soft limit and the hard one."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)
 
 
-def limit_descriptors(pid: int, limits: tuple[int, int]) -> None:
+def set_descriptor_limits(pid: int, limits: tuple[int, int]) -> None:
     """Let a child of ours, and what it will start, have so many. One that has ended needs none."""
     try:
         resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
@@ -155,18 +155,18 @@ def limit_descriptors(pid: int, limits: tuple[int, int]) -> None:
         return
 
 
-def allow_many_descriptors() -> int:
+def raise_descriptor_limit() -> int:
     """Raise our own soft limit to the hard one, within reason. Answers with how many there may be then."""
-    soft, hard = descriptors()
-    wanted = DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_WANTED)
+    soft, hard = descriptor_limits()
+    wanted = DESCRIPTORS_GOAL if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_GOAL)
     if soft == resource.RLIM_INFINITY:
-        return DESCRIPTORS_WANTED
+        return DESCRIPTORS_GOAL
     if soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     return max(soft, wanted)
 
 
-def signal_descriptor(number: int) -> int:
+def open_signal_descriptor(number: int) -> int:
     """A descriptor that is readable while this signal, which must be blocked, is pending."""
     mask = (1 << (number - 1)).to_bytes(_SIGSET_BYTES, sys.byteorder)
     return _check(_libc.signalfd(-1, mask, os.O_CLOEXEC | os.O_NONBLOCK))

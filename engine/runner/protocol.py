@@ -86,16 +86,16 @@ class StartHost(Frame, frozen=True):
 # --- Zygote to executor -----------------------------------------------------------------------------------------------
 
 
-class Opened(Frame, frozen=True):
+class FlowOpened(Frame, frozen=True):
     """The flow is imported: its FlowSpec as JSON, and what is doubtful about that.
 
-    ``imports_anew``: not here, where attempts are forked, but in each of them.
+    ``imports_per_attempt``: not here, where attempts are forked, but in each of them.
     """
 
     spec: bytes
     project_root: str
     warnings: list[str]
-    imports_anew: bool
+    imports_per_attempt: bool
 
 
 class OpenFailed(Frame, frozen=True):
@@ -140,11 +140,11 @@ class Exited(Frame, frozen=True):
 # --- Zygote to itself -------------------------------------------------------------------------------------------------
 
 
-class StartOver(Frame, frozen=True):
+class RestartState(Frame, frozen=True):
     """What a zygote needs to know when it begins anew, without the flow: whose flow it is, and the answer to give."""
 
     request: Open
-    opened: Opened
+    opened: FlowOpened
 
 
 # --- Executor to thread host ------------------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ class DumpThreads(Frame, frozen=True):
 # --- Attempt to executor ----------------------------------------------------------------------------------------------
 
 
-class Began(Frame, frozen=True):
+class TaskBegan(Frame, frozen=True):
     """The function is about to be called. Said by threads, and by processes that had to import the flow first."""
 
     at: float  # seconds on the monotonic clock
@@ -189,7 +189,7 @@ class Progressed(Frame, frozen=True):
     total: Count | None
 
 
-class Beat(Frame, frozen=True):
+class Heartbeat(Frame, frozen=True):
     """The task says that it is alive."""
 
 
@@ -237,16 +237,16 @@ class Terminated(Frame, frozen=True):
 
 
 Ending = Succeeded | Failed | Deferred | Skipped | Terminated
-AttemptFrame = Began | Exiting | Progressed | Beat | Retried | Quarantined | Checkpointed | Ending
+AttemptFrame = TaskBegan | Exiting | Progressed | Heartbeat | Retried | Quarantined | Checkpointed | Ending
 ExecutorFrame = Open | Start | StartHost
-ZygoteFrame = Opened | OpenFailed | Started | Refused | Exited
+ZygoteFrame = FlowOpened | OpenFailed | Started | Refused | Exited
 HostFrame = StartThread | CancelThread | DumpThreads
 
 _encoder = msgspec.msgpack.Encoder()
 decode_attempt_frame = msgspec.msgpack.Decoder(AttemptFrame).decode
 decode_executor_frame = msgspec.msgpack.Decoder(ExecutorFrame).decode
 decode_zygote_frame = msgspec.msgpack.Decoder(ZygoteFrame).decode
-decode_start_over = msgspec.msgpack.Decoder(StartOver).decode
+decode_restart_state = msgspec.msgpack.Decoder(RestartState).decode
 decode_host_frame = msgspec.msgpack.Decoder(HostFrame).decode
 
 

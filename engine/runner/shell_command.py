@@ -13,12 +13,12 @@ def become(line: str, folder: str | None) -> NoReturn:
     """Replace this process by the shell. Raises OSError when the folder or the shell cannot be used."""
     if folder is not None:
         os.chdir(folder)
-    _ignore_no_signal()
+    _reset_ignored_signals()
     words: list[str | bytes] = [SHELL, "-c", line.encode("utf-8", "surrogateescape")]  # UTF-8 in every locale
     os.execve(SHELL, words, os.environb)
 
 
-def _ignore_no_signal() -> None:
+def _reset_ignored_signals() -> None:
     """Let each signal do what it does by default, as an ignored one stays ignored across exec.
 
     Python ignores SIGPIPE, and ``yes | head -1`` would never end; nohup ignores SIGHUP, a shell's ``&`` SIGQUIT.

@@ -1,1 +1,1 @@
-"""Helpers for code inside tasks: the retry decorator, retry layers, the send buffer, credentials. The executor imports none of them."""
+"""Helpers for code inside tasks: retry decorator, retry layers, send buffer, credentials. The executor uses none."""

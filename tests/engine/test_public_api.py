@@ -23,10 +23,10 @@ from redrive.engine import Flow, RetryPolicy, TaskDef
 from redrive.engine.analysis.load_models import SCENARIOS
 from redrive.engine.core.failures import classification_rules
 from redrive.engine.core.outcome import FailureClass
-from redrive.engine.core.paging import SENDERS
+from redrive.engine.core.paging import SENDER_OPTIONS
 from redrive.engine.errors import OptionError
 from redrive.engine.flow import options as options_module
-from redrive.engine.flow.flow import KEYWORDS, USUAL_TIMEOUTS
+from redrive.engine.flow.flow import DEFAULT_TIMEOUTS, KEYWORDS
 from redrive.engine.flow.options import (
     DOWNSTREAM,
     TASK,
@@ -55,7 +55,7 @@ MODULES = (
     "redrive.engine.errors",
     "redrive.engine.executor.run_end",
     "redrive.engine.executor.loop",
-    "redrive.engine.executor.opening",
+    "redrive.engine.executor.run_options",
     "redrive.engine.flow.flow",
     "redrive.engine.toolkit.retry_layers",
     "redrive.engine.toolkit.retry",
@@ -182,15 +182,18 @@ def test_the_help_names_every_scenario() -> None:
 def test_the_typed_options_are_those_that_are_checked() -> None:
     assert set(TaskOptions.__annotations__) == set(TASK_OPTIONS)
     assert set(DownstreamOptions.__annotations__) == {*DOWNSTREAM, "rules"}
-    assert set(PageOptions.__annotations__) == set().union(*(needed | other for needed, other in SENDERS.values()))
-    assert set(get_args(Sender)) == set(SENDERS)
-    assert set(get_args(WorkKind)) == set(USUAL_TIMEOUTS)
+    assert set(PageOptions.__annotations__) == set().union(
+        *(needed | other for needed, other in SENDER_OPTIONS.values())
+    )
+    assert set(get_args(Sender)) == set(SENDER_OPTIONS)
+    assert set(get_args(WorkKind)) == set(DEFAULT_TIMEOUTS)
 
 
 def test_the_typed_rules_are_those_that_are_read() -> None:
-    assert set(ClassificationRule.__annotations__) == {*classification_rules.Rule.__dataclass_fields__, "class"} - {
-        "failure_class"
-    }
+    assert set(ClassificationRule.__annotations__) == {
+        *classification_rules.ClassificationRule.__dataclass_fields__,
+        "class",
+    } - {"failure_class"}
     for name in FailureClass:
         assert f'"{name}"' in inspect.getsource(options_module).partition("class DownstreamOptions")[0]
 
@@ -248,5 +251,5 @@ def _errors_wanted(text: str) -> Iterator[tuple[int, str, str]]:
     """(line, code, words) as the comments say."""
     for number, line in enumerate(text.splitlines(), 1):
         for comment in line.split("  # error: ")[1:]:
-            code, words = re.fullmatch(r"\[([a-z-]+)\] (.*)", comment.strip()).groups()  # type: ignore[union-attr]
+            code, words = re.fullmatch(r"\[([a-z-]+)\] (.*)", comment.strip()).groups()
             yield number, code, words

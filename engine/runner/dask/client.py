@@ -75,7 +75,7 @@ class DaskAttempt:
             case "asked":
                 pass
             case "started":
-                self._listener.started_elsewhere(str(self.worker), *told.arguments)
+                self._listener.started_remotely(str(self.worker), *told.arguments)
             case "step" | "retried" as what:
                 getattr(self._listener, what)(decode(*told.arguments))
             case what:

@@ -28,7 +28,7 @@ from ...domain.liveness import LEASE_SECONDS
 from ...errors import FlowError
 from ...statefile.processes import EXECUTOR_VARIABLE
 from ..attempt import RunningAttempt
-from ..listener import SilentListener
+from ..listener import NullListener
 from ..outcome_of_exit import not_started, refused
 from ..protocol import AttemptOrder
 from ..zygote.client import Runner
@@ -75,7 +75,7 @@ def attend(data: bytes) -> bytes:
 
     errand = msgspec.msgpack.decode(data, type=Errand)
     worker = get_worker()
-    charge = Charge(errand, lambda told: worker.log_event(errand.topic, told))
+    charge = WorkerAttempt(errand, lambda told: worker.log_event(errand.topic, told))
     with _lock:
         _charges[errand.order.token] = charge
     try:
@@ -115,7 +115,7 @@ async def order(token: str, what: str, *arguments: Any) -> Any:
 # --- One attempt ------------------------------------------------------------------------------------------------------
 
 
-class Charge(SilentListener):
+class WorkerAttempt(NullListener):
     """One attempt that this worker looks after. As its listener, it tells the executor what it hears."""
 
     def __init__(self, errand: Errand, tell: Callable[[bytes], None]) -> None:
@@ -224,7 +224,7 @@ class Station:
         self.attending = 0  # guarded by the lock of the module
         threading.Thread(target=self._loop.run_forever, name="redrive", daemon=True).start()
 
-    def attend(self, charge: Charge) -> Outcome:
+    def attend(self, charge: WorkerAttempt) -> Outcome:
         """Run an attempt and return how it ended. Called in threads of the worker."""
         starting = asyncio.run_coroutine_threadsafe(self._start(charge), self._loop)
         starting.add_done_callback(charge.check)
@@ -233,7 +233,7 @@ class Station:
                 self._loop.call_soon_threadsafe(charge.attempt.cancel, "its executor is gone")
         return charge.outcome.result()
 
-    async def _start(self, charge: Charge) -> None:
+    async def _start(self, charge: WorkerAttempt) -> None:
         errand = charge.errand
         try:
             await self._open()
@@ -277,7 +277,7 @@ class Station:
 
 
 _lock = threading.Lock()
-_charges: dict[str, Charge] = {}  # by token; what the executor's calls find again
+_charges: dict[str, WorkerAttempt] = {}  # by token; what the executor's calls find again
 _stations: dict[tuple[str, str], Station] = {}
 
 

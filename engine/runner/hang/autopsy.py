@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from ...core.failures.hang import Autopsy, Descriptor, FileLock, Process
-from ...core.failures.syscalls import SYSTEM_CALLS, Doing, doing_in
+from ...core.failures.syscalls import SYSTEM_CALLS, Activity, activity_of_channel
 from ...statefile.processes import read_file
 from .. import process
 from .sockets import Socket, Tables
@@ -22,7 +22,7 @@ from .sockets import Socket, Tables
 PROCESSES_MAX = 50
 THREADS_MAX = 16
 DESCRIPTORS_MAX = 512  # in all
-POLLED_MAX = 64
+POLL_ENTRIES_MAX = 64
 LINE_CHARACTERS = 200
 
 _CALLS = SYSTEM_CALLS.get(os.uname().machine, {})
@@ -33,14 +33,14 @@ _P_PID = 1
 _TICKS = os.sysconf("SC_CLK_TCK")
 _BY_FIRST_ARGUMENT = frozenset(
     [
-        Doing.READ,
-        Doing.RECEIVE,
-        Doing.WRITE,
-        Doing.SEND,
-        Doing.CONNECT,
-        Doing.ACCEPT,
-        Doing.LOCK_FILE,
-        Doing.SYNC,
+        Activity.READ,
+        Activity.RECEIVE,
+        Activity.WRITE,
+        Activity.SEND,
+        Activity.CONNECT,
+        Activity.ACCEPT,
+        Activity.LOCK_FILE,
+        Activity.SYNC,
     ]
 )
 _WRITES = os.O_WRONLY
@@ -102,7 +102,7 @@ def examine(subject: Subject, before: CpuSample, until: float, tables: Tables) -
         locks=tuple(_locks(found, threads, ends)),
         cpu=max(cpu.total - before.total, 0.0) / window,
         window_seconds=window,
-        is_whole=time.monotonic() < until and len(tree) < PROCESSES_MAX and len(ends) < DESCRIPTORS_MAX,
+        is_complete=time.monotonic() < until and len(tree) < PROCESSES_MAX and len(ends) < DESCRIPTORS_MAX,
     )
 
 
@@ -137,13 +137,13 @@ def _stat(folder: str) -> list[bytes] | None:
 
 def _process(pid: int, parent: int, subject: Subject, cpu: float | None) -> Process | None:
     folder = subject.stat_path if pid == subject.pid else f"/proc/{pid}"
-    seen = _standing(folder, pid)
+    seen = _read_state(folder, pid)
     if seen is None:
         return None
     line = subject.line if pid == subject.pid else None
     if line is None:
         line = "" if seen.state == "D" else process.command_line(pid)
-    return replace(seen, parent=parent, cpu=cpu, line=flat(line)[:LINE_CHARACTERS])
+    return replace(seen, parent=parent, cpu=cpu, command_line=flat(line)[:LINE_CHARACTERS])
 
 
 def flat(text: str) -> str:
@@ -158,11 +158,11 @@ def _threads(subject: Subject) -> tuple[Process, ...]:
         numbers = [int(name) for name in os.listdir(f"/proc/{subject.pid}/task") if int(name) != subject.pid]
     except OSError:
         return ()
-    seen = (_standing(f"/proc/{subject.pid}/task/{number}", number) for number in numbers[:THREADS_MAX])
+    seen = (_read_state(f"/proc/{subject.pid}/task/{number}", number) for number in numbers[:THREADS_MAX])
     return tuple(replace(one, owner=subject.pid) for one in seen if one is not None)
 
 
-def _standing(folder: str, pid: int) -> Process | None:
+def _read_state(folder: str, pid: int) -> Process | None:
     """State, name, and what it is doing; None when it is gone."""
     try:
         head, _, rest = read_file(f"{folder}/stat").rpartition(b")")
@@ -171,15 +171,15 @@ def _standing(folder: str, pid: int) -> Process | None:
     state = rest.split()[0].decode("ascii")
     name = head.partition(b"(")[2].decode("utf-8", "replace")
     channel = _text(f"{folder}/wchan")
-    seen = Process(pid, state=state, name=flat(name), channel="" if channel == "0" else channel)
+    seen = Process(pid, state=state, name=flat(name), wait_channel="" if channel == "0" else channel)
     number, arguments = _call(folder)
     if number is None:
-        return replace(seen, doing=doing_in(seen.channel))
+        return replace(seen, activity=activity_of_channel(seen.wait_channel))
     doing = _CALLS.get(number)
     if number == _FCNTL and arguments[1] not in (_F_SETLKW, _F_OFD_SETLKW):
         doing = None
     waits_on = () if doing is None else _waits_on(folder, number, doing, arguments)
-    return replace(seen, doing=doing, waits_on=waits_on, is_exact=True)
+    return replace(seen, activity=doing, waits_on=waits_on, is_exact=True)
 
 
 def _text(path: str) -> str:
@@ -197,10 +197,10 @@ def _call(folder: str) -> tuple[int | None, list[int]]:
     return int(words[0]), [int(word, 16) for word in words[1:7]]
 
 
-def _waits_on(folder: str, number: int, doing: Doing, arguments: list[int]) -> tuple[int, ...]:
+def _waits_on(folder: str, number: int, doing: Activity, arguments: list[int]) -> tuple[int, ...]:
     if doing in _BY_FIRST_ARGUMENT:
         return (arguments[0],)
-    if doing is Doing.WAIT_CHILD:
+    if doing is Activity.WAIT_CHILD:
         is_by_pid = number != _WAITID or arguments[0] == _P_PID
         pid = _signed(arguments[1] if number == _WAITID else arguments[0])
         return (pid,) if is_by_pid and pid > 0 else ()
@@ -215,7 +215,7 @@ def _signed(argument: int) -> int:
 
 
 def _polled(folder: str, arguments: list[int]) -> Iterator[int]:
-    count = min(arguments[1], POLLED_MAX)
+    count = min(arguments[1], POLL_ENTRIES_MAX)
     data = _memory(folder, arguments[0], count * 8)
     for descriptor, _, _ in struct.iter_unpack("=ihh", data):
         if descriptor >= 0:
@@ -236,7 +236,7 @@ def _watched(folder: str, arguments: list[int]) -> Iterator[int]:
             yield int(line.split()[1])
 
 
-_POLLED = {Doing.POLL: _polled, Doing.SELECT: _selected, Doing.EPOLL: _watched}
+_POLLED = {Activity.POLL: _polled, Activity.SELECT: _selected, Activity.EPOLL: _watched}
 
 
 def _memory(folder: str, address: int, size: int) -> bytes:
@@ -277,7 +277,7 @@ def _descriptor(pid: int, number: int) -> Descriptor | None:
     kind, _, rest = target.partition(":[")
     if kind in ("socket", "pipe") and rest:
         writes = kind == "pipe" and _is_writing(pid, number)
-        return Descriptor(pid, number, kind, inode=int(rest[:-1]), writes=writes)
+        return Descriptor(pid, number, kind, inode=int(rest[:-1]), is_write_end=writes)
     if target.startswith("/") and not target.startswith("/dev/null"):
         return Descriptor(pid, number, "file", flat(target))
     return None
@@ -294,15 +294,17 @@ def _with_peers(ends: list[Descriptor], tables: Tables, until: float) -> list[De
     """The same, with who is at the other end of each."""
     inodes = {end.inode for end in ends if end.kind == "socket"}
     known = tables.look_up(ends[0].pid, inodes, until) if inodes else {}
-    holders: dict[tuple[int, bool], int] = {(end.inode, end.writes): end.pid for end in ends if end.kind == "pipe"}
-    return [_told(end, known.get(end.inode), holders) for end in ends]
+    holders: dict[tuple[int, bool], int] = {
+        (end.inode, end.is_write_end): end.pid for end in ends if end.kind == "pipe"
+    }
+    return [_with_peer(end, known.get(end.inode), holders) for end in ends]
 
 
-def _told(end: Descriptor, seen: Socket | None, holders: Mapping[tuple[int, bool], int]) -> Descriptor:
+def _with_peer(end: Descriptor, seen: Socket | None, holders: Mapping[tuple[int, bool], int]) -> Descriptor:
     if end.kind == "socket":
         return replace(end, kind="other") if seen is None else _as_socket(end, seen)
-    other = holders.get((end.inode, not end.writes)) if end.kind == "pipe" else None
-    return end if other is None else replace(end, name=f"{'to' if end.writes else 'from'} pid {other}")
+    other = holders.get((end.inode, not end.is_write_end)) if end.kind == "pipe" else None
+    return end if other is None else replace(end, name=f"{'to' if end.is_write_end else 'from'} pid {other}")
 
 
 def _as_socket(end: Descriptor, seen: Socket) -> Descriptor:
@@ -314,7 +316,7 @@ def _as_socket(end: Descriptor, seen: Socket) -> Descriptor:
 
 def _locks(processes: Iterable[Process], threads: Iterable[Process], ends: Iterable[Descriptor]) -> Iterator[FileLock]:
     """The locks that they wait for, and who holds each."""
-    waiting = [one for one in (*processes, *threads) if one.doing is Doing.LOCK_FILE]
+    waiting = [one for one in (*processes, *threads) if one.activity is Activity.LOCK_FILE]
     if not waiting:
         return
     holders = _holders(_text("/proc/locks"))

@@ -22,7 +22,7 @@ _FRAMES = ("cr_frame", "gi_frame", "ag_frame")
 _AWAITED = ("cr_await", "gi_yieldfrom", "ag_await")
 
 
-def tell_coroutines(stack_fd: int) -> None:
+def dump_coroutines_on_signal(stack_fd: int) -> None:
     """From now on the signal that asks for stacks is answered with those of coroutines, too."""
     faulthandler.unregister(process.STACK_SIGNAL)
     signal.signal(process.STACK_SIGNAL, lambda number, frame: _write(stack_fd))
@@ -36,7 +36,7 @@ def _write(stack_fd: int) -> None:
         return  # before the first step, or after the last
     if asyncio.current_task(loop) is not None:
         return
-    text = "".join(_told(task) for task in sorted(asyncio.all_tasks(loop), key=_rank)[:TASKS_MAX])
+    text = "".join(_dump(task) for task in sorted(asyncio.all_tasks(loop), key=_rank)[:TASKS_MAX])
     try:
         os.write(stack_fd, text.encode("utf-8", "backslashreplace"))
     except OSError:
@@ -60,7 +60,7 @@ def _waits_for_others(task: asyncio.Task[object]) -> bool:
     return is_wait or is_gathering or code.co_filename.endswith("asyncio/taskgroups.py")
 
 
-def _told(task: asyncio.Task[object]) -> str:
+def _dump(task: asyncio.Task[object]) -> str:
     lines = [
         f'  File "{frame.f_code.co_filename}", line {frame.f_lineno} in {frame.f_code.co_name}\n'
         for frame in _frames(task)

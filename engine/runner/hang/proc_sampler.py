@@ -22,10 +22,10 @@ from .sockets import Tables
 
 T = TypeVar("T")
 
-_STRANGE = (OSError, ValueError, LookupError, struct.error)
+_UNREADABLE = (OSError, ValueError, LookupError, struct.error)
 
 
-class Examiner:
+class ProcSampler:
     """Shared by all attempts of a runner; used from the loop."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Examiner:
         """What is seen of it by ``until`` (monotonic): nothing, where its turn does not come or it cannot be read."""
         if not subject.pid or time.monotonic() >= until:
             return Autopsy()
-        answer = self._ask(lambda: self._examine(subject, before, until), Autopsy())
+        answer = self._submit(lambda: self._examine(subject, before, until), Autopsy())
         try:
             return await asyncio.wait_for(answer, until - time.monotonic())
         except TimeoutError:
@@ -47,25 +47,25 @@ class Examiner:
     def _examine(self, subject: Subject, before: CpuSample, until: float) -> Autopsy:
         if time.monotonic() >= until:
             return Autopsy()
-        seen, ours = examine(subject, before, until, self._tables), _files_of_ours()
+        seen, ours = examine(subject, before, until, self._tables), _own_files()
         return replace(seen, descriptors=tuple(end for end in seen.descriptors if end.name not in ours))
 
     async def sample(self, subject: Subject) -> CpuSample:
         """The CPU that it has used until now."""
-        return await self._ask(lambda: sample_cpu(subject), CpuSample(time.monotonic()))
+        return await self._submit(lambda: sample_cpu(subject), CpuSample(time.monotonic()))
 
-    def _ask(self, look: Callable[[], T], otherwise: T) -> asyncio.Future[T]:
+    def _submit(self, read: Callable[[], T], otherwise: T) -> asyncio.Future[T]:
         """``otherwise``: the answer where what the kernel says is not what is known of other kernels."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
 
         def work() -> None:
             try:
-                found = look()
-            except _STRANGE:
+                found = read()
+            except _UNREADABLE:
                 found = otherwise
             try:
-                loop.call_soon_threadsafe(_give, answer, found)
+                loop.call_soon_threadsafe(_resolve, answer, found)
             except RuntimeError:
                 return  # the loop is closed: nobody waits any more
 
@@ -73,21 +73,21 @@ class Examiner:
             self._work.append(work)
             if not self._is_busy:
                 self._is_busy = True
-                threading.Thread(target=self._serve, name="redrive-examiner", daemon=True).start()
+                threading.Thread(target=self._serve, name="redrive-sampler", daemon=True).start()
         return answer
 
     def _serve(self) -> None:
         while True:
             with self._lock:
                 if not self._work:
-                    self._tables.forget()
+                    self._tables.clear()
                     self._is_busy = False
                     return
                 work = self._work.popleft()
             work()
 
 
-def _files_of_ours() -> set[str]:
+def _own_files() -> set[str]:
     """What attempts inherit says nothing about them: the lock of the state file."""
     found = set()
     for name in os.listdir("/proc/self/fd"):
@@ -98,6 +98,6 @@ def _files_of_ours() -> set[str]:
     return found
 
 
-def _give(answer: asyncio.Future[T], found: T) -> None:
+def _resolve(answer: asyncio.Future[T], found: T) -> None:
     if not answer.done():
         answer.set_result(found)

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 
-LINES_BETWEEN_LOOKS = 256  # at the clock
-GOOD_SECONDS = 0.1
+LINES_PER_CLOCK_CHECK = 256  # at the clock
+CACHE_SECONDS = 0.1
 
 _TCP_STATES = (
     "",
@@ -45,7 +45,7 @@ _NETLINK_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Socket:
-    """One socket. ``peer``: address and port, or path; empty where it has none or it cannot be told."""
+    """One socket. ``peer``: address and port, or path; empty where it has none or it cannot be attributes."""
 
     kind: str  # tcp udp unix
     peer: str = ""
@@ -59,7 +59,7 @@ class Tables:
 
     def __init__(self) -> None:
         self._namespace = ""
-        self._good_until = 0.0
+        self._valid_until = 0.0
         self._rows: dict[int, tuple[str, list[bytes]]] = {}  # by inode
 
     def look_up(self, pid: int, inodes: set[int], until: float) -> dict[int, Socket]:
@@ -75,19 +75,19 @@ class Tables:
 
     def _read(self, pid: int, until: float) -> None:
         namespace = _namespace(pid)
-        if namespace == self._namespace and time.monotonic() < self._good_until:
+        if namespace == self._namespace and time.monotonic() < self._valid_until:
             return
         self._rows.clear()
         for table, kind in _TABLES:
             for line in _lines(f"/proc/{pid}/net/{table}", until):
                 fields = line.split()
                 self._rows[int(fields[9])] = (kind, fields)
-        self._namespace, self._good_until = namespace, time.monotonic() + GOOD_SECONDS
+        self._namespace, self._valid_until = namespace, time.monotonic() + CACHE_SECONDS
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Give back the memory."""
         self._rows.clear()
-        self._good_until = 0.0
+        self._valid_until = 0.0
 
 
 def _namespace(pid: int) -> str:
@@ -103,7 +103,7 @@ def _lines(path: str, until: float) -> Iterator[bytes]:
             next(file, None)
             for number, line in enumerate(file):
                 yield line
-                if number % LINES_BETWEEN_LOOKS == LINES_BETWEEN_LOOKS - 1 and time.monotonic() > until:
+                if number % LINES_PER_CLOCK_CHECK == LINES_PER_CLOCK_CHECK - 1 and time.monotonic() > until:
                     return
     except OSError:
         return  # no such family here, or not ours to read
@@ -136,15 +136,15 @@ def address(text: str) -> str:
 
 
 def _unix(inode: int) -> Socket | None:
-    told = _ask(inode, _UDIAG_SHOW_NAME | _UDIAG_SHOW_PEER | _UDIAG_SHOW_QUEUES)
-    if told is None:
+    attributes = _query_unix(inode, _UDIAG_SHOW_NAME | _UDIAG_SHOW_PEER | _UDIAG_SHOW_QUEUES)
+    if attributes is None:
         return None
-    peer = told.get(_UNIX_DIAG_PEER)
-    name = told.get(_UNIX_DIAG_NAME)
+    peer = attributes.get(_UNIX_DIAG_PEER)
+    name = attributes.get(_UNIX_DIAG_NAME)
     if peer is not None:
-        theirs = _ask(struct.unpack("=I", peer)[0], _UDIAG_SHOW_NAME) or {}
+        theirs = _query_unix(struct.unpack("=I", peer)[0], _UDIAG_SHOW_NAME) or {}
         name = theirs.get(_UNIX_DIAG_NAME)
-    queues = told.get(_UNIX_DIAG_QUEUES)
+    queues = attributes.get(_UNIX_DIAG_QUEUES)
     unread, unsent = struct.unpack("=II", queues) if queues is not None and peer is not None else (None, None)
     return Socket("unix", _path(name or b""), unread=unread, unsent=unsent)
 
@@ -154,7 +154,7 @@ def _path(name: bytes) -> str:
     return os.fsdecode(b"@" + name[1:] if name[:1] == b"\0" else name.rstrip(b"\0"))
 
 
-def _ask(inode: int, show: int) -> dict[int, bytes] | None:
+def _query_unix(inode: int, show: int) -> dict[int, bytes] | None:
     """The attributes of one unix socket; None where there is none, or netlink is not for us."""
     request = _REQUEST.pack(
         _REQUEST.size,

@@ -7,7 +7,7 @@ import re
 from pathlib import PurePath
 
 from ...core.failures.fingerprint import StackFrame, innermost_of_stack, is_engine_path, is_machinery, threads_of_stack
-from ...core.failures.hang import Frames
+from ...core.failures.hang import StackSummary
 
 _HEAD = re.compile(r"^(?:Current thread|Thread) 0x(?P<ident>[0-9a-fA-F]+)", re.MULTILINE)
 _CRASH = re.compile(r"^Fatal Python error: .*?^Current thread 0x(?P<ident>[0-9a-fA-F]+)", re.MULTILINE | re.DOTALL)
@@ -22,17 +22,17 @@ def _place(frame: StackFrame, project_root: str | None) -> str:
     return f"{path}:{frame.line} in {frame.function}"
 
 
-def frames(dump: str, project_root: str | None) -> Frames:
+def frames(dump: str, project_root: str | None) -> StackSummary:
     """Describe the innermost frame of the user, the library call made there, and where another thread stands."""
     innermost = innermost_of_stack(dump)
     if innermost is None:
-        return Frames()
+        return StackSummary()
     threads = threads_of_stack(dump)
     here = next(thread for thread in threads if innermost in thread)
     above = here[: here.index(innermost)]
     others = [frame for thread in threads if thread is not here for frame in thread[:1]]
     elsewhere = next((frame for frame in others if not is_machinery(frame.path)), None)
-    return Frames(
+    return StackSummary(
         where=_place(innermost, project_root),
         call=_name(above[-1]) if above else "",
         elsewhere=None if elsewhere is None else _place(elsewhere, project_root),

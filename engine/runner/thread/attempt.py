@@ -10,7 +10,7 @@ from typing import Any
 from ...core.outcome import Outcome
 from ...domain.event_payloads import AttemptLeaked
 from .. import protocol
-from ..attempt import Attempt, AttemptListener, Surroundings
+from ..attempt import Attempt, AttemptListener, RunnerContext
 from ..hang import stack
 from ..hang.autopsy import Subject
 from ..outcome_of_exit import Force, lost, outcome_of
@@ -43,7 +43,7 @@ class ThreadAttempt(Attempt):
         number: int,
         order: AttemptOrder,
         listener: AttemptListener,
-        shared: Surroundings,
+        shared: RunnerContext,
         host: HostView,
         fds: tuple[int, int],
         started_at: float,
@@ -54,12 +54,12 @@ class ThreadAttempt(Attempt):
         self._native = 0
         self._host = host
         self._leaked = False
-        self._unexplained: asyncio.TimerHandle | None = None
+        self._exit_timer: asyncio.TimerHandle | None = None
         self._open(*fds)
         listener.started(host.pid, host.start_ticks)
 
-    def _take_beginning(self, began: protocol.Began) -> None:
-        super()._take_beginning(began)
+    def _handle_task_began(self, began: protocol.TaskBegan) -> None:
+        super()._handle_task_began(began)
         self.ident, self._native = began.ident, began.native
 
     @property
@@ -74,13 +74,13 @@ class ThreadAttempt(Attempt):
 
     # --- The ladder ---------------------------------------------------------------------------------------------------
 
-    async def _climb(self, reason: str) -> None:
-        seen = await self._seen()
+    async def _escalate(self, reason: str) -> None:
+        seen = await self._inspected()
         self._results.drain()
-        if self._ending is not None or self._over.done():
+        if self._ending is not None or self._done.done():
             return
-        self._tell_stack(seen)
-        self._forced = self._forcing
+        self._emit_stack(seen)
+        self._force_applied = self._force_requested
         self._host.cancel(self.number)
         if not await self._ended_within(self.order.spec.grace_seconds):
             self._leak(reason)
@@ -94,18 +94,18 @@ class ThreadAttempt(Attempt):
 
     # --- Its end ------------------------------------------------------------------------------------------------------
 
-    def _ending_came(self, in_time: bool) -> None:
+    def _on_ending(self, in_time: bool) -> None:
         """All but over. The end of its pipe may never come: a process that a neighbour forked holds a copy of it."""
         self._output.drain()
         self._finish(self._judge())
         self._release()
 
-    def _results_end(self) -> None:
+    def _on_results_closed(self) -> None:
         """Without an ending either the host is dying, and its exit tells more, or the task closed the descriptor."""
-        if self._over.done():
+        if self._done.done():
             self._release()
-        elif self._unexplained is None:
-            self._unexplained = self._loop.call_later(HOST_EXIT_SECONDS, self._end_alone)
+        elif self._exit_timer is None:
+            self._exit_timer = self._loop.call_later(HOST_EXIT_SECONDS, self._end_alone)
 
     def _end_alone(self) -> None:
         self._output.drain()
@@ -115,7 +115,7 @@ class ThreadAttempt(Attempt):
     def drain(self) -> None:
         """Read all that was written before the host died: a result that was sent stands."""
         self._results.drain()
-        if not self._over.done():
+        if not self._done.done():
             self._output.drain()
 
     def ended_host(self, exited: protocol.Exited, dump: str, out_of_memory: bool) -> None:
@@ -128,22 +128,22 @@ class ThreadAttempt(Attempt):
 
     def lost_host(self, why: str, *, is_blameless: bool) -> None:
         """The host is dead, and this one's thread with it."""
-        judged = self._forced is not Force.NONE
+        judged = self._force_applied is not Force.NONE
         self._end_with_host(self._judge() if judged else lost(why, self._usage(), is_blameless=is_blameless))
 
     def _end_with_host(self, outcome: Outcome) -> None:
-        if not self._over.done():
+        if not self._done.done():
             self._finish(outcome)
         self._release()
 
     def _judge(self) -> Outcome:
-        if self._ending is None and self._forced is Force.NONE:
+        if self._ending is None and self._force_applied is Force.NONE:
             return lost("its thread ended without sending a result", self._usage())
         return outcome_of(self._evidence(self._usage()))
 
     def _finish(self, outcome: Outcome) -> None:
-        if self._unexplained is not None:
-            self._unexplained.cancel()
+        if self._exit_timer is not None:
+            self._exit_timer.cancel()
         super()._finish(outcome)
 
     def _release(self) -> None:

@@ -9,8 +9,8 @@ import socket
 from collections.abc import Callable, Sequence
 
 from .. import kill, process, protocol
-from ..attempt import AttemptListener, Surroundings
-from ..frame_socket import FrameLink
+from ..attempt import AttemptListener, RunnerContext
+from ..frame_socket import FrameSocket
 from ..hang import stack
 from ..pipes import Pipe, StackPipe
 from ..protocol import AttemptOrder
@@ -28,7 +28,7 @@ class ThreadHost:
         self,
         started: protocol.Started,
         fds: list[int],
-        shared: Surroundings,
+        shared: RunnerContext,
         *,
         on_change: Callable[[], None],
         on_gone: Callable[[], None],
@@ -36,7 +36,7 @@ class ThreadHost:
     ) -> None:
         self.pid = started.pid
         self.is_retired = False  # takes no new attempts
-        self.is_condemned = False  # we killed it, by the rule
+        self.is_killed_by_rule = False  # we killed it, by the rule
         self.leaked: dict[int, str] = {}  # number -> task, of threads that ignored their token and still run
         self.attempts: dict[int, ThreadAttempt] = {}  # with the leaked
         self._pidfd, control, output, stack_fd = fds
@@ -47,7 +47,7 @@ class ThreadHost:
         self._is_over = False
         self._output = Pipe(output, on_output)
         self._stack = StackPipe(stack_fd)
-        self._link = FrameLink(socket.socket(fileno=control), lambda payload: None, on_gone)
+        self._link = FrameSocket(socket.socket(fileno=control), lambda payload: None, on_gone)
         self._view = HostView(
             pid=started.pid,
             start_ticks=started.start_ticks,
@@ -59,9 +59,9 @@ class ThreadHost:
 
     # --- Attempts -----------------------------------------------------------------------------------------------------
 
-    async def wait_for_room(self) -> None:
+    async def wait_writable(self) -> None:
         """Return once it keeps up with what it is asked, or is gone."""
-        await self._link.wait_for_room()
+        await self._link.wait_writable()
 
     def start(self, number: int, order: AttemptOrder, listener: AttemptListener) -> ThreadAttempt:
         """Run an attempt in a new thread. Raises OSError when there are no descriptors."""
@@ -88,7 +88,7 @@ class ThreadHost:
         return True
 
     @property
-    def honest(self) -> int:
+    def healthy_count(self) -> int:
         """How many attempts run in it that have not leaked."""
         return len(self.attempts) - len(self.leaked)
 
@@ -105,9 +105,9 @@ class ThreadHost:
 
     # --- Its end ------------------------------------------------------------------------------------------------------
 
-    def condemn(self) -> None:
+    def kill_by_rule(self) -> None:
         """End it by the rule, with all its threads. ``exited`` follows once it is dead."""
-        self.is_retired = self.is_condemned = True
+        self.is_retired = self.is_killed_by_rule = True
         self._ignored = ", ".join(map(repr, self.leaked.values()))
         self.kill()
 
@@ -122,11 +122,11 @@ class ThreadHost:
         inside = list(self.attempts.values())
         self._drain()
         dump = self._stack.text() if exited.signal is not None else ""
-        killed = exited.signal == signal.SIGKILL and not self.is_condemned
+        killed = exited.signal == signal.SIGKILL and not self.is_killed_by_rule
         out_of_memory = killed and self._shared.oom.explains(self._oom_mark, exited.max_rss_kb)
         was_killed = killed and not out_of_memory  # by somebody outside
-        culprit = None if self.is_condemned or was_killed else _culprit(inside, dump)
-        is_known = self.is_condemned or culprit is not None
+        culprit = None if self.is_killed_by_rule or was_killed else _culprit(inside, dump)
+        is_known = self.is_killed_by_rule or culprit is not None
         why = self._why(exited, culprit)
         for attempt in list(self.attempts.values()):
             if attempt is culprit:
@@ -136,14 +136,14 @@ class ThreadHost:
         self._close()
 
     def _why(self, exited: protocol.Exited, culprit: ThreadAttempt | None) -> str:
-        if self.is_condemned:
+        if self.is_killed_by_rule:
             return f"the process that it shared was ended, because {self._ignored} ignored its cancel token"
         how = f"signal {exited.signal}" if exited.signal is not None else f"exit code {exited.exit_code}"
         if culprit is not None:
             return f"task {culprit.order.task!r} ended the process that they shared ({how})"
         return f"the process in which the tasks with isolation='thread' run died ({how})"
 
-    def lose(self, why: str) -> None:
+    def mark_lost(self, why: str) -> None:
         """Nobody can reap it for us any more, and it is dead."""
         self._is_over = True
         self._drain()

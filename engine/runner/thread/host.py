@@ -19,8 +19,8 @@ from typing import Any, NoReturn, TextIO
 
 from ...errors import TaskTerminated
 from .. import protocol
-from ..call import Describe, Plan, call, context_for, ending_of_error, ending_of_value
-from ..child import Channels, FlowFacts, detach, observe_retries, refresh
+from ..call import CallPlan, DescribeError, call, context_for, ending_of_error, ending_of_value
+from ..child import Channels, FlowFacts, detach, forward_retries, refresh
 from ..context import Context
 from ..per_attempt_import import FreshImport
 
@@ -29,12 +29,12 @@ MAX_DESCRIPTORS = 16
 
 #: Sent to everybody by a terminal or a service manager. The host lives as long as the executor wants it to; a handler
 #: and not "ignored", because the programs that its tasks start would inherit that.
-_UNHEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_HANDLED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 _exit = os._exit
 
 
-class _Token:
+class _CancelToken:
     """Asks one thread to end."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class _ThreadOutput:
     encoding = "utf-8"
     errors = "backslashreplace"
 
-    def __init__(self, host: TextIO, threads: dict[int, _Attempt]) -> None:
+    def __init__(self, host: TextIO, threads: dict[int, _AttemptThread]) -> None:
         self._host = host
         self._threads = threads
 
@@ -92,13 +92,13 @@ class _ThreadOutput:
         return self._host.buffer
 
 
-class _Attempt:
+class _AttemptThread:
     """One attempt in its thread."""
 
     def __init__(
-        self, start: protocol.StartThread, facts: FlowFacts, fds: tuple[int, int], threads: dict[int, _Attempt]
+        self, start: protocol.StartThread, facts: FlowFacts, fds: tuple[int, int], threads: dict[int, _AttemptThread]
     ) -> None:
-        self.token = _Token()
+        self.token = _CancelToken()
         self._order = start.order
         self._facts = facts
         self._results, self.output = fds
@@ -106,21 +106,21 @@ class _Attempt:
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
-    def start(self, when_over: Callable[[], object]) -> None:
+    def start(self, on_done: Callable[[], object]) -> None:
         """Begin. A thread that cannot be made ends the attempt as a failure."""
-        thread = threading.Thread(target=self._run, args=(when_over,), name=self._order.task, daemon=True)
+        thread = threading.Thread(target=self._run, args=(on_done,), name=self._order.task, daemon=True)
         try:
             thread.start()
         except RuntimeError as error:
             self.send(ending_of_error(error, self._facts.describer(self._order)))
             self._close()
-            when_over()
+            on_done()
 
-    def _run(self, when_over: Callable[[], object]) -> None:
+    def _run(self, on_done: Callable[[], object]) -> None:
         ident = threading.get_ident()
         self._threads[ident] = self
         try:
-            self.send(protocol.Began(time.monotonic(), ident, threading.get_native_id()))
+            self.send(protocol.TaskBegan(time.monotonic(), ident, threading.get_native_id()))
             ending = self._ending()
             if os.getpid() != self._pid:  # a process that the task forked came back out of the function
                 os._exit(0)
@@ -130,7 +130,7 @@ class _Attempt:
         finally:
             del self._threads[ident]
             self._close()
-            when_over()
+            on_done()
 
     def _close(self) -> None:
         os.close(self._results)  # the executor reads "the thread has ended" from this
@@ -156,7 +156,7 @@ class _Attempt:
                 return protocol.Terminated()
             return ending_of_error(error, describe)
 
-    def _call(self, plan: Plan, describe: Describe) -> object:
+    def _call(self, plan: CallPlan, describe: DescribeError) -> object:
         def new_context() -> Context:
             return context_for(self._order, send=self.send, is_cancelled=self.token.event.is_set, describe=describe)
 
@@ -188,11 +188,11 @@ class _Host:
         self._facts = facts
         self._reader = protocol.FrameReader(protocol.CONTROL_LIMIT)
         self._fds: list[int] = []
-        self._attempts: dict[int, _Attempt] = {}
-        self._threads: dict[int, _Attempt] = {}  # by ident
+        self._attempts: dict[int, _AttemptThread] = {}
+        self._threads: dict[int, _AttemptThread] = {}  # by ident
         sys.stdout = _ThreadOutput(sys.stdout, self._threads)
         sys.stderr = _ThreadOutput(sys.stderr, self._threads)
-        observe_retries(self._retried)
+        forward_retries(self._retried)
         os._exit = self._exit
 
     def run(self) -> None:
@@ -214,9 +214,9 @@ class _Host:
 
     def _start(self, start: protocol.StartThread) -> None:
         fds = self._fds.pop(0), self._fds.pop(0)
-        attempt = _Attempt(start, self._facts, fds, self._threads)
+        attempt = _AttemptThread(start, self._facts, fds, self._threads)
         self._attempts[start.number] = attempt
-        attempt.start(when_over=lambda: self._attempts.pop(start.number, None))
+        attempt.start(on_done=lambda: self._attempts.pop(start.number, None))
 
     def _retried(self, data: Mapping[str, object]) -> None:
         attempt = self._threads.get(threading.get_ident())
@@ -243,7 +243,7 @@ def run_host(facts: FlowFacts, channels: Channels, zygote_pid: int) -> NoReturn:
     try:
         detach(channels, facts.stack_fd, zygote_pid)
         refresh()
-        for number in _UNHEARD:
+        for number in _HANDLED_SIGNALS:
             signal.signal(number, lambda number, frame: None)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         if isinstance(facts.plans, FreshImport):

@@ -4,8 +4,8 @@ A thread cannot be killed, only its process can, and neighbours run in that. So,
 
 1. A host in which a thread has leaked takes no new attempts: the next one that wants a thread gets a new host.
 2. It is killed as soon as nothing but leaked threads runs in it.
-3. It is killed though honest neighbours still run in it once other tasks have waited ``PATIENCE_SECONDS`` on end for
-   a slot that a leaked thread holds. The neighbours are lost without blame: that costs them no attempt and no loss.
+3. It is killed, with the healthy attempts in it, once other tasks have waited ``PATIENCE_SECONDS`` without a break for
+   a slot that a leaked thread holds. The healthy attempts are LOST without blame: it counts as no attempt and no loss.
 
 Without the third rule one neighbour that never ends would keep every slot of the run for ever.
 """
@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 
 from ...domain.event_payloads import ExecutorChange, ExecutorChanged
 from .. import protocol
-from ..attempt import AttemptListener, Surroundings
+from ..attempt import AttemptListener, RunnerContext
 from ..protocol import AttemptOrder
 from .attempt import ThreadAttempt
 from .client import ThreadHost
@@ -37,7 +37,7 @@ class ThreadHosts:
 
     def __init__(
         self,
-        shared: Surroundings,
+        shared: RunnerContext,
         fork: Fork,
         *,
         on_freed: Callable[[], None],
@@ -53,7 +53,7 @@ class ThreadHosts:
         self._patience_seconds = patience_seconds
         self._hosts: dict[int, ThreadHost] = {}  # by number: all that live
         self._current: asyncio.Future[ThreadHost] | None = None
-        self._patience: asyncio.TimerHandle | None = None
+        self._leak_timer: asyncio.TimerHandle | None = None
 
     # --- Attempts -----------------------------------------------------------------------------------------------------
 
@@ -61,7 +61,7 @@ class ThreadHosts:
         """Run an attempt in a thread. Raises OSError when there is no process or no descriptor for it."""
         while True:
             host = await self._host()
-            await host.wait_for_room()
+            await host.wait_writable()
             if not host.is_retired:
                 return host.start(number, order, listener)
 
@@ -83,8 +83,8 @@ class ThreadHosts:
                 started,
                 fds,
                 self._shared,
-                on_change=lambda: self._changed(host),
-                on_gone=lambda: self._gone(host),
+                on_change=lambda: self._on_host_change(host),
+                on_gone=lambda: self._on_host_gone(host),
                 on_output=self._on_output,
             )
             self._hosts[started.number] = host
@@ -100,44 +100,44 @@ class ThreadHosts:
         """Threads that ignored their cancel token and still run."""
         return sum(len(host.leaked) for host in self._hosts.values())
 
-    def want_slots(self, are_wanted: bool) -> None:
+    def set_slot_demand(self, are_wanted: bool) -> None:
         """Say whether tasks wait for slots that leaked threads hold; to be said again whenever that changes."""
         if not are_wanted or not self.leaked_slots:
-            self._be_patient()
-        elif self._patience is None:
+            self._cancel_leak_timer()
+        elif self._leak_timer is None:
             loop = asyncio.get_running_loop()
-            self._patience = loop.call_later(self._patience_seconds, self._patience_is_over)
+            self._leak_timer = loop.call_later(self._patience_seconds, self._on_leak_timeout)
 
-    def _changed(self, host: ThreadHost) -> None:
+    def _on_host_change(self, host: ThreadHost) -> None:
         """A thread of it has leaked or ended: rules 1 and 2."""
         if host.leaked:
             host.is_retired = True
-        if host.is_retired and not host.honest and not host.is_condemned:
-            self._condemn(host)
+        if host.is_retired and not host.healthy_count and not host.is_killed_by_rule:
+            self._kill_by_rule(host)
         self._on_freed()
 
-    def _be_patient(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+    def _cancel_leak_timer(self) -> None:
+        if self._leak_timer is not None:
+            self._leak_timer.cancel()
+            self._leak_timer = None
 
-    def _patience_is_over(self) -> None:
+    def _on_leak_timeout(self) -> None:
         """Rule 3."""
-        self._patience = None
+        self._leak_timer = None
         for host in list(self._hosts.values()):
-            if host.leaked and not host.is_condemned:
-                self._condemn(host)
+            if host.leaked and not host.is_killed_by_rule:
+                self._kill_by_rule(host)
 
-    def _condemn(self, host: ThreadHost) -> None:
+    def _kill_by_rule(self, host: ThreadHost) -> None:
         leaked = list(host.leaked.values())
         lost = [attempt.order.task for number, attempt in host.attempts.items() if number not in host.leaked]
-        host.condemn()
+        host.kill_by_rule()
         if leaked:
             self._on_killed(ExecutorChanged(ExecutorChange.THREADS_KILLED, pid=host.pid, leaked=leaked, lost=lost))
 
     # --- Their end ----------------------------------------------------------------------------------------------------
 
-    def _gone(self, host: ThreadHost) -> None:
+    def _on_host_gone(self, host: ThreadHost) -> None:
         """It cannot be spoken with: dead, and the zygote is about to say so, or of no more use."""
         if not host.is_retired:
             host.is_retired = True
@@ -154,9 +154,9 @@ class ThreadHosts:
         """SIGKILL all at once, because the zygote is gone. Answers with their pidfds, to wait for."""
         return [host.kill() for host in self._hosts.values()]
 
-    def lose(self, why: str) -> None:
+    def mark_lost(self, why: str) -> None:
         """The zygote is gone, and every host with it."""
-        self._be_patient()
+        self._cancel_leak_timer()
         hosts, self._hosts, self._current = list(self._hosts.values()), {}, None
         for host in hosts:
-            host.lose(why)
+            host.mark_lost(why)

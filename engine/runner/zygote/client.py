@@ -12,12 +12,12 @@ from ...domain.event_payloads import ExecutorChange, ExecutorChanged
 from ...errors import FlowImportError
 from ...statefile.processes import EXECUTOR_VARIABLE
 from .. import kill, process, protocol
-from ..attempt import IMPORT_SECONDS, AttemptListener, ProcessAttempt, RunningAttempt, Surroundings, raise_what_broke
+from ..attempt import IMPORT_SECONDS, AttemptListener, ProcessAttempt, RunnerContext, RunningAttempt, raise_task_error
 from ..oom import OutOfMemoryWatch
 from ..protocol import AttemptOrder
 from ..thread.pool import PATIENCE_SECONDS, OnStarted, ThreadHosts
-from .connection import ZygoteLink
-from .flow_import import Loaded
+from .connection import ZygoteConnection
+from .flow_import import LoadedFlow
 from .launch import ZygoteProcess, fork_zygote, spawn_zygote
 
 SWEEP_SECONDS = 5.0
@@ -27,7 +27,7 @@ DESCRIPTORS_SPARED = 64  # for the state file, the socket, its visitors, pages o
 ZYGOTE_DIED = "the process that forks the attempts died"
 
 
-class Elsewhere(Protocol):
+class RemoteRunner(Protocol):
     """Other machines that run attempts (``client.py``)."""
 
     def start(self, order: AttemptOrder, listener: AttemptListener) -> RunningAttempt:
@@ -51,16 +51,16 @@ class Runner:
         self.executor_id = executor_id
         self.on_lost: Callable[[], None] = _ignore
         self.on_freed: Callable[[], None] = _ignore
-        self.on_news: Callable[[ExecutorChanged], None] = lambda payload: None
+        self.on_executor_change: Callable[[ExecutorChanged], None] = lambda payload: None
         self.on_output: Callable[[bytes], None] = lambda data: None
         self.attempts_max = 1  # at a time, by the descriptors that this process may have
         self.warnings: tuple[str, ...] = ()  # what is doubtful about forking after this flow's import
         self.printed = ""  # by that import: the last of it
-        self.elsewhere: Elsewhere | None = None  # where tasks with isolation="dask" run
+        self.remote: RemoteRunner | None = None  # where tasks with isolation="dask" run
         self._launch = launch
-        self._descriptors = process.descriptors()  # as attempts may have them: for them ours is not raised
-        self._link: ZygoteLink | None = None
-        self._shared: Surroundings | None = None
+        self._descriptors = process.descriptor_limits()  # as attempts may have them: for them ours is not raised
+        self._link: ZygoteConnection | None = None
+        self._shared: RunnerContext | None = None
         self._numbers = 0
         self._attempts: dict[int, ProcessAttempt] = {}
         self._hosts: ThreadHosts | None = None
@@ -76,7 +76,7 @@ class Runner:
         return cls(partial(spawn_zygote, environment, keep_fds), environment[EXECUTOR_VARIABLE])
 
     @classmethod
-    def fork(cls, flow: Loaded, *, environment: Mapping[str, str], keep_fds: Sequence[int] = ()) -> Runner:
+    def fork(cls, flow: LoadedFlow, *, environment: Mapping[str, str], keep_fds: Sequence[int] = ()) -> Runner:
         """For a flow in the memory of this program: forks it now, so that closures can be tasks.
 
         To be called before an event loop, threads or a database connection exist. A zygote that died cannot be forked
@@ -109,14 +109,14 @@ class Runner:
         if self._link is not None:
             raise RuntimeError("a flow is open already: close the runner first")
         zygote = self._launch()
-        process.limit_descriptors(zygote.pid, self._descriptors)
-        link = ZygoteLink(
+        process.set_descriptor_limits(zygote.pid, self._descriptors)
+        link = ZygoteConnection(
             zygote,
             on_exited=self._exited,
             on_gone=self._zygote_gone,
             on_output=lambda data: self.on_output(data),
         )
-        descriptors = process.allow_many_descriptors()
+        descriptors = process.raise_descriptor_limit()
         self.attempts_max = max(1, (descriptors - DESCRIPTORS_SPARED) // DESCRIPTORS_PER_ATTEMPT)
         try:
             request = protocol.Open(target, dict(params or {}), dict(remembered or {}))
@@ -132,12 +132,12 @@ class Runner:
             raise FlowImportError(f"{ZYGOTE_DIED} as soon as it had imported {target!r}", "")
         self.warnings = tuple(opened.warnings)
         self.printed = protocol.clean_text(link.printed(), PRINTED_CHARACTERS)
-        self._shared = Surroundings(opened.project_root, OutOfMemoryWatch(), self._forget, opened.imports_anew)
+        self._shared = RunnerContext(opened.project_root, OutOfMemoryWatch(), self._forget, opened.imports_per_attempt)
         self._hosts = ThreadHosts(
             self._shared,
             self._fork_host,
             on_freed=lambda: self.on_freed(),
-            on_killed=lambda payload: self.on_news(payload),
+            on_killed=lambda payload: self.on_executor_change(payload),
             on_output=lambda data: self.on_output(data),
             patience_seconds=self.patience_seconds,
         )
@@ -152,8 +152,8 @@ class Runner:
             raise ProcessLookupError("there is no zygote: open a flow first")
         self._numbers += 1
         number = self._numbers
-        if self.elsewhere is not None and order.spec.isolation == "dask":
-            return self.elsewhere.start(order, listener)
+        if self.remote is not None and order.spec.isolation == "dask":
+            return self.remote.start(order, listener)
         if order.spec.isolation == "thread":
             return await self._hosts.start(number, order, listener)
         shared = self._shared
@@ -182,10 +182,10 @@ class Runner:
         """Threads that ignored their cancel token and still run."""
         return 0 if self._hosts is None else self._hosts.leaked_slots
 
-    def want_slots(self, are_wanted: bool) -> None:
+    def set_slot_demand(self, are_wanted: bool) -> None:
         """Say whether tasks wait for slots that leaked threads hold (the rule: ``pool.py``)."""
         if self._hosts is not None:
-            self._hosts.want_slots(are_wanted)
+            self._hosts.set_slot_demand(are_wanted)
 
     async def _fork_host(self, on_started: OnStarted) -> None:
         if self._link is None:
@@ -209,7 +209,7 @@ class Runner:
         """Kill whatever still runs, and end the zygote. Attempts that ran end as LOST."""
         if self._losing is not None:
             await asyncio.wait([self._losing])
-        elsewhere, self.elsewhere = self.elsewhere, None
+        elsewhere, self.remote = self.remote, None
         if elsewhere is not None:
             await elsewhere.close()
         link, self._link = self._link, None
@@ -221,24 +221,24 @@ class Runner:
         link, self._link = self._link, None
         if link is not None:  # else ``open`` is about to find out
             self._losing = asyncio.get_running_loop().create_task(self._lose(link))
-            self._losing.add_done_callback(raise_what_broke)
+            self._losing.add_done_callback(raise_task_error)
 
-    async def _lose(self, link: ZygoteLink) -> None:
+    async def _lose(self, link: ZygoteConnection) -> None:
         """Make sure that nothing of the dead zygote lives, then say so."""
         pidfds = [attempt.kill() for attempt in self._attempts.values()]
         pidfds += self._hosts.kill() if self._hosts is not None else []
-        how = await link.end_told()
+        how = await link.end_in_words()
         await asyncio.to_thread(kill.wait_until_ended, pidfds, SWEEP_SECONDS)
         await asyncio.to_thread(kill.kill_bearers, self.executor_id, SWEEP_SECONDS)
         self._lose_attempts(ZYGOTE_DIED)
         self._losing = None
         printed = protocol.clean_text(link.printed(), PRINTED_CHARACTERS)
-        self.on_news(ExecutorChanged(ExecutorChange.ZYGOTE_DIED, pid=link.pid, how=how, printed=printed))
+        self.on_executor_change(ExecutorChanged(ExecutorChange.ZYGOTE_DIED, pid=link.pid, how=how, printed=printed))
         self.on_lost()
 
     def _lose_attempts(self, why: str) -> None:
         if self._hosts is not None:
-            self._hosts.lose(why)
+            self._hosts.mark_lost(why)
         for attempt in list(self._attempts.values()):
             attempt.lost(why)
 

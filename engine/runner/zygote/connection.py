@@ -14,7 +14,7 @@ import msgspec
 from ... import errors
 from ...core.spec import FlowSpec
 from .. import kill, process, protocol
-from ..frame_socket import FrameLink
+from ..frame_socket import FrameSocket
 from ..pipes import Pipe
 from .launch import ZygoteProcess
 
@@ -33,7 +33,7 @@ class _Pending:
     done: asyncio.Future[None]
 
 
-class ZygoteLink:
+class ZygoteConnection:
     """Speaks with one zygote from its start to its end.
 
     ``on_exited`` hears of every process that it reaped. ``on_gone`` is called once when it can no longer be spoken
@@ -55,11 +55,11 @@ class ZygoteLink:
         self._on_gone = on_gone
         self._on_output = on_output
         self._pending: dict[int, _Pending] = {}
-        self._opened: asyncio.Future[protocol.Opened] = asyncio.get_running_loop().create_future()
+        self._opened: asyncio.Future[protocol.FlowOpened] = asyncio.get_running_loop().create_future()
         self._closing = False
         self._ending: asyncio.Task[int | None] | None = None
-        self._pipe = Pipe(zygote.output, self._take_output)
-        self._link = FrameLink(zygote.control, self._take, self._link_closed)
+        self._pipe = Pipe(zygote.output, self._handle_output)
+        self._link = FrameSocket(zygote.control, self._take, self._link_closed)
 
     @property
     def is_closed(self) -> bool:
@@ -68,7 +68,7 @@ class ZygoteLink:
 
     # --- Asking -------------------------------------------------------------------------------------------------------
 
-    async def open(self, request: protocol.Open, seconds: float) -> tuple[FlowSpec, protocol.Opened]:
+    async def open(self, request: protocol.Open, seconds: float) -> tuple[FlowSpec, protocol.FlowOpened]:
         """Have the flow imported. Raises FlowError, also when it takes longer than ``seconds`` or kills the process."""
         target = request.target
         try:
@@ -78,7 +78,7 @@ class ZygoteLink:
         try:
             opened = await asyncio.wait_for(asyncio.shield(self._opened), seconds)
         except ConnectionResetError:
-            printed, status = self.printed(), await self.end_told()
+            printed, status = self.printed(), await self.end_in_words()
             raise errors.FlowImportError(f"the process that imported {target!r} ended ({status})", printed) from None
         except TimeoutError:
             kill.signal_process(self._zygote.pidfd, process.STACK_SIGNAL)
@@ -90,7 +90,7 @@ class ZygoteLink:
     async def start(self, frame: protocol.Start | protocol.StartHost, on_started: OnStarted) -> None:
         """Have a process forked. Raises OSError when there can be none."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        await self._link.wait_for_room()
+        await self._link.wait_writable()
         if self._link.is_closed:
             raise ProcessLookupError("the zygote is gone")
         self._pending[frame.number] = _Pending(on_started, done)
@@ -102,19 +102,19 @@ class ZygoteLink:
     def _take(self, payload: bytes) -> None:
         match protocol.decode_zygote_frame(payload):
             case protocol.Started() as started:
-                self._take_started(started, self._link.take_fds(4))
+                self._handle_started(started, self._link.pop_fds(4))
             case protocol.Exited() as exited:
                 self._on_exited(exited)
             case protocol.Refused(number, message):
                 pending = self._pending.pop(number)
                 if not pending.done.done():
                     pending.done.set_exception(OSError(message))
-            case protocol.Opened() as opened:
+            case protocol.FlowOpened() as opened:
                 self._opened.set_result(opened)
             case protocol.OpenFailed() as failed:
                 self._opened.set_exception(flow_error(failed))
 
-    def _take_started(self, started: protocol.Started, fds: list[int]) -> None:
+    def _handle_started(self, started: protocol.Started, fds: list[int]) -> None:
         pending = self._pending.pop(started.number)
         if pending.done.done():  # whoever asked has been cancelled
             kill.signal_process(fds[0], signal.SIGKILL)
@@ -124,7 +124,7 @@ class ZygoteLink:
         pending.on_started(started, fds)
         pending.done.set_result(None)
 
-    def _take_output(self, data: bytes) -> None:
+    def _handle_output(self, data: bytes) -> None:
         self._said = (self._said + data)[-OUTPUT_BYTES_KEPT:]
         self._on_output(data)
 
@@ -157,7 +157,7 @@ class ZygoteLink:
             self._ending = asyncio.get_running_loop().create_task(self._end())
         return await asyncio.shield(self._ending)
 
-    async def end_told(self) -> str:
+    async def end_in_words(self) -> str:
         """The same, and how it ended in words."""
         return status_in_words(await self.end())
 

@@ -16,14 +16,14 @@ import msgspec
 from ...core.spec import FlowSpec
 from ...errors import CycleError, FlowError, FlowImportError
 from .. import process, protocol
-from ..call import Plan, plan_of
-from ..callable_check import demand_callable
+from ..call import CallPlan, plan_of
+from ..callable_check import require_callable
 from ..child import FlowFacts, Termination, flush
 from ..per_attempt_import import FreshImport
-from .import_side_effects import Survey, single_threaded_libraries
+from .import_side_effects import ImportSurvey, single_threaded_libraries
 
 
-class Loaded(Protocol):
+class LoadedFlow(Protocol):
     """What a loader returns: a ``Flow``."""
 
     @property
@@ -32,7 +32,7 @@ class Loaded(Protocol):
     def spec(self) -> FlowSpec: ...
 
 
-Loader = Callable[[str, Mapping[str, object], Mapping[str, object]], Loaded]
+Loader = Callable[[str, Mapping[str, object], Mapping[str, object]], LoadedFlow]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,25 +40,25 @@ class ImportedFlow:
     """The flow as attempts need it, and the answer for the executor."""
 
     facts: FlowFacts
-    answer: protocol.Opened
+    answer: protocol.FlowOpened
     left_threads: bool  # and so nothing can be forked safely from here
 
 
 def open_flow(request: protocol.Open, load: Loader) -> ImportedFlow | protocol.OpenFailed:
     """Import the flow. Whatever it raises is the answer."""
-    process.die_with_parent(signal.SIGKILL)  # an import that hangs does not see the executor's socket close
+    process.set_parent_death_signal(signal.SIGKILL)  # an import that hangs does not see the executor's socket close
     try:
         imported = _import(request, load)
     except BaseException as error:
         return failure_of(error)
-    process.die_with_parent(0)  # from here on the end of the socket tells, and nothing below is left alive
+    process.set_parent_death_signal(0)  # from here on the end of the socket tells, and nothing below is left alive
     return imported
 
 
-def fresh_flow(left: protocol.StartOver, load: Loader) -> FlowFacts:
+def fresh_flow(left: protocol.RestartState, load: Loader) -> FlowFacts:
     """What attempts need to know of a flow that each of them imports itself."""
 
-    def plans() -> Mapping[str, Plan]:
+    def plans() -> Mapping[str, CallPlan]:
         with single_threaded_libraries():
             return _plans(load(left.request.target, left.request.params, left.request.remembered))
 
@@ -67,28 +67,28 @@ def fresh_flow(left: protocol.StartOver, load: Loader) -> FlowFacts:
 
 
 def _import(request: protocol.Open, load: Loader) -> ImportedFlow:
-    survey, before = Survey(), time.monotonic()
+    survey, before = ImportSurvey(), time.monotonic()
     with single_threaded_libraries():
         flow = load(request.target, request.params, request.remembered)
         spec = flow.spec()
         plans = _plans(flow)
-        demand_callable(spec, plans)
+        require_callable(spec, plans)
     seconds, left = time.monotonic() - before, survey.since()
     flush()  # else each attempt would print it once more
     root = _project_root(spec)
     warnings = left.warnings(seconds)
-    answer = protocol.Opened(msgspec.json.encode(spec), root, warnings, imports_anew=False)
+    answer = protocol.FlowOpened(msgspec.json.encode(spec), root, warnings, imports_per_attempt=False)
     return ImportedFlow(_facts(plans, root, spec.code_hash), answer, left_threads=bool(left.threads))
 
 
-def _plans(flow: Loaded) -> Mapping[str, Plan]:
+def _plans(flow: LoadedFlow) -> Mapping[str, CallPlan]:
     plans = {name: plan_of(function) for name, function in flow.functions.items()}
     if any(plan.is_async for plan in plans.values()):
         importlib.import_module("asyncio")  # once here, not in each attempt
     return plans
 
 
-def _facts(plans: Mapping[str, Plan] | FreshImport, root: str, code_hash: str | None) -> FlowFacts:
+def _facts(plans: Mapping[str, CallPlan] | FreshImport, root: str, code_hash: str | None) -> FlowFacts:
     return FlowFacts(plans, root, code_hash, stack_fd=os.dup(2), termination=Termination())
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-NAMES_TOLD = 5
+NAMES_SHOWN = 5
 ENDING_SECONDS = 0.2
 
 #: BLAS and OpenMP start a pool of threads when they are loaded, and a process with threads cannot be forked safely.
@@ -17,7 +17,7 @@ THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"
 
 
 @dataclass(frozen=True, slots=True)
-class Leftovers:
+class ImportSideEffects:
     """``threads``: their names; ``descriptors``: what they lead to."""
 
     threads: tuple[str, ...] = ()
@@ -39,19 +39,19 @@ class Leftovers:
         return found
 
 
-class Survey:
+class ImportSurvey:
     """Looks at this process when it is made, and says later what has come since."""
 
     def __init__(self) -> None:
         self._threads = threads()
         self._descriptors = _descriptors()
 
-    def since(self) -> Leftovers:
+    def since(self) -> ImportSideEffects:
         """What is there now and was not there before. A thread that is about to end is waited for."""
         limit = time.monotonic() + ENDING_SECONDS
         while (new := self._new_threads()) and time.monotonic() < limit:
             time.sleep(0.005)  # a thread that was joined is there for a moment more, and nothing tells of its end
-        return Leftovers(tuple(new), tuple(sorted(_descriptors() - self._descriptors)))
+        return ImportSideEffects(tuple(new), tuple(sorted(_descriptors() - self._descriptors)))
 
     def _new_threads(self) -> list[str]:
         return [name for thread, name in threads().items() if thread not in self._threads]
@@ -69,7 +69,7 @@ def threads() -> dict[int, str]:
 
 def named_threads(names: Sequence[str]) -> str:
     """ "2 threads (heartbeat, grpc)"."""
-    told = ", ".join(names[:NAMES_TOLD]) + (", ..." if len(names) > NAMES_TOLD else "")
+    told = ", ".join(names[:NAMES_SHOWN]) + (", ..." if len(names) > NAMES_SHOWN else "")
     return f"{len(names)} thread{'' if len(names) == 1 else 's'} ({told})"
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from . import import_side_effects, zygote
-from .flow_import import Loaded
+from .flow_import import LoadedFlow
 from .reexec import command
 
 
@@ -52,7 +52,7 @@ def spawn_zygote(environment: Mapping[str, str], keep_fds: Sequence[int] = ()) -
     return ZygoteProcess(started.pid, os.pidfd_open(started.pid), control, output, started.wait)
 
 
-def fork_zygote(flow: Loaded, environment: Mapping[str, str], keep_fds: Sequence[int] = ()) -> ZygoteProcess:
+def fork_zygote(flow: LoadedFlow, environment: Mapping[str, str], keep_fds: Sequence[int] = ()) -> ZygoteProcess:
     """Fork this very process, so that functions and closures of the calling program can be tasks.
 
     To be called before an event loop, threads or a database connection exist: all of them would be copied.
@@ -90,7 +90,7 @@ def _doubts() -> list[str]:
 
 
 def _become_zygote(
-    control: socket.socket, output: int, flow: Loaded, environment: Mapping[str, str], doubts: Sequence[str]
+    control: socket.socket, output: int, flow: LoadedFlow, environment: Mapping[str, str], doubts: Sequence[str]
 ) -> NoReturn:
     """Never returns into the calling program, whatever happens."""
     try:
@@ -103,7 +103,7 @@ def _become_zygote(
         os.close(null)
         os.close(output)
         os.environ.update(environment)
-        zygote.renew_streams()
+        zygote.reset_streams()
         zygote.serve(control, lambda target, params, remembered: flow, doubts=doubts)
     except BaseException:
         sys.excepthook(*sys.exc_info())

@@ -13,21 +13,21 @@ from .. import protocol
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class ProcessOrigin:
     """How the zygote was before it imported anything."""
 
     environment: Mapping[str, str]
     folder: str | None  # None: it had been removed already
 
     @classmethod
-    def here(cls) -> Origin:
+    def here(cls) -> ProcessOrigin:
         """Now."""
         try:
             return cls(dict(os.environ), os.getcwd())
         except OSError:
             return cls(dict(os.environ), None)
 
-    def start_over(self, control: socket.socket, left: protocol.StartOver) -> NoReturn:
+    def reexecute(self, control: socket.socket, left: protocol.RestartState) -> NoReturn:
         """Execute this process anew. Its pid, its children and the signals that are blocked stay. Raises OSError."""
         memory = os.memfd_create("redrive", 0)  # inherited
         protocol.write_all(memory, protocol.encode(left))
@@ -42,9 +42,9 @@ def command(*descriptors: int) -> list[str]:
     return [sys.executable, "-P", "-m", "redrive.engine.runner.zygote.zygote", *map(str, descriptors)]
 
 
-def read_what_is_left(memory: int) -> protocol.StartOver:
-    """What ``start_over`` wrote before the execution."""
+def read_restart_state(memory: int) -> protocol.RestartState:
+    """What ``reexecute`` wrote before the execution."""
     with os.fdopen(memory, "rb") as file:
         file.seek(0)
         (payload,) = protocol.FrameReader(protocol.CONTROL_LIMIT).feed(file.read())
-    return protocol.decode_start_over(payload)
+    return protocol.decode_restart_state(payload)

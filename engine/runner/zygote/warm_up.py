@@ -28,7 +28,7 @@ def _nothing_of_its_context(ctx: object) -> None:
 _PLANS = (plan_of(_nothing), plan_of(_nothing_of_its_context))
 
 
-def rehearse(facts: child.FlowFacts) -> None:
+def warm_up(facts: child.FlowFacts) -> None:
     """Run an attempt that does nothing, in this process and without a trace."""
     order, termination = _START.order, child.Termination()
     environment, nowhere = dict(os.environ), os.open(os.devnull, os.O_WRONLY)

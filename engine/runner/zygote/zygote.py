@@ -37,8 +37,8 @@ from ...statefile.processes import start_ticks
 from .. import process, protocol
 from ..child import Channels, FlowFacts, flush, run_attempt
 from .flow_import import Loader, fresh_flow, open_flow
-from .reexec import Origin, read_what_is_left
-from .warm_up import rehearse
+from .reexec import ProcessOrigin, read_restart_state
+from .warm_up import warm_up
 
 SWEEP_SECONDS = 1.0  # how long an exit waits for the confirmed death of what was left behind
 END_SECONDS = 5.0
@@ -50,7 +50,7 @@ SIGNAL_BYTES = 128  # one signalfd_siginfo: SIGCHLD does not queue
 #: before the import, because a thread that it leaves behind would otherwise take them.
 _BLOCKED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
-_Become = Callable[[Channels], NoReturn]
+_ChildMain = Callable[[Channels], NoReturn]
 
 
 class _ExecutorGone(Exception):
@@ -90,11 +90,11 @@ class _Zygote:
         self._reader = reader
         self._pid = os.getpid()
         self._numbers: dict[int, int] = {}  # pid -> number, of the living
-        self._condemned: set[int] = set()  # strangers that were killed and are not reaped yet
+        self._dying: set[int] = set()  # strangers that were killed and are not reaped yet
         self._spared = set(process.own_children())  # what the import of the flow started
         self._exits: list[_Exit] = []
         self._exits_due = 0.0
-        self._deaths = process.signal_descriptor(signal.SIGCHLD)
+        self._deaths = process.open_signal_descriptor(signal.SIGCHLD)
 
     def run(self) -> None:
         """Serve until the executor is gone."""
@@ -103,7 +103,7 @@ class _Zygote:
         poller.register(self._deaths, select.POLLIN)
         try:
             while True:
-                ready = {fd for fd, _ in poller.poll(self._patience())}
+                ready = {fd for fd, _ in poller.poll(self._poll_timeout_ms())}
                 if self._deaths in ready:
                     os.read(self._deaths, SIGNAL_BYTES)
                     self._reap()
@@ -113,7 +113,7 @@ class _Zygote:
         except (_ExecutorGone, BrokenPipeError, ConnectionResetError):
             return
 
-    def _patience(self) -> float | None:
+    def _poll_timeout_ms(self) -> float | None:
         if not self._exits:
             return None
         return max(0.0, self._exits_due - time.monotonic()) * 1000
@@ -139,7 +139,7 @@ class _Zygote:
 
         run_host(self._facts, channels, self._pid)
 
-    def _start(self, number: int, channel: Callable[[], tuple[int, int]], become: _Become) -> None:
+    def _start(self, number: int, channel: Callable[[], tuple[int, int]], become: _ChildMain) -> None:
         """Fork a process with its channels; ``become`` takes over in it. The executor gets the other ends."""
         pairs: list[tuple[int, int]] = []
         try:
@@ -154,7 +154,7 @@ class _Zygote:
                 os.close(pair[0])
                 os.close(pair[1])
 
-    def _fork(self, ours: list[int], channels: Channels, become: _Become) -> tuple[int, float]:
+    def _fork(self, ours: list[int], channels: Channels, become: _ChildMain) -> tuple[int, float]:
         forked_at = time.monotonic()
         pid = os.fork()
         if pid == 0:
@@ -176,7 +176,7 @@ class _Zygote:
             finally:
                 os.close(pidfd)
         except OSError:
-            self._condemned.add(pid)
+            self._dying.add(pid)
             os.kill(pid, signal.SIGKILL)
             raise
         self._numbers[pid] = number
@@ -184,17 +184,17 @@ class _Zygote:
     # --- Ending -------------------------------------------------------------------------------------------------------
 
     def _reap(self) -> None:
-        """Reap all that are dead, attempts and strangers, and condemn the children that attempts left to us."""
+        """Reap all that are dead, attempts and strangers, and kill_by_rule the children that attempts left to us."""
         now = time.monotonic()
         while (death := _next_dead()) is not None:
             dead = death.si_pid
             number = self._numbers.pop(dead, None)
             if number is not None:
                 _kill_group(dead)  # while its zombie still pins the number
-            elif _was_killed(death) and dead not in self._condemned | self._spared:
-                self._blame(dead)  # it died with its group, before we have seen it among our children
+            elif _was_killed(death) and dead not in self._dying | self._spared:
+                self._attribute_stray(dead)  # it died with its group, before we have seen it among our children
             _, status, usage = os.wait4(dead, 0)
-            self._condemned.discard(dead)
+            self._dying.discard(dead)
             self._spared.discard(dead)
             if number is not None:
                 self._exits.append(_Exit(number, dead, status, _usage(usage), now))
@@ -203,13 +203,13 @@ class _Zygote:
 
     def _sweep(self) -> None:
         for pid in process.own_children():
-            if pid in self._numbers or pid in self._condemned or pid in self._spared:
+            if pid in self._numbers or pid in self._dying or pid in self._spared:
                 continue
-            self._condemned.add(pid)
-            self._blame(pid)
+            self._dying.add(pid)
+            self._attribute_stray(pid)
             process.kill_all([pid])  # our own unreaped child: the number cannot have been reused
 
-    def _blame(self, stranger: int) -> None:
+    def _attribute_stray(self, stranger: int) -> None:
         """Tell which attempt left it: the one whose session it is in, else the first of those that just ended."""
         if not self._exits:
             return
@@ -219,12 +219,12 @@ class _Zygote:
 
     def _report_exits(self) -> None:
         """Report once nothing is left of what was swept, or the patience with it has ended."""
-        is_left = any(pid in self._condemned for exit in self._exits for pid in exit.swept)
+        is_left = any(pid in self._dying for exit in self._exits for pid in exit.swept)
         if not self._exits or (is_left and time.monotonic() < self._exits_due):
             return
         exits, self._exits = self._exits, []
         for exit in exits:
-            self._send(exit.frame([pid for pid in exit.swept if pid in self._condemned]))
+            self._send(exit.frame([pid for pid in exit.swept if pid in self._dying]))
 
     def _send(self, frame: protocol.Frame, fds: list[int] | None = None) -> None:
         data = protocol.encode(frame)
@@ -262,7 +262,7 @@ def _usage(usage: resource.struct_rusage) -> tuple[int, int, int]:
     return usage.ru_maxrss, round(usage.ru_utime * 1e6), round(usage.ru_stime * 1e6)
 
 
-def _kill_everything(seconds: float) -> None:
+def _kill_descendants(seconds: float) -> None:
     """Kill and reap all descendants. They all come to us in the end: we are their nearest living subreaper."""
     limit = time.monotonic() + seconds
     while time.monotonic() < limit:
@@ -279,7 +279,7 @@ def _kill_everything(seconds: float) -> None:
 
 
 def serve(
-    control: socket.socket, load: Loader, *, origin: Origin | None = None, doubts: Sequence[str] = ()
+    control: socket.socket, load: Loader, *, origin: ProcessOrigin | None = None, doubts: Sequence[str] = ()
 ) -> NoReturn:
     """Open the flow that the first frame names, fork attempts until the executor is gone, and end.
 
@@ -288,30 +288,30 @@ def serve(
 
     def work() -> None:
         reader = protocol.FrameReader(protocol.CONTROL_LIMIT)
-        request = _first_frame(control, reader)
+        request = _receive_open(control, reader)
         imported = open_flow(request, load)
         if isinstance(imported, protocol.OpenFailed):
             control.sendall(protocol.encode(imported))
             return
         answer = msgspec.structs.replace(imported.answer, warnings=[*doubts, *imported.answer.warnings])
         if imported.left_threads and origin is not None:
-            answer = msgspec.structs.replace(answer, imports_anew=True)
-            origin.start_over(control, protocol.StartOver(request, answer))
+            answer = msgspec.structs.replace(answer, imports_per_attempt=True)
+            origin.reexecute(control, protocol.RestartState(request, answer))
         _fork_attempts(control, reader, imported.facts, answer)
 
-    _live(work)
+    _run_to_end(work)
 
 
-def serve_anew(control: socket.socket, load: Loader, left: protocol.StartOver) -> NoReturn:
+def serve_restarted(control: socket.socket, load: Loader, left: protocol.RestartState) -> NoReturn:
     """The same after starting over: the attempts import the flow, and this process never does."""
     reader = protocol.FrameReader(protocol.CONTROL_LIMIT)
-    _live(lambda: _fork_attempts(control, reader, fresh_flow(left, load), left.opened))
+    _run_to_end(lambda: _fork_attempts(control, reader, fresh_flow(left, load), left.opened))
 
 
-def _live(work: Callable[[], None]) -> NoReturn:
+def _run_to_end(work: Callable[[], None]) -> NoReturn:
     """Work until the executor is gone. The process ends here and not in the interpreter, which would join threads."""
     try:
-        process.adopt_orphans()
+        process.become_subreaper()
         signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
         work()
     except (_ExecutorGone, BrokenPipeError, ConnectionResetError):
@@ -319,24 +319,24 @@ def _live(work: Callable[[], None]) -> NoReturn:
     except BaseException:
         traceback.print_exc()
     finally:
-        _kill_everything(END_SECONDS)
+        _kill_descendants(END_SECONDS)
         flush()
         os._exit(0)
 
 
 def _fork_attempts(
-    control: socket.socket, reader: protocol.FrameReader, facts: FlowFacts, answer: protocol.Opened
+    control: socket.socket, reader: protocol.FrameReader, facts: FlowFacts, answer: protocol.FlowOpened
 ) -> None:
-    rehearse(facts)
+    warm_up(facts)
     gc.collect()
     gc.freeze()  # a collection in an attempt would touch, and so copy, every page with an object
-    _take_signals(facts)
+    _install_signal_handlers(facts)
     zygote = _Zygote(control, facts, reader)
     control.sendall(protocol.encode(answer))
     zygote.run()
 
 
-def _take_signals(facts: FlowFacts) -> None:
+def _install_signal_handlers(facts: FlowFacts) -> None:
     """Leave to the attempts as little as possible: they inherit the handlers, and unblock what is blocked here."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -346,7 +346,7 @@ def _take_signals(facts: FlowFacts) -> None:
     faulthandler.register(process.STACK_SIGNAL, file=facts.stack_fd, all_threads=True, chain=False)
 
 
-def _first_frame(control: socket.socket, reader: protocol.FrameReader) -> protocol.Open:
+def _receive_open(control: socket.socket, reader: protocol.FrameReader) -> protocol.Open:
     while True:
         data = control.recv(RECEIVE_BYTES)
         if not data:
@@ -358,7 +358,7 @@ def _first_frame(control: socket.socket, reader: protocol.FrameReader) -> protoc
             return frame
 
 
-def renew_streams() -> None:
+def reset_streams() -> None:
     """Line-buffered text on 1 and 2 that no character can break: a hung task must have shown what it printed."""
     for name, fd in (("stdout", 1), ("stderr", 2)):
         raw = io.FileIO(fd, "w", closefd=False)
@@ -371,14 +371,14 @@ def main(arguments: list[str]) -> None:
     """The entry of the process that the executor starts."""
     from ...flow.loading import load_flow
 
-    origin = Origin.here()
-    renew_streams()
+    origin = ProcessOrigin.here()
+    reset_streams()
     faulthandler.register(process.STACK_SIGNAL, all_threads=True, chain=False)  # where an import hangs
     descriptor, *memory = (int(argument) for argument in arguments[1:])
     control = socket.socket(fileno=descriptor)
     control.set_inheritable(False)
     if memory:
-        serve_anew(control, load_flow, read_what_is_left(memory[0]))
+        serve_restarted(control, load_flow, read_restart_state(memory[0]))
     serve(control, load_flow, origin=origin)
 
 

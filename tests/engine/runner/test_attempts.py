@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from redrive.engine.core.outcome import FailureClass, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
-from redrive.engine.core.results import unkept_kind
+from redrive.engine.core.results import unstored_type
 from redrive.engine.errors import FlowError
 
 
@@ -288,7 +288,7 @@ async def test_a_result_that_is_no_json_is_not_kept_and_says_what_it_was(bench: 
             return object()
     """)
     outcome, recorder = await bench.run("odd")
-    assert (outcome.kind, unkept_kind(outcome.result)) == (OutcomeKind.SUCCESS, "object")
+    assert (outcome.kind, unstored_type(outcome.result)) == (OutcomeKind.SUCCESS, "object")
     assert b"not JSON" in recorder.text
 
 

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from redrive.engine.core.failures.failure import describe
+from redrive.engine.core.failures.failure import describe_error
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.errors import AuthError, TaskTerminated, TooManyBadRows, TransientError
 from redrive.engine.runner import protocol
@@ -18,7 +18,7 @@ class Sent(list[protocol.Frame]):
 
     def context(self, *, cancelled: bool = False, **spec: Any) -> Context:
         order = protocol.AttemptOrder("run", "task", 1, 0, "token", TaskSpec("task", **spec))
-        return Context(order, {}, {}, send=self.append, is_cancelled=lambda: cancelled, describe=describe)
+        return Context(order, {}, {}, send=self.append, is_cancelled=lambda: cancelled, describe=describe_error)
 
     @property
     def rows(self) -> list[protocol.Quarantined]:

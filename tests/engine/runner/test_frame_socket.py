@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from redrive.engine.runner import protocol
-from redrive.engine.runner.frame_socket import HIGH_WATER, FrameLink
+from redrive.engine.runner.frame_socket import HIGH_WATER, FrameSocket
 
 LARGE = protocol.OpenFailed("FlowError", "x" * 2 * HIGH_WATER, "", [])
 
@@ -44,8 +44,8 @@ def gift() -> Iterator[Gift]:
     os.close(gift.read)
 
 
-def link_at(end: socket.socket) -> FrameLink:
-    return FrameLink(end, lambda payload: None, lambda: None)
+def link_at(end: socket.socket) -> FrameSocket:
+    return FrameSocket(end, lambda payload: None, lambda: None)
 
 
 async def test_what_was_meant_for_one_that_is_gone_is_closed_and_keeps_nobody_waiting(
@@ -56,7 +56,7 @@ async def test_what_was_meant_for_one_that_is_gone_is_closed_and_keeps_nobody_wa
     link.send(LARGE, [gift.end])
     assert link.is_closed
     assert not gift.is_held()
-    await asyncio.wait_for(link.wait_for_room(), 30)
+    await asyncio.wait_for(link.wait_writable(), 30)
 
 
 async def test_what_comes_after_the_end_is_closed(ends: tuple[socket.socket, socket.socket], gift: Gift) -> None:
@@ -89,12 +89,12 @@ async def test_frames_and_descriptors_arrive_in_order_however_slow_the_other_end
         if len(heard) == 2:
             over.set()
 
-    receiver = FrameLink(ends[1], hear, lambda: None)
+    receiver = FrameSocket(ends[1], hear, lambda: None)
     async with asyncio.timeout(30):
         await over.wait()
-        await sender.wait_for_room()
+        await sender.wait_writable()
     assert protocol.decode_zygote_frame(heard[0]) == LARGE
-    (fd,) = receiver.take_fds(1)
+    (fd,) = receiver.pop_fds(1)
     assert gift.is_held()
     os.close(fd)
     assert not gift.is_held()

@@ -40,7 +40,7 @@ def test_every_way_to_end(seen: dict[str, Any], kind: OutcomeKind, error_type: s
     outcome = outcome_of(Evidence(timeout=10, usage={"exit_code": seen.get("exit_code")}, **seen))
     assert outcome.kind is kind
     assert (outcome.failure.error_type if outcome.failure else None) == error_type
-    assert outcome.usage == {"exit_code": seen.get("exit_code")}
+    assert outcome.attempt_columns == {"exit_code": seen.get("exit_code")}
 
 
 @pytest.mark.parametrize(
@@ -76,4 +76,4 @@ def test_what_is_lost_says_why() -> None:
     assert outcome.kind is OutcomeKind.LOST
     assert outcome.failure is not None
     assert outcome.failure.message == "the zygote died"
-    assert outcome.usage == {"duration_us": 5}
+    assert outcome.attempt_columns == {"duration_us": 5}

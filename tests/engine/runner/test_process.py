@@ -139,7 +139,7 @@ def test_a_blocked_signal_is_seen_on_its_descriptor() -> None:
 import os, select, signal
 from redrive.engine.runner import process
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
-fd = process.signal_descriptor(signal.SIGCHLD)
+fd = process.open_signal_descriptor(signal.SIGCHLD)
 assert select.select([fd], [], [], 0)[0] == []
 if os.fork() == 0:
     os._exit(0)

@@ -173,7 +173,7 @@ class News:
         self.told: list[ExecutorChanged] = []
         self._runner = runner
         self._freed = asyncio.Event()
-        runner.on_news = self.told.append
+        runner.on_executor_change = self.told.append
         runner.on_freed = self._freed.set
 
     async def all_slots_are_free(self) -> None:
@@ -325,9 +325,9 @@ async def test_a_task_that_leaves_by_os_exit_fails_and_its_neighbour_is_lost_wit
 async def test_a_task_that_crashes_fails_with_its_place_and_its_neighbour_is_lost_without_blame(bench: Any) -> None:
     outcome, neighbour = await beside_a_neighbour(bench, "crashes")
     assert outcome.kind is OutcomeKind.ERROR
-    assert outcome.usage["signal"] == signal.SIGSEGV
-    assert f"line {bench.line_of('here')} in crashes" in outcome.usage["stack"]
-    assert "in waits" not in outcome.usage["stack"]
+    assert outcome.attempt_columns["signal"] == signal.SIGSEGV
+    assert f"line {bench.line_of('here')} in crashes" in outcome.attempt_columns["stack"]
+    assert "in waits" not in outcome.attempt_columns["stack"]
     assert (neighbour.kind, neighbour.is_blameless) == (OutcomeKind.LOST, True)
 
 

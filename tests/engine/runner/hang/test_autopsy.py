@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.engine.core.failures.hang import Autopsy, report, sentence
-from redrive.engine.core.failures.syscalls import Doing
+from redrive.engine.core.failures.hang import Autopsy, describe_hang, hang_report
+from redrive.engine.core.failures.syscalls import Activity
 from redrive.engine.core.outcome import OutcomeKind
 from redrive.engine.runner import attempt
 from redrive.engine.runner.hang import autopsy, proc_sampler
 from redrive.engine.runner.hang.autopsy import CpuSample, Subject, examine, sample_cpu
-from redrive.engine.runner.hang.proc_sampler import Examiner
+from redrive.engine.runner.hang.proc_sampler import ProcSampler
 from redrive.engine.runner.hang.sockets import Tables, address
 
 PARAMETERS = {"port": 0, "path": ""}
@@ -327,11 +327,11 @@ async def test_an_examiner_answers_by_the_time_that_was_set(monkeypatch: pytest.
     first_has_answered = threading.Event()
     monkeypatch.setattr(proc_sampler, "examine", lambda *_: Autopsy(cpu=1.0 if first_has_answered.wait(60) else None))
     nobody, begun = CpuSample(0.0), time.monotonic()
-    later = asyncio.create_task(Examiner().examine(Subject(os.getpid()), nobody, begun + 90))
-    assert (await Examiner().examine(Subject(os.getpid()), nobody, begun + 0.05)).cpu is None
+    later = asyncio.create_task(ProcSampler().examine(Subject(os.getpid()), nobody, begun + 90))
+    assert (await ProcSampler().examine(Subject(os.getpid()), nobody, begun + 0.05)).cpu is None
     first_has_answered.set()
     assert (await later).cpu == 1.0
-    assert await Examiner().examine(Subject(os.getpid()), nobody, begun) == Autopsy()
+    assert await ProcSampler().examine(Subject(os.getpid()), nobody, begun) == Autopsy()
 
 
 def test_a_crowd_is_looked_at_as_far_as_there_is_room_and_said_to_be_one() -> None:
@@ -344,12 +344,12 @@ def test_a_crowd_is_looked_at_as_far_as_there_is_room_and_said_to_be_one() -> No
             child.kill()
             child.wait()
     assert len(seen.processes) == autopsy.PROCESSES_MAX
-    assert not seen.is_whole
+    assert not seen.is_complete
 
 
 def test_nothing_is_read_after_its_time() -> None:
     seen = examine(Subject(os.getpid()), CpuSample(0.0), time.monotonic() - 1, Tables())
-    assert (seen.processes, seen.descriptors, seen.is_whole) == ((), (), False)
+    assert (seen.processes, seen.descriptors, seen.is_complete) == ((), (), False)
 
 
 # --- What is not ours to see ----------------------------------------------------------------------------------------
@@ -389,7 +389,7 @@ def test_a_process_that_is_gone_leaves_nothing_to_say() -> None:
     child = subprocess.Popen(["true"])
     child.wait()
     seen = examine(Subject(child.pid), CpuSample(0.0), time.monotonic() + 60, Tables())
-    assert sentence(seen) == report(seen) == ""
+    assert describe_hang(seen) == hang_report(seen) == ""
 
 
 def test_names_cannot_break_a_line(tmp_path: Path) -> None:
@@ -432,9 +432,9 @@ def test_connections_of_the_newer_kind_are_found_too() -> None:
 def test_what_is_polled_and_selected_is_read_from_the_process() -> None:
     program = "import select, socket; a, b = socket.socketpair(); print(a.fileno(), flush=True); {}"
     for line, doing in (
-        ("p = select.poll(); p.register(a); p.poll()", Doing.POLL),
-        ("select.select([a], [], [])", Doing.SELECT),
-        ("e = select.epoll(); e.register(a, select.EPOLLIN); e.poll()", Doing.EPOLL),
+        ("p = select.poll(); p.register(a); p.poll()", Activity.POLL),
+        ("select.select([a], [], [])", Activity.SELECT),
+        ("e = select.epoll(); e.register(a, select.EPOLLIN); e.poll()", Activity.EPOLL),
     ):
         waits = line.replace("p.register(a)", "p.register(a, select.POLLIN)")
         with subprocess.Popen([sys.executable, "-S", "-c", program.format(waits)], stdout=subprocess.PIPE) as child:
@@ -442,7 +442,7 @@ def test_what_is_polled_and_selected_is_read_from_the_process() -> None:
             number = int(child.stdout.readline())
             while True:  # it is on its way there
                 (seen,) = examine(Subject(child.pid), CpuSample(0.0), time.monotonic() + 60, Tables()).processes
-                if seen.doing is doing:
+                if seen.activity is doing:
                     break
             child.kill()
         assert seen.waits_on == (number,)

@@ -22,7 +22,7 @@ from redrive.engine.errors import CycleError, FlowError, FlowImportError
 from redrive.engine.flow.flow import Flow
 from redrive.engine.runner import process
 from redrive.engine.runner.attempt import AttemptOrder
-from redrive.engine.runner.listener import SilentListener
+from redrive.engine.runner.listener import NullListener
 from redrive.engine.runner.zygote.client import Runner
 
 from ..conftest import bearers_of
@@ -377,7 +377,7 @@ import asyncio, fcntl, os, sys
 sys.path.insert(0, {folder!r})
 from redrive.engine.runner.zygote.client import Runner
 from redrive.engine.runner.attempt import AttemptOrder
-from redrive.engine.runner.listener import SilentListener
+from redrive.engine.runner.listener import NullListener
 
 class Listener:
     def __getattr__(self, name):
@@ -481,7 +481,7 @@ def test_a_flow_in_memory_is_forked_with_its_closures() -> None:
         results = []
         spec = await runner.open()
 
-        class Waiter(SilentListener):
+        class Waiter(NullListener):
             def __init__(self) -> None:
                 self.outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
@@ -511,7 +511,7 @@ async def test_attempts_and_commands_hold_the_descriptors_that_they_shall_keep(t
     fd = os.open(lock, os.O_RDWR | os.O_CREAT)
     runner = Runner.spawn(environment={"REDRIVE_EXECUTOR": f"keep-{os.getpid()}"}, keep_fds=[fd])
 
-    class Waiter(SilentListener):
+    class Waiter(NullListener):
         def __init__(self) -> None:
             self.outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             self.text = b""

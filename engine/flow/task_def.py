@@ -1,0 +1,137 @@
+"""One task as a value, and the checks of its fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
+from typing import Any
+
+from ..core.option_types import short_repr
+from ..core.policy import RetryPolicy
+from ..core.spec import Isolation, Kind, TriggerRule
+from ..errors import FlowError
+from .options import TASK, After, parse_named_option
+
+
+@dataclass(slots=True)
+class TaskDef:
+    """One task as a value, for ``Flow.add`` and ``Executor(tasks=[...])``. ``@flow.task`` makes one of a function.
+
+    Parameters:
+        name: text, not empty, no NUL character; each task of a flow has another.
+        fn: the function, which is called in a process of its own; None for kind "command".
+        parents: task functions or names, after which it comes; ``rule`` says when it may start.
+        max_attempts: starts in all, the first included: a whole number of at least 1. None: those of ``retry``, which
+            it overrules where both are given.
+        timeout_seconds: seconds above 0 that one attempt may take; then it is killed. None: no bound.
+        retry: how often and after which waits a failure is tried again; None: ``RetryPolicy()``.
+        grace_seconds: seconds of 0 or more from SIGTERM, at which ``finally`` blocks run, to SIGKILL.
+        kind: "python", "command" (a line of the shell) or "sensor" (looks until something is there).
+        command: the line of the shell of kind "command".
+        isolation: "process" (killed at its timeout), "thread" (no fork; it is only asked to end, by ``ctx.cancelled``)
+            or "dask" (a process on a worker of the Dask cluster that ``RunOptions.dask`` names).
+        downstream: the system that it calls, declared by ``Flow.downstream``: an open breaker holds the task.
+        pool: a pool of the flow, of whose slots it takes ``pool_slots`` (at least 1) while it runs.
+        max_active: at most so many tasks of this name run at a time, across all runs of the state file.
+        idempotent: False: where nobody can know how far an attempt came, it is a dead letter and is never run again.
+        effect: True for what is done to the world (a payment, a mail): at most once. Its idempotency key is on the
+            disk before it starts, and it is not idempotent.
+        optional: True: when it fails, the run ends PARTIAL, not FAILED.
+        recheck_seconds: seconds above 0 between two looks of a sensor.
+        rule: when it may start. "all_success": every parent succeeded, or an operator skipped it;
+            "all_success_strict": every parent succeeded; "none_failed": no parent failed, and one at least was not
+            skipped; "all_done": every parent has ended, however. A parent that is a dead letter holds it, always.
+        owner: who is asked about it; pages name the owner.
+        requires: the parents whose results it cannot do without: an operator can skip one of them only with a
+            substitute result. None: those for which ``fn`` has a parameter without a default.
+        max_losses: so many attempts, at least 1, lost together with their executor or host make a dead letter.
+        max_bad_rows: a whole number of 0 or more: more rows in quarantine fail the attempt. None: 10,000.
+        max_bad_ratio: the same as a share of all rows, from 0 to 1. None: no bound.
+        strict_rows: True: rows in quarantine make the run PARTIAL.
+
+    Raises:
+        OptionError: (a ValueError) an option is not what it must be; the sentence names it.
+
+    Example:
+        >>> TaskDef("load", print, ["clean"], max_attempts=5, timeout_seconds=600).policy().max_attempts
+        5
+        >>> TaskDef("load", print, max_attempts=0)
+        Traceback (most recent call last):
+        ...
+        redrive.engine.errors.OptionError: task 'load': max_attempts is a whole number of at least 1 (the first start \
+counts too), or None, not 0
+    """
+
+    name: str
+    fn: Callable[..., Any] | None
+    parents: Sequence[After] = field(default_factory=list)
+    max_attempts: int | None = None
+    timeout_seconds: float | None = None
+    retry: RetryPolicy | None = None
+    grace_seconds: float = 5.0
+    kind: Kind = "python"
+    command: str | None = None
+    isolation: Isolation = "process"
+    downstream: str | None = None
+    pool: str | None = None
+    pool_slots: int = 1
+    max_active: int | None = None
+    idempotent: bool = True
+    effect: bool = False
+    optional: bool = False
+    recheck_seconds: float = 30.0
+    rule: TriggerRule = "all_success"
+    owner: str | None = None
+    requires: Sequence[After] | None = None
+    max_losses: int = 3
+    max_bad_rows: int | None = None
+    max_bad_ratio: float | None = None
+    strict_rows: bool = False
+
+    def __post_init__(self) -> None:
+        normalize_fields(self)
+
+    def policy(self) -> RetryPolicy:
+        """Return the retry policy of the task, with its own ``max_attempts`` where one is given."""
+        policy = self.retry or RetryPolicy()
+        if self.max_attempts is None or self.max_attempts == policy.max_attempts:
+            return policy
+        return replace(policy, max_attempts=self.max_attempts)
+
+
+_DEFAULTS = {one.name: one.default for one in fields(TaskDef) if one.default is not MISSING}
+
+
+def normalize_fields(task: TaskDef) -> None:
+    """Convert each field to the engine's form (seconds, lists). Fields that have their default are skipped: it is fast.
+
+    Raises OptionError.
+    """
+    for name, option_type in TASK.items():
+        value = getattr(task, name)
+        if value is not _DEFAULTS.get(name, task):
+            setattr(task, name, parse_named_option(f"task {short_repr(task.name)}", name, option_type, value))
+
+
+def check_consistency(task: TaskDef, pools: Mapping[str, int]) -> None:
+    """Raise FlowError if fields of the task contradict each other or the pools of the flow."""
+
+    def refuse(why: str) -> None:
+        raise FlowError(f"task {task.name!r}: {why}", task=task.name)
+
+    if task.kind != "command" and not callable(task.fn):
+        refuse(f"its function is {short_repr(task.fn)}, which cannot be called")
+    if task.kind == "command" and not (task.command or "").strip():
+        refuse("the command is empty")
+    if task.kind != "command" and task.command is not None:
+        refuse("it has a function and a command: use flow.command(name, line) for a shell line")
+    if task.kind == "sensor" and task.effect:
+        refuse("a sensor looks again and again: what is done at most once is a task of its own behind it")
+    if task.isolation == "thread" and task.kind == "command":
+        refuse("a command cannot run in a thread")
+    if task.pool is not None and task.pool not in pools:
+        refuse(f"its pool {task.pool!r} is not declared; add it to Flow(pools={{{task.pool!r}: 2}})")
+    if task.pool is not None and task.pool_slots > pools[task.pool]:
+        refuse(f"it wants {task.pool_slots} slots of pool {task.pool!r}, which has {pools[task.pool]}")
+    if task.pool is None and task.pool_slots != 1:
+        refuse(f"it wants {task.pool_slots} slots and names no pool; add pool=...")
