@@ -1,4 +1,1 @@
-"""The one loop and what turns with it: the only writer of a state file.
-
-Begin with ``loop.py``, whose docstring draws it.
-"""
+"""The executor: the event loop of a run, and the only writer of its state file. Read ``loop.py`` first."""

@@ -1,7 +1,7 @@
-"""Watches the wall clock: a step must not move what tasks wait for (SPEC 4.10).
+"""Detects steps of the wall clock, which must not change how long tasks wait (SPEC 4.10).
 
-Wall and monotonic time advance together, or the wall clock was set. Armed timers are safe either way; the instants in
-the file are not, so they move with the clock, and the remaining wait stays what it was.
+If wall and monotonic time advance differently, the wall clock was set. Armed timers are monotonic; the due times in the
+state file are wall time, so they are shifted by the step and the remaining waits stay the same.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ CLOCK_JUMP_SECONDS = 2.0
 
 
 class ClockWatch:
-    """``on_jump(microseconds)``: the wall clock has moved by so much since the last look."""
+    """Calls ``on_jump(microseconds)`` after the wall clock was stepped."""
 
     def __init__(self, clock: Clock, on_jump: Callable[[int], None]) -> None:
         self._clock = clock
@@ -22,8 +22,8 @@ class ClockWatch:
         self._wall = clock.now_us()
         self._monotonic = clock.monotonic()
 
-    def look(self) -> None:
-        """Compare the two."""
+    def check(self) -> None:
+        """Compare the progress of both clocks since the last check."""
         wall, monotonic = self._clock.now_us(), self._clock.monotonic()
         jump = (wall - self._wall) / 1e6 - (monotonic - self._monotonic)
         self._wall, self._monotonic = wall, monotonic

@@ -1,4 +1,4 @@
-"""A step of the loop, as a value: what shall be written next, and what follows once it is in the file."""
+"""A step of the loop as a value: the write, and the callback after its commit."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..statefile.changes.transitions import Journal
+from ..statefile.changes.transitions import Transaction
 
 
-def _nothing(result: Any) -> None:
-    """Its events say it all."""
+def _ignore(result: Any) -> None:
+    """Default callback: the events of the commit are enough."""
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """``item`` runs in the writer's transaction; ``then(its result)`` in the loop, after the COMMIT.
+    """``item`` runs in the writer's transaction; ``on_committed(result of item)`` in the loop, after the COMMIT.
 
-    ``durable``: on the disk before that, whatever the durability of the run.
+    ``durable``: synced to disk before the callback, whatever the durability of the run.
     """
 
-    item: Callable[[Journal], Any]
-    then: Callable[[Any], None] = _nothing
+    item: Callable[[Transaction], Any]
+    on_committed: Callable[[Any], None] = _ignore
     durable: bool = False

@@ -1,4 +1,4 @@
-"""What a flow file says, for somebody who is about to run it: by its text where that is enough, else by an import."""
+"""Reads a flow file before a run: its text where that is enough, else a clean interpreter imports it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..statefile.processes import EXECUTOR_VARIABLE
 
 
 async def read_flow(target: str, params: Mapping[str, Any] | None = None) -> FlowSpec:
-    """What a flow file says, by a clean interpreter that imports it. Raises FlowError."""
+    """Import a flow file in a clean interpreter and return its flow. Raises FlowError."""
     runner = Runner.spawn(environment={EXECUTOR_VARIABLE: uuid.uuid4().hex})
     try:
         return await runner.open(target, params)
@@ -23,10 +23,10 @@ async def read_flow(target: str, params: Mapping[str, Any] | None = None) -> Flo
         await runner.close()
 
 
-def name_of(target: str, params: Mapping[str, Any] | None = None) -> str:
-    """The name of the flow in a flow file, which is imported only where its text does not say the name.
+def flow_name_of(target: str, params: Mapping[str, Any] | None = None) -> str:
+    """Return the name of the flow in a flow file, which is imported only if the name is no literal in its text.
 
-    Raises FlowError; RedriveError where an event loop runs already that an import would hold up.
+    Raises FlowError; RedriveError if an import is needed while an event loop runs, which it would block.
     """
     name = declared_name(target)
     if name is not None:

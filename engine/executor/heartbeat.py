@@ -1,7 +1,7 @@
-"""The heartbeat: once a second the executor shows that its loop turns, and looks after what no event tells it of.
+"""The heartbeat: once a second the executor shows that it is alive and runs its periodic checks.
 
-The lock file's modification time costs no commit and is seen from outside; the row in the file is document 003's
-heartbeat. Also the loop's safety net: should a wake-up ever be missed, the next beat makes up for it.
+It touches the lock file, which costs no commit and is visible to other processes, and writes its row every ten
+seconds. One of the checks wakes the loop, so that a missed wake-up delays the run by one second at most.
 """
 
 from __future__ import annotations
@@ -10,36 +10,35 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from ..store import executors
-from .attempts import AttemptDesk
+from .attempts import AttemptManager
 from .opening import OpenRun
 
 HEARTBEAT_SECONDS = 1.0
-HEARTBEATS_PER_ROW = 10  # 003.40: the row is written every ten seconds
+HEARTBEATS_PER_ROW = 10  # 003.40
 
 
 class Heartbeat:
-    """Beats from ``start`` to ``stop``; ``duties`` are done at each beat, in this order."""
+    """Beats from ``start`` to ``stop`` and runs ``checks`` at each beat, in this order."""
 
-    def __init__(self, opened: OpenRun, desk: AttemptDesk, duties: Sequence[Callable[[], None]]) -> None:
+    def __init__(self, opened: OpenRun, attempts: AttemptManager, checks: Sequence[Callable[[], None]]) -> None:
         self._opened = opened
-        self._desk = desk
-        self._duties = duties
+        self._attempts = attempts
+        self._checks = checks
         self._beats = 0
         self._next: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Beat now and once a second from now on."""
-        # The next one first: the disk may refuse the rest.
+        """Beat now and every HEARTBEAT_SECONDS."""
+        # Schedule the next beat first: the rest may raise if the disk fails.
         self._next = asyncio.get_running_loop().call_later(HEARTBEAT_SECONDS, self.start)
         self._opened.touch()
         self._beats += 1
         if self._beats % HEARTBEATS_PER_ROW == 0:
             executor_id = self._opened.claimant.executor_id
-            self._desk.write(lambda journal: executors.beat(journal, executor_id))
-        for duty in self._duties:
-            duty()
+            self._attempts.write(lambda journal: executors.write_heartbeat(journal, executor_id))
+        for check in self._checks:
+            check()
 
     def stop(self) -> None:
-        """Beat no more."""
         if self._next is not None:
             self._next.cancel()

@@ -1,7 +1,7 @@
-"""A process of its own for an executor: ``python -P -m redrive.engine.executor.host FD``.
+"""A separate process for an executor: ``python -P -m redrive.engine.executor.host READ_FD WRITE_FD``.
 
-The settings come as one JSON line on descriptor FD; the same descriptor answers with one JSON line, ``{"ok": true}`` or
-the error that kept it from starting, and is closed. After that the process belongs to nobody: no terminal, no parent.
+The settings arrive as one JSON line on READ_FD. The response is one JSON line on WRITE_FD, ``{"ok": true}`` or the
+error of the start. After that the process runs detached, without a terminal.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _ERRORS: dict[str, type[RedriveError]] = {
 def spawn(
     *, flow: str | None, state: str, run_id: str | None, params: Mapping[str, Any], options: Mapping[str, Any]
 ) -> int:
-    """Start an executor in a session of its own and return its pid once it owns the state file.
+    """Start an executor in its own session and return its pid once it owns the state file.
 
-    ``options`` are the fields of RunOptions. Raises what kept it from starting: FlowError, ExecutorBusyError, ...
-    Its stderr goes to ``<state>.stderr``: empty unless something is wrong with the executor itself.
+    ``options``: the fields of RunOptions. Its stderr goes to ``<state>.stderr``, which stays empty unless the executor
+    itself fails. Raises the error of the start: FlowError, ExecutorBusyError, ...
     """
     log = _open_log(state)
     parent_end, child_end = os.pipe(), os.pipe()
@@ -55,11 +55,11 @@ def spawn(
         line = from_child.readline()
     if not line:
         raise RedriveError(f"the executor did not start; {state}.stderr says why")
-    answer = json.loads(line)
-    if not answer["ok"] and not os.path.exists(state):
+    report = json.loads(line)
+    if not report["ok"] and not os.path.exists(state):
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(f"{state}.stderr")  # the answer says all of it, and there is nothing that it would lie beside
-    return _understand(answer, process.pid)
+            os.unlink(f"{state}.stderr")  # the response has the error, and there is no state file beside it
+    return _read_report(report, process.pid)
 
 
 def _open_log(state: str) -> int:
@@ -71,65 +71,65 @@ def _open_log(state: str) -> int:
         raise StorageError(f"cannot open {path}: {error.strerror}") from None
 
 
-def _understand(answer: Mapping[str, Any], pid: int) -> int:
-    if answer["ok"]:
+def _read_report(report: Mapping[str, Any], pid: int) -> int:
+    if report["ok"]:
         return pid
-    if answer["error"] == FlowImportError.__name__:
-        raise FlowImportError(answer["message"], answer.get("traceback", ""))
-    raise _ERRORS.get(answer["error"], RedriveError)(answer["message"])
+    if report["error"] == FlowImportError.__name__:
+        raise FlowImportError(report["message"], report.get("traceback", ""))
+    raise _ERRORS.get(report["error"], RedriveError)(report["message"])
 
 
 def main() -> int:
-    """Entry of the process."""
+    """Run the executor; the entry point of the process."""
     read_end, write_end = int(sys.argv[1]), int(sys.argv[2])
     for descriptor in (read_end, write_end):
         os.set_inheritable(descriptor, False)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with os.fdopen(read_end) as pipe:
         settings = json.loads(pipe.readline())
-    answer = _Answer(write_end)
+    report = _StartReport(write_end)
     executor = Executor(
         run_id=settings["run_id"],
         flow=settings["flow"],
         state=settings["state"],
         options=RunOptions(params=settings["params"], **settings["options"]),
-        on_open=answer.started,
+        on_open=report.started,
         handle_signals=True,
     )
     try:
         executor.run_result()
     except RedriveError as error:
-        answer.failed(error)
+        report.failed(error)
         print(f"redrive: {error}", file=sys.stderr)
         return NOT_STARTED
     return STARTED
 
 
-class _Answer:
-    """Says once whether the executor started."""
+class _StartReport:
+    """Reports once whether the executor started."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor: int | None = descriptor
 
     def started(self, run_id: str) -> None:
-        """The state file is ours, and so is the log beside it: what earlier executors left in it goes."""
+        """Truncate the log, which may hold messages of earlier executors, and report the start."""
         os.ftruncate(sys.stderr.fileno(), 0)
         self._send({"ok": True, "run_id": run_id})
 
     def failed(self, error: RedriveError) -> None:
         name = type(error).__name__
-        known = name if name in _ERRORS or isinstance(error, FlowImportError) else _family(error)
+        known = name if name in _ERRORS or isinstance(error, FlowImportError) else _known_base(error)
         self._send({"ok": False, "error": known, "message": str(error), "traceback": getattr(error, "traceback", "")})
 
-    def _send(self, answer: Mapping[str, Any]) -> None:
+    def _send(self, report: Mapping[str, Any]) -> None:
         if self._descriptor is None:
             return
         with os.fdopen(self._descriptor, "w") as pipe:
-            pipe.write(json.dumps(answer) + "\n")
+            pipe.write(json.dumps(report) + "\n")
         self._descriptor = None
 
 
-def _family(error: RedriveError) -> str:
+def _known_base(error: RedriveError) -> str:
     return next(name for name, kind in _ERRORS.items() if isinstance(error, kind))
 
 

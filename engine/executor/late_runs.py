@@ -1,8 +1,8 @@
-"""While a run of a served flow goes on: has the next one not started in time, has this one not ended in time?
+"""Reports late runs of a served flow while a run is active: a start or an end after its deadline.
 
-One state file has one run at a time, so a run that takes too long makes the next one late, and only its own executor
-can tell: also one that somebody started by hand while a service waits for the file. What no executor sees, because none
-is alive, ``serve.py`` tells by the same function.
+A state file has one run at a time, so a long run delays the next one, and only the executor of the long run can report
+that, also if it was started by hand while a service waits for the file. While no executor lives, ``schedule/serve.py``
+reports late runs by the same function.
 """
 
 from __future__ import annotations
@@ -16,39 +16,40 @@ from ..statefile import lock_file
 from ..store import schedules
 from .opening import OpenRun
 
-LOOK_SECONDS = 10.0  # until somebody may have begun to serve the file
+SERVICE_POLL_SECONDS = 10.0  # between checks whether a service has started
 
 
-class Promises:
-    """Told of every beat; looks into the file only when a promise may be about to break."""
+class LateRuns:
+    """Checked at every heartbeat; queries the state file only when a run may have become late."""
 
-    def __init__(self, opened: OpenRun, clock: Clock, on_trouble: Callable[[BaseException], None]) -> None:
-        self._served = schedules.served_of(opened.flow)
-        self._is_of_service = opened.place.request.options.served
+    def __init__(self, opened: OpenRun, clock: Clock, on_error: Callable[[BaseException], None]) -> None:
+        self._served = schedules.served_flow(opened.flow)
+        self._is_of_service = opened.lease.request.options.served
         self._state_path = opened.state_path
         self._submit = opened.writer.submit
         self._clock = clock
-        self._on_trouble = on_trouble
-        self._breaks_at: int | None = 0  # at first nobody knows; None: not before the next run
+        self._on_error = on_error
+        self._next_late_at: int | None = 0  # microseconds UTC; 0: unknown; None: never, or a query is in flight
 
-    def beat(self) -> None:
-        """One second has passed."""
+    def check(self) -> None:
+        """Record late runs if one may be late by now."""
         served = self._served
-        if served is None or self._breaks_at is None or self._clock.now_us() < self._breaks_at:
+        if served is None or self._next_late_at is None or self._clock.now_us() < self._next_late_at:
             return
         if not self._is_of_service and lock_file.served_by(self._state_path) is None:
-            self._breaks_at = self._clock.now_us() + round(LOOK_SECONDS * 1e6)  # nobody has promised anything
+            # Deadlines apply to a served flow only.
+            self._next_late_at = self._clock.now_us() + round(SERVICE_POLL_SECONDS * 1e6)
             return
-        self._breaks_at = None  # until this look is written
-        self._submit(lambda journal: schedules.keep_promises(journal, served)).add_done_callback(self._looked)
+        self._next_late_at = None
+        self._submit(lambda journal: schedules.record_late_runs(journal, served)).add_done_callback(self._on_recorded)
 
-    def _looked(self, written: asyncio.Future[int | None]) -> None:
+    def _on_recorded(self, written: asyncio.Future[int | None]) -> None:
         if written.cancelled():
             return
         error = written.exception()
         if error is None:
-            self._breaks_at = written.result()
-        elif isinstance(error, StorageError):  # told by the storage itself
-            self._breaks_at = 0
+            self._next_late_at = written.result()
+        elif isinstance(error, StorageError):  # reported by StorageHealth
+            self._next_late_at = 0
         else:
-            self._on_trouble(error)
+            self._on_error(error)

@@ -1,14 +1,15 @@
-"""The executor: one loop that opens a run, dispatches its tasks, and stops in order.
+"""The executor: one event loop that opens a run, dispatches its tasks, and shuts down in order.
 
-It decides nothing by itself: ``core/ready_queue.py`` says who may start, ``core/decide.py`` what an outcome means,
-``store/`` remembers, ``runner/`` acts. Every change is committed first; the fold of its events is what the next turn
-of the loop sees:
+The loop makes no decisions: ``core/ready_queue.py`` says which tasks may start, ``core/decide.py`` what an outcome
+means, ``store/`` writes, ``runner/`` runs processes. Every change is committed first; its events update the run view,
+and the next step of the loop reads that view:
 
-    dispatch.py  starts what may start       ->  commit  ->  attempts.py launches it, and settles how it ends
-    run_end.py       ends the run, or blocks it  ->  commit  ->  the events come back, and with them the next turn
+    dispatch.py  claims ready tasks           ->  commit  ->  attempts.py launches them and settles their outcomes
+    run_end.py   ends the run, or blocks it   ->  commit  ->  the events arrive and trigger the next step
 
-Beside the loop: ``heartbeat.py``, ``watchdog.py`` and ``clock_watch.py`` once a second, ``server.py`` for operators,
-``../notify.py`` for pages; ``storage_health.py``, ``zygote_restart.py`` and ``shutdown.py`` when something is wrong or ends.
+Once a second: ``heartbeat.py``, ``watchdog.py``, ``clock_watch.py``. For operators: ``server.py``. For pages:
+``../notifications/notifier.py``. For failures and the end: ``storage_health.py``, ``zygote_restart.py``,
+``shutdown.py``.
 """
 
 from __future__ import annotations
@@ -19,60 +20,63 @@ import signal
 import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from ..clock import Clock, SystemClock
 from ..core.downstreams import Downstreams
 from ..core.outcome import Outcome
-from ..core.projection import RunFold
+from ..core.projection import RunProjection
 from ..domain.event_payloads import ExecutorChanged, OperatorActed, TaskChanged, TaskMoved
 from ..domain.events import Event
 from ..errors import StartInterrupted, StorageError
 from ..flow.flow import Flow, TaskDef
-from ..notifications.notifier import CLOSE_SECONDS, Notifier, Origin
-from ..statefile.changes.transitions import Journal
+from ..notifications.notifier import CLOSE_SECONDS, MessageOrigin, Notifier
+from ..statefile.changes.transitions import Transaction
 from ..store import breaker_rows, claims
 from ..store.breaker_rows import emit_change
 from ..store.claims import Claim
-from .attempts import AttemptDesk
+from .attempts import AttemptManager
 from .clock_watch import ClockWatch
 from .commit import Commit
 from .dispatch import Dispatcher
 from .heartbeat import Heartbeat
-from .late_runs import Promises
-from .opening import OpenRun, Place, Request, RunOptions, open_run, reserve, state_path_of
-from .run_end import Judge, RunResult
-from .run_view import Standing
+from .late_runs import LateRuns
+from .opening import OpenRun, open_run
+from .run_end import RunEndCheck, RunResult
+from .run_options import RunOptions, RunRequest, state_path_of
+from .run_view import RunView
 from .server import CommandServer
 from .shutdown import Shutdown, handle_signals
-from .state_file_watch import Whereabouts
+from .state_file_lease import StateFileLease, acquire_state_file
+from .state_file_watch import StateFileWatch
 from .storage_health import StorageHealth
-from .watchdog import Watch
-from .zygote_restart import Revival
+from .watchdog import Watchdog
+from .zygote_restart import ZygoteRestart
 
 __all__ = ["Executor", "RunOptions", "RunResult"]
 
-Listener = Callable[[Sequence[Event]], None]
+T = TypeVar("T")
+EventListener = Callable[[Sequence[Event]], None]
 
 
 class Executor:
-    """Runs one run of one flow, and is the only one that writes its state file meanwhile.
+    """Runs one run of one flow; meanwhile this process is the only writer of its state file.
 
     Parameters:
-        dag_name: the name of the flow that ``tasks`` make.
-        run_id: text that names the run; a run of this name in the state file is gone on with. None: a new run that is
-            named after the time, or, with ``RunOptions(resume=True)``, the latest one in the state file.
-        tasks: the tasks as ``TaskDef``; closures are fine, because attempts are forked from this process.
-        max_parallel: attempts at a time, at least 1; not read where ``options`` are given. None: what the flow says,
+        dag_name: the name of the flow that consists of ``tasks``.
+        run_id: text that names the run; a run of this name in the state file is resumed. None: a new run that is
+            named after the time, or, with ``RunOptions(resume=True)``, the latest run in the state file.
+        tasks: the tasks as ``TaskDef``; closures are allowed, because attempts are forked from this process.
+        max_parallel: attempts at a time, at least 1; ignored if ``options`` is given. None: the flow's own setting,
             or 4.
         flow: instead of ``tasks``: a ``Flow``, or the path of a flow file, which a clean interpreter imports. None,
-            without ``tasks``: the flow file that the run in ``state`` names.
+            without ``tasks``: the flow file named by the run in ``state``.
         state: the path of the state file. None: ``$REDRIVE_STATE``, or ``<flow>.db`` in the user's state folder.
         options: how to run: see ``RunOptions``.
         clock: the clock of the run, for tests.
         on_events: called with the events of each commit, in the thread of the event loop.
         on_open: called with the name of the run once the executor owns it.
-        handle_signals: True: SIGTERM and SIGINT stop the run in order.
+        handle_signals: True: SIGTERM and SIGINT stop the run gracefully.
 
     Example:
         >>> from redrive.engine import TaskDef
@@ -92,14 +96,14 @@ class Executor:
         state: str | os.PathLike[str] | None = None,
         options: RunOptions | None = None,
         clock: Clock | None = None,
-        on_events: Listener | None = None,
+        on_events: EventListener | None = None,
         on_open: Callable[[str], None] | None = None,
         handle_signals: bool = False,
     ) -> None:
         if tasks is not None:
             flow = _flow_of(dag_name, tasks)
         options = options or RunOptions(max_parallel=max_parallel)
-        self._request = Request(
+        self._request = RunRequest(
             flow=flow,
             run_id=run_id,
             state_path=state_path_of(flow, None if state is None else os.fspath(state), options.params),
@@ -110,7 +114,7 @@ class Executor:
         self._on_events = on_events
         self._on_open = on_open
         self._handle_signals = handle_signals
-        self._place: Place | None = None
+        self._lease: StateFileLease | None = None
         self._run_loop: RunLoop | None = None
         self._is_stopping = False
 
@@ -122,75 +126,75 @@ class Executor:
     def run(self) -> str:
         """Run to the end, and return the state of the run: "SUCCESS", "FAILED", "PARTIAL" or "RUNNING".
 
-        "RUNNING" is a run that waits for an operator or was stopped: the same call goes on with it.
+        "RUNNING": the run waits for an operator or was stopped; the same call resumes it.
 
         Raises:
             FlowError: the flow cannot be run.
             StateFileError: the state file cannot be used.
             ExecutorBusyError: another executor owns the state file.
-            StartInterrupted: a signal came before anything was started.
+            StartInterrupted: a signal arrived before the run was opened.
         """
         return str(self.run_result().state)
 
     def run_result(self) -> RunResult:
-        """Do what ``run`` does, and return more of how it ended."""
-        place = self._reserve()
+        """Do what ``run`` does, and return the detailed result."""
+        lease = self._acquire()
         try:
-            return asyncio.run(self._serve(place))
-        except KeyboardInterrupt:  # a signal before the loop took it
-            if place.is_used:
+            return asyncio.run(self._serve(lease))
+        except KeyboardInterrupt:  # a signal before the loop handled signals
+            if lease.has_run:
                 raise
-            raise StartInterrupted(_TOO_EARLY) from None
+            raise StartInterrupted(_INTERRUPTED) from None
         finally:
-            place.release()
+            lease.release()
 
-    def _reserve(self) -> Place:
-        """Raises StartInterrupted for a signal, as while it waits for another executor to leave."""
+    def _acquire(self) -> StateFileLease:
+        """Raises StartInterrupted on a signal, e.g. while this process waits for another executor to leave."""
         if not self._handle_signals:
-            return reserve(self._request)
-        before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the loop takes both
+            return acquire_state_file(self._request)
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # until the loop handles both
         try:
-            return reserve(self._request)
+            return acquire_state_file(self._request)
         except KeyboardInterrupt:
             signal.signal(signal.SIGTERM, before)
-            raise StartInterrupted(_TOO_EARLY) from None
+            raise StartInterrupted(_INTERRUPTED) from None
 
     async def run_here(self) -> RunResult:
-        """Do what ``run_result`` does in the event loop of the caller; ``flow`` is the path of a file."""
-        place = reserve(self._request)
+        """Do what ``run_result`` does in the caller's event loop; ``flow`` must be the path of a file."""
+        lease = acquire_state_file(self._request)
         try:
-            return await self._serve(place)
+            return await self._serve(lease)
         finally:
-            place.release()
+            lease.release()
 
     def stop(self) -> None:
-        """Stop in order, now or as soon as the run is open: attempts are ended, and a later start goes on."""
+        """Terminate the attempts and stop, now or as soon as the run is open; a later start resumes the run."""
         self._is_stopping = True
-        if self._place is not None:
-            self._place.interrupt()
+        if self._lease is not None:
+            self._lease.interrupt()
         if self._run_loop is not None:
             self._run_loop.stop("now")
 
-    async def _serve(self, place: Place) -> RunResult:
-        self._place = place
+    async def _serve(self, lease: StateFileLease) -> RunResult:
+        self._lease = lease
         if self._handle_signals:
             handle_signals(asyncio.get_running_loop(), self.stop)
         if self._is_stopping:
-            place.interrupt()
-        opened = await open_run(place, self._clock)
+            lease.interrupt()
+        opened = await open_run(lease, self._clock)
         try:
             run_loop = self._run_loop = RunLoop(opened, self._clock, self._on_events)
             if self._is_stopping:
                 self.stop()
             if self._handle_signals:
-                handle_signals(asyncio.get_running_loop(), lambda: run_loop.shutdown.ask("now"))
+                handle_signals(asyncio.get_running_loop(), lambda: run_loop.shutdown.request("now"))
             return await run_loop.run(self._on_open)
         finally:
             self._run_loop = None
             await opened.close()
 
 
-_TOO_EARLY = "interrupted before the run was opened: nothing was started"
+_INTERRUPTED = "interrupted before the run was opened: nothing was started"
 
 
 def _flow_of(dag_name: str, tasks: Sequence[TaskDef]) -> Flow:
@@ -201,74 +205,76 @@ def _flow_of(dag_name: str, tasks: Sequence[TaskDef]) -> Flow:
 
 
 class RunLoop:
-    """The one loop. Each turn begins the commit that the run needs next: at most one is under way.
+    """The event loop of a run. Each step submits the next commit; at most one commit is in flight.
 
-    What follows from a commit comes back as events, and with them the next turn.
+    The events of a commit update the run view and trigger the next step.
     """
 
-    def __init__(self, opened: OpenRun, clock: Clock, listener: Listener | None) -> None:
+    def __init__(self, opened: OpenRun, clock: Clock, listener: EventListener | None) -> None:
         self._opened = opened
         self._listener = listener
         self._wake = asyncio.Event()
         self._is_committing = False
-        self._over: asyncio.Future[RunResult] = asyncio.get_running_loop().create_future()
-        self._standing = Standing(opened, clock, self.wake)
-        self.desk = self._make_desk(clock)
-        self.downstreams = Downstreams(opened.flow, clock.now_us, self._tell_breaker)
+        self._result: asyncio.Future[RunResult] = asyncio.get_running_loop().create_future()
+        self._view = RunView(opened, clock, self.wake)
+        self.attempts = self._make_attempts(clock)
+        self.downstreams = Downstreams(opened.flow, clock.now_us, self._emit_breaker)
         self.downstreams.load(opened.breaker_rows)
-        self.shutdown = Shutdown(self.desk, self.wake)
-        self._storage = StorageHealth(clock, self.desk.write, self._show)
-        self._whereabouts = Whereabouts(opened.state_path, opened.place.lock, self._storage, opened.writer, self._fail)
-        opened.last_word = self._whereabouts.copy_again
-        self._dispatcher = Dispatcher(opened, self._standing, self.downstreams, self.desk)
-        stays = opened.place.request.options.stay
-        self._judge = Judge(self._standing, self.downstreams, self.desk, stays=stays)
-        self._revival = Revival(opened.runner, opened.flow, self.wake, self._fail)
+        self.shutdown = Shutdown(self.attempts, self.wake)
+        self._storage = StorageHealth(clock, self.attempts.write, self._notify_listener)
+        self._file_watch = StateFileWatch(
+            opened.state_path, opened.lease.lock, self._storage, opened.writer, self._fail
+        )
+        opened.before_close = self._file_watch.copy_if_missing
+        self._dispatcher = Dispatcher(opened, self._view, self.downstreams, self.attempts)
+        stays = opened.lease.request.options.stay
+        self._run_end = RunEndCheck(self._view, self.downstreams, self.attempts, stays=stays)
+        self._zygote_restart = ZygoteRestart(opened.runner, opened.flow, self.wake, self._fail)
         self._server = CommandServer(self, opened.state_path)
-        origin = Origin(opened.flow.name, self.fold.run.run_id, opened.state_path)
+        origin = MessageOrigin(opened.flow.name, self.fold.run.run_id, opened.state_path)
         self._notifier = Notifier(opened.flow.pages, origin, opened.writer.submit, clock)
-        watch = Watch(self._standing, self.desk, self.downstreams, clock)
-        self._clock_watch = ClockWatch(clock, self._move_instants)
-        promises = Promises(opened, clock, self._fail)
-        names = [self._whereabouts.look, self._server.look]
-        duties = [*names, self._store_counts, self._clock_watch.look, watch.beat, promises.beat, self.wake]
-        self._heartbeat = Heartbeat(opened, self.desk, duties)
+        watch = Watchdog(self._view, self.attempts, self.downstreams, clock)
+        self._clock_watch = ClockWatch(clock, self._shift_times)
+        promises = LateRuns(opened, clock, self._fail)
+        names = [self._file_watch.check, self._server.check_socket]
+        duties = [*names, self._store_breakers, self._clock_watch.check, watch.check, promises.check, self.wake]
+        self._heartbeat = Heartbeat(opened, self.attempts, duties)
 
-    def _make_desk(self, clock: Clock) -> AttemptDesk:
-        return AttemptDesk(
+    def _make_attempts(self, clock: Clock) -> AttemptManager:
+        return AttemptManager(
             runner=self._opened.runner,
             writer=self._opened.writer,
             loop=asyncio.get_running_loop(),
             clock=clock,
-            path_seconds=lambda name: self._standing.path_seconds.get(name, 0.0),
+            path_seconds=lambda name: self._view.path_seconds.get(name, 0.0),
             deadline_at=self.fold.run.deadline_at,
-            freed_by=self._standing.ledger.freed_by,
-            on_ended=self._attempt_ended,
-            on_trouble=self._fail,
+            freed_by=self._view.ledger.unblocked_by,
+            on_ended=self._on_attempt_ended,
+            on_error=self._fail,
         )
 
     # --- The loop --------------------------------------------------------------------------------------------------
 
     async def run(self, on_open: Callable[[str], None] | None = None) -> RunResult:
         """Dispatch until the run has ended, is blocked, or was asked to stop."""
-        asyncio.get_running_loop().set_exception_handler(self._hear_of_a_bug)
+        asyncio.get_running_loop().set_exception_handler(self._on_callback_error)
         await self._start()
         if on_open is not None:
             on_open(self.fold.run.run_id)
         try:
-            while not self._over.done():
+            while not self._result.done():
                 await self._wake.wait()
                 self._wake.clear()
-                self._turn()
-            return self._over.result()
+                self._step()
+            return self._result.result()
         finally:
             await self._close()
 
-    def _turn(self) -> None:
-        self._clock_watch.look()  # before anybody asks whether an instant has come
-        step = None if self._over.done() else self._next_step()
+    def _step(self) -> None:
+        self._clock_watch.check()  # before due times are compared with the clock
+        step = None if self._result.done() else self._next_step()
         if isinstance(step, RunResult):
-            self._over.set_result(step)
+            self._result.set_result(step)
         elif step is not None:
             self._is_committing = True
             self._opened.writer.submit(step.item, durable=step.durable).add_done_callback(
@@ -276,168 +282,181 @@ class RunLoop:
             )
 
     def _next_step(self) -> RunResult | Commit | None:
-        """What to commit next, or the end; None: wait for events."""
-        if self.shutdown.how is not None and self._gives_up_writing():
+        """Return what to commit next, or the result of the run; None: wait for events."""
+        if self.shutdown.mode is not None and self._fails_unwritable_stop():
             return None
         if self._is_committing:
             return None
-        if self._whereabouts.is_away and self.shutdown.how is None and not self.desk.sitters:
-            if self._whereabouts.is_lost:
-                self._fail(self._whereabouts.error())
+        if self._file_watch.is_missing and self.shutdown.mode is None and not self.attempts.running:
+            if self._file_watch.is_deleted:
+                self._fail(self._file_watch.error())
             return None
-        if self.shutdown.how is not None:
-            return self._judge.interrupted()
-        start = self._dispatcher.next_commit() if self.storage_trouble is None else None
-        return start or self._judge.verdict()
+        if self.shutdown.mode is not None:
+            return self._run_end.interrupted()
+        start = self._dispatcher.next_commit() if self.storage_problem is None else None
+        return start or self._run_end.check()
 
     def _committed(self, commit: Commit, written: asyncio.Future[Any]) -> None:
         self._is_committing = False
         try:
-            commit.then(written.result())
-        except Exception as error:  # a step that fails must not put the run to sleep
+            commit.on_committed(written.result())
+        except Exception as error:  # a failed step must not leave the loop waiting for ever
             self._fail(error)
-        self.shutdown.end_what_runs()
+        self.shutdown.interrupt_attempts()
         self.wake()
 
-    def _take_events(self, events: Sequence[Event]) -> None:
-        self._standing.take(events)
-        self._end_what_is_unwanted(events)
-        self._probe_what_was_mended(events)
-        self.wake()  # first: a listener that raises must not put the run to sleep
-        self._notifier.take(events)
-        self._show(events)
+    def _on_events_committed(self, events: Sequence[Event]) -> None:
+        self._view.apply(events)
+        self._cancel_attempts(events)
+        self._probe_repaired_downstreams(events)
+        self.wake()  # before the listeners, which may raise
+        self._notifier.handle_events(events)
+        self._notify_listener(events)
 
-    def _end_what_is_unwanted(self, events: Sequence[Event]) -> None:
-        """An operator's cancel of a running task is in the file first, and done then."""
+    def _cancel_attempts(self, events: Sequence[Event]) -> None:
+        """Terminate running attempts whose cancel request has been committed."""
         for event in events:
             payload = event.payload
             if event.task is None or not isinstance(payload, TaskChanged | TaskMoved):
                 continue
             if payload.set.get("cancel_requested_at") is not None:
-                self.desk.cancel(event.task, f"cancelled by {event.actor}: {event.reason}")
+                self.attempts.cancel(event.task, f"cancelled by {event.actor}: {event.reason}")
 
-    def _probe_what_was_mended(self, events: Sequence[Event]) -> None:
-        """A requeue of what died of a refused credential says that it was renewed (``statefile/changes/breaker_actions.py``)."""
+    def _probe_repaired_downstreams(self, events: Sequence[Event]) -> None:
+        """Probe the downstreams of requeued tasks: a requeue after AuthError implies new credentials.
+
+        See ``statefile/changes/breaker_actions.py``.
+        """
         for event in events:
             for downstream in event.payload.probes if isinstance(event.payload, OperatorActed) else ():
-                self.downstreams.ask_again(downstream)
+                self.downstreams.request_probe(downstream)
 
-    def _attempt_ended(self, claim: Claim, outcome: Outcome) -> None:
-        """Its downstream learns of it before anybody else may start, and its slot is free before it is settled."""
-        self._clock_watch.look()
+    def _on_attempt_ended(self, claim: Claim, outcome: Outcome) -> None:
+        """Update the breaker before the next dispatch. The slot is free before the outcome is committed."""
+        self._clock_watch.check()
         self.downstreams.record(claim.name, outcome, self.fold.tasks[claim.name].failures)
         self.wake()
 
-    # --- Start and end ---------------------------------------------------------------------------------------------
+    # --- Start and close -------------------------------------------------------------------------------------------
 
     async def _start(self) -> None:
         hooks, runner = self._opened.hooks, self._opened.runner
-        hooks.on_events, hooks.on_trouble = self._take_events, self._hear_of_storage
-        self._show(hooks.early)
-        runner.on_lost, runner.on_freed, runner.on_news = self._revival.begin, self.wake, self._emit_news
+        hooks.on_events, hooks.on_storage_change = self._on_events_committed, self._on_storage_change
+        self._notify_listener(hooks.early)
+        runner.on_lost, runner.on_freed, runner.on_executor_change = (
+            self._zygote_restart.start,
+            self.wake,
+            self._emit_news,
+        )
         await self._server.start()
         self._notifier.start()
-        self._standing.start()
-        for downstream in self.downstreams.remarkable:  # or nobody could tell from the run itself how it stood
-            self._tell_breaker(downstream)
+        self._view.start()
+        for downstream in self.downstreams.changed_names:  # so that the events of this run show their state
+            self._emit_breaker(downstream)
         self._heartbeat.start()
 
     async def _close(self) -> None:
-        self._standing.close()
+        self._view.close()
         self._heartbeat.stop()
-        failed = self._over.done() and self._over.exception() is not None
+        failed = self._result.done() and self._result.exception() is not None
         if not failed:
-            await self.desk.drain()
+            await self.attempts.drain()
         await self._notifier.close(0 if failed else CLOSE_SECONDS)
         await self._server.close()
 
     def _fail(self, error: BaseException) -> None:
-        """End at once; what it was is raised to the caller."""
-        if not self._over.done():
-            self._over.set_exception(error)
+        """End the loop at once and raise ``error`` to the caller."""
+        if not self._result.done():
+            self._result.set_exception(error)
         self.wake()
 
-    def _hear_of_a_bug(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """What a callback should have done is not done: to end at once is safe, to go on could wait for ever."""
+    def _on_callback_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """End the run after an exception in a callback: the loop might otherwise wait for ever."""
         loop.default_exception_handler(context)
         if "handle" in context and isinstance(error := context.get("exception"), BaseException):
             self._fail(error)
 
-    def _hear_of_storage(self, what: str, sentence: str) -> None:
-        self._storage.hear(what, sentence)
+    def _on_storage_change(self, what: str, sentence: str) -> None:
+        self._storage.on_writer_change(what, sentence)
         self.wake()
 
-    def _gives_up_writing(self) -> bool:
-        """Who was asked to stop does not wait for a disk that refuses."""
-        if self.storage_trouble is None or self.desk.sitters:
+    def _fails_unwritable_stop(self) -> bool:
+        """Fail, instead of waiting for the disk, if a stop was requested while the state file cannot be written."""
+        if self.storage_problem is None or self.attempts.running:
             return False
-        if self._whereabouts.is_away:
-            self._fail(self._whereabouts.error())
+        if self._file_watch.is_missing:
+            self._fail(self._file_watch.error())
             return True
         why = "stopped while the state file could not be written: what ended meanwhile runs again on resume"
         self._fail(StorageError(why))
         return True
 
-    # --- For those who speak with the executor ---------------------------------------------------------------------
+    # --- For the command server ------------------------------------------------------------------------------------
 
     @property
-    def fold(self) -> RunFold:
-        """The run as its committed events tell it."""
-        return self._standing.fold
+    def fold(self) -> RunProjection:
+        """The run as of its last committed event."""
+        return self._view.fold
 
     @property
     def executor_id(self) -> str:
-        """Of this process, as in the executor table and in the environment of every attempt."""
+        """The id of this executor, as in the executor table and in the environment of every attempt."""
         return self._opened.claimant.executor_id
 
     @property
-    def storage_trouble(self) -> str | None:
-        """Why the state file cannot be written at the moment."""
-        return self._storage.trouble
+    def storage_problem(self) -> str | None:
+        """Why the state file cannot be written now; None: it can be."""
+        return self._storage.problem
 
-    def submit(self, item: Callable[[Journal], Any], **who: str | None) -> asyncio.Future[Any]:
-        """Have something written; ``who``: actor, reason, command_id."""
-        actor, reason, command_id = (who.get(word) for word in ("actor", "reason", "command_id"))
+    def submit(
+        self,
+        item: Callable[[Transaction], T],
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        command_id: str | None = None,
+    ) -> asyncio.Future[T]:
+        """Queue a write."""
         return self._opened.writer.submit(item, actor=actor, reason=reason, command_id=command_id)
 
     def stop(self, how: str) -> None:
-        """ "drain": start nothing more; "now": end what runs as well."""
-        self.shutdown.ask(how)
+        """Stop the run: "drain" starts no more attempts, "now" terminates the running ones as well."""
+        self.shutdown.request(how)
 
     def wake(self) -> None:
-        """Look again whether there is something to do."""
+        """Trigger the next step of the loop."""
         self._wake.set()
 
-    # --- What nobody waits for -------------------------------------------------------------------------------------
+    # --- Fire and forget -------------------------------------------------------------------------------------------
 
-    def _show(self, events: Sequence[Event]) -> None:
+    def _notify_listener(self, events: Sequence[Event]) -> None:
         if self._listener is None:
             return
         try:
             self._listener(events)
-        except Exception as error:  # whoever looks on has no part in the run
-            told = {"message": "a listener of events raised", "exception": error}
-            asyncio.get_running_loop().call_exception_handler(told)
+        except Exception as error:  # a listener must not affect the run
+            context = {"message": "a listener of events raised", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
 
-    def _tell_breaker(self, downstream: str) -> None:
-        change, run_id = self.downstreams.change_of(downstream), self.fold.run.run_id
-        rows = self.downstreams.take_dirty()
-        self.desk.write(lambda journal: emit_change(journal, run_id, change, rows))
+    def _emit_breaker(self, downstream: str) -> None:
+        change, run_id = self.downstreams.change_event(downstream), self.fold.run.run_id
+        rows = self.downstreams.drain_dirty_rows()
+        self.attempts.write(lambda journal: emit_change(journal, run_id, change, rows))
 
-    def _store_counts(self) -> None:
-        if rows := self.downstreams.take_dirty():
-            self.desk.write(lambda journal: breaker_rows.store(journal, rows))
+    def _store_breakers(self) -> None:
+        if rows := self.downstreams.drain_dirty_rows():
+            self.attempts.write(lambda journal: breaker_rows.store(journal, rows))
 
-    def _move_instants(self, jump_us: int) -> None:
+    def _shift_times(self, jump_us: int) -> None:
         run_id = self.fold.run.run_id
-        self.downstreams.shift(jump_us)
-        self.desk.write(lambda journal: claims.shift_instants(journal, run_id, jump_us))
+        self.downstreams.shift_clock(jump_us)
+        self.attempts.write(lambda journal: claims.shift_times(journal, run_id, jump_us))
 
     def _emit_news(self, payload: ExecutorChanged) -> None:
-        """Something about the processes under the executor that no attempt of its own tells."""
+        """Emit an event about the executor's processes that belongs to no attempt."""
         run_id = self.fold.run.run_id
-        self.desk.write(lambda journal: _emit(journal, run_id, payload))
+        self.attempts.write(lambda journal: _emit(journal, run_id, payload))
 
 
-def _emit(journal: Journal, run_id: str, payload: ExecutorChanged) -> None:
+def _emit(journal: Transaction, run_id: str, payload: ExecutorChanged) -> None:
     journal.emit(payload, run_id)

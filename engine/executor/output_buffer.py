@@ -1,4 +1,4 @@
-"""What attempts printed and the file does not hold yet: bounded, however fast they print or slow the disk is."""
+"""Output of attempts that is not stored yet: bounded, however fast tasks print or however slow the disk is."""
 
 from __future__ import annotations
 
@@ -7,39 +7,38 @@ from dataclasses import dataclass
 
 from ..statefile.changes import logs
 
-HEAD_CHARACTERS = 2 * logs.HEAD_BYTES  # all of it while it is short, and the head of the log in any case
-TAIL_CHARACTERS = logs.TAIL_BYTES  # more than the log would keep
+HEAD_CHARACTERS = 2 * logs.HEAD_BYTES  # at least what the log keeps as its head
+TAIL_CHARACTERS = logs.TAIL_BYTES  # at least what the log keeps as its tail
 
 
 @dataclass(frozen=True, slots=True)
-class Printed:
-    """A piece of output: ``text``, then ``dropped`` bytes that nobody kept, then ``rest``."""
+class OutputChunk:
+    """A piece of output: ``head``, then ``dropped_bytes`` that were discarded, then ``tail``."""
 
-    text: str = ""
-    dropped: int = 0
-    rest: str = ""
+    head: str = ""
+    dropped_bytes: int = 0
+    tail: str = ""
 
     def __bool__(self) -> bool:
-        return bool(self.text)
+        return bool(self.head)
 
 
-class Unwritten:
-    """Keeps the first and the last of what is added until it is taken."""
+class OutputBuffer:
+    """Keeps the head and the tail of the appended output until it is drained."""
 
     def __init__(self) -> None:
         self._head: list[str] = []
         self._tail: deque[str] = deque()
         self._head_characters = 0
         self._tail_characters = 0
-        self._dropped = 0
+        self._dropped_bytes = 0
 
     @property
     def characters(self) -> int:
-        """How much there is to be taken."""
         return self._head_characters + self._tail_characters
 
-    def add(self, text: str) -> None:
-        """Take more output; what is too much goes from between the first and the last."""
+    def append(self, text: str) -> None:
+        """Append output; above the limits, drop the oldest output behind the head."""
         if self._head_characters < HEAD_CHARACTERS:
             self._head.append(text)
             self._head_characters += len(text)
@@ -49,12 +48,12 @@ class Unwritten:
         while self._tail_characters - len(self._tail[0]) >= TAIL_CHARACTERS:
             oldest = self._tail.popleft()
             self._tail_characters -= len(oldest)
-            self._dropped += len(oldest.encode("utf-8", "replace"))
+            self._dropped_bytes += len(oldest.encode("utf-8", "replace"))
 
-    def take(self) -> Printed:
-        """All that is there, once."""
-        printed = Printed("".join(self._head), self._dropped, "".join(self._tail))
+    def drain(self) -> OutputChunk:
+        """Return the buffered output and clear the buffer."""
+        chunk = OutputChunk("".join(self._head), self._dropped_bytes, "".join(self._tail))
         self._head.clear()
         self._tail.clear()
-        self._head_characters = self._tail_characters = self._dropped = 0
-        return printed
+        self._head_characters = self._tail_characters = self._dropped_bytes = 0
+        return chunk

@@ -1,17 +1,17 @@
-"""How a run ends: asked when nothing may start, it ends the run, or says that it is blocked."""
+"""The end of a run: when no task may start, ends the run or marks it as blocked."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from ..core.downstreams import Downstreams
-from ..core.run_outcome import RunVerdict, judge_run
+from ..core.run_outcome import RunOutcome, evaluate_run
 from ..domain.event_payloads import RunChange, RunChanged
 from ..domain.states import RunState, TaskState
 from ..store import claims
-from .attempts import AttemptDesk
+from .attempts import AttemptManager
 from .commit import Commit
-from .run_view import Standing
+from .run_view import RunView
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +20,9 @@ class RunResult:
 
     Attributes:
         run_id: the name of the run.
-        state: SUCCESS, FAILED, PARTIAL (an optional task failed, an operator skipped one, or rows are in quarantine
-            where ``strict_rows`` forbids it), or RUNNING where one of the two below is true.
-        blocked: nothing can start before an operator has decided about a dead letter.
+        state: SUCCESS, FAILED, PARTIAL (an optional task failed, an operator skipped a task, or rows are in
+            quarantine although ``strict_rows`` forbids it), or RUNNING if one of the two below is true.
+        blocked: no task can start before an operator decides about a dead letter.
         interrupted: the run was stopped.
 
     Example:
@@ -36,45 +36,45 @@ class RunResult:
     interrupted: bool = False
 
 
-class Judge:
-    """Sees whether anything can still move without an operator. ``stays``: a blocked run waits for one."""
+class RunEndCheck:
+    """Decides whether a run can progress without an operator. ``stays``: a blocked run waits instead of ending."""
 
-    def __init__(self, standing: Standing, downstreams: Downstreams, desk: AttemptDesk, *, stays: bool) -> None:
-        self._standing = standing
+    def __init__(self, view: RunView, downstreams: Downstreams, attempts: AttemptManager, *, stays: bool) -> None:
+        self._view = view
         self._downstreams = downstreams
-        self._desk = desk
+        self._attempts = attempts
         self._stays = stays
 
-    def verdict(self) -> RunResult | Commit | None:
-        """The end of the run; or what to commit first: the verdict itself; or None: it goes on by itself."""
-        run = self._standing.fold.run
-        active = self._standing.ledger.active - self._shut_out()
-        if active or self._desk.sitters:
+    def check(self) -> RunResult | Commit | None:
+        """Return the result of the run, or the commit of its verdict, or None while the run can progress."""
+        run = self._view.fold.run
+        active = self._view.ledger.active_count - self._count_held_by_operator()
+        if active or self._attempts.running:
             return None if run.blocked_since is None else self._unblock()
-        verdict = judge_run(self._standing.fold.tasks.values(), active)
-        if verdict.blocked and run.blocked_since is not None:
+        verdict = evaluate_run(self._view.fold.tasks.values(), active)
+        if verdict.is_blocked and run.blocked_since is not None:
             return None if self._stays else RunResult(run.run_id, run.state, blocked=True)
-        if not verdict.blocked and run.ended_at is not None:
+        if not verdict.is_blocked and run.ended_at is not None:
             return RunResult(run.run_id, run.state)
-        return self._write(verdict)
+        return self._commit_verdict(verdict)
 
     def interrupted(self) -> RunResult | None:
-        """The end of a run that was asked to stop, once the last attempt has ended."""
-        run = self._standing.fold.run
-        return None if self._desk.sitters else RunResult(run.run_id, run.state, interrupted=True)
+        """Return the result of a run that was asked to stop; None while attempts run."""
+        run = self._view.fold.run
+        return None if self._attempts.running else RunResult(run.run_id, run.state, interrupted=True)
 
-    def _shut_out(self) -> int:
-        """Tasks whose downstream stays open until an operator says otherwise: they move no more than a dead letter."""
-        shut = [name for name in self._downstreams.specs if self._downstreams.is_shut(name)]
-        if not shut or not self._standing.ledger.counts[TaskState.DEAD_LETTER]:
+    def _count_held_by_operator(self) -> int:
+        """Count tasks that only an operator can release, because a breaker stays open until an operator closes it."""
+        held = [name for name in self._downstreams.specs if self._downstreams.needs_operator(name)]
+        if not held or not self._view.ledger.counts[TaskState.DEAD_LETTER]:
             return 0
-        return sum(len(self._standing.ledger.startable(name)) for name in shut)
+        return sum(len(self._view.ledger.startable_for(name)) for name in held)
 
     def _unblock(self) -> Commit:
-        run_id = self._standing.fold.run.run_id
+        run_id = self._view.fold.run.run_id
         unblocked = RunChanged(RunChange.UNBLOCKED, {"blocked_since": None})
         return Commit(lambda journal: journal.change_run(run_id, unblocked))
 
-    def _write(self, verdict: RunVerdict) -> Commit:
-        run_id = self._standing.fold.run.run_id
+    def _commit_verdict(self, verdict: RunOutcome) -> Commit:
+        run_id = self._view.fold.run.run_id
         return Commit(lambda journal: claims.write_verdict(journal, run_id, verdict))

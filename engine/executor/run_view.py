@@ -1,6 +1,6 @@
-"""Where the run stands, in memory: its tasks, who of them may start next, and the instants that it waits for.
+"""The state of the run in memory: its tasks, the ready queue, and timers for due times.
 
-Only committed events move it. What they say of instants is armed here, on the monotonic clock.
+Only committed events change it. Timers run on the monotonic clock.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ..clock import Clock
 from ..core.dag import Dag
-from ..core.projection import RunFold, TaskRow
-from ..core.ready_queue import Ledger, spec_of
+from ..core.projection import RunProjection, TaskRow
+from ..core.ready_queue import ReadyQueue, spec_of
 from ..core.spec import TaskSpec, with_overrides
 from ..domain.events import Event, EventKind
 from ..domain.states import TIMED, WITH_INSTANT, TaskState
@@ -19,54 +19,54 @@ from .opening import OpenRun
 from .timers import Timers
 
 
-class Standing:
-    """Fold, ledger and timers, which only ever move together. ``on_due()``: an instant has come.
+class RunView:
+    """Projection, ready queue and timers, updated together. ``on_due()`` is called when a timer fires.
 
-    ``path_seconds``: the longest way from the start of each task to the end, by history; empty where there is none.
+    ``path_seconds``: by task, the longest path to the end of the run by earlier durations; empty without history.
     """
 
     def __init__(self, opened: OpenRun, clock: Clock, on_due: Callable[[], None]) -> None:
-        self.fold: RunFold = opened.fold
+        self.fold: RunProjection = opened.fold
         self.flow = opened.flow
         longest = _path_seconds(opened)
         self.path_seconds: Mapping[str, float] = longest if opened.median_seconds else {}
-        self.ledger = Ledger(self.fold, longest)
+        self.ledger = ReadyQueue(self.fold, longest)
         self._on_due = on_due
         self._now_us = clock.now_us
-        self._expired: set[str] = set()  # dead letters whose time has come
-        self._timers = Timers(asyncio.get_running_loop(), clock.now_us, self._come_due)
+        self._expired: set[str] = set()  # dead letters past their TTL
+        self._timers = Timers(asyncio.get_running_loop(), clock.now_us, self._on_timer)
 
     def start(self) -> None:
-        """Arm what the file says."""
+        """Arm the timers of all tasks."""
         for row in self.fold.tasks.values():
             self._arm(row)
 
     def close(self) -> None:
-        """Wait for no instant any more."""
+        """Disarm all timers."""
         self._timers.clear()
 
     def spec(self, name: str) -> TaskSpec:
-        """What the flow says of a task, and an operator of this generation of it."""
+        """Return the spec of a task with the operator's overrides for its generation."""
         row = self.fold.tasks[name]
         return with_overrides(spec_of(row), row.overrides)
 
-    def take(self, events: Sequence[Event]) -> None:
-        """Move on by what has been committed."""
+    def apply(self, events: Sequence[Event]) -> None:
+        """Update the view by committed events."""
         for event in events:
             old = self.fold.tasks[event.task].state if event.task in self.fold.tasks else None
             row = self.fold.apply(event)
             if row is None or old is None or event.kind not in (EventKind.TASK, EventKind.TASK_CHANGED):
                 continue
             if row.state is not old or event.kind == EventKind.TASK:
-                self.ledger.moved(row, old)
+                self.ledger.apply_move(row, old)
             self._arm(row)
 
-    def ask_again_at(self, downstream: str, instant: int) -> None:
-        """Nothing that calls ``downstream`` may start before ``instant`` (microseconds UTC)."""
-        self._timers.arm(f"\0{downstream}", instant)  # no task has a name with this character (``flow.py``)
+    def wake_at(self, downstream: str, instant: int) -> None:
+        """Call ``on_due`` at ``instant`` (microseconds UTC), when tasks that call ``downstream`` may start again."""
+        self._timers.arm(f"\0{downstream}", instant)  # task names cannot contain this character (``flow.py``)
 
     def expired(self) -> dict[str, int]:
-        """The dead letters that nobody has decided about in time, with their generations."""
+        """Return the dead letters past their TTL, with their generations."""
         rows = [self.fold.tasks[name] for name in self._expired]
         return {row.name: row.generation for row in rows if _expires(row)}
 
@@ -77,35 +77,35 @@ class Standing:
         self._expired.discard(row.name)
         if row.next_retry_at is None or row.state not in WITH_INSTANT:
             if self._timers.disarm(row.name) or row.state in TIMED:
-                self.ledger.come_due(row.name)
+                self.ledger.mark_due(row.name)
             return
         if row.state is TaskState.PENDING:
-            self.ledger.not_before(row.name)
+            self.ledger.defer(row.name)
         self._timers.arm(row.name, row.next_retry_at)
 
     def _arm_expiry(self, row: TaskRow) -> None:
         assert row.expires_at is not None
-        if row.expires_at <= self._now_us():  # at once, or a run that is blocked would end before its timer rings
+        if row.expires_at <= self._now_us():  # at once: a blocked run would end before its timer fires
             self._expired.add(row.name)
         else:
             self._timers.arm(row.name, row.expires_at)
 
-    def _come_due(self, key: str) -> None:
+    def _on_timer(self, key: str) -> None:
         row = self.fold.tasks.get(key)
         if row is not None and _expires(row):
             self._expired.add(key)
         elif row is not None:
-            self.ledger.come_due(key)
+            self.ledger.mark_due(key)
         self._on_due()
 
 
 def _expires(row: TaskRow) -> bool:
-    """True for a dead letter that becomes FAILED in time; not while a canary tries the fix for it."""
+    """True for a dead letter with a TTL, except while its canary runs."""
     return row.state is TaskState.DEAD_LETTER and row.expires_at is not None and row.canary is None
 
 
 def _path_seconds(opened: OpenRun) -> dict[str, float]:
-    """Longest path from each task to a leaf, by the medians of earlier runs; by count where there are none."""
+    """Return the longest path from each task to a leaf: median seconds of earlier runs, else the number of tasks."""
     fold, medians = opened.fold, opened.median_seconds
     unknown = sorted(medians.values())[len(medians) // 2] if medians else 1.0
     weights = {name: medians.get(name, unknown) for name in fold.tasks}

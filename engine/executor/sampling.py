@@ -1,38 +1,38 @@
-"""What an attempt says very often: the first of it one by one, then now and then, and how much was left out.
-
-A loop that retries without a wait says so a hundred thousand times; the file shall not grow with it.
-"""
+"""Samples frequent events of an attempt: a retry loop without delay must not fill the state file."""
 
 from __future__ import annotations
 
 from ..domain.event_payloads import AttemptRetry
 
-ONE_BY_ONE = 100
-BETWEEN_SECONDS = 1.0
+FULL_RATE_COUNT = 100
+INTERVAL_SECONDS = 1.0
 
 
-class Trickle:
-    """Lets through what is to be told. ``untold`` in it: how many were left out since the one before."""
+class RetrySampler:
+    """Passes the first FULL_RATE_COUNT retries, then one every INTERVAL_SECONDS.
+
+    ``untold`` of a passed retry: the number of suppressed retries since the previous one.
+    """
 
     def __init__(self) -> None:
-        self._told = 0
-        self._told_at = 0.0
-        self._untold = 0
+        self._emitted = 0
+        self._emitted_at = 0.0
+        self._suppressed = 0
         self._latest: AttemptRetry | None = None
 
-    def take(self, retry: AttemptRetry, now: float) -> AttemptRetry | None:
-        """What to tell of this one; None: nothing. ``now``: seconds on the monotonic clock."""
-        if self._told >= ONE_BY_ONE and now - self._told_at < BETWEEN_SECONDS:
-            self._untold += 1
+    def sample(self, retry: AttemptRetry, now: float) -> AttemptRetry | None:
+        """Return the retry to emit; None: suppressed. ``now``: seconds on the monotonic clock."""
+        if self._emitted >= FULL_RATE_COUNT and now - self._emitted_at < INTERVAL_SECONDS:
+            self._suppressed += 1
             self._latest = retry
             return None
-        left_out, self._untold, self._latest = self._untold, 0, None
-        self._told, self._told_at = self._told + 1, now
-        return retry._replace(untold=left_out) if left_out else retry
+        suppressed, self._suppressed, self._latest = self._suppressed, 0, None
+        self._emitted, self._emitted_at = self._emitted + 1, now
+        return retry._replace(untold=suppressed) if suppressed else retry
 
-    def rest(self) -> AttemptRetry | None:
-        """At the end: the last one, if it was left out."""
+    def flush(self) -> AttemptRetry | None:
+        """Return the last retry if it was suppressed; called at the end of the attempt."""
         if self._latest is None:
             return None
         latest, self._latest = self._latest, None
-        return latest._replace(untold=self._untold - 1) if self._untold > 1 else latest
+        return latest._replace(untold=self._suppressed - 1) if self._suppressed > 1 else latest

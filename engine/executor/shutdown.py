@@ -1,4 +1,4 @@
-"""Stopping in order: start nothing more, and wait for what runs ("drain") or end it as well ("now")."""
+"""Graceful stop: start no more attempts, and wait for the running ones ("drain") or terminate them ("now")."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ import asyncio
 import signal
 from collections.abc import Callable
 
-from .attempts import AttemptDesk
+from .attempts import AttemptManager
 
 
 def handle_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
-    """SIGTERM and SIGINT stop in order; the terminal going away means nothing to a run."""
+    """Call ``stop`` on SIGTERM and SIGINT, and ignore SIGHUP, so that a run survives its terminal."""
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 class Shutdown:
-    """``how``: None while nobody has asked; ``on_asked()`` is called whenever somebody does."""
+    """``mode``: None, "drain" or "now"; ``on_request()`` is called at every request."""
 
-    def __init__(self, desk: AttemptDesk, on_asked: Callable[[], None]) -> None:
-        self.how: str | None = None
-        self._desk = desk
-        self._on_asked = on_asked
+    def __init__(self, attempts: AttemptManager, on_request: Callable[[], None]) -> None:
+        self.mode: str | None = None
+        self._attempts = attempts
+        self._on_request = on_request
 
-    def ask(self, how: str) -> None:
-        """ "drain", or "now", which is never taken back."""
-        if self.how != "now":
-            self.how = how
-            self.end_what_runs()
-        self._on_asked()
+    def request(self, mode: str) -> None:
+        """Stop with ``mode`` "drain" or "now"; "now" cannot be downgraded."""
+        if self.mode != "now":
+            self.mode = mode
+            self.interrupt_attempts()
+        self._on_request()
 
-    def end_what_runs(self) -> None:
-        """End the attempts if that is wanted; again after every launch, for a claim may have been under way."""
-        if self.how == "now":
-            self._desk.interrupt_all()
+    def interrupt_attempts(self) -> None:
+        """Terminate attempts in mode "now". Called after every commit, which may have launched more attempts."""
+        if self.mode == "now":
+            self._attempts.interrupt_all()

@@ -1,12 +1,12 @@
-"""Whether the state file and its lock are still where they were: whoever removes or moves them stops no executor.
+"""Detects a state file or lock file that was moved or deleted while the executor runs.
 
-SQLite goes on writing to a file that has lost its name, and says nothing. So once a second the names are compared with
-what was opened. A state file that is not there any more is kept: all that is known is copied beside it with SQLite's
-own backup, which reads the write-ahead log as well; ``cp /proc/PID/fd/N`` copies the file without it, and leaves out
-whatever is not checkpointed. Nothing more is started. What was only moved may be moved back, and the run goes on; what
-was removed has no way back to its name, so the executor leaves when nothing runs any more, and the copy holds that too.
+SQLite silently continues to write to a deleted file. So once a second the inodes of both paths are compared with the
+open files. If the state file is missing, it is copied to ``COPY_SUFFIX`` by SQLite's backup, which includes the
+write-ahead log (``cp /proc/PID/fd/N`` would lose all that is not checkpointed), and no more tasks start. A moved file
+can be moved back, and the run continues. A deleted file cannot be relinked: the executor ends once no attempt runs, and
+copies the file again at its end.
 
-A lock file that was removed is made again, as long as nobody else has taken its name.
+A deleted lock file is created again, unless another process has created it meanwhile.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Inode = tuple[int, int]
 
 
 def inode_of(path: str) -> Inode | None:
-    """Which file has this name now."""
+    """Return (device, inode) of a path; None: no such file."""
     try:
         status = os.stat(path)
     except OSError:
@@ -38,10 +38,10 @@ def inode_of(path: str) -> Inode | None:
     return status.st_dev, status.st_ino
 
 
-class Whereabouts:
-    """Looks at each heartbeat. ``is_lost``: the state file has no name any more, and none can be given back to it.
+class StateFileWatch:
+    """Checked at each heartbeat. ``is_missing``: the path is not our file; ``is_deleted``: our file has no path at all.
 
-    ``writer`` has the file open; ``on_usurped(error)``: another executor writes it.
+    ``writer`` has the file open; ``on_lock_taken(error)`` is called if another executor holds the lock.
     """
 
     def __init__(
@@ -50,54 +50,54 @@ class Whereabouts:
         lock: StateLock,
         storage: StorageHealth,
         writer: Writer,
-        on_usurped: Callable[[BaseException], None],
+        on_lock_taken: Callable[[BaseException], None],
     ) -> None:
-        self.is_away = False
-        self.is_lost = False
+        self.is_missing = False
+        self.is_deleted = False
         self._path = os.path.abspath(state_path)
         self._opened = inode_of(self._path)
         self._lock = lock
         self._storage = storage
         self._writer = writer
-        self._on_usurped = on_usurped
+        self._on_lock_taken = on_lock_taken
 
-    def look(self) -> None:
-        """Compare names with what was opened, and say what has changed."""
-        self._look_for_the_lock()
+    def check(self) -> None:
+        """Compare both paths with the open files, and report a change."""
+        self._check_lock()
         is_away = self._opened is not None and inode_of(self._path) != self._opened
-        if is_away and not self.is_away:
-            self._copy_and_say()
-        elif self.is_away and not is_away:
-            self.is_lost = False
-            self._storage.hear_of_the_file(None)
-        self.is_away = is_away
+        if is_away and not self.is_missing:
+            self._on_missing()
+        elif self.is_missing and not is_away:
+            self.is_deleted = False
+            self._storage.on_file_change(None)
+        self.is_missing = is_away
 
     def error(self) -> StorageError:
-        """What the executor ends with, once nothing runs any more."""
-        return StorageError(str(self._storage.trouble))
+        """Return the error that ends the executor once no attempt runs."""
+        return StorageError(str(self._storage.problem))
 
-    async def copy_again(self) -> None:
-        """The last word of an executor whose file is lost belongs into the copy. Raises StorageError."""
-        if self.is_away:
+    async def copy_if_missing(self) -> None:
+        """Copy a missing file again after the last write of the executor. Raises StorageError."""
+        if self.is_missing:
             await self._copy()
 
     # --- The state file --------------------------------------------------------------------------------------------
 
-    def _copy_and_say(self) -> None:
-        now_at = _name_of(self._opened)
-        self.is_lost = now_at is None
-        self._storage.hear_of_the_file(self._sentence(now_at))
-        self._copy().add_done_callback(self._copied)
+    def _on_missing(self) -> None:
+        now_at = _path_of(self._opened)
+        self.is_deleted = now_at is None
+        self._storage.on_file_change(self._sentence(now_at))
+        self._copy().add_done_callback(self._on_copied)
 
     def _copy(self) -> asyncio.Future[None]:
         target = self._path + COPY_SUFFIX
-        return self._writer.aside(lambda connection: copy(connection, target))
+        return self._writer.run_between(lambda connection: copy(connection, target))
 
-    def _copied(self, copied: asyncio.Future[None]) -> None:
+    def _on_copied(self, copied: asyncio.Future[None]) -> None:
         error = None if copied.cancelled() else copied.exception()
-        if error is not None and self.is_away:
-            rest = f"the file is all there is, as long as pid {os.getpid()} lives"
-            self._storage.hear_of_the_file(f"{self._what()} {self._path}, and {error}: {rest}")
+        if error is not None and self.is_missing:
+            rest = f"its data is lost when pid {os.getpid()} ends"
+            self._storage.on_file_change(f"{self._what()} {self._path}, and {error}: {rest}")
 
     def _what(self) -> str:
         return "another file is in the place of" if os.path.exists(self._path) else "somebody has removed"
@@ -113,24 +113,24 @@ class Whereabouts:
 
     # --- The lock --------------------------------------------------------------------------------------------------
 
-    def _look_for_the_lock(self) -> None:
+    def _check_lock(self) -> None:
         status = os.fstat(self._lock.fileno())
         if inode_of(lock_path(self._path)) == (status.st_dev, status.st_ino):
             return
         try:
-            again = self._lock.take_again(self._path)
+            is_created = self._lock.reacquire(self._path)
         except ExecutorBusyError as error:
-            self._on_usurped(error)
+            self._on_lock_taken(error)
             return
         except StorageError:
-            return  # its folder is gone as well: that of the state file is the news
-        if again:
-            said = f"the lock file of {self._path} had been removed and was made again"
-            self._storage.tell(StorageChange.LOCK, said)
+            return  # the folder is gone as well: the missing state file is reported
+        if is_created:
+            sentence = f"the lock file of {self._path} had been removed and was made again"
+            self._storage.emit(StorageChange.LOCK, sentence)
 
 
-def _name_of(opened: Inode | None) -> str | None:
-    """Which name a file has that this process has open; None where it has none any more."""
+def _path_of(opened: Inode | None) -> str | None:
+    """Return the current path of a file that this process has open; None: it was deleted."""
     for name in os.listdir("/proc/self/fd"):
         try:
             path = os.readlink(f"/proc/self/fd/{name}")

@@ -1,7 +1,7 @@
-"""Whether the state file can be written, as the writer tells it.
+"""Whether the state file can be written, as reported by the writer.
 
-While the disk refuses, nothing more is started, and what runs goes on: its results wait in memory. Who watches learns
-of it at once, by an event that no file can hold; the file learns of it as soon as it can be written again.
+While writes fail, no more tasks start; running attempts continue and their results wait in memory. Listeners get a
+DEGRADED event at once, which cannot be stored; the RECOVERED event is stored once writes succeed again.
 """
 
 from __future__ import annotations
@@ -12,55 +12,52 @@ from typing import Any
 from ..clock import Clock
 from ..domain.event_payloads import StorageChange, StorageChanged
 from ..domain.events import Event, EventKind
-from ..statefile.changes.transitions import Journal
+from ..statefile.changes.transitions import Transaction
 
 
 class StorageHealth:
-    """``trouble``: why the state file cannot be written at the moment, in a sentence; None: it can.
-
-    ``write`` writes something that nobody waits for; ``show`` hands events to whoever shows or prints the run.
-    """
+    """``write`` queues a write whose result no caller awaits; ``notify`` passes events to the listeners of the run."""
 
     def __init__(
         self,
         clock: Clock,
-        write: Callable[[Callable[[Journal], None]], Any],
-        show: Callable[[Sequence[Event]], None],
+        write: Callable[[Callable[[Transaction], None]], Any],
+        notify: Callable[[Sequence[Event]], None],
     ) -> None:
-        self._refused: str | None = None
-        self._away: str | None = None
+        self._write_problem: str | None = None
+        self._file_problem: str | None = None
         self._clock = clock
         self._write = write
-        self._show = show
+        self._notify = notify
 
     @property
-    def trouble(self) -> str | None:
-        """As above; a file that has lost its name before a disk that refuses."""
-        return self._away or self._refused
+    def problem(self) -> str | None:
+        """Why the state file cannot be written, in one sentence; None: it can be. A missing file comes first."""
+        return self._file_problem or self._write_problem
 
-    def hear(self, what: str, sentence: str) -> None:
-        """Take the writer's word: DEGRADED or RECOVERED of StorageChange."""
+    def on_writer_change(self, what: str, sentence: str) -> None:
+        """Handle DEGRADED or RECOVERED of StorageChange, as reported by the writer."""
         payload = StorageChanged(what, sentence)
         if what == StorageChange.DEGRADED:
-            self._refused = sentence
-            self._show([Event._make((0, self._clock.now_us(), EventKind.STORAGE, *[None] * 9, payload))])
+            self._write_problem = sentence
+            self._notify([Event._make((0, self._clock.now_us(), EventKind.STORAGE, *[None] * 9, payload))])
         else:
-            self._refused = None
+            self._write_problem = None
             self._write(lambda journal: _emit(journal, payload))
 
-    def hear_of_the_file(self, sentence: str | None) -> None:
-        """It has lost its name (what to do about it), or has it back: None."""
-        self._away = sentence
-        self.tell(
+    def on_file_change(self, sentence: str | None) -> None:
+        """Handle a missing state file (``sentence``: what to do), or a restored one (None)."""
+        self._file_problem = sentence
+        self.emit(
             StorageChange.DEGRADED if sentence else StorageChange.RECOVERED,
             sentence or "the state file is back in its place",
         )
 
-    def tell(self, what: str, sentence: str) -> None:
-        """Write it down; a file without its name can be written all the same."""
+    def emit(self, what: str, sentence: str) -> None:
+        """Write an event; a missing file can still be written through its open descriptor."""
         payload = StorageChanged(what, sentence)
         self._write(lambda journal: _emit(journal, payload))
 
 
-def _emit(journal: Journal, payload: StorageChanged) -> None:
+def _emit(journal: Transaction, payload: StorageChanged) -> None:
     journal.emit(payload)

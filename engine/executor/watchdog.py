@@ -1,6 +1,6 @@
-"""Looks after what runs: attempts whose process has vanished, silent tasks, a deadline out of reach, a long outage.
+"""Detects vanished processes, silent tasks, a deadline out of reach, and long outages of downstreams.
 
-Called once a second by the executor's heartbeat. It decides nothing: ``domain/liveness.py`` and ``core/deadline.py`` do.
+Checked once a second by the heartbeat. ``domain/liveness.py`` and ``core/deadline.py`` make the decisions.
 """
 
 from __future__ import annotations
@@ -8,44 +8,44 @@ from __future__ import annotations
 from datetime import datetime
 
 from ..clock import Clock
-from ..core.deadline import Slack, slack_of
+from ..core.deadline import Slack, compute_slack
 from ..core.dispatch_rules import LongOutage, LongOutages
 from ..core.downstreams import Downstreams
-from ..core.durations import spoken
+from ..core.durations import format_duration
 from ..domain import liveness
 from ..domain.event_payloads import AttemptReclaimed, AttemptSilent
-from ..domain.liveness import Sight
+from ..domain.liveness import Liveness
 from ..domain.states import DeadLetterKind, TaskState
 from ..runner import process
-from ..statefile.changes.transitions import Journal
+from ..statefile.changes.transitions import Transaction
 from ..statefile.processes import identity
-from ..store.pages import Trouble, page
-from .attempts import AttemptDesk, Sitter
-from .run_view import Standing
+from ..store.pages import PageRequest, trigger_page
+from .attempts import AttemptManager, AttemptSupervisor
+from .run_view import RunView
 
-TASKS_PER_LOOK = 2000  # in a larger run the deadline is looked at less often
+TASKS_PER_DEADLINE_CHECK = 2000  # larger runs check the deadline less often than once a second
 
 
-class Watch:
-    """Told of every beat; what it finds, it writes."""
+class Watchdog:
+    """Checks the run and writes its findings as events and pages."""
 
-    def __init__(self, standing: Standing, desk: AttemptDesk, downstreams: Downstreams, clock: Clock) -> None:
-        self._standing = standing
-        self._fold = standing.fold
-        self._desk = desk
+    def __init__(self, view: RunView, attempts: AttemptManager, downstreams: Downstreams, clock: Clock) -> None:
+        self._view = view
+        self._fold = view.fold
+        self._attempts = attempts
         self._clock = clock
         self._swept_at = clock.monotonic()
-        self._suspects: set[str] = set()  # tokens of attempts whose process was gone at the last look
-        self._silent: set[str] = set()  # tokens of those whose silence was told
-        self._looks = 0
+        self._suspects: set[str] = set()  # tokens of attempts whose process was gone at the previous sweep
+        self._silent: set[str] = set()  # tokens of attempts whose silence was emitted
+        self._checks = 0
         self._is_late = False
-        self._outages = LongOutages(standing.ledger, downstreams)
+        self._outages = LongOutages(view.ledger, downstreams)
 
-    def beat(self) -> None:
-        """One second has passed."""
-        self._looks += 1
-        if self._looks % (1 + len(self._fold.tasks) // TASKS_PER_LOOK) == 0:
-            self._look_at_the_deadline()
+    def check(self) -> None:
+        """Run the checks that are due; called once a second."""
+        self._checks += 1
+        if self._checks % (1 + len(self._fold.tasks) // TASKS_PER_DEADLINE_CHECK) == 0:
+            self._check_deadline()
         now = self._clock.monotonic()
         for outage in self._outages.update(round(now * 1e6)):
             self._page(self._outage(outage))
@@ -56,52 +56,60 @@ class Watch:
     # --- Attempts ---------------------------------------------------------------------------------------------------
 
     def sweep(self) -> None:
-        """Look at the process of every attempt."""
+        """Check the process of every attempt."""
         suspects: set[str] = set()
-        for sitter in list(self._desk.sitters.values()):
-            if sitter.pid is None:
+        for supervisor in list(self._attempts.running.values()):
+            if supervisor.pid is None:
                 continue
-            token = sitter.claim.token
-            there = sitter.start_ticks is None or identity(sitter.pid)[0] == sitter.start_ticks
-            silent = self._desk.loop.time() - sitter.heard_at
-            match liveness.look(there, token in self._suspects, sitter.promised, silent):
-                case Sight.SUSPECT:
+            token = supervisor.claim.token
+            is_there = supervisor.start_ticks is None or identity(supervisor.pid)[0] == supervisor.start_ticks
+            silent_seconds = self._attempts.loop.time() - supervisor.last_seen_at
+            match liveness.check_liveness(
+                is_there, token in self._suspects, supervisor.sends_heartbeats, silent_seconds
+            ):
+                case Liveness.SUSPECT:
                     suspects.add(token)
-                case Sight.LOST:
-                    self._reclaim(sitter, silent)
-                case Sight.SILENT if token not in self._silent:
+                case Liveness.LOST:
+                    self._reclaim(supervisor, silent_seconds)
+                case Liveness.SILENT if token not in self._silent:
                     self._silent.add(token)
-                    self._emit(sitter, AttemptSilent, silent, process.kernel_view(sitter.pid))
+                    self._emit(supervisor, AttemptSilent, silent_seconds, process.kernel_view(supervisor.pid))
         self._suspects = suspects
 
-    def _reclaim(self, sitter: Sitter, silent: float) -> None:
-        self._emit(sitter, AttemptReclaimed, silent, "gone")
-        sitter.lose(f"its process {sitter.pid} is gone, and nobody told how it ended")
+    def _reclaim(self, supervisor: AttemptSupervisor, silent_seconds: float) -> None:
+        self._emit(supervisor, AttemptReclaimed, silent_seconds, "gone")
+        supervisor.mark_lost(f"its process {supervisor.pid} is gone, and nobody told how it ended")
 
-    def _emit(self, sitter: Sitter, evidence: type[AttemptSilent | AttemptReclaimed], silent: float, seen: str) -> None:
-        """The evidence, in the file before anything follows from it."""
-        claim = sitter.claim
-        payload = evidence(sitter.pid, sitter.start_ticks, seen, round(silent, 1))
+    def _emit(
+        self,
+        supervisor: AttemptSupervisor,
+        evidence: type[AttemptSilent | AttemptReclaimed],
+        silent_seconds: float,
+        seen: str,
+    ) -> None:
+        """Emit the evidence before its consequences."""
+        claim = supervisor.claim
+        payload = evidence(supervisor.pid, supervisor.start_ticks, seen, round(silent_seconds, 1))
 
-        def item(journal: Journal) -> None:
+        def item(journal: Transaction) -> None:
             journal.emit(payload, claim.run_id, claim.name, attempt=claim.attempt, generation=claim.generation)
 
-        self._desk.write(item)
+        self._attempts.write(item)
 
-    def _page(self, trouble: Trouble) -> None:
-        self._desk.write(lambda journal: page(journal, trouble))
+    def _page(self, request: PageRequest) -> None:
+        self._attempts.write(lambda journal: trigger_page(journal, request))
 
     # --- Downstreams ------------------------------------------------------------------------------------------------
 
-    def _outage(self, outage: LongOutage) -> Trouble:
+    def _outage(self, outage: LongOutage) -> PageRequest:
         downstream, held, lasts_us = outage
         tasks = "1 task" if len(held) == 1 else f"{len(held)} tasks"
         spec = self._fold.tasks[held[0]].spec
-        return Trouble(
+        return PageRequest(
             run_id=self._fold.run.run_id,
             task=held[0],
             title=f"{downstream} is down",
-            why=f"{downstream} has failed for {spoken(lasts_us)}, and its breaker holds {tasks}",
+            why=f"{downstream} has failed for {format_duration(lasts_us)}, and its breaker holds {tasks}",
             kind=DeadLetterKind.BREAKER,
             downstream=downstream,
             owner=None if spec is None else spec.owner,
@@ -109,33 +117,35 @@ class Watch:
 
     # --- The deadline -----------------------------------------------------------------------------------------------
 
-    def _look_at_the_deadline(self) -> None:
-        slack = slack_of(self._fold, self._standing.path_seconds, self._clock.now_us())
+    def _check_deadline(self) -> None:
+        slack = compute_slack(self._fold, self._view.path_seconds, self._clock.now_us())
         is_late = slack is not None and slack.seconds < 0
         if is_late and not self._is_late and slack is not None:
             self._page(self._lateness(slack))
         self._is_late = is_late
 
-    def _lateness(self, slack: Slack) -> Trouble:
+    def _lateness(self, slack: Slack) -> PageRequest:
         run, row = self._fold.run, self._fold.tasks[slack.task]
         assert run.deadline_at is not None
         due = datetime.fromtimestamp(run.deadline_at / 1e6).astimezone()
-        standing = _STANDING.get(row.state, "has not started")
+        state_text = _STATE_TEXT.get(row.state, "has not started")
         needs = (
-            f"{spoken(round(slack.needs_seconds * 1e6))} of work are left" if slack.needs_seconds else "it is over time"
+            f"{format_duration(round(slack.needs_seconds * 1e6))} of work are left"
+            if slack.needs_seconds
+            else "it is over time"
         )
         spec = row.spec
-        return Trouble(
+        return PageRequest(
             run_id=run.run_id,
             task=row.name,
             title="deadline at risk",
-            why=f"the run can no longer make {due:%H:%M:%S}: {row.name} {standing}, and from there {needs}",
+            why=f"the run can no longer make {due:%H:%M:%S}: {row.name} {state_text}, and from there {needs}",
             kind=DeadLetterKind.DEADLINE,
             owner=None if spec is None else spec.owner,
         )
 
 
-_STANDING = {
+_STATE_TEXT = {
     TaskState.RUNNING: "is running",
     TaskState.RETRYING: "waits for its next attempt",
     TaskState.SENSING: "is still waiting for what it looks for",

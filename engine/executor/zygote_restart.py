@@ -1,4 +1,4 @@
-"""What happens when the zygote dies: its attempts are lost with it, and a new one takes over."""
+"""Restarts the zygote after its death, which ends its attempts as lost."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ..errors import RedriveError
 from ..runner.zygote.client import Runner
 
 
-class Revival:
-    """Opens the flow in a new zygote. ``on_done()``: attempts can be started again; ``on_failed(why)``: never again."""
+class ZygoteRestart:
+    """Opens the flow in a new zygote. ``on_done()``: attempts can start again; ``on_failed(error)``: they never can."""
 
     def __init__(
         self, runner: Runner, flow: FlowSpec, on_done: Callable[[], None], on_failed: Callable[[BaseException], None]
@@ -22,17 +22,17 @@ class Revival:
         self._on_failed = on_failed
         self._task: asyncio.Task[None] | None = None
 
-    def begin(self) -> None:
-        """The zygote is gone, and its attempts have ended as lost."""
+    def start(self) -> None:
+        """Start a new zygote; the attempts of the old one have ended as lost."""
         self._task = asyncio.get_running_loop().create_task(self._open())
-        self._task.add_done_callback(self._opened)
+        self._task.add_done_callback(self._on_opened)
 
     async def _open(self) -> None:
         if self._flow.path is None:
             raise RedriveError("the process that holds the functions of this flow died; start the program again")
         await self._runner.open(self._flow.path, dict(self._flow.params))
 
-    def _opened(self, task: asyncio.Task[None]) -> None:
+    def _on_opened(self, task: asyncio.Task[None]) -> None:
         self._task = None
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_failed(error)

@@ -19,8 +19,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ..clock import Clock, SystemClock
-from ..core.durations import spoken
-from ..core.schedule import at_wall, iso_of, name_of
+from ..core.durations import format_duration
+from ..core.schedule import iso_time, local_time, logical_name
 from ..core.spec import LOGICAL_TIME
 from ..domain.events import Event
 from ..domain.states import RunState
@@ -28,13 +28,14 @@ from ..errors import ExecutorBusyError, FlowError, RedriveError, RefusedError
 from ..executor.clock_watch import ClockWatch
 from ..executor.flow_file import read_flow
 from ..executor.loop import Executor
-from ..executor.opening import RunOptions, demand_alone, make_folder
+from ..executor.run_options import RunOptions
+from ..executor.state_file_lease import check_sole_writer, create_state_folder
 from ..flow.loading import split_target
-from ..notifications.notifier import Notifier, Origin
+from ..notifications.notifier import MessageOrigin, Notifier
 from ..statefile import lock_file
-from ..statefile.file_changes import traces_of
+from ..statefile.file_changes import stamps_of
 from ..store import database, lock, schedules
-from ..store.schedules import Outlook, Served
+from ..store.schedules import ScheduleStatus, ServedFlow
 from ..store.writer import Writer
 
 LOOK_SECONDS = 1.0  # between two looks at the wall clock and at the file: neither tells when it moves
@@ -43,13 +44,13 @@ AGAIN_SECONDS = 60.0  # until what could not be done is tried again, or a page t
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ServiceResult:
     """How a service ended. ``interrupted``: in the middle of a run, which the next one takes up."""
 
     interrupted: bool
 
 
-class Service:
+class ScheduleService:
     """Serves one flow from one state file until SIGTERM or SIGINT.
 
     ``say(sentence)`` tells people what it does; ``on_events`` gets what its runs and its own writing tell.
@@ -67,7 +68,7 @@ class Service:
     ) -> None:
         self._target = target
         self._flow_path = split_target(target)[0]
-        self._flow_seen = traces_of(self._flow_path)
+        self._flow_seen = stamps_of(self._flow_path)
         self._state_path = state_path
         self._stands_by = options.wait
         self._options = replace(options, served=True, stay=False, wait=False)
@@ -86,9 +87,9 @@ class Service:
         self._wakes_at = 0
         self._told = ""  # the latest sentence: said once
 
-    def run(self) -> Ended:
+    def run(self) -> ServiceResult:
         """Serve. Raises ExecutorBusyError where the file is served already, FlowError, StateFileError."""
-        make_folder(self._state_path)
+        create_state_folder(self._state_path)
         held = self._become_the_server()
         try:
             return asyncio.run(self._serve())
@@ -108,7 +109,7 @@ class Service:
 
     # --- The loop --------------------------------------------------------------------------------------------------
 
-    async def _serve(self) -> Ended:
+    async def _serve(self) -> ServiceResult:
         self._stopping = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -117,10 +118,10 @@ class Service:
         self._served = await self._read_schedule()
         self._tell_once(f"serves {self._served.name}; look at it with: redrive attach {shlex.quote(self._state_path)}")
         while not self._stopping.is_set():
-            self._seen = traces_of(self._state_path)
+            self._seen = stamps_of(self._state_path)
             if not await self._try_a_step():
                 await self._rest()
-        return Ended(self._interrupted)
+        return ServiceResult(self._interrupted)
 
     def _stop(self) -> None:
         """In order: what runs is ended and stays unfinished."""
@@ -141,7 +142,7 @@ class Service:
         return False
 
     async def _step(self) -> bool:
-        if traces_of(self._flow_path) != self._flow_seen:
+        if stamps_of(self._flow_path) != self._flow_seen:
             await self._read_schedule_again()
         now = self._clock.now_us()
         view = await asyncio.to_thread(self._look, now)
@@ -164,21 +165,21 @@ class Service:
     async def _rest(self) -> None:
         """Until something is due, the file or the flow has changed, or it is time to stop."""
         while not self._stopping.is_set():
-            self._clock_watch.look()
+            self._clock_watch.check()
             left_seconds = (self._wakes_at - self._clock.now_us()) / 1e6
             try:
                 async with asyncio.timeout(min(max(left_seconds, 0.0), LOOK_SECONDS)):
                     await self._stopping.wait()
             except TimeoutError:
                 pass
-            has_changed = traces_of(self._state_path) != self._seen or traces_of(self._flow_path) != self._flow_seen
+            has_changed = stamps_of(self._state_path) != self._seen or stamps_of(self._flow_path) != self._flow_seen
             if has_changed or self._clock.now_us() >= self._wakes_at:
                 return
 
-    def _next_instant(self, view: Outlook, now: int) -> int:
+    def _next_instant(self, view: ScheduleStatus, now: int) -> int:
         """When time alone may change what is to be done."""
-        instants = [self._hold_until, view.breaks_at, view.kept.next_at if view.kept is not None else None]
-        instants += [self._send_at] if view.unsent and self._served.flow.pages else []
+        instants = [self._hold_until, view.next_late_at, view.progress.next_at if view.progress is not None else None]
+        instants += [self._send_at] if view.has_unsent_page and self._served.flow.pages else []
         return min((at for at in instants if at is not None and at > now), default=now + round(AGAIN_SECONDS * 1e6))
 
     def _hold(self, seconds: float, why: str) -> None:
@@ -188,15 +189,15 @@ class Service:
 
     # --- The flow and the file -------------------------------------------------------------------------------------
 
-    async def _read_schedule(self) -> Served:
-        served = schedules.served_of(await read_flow(self._target, self._options.params))
+    async def _read_schedule(self) -> ServedFlow:
+        served = schedules.served_flow(await read_flow(self._target, self._options.params))
         if served is None:
             raise FlowError(f"{self._target} has no schedule: write Flow('name', schedule='0 2 * * *')")
         return served
 
     async def _read_schedule_again(self) -> None:
         """The file of the flow has changed. What it says now holds from now on, if it can be read."""
-        self._flow_seen = traces_of(self._flow_path)
+        self._flow_seen = stamps_of(self._flow_path)
         self._unusable.clear()
         self._hold_until = 0
         try:
@@ -204,34 +205,34 @@ class Service:
         except FlowError as error:
             self._tell_once(f"the flow has changed and cannot be used, its old schedule stays: {error}")
 
-    def _look(self, now: int) -> Outlook:
+    def _look(self, now: int) -> ScheduleStatus:
         if not os.path.exists(self._state_path) or not os.path.getsize(self._state_path):
-            return Outlook(None)
+            return ScheduleStatus(None)
         with database.reading(self._state_path) as connection:
-            return schedules.outlook(connection, self._served, now)
+            return schedules.load_status(connection, self._served, now)
 
-    def _is_to_be_written(self, view: Outlook, now: int) -> bool:
+    def _is_to_be_written(self, view: ScheduleStatus, now: int) -> bool:
         """Whether there is more to write down than the start of a run."""
         decision = view.decision(self._served, now)
-        if view.kept is None or decision is None or (view.breaks_at is not None and view.breaks_at <= now):
+        if view.progress is None or decision is None or (view.next_late_at is not None and view.next_late_at <= now):
             return True
-        if view.unsent and self._served.flow.pages and self._send_at <= now:
+        if view.has_unsent_page and self._served.flow.pages and self._send_at <= now:
             return True
-        return bool(decision.missed) or (decision.run is None and decision.decided_until != view.kept.decided_until)
+        return bool(decision.missed) or (decision.run is None and decision.decided_until != view.progress.decided_until)
 
     async def _write(self) -> None:
         """Bring the file up to now under its lock, and send the pages that this, or an earlier run, has left."""
         served = self._served
         held = lock.acquire(self._state_path, self._id)
         try:
-            demand_alone(self._state_path)
+            check_sole_writer(self._state_path)
             self._send_at = self._clock.now_us() + round(AGAIN_SECONDS * 1e6)
             writer = self._open_writer()
-            origin = Origin(served.name, "", self._state_path)
+            origin = MessageOrigin(served.name, "", self._state_path)
             notifier = Notifier(served.flow.pages, origin, writer.submit, self._clock)
             notifier.start()
             try:
-                await writer.submit(lambda journal: schedules.settle(journal, served))
+                await writer.submit(lambda journal: schedules.update_schedule(journal, served))
             finally:
                 await notifier.close()
                 await writer.close()
@@ -255,8 +256,8 @@ class Service:
 
     async def _start(self, logical: int) -> None:
         zone = self._served.schedule.zone
-        params = {**self._options.params, LOGICAL_TIME: iso_of(logical, zone)}
-        run_id = name_of(logical, zone)
+        params = {**self._options.params, LOGICAL_TIME: iso_time(logical, zone)}
+        run_id = logical_name(logical, zone)
         self._tell_once(f"run {run_id} is due")
         try:
             await self._run(run_id, replace(self._options, params=params, logical_time=logical))
@@ -294,15 +295,15 @@ class Service:
 
     # --- What people hear ------------------------------------------------------------------------------------------
 
-    def _tell_next(self, view: Outlook, now: int) -> None:
-        upcoming = None if view.kept is None else view.kept.next_at
+    def _tell_next(self, view: ScheduleStatus, now: int) -> None:
+        upcoming = None if view.progress is None else view.progress.next_at
         if upcoming is None:
             self._tell_once("nothing comes any more")
             return
-        wall = at_wall(upcoming - self._served.schedule.splay_us, self._served.schedule.zone)
+        wall = local_time(upcoming - self._served.schedule.splay_us, self._served.schedule.zone)
         text = f"next {wall:%Y-%m-%d %H:%M:%S} {self._served.spec.timezone}"
         if text not in self._told:
-            self._tell_once(f"{text}, in {spoken(upcoming - now)}")
+            self._tell_once(f"{text}, in {format_duration(upcoming - now)}")
 
     def _tell_once(self, sentence: str) -> None:
         if sentence != self._told:

@@ -355,11 +355,11 @@ def test_folding_the_events_gives_the_task_table_again(tmp_path):
 
 def assert_fold_is_table(state: Path, run_id: str) -> None:
     connection = sqlite3.connect(state)
-    now = runs.load_fold(connection, run_id)
+    now = runs.load_run(connection, run_id)
     fold = RunProjection(RunRow(run_id))
     for name, row in now.tasks.items():
         fold.tasks[name] = TaskRow(name, max_attempts=row.max_attempts, position=row.position, spec=row.spec)
-    for event in map(runs.event_of, connection.execute(*events_query(0, 1_000_000))):
+    for event in map(runs.event_from_row, connection.execute(*events_query(0, 1_000_000))):
         fold.apply(event)
     assert now.tasks == fold.tasks
     assert now.run == fold.run

@@ -5,32 +5,32 @@ import sqlite3
 
 import pytest
 from redrive.engine import Executor, Flow
-from redrive.engine.executor.output_buffer import HEAD_CHARACTERS, TAIL_CHARACTERS, Unwritten
+from redrive.engine.executor.output_buffer import HEAD_CHARACTERS, TAIL_CHARACTERS, OutputBuffer
 from redrive.engine.statefile.changes import logs
 
 
 def test_what_is_little_is_taken_as_it_came_and_once():
-    unwritten = Unwritten()
+    unwritten = OutputBuffer()
     for text in ("one ", "two ", "three"):
-        unwritten.add(text)
-    printed = unwritten.take()
-    assert ("one two three", 0, "") == (printed.text, printed.dropped, printed.rest)
+        unwritten.append(text)
+    printed = unwritten.drain()
+    assert ("one two three", 0, "") == (printed.head, printed.dropped_bytes, printed.tail)
     assert 0 == unwritten.characters
-    assert not unwritten.take()
+    assert not unwritten.drain()
 
 
 def test_of_what_is_too_much_the_first_and_the_last_are_kept_and_the_rest_is_counted():
-    unwritten = Unwritten()
+    unwritten = OutputBuffer()
     total = 0
     for number in range(2000):
         text = f"{number:06}é" * 200
-        unwritten.add(text)
+        unwritten.append(text)
         total += len(text.encode())
         assert unwritten.characters <= HEAD_CHARACTERS + TAIL_CHARACTERS + 2 * len(text)
-    printed = unwritten.take()
-    assert printed.text.startswith("000000é") and printed.rest.endswith("001999é")
-    assert total == len(printed.text.encode()) + printed.dropped + len(printed.rest.encode())
-    assert len(printed.text) >= logs.HEAD_BYTES and len(printed.rest) >= logs.TAIL_BYTES
+    printed = unwritten.drain()
+    assert printed.head.startswith("000000é") and printed.tail.endswith("001999é")
+    assert total == len(printed.head.encode()) + printed.dropped_bytes + len(printed.tail.encode())
+    assert len(printed.head) >= logs.HEAD_BYTES and len(printed.tail) >= logs.TAIL_BYTES
 
 
 @pytest.mark.long
@@ -46,10 +46,10 @@ def test_a_task_that_prints_faster_than_the_disk_writes_does_not_fill_the_memory
     executor = Executor(run_id="r", flow=flow, state=tmp_path / "state.db", on_events=listen)
     assert "SUCCESS" == executor.run()
     with sqlite3.connect(tmp_path / "state.db") as connection:
-        ((printed, dropped),) = connection.execute("SELECT output_bytes, output_dropped_bytes FROM attempt")
+        ((printed, dropped_bytes),) = connection.execute("SELECT output_bytes, output_dropped_bytes FROM attempt")
         texts = [text for (text,) in connection.execute("SELECT text FROM log ORDER BY id")]
     kept = sum(len(text.encode()) for text in texts)
-    assert printed == dropped + kept
+    assert printed == dropped_bytes + kept
     assert texts[0].startswith("first\n") and texts[-1].endswith("last\n")
     assert kept <= logs.HEAD_BYTES + logs.TAIL_BYTES + logs.CHUNK_BYTES
     assert max(most) - before < 100_000  # kB; two gigabytes are printed meanwhile on a quick machine

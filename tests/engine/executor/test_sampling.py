@@ -2,27 +2,27 @@
 
 from redrive.engine import Executor, Flow, retry
 from redrive.engine.domain.event_payloads import AttemptRetry
-from redrive.engine.executor.sampling import BETWEEN_SECONDS, ONE_BY_ONE, Trickle
+from redrive.engine.executor.sampling import INTERVAL_SECONDS, FULL_RATE_COUNT, RetrySampler
 
 
 def test_the_first_are_told_one_by_one_and_of_the_others_each_is_told_or_counted():
-    trickle, told, said = Trickle(), [], 5000
+    trickle, told, said = RetrySampler(), [], 5000
     for number in range(said):
-        if (one := trickle.take(AttemptRetry(number), now=number * BETWEEN_SECONDS / 1000)) is not None:
+        if (one := trickle.sample(AttemptRetry(number), now=number * INTERVAL_SECONDS / 1000)) is not None:
             told.append(one)
-    told.append(trickle.rest())
-    assert [AttemptRetry(number) for number in range(ONE_BY_ONE)] == told[:ONE_BY_ONE]
-    assert len(told) == ONE_BY_ONE + 4 + 1
+    told.append(trickle.flush())
+    assert [AttemptRetry(number) for number in range(FULL_RATE_COUNT)] == told[:FULL_RATE_COUNT]
+    assert len(told) == FULL_RATE_COUNT + 4 + 1
     assert told[-1].try_number == said - 1
     assert said == len(told) + sum(one.untold for one in told)
-    assert trickle.rest() is None
+    assert trickle.flush() is None
 
 
 def test_what_is_said_seldom_is_told_always():
-    trickle = Trickle()
-    for number in range(3 * ONE_BY_ONE):
-        assert trickle.take(AttemptRetry(number), now=number * BETWEEN_SECONDS) == AttemptRetry(number)
-    assert trickle.rest() is None
+    trickle = RetrySampler()
+    for number in range(3 * FULL_RATE_COUNT):
+        assert trickle.sample(AttemptRetry(number), now=number * INTERVAL_SECONDS) == AttemptRetry(number)
+    assert trickle.flush() is None
 
 
 def test_a_loop_of_retries_without_a_wait_does_not_fill_the_file(tmp_path):
@@ -43,5 +43,5 @@ def test_a_loop_of_retries_without_a_wait_does_not_fill_the_file(tmp_path):
     executor = Executor(run_id="r", flow=flow, state=tmp_path / "state.db", on_events=events.extend)
     assert executor.run() == "SUCCESS"
     retried = [event.payload for event in events if event.kind == "attempt.retry"]
-    assert ONE_BY_ONE < len(retried) < 1000
+    assert FULL_RATE_COUNT < len(retried) < 1000
     assert 3000 == len(retried) + sum(retry.untold for retry in retried)

@@ -14,7 +14,7 @@ import pytest
 from redrive.engine import Executor, Flow, RetryPolicy, RunOptions, TransientError
 from redrive.engine.agent import command_client
 from redrive.engine.domain import liveness
-from redrive.engine.domain.command import command_of
+from redrive.engine.domain.command import parse_command
 from redrive.engine.runner.zygote.client import Runner
 
 QUICK = RetryPolicy(max_attempts=3, base=0.01, cap=0.02)
@@ -153,7 +153,7 @@ def test_a_killed_task_is_not_started_again_before_its_process_is_gone(tmp_path,
         tell = reaped.get(timeout=60)
         target = ["hangs", "RUNNING", 0]
         command = {"id": "1", "act": "requeue", "run_id": "r", "targets": [target], "actor": "ana", "reason": "now"}
-        answers.append(command_client.send_blocking(str(tmp_path / "state.db"), command_of(command)).as_json())
+        answers.append(command_client.send_blocking(str(tmp_path / "state.db"), parse_command(command)).as_json())
         is_gone.set()
         loop.call_soon_threadsafe(tell)
 

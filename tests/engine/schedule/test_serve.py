@@ -14,7 +14,7 @@ import pytest
 from redrive.engine.clock import SystemClock
 from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.errors import FlowError
-from redrive.engine.executor.opening import RunOptions
+from redrive.engine.executor.run_options import RunOptions
 from redrive.engine.schedule import serve
 
 HEAD = "from pathlib import Path\nfrom redrive.engine import Flow\nHERE = Path(__file__).parent\n"
@@ -44,7 +44,7 @@ class ServiceUnderTest:
         self.events: list[Event] = []
         self.on_said: Callable[[str], None] = lambda sentence: None
         self.on_event: Callable[[Event], None] = lambda event: None
-        self.service = serve.Service(
+        self.service = serve.ScheduleService(
             str(folder / "flow.py"),
             str(self.state),
             RunOptions(),

@@ -1,0 +1,66 @@
+"""The options of a run, and the request that an ``Executor`` makes of its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..errors import RedriveError
+from ..flow.flow import Flow
+from ..store import database
+from ..store.flow_path import path_for_run
+from .flow_file import flow_name_of
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How an ``Executor`` runs.
+
+    Parameters:
+        max_parallel: attempts at a time, at least 1. None: the flow's own setting, or 4.
+        durability: "full" (a power cut loses nothing) or "normal" (a power cut may lose the last commits; faster on
+            slow disks): ``PRAGMA synchronous`` of SQLite.
+        params: values for parameters of the flow, by name.
+        stay: True: stay alive while the run waits for an operator, instead of ending.
+        resume: True: the run must exist in the state file.
+        wait: True: wait until another executor releases the state file, instead of raising ExecutorBusyError.
+        dask: the address of the Dask scheduler whose workers run tasks with ``isolation="dask"``.
+        logical_time: microseconds since 1970 UTC: the instant of the schedule that a new run stands for.
+        served: True: ``redrive serve`` starts the run, and its schedule waits for the run.
+
+    Example:
+        >>> RunOptions(max_parallel=8, params={"day": "2026-04-25"}).durability
+        'full'
+    """
+
+    max_parallel: int | None = None
+    durability: database.Durability = "full"
+    params: Mapping[str, object] = field(default_factory=dict)
+    stay: bool = False
+    resume: bool = False
+    wait: bool = False
+    dask: str | None = None
+    logical_time: int | None = None
+    served: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """Which flow to run, as which run, in which state file."""
+
+    flow: Flow | str | None  # None: the flow file that the run in the state file names
+    run_id: str | None
+    state_path: str
+    executor_id: str
+    options: RunOptions
+
+
+def state_path_of(flow: Flow | str | None, state: str | None, params: Mapping[str, object]) -> str:
+    """Return the state file: ``state``, else REDRIVE_STATE, else a file named after the flow in the default folder."""
+
+    def flow_name() -> str:
+        if flow is None:
+            raise RedriveError("say which state file to resume")
+        return flow.name if isinstance(flow, Flow) else flow_name_of(flow, params)
+
+    return path_for_run(state, flow_name)

@@ -1,0 +1,98 @@
+"""Exclusive use of a state file: takes the lock and starts the zygote, before the event loop and before any write."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass
+from typing import get_args
+
+from ..agent import executor_socket
+from ..core.option_types import is_text
+from ..core.spec import FlowSpec
+from ..errors import ExecutorBusyError, RedriveError
+from ..flow.flow import Flow
+from ..runner.zygote.client import Runner
+from ..statefile import processes
+from ..store import database, lock
+from .run_options import RunRequest
+
+
+@dataclass(slots=True)
+class StateFileLease:
+    """A locked state file, and the runner whose zygote inherits the lock.
+
+    ``importing``: set while the flow is imported, which may take long and can be cancelled.
+    """
+
+    request: RunRequest
+    lock: lock.StateLock
+    runner: Runner
+    has_run: bool = False  # the state file holds the run: the lock file must stay
+    is_interrupted: bool = False
+    import_task: asyncio.Task[FlowSpec] | None = None
+
+    def interrupt(self) -> None:
+        """Cancel a running import; the steps after an import are short and are not interrupted."""
+        self.is_interrupted = True
+        if self.import_task is not None:
+            self.import_task.cancel()
+
+    def release(self) -> None:
+        """Release the lock; remove the lock file if the run was never written."""
+        if self.has_run:
+            self.lock.release()
+        else:
+            self.lock.remove()
+
+
+def acquire_state_file(request: RunRequest) -> StateFileLease:
+    """Acquire the lock and start the zygote; a flow in memory is forked here, before threads or an event loop exist.
+
+    Raises ExecutorBusyError, StateFileError, FlowError.
+    """
+    options = request.options
+    if options.max_parallel is not None and options.max_parallel < 1:
+        raise RedriveError(f"max_parallel is a whole number of at least 1, not {options.max_parallel!r}")
+    if options.durability not in get_args(database.Durability):
+        raise RedriveError(f"durability is one of full, normal, not {options.durability!r}")
+    if request.run_id is not None and not is_text(request.run_id):
+        raise RedriveError(f"the name of a run is a text: not {request.run_id!r}")
+    if options.resume and not os.path.lexists(request.state_path):
+        raise RedriveError(f"there is no state file {request.state_path!r} to resume")
+    if isinstance(request.flow, Flow):
+        request.flow.spec()  # raise errors here, with the caller's traceback, rather than in the zygote
+    create_state_folder(request.state_path)
+    held = lock.acquire(request.state_path, request.executor_id, request.run_id, wait=options.wait)
+    try:
+        check_sole_writer(request.state_path)
+        environment = {processes.EXECUTOR_VARIABLE: request.executor_id}
+        keep_fds = (held.fileno(),)
+        if isinstance(request.flow, Flow):
+            runner = Runner.fork(request.flow, environment=environment, keep_fds=keep_fds)
+        else:
+            runner = Runner.spawn(environment=environment, keep_fds=keep_fds)
+        return StateFileLease(request, held, runner)
+    except BaseException:
+        held.remove()
+        raise
+
+
+def check_sole_writer(state_path: str) -> None:
+    """Raise ExecutorBusyError if another executor responds at its socket although its lock file was removed."""
+    try:
+        response = executor_socket.ping(state_path)
+    except RedriveError:
+        return  # no server, or an unreadable response
+    if response is not None:
+        why = "its lock file was removed: stop it first, for two writers would damage the file"
+        raise ExecutorBusyError(f"another executor still writes {state_path}, and {why}")
+
+
+def create_state_folder(state_path: str) -> None:
+    folder = os.path.dirname(os.path.abspath(state_path))
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    except OSError as error:
+        why = f"the folder {folder!r} cannot be made: {error.strerror}; choose another with --state"
+        raise RedriveError(why) from None
