@@ -1,1 +1,1 @@
-"""Asks a session and prepares what the screens show. Imports no Textual."""
+"""Data for screens and commands: the live run, its history, causes, rule trials and what-if replays."""

@@ -1,63 +1,63 @@
-"""What came of the causes in the inbox before: asked for all of them at once, and again when it may differ."""
+"""Loads what became of the causes in the inbox before: one query for all, repeated when the result may have changed."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
 
-from ...engine.core.cause_history import Memory
+from ...engine.core.cause_history import CauseHistory
 from ...engine.domain.events import Event, EventKind
 from ...engine.statefile.on_demand.cause_history import CAUSES_MAX
-from ..model.inbox import Cause
+from ..model.inbox import InboxCause
 from ..sessions.session import Session
 
-AGAIN_SECONDS = 5.0  # between two questions while tasks only move; what people do is asked about at once
+AGAIN_SECONDS = 5.0  # between two queries while only tasks change; notes and acts of operators need no delay
 
 _BY_PEOPLE = frozenset([EventKind.NOTE, EventKind.OPERATOR])
 
 
-async def remember(session: Session, run_id: str, causes: Sequence[Cause]) -> dict[str, Memory]:
-    """By the key of the cause; of very many the first. Raises RedriveError."""
+async def load_memories(session: Session, run_id: str, causes: Sequence[InboxCause]) -> dict[str, CauseHistory]:
+    """The memories of the first ``CAUSES_MAX`` causes, by the key of the cause. Raises RedriveError."""
     asked = causes[:CAUSES_MAX]
     if not asked:
         return {}
-    known = await session.memory(run_id, [(cause.fingerprint, cause.downstream) for cause in asked])
+    known = await session.cause_histories(run_id, [(cause.fingerprint, cause.downstream) for cause in asked])
     return {cause.key: memory for cause, memory in zip(asked, known, strict=False)}
 
 
-class Remembering:
-    """What was answered last. One for each console."""
+class CauseMemory:
+    """The latest memories of causes; each console has one."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Memory] = {}
-        self._asked: tuple[str, frozenset[str]] | None = None  # run, keys of causes
-        self._asked_at = float("-inf")
-        self._moved = False
-        self._acted = False
+        self._known: dict[str, CauseHistory] = {}
+        self._query: tuple[str, frozenset[str]] | None = None  # run, keys of causes
+        self._queried_at = float("-inf")
+        self._tasks_changed = False
+        self._people_acted = False
 
-    def of(self, key: str) -> Memory | None:
-        """What is known of a cause; None while nobody has answered."""
+    def get(self, key: str) -> CauseHistory | None:
+        """The memory of a cause; None before it was loaded."""
         return self._known.get(key)
 
-    def take(self, events: Iterable[Event], moved: bool) -> None:
-        """Something happened. ``moved``: tasks of the run did."""
-        self._moved |= moved
-        self._acted |= any(event.kind in _BY_PEOPLE for event in events)
+    def on_events(self, events: Iterable[Event], tasks_changed: bool) -> None:
+        """Note events that may change memories. ``tasks_changed``: whether tasks of the run changed."""
+        self._tasks_changed |= tasks_changed
+        self._people_acted |= any(event.kind in _BY_PEOPLE for event in events)
 
-    def is_due(self, run_id: str, causes: Sequence[Cause]) -> bool:
-        """Whether the answer may be another one by now."""
-        if self._acted or self._asked != _question(run_id, causes):
+    def is_due(self, run_id: str, causes: Sequence[InboxCause]) -> bool:
+        """Whether the memories may have changed."""
+        if self._people_acted or self._query != _query_of(run_id, causes):
             return True
-        return self._moved and time.monotonic() - self._asked_at >= AGAIN_SECONDS
+        return self._tasks_changed and time.monotonic() - self._queried_at >= AGAIN_SECONDS
 
-    async def read(self, session: Session, run_id: str, causes: Sequence[Cause]) -> bool:
-        """Ask. True: the answer is another one. Raises RedriveError."""
-        self._asked, self._asked_at = _question(run_id, causes), time.monotonic()
-        self._moved = self._acted = False
-        known = await remember(session, run_id, causes)
+    async def refresh(self, session: Session, run_id: str, causes: Sequence[InboxCause]) -> bool:
+        """Load the memories again. Return whether they changed. Raises RedriveError."""
+        self._query, self._queried_at = _query_of(run_id, causes), time.monotonic()
+        self._tasks_changed = self._people_acted = False
+        known = await load_memories(session, run_id, causes)
         changed, self._known = known != self._known, known
         return changed
 
 
-def _question(run_id: str, causes: Sequence[Cause]) -> tuple[str, frozenset[str]]:
+def _query_of(run_id: str, causes: Sequence[InboxCause]) -> tuple[str, frozenset[str]]:
     return run_id, frozenset(cause.key for cause in causes[:CAUSES_MAX])

@@ -1,7 +1,6 @@
-"""The night once more: the events of a run read through a session, window by window, for a reel.
+"""Reads the history of a run through a session, in pages of events.
 
-``redrive replay`` prints one moment (``cli/listings.py``); the console goes back and forth (``time_travel.py``). Both ask a
-``Night``.
+Users: ``redrive replay`` (``cli/listings.py``) for one instant, and time travel in the console (``time_travel.py``).
 """
 
 from __future__ import annotations
@@ -12,73 +11,73 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from ...engine.core.projection import RunFold
+from ...engine.core.projection import RunProjection
 from ...engine.domain.events import Event
 from ...engine.errors import RedriveError
-from ..model.replay import Reel, Stretch
-from ..model.run_snapshot import Moment
+from ..model.replay import EventWindow, ReplayIndex
+from ..model.run_snapshot import RunSnapshot
 from ..sessions.session import Session
 
-READ_EVENTS = 2_000  # at a time: what comes between does not wait for long
-KEPT_EVENTS = 16_000  # of the stretches that were looked at last
+READ_EVENTS = 2_000  # for each query, so that other queries need not wait long
+CACHED_EVENTS_MAX = 16_000  # in the cache of ranges, which drops the least recently used
 
 
-class Sight(NamedTuple):
-    """A moment, and the event that was the last by then; None where that is one of another run."""
+class HistoryPoint(NamedTuple):
+    """A snapshot of the run, and the event before it; None if that event belongs to another run."""
 
-    moment: Moment
+    snapshot: RunSnapshot
     event: Event | None
 
 
-class Night:
-    """One run and its past, as far as it was read. ``fold``: any picture of the run."""
+class EventHistory:
+    """The events of one run, as far as they were read. ``fold``: any snapshot of the run."""
 
-    def __init__(self, session: Session, fold: RunFold) -> None:
-        self.reel = Reel(fold)
+    def __init__(self, session: Session, fold: RunProjection) -> None:
+        self.index = ReplayIndex(fold)
         self._session = session
-        self._kept: OrderedDict[Stretch, Sequence[Event]] = OrderedDict()
+        self._cache: OrderedDict[EventWindow, Sequence[Event]] = OrderedDict()
 
-    async def read(self, until: int, tell: Callable[[int], None] = lambda seq: None) -> None:
-        """Read on, up to the event ``until`` or the end; ``tell`` hears of the last event of each window but the last.
+    async def load(self, until: int, on_progress: Callable[[int], None] = lambda seq: None) -> None:
+        """Read events up to number ``until``; ``on_progress`` gets the last number of each page but the last.
 
-        Raises RedriveError where the beginning is not in the file any more, and what the session raises.
+        Raises RedriveError if the file no longer has the start of the run, and the errors of the session.
         """
-        reel = self.reel
+        reel = self.index
         while reel.seq < until:
-            events = await self._session.past(reel.run_id, reel.seq, READ_EVENTS)
+            events = await self._session.run_events(reel.run_id, reel.seq, READ_EVENTS)
             reel.extend(events)
             if len(events) < READ_EVENTS:
                 break
-            tell(reel.seq)
+            on_progress(reel.seq)
         if not reel.seq:
-            raise RedriveError("nothing of what happened is in the file any more: the past cannot be shown")
+            raise RedriveError("the file no longer has the events of this run: the past cannot be shown")
 
-    def sight_at_hand(self, seq: int) -> Sight | None:
-        """The moment after the event ``seq``; None if its events have to be read first."""
-        stretch = self.reel.stretch(seq)
-        events = self._kept.get(stretch)
-        if events is None or not (len(events) == stretch.limit or (events and events[-1].seq >= seq)):
+    def cached_point(self, seq: int) -> HistoryPoint | None:
+        """The point after the event ``seq``; None if its events are not in the cache."""
+        window = self.index.window_for(seq)
+        events = self._cache.get(window)
+        if events is None or not (len(events) == window.limit or (events and events[-1].seq >= seq)):
             return None
-        self._kept.move_to_end(stretch)
-        return self._sight(seq, events)
+        self._cache.move_to_end(window)
+        return self._point(seq, events)
 
-    async def sight(self, seq: int) -> Sight:
-        """The moment after the event ``seq``, which the reel knows."""
-        sight = self.sight_at_hand(seq)
-        if sight is None:
-            stretch = self.reel.stretch(seq)
-            events = await self._session.past(self.reel.run_id, stretch.after, stretch.limit)
-            self._keep(stretch, events)
-            sight = self._sight(seq, events)
-        return sight
+    async def point_at(self, seq: int) -> HistoryPoint:
+        """The point after the event ``seq``, which ``load`` must have passed already."""
+        point = self.cached_point(seq)
+        if point is None:
+            window = self.index.window_for(seq)
+            events = await self._session.run_events(self.index.run_id, window.after, window.limit)
+            self._add_to_cache(window, events)
+            point = self._point(seq, events)
+        return point
 
-    def _sight(self, seq: int, events: Sequence[Event]) -> Sight:
-        place = bisect_right(events, seq, key=attrgetter("seq"))
-        event = events[place - 1] if place and events[place - 1].seq == seq else None
-        return Sight(self.reel.moment(seq, events), event)
+    def _point(self, seq: int, events: Sequence[Event]) -> HistoryPoint:
+        index = bisect_right(events, seq, key=attrgetter("seq"))
+        event = events[index - 1] if index and events[index - 1].seq == seq else None
+        return HistoryPoint(self.index.snapshot_at(seq, events), event)
 
-    def _keep(self, stretch: Stretch, events: Sequence[Event]) -> None:
-        self._kept[stretch] = events
-        self._kept.move_to_end(stretch)
-        while len(self._kept) > 1 and sum(map(len, self._kept.values())) > KEPT_EVENTS:
-            self._kept.popitem(last=False)
+    def _add_to_cache(self, window: EventWindow, events: Sequence[Event]) -> None:
+        self._cache[window] = events
+        self._cache.move_to_end(window)
+        while len(self._cache) > 1 and sum(map(len, self._cache.values())) > CACHED_EVENTS_MAX:
+            self._cache.popitem(last=False)

@@ -1,11 +1,11 @@
-"""One run, followed through a session: events in, a board brought forward, and the screen told ten times a second.
+"""Follows one run through a session: applies its events to a board and notifies an observer ten times a second.
 
-Events are kept until the next paint is due and applied then, all at once: what the operator sees is exactly what the
-board says, so an act carries the state and generation that was on the screen when the key was pressed. Countdowns need
-no event and no byte of the wire: ``Viewer.tick`` is called on whole seconds of the clock over there.
+Events wait for the next flush and are applied together: the screen shows exactly the state of the board, so an act
+carries the state and generation that the operator saw when pressing the key. Countdowns need no events and no traffic:
+``BoardObserver.tick`` is called on whole seconds of the clock of the run's host.
 
-The board may be turned to a moment of the past. Events go on to be taken meanwhile, unseen; the present is exact as
-soon as it is asked for again.
+The board can show an instant of the past. New events are then applied to the snapshot of the present, which is not
+shown; ``seek_present`` returns to it.
 """
 
 from __future__ import annotations
@@ -18,282 +18,283 @@ from typing import Protocol
 from ...engine.clock import Clock
 from ...engine.domain.events import Event
 from ...engine.errors import LinkError, RedriveError, RefusedError, SnapshotNeeded
-from ...engine.statefile import queries
-from ...engine.statefile.duration_stats import Usual
+from ...engine.statefile import list_rows
+from ...engine.statefile.list_rows import DurationStats
 from ..model.board import Board, Delta
 from ..model.eta import Forecast, Forecaster
-from ..model.run_snapshot import Moment
+from ..model.run_snapshot import RunSnapshot
 from ..sessions.session import Session
 
 SECOND_US = 1_000_000
-PAINT_SECONDS = 0.1  # between two paints of what events changed; a key is answered at once
-WAITING_EVENTS_MAX = 5_000  # then they are applied before their time
-RETRY_SECONDS = 1.0  # after a door failed to give a picture
-PAGES_MAX = 100  # of the latest, for sentences that name who looks after a failure
-PATIENCE_SECONDS = 2.0  # for the history of what is done, on a slow line
+FLUSH_SECONDS = 0.1  # between two updates of the screen by events; keys do not wait
+PENDING_EVENTS_MAX = 5_000  # more are applied at once
+RETRY_SECONDS = 1.0  # after the session failed to return a snapshot
+PAGES_MAX = 100  # the latest pages, for sentences that name who acknowledged a failure
+PATIENCE_SECONDS = 2.0  # for the history of finished attempts, on a slow connection
 
 
 @dataclass(frozen=True, slots=True)
-class News:
-    """What one paint has to show: the events of all runs of the file since the last one, and what they changed here."""
+class BoardUpdate:
+    """The events of all runs of the file since the last update, and the changes of this board by them."""
 
     delta: Delta
     events: Sequence[Event]
 
 
-class Viewer(Protocol):
-    """Who is told."""
+class BoardObserver(Protocol):
+    """The app, as ``LiveRun`` notifies it."""
 
-    def board_replaced(self, board: Board) -> None:
-        """A picture of the run, read as a whole: the first one, or another run, or events no longer led to it."""
+    def on_board_replaced(self, board: Board) -> None:
+        """A new snapshot was loaded: the first one, another run, or events were missed."""
 
-    def take(self, news: News) -> None:
-        """The board has been brought forward."""
+    def on_board_update(self, update: BoardUpdate) -> None:
+        """Events were applied to the board, or the board shows another instant."""
 
     def tick(self, now_us: int) -> None:
         """A second has passed."""
 
-    def heard(self) -> None:
-        """The status of the session may be another one."""
+    def on_status(self) -> None:
+        """The status of the session may have changed."""
 
-    def failed(self, error: Exception) -> None:
-        """Something here is broken: no error of the outside world, which would be ``trouble``."""
+    def on_error(self, error: Exception) -> None:
+        """A bug raised ``error``. Errors of the session are in ``LiveRun.error_message`` instead."""
 
 
 class LiveRun:
-    """The run on the screen. ``run_id`` None: the latest of the file, as soon as there is one."""
+    """The run on the screen."""
 
-    def __init__(self, session: Session, clock: Clock, viewer: Viewer) -> None:
+    def __init__(self, session: Session, clock: Clock, observer: BoardObserver) -> None:
         self.session = session
         self.board: Board | None = None
-        self.trouble: str | None = None  # why there is no picture, in one sentence
-        self.status = session.status  # as of the last sign of life, or the last second
+        self.error_message: str | None = None  # why no snapshot could be loaded, in one sentence
+        self.status = session.status  # at most one second old
         self._clock = clock
-        self._viewer = viewer
+        self._observer = observer
         self._forecaster: Forecaster | None = None
-        self._present: Moment | None = None  # while the board shows another moment
-        self._shown_at = 0  # the instant of that one
-        self._usual: Mapping[str, Usual] = {}  # of the run ``_usual_of``
-        self._usual_of: str | None = None
-        self._learning: asyncio.Task[None] | None = None  # about the run ``_learning_of``
-        self._learning_of: str | None = None
+        self._present: RunSnapshot | None = None  # while the board shows the past
+        self._shown_at_us = 0  # while the board shows the past
+        self._stats: Mapping[str, DurationStats] = {}  # for the run ``_stats_run_id``
+        self._stats_run_id: str | None = None
+        self._stats_task: asyncio.Task[None] | None = None  # for the run ``_loading_run_id``
+        self._loading_run_id: str | None = None
         self._run_id: str | None = None
-        self._waiting: list[Event] = []
-        self._painted_at = float("-inf")
-        self._paint: asyncio.TimerHandle | None = None
-        self._second: asyncio.TimerHandle | None = None
-        self._following: asyncio.Task[None] | None = None
+        self._pending: list[Event] = []
+        self._flushed_at = float("-inf")
+        self._flush_timer: asyncio.TimerHandle | None = None
+        self._second_timer: asyncio.TimerHandle | None = None
+        self._follow_task: asyncio.Task[None] | None = None
 
     @property
     def now_us(self) -> int:
-        """The instant that the board shows, microseconds UTC, by the clock of the host where the run is."""
-        return self._shown_at if self._present is not None else self.clock_us
+        """The instant that the board shows, in microseconds UTC by the clock of the run's host."""
+        return self._shown_at_us if self._present is not None else self.clock_us
 
     @property
     def clock_us(self) -> int:
-        """The same for the present, whatever the board shows."""
+        """The present, in microseconds UTC by the clock of the run's host."""
         return self._clock.now_us() + round(self.status.clock_offset_seconds * SECOND_US)
 
     @property
     def forecast(self) -> Forecast | None:
-        """When it will be done, as far as anybody can tell."""
+        """The estimated end of the run; None before the first snapshot."""
         return self._forecaster.forecast(self.now_us) if self._forecaster is not None else None
 
     @property
     def is_past(self) -> bool:
-        """Whether the board shows a moment of the past."""
+        """Whether the board shows an instant of the past."""
         return self._present is not None
 
     @property
-    def head(self) -> int:
-        """The number of the latest event of the file that has come, whatever the board shows; 0 without a board."""
-        moment = self._present or (self.board.moment if self.board is not None else None)
-        return moment.fold.seq if moment is not None else 0
+    def latest_seq(self) -> int:
+        """The number of the latest received event, also while the board shows the past; 0 without a board."""
+        snapshot = self._present or (self.board.snapshot if self.board is not None else None)
+        return snapshot.fold.seq if snapshot is not None else 0
 
-    def show_moment(self, moment: Moment, at_us: int) -> None:
-        """Turn the board to a moment of its run, or let time pass there."""
-        self.bring_forward()
+    def seek(self, snapshot: RunSnapshot, at_us: int) -> None:
+        """Show an instant of the past: ``snapshot`` at ``at_us`` (microseconds UTC)."""
+        self.flush_pending()
         board = self.board
         assert board is not None
         if self._present is None:
-            self._present = board.moment
-        self._shown_at = at_us
-        if moment is not board.moment:
-            self._viewer.take(News(board.turn(moment), ()))
-        self._viewer.tick(at_us)
+            self._present = board.snapshot
+        self._shown_at_us = at_us
+        if snapshot is not board.snapshot:
+            self._observer.on_board_update(BoardUpdate(board.seek(snapshot), ()))
+        self._observer.tick(at_us)
 
-    def show_present(self) -> None:
-        """Turn the board to where the run is by now."""
-        self.bring_forward()
+    def seek_present(self) -> None:
+        """Show the present again."""
+        self.flush_pending()
         present, self._present = self._present, None
         if present is not None and self.board is not None:
-            self._viewer.take(News(self.board.turn(present), ()))
-            self._viewer.tick(self.now_us)
+            self._observer.on_board_update(BoardUpdate(self.board.seek(present), ()))
+            self._observer.tick(self.now_us)
 
     def follow(self, run_id: str | None) -> None:
-        """Show this run from now on."""
+        """Follow a run. None: the latest run of the file, also one that does not exist yet."""
         self._stop_following()
         self._run_id = run_id
-        self._following = asyncio.create_task(self._follow())
-        self._following.add_done_callback(self._ended)
-        if self._second is None:
-            self._plan_second()
+        self._follow_task = asyncio.create_task(self._follow())
+        self._follow_task.add_done_callback(self._on_task_end)
+        if self._second_timer is None:
+            self._schedule_second()
 
-    def read_again(self) -> None:
-        """Take a new picture of the same run."""
+    def reload(self) -> None:
+        """Load a new snapshot of the same run."""
         self.follow(self._run_id)
 
     def close(self) -> None:
-        """Follow nothing any more, with the board in the present. The session stays open."""
+        """Stop following, with the board in the present. The session stays open."""
         self._stop_following()
         if self._present is not None and self.board is not None:
-            self.board.turn(self._present)
+            self.board.seek(self._present)
             self._present = None
-        self._stop_learning()
-        if self._second is not None:
-            self._second.cancel()
-            self._second = None
+        self._stop_loading()
+        if self._second_timer is not None:
+            self._second_timer.cancel()
+            self._second_timer = None
 
     def _stop_following(self) -> None:
-        if self._following is not None:
-            self._following.cancel()
-            self._following = None
-        if self._paint is not None:
-            self._paint.cancel()
-            self._paint = None
-        self._waiting.clear()
+        if self._follow_task is not None:
+            self._follow_task.cancel()
+            self._follow_task = None
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+        self._pending.clear()
 
-    # --- Events in ------------------------------------------------------------------------------------------------
+    # --- Events -------------------------------------------------------------------------------------------------------
 
-    def _ended(self, following: asyncio.Task[None]) -> None:
+    def _on_task_end(self, following: asyncio.Task[None]) -> None:
         error = None if following.cancelled() else following.exception()
         if isinstance(error, Exception):
-            self._viewer.failed(error)
+            self._observer.on_error(error)
 
     async def _follow(self) -> None:
         while True:
             try:
-                await self._follow_picture()
+                await self._follow_snapshot()
             except SnapshotNeeded:
                 continue
             except LinkError as error:
-                self._fail(error)
+                self._set_error(error)
                 if error.final:
                     return
             except RedriveError as error:
-                self._fail(error)
+                self._set_error(error)
             await asyncio.sleep(RETRY_SECONDS)
 
-    async def _follow_picture(self) -> None:
+    async def _follow_snapshot(self) -> None:
         try:
             fold = await self.session.snapshot(self._run_id, patience_seconds=PATIENCE_SECONDS)
         except RefusedError as error:
-            self._fail(error)
-            await self._wait_for_a_run()
+            self._set_error(error)
+            await self._wait_for_run()
             return
-        breakers = await self.session.query(queries.BREAKERS)
-        pages = await self.session.query(queries.PAGES, limit=PAGES_MAX)
+        breakers = await self.session.query(list_rows.BREAKERS)
+        pages = await self.session.query(list_rows.PAGES, limit=PAGES_MAX)
         if self._present is not None and self.board is not None:
-            self.board.turn(self._present)  # what is known beside the run is that of now
+            self.board.seek(self._present)  # the lists that the next board takes over are those of the present
         board = Board(fold, self.board)
-        board.learn(breakers, pages)
-        self._replace(board)
+        board.update_lists(breakers, pages)
+        self._replace_board(board)
         async for batch in self.session.events(fold.seq):
-            self._take(batch)
+            self._buffer(batch)
 
-    async def _wait_for_a_run(self) -> None:
+    async def _wait_for_run(self) -> None:
         async for batch in self.session.events(0):
             if batch:
-                raise SnapshotNeeded("there is something to see")
-            self._hear()
+                raise SnapshotNeeded("the first event has arrived")
+            self._update_status()
 
-    def _hear(self) -> None:
+    def _update_status(self) -> None:
         self.status = self.session.status
-        self._viewer.heard()
+        self._observer.on_status()
 
-    def _fail(self, error: RedriveError) -> None:
-        self.trouble = str(error)
-        self._hear()
+    def _set_error(self, error: RedriveError) -> None:
+        self.error_message = str(error)
+        self._update_status()
 
-    def _replace(self, board: Board) -> None:
-        self.trouble = None
+    def _replace_board(self, board: Board) -> None:
+        self.error_message = None
         self.board = board
         self._present = None
         self._run_id = board.fold.run.run_id
-        self._waiting.clear()
-        self._use_what_is_usual(board)
-        self._viewer.board_replaced(board)
+        self._pending.clear()
+        self._use_duration_stats(board)
+        self._observer.on_board_replaced(board)
 
-    def _use_what_is_usual(self, board: Board) -> None:
-        """How long tasks took in earlier runs; asked once for each run, and waited for by nobody."""
+    def _use_duration_stats(self, board: Board) -> None:
+        """Estimate with the durations of earlier runs, which a background task loads once for each run."""
         run_id = board.fold.run.run_id
-        if run_id == self._usual_of:
-            board.usual = self._usual
-        elif run_id != self._learning_of:
-            self._stop_learning()
-            self._learning_of = run_id
-            self._learning = asyncio.create_task(self._learn_what_is_usual(run_id))
-            self._learning.add_done_callback(self._ended)
-        self._forecaster = Forecaster(board, {name: one.p50_us / SECOND_US for name, one in board.usual.items()})
+        if run_id == self._stats_run_id:
+            board.duration_stats = self._stats
+        elif run_id != self._loading_run_id:
+            self._stop_loading()
+            self._loading_run_id = run_id
+            self._stats_task = asyncio.create_task(self._load_duration_stats(run_id))
+            self._stats_task.add_done_callback(self._on_task_end)
+        seconds = {name: one.p50_us / SECOND_US for name, one in board.duration_stats.items()}
+        self._forecaster = Forecaster(board, seconds)
 
-    async def _learn_what_is_usual(self, run_id: str) -> None:
+    async def _load_duration_stats(self, run_id: str) -> None:
         try:
-            usual = await self.session.usual(run_id)
+            stats = await self.session.duration_stats(run_id)
         except RedriveError:
-            self._learning_of = None  # an estimate without them is one too; the next picture asks again
+            self._loading_run_id = None  # estimate without them; the next snapshot tries again
             return
-        self._usual, self._usual_of = usual, run_id
+        self._stats, self._stats_run_id = stats, run_id
         if self.board is not None:
-            self._use_what_is_usual(self.board)
-            self._viewer.heard()
+            self._use_duration_stats(self.board)
+            self._observer.on_status()
 
-    def _stop_learning(self) -> None:
-        if self._learning is not None:
-            self._learning.cancel()
-            self._learning = None
+    def _stop_loading(self) -> None:
+        if self._stats_task is not None:
+            self._stats_task.cancel()
+            self._stats_task = None
 
-    def _take(self, batch: Sequence[Event]) -> None:
+    def _buffer(self, batch: Sequence[Event]) -> None:
         if not batch:
-            self._hear()
+            self._update_status()
             return
-        self._waiting.extend(batch)
-        if len(self._waiting) >= WAITING_EVENTS_MAX:
-            self.bring_forward()
-        elif self._paint is None:
+        self._pending.extend(batch)
+        if len(self._pending) >= PENDING_EVENTS_MAX:
+            self.flush_pending()
+        elif self._flush_timer is None:
             loop = asyncio.get_running_loop()
-            due = max(self._painted_at + PAINT_SECONDS, loop.time())
-            self._paint = loop.call_at(due, self._safely, self.bring_forward)
+            due = max(self._flushed_at + FLUSH_SECONDS, loop.time())
+            self._flush_timer = loop.call_at(due, self._guarded, self.flush_pending)
 
-    def bring_forward(self) -> None:
-        """Apply what has come, and have it painted."""
-        if self._paint is not None:
-            self._paint.cancel()
-            self._paint = None
-        self._painted_at = asyncio.get_running_loop().time()
-        events, self._waiting = self._waiting, []
+    def flush_pending(self) -> None:
+        """Apply the pending events and notify the observer."""
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+        self._flushed_at = asyncio.get_running_loop().time()
+        events, self._pending = self._pending, []
         if self.board is None or not events:
             return
         if self._present is None:
-            self._viewer.take(News(self.board.apply(events), events))
+            self._observer.on_board_update(BoardUpdate(self.board.apply(events), events))
         else:
             for event in events:
                 self._present.apply(event)
-            self._viewer.take(News(Delta(), events))
+            self._observer.on_board_update(BoardUpdate(Delta(), events))
 
     # --- Seconds --------------------------------------------------------------------------------------------------
 
-    def _plan_second(self) -> None:
+    def _schedule_second(self) -> None:
         left_us = SECOND_US - self.clock_us % SECOND_US
-        self._second = asyncio.get_running_loop().call_later(left_us / SECOND_US, self._on_second)
+        self._second_timer = asyncio.get_running_loop().call_later(left_us / SECOND_US, self._on_second)
 
     def _on_second(self) -> None:
-        self._plan_second()
+        self._schedule_second()
         self.status = self.session.status
-        self._safely(self._viewer.heard if self.is_past else lambda: self._viewer.tick(self.now_us))
+        self._guarded(self._observer.on_status if self.is_past else lambda: self._observer.tick(self.now_us))
 
-    def _safely(self, step: Callable[[], None]) -> None:
-        """For callbacks of the loop, whose errors would only be logged."""
+    def _guarded(self, step: Callable[[], None]) -> None:
+        """Report errors of callbacks; the event loop would only log them."""
         try:
             step()
         except Exception as error:
-            self._viewer.failed(error)
+            self._observer.on_error(error)

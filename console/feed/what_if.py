@@ -1,4 +1,4 @@
-"""``what if``: a run beside itself under another policy, asked through a session; for the shell and for the console."""
+"""Replays a recorded run under another policy and compares the results; for the command line and for the console."""
 
 from __future__ import annotations
 
@@ -7,68 +7,72 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median_low
-from typing import Any
 
-from ...engine.analysis.compare import Comparison, compare
-from ...engine.analysis.policy_change import Change
-from ...engine.analysis.what_if import Fork, Stage, beginning_of
+from ...engine.analysis.compare import PolicyComparison, compare
+from ...engine.analysis.policy_change import PolicyChange
+from ...engine.analysis.what_if import ReplayInput, ReplayStart, start_of_run
 from ...engine.core.dag import Dag
-from ...engine.core.projection import RunFold
-from ...engine.statefile.duration_stats import Usual
-from ..present.what_if import Circumstances, sentences
+from ...engine.core.projection import RunProjection
+from ...engine.statefile.list_rows import DurationStats
+from ..present.what_if import ReplayContext, describe_comparison
 from ..sessions.session import Session
-from .event_reader import Night
+from .event_reader import EventHistory
 
-NIGHTS = 5
+REPLAYS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """``seq``: of the event after which the replay begins; None: with the run."""
+class WhatIfResult:
+    """A comparison. ``seq``: the event after which the replay starts; None: at the start of the run."""
 
-    comparison: Comparison
+    comparison: PolicyComparison
     run_id: str
     seq: int | None
-    circumstances: Circumstances
+    context: ReplayContext
 
     def sentences(self) -> Iterator[str]:
-        """What it knows, and what it does not."""
-        return sentences(self.comparison, self.circumstances)
+        """The findings and the limits of the comparison."""
+        return describe_comparison(self.comparison, self.context)
 
 
-async def ask(
-    session: Session, fold: RunFold, night: Night, change: Change, seq: int | None = None, nights: int = NIGHTS
-) -> Answer:
-    """Replay the run of ``fold``, a picture of its present, from the moment after the event ``seq`` of its ``night``.
+async def replay_under_policy(
+    session: Session,
+    fold: RunProjection,
+    history: EventHistory,
+    change: PolicyChange,
+    seq: int | None = None,
+    replays: int = REPLAYS,
+) -> WhatIfResult:
+    """Replay the run of ``fold``, a picture of its present, from the snapshot after the event ``seq`` of its ``night``.
 
     The night is read up to the present first. Reckoned in a thread: a large run holds up no screen.
     """
-    await night.read(fold.seq)
-    reel, usual = night.reel, await session.usual(fold.run.run_id)
-    fork = beginning_of(fold)
+    await history.load(fold.seq)
+    index, stats = history.index, await session.duration_stats(fold.run.run_id)
+    start = start_of_run(fold)
     if seq is not None:
-        moment = (await night.sight(seq)).moment
-        fork = Fork(moment.fold, reel.instant(seq), reel.tally.at(seq), moment.breakers)
-    counts, dice = reel.tally.at(fold.seq), [random.Random(one).uniform for one in range(nights)]
+        snapshot = (await history.point_at(seq)).snapshot
+        start = ReplayStart(snapshot.fold, index.instant_of(seq), index.counter.counts_at(seq), snapshot.breakers)
+    counts, dice = index.counter.counts_at(fold.seq), [random.Random(one).uniform for one in range(replays)]
     run = fold.run
 
-    def reckon() -> Comparison:
-        return compare(Stage(fold, fork, _path_seconds(fold, usual)), counts, change, dice)
+    def simulate() -> PolicyComparison:
+        return compare(ReplayInput(fold, start, _path_seconds(fold, stats)), counts, change, dice)
 
-    circumstances = Circumstances(
-        forked_at=None if seq is None else fork.at,
-        acts=counts.acts - fork.counts.acts,
+    context = ReplayContext(
+        forked_at=None if seq is None else start.at,
+        acts=counts.acts - start.counts.acts,
         deadline_seconds=None if run.deadline_at is None else (run.deadline_at - run.started_at) / 1e6,
         is_running=run.ended_at is None and run.blocked_since is None,
     )
-    return Answer(await asyncio.to_thread(reckon), run.run_id, seq, circumstances)
+    return WhatIfResult(await asyncio.to_thread(simulate), run.run_id, seq, context)
 
 
-def _path_seconds(fold: RunFold, usual: Mapping[str, Usual]) -> Mapping[str, float]:
-    """The longest way from each task to the end by runs before, as the executor of the run knew it; none: empty."""
-    if not usual:
+def _path_seconds(fold: RunProjection, stats: Mapping[str, DurationStats]) -> Mapping[str, float]:
+    """The longest path in seconds from each task to the end, by the durations of earlier runs; empty without those."""
+    if not stats:
         return {}
-    known: dict[str, Any] = {name: one.p50_us / 1e6 for name, one in usual.items()}
+    known: dict[str, float] = {name: one.p50_us / 1e6 for name, one in stats.items()}
     unknown = median_low(known.values())
     dag = Dag((name, fold.parents.get(name, ())) for name in fold.tasks)
     return dag.remaining_path({name: known.get(name, unknown) for name in fold.tasks})

@@ -1,1 +1,1 @@
-"""What an operator can do: each action once, with its keys, its help and its command line."""
+"""The actions of the console with their keys, help and command lines, and the operator's map of keys."""

@@ -1,8 +1,8 @@
-"""Everything an operator can do, each thing once: name, keys, words, where, what it calls and sends, the shell line.
+"""The table of actions: ``ACTIONS`` has the keys of each action, ``CALLS`` the method that it calls.
 
-Bindings, footer, help, palette and the journal's command lines are all derived from this table. A key leads to the
-action that is bound to it where it is pressed, and the action to its row of ``CALLS``; ``app/base_app.py`` makes that
-call, for keys and for the palette alike.
+Bindings, footer, help, palette and the journal's command lines are derived from these tables. To follow a key, find its
+action in ``ACTIONS`` by the key and the screen, then the receiver and the method in ``CALLS`` by the action's name;
+``app/base_app.py`` makes that call, for keys and for the palette.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ...engine.domain.acts import ACTS, Scope
 from ..text.text import one_line
 
 
-class Place(Enum):
-    """Where a key can be pressed."""
+class ScreenName(Enum):
+    """A screen of the console; a key can mean something else on each."""
 
     RUNS = "runs"
     GRAPH = "graph"
@@ -27,27 +27,27 @@ class Place(Enum):
     INBOX = "inbox"
     LOG = "log"
     JOURNAL = "journal"
-    SYSTEMS = "systems"
+    DOWNSTREAMS = "systems"
     ROWS = "rows"
     DETAIL = "detail"
 
 
-class Effect(IntEnum):
-    """What a press can do at worst."""
+class ActionEffect(IntEnum):
+    """The most that a key press can change."""
 
-    LOOK = 0  # nothing changes but the view
-    ASK = 1  # opens a question that the same key cannot answer, or hands the keys to another program
+    NONE = 0  # only the view changes
+    CONFIRM = 1  # a question opens that the same key cannot confirm, or another program gets the keys
     CHANGE = 2  # the run changes
 
 
 class Receiver(Enum):
-    """What handles an action. The value is the attribute of the app that holds it."""
+    """The object that handles an action. The value is the attribute of the app that holds the object."""
 
-    VIEW = "view"  # no attribute: the focused widget, else the next one around it that has the method, up to the screen
+    VIEW = "view"  # no attribute: the first with the method among the focused widget and its ancestors up to the screen
     CONSOLE = "console"  # the app itself
-    ACTS = "acts"
-    SYSTEMS_ACTS = "systems_acts"
-    REWIND = "rewind"
+    OPERATOR_ACTIONS = "operator_actions"
+    DOWNSTREAM_ACTIONS = "downstream_actions"
+    TIME_TRAVEL = "time_travel"
     RUN_CONTROL = "run_control"
     COMMANDS = "commands"
     COPYING = "copying"
@@ -55,21 +55,24 @@ class Receiver(Enum):
     PREFERENCES = "preferences"
 
 
-class Passed(Enum):
-    """What a receiver gets of the screen, before the arguments of the table."""
+class ScreenArgument(Enum):
+    """What the screen passes to the receiver, before the arguments in ``CALLS``."""
 
-    NOTHING = 0
-    CHOSEN = 1  # the names of the marked tasks, else of those under the cursor
-    SUBJECT = 2  # what is under the cursor: a breaker, a page, a group of rows, an event; None: something else
+    NONE = 0
+    TASKS = 1  # the names of the marked tasks, else of the tasks under the cursor
+    CURSOR_ITEM = 2  # the breaker, page, group of rows or event under the cursor; None for other items
 
 
-class Call(NamedTuple):
-    """What an action calls."""
+Argument = int | float | str | ScreenName
+
+
+class ActionCall(NamedTuple):
+    """The method that an action calls."""
 
     receiver: Receiver
     method: str
-    arguments: tuple[Any, ...] = ()
-    passes: Passed = Passed.NOTHING
+    arguments: tuple[Argument, ...] = ()
+    screen_argument: ScreenArgument = ScreenArgument.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,48 +80,65 @@ class Action:
     """One thing that an operator can do.
 
     Attributes:
-        name: also the id of its binding, its name in ``keys.toml`` and in the palette.
-        keys: as people write them, the one to be shown first; none: in the palette alone.
-        label: a word or two for the footer.
+        name: also the id of the binding, and the name in ``keys.toml`` and in the palette.
+        keys: as people write them, the displayed key first; empty: only in the palette.
+        label: one or two words for the footer.
         help: one sentence.
-        places: where it applies.
-        effect: the worst that a press can do.
-        act: the ``Command.act`` that it leads to.
-        needs_rest: nothing is done while the row that was meant has just left from under the cursor.
+        screens: where the action applies.
+        effect: the most that a key press can change.
+        act: the ``Command.act`` that the action sends.
+        needs_stable_cursor: ignore the key if the row under the cursor has just changed.
     """
 
     name: str
     keys: tuple[str, ...]
     label: str
     help: str
-    places: frozenset[Place]
-    effect: Effect = Effect.LOOK
+    screens: frozenset[ScreenName]
+    effect: ActionEffect = ActionEffect.NONE
     act: str | None = None
-    needs_rest: bool = False
+    needs_stable_cursor: bool = False
 
     @property
-    def call(self) -> Call:
-        """What it calls."""
+    def call(self) -> ActionCall:
+        """The method that this action calls."""
         return CALLS[self.name]
 
 
-EVERYWHERE = frozenset(Place)
+EVERYWHERE = frozenset(ScreenName)
 #: The top levels, in the order of their keys and tabs.
-VIEWS = (Place.RUNS, Place.GRAPH, Place.TIMELINE, Place.INBOX, Place.LOG, Place.JOURNAL, Place.SYSTEMS)
-_RUN = EVERYWHERE - {Place.RUNS}
-_TASKS = frozenset({Place.GRAPH, Place.TIMELINE, Place.INBOX, Place.DETAIL})
-_LISTS = frozenset({Place.RUNS, Place.GRAPH, Place.TIMELINE, Place.INBOX, Place.JOURNAL})
-_MARKING = frozenset({Place.GRAPH, Place.INBOX, Place.ROWS})
-_FOLDING = frozenset({Place.GRAPH, Place.INBOX})
-_LOG = frozenset({Place.LOG})
-_GRAPH = frozenset({Place.GRAPH})
-_JOURNAL = frozenset({Place.JOURNAL})
-_NIGHT = frozenset({Place.GRAPH, Place.TIMELINE, Place.INBOX, Place.JOURNAL, Place.SYSTEMS, Place.DETAIL})
-_TIMELINE = frozenset({Place.TIMELINE})
-_SYSTEMS = frozenset({Place.SYSTEMS})
-_QUARANTINE = frozenset({Place.SYSTEMS, Place.ROWS})
-_SEARCHED = EVERYWHERE - {Place.ROWS}  # of a hundred thousand rows only those in view are read
-_LOOK, _ASK, _CHANGE = Effect.LOOK, Effect.ASK, Effect.CHANGE
+VIEWS = (
+    ScreenName.RUNS,
+    ScreenName.GRAPH,
+    ScreenName.TIMELINE,
+    ScreenName.INBOX,
+    ScreenName.LOG,
+    ScreenName.JOURNAL,
+    ScreenName.DOWNSTREAMS,
+)
+_RUN = EVERYWHERE - {ScreenName.RUNS}
+_TASKS = frozenset({ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.INBOX, ScreenName.DETAIL})
+_SORTED = frozenset({ScreenName.RUNS, ScreenName.GRAPH, ScreenName.TIMELINE, ScreenName.INBOX, ScreenName.JOURNAL})
+_MARKING = frozenset({ScreenName.GRAPH, ScreenName.INBOX, ScreenName.ROWS})
+_FOLDING = frozenset({ScreenName.GRAPH, ScreenName.INBOX})
+_LOG = frozenset({ScreenName.LOG})
+_GRAPH = frozenset({ScreenName.GRAPH})
+_JOURNAL = frozenset({ScreenName.JOURNAL})
+_RECORDED = frozenset(
+    {
+        ScreenName.GRAPH,
+        ScreenName.TIMELINE,
+        ScreenName.INBOX,
+        ScreenName.JOURNAL,
+        ScreenName.DOWNSTREAMS,
+        ScreenName.DETAIL,
+    }
+)
+_TIMELINE = frozenset({ScreenName.TIMELINE})
+_DOWNSTREAMS = frozenset({ScreenName.DOWNSTREAMS})
+_QUARANTINE = frozenset({ScreenName.DOWNSTREAMS, ScreenName.ROWS})
+_SEARCHED = EVERYWHERE - {ScreenName.ROWS}  # the rows screen reads only the rows in view
+_CONFIRM, _CHANGE = ActionEffect.CONFIRM, ActionEffect.CHANGE
 
 _CHANGING = (
     Action(
@@ -129,7 +149,7 @@ _CHANGING = (
         _TASKS,
         _CHANGE,
         "requeue",
-        needs_rest=True,
+        needs_stable_cursor=True,
     ),
     Action(
         "skip",
@@ -137,7 +157,7 @@ _CHANGING = (
         "skip…",
         "Permit the failure, with a reason: the children go on without it.",
         _TASKS,
-        _ASK,
+        _CONFIRM,
         "skip",
     ),
     Action(
@@ -145,18 +165,18 @@ _CHANGING = (
         ("w",),
         "note…",
         "Write on a cause what the next one who is called for it should know.",
-        frozenset({Place.INBOX, Place.DETAIL}),
-        _ASK,
+        frozenset({ScreenName.INBOX, ScreenName.DETAIL}),
+        _CONFIRM,
         "note",
     ),
-    Action("undo", ("z",), "undo…", "Take back the last act that can be taken back.", _RUN, _ASK, "undo"),
+    Action("undo", ("z",), "undo…", "Take back the last act that can be taken back.", _RUN, _CONFIRM, "undo"),
     Action(
         "stop_task",
         ("x",),
         "stop…",
         "Stop the running attempt; the task counts as cancelled.",
         _TASKS,
-        _ASK,
+        _CONFIRM,
         "cancel",
     ),
     Action(
@@ -165,7 +185,7 @@ _CHANGING = (
         "more time…",
         "Give the running attempt more time before its timeout.",
         _TASKS,
-        _ASK,
+        _CONFIRM,
         "extend",
     ),
     Action(
@@ -192,51 +212,73 @@ _CHANGING = (
         "resume…",
         "Start an executor here, when the one of this run is gone.",
         EVERYWHERE,
-        _ASK,
+        _CONFIRM,
         None,
     ),
-    Action("arm", ("W",), "arm…", "Allow changes for ten minutes, when started read-only.", EVERYWHERE, _ASK, None),
+    Action("arm", ("W",), "arm…", "Allow changes for ten minutes, when started read-only.", EVERYWHERE, _CONFIRM, None),
     Action(
         "acknowledge", (), "acknowledge", "I have seen it: stop paging for this dead letter.", _TASKS, _CHANGE, "ack"
     ),
-    Action("snooze", (), "snooze…", "Page again later.", _TASKS, _ASK, "snooze"),
-    Action("reset_breaker", (), "breaker…", "Close or open a circuit breaker by hand.", _RUN, _ASK, "breaker"),
-    Action("stop_run", (), "stop run…", "End the run: after the running tasks, or now.", _RUN, _ASK, "stop"),
+    Action("snooze", (), "snooze…", "Page again later.", _TASKS, _CONFIRM, "snooze"),
+    Action("reset_breaker", (), "breaker…", "Close or open a circuit breaker by hand.", _RUN, _CONFIRM, "breaker"),
+    Action("stop_run", (), "stop run…", "End the run: after the running tasks, or now.", _RUN, _CONFIRM, "stop"),
 )
 
-_OF_SYSTEMS = (
+_OF_DOWNSTREAMS = (
     Action(
         "force_open",
         ("f",),
         "force open…",
         "Hold everybody who would call this downstream, until somebody closes its breaker.",
-        _SYSTEMS,
-        _ASK,
+        _DOWNSTREAMS,
+        _CONFIRM,
         "breaker",
     ),
-    Action("close_breaker", ("c",), "close…", "Let calls through, and forget what failed.", _SYSTEMS, _ASK, "breaker"),
     Action(
-        "probe", ("b",), "probe now", "Let one call through now, and go by its answer.", _SYSTEMS, _CHANGE, "breaker"
+        "close_breaker",
+        ("c",),
+        "close…",
+        "Let calls through, and forget what failed.",
+        _DOWNSTREAMS,
+        _CONFIRM,
+        "breaker",
     ),
-    Action("disable_breaker", ("u",), "disable…", "Let every call through, whatever comes.", _SYSTEMS, _ASK, "breaker"),
+    Action(
+        "probe",
+        ("b",),
+        "probe now",
+        "Let one call through now, and go by its answer.",
+        _DOWNSTREAMS,
+        _CHANGE,
+        "breaker",
+    ),
+    Action(
+        "disable_breaker",
+        ("u",),
+        "disable…",
+        "Let every call through, whatever comes.",
+        _DOWNSTREAMS,
+        _CONFIRM,
+        "breaker",
+    ),
     Action(
         "acknowledge_page",
         ("a",),
         "acknowledge",
         "I look after it: page no more for this cause.",
-        _SYSTEMS,
+        _DOWNSTREAMS,
         _CHANGE,
         "ack",
-        needs_rest=True,
+        needs_stable_cursor=True,
     ),
-    Action("snooze_page", ("s",), "snooze…", "Page again later.", _SYSTEMS, _ASK, "snooze"),
+    Action("snooze_page", ("s",), "snooze…", "Page again later.", _DOWNSTREAMS, _CONFIRM, "snooze"),
     Action(
         "requeue_rows",
         ("r",),
         "requeue…",
         "Run the task again over rows that are held, and over no others.",
         _QUARANTINE,
-        _ASK,
+        _CONFIRM,
         "requeue-rows",
     ),
     Action(
@@ -245,7 +287,7 @@ _OF_SYSTEMS = (
         "discard…",
         "Drop rows that are held, with a reason.",
         _QUARANTINE,
-        _ASK,
+        _CONFIRM,
         "discard-rows",
     ),
 )
@@ -260,17 +302,17 @@ _VIEWS = (
     Action("view_systems", ("7",), "Systems", "Breakers, pages and quarantined rows.", EVERYWHERE),
     Action("open", ("enter",), "open", "Drill in; fold or unfold a group.", EVERYWHERE),
     Action("back", ("escape",), "back", "Back; clear the filter; return to the present.", EVERYWHERE),
-    Action("quit", ("q",), "quit", "Back; at the top level leave the console: the run goes on.", EVERYWHERE, _ASK),
+    Action("quit", ("q",), "quit", "Back; at the top level leave the console: the run goes on.", EVERYWHERE, _CONFIRM),
     Action("details", ("d",), "details", "Attempts, errors and relatives of the selected task.", _RUN),
-    Action("output", ("o",), "log", "Output of the selected attempt; again: in $PAGER.", _RUN, _ASK),
+    Action("output", ("o",), "log", "Output of the selected attempt; again: in $PAGER.", _RUN, _CONFIRM),
     Action(
         "classify",
         ("c",),
         "classify…",
         "Call the failure something else: the rule for the flow, and what it would have done.",
-        frozenset({Place.INBOX}),
+        frozenset({ScreenName.INBOX}),
     ),
-    Action("why", ("i",), "why", "Why is it not running?", _TASKS | {Place.LOG, Place.JOURNAL}),
+    Action("why", ("i",), "why", "Why is it not running?", _TASKS | {ScreenName.LOG, ScreenName.JOURNAL}),
     Action("next_pane", ("tab",), "pane", "Next pane.", EVERYWHERE),
     Action("previous_pane", ("shift+tab",), "", "Previous pane.", EVERYWHERE),
 )
@@ -281,7 +323,7 @@ _FINDING = (
     Action("previous", ("N",), "", "Previous match or problem.", _SEARCHED),
     Action("palette", (":", "ctrl+p"), "commands", "Run any command by its name.", EVERYWHERE),
     Action("help", ("?", "f1"), "keys", "The keys that work here.", EVERYWHERE),
-    Action("sort", ("e",), "sort", "Change the order.", _LISTS),
+    Action("sort", ("e",), "sort", "Change the order.", _SORTED),
     Action("copy", ("y",), "copy…", "Copy a name, an error, a command line or a summary.", EVERYWHERE),
 )
 
@@ -317,18 +359,18 @@ _SHOWING = (
     Action("keys", (), "keys", "List every key, and the file that changes them.", EVERYWHERE),
 )
 
-PAST = (
-    Action("step_back", ("[",), "", "One event back in time; Esc returns to the present.", _NIGHT),
-    Action("step_forward", ("]",), "", "One event forward in time.", _NIGHT),
-    Action("trouble_back", ("{",), "", "Back to the last failure, hang or act before this.", _NIGHT),
-    Action("trouble_forward", ("}",), "", "On to the next failure, hang or act.", _NIGHT),
-    Action("faster", (">",), "", "Play from here, or from the beginning; again: 10 and 60 times as fast.", _NIGHT),
-    Action("slower", ("<",), "", "Play slower, in the end not at all.", _NIGHT),
-    Action("at_time", ("@",), "", "Show the run as it was at a time.", _NIGHT - _JOURNAL),
+TIME_TRAVEL_ACTIONS = (
+    Action("step_back", ("[",), "", "One event back in time; Esc returns to the present.", _RECORDED),
+    Action("step_forward", ("]",), "", "One event forward in time.", _RECORDED),
+    Action("trouble_back", ("{",), "", "Back to the last failure, hang or act before this.", _RECORDED),
+    Action("trouble_forward", ("}",), "", "On to the next failure, hang or act.", _RECORDED),
+    Action("faster", (">",), "", "Play from here, or from the beginning; again: 10 and 60 times as fast.", _RECORDED),
+    Action("slower", ("<",), "", "Play slower, in the end not at all.", _RECORDED),
+    Action("at_time", ("@",), "", "Show the run as it was at a time.", _RECORDED - _JOURNAL),
     Action("at_event", ("@",), "", "Show the run as it was after this event.", _JOURNAL),
 )
 
-MOVES = (
+MOVE_ACTIONS = (
     Action("down", ("j", "down"), "", "Down.", EVERYWHERE),
     Action("up", ("k", "up"), "", "Up.", EVERYWHERE),
     Action("left", ("h", "left"), "", "To a predecessor, or left.", EVERYWHERE),
@@ -341,14 +383,23 @@ MOVES = (
     Action("half_page_up", ("ctrl+u",), "", "Half a page up.", EVERYWHERE),
 )
 
-ACTIONS: tuple[Action, ...] = (*_CHANGING, *_OF_SYSTEMS, *_VIEWS, *_FINDING, *_MARKS, *_SHOWING, *PAST, *MOVES)
+ACTIONS: tuple[Action, ...] = (
+    *_CHANGING,
+    *_OF_DOWNSTREAMS,
+    *_VIEWS,
+    *_FINDING,
+    *_MARKS,
+    *_SHOWING,
+    *TIME_TRAVEL_ACTIONS,
+    *MOVE_ACTIONS,
+)
 BY_NAME: Mapping[str, Action] = {action.name: action for action in ACTIONS}
 
-#: Keys that ``keys.toml`` does not move: they belong to the terminal, or to boxes, which say themselves what they do.
-_NOWHERE: frozenset[Place] = frozenset()
+#: Keys that ``keys.toml`` cannot change: they belong to the terminal, or to dialogs, which show their own keys.
+_NOWHERE: frozenset[ScreenName] = frozenset()
 FIXED: tuple[Action, ...] = (
-    Action("suspend", ("ctrl+z",), "", "Suspend the console, as a shell does it.", _NOWHERE, _ASK),
-    Action("how_to_leave", ("ctrl+c",), "", "Pressed by reflex: say which key leaves.", _NOWHERE),
+    Action("suspend", ("ctrl+z",), "", "Suspend the console; `fg` returns to it.", _NOWHERE, _CONFIRM),
+    Action("how_to_leave", ("ctrl+c",), "", "Show which key leaves the console.", _NOWHERE),
     Action("cancel", ("escape", "q"), "", "Close the box; nothing is done.", _NOWHERE),
     Action("close_reading", ("?",), "", "Close the box, by the key that opens help.", _NOWHERE),
     Action("search", ("/",), "", "Show only the lines of the box that match.", _NOWHERE),
@@ -360,28 +411,28 @@ _BY_ANY_NAME: Mapping[str, Action] = {action.name: action for action in (*ACTION
 SUSPEND_KEY = _BY_ANY_NAME["suspend"].keys[0]
 
 
-def _view(method: str, *arguments: Any) -> Call:
-    return Call(Receiver.VIEW, method, arguments)
+def _view(method: str, *arguments: Argument) -> ActionCall:
+    return ActionCall(Receiver.VIEW, method, arguments)
 
 
-def _console(method: str, *arguments: Any) -> Call:
-    return Call(Receiver.CONSOLE, method, arguments)
+def _console(method: str, *arguments: Argument) -> ActionCall:
+    return ActionCall(Receiver.CONSOLE, method, arguments)
 
 
-def _on_tasks(method: str) -> Call:
-    return Call(Receiver.ACTS, method, passes=Passed.CHOSEN)
+def _on_tasks(method: str) -> ActionCall:
+    return ActionCall(Receiver.OPERATOR_ACTIONS, method, screen_argument=ScreenArgument.TASKS)
 
 
-def _on_system(method: str, *arguments: Any) -> Call:
-    return Call(Receiver.SYSTEMS_ACTS, method, arguments, Passed.SUBJECT)
+def _on_downstream(method: str, *arguments: Argument) -> ActionCall:
+    return ActionCall(Receiver.DOWNSTREAM_ACTIONS, method, arguments, ScreenArgument.CURSOR_ITEM)
 
 
-def _rewind(method: str, *arguments: Any) -> Call:
-    return Call(Receiver.REWIND, method, arguments)
+def _time_travel(method: str, *arguments: Argument) -> ActionCall:
+    return ActionCall(Receiver.TIME_TRAVEL, method, arguments)
 
 
-#: Name of an action -> what it calls.
-CALLS: Mapping[str, Call] = {
+#: Name of an action -> the method that it calls.
+CALLS: Mapping[str, ActionCall] = {
     # the run
     "requeue": _on_tasks("requeue"),
     "skip": _on_tasks("skip"),
@@ -391,30 +442,30 @@ CALLS: Mapping[str, Call] = {
     "hurry": _on_tasks("hurry"),
     "acknowledge": _on_tasks("acknowledge"),
     "snooze": _on_tasks("snooze"),
-    "undo": Call(Receiver.ACTS, "undo"),
-    "pause": Call(Receiver.ACTS, "pause"),
-    "resume_here": Call(Receiver.RUN_CONTROL, "resume"),
-    "arm": Call(Receiver.RUN_CONTROL, "arm"),
-    "stop_run": Call(Receiver.RUN_CONTROL, "stop_run"),
+    "undo": ActionCall(Receiver.OPERATOR_ACTIONS, "undo"),
+    "pause": ActionCall(Receiver.OPERATOR_ACTIONS, "pause"),
+    "resume_here": ActionCall(Receiver.RUN_CONTROL, "resume"),
+    "arm": ActionCall(Receiver.RUN_CONTROL, "arm"),
+    "stop_run": ActionCall(Receiver.RUN_CONTROL, "stop_run"),
     # breakers, pages, rows
-    "reset_breaker": _on_system("reset_breaker"),
-    "force_open": _on_system("set_breaker", "open"),
-    "close_breaker": _on_system("set_breaker", "close"),
-    "probe": _on_system("set_breaker", "probe"),
-    "disable_breaker": _on_system("set_breaker", "disable"),
-    "acknowledge_page": _on_system("acknowledge"),
-    "snooze_page": _on_system("snooze"),
+    "reset_breaker": _on_downstream("reset_breaker"),
+    "force_open": _on_downstream("set_breaker", "open"),
+    "close_breaker": _on_downstream("set_breaker", "close"),
+    "probe": _on_downstream("set_breaker", "probe"),
+    "disable_breaker": _on_downstream("set_breaker", "disable"),
+    "acknowledge_page": _on_downstream("acknowledge"),
+    "snooze_page": _on_downstream("snooze"),
     "requeue_rows": _view("decide_rows", "requeue"),
     "discard_rows": _view("decide_rows", "discard"),
     # views
-    **{f"view_{place.value}": _console("view", place) for place in VIEWS},
+    **{f"view_{view.value}": _console("switch_view", view) for view in VIEWS},
     "open": _view("drill_in"),
     "back": _view("go_back"),
-    "quit": _console("leave"),
+    "quit": _console("quit_view"),
     "details": _view("show_details"),
     "output": _view("show_output"),
     "why": _view("show_why"),
-    "classify": Call(Receiver.ANALYSIS, "classify", passes=Passed.CHOSEN),
+    "classify": ActionCall(Receiver.ANALYSIS, "classify", screen_argument=ScreenArgument.TASKS),
     "next_pane": _view("next_pane"),
     "previous_pane": _view("next_pane"),  # there are two
     # finding
@@ -425,15 +476,15 @@ CALLS: Mapping[str, Call] = {
     "previous": _view("go_on", -1),
     "first_error": _view("go_to_first_error"),
     "sort": _view("change_order"),
-    "copy": Call(Receiver.COPYING, "copy", passes=Passed.SUBJECT),
-    "palette": Call(Receiver.COMMANDS, "palette"),
-    "help": Call(Receiver.COMMANDS, "help"),
-    "keys": Call(Receiver.COMMANDS, "list_keys"),
+    "copy": ActionCall(Receiver.COPYING, "copy", screen_argument=ScreenArgument.CURSOR_ITEM),
+    "palette": ActionCall(Receiver.COMMANDS, "palette"),
+    "help": ActionCall(Receiver.COMMANDS, "help"),
+    "keys": ActionCall(Receiver.COMMANDS, "list_keys"),
     # marks
     "mark": _view("mark"),
     "mark_range": _view("mark_range"),
     "mark_all": _view("mark_all"),
-    # how it is shown
+    # display
     "fold": _view("zoom", -1),
     "unfold": _view("zoom", 1),
     "follow": _view("toggle_follow"),
@@ -442,19 +493,19 @@ CALLS: Mapping[str, Call] = {
     "older_attempt": _view("go_to_attempt", -1),
     "newer_attempt": _view("go_to_attempt", 1),
     "times": _console("toggle_times"),
-    "redraw": _console("read_and_redraw"),
-    "theme": Call(Receiver.PREFERENCES, "choose_theme"),
-    "mouse": Call(Receiver.PREFERENCES, "toggle_mouse"),
-    "bell": Call(Receiver.PREFERENCES, "toggle_bell"),
-    # the past
-    "step_back": _rewind("step", -1),
-    "step_forward": _rewind("step", 1),
-    "trouble_back": _rewind("to_trouble", -1),
-    "trouble_forward": _rewind("to_trouble", 1),
-    "faster": _rewind("faster"),
-    "slower": _rewind("slower"),
-    "at_time": Call(Receiver.COMMANDS, "palette", ("at ",)),
-    "at_event": Call(Receiver.REWIND, "to_subject", passes=Passed.SUBJECT),
+    "redraw": _console("reload"),
+    "theme": ActionCall(Receiver.PREFERENCES, "choose_theme"),
+    "mouse": ActionCall(Receiver.PREFERENCES, "toggle_mouse"),
+    "bell": ActionCall(Receiver.PREFERENCES, "toggle_bell"),
+    # time travel
+    "step_back": _time_travel("step", -1),
+    "step_forward": _time_travel("step", 1),
+    "trouble_back": _time_travel("to_problem", -1),
+    "trouble_forward": _time_travel("to_problem", 1),
+    "faster": _time_travel("faster"),
+    "slower": _time_travel("slower"),
+    "at_time": ActionCall(Receiver.COMMANDS, "palette", ("at ",)),
+    "at_event": ActionCall(Receiver.TIME_TRAVEL, "to_cursor_event", screen_argument=ScreenArgument.CURSOR_ITEM),
     # moves
     "down": _view("move_rows", 1),
     "up": _view("move_rows", -1),
@@ -467,31 +518,42 @@ CALLS: Mapping[str, Call] = {
     "top": _view("move_to_edge", -1),
     "bottom": _view("move_to_edge", 1),
     "scroll": _view("move_pages", 1),
-    # boxes and the terminal
+    # dialogs and the terminal
     "cancel": _view("cancel"),
     "close_reading": _view("cancel"),
     "previous_answer": _view("move_answer", -1),
     "next_answer": _view("move_answer", 1),
     "suspend": _console("action_suspend_process"),
-    "how_to_leave": _console("say_how_to_leave"),
+    "how_to_leave": _console("show_how_to_leave"),
 }
 
-_FOOTERS: Mapping[Place, tuple[str, ...]] = {
-    Place.RUNS: ("open", "filter", "sort", "help", "quit"),
-    Place.GRAPH: ("requeue", "skip", "details", "output", "why", "next", "filter", "help", "quit"),
-    Place.TIMELINE: ("requeue", "skip", "details", "fold", "unfold", "follow", "sort", "help", "quit"),
-    Place.INBOX: ("requeue", "skip", "mark", "open", "undo", "note", "details", "help", "quit"),
-    Place.LOG: ("filter", "next", "first_error", "older_attempt", "wrap", "follow", "only", "output", "help", "quit"),
-    Place.JOURNAL: ("open", "filter", "next", "times", "copy", "help", "quit"),
-    Place.SYSTEMS: (
+_FOOTERS: Mapping[ScreenName, tuple[str, ...]] = {
+    ScreenName.RUNS: ("open", "filter", "sort", "help", "quit"),
+    ScreenName.GRAPH: ("requeue", "skip", "details", "output", "why", "next", "filter", "help", "quit"),
+    ScreenName.TIMELINE: ("requeue", "skip", "details", "fold", "unfold", "follow", "sort", "help", "quit"),
+    ScreenName.INBOX: ("requeue", "skip", "mark", "open", "undo", "note", "details", "help", "quit"),
+    ScreenName.LOG: (
+        "filter",
+        "next",
+        "first_error",
+        "older_attempt",
+        "wrap",
+        "follow",
+        "only",
+        "output",
+        "help",
+        "quit",
+    ),
+    ScreenName.JOURNAL: ("open", "filter", "next", "times", "copy", "help", "quit"),
+    ScreenName.DOWNSTREAMS: (
         *("force_open", "close_breaker", "probe", "acknowledge_page", "snooze_page", "requeue_rows", "discard_rows"),
         *("open", "next", "help", "quit"),
     ),
-    Place.ROWS: ("requeue_rows", "discard_rows", "mark", "mark_all", "open", "undo", "help", "quit"),
-    Place.DETAIL: ("requeue", "skip", "output", "why", "copy", "help", "quit"),
+    ScreenName.ROWS: ("requeue_rows", "discard_rows", "mark", "mark_all", "open", "undo", "help", "quit"),
+    ScreenName.DETAIL: ("requeue", "skip", "output", "why", "copy", "help", "quit"),
 }
 
-#: Acts with a shell command of their own name on tasks or on the run, and whether the command names tasks.
+#: Acts that have a shell command of the same name -> whether the command takes task names.
 _SHELL_COMMANDS: Mapping[str, bool] = {
     act.name: act.scope is Scope.TASKS
     for act in ACTS
@@ -500,19 +562,19 @@ _SHELL_COMMANDS: Mapping[str, bool] = {
 _SHELL_NAMES_MAX = 50
 
 
-def actions_of(place: Place) -> Iterator[Action]:
-    """What can be done there, in the order of the table."""
-    return (action for action in ACTIONS if place in action.places)
+def actions_of(screen: ScreenName) -> Iterator[Action]:
+    """The actions of a screen, in the order of the table."""
+    return (action for action in ACTIONS if screen in action.screens)
 
 
 def action_named(name: str) -> Action:
-    """An action that an operator can choose, or one that is on a fixed key."""
+    """Any action, also one on a fixed key. Raises KeyError."""
     return _BY_ANY_NAME[name]
 
 
-def footer_of(place: Place) -> list[Action]:
-    """What the footer shows there, the most wanted first."""
-    return [BY_NAME[name] for name in _FOOTERS[place]]
+def footer_of(screen: ScreenName) -> list[Action]:
+    """The actions in the footer of a screen, the most used first."""
+    return [BY_NAME[name] for name in _FOOTERS[screen]]
 
 
 def shell_line(
@@ -523,13 +585,13 @@ def shell_line(
     reason: str = "",
     options: Mapping[str, Any] | None = None,
 ) -> str | None:
-    """The command line that does the same as a ``Command``, safe to paste; None if the shell has no such command.
+    """The shell command line for a ``Command``, safe to paste; None if the command line has no such command.
 
     Args:
         act: ``Command.act``.
         target: state file or ssh address.
-        tasks: names; more than fifty are said by number, unless ``options`` holds their ``fingerprint``.
-        options: ``fingerprint``, those of a requeue, ``seconds`` of ``extend``.
+        tasks: names; of more than 50 the rest is a count in a comment, unless ``options`` has a ``fingerprint``.
+        options: ``fingerprint``, the options of a requeue, ``seconds`` of ``extend``.
     """
     if act not in _SHELL_COMMANDS:
         return None
@@ -568,5 +630,5 @@ def _requeue_words(options: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _shell_words(words: Iterable[str]) -> Iterator[str]:
-    """Names come from flows, reasons from people: neither may bring a line break or a control character with it."""
+    """Remove line breaks and control characters from names and reasons."""
     return (one_line(word) for word in words)

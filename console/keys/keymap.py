@@ -1,4 +1,4 @@
-"""Which key does what: the defaults of ``actions``, changed by one file; and which key presses are not a person's.
+"""The keys of each action: the defaults of ``actions``, changed by one file; and a guard against keys nobody pressed.
 
 The file is ``keys.toml`` in the user's configuration folder::
 
@@ -6,8 +6,8 @@ The file is ``keys.toml`` in the user's configuration folder::
     quit = ["q", "ctrl+q"]
     force = ["requeue"]        # yes, on an unsafe key
 
-A line that is cut by the network can turn an arrow key into ``D`` and F3 into ``R``. What changes state therefore sits
-only on keys that end no escape sequence, and never acts inside a burst faster than a hand.
+A slow network can split an escape sequence and turn an arrow key into ``D`` and F3 into ``R``. Actions that change the
+run are therefore only on keys that end no escape sequence, and are refused in bursts that are faster than a hand.
 """
 
 from __future__ import annotations
@@ -19,18 +19,22 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Generic, TypeVar
 
 import platformdirs
 
 from ...engine.errors import RedriveError
-from .actions import ACTIONS, Effect, Place
+from .actions import ACTIONS, ActionEffect, ScreenName
 
-#: Characters that end or fill an escape sequence or an answer of some terminal: arrows, keypad, focus, mouse, F1-F4,
-#: Shift-Tab, modes, the kitty protocol, and the keys of rxvt.
+Event = TypeVar("Event")  # the event of the caller that belongs to a key press
+
+
+#: Characters in escape sequences or replies of terminals: arrows, keypad, focus, mouse, F1-F4, Shift-Tab, modes, the
+#: kitty protocol, and the keys of rxvt.
 SEQUENCE_CHARACTERS = frozenset("ABCDEFHIMOPQRSZcmnRtuy~^$@[]<>?;:=!0123456789")
-#: Keys that are pressed by reflex, or eaten by shells, multiplexers, terminals and input methods.
+#: Keys that people press by reflex.
 REFLEX_KEYS = frozenset({"enter", "tab", "shift+tab", "space", "escape", "backspace", "delete", "up", "down"})
+#: Keys that shells, multiplexers, terminals and input methods take.
 TAKEN_KEYS = frozenset(
     f"ctrl+{key}" for key in ("a", "b", "c", "d", "h", "i", "j", "m", "q", "s", "z", "space", "backslash")
 ) | {"f10", "f11"}
@@ -38,8 +42,8 @@ TAKEN_KEYS = frozenset(
 BURST_KEYS = 4
 BURST_SECONDS = 0.03
 ESCAPE_SECONDS = 0.15
-CALM_SECONDS = 0.3  # after a burst: what comes now may be the end of the same paste, held up on its way
-FLOOD_KEYS = 200  # a burst goes no further than this; the rest of it is not even looked at
+CALM_SECONDS = 0.3  # after a burst: a key may be the delayed end of the same paste
+FLOOD_KEYS = 200  # of a burst; later keys of the same burst are dropped
 
 _NAMES = {
     "solidus": "slash",
@@ -56,11 +60,11 @@ _MODIFIERS = frozenset({"ctrl", "shift", "alt"})
 
 
 class KeyMapError(RedriveError):
-    """The file of keys cannot be used as it stands. One line for each thing that is wrong."""
+    """The file of keys is invalid. The message has one line for each problem."""
 
 
 def key_name(key: str) -> str:
-    """The name that Textual gives a key: ``?`` is ``question_mark``, ``G`` stays ``G``. Long names pass unchanged."""
+    """Textual's name of a key: ``?`` is ``question_mark``, ``G`` stays ``G``; long names are returned unchanged."""
     if len(key) != 1 or key.isalnum():
         return key
     if key == " ":
@@ -70,7 +74,7 @@ def key_name(key: str) -> str:
 
 
 def key_label(name: str) -> str:
-    """How a key is written in the footer and in help: ``question_mark`` is ``?``, ``ctrl+l`` is ``^l``."""
+    """The label of a key in the footer and in help: ``question_mark`` is ``?``, ``ctrl+l`` is ``^l``."""
     if name in _LABELS:
         return _LABELS[name]
     if name.startswith("ctrl+"):
@@ -97,8 +101,8 @@ _LABELS = {
 }
 
 
-def why_unsafe(name: str) -> str | None:
-    """Why nothing that changes state may sit on this key; None if it may."""
+def unsafe_reason(name: str) -> str | None:
+    """The reason why an action that changes the run must not be on this key; None if the key is safe."""
     character = _CHARACTERS.get(name)
     if character is not None and character in SEQUENCE_CHARACTERS:
         return "a broken escape sequence can fake it"
@@ -111,28 +115,32 @@ def why_unsafe(name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class KeyMap:
-    """The keys of every action, by the names that Textual gives keys."""
+    """The keys of every action, by Textual's names of keys."""
 
     keys: Mapping[str, tuple[str, ...]]
 
-    def of(self, action: str) -> tuple[str, ...]:
-        """The keys of an action, the one to be shown first."""
+    def keys_of(self, action: str) -> tuple[str, ...]:
+        """The keys of an action, the displayed key first."""
         return self.keys.get(action, ())
 
     def label(self, action: str) -> str:
-        """The key to be shown for an action; "" if it has none."""
-        keys = self.of(action)
+        """The displayed key of an action; "" for an action without keys."""
+        keys = self.keys_of(action)
         return key_label(keys[0]) if keys else ""
 
-    def guarded(self, place: Place | None = None) -> frozenset[str]:
-        """Keys that do more than look there; by default, anywhere."""
-        acting = (one for one in ACTIONS if one.effect > Effect.LOOK and (place is None or place in one.places))
-        return frozenset(key for action in acting for key in self.of(action.name))
+    def guarded_keys(self, screen: ScreenName | None = None) -> frozenset[str]:
+        """Keys that change more than the view on ``screen``; None: on any screen."""
+        acting = (
+            one for one in ACTIONS if one.effect > ActionEffect.NONE and (screen is None or screen in one.screens)
+        )
+        return frozenset(key for action in acting for key in self.keys_of(action.name))
 
     def for_textual(self) -> dict[str, str]:
-        """For ``App.set_keymap``: the ids of bindings are the names of actions. Those that were moved alone: Textual
-        applies the whole map to every binding in reach, twice for each key that is pressed."""
-        moved = (name for name, keys in self.keys.items() if keys != DEFAULT_KEYS.of(name))
+        """The changed keys, for ``App.set_keymap``; ids of bindings are names of actions.
+
+        Only changed keys: Textual applies the map to every active binding, twice for each key press.
+        """
+        moved = (name for name, keys in self.keys.items() if keys != DEFAULT_KEYS.keys_of(name))
         return {name: ",".join(self.keys[name]) for name in moved}
 
 
@@ -140,16 +148,16 @@ DEFAULT_KEYS = KeyMap({action.name: tuple(map(key_name, action.keys)) for action
 
 
 def key_file() -> Path:
-    """Where the user's keys are."""
+    """The path of the user's ``keys.toml``."""
     return Path(platformdirs.user_config_path("redrive", appauthor=False)) / "keys.toml"
 
 
 def load_keys(path: Path | None = None) -> KeyMap:
-    """The defaults, changed by the file if there is one.
+    """The default keys with the changes of the file at ``path`` (default: ``key_file()``), if the file exists.
 
     Raises:
-        KeyMapError: it cannot be read, names unknown actions or keys, gives one key two meanings in one place, or puts
-            a change of state on an unsafe key without ``force``.
+        KeyMapError: the file cannot be read, names unknown actions or keys, gives one key two actions on one screen, or
+            puts an action that changes the run on an unsafe key without ``force``.
     """
     path = path or key_file()
     try:
@@ -191,12 +199,12 @@ def _is_key(key: str) -> bool:
 
 
 def _clashes(keymap: KeyMap) -> list[str]:
-    taken: dict[tuple[Place, str], str] = {}
+    taken: dict[tuple[ScreenName, str], str] = {}
     problems: dict[str, None] = {}
     for action in ACTIONS:
-        for key in keymap.of(action.name):
-            for place in action.places:
-                other = taken.setdefault((place, key), action.name)
+        for key in keymap.keys_of(action.name):
+            for screen in action.screens:
+                other = taken.setdefault((screen, key), action.name)
                 if other != action.name:
                     problems[f"{key_label(key)} would be both {other} and {action.name}"] = None
     return list(problems)
@@ -206,57 +214,57 @@ def _unsafe(keymap: KeyMap, forced: set[str]) -> list[str]:
     return [
         f"{action.name} changes state and must not be on {key_label(key)}: {why} (or list it under force)"
         for action in ACTIONS
-        if action.effect is Effect.CHANGE and action.name not in forced
-        for key in keymap.of(action.name)
-        if (why := why_unsafe(key))
+        if action.effect is ActionEffect.CHANGE and action.name not in forced
+        for key in keymap.keys_of(action.name)
+        if (why := unsafe_reason(key))
     ]
 
 
 class Refusal(Enum):
-    """Why a key press did nothing."""
+    """Why a key press was ignored; the value is the message for the operator."""
 
     BURST = "keys came faster than a hand types: nothing was done, press again"
     ESCAPE = "right after Esc, on this line, keys may be pieces of others: nothing was done, press again"
 
 
 @dataclass(slots=True)
-class Press:
-    """A key press: ``token`` is what the caller gave with it; with a ``refusal`` it must do nothing."""
+class KeyPress(Generic[Event]):
+    """A key press at ``at`` (seconds), with the event of the caller. A press with a ``refusal`` must be ignored."""
 
     key: str
     at: float
-    token: Any = None
+    event: Event
     refusal: Refusal | None = None
 
 
-class KeyGuard:
-    """Holds back presses that do more than look until it is clear that a hand made them.
+class KeyGuard(Generic[Event]):
+    """Delays key presses that change more than the view until it is certain that a hand made them.
 
-    A burst is known only when it is over, so such a press waits for ``BURST_SECONDS``; what is pressed behind it waits
-    with it, to stay in order. Instants are seconds of one monotonic clock.
+    A burst is known only when it is over, so such a press waits ``BURST_SECONDS``; later presses wait behind it, to
+    keep their order. Times are seconds of one monotonic clock.
 
     Args:
-        acts: whether a key, pressed now, would do more than look.
+        has_effect: whether a key, pressed now, would change more than the view.
     """
 
-    def __init__(self, acts: Callable[[str], bool]) -> None:
-        self._acts = acts
+    def __init__(self, has_effect: Callable[[str], bool]) -> None:
+        self._has_effect = has_effect
         self._recent: deque[float] = deque(maxlen=BURST_KEYS)
-        self._held: deque[Press] = deque()
+        self._held: deque[KeyPress[Event]] = deque()
         self._escaped_at = float("-inf")
         self._burst_at = float("-inf")  # the last key of the last burst
         self._last_at = float("-inf")
-        self._run = 0  # keys so far of which none came later than a burst after the one before
+        self._burst_count = 0  # consecutive keys within BURST_SECONDS of the key before
 
-    def press(self, key: str, at: float, token: object = None) -> bool:
-        """A key arrived at ``at``. False: it is dropped, as the rest of a flood."""
-        self._run = self._run + 1 if at - self._last_at <= BURST_SECONDS else 1
+    def press(self, key: str, at: float, event: Event) -> bool:
+        """Add a key that arrived at ``at``. Return False if the key is dropped as part of a flood."""
+        self._burst_count = self._burst_count + 1 if at - self._last_at <= BURST_SECONDS else 1
         self._last_at = at
-        if self._run > FLOOD_KEYS:
+        if self._burst_count > FLOOD_KEYS:
             self._burst_at = at
             return False
         self._recent.append(at)
-        self._held.append(Press(key, at, token))
+        self._held.append(KeyPress(key, at, event))
         if len(self._recent) == BURST_KEYS and at - self._recent[0] <= BURST_SECONDS:
             for press in reversed(self._held):
                 if at - press.at > BURST_SECONDS or (press.refusal and press.at < at):
@@ -267,16 +275,18 @@ class KeyGuard:
             self._held[-1].refusal = Refusal.BURST
         return True
 
-    def ready(self, now: float) -> Iterator[Press]:
-        """What may go on by ``now``, in order. Each is decided only when it is asked for: the one before may have
-        changed what a key means."""
+    def ready(self, now: float) -> Iterator[KeyPress[Event]]:
+        """Yield the presses that need not wait longer at ``now``, in order.
+
+        Each press is checked only when the caller asks for it: the press before may have changed what a key does.
+        """
         while self._held:
             press = self._held[0]
-            acts = self._acts(press.key)
-            if acts and now < press.at + BURST_SECONDS:
+            has_effect = self._has_effect(press.key)
+            if has_effect and now < press.at + BURST_SECONDS:
                 return
             self._held.popleft()
-            if not acts:
+            if not has_effect:
                 press.refusal = None
             elif press.refusal is None and 0 <= press.at - self._escaped_at < ESCAPE_SECONDS:
                 press.refusal = Refusal.ESCAPE
@@ -285,5 +295,5 @@ class KeyGuard:
             yield press
 
     def due(self) -> float | None:
-        """When to ask again; None if nothing is held back."""
+        """The time at which the next delayed press is ready; None without delayed presses."""
         return self._held[0].at + BURST_SECONDS if self._held else None

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 import pytest
-from redrive.console.feed.live_run import WAITING_EVENTS_MAX, LiveRun, News
+from redrive.console.feed.live_run import PENDING_EVENTS_MAX, BoardUpdate, LiveRun
 from redrive.console.model.board import Board
-from redrive.console.model.replay import blank
-from redrive.console.model.run_snapshot import Moment
+from redrive.console.model.replay import initial_projection
+from redrive.console.model.run_snapshot import RunSnapshot
 from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import LinkError, SnapshotNeeded, StateFileError
-from redrive.engine.statefile.duration_stats import Usual
+from redrive.engine.statefile.list_rows import DurationStats
 
 from ..conftest import FakeSession, StillClock
 from ..model.runs import START, S, fold_of
@@ -23,26 +23,26 @@ class Watcher:
 
     def __init__(self) -> None:
         self.boards: list[Board] = []
-        self.news: list[News] = []
+        self.news: list[BoardUpdate] = []
         self.ticks: list[int] = []
         self.signs = 0
         self.errors: list[Exception] = []
         self.on_take: Callable[[], None] = lambda: None
 
-    def board_replaced(self, board: Board) -> None:
+    def on_board_replaced(self, board: Board) -> None:
         self.boards.append(board)
 
-    def take(self, news: News) -> None:
+    def on_board_update(self, update: BoardUpdate) -> None:
         self.on_take()
-        self.news.append(news)
+        self.news.append(update)
 
     def tick(self, now_us: int) -> None:
         self.ticks.append(now_us)
 
-    def heard(self) -> None:
+    def on_status(self) -> None:
         self.signs += 1
 
-    def failed(self, error: Exception) -> None:
+    def on_error(self, error: Exception) -> None:
         self.errors.append(error)
 
 
@@ -101,9 +101,9 @@ async def test_a_flood_is_applied_before_it_piles_up(revenue: FakeSession, clock
     live = following(revenue, clock, watcher)
     await until(lambda: watcher.boards)
     story = revenue.story
-    revenue.tell([story.tell("progress") for _ in range(2 * WAITING_EVENTS_MAX)])
-    await until(lambda: sum(len(news.events) for news in watcher.news) == 2 * WAITING_EVENTS_MAX)
-    assert live._waiting == []
+    revenue.tell([story.tell("progress") for _ in range(2 * PENDING_EVENTS_MAX)])
+    await until(lambda: sum(len(news.events) for news in watcher.news) == 2 * PENDING_EVENTS_MAX)
+    assert live._pending == []
     live.close()
 
 
@@ -119,18 +119,18 @@ async def test_a_new_picture_is_of_the_same_run(revenue: FakeSession, clock: Sti
 async def test_a_door_that_fails_is_tried_again_and_says_why(revenue: FakeSession, clock: StillClock, watcher: Watcher):
     revenue.error = StateFileError("the disk does not answer")
     live = following(revenue, clock, watcher)
-    await until(lambda: live.trouble)
-    assert live.trouble == "the disk does not answer"
+    await until(lambda: live.error_message)
+    assert live.error_message == "the disk does not answer"
     await until(lambda: watcher.boards)
-    assert live.trouble is None
+    assert live.error_message is None
     live.close()
 
 
 async def test_a_door_that_is_closed_for_good_is_left_alone(revenue: FakeSession, clock: StillClock, watcher: Watcher):
     revenue.error = LinkError("not let in", final=True)
     live = following(revenue, clock, watcher)
-    await until(lambda: live._following.done())
-    assert live.trouble == "not let in"
+    await until(lambda: live._follow_task.done())
+    assert live.error_message == "not let in"
     assert watcher.errors == []
     live.close()
 
@@ -172,7 +172,7 @@ async def test_an_empty_batch_is_a_sign_of_life(revenue: FakeSession, clock: Sti
 
 # --- What earlier runs say -------------------------------------------------------------------------------------------
 
-EARLIER = {"extract_payments": Usual(60 * S, 90 * S, 9), "aggregate_revenue": Usual(600 * S, 700 * S, 9)}
+EARLIER = {"extract_payments": DurationStats(60 * S, 90 * S, 9), "aggregate_revenue": DurationStats(600 * S, 700 * S, 9)}
 
 
 async def test_earlier_runs_tell_when_a_run_will_be_done_before_anything_of_it_is(clock: StillClock, watcher: Watcher):
@@ -181,7 +181,7 @@ async def test_earlier_runs_tell_when_a_run_will_be_done_before_anything_of_it_i
     live = following(session, clock, watcher)
     await until(lambda: live.forecast)
     assert live.forecast.left_us == 660 * S
-    assert live.board.usual == EARLIER and watcher.signs
+    assert live.board.duration_stats == EARLIER and watcher.signs
     live.close()
 
 
@@ -190,18 +190,18 @@ async def test_earlier_runs_are_asked_once_for_each_run_and_again_where_they_cou
 ):
     asked = []
 
-    async def usual(run_id: str) -> Mapping[str, Usual]:
+    async def duration_stats(run_id: str) -> Mapping[str, DurationStats]:
         asked.append(run_id)
         if len(asked) == 1:
             raise LinkError("no answer")
         return EARLIER
 
-    revenue.usual = usual  # type: ignore[method-assign]
+    revenue.duration_stats = duration_stats  # type: ignore[method-assign]
     live = following(revenue, clock, watcher)
     await until(lambda: asked)
     for count in (2, 3, 4):
         revenue.break_off(SnapshotNeeded("once more"))
-        await until(lambda count=count: len(watcher.boards) == count and live.board.usual)  # type: ignore[misc]
+        await until(lambda count=count: len(watcher.boards) == count and live.board.duration_stats)  # type: ignore[misc]
     assert len(asked) == 2
     live.close()
 
@@ -214,15 +214,15 @@ async def test_events_that_come_while_the_past_is_shown_change_the_present_alone
 ):
     live = following(revenue, clock, watcher)
     await until(lambda: watcher.boards)
-    board, head = live.board, live.head
-    live.show_moment(Moment(blank(board.fold), is_past=True), START)
+    board, head = live.board, live.latest_seq
+    live.seek(RunSnapshot(initial_projection(board.fold), is_past=True), START)
     assert live.is_past and live.now_us == START and watcher.ticks[-1] == START
     assert board.row("clean_orders").state is TaskState.PENDING and len(watcher.news[-1].delta.tasks) == 6
     revenue.tell(revenue.story.succeed("clean_orders"))
-    await until(lambda: live.head > head)
+    await until(lambda: live.latest_seq > head)
     assert board.row("clean_orders").state is TaskState.PENDING
     assert watcher.news[-1].events and not watcher.news[-1].delta
-    live.show_present()
+    live.seek_present()
     assert board.row("clean_orders").state is TaskState.SUCCESS
     assert not live.is_past and live.now_us == clock.now == watcher.ticks[-1]
     live.close()
@@ -231,10 +231,10 @@ async def test_events_that_come_while_the_past_is_shown_change_the_present_alone
 async def test_time_that_passes_in_a_moment_turns_nothing(revenue: FakeSession, clock: StillClock, watcher: Watcher):
     live = following(revenue, clock, watcher)
     await until(lambda: watcher.boards)
-    moment = Moment(blank(live.board.fold), is_past=True)
-    live.show_moment(moment, START)
+    moment = RunSnapshot(initial_projection(live.board.fold), is_past=True)
+    live.seek(moment, START)
     told = len(watcher.news)
-    live.show_moment(moment, START + S)
+    live.seek(moment, START + S)
     assert len(watcher.news) == told and watcher.ticks[-1] == START + S
     live.close()
 
@@ -246,7 +246,7 @@ async def test_a_console_that_is_left_in_the_past_ends_with_the_present(
     live = following(revenue, clock, watcher)
     await until(lambda: watcher.boards)
     finished = live.board.finished
-    live.show_moment(Moment(blank(live.board.fold), is_past=True), START)
+    live.seek(RunSnapshot(initial_projection(live.board.fold), is_past=True), START)
     assert live.board.finished == 0
     live.close()
     assert live.board.finished == finished == 2

@@ -15,13 +15,13 @@ import pytest
 from redrive.console import screens, widgets
 from redrive.console.app.analysis import Analysis
 from redrive.console.app.app import ConsoleApp
-from redrive.console.app.commands import Commands
+from redrive.console.app.commands import CommandMenu
 from redrive.console.app.copying import Copying
-from redrive.console.app.downstream_operator import SystemsActs
-from redrive.console.app.operator import Acts
+from redrive.console.app.downstream_operator import DownstreamActions
+from redrive.console.app.operator import OperatorActions
 from redrive.console.app.preferences import Preferences
 from redrive.console.app.run_control import RunControl
-from redrive.console.app.time_travel import Rewind
+from redrive.console.app.time_travel import TimeTravel
 from redrive.console.cli import requeue_arguments
 from redrive.console.cli.main import cli
 from redrive.console.keys.actions import (
@@ -30,10 +30,10 @@ from redrive.console.keys.actions import (
     CALLS,
     FIXED,
     Action,
-    Call,
-    Effect,
-    Passed,
-    Place,
+    ActionCall,
+    ActionEffect,
+    ScreenArgument,
+    ScreenName,
     Receiver,
     actions_of,
     footer_of,
@@ -60,15 +60,15 @@ def test_every_act_of_an_operator_can_be_reached() -> None:
 
 
 def test_what_sends_something_does_more_than_look() -> None:
-    assert [action.name for action in ACTIONS if action.act and action.effect is Effect.LOOK] == []
+    assert [action.name for action in ACTIONS if action.act and action.effect is ActionEffect.NONE] == []
 
 
 def test_what_can_be_seen_is_explained() -> None:
     assert [action.name for action in ACTIONS if not action.help.endswith(".") and not action.help.endswith("?")] == []
 
 
-@pytest.mark.parametrize("place", Place)
-def test_a_footer_names_what_works_there_and_how_to_get_help(place: Place) -> None:
+@pytest.mark.parametrize("place", ScreenName)
+def test_a_footer_names_what_works_there_and_how_to_get_help(place: ScreenName) -> None:
     footer = footer_of(place)
     assert set(footer) <= set(actions_of(place))
     assert {"help", "quit"} <= {action.name for action in footer}
@@ -112,7 +112,7 @@ def test_every_change_of_a_requeue_is_understood_as_it_was_said() -> None:
     assert line is not None
     words = shlex.split(line)
     params = cli.commands["requeue"].make_context("requeue", words[2:]).params
-    assert requeue_arguments.changes(params) == options
+    assert requeue_arguments.requeue_options_of(params) == options
 
 
 def test_more_time_is_given_by_the_same_words() -> None:
@@ -154,11 +154,11 @@ def test_what_the_shell_does_not_know_has_no_line(act: str) -> None:
 
 HANDLERS = {
     Receiver.CONSOLE: ConsoleApp,
-    Receiver.ACTS: Acts,
-    Receiver.SYSTEMS_ACTS: SystemsActs,
-    Receiver.REWIND: Rewind,
+    Receiver.OPERATOR_ACTIONS: OperatorActions,
+    Receiver.DOWNSTREAM_ACTIONS: DownstreamActions,
+    Receiver.TIME_TRAVEL: TimeTravel,
     Receiver.RUN_CONTROL: RunControl,
-    Receiver.COMMANDS: Commands,
+    Receiver.COMMANDS: CommandMenu,
     Receiver.COPYING: Copying,
     Receiver.ANALYSIS: Analysis,
     Receiver.PREFERENCES: Preferences,
@@ -173,7 +173,7 @@ def views() -> Iterator[type[DOMNode]]:
             yield from (one for one in vars(module).values() if inspect.isclass(one) and issubclass(one, DOMNode))
 
 
-def handling(call: Call) -> list[type]:
+def handling(call: ActionCall) -> list[type]:
     """The classes that have the method of a call."""
     classes = views() if call.receiver is Receiver.VIEW else [HANDLERS[call.receiver]]
     return [one for one in classes if hasattr(one, call.method)]
@@ -186,7 +186,7 @@ def test_every_action_says_what_it_calls_and_nothing_else_does() -> None:
 @pytest.mark.parametrize("action", (*ACTIONS, *FIXED), ids=lambda action: action.name)
 def test_what_an_action_calls_exists_and_takes_what_it_is_given(action: Action) -> None:
     call = action.call
-    given = [object()] if call.passes is not Passed.NOTHING else []
+    given = [object()] if call.screen_argument is not ScreenArgument.NONE else []
     classes = handling(call)
     assert classes
     for one in classes:
@@ -196,7 +196,7 @@ def test_what_an_action_calls_exists_and_takes_what_it_is_given(action: Action) 
 @pytest.mark.parametrize("receiver", HANDLERS)
 async def test_the_app_holds_every_receiver(revenue: FakeSession, clock: StillClock, receiver: Receiver) -> None:
     async with shown(revenue, clock) as (app, _):
-        assert isinstance(app.receiver(receiver), HANDLERS[receiver])
+        assert isinstance(app.receiver_of(receiver), HANDLERS[receiver])
 
 
 def test_no_method_of_a_view_that_is_called_is_one_of_textual() -> None:
@@ -205,7 +205,7 @@ def test_no_method_of_a_view_that_is_called_is_one_of_textual() -> None:
 
 
 def test_what_does_nothing_to_a_row_that_has_just_come_is_what_acts_at_once_in_a_list_that_moves() -> None:
-    assert {action.name for action in ACTIONS if action.needs_rest} == {"requeue", "acknowledge_page"}
+    assert {action.name for action in ACTIONS if action.needs_stable_cursor} == {"requeue", "acknowledge_page"}
 
 
 def test_keys_are_bound_in_the_table_alone() -> None:

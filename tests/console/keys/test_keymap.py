@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.keys.actions import Effect, Place, actions_of
+from redrive.console.keys.actions import ActionEffect, ScreenName, actions_of
 from redrive.console.keys.keymap import (
     BURST_SECONDS,
     CALM_SECONDS,
@@ -18,12 +18,12 @@ from redrive.console.keys.keymap import (
     KeyGuard,
     KeyMap,
     KeyMapError,
-    Press,
+    KeyPress,
     Refusal,
     key_label,
     key_name,
     load_keys,
-    why_unsafe,
+    unsafe_reason,
 )
 from textual.keys import _character_to_key
 
@@ -43,17 +43,17 @@ def test_the_keys_that_we_ship_are_safe_and_do_not_clash(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("character", FAKEABLE)
 def test_a_character_of_escape_sequences_is_unsafe(character: str) -> None:
-    assert why_unsafe(key_name(character))
+    assert unsafe_reason(key_name(character))
 
 
 @pytest.mark.parametrize("key", ["enter", "escape", "tab", "ctrl+c", "ctrl+s", "ctrl+b", "f10", "alt+r", "up", "space"])
 def test_reflex_keys_and_taken_keys_are_unsafe(key: str) -> None:
-    assert why_unsafe(key)
+    assert unsafe_reason(key)
 
 
 @pytest.mark.parametrize("character", "rsxpbzWdo")
 def test_the_keys_of_our_acts_are_safe(character: str) -> None:
-    assert why_unsafe(key_name(character)) is None
+    assert unsafe_reason(key_name(character)) is None
 
 
 @pytest.mark.parametrize("character", string.printable.strip())
@@ -68,10 +68,10 @@ def test_without_a_file_the_defaults_hold(tmp_path: Path) -> None:
 
 def test_a_key_can_be_moved(tmp_path: Path) -> None:
     keys = load_keys(written(tmp_path / "keys.toml", 'requeue = "E"\nsort = "g"\ntop = ["home"]\nforce = ["requeue"]'))
-    assert keys.of("requeue") == ("E",)
-    assert keys.of("top") == ("home",)
+    assert keys.keys_of("requeue") == ("E",)
+    assert keys.keys_of("top") == ("home",)
     assert keys.for_textual()["sort"] == "g"
-    assert keys.of("skip") == ("s",)
+    assert keys.keys_of("skip") == ("s",)
 
 
 @pytest.mark.parametrize(
@@ -101,25 +101,25 @@ def test_every_problem_of_a_file_is_told_at_once(tmp_path: Path) -> None:
 
 def test_an_unsafe_key_can_be_forced(tmp_path: Path) -> None:
     keys = load_keys(written(tmp_path / "keys.toml", 'pause = "P"\nforce = ["pause"]'))
-    assert keys.of("pause") == ("P",)
+    assert keys.keys_of("pause") == ("P",)
 
 
 def test_what_only_looks_may_sit_anywhere(tmp_path: Path) -> None:
-    assert load_keys(written(tmp_path / "keys.toml", 'why = "I"\ncritical_path = "C"')).of("why") == ("I",)
+    assert load_keys(written(tmp_path / "keys.toml", 'why = "I"\ncritical_path = "C"')).keys_of("why") == ("I",)
 
 
-@pytest.mark.parametrize("place", Place)
-def test_the_guard_watches_all_keys_that_do_more_than_look(place: Place) -> None:
-    guarded = DEFAULT_KEYS.guarded(place)
+@pytest.mark.parametrize("place", ScreenName)
+def test_the_guard_watches_all_keys_that_do_more_than_look(place: ScreenName) -> None:
+    guarded = DEFAULT_KEYS.guarded_keys(place)
     for action in actions_of(place):
-        for key in DEFAULT_KEYS.of(action.name):
-            assert (key in guarded) == (action.effect > Effect.LOOK), action.name
-    assert guarded <= DEFAULT_KEYS.guarded()
+        for key in DEFAULT_KEYS.keys_of(action.name):
+            assert (key in guarded) == (action.effect > ActionEffect.NONE), action.name
+    assert guarded <= DEFAULT_KEYS.guarded_keys()
 
 
 def test_the_guard_follows_a_key_that_was_moved() -> None:
     moved = KeyMap({**DEFAULT_KEYS.keys, "requeue": ("e",)})
-    assert "e" in moved.guarded(Place.GRAPH) and "r" not in moved.guarded(Place.GRAPH)
+    assert "e" in moved.guarded_keys(ScreenName.GRAPH) and "r" not in moved.guarded_keys(ScreenName.GRAPH)
 
 
 # --- the guard --------------------------------------------------------------------------------------------------------
@@ -129,13 +129,13 @@ class Hand:
     """Presses keys at given instants and collects what came through. ``r`` and ``s`` act."""
 
     def __init__(self) -> None:
-        self.guard = KeyGuard(lambda key: key in "rs")
-        self.passed: list[Press] = []
+        self.guard: KeyGuard[None] = KeyGuard(lambda key: key in "rs")
+        self.passed: list[KeyPress[None]] = []
 
     def press(self, keys: str, at: float, apart: float = 0.0) -> Hand:
         for key in keys:
             self.look(at)
-            self.guard.press("escape" if key == "^" else key, at)
+            self.guard.press("escape" if key == "^" else key, at, None)
             self.look(at)
             at += apart
         return self
@@ -153,7 +153,7 @@ class Hand:
 
 def test_a_key_that_only_looks_passes_at_once() -> None:
     hand = Hand()
-    hand.guard.press("j", 1.0)
+    hand.guard.press("j", 1.0, None)
     assert [press.key for press in hand.guard.ready(1.0)] == ["j"]
 
 
@@ -192,7 +192,7 @@ def test_the_end_of_a_paste_that_was_held_up_does_not_act() -> None:
 def test_of_a_long_paste_nothing_acts(length: int) -> None:
     hand = Hand()
     for number in range(length):
-        hand.guard.press("rsj"[number % 3], 1.0 + number * 0.001)
+        hand.guard.press("rsj"[number % 3], 1.0 + number * 0.001, None)
     assert set(hand.settle()) <= {"j"}
 
 
@@ -217,9 +217,9 @@ def test_what_a_key_means_is_asked_when_its_turn_comes() -> None:
     def acts(key: str) -> bool:
         return key == "r" and not typing
 
-    guard = KeyGuard(acts)
+    guard: KeyGuard[None] = KeyGuard(acts)
     for key in "/rrr":
-        guard.press(key, 1.0)
+        guard.press(key, 1.0, None)
     passed = []
     for press in guard.ready(1.0):
         typing = typing or press.key == "/"
@@ -228,9 +228,9 @@ def test_what_a_key_means_is_asked_when_its_turn_comes() -> None:
 
 
 def test_a_flood_is_bounded() -> None:
-    guard = KeyGuard(lambda key: True)
-    taken = [guard.press("r", 1.0 + number * 1e-3) for number in range(100_000)]
+    guard: KeyGuard[None] = KeyGuard(lambda key: True)
+    taken = [guard.press("r", 1.0 + number * 1e-3, None) for number in range(100_000)]
     assert taken == [True] * FLOOD_KEYS + [False] * (100_000 - FLOOD_KEYS)
     passed = list(guard.ready(1000.0))
     assert len(passed) == FLOOD_KEYS and all(press.refusal for press in passed)
-    assert guard.press("r", 1001.0)
+    assert guard.press("r", 1001.0, None)
