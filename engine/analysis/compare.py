@@ -1,7 +1,7 @@
-"""A run beside itself under another policy: as it was, the same once more, and with the change, under several dice.
+"""Compares a recorded run with replays of it: under its own policies (the control), and with a change.
 
-The same once more is the control. Where it is not what the run was, the replay leaves something out that mattered, and
-a change that makes a smaller difference than that shows nothing.
+Where the control differs from the recorded run, the replay leaves out something that mattered, and a change with a
+smaller effect than that difference shows nothing.
 """
 
 from __future__ import annotations
@@ -10,58 +10,60 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from statistics import median_low
 
-from .counters import Counts
-from .policy_change import NO_CHANGE, Change
-from .recorded_run import Reading
-from .what_if import Figures, Stage, Uniform, as_it_was, replay
+from .counters import RunCounts
+from .policy_change import NO_CHANGE, PolicyChange
+from .recorded_run import FailureAttribution
+from .what_if import ReplayInput, RunFigures, Uniform, recorded_figures, replay
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
-    """Figure by figure, over replays that differ by their dice: the median, the least and the most."""
+class FigureRange:
+    """The median, least and most of each figure, over replays with different random numbers."""
 
-    median: Figures
-    least: Figures
-    most: Figures
+    median: RunFigures
+    least: RunFigures
+    most: RunFigures
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """``control`` and ``changed`` by how the record is read."""
+class PolicyComparison:
+    """The recorded figures, the control, and the replays with ``change``, by attribution of failures."""
 
-    change: Change
-    was: Figures
-    control: Mapping[Reading, Figures]
-    changed: Mapping[Reading, Spread]
-    nights: int  # replays with the change, under each reading
+    change: PolicyChange
+    recorded: RunFigures
+    control: Mapping[FailureAttribution, RunFigures]
+    changed: Mapping[FailureAttribution, FigureRange]
+    replays: int  # with the change, for each attribution
 
 
 def compare(
-    stage: Stage,
-    counts: Counts,
-    change: Change,
-    dice: Sequence[Uniform],
-) -> Comparison:
-    """Replay a run: once as it was, and with the change for each of the ``dice``.
+    replay_input: ReplayInput,
+    counts: RunCounts,
+    change: PolicyChange,
+    uniforms: Sequence[Uniform],
+) -> PolicyComparison:
+    """Replay a run once as it was, and once with the change for each source of random numbers in ``uniforms``.
 
     ``counts``: of all events of the run.
     """
-    control: dict[Reading, Figures] = {}
-    changed: dict[Reading, Spread] = {}
-    for reading in Reading:
-        control[reading] = replay(stage, NO_CHANGE, reading)
-        changed[reading] = spread_of([replay(stage, change, reading, uniform) for uniform in dice])
-    return Comparison(change, as_it_was(stage.end, counts), control, changed, len(dice))
+    control: dict[FailureAttribution, RunFigures] = {}
+    changed: dict[FailureAttribution, FigureRange] = {}
+    for attribution in FailureAttribution:
+        control[attribution] = replay(replay_input, NO_CHANGE, attribution)
+        changed[attribution] = range_of([replay(replay_input, change, attribution, uniform) for uniform in uniforms])
+    return PolicyComparison(change, recorded_figures(replay_input.recorded, counts), control, changed, len(uniforms))
 
 
-def spread_of(found: Sequence[Figures]) -> Spread:
-    """Each figure on its own: the median night is none that was replayed."""
-    columns = [*zip(*map(astuple, found), strict=True)]
-    return Spread(Figures(*map(median_low, columns)), Figures(*map(min, columns)), Figures(*map(max, columns)))
+def range_of(figures: Sequence[RunFigures]) -> FigureRange:
+    """Take each figure on its own: no single replay need have all the medians."""
+    columns = [*zip(*map(astuple, figures), strict=True)]
+    return FigureRange(
+        RunFigures(*map(median_low, columns)), RunFigures(*map(min, columns)), RunFigures(*map(max, columns))
+    )
 
 
-def differences(one: Figures, other: Figures) -> dict[str, float]:
-    """The figures in which two runs differ, by name; what the record does not know is none of them."""
-    names = (field.name for field in fields(Figures) if field.name not in ("unrecorded", "is_over"))
+def differences(one: RunFigures, other: RunFigures) -> dict[str, float]:
+    """Return the figures in which two runs differ, by name, without the count of unrecorded attempts."""
+    names = (field.name for field in fields(RunFigures) if field.name not in ("unrecorded", "is_over"))
     found = {name: getattr(other, name) - getattr(one, name) for name in names}
     return {name: difference for name, difference in found.items() if difference}

@@ -1,6 +1,7 @@
-"""What a run came to by any of its events: calls, ends that a human had to look at, pages. Counted, not kept.
+"""Counts calls, failures, dead letters and pages of a run from its events.
 
-The rows of a run tell how it stands; what was mended since, they have forgotten. Events have not.
+The rows of a run hold only its present state; a failure that was mended since is gone from them, but not from the
+events.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from ..domain.event_payloads import OperatorActed, OperatorNotice, PageChange, P
 from ..domain.events import Event, EventKind
 from ..domain.states import TaskState
 
-_PAGED = frozenset([PageChange.OPENED, PageChange.FOLDED])
-_VISITS = frozenset([OperatorNotice.ATTACH, OperatorNotice.DETACH])
+_PAGE_RAISED = frozenset([PageChange.OPENED, PageChange.FOLDED])
+_CONSOLE_NOTICES = frozenset([OperatorNotice.ATTACH, OperatorNotice.DETACH])
 
 
-def is_act(event: Event) -> bool:
-    """Whether it is the record of an operator's act itself, and not one of its consequences."""
-    return isinstance(event.payload, OperatorActed) and event.payload.what not in _VISITS
+def is_operator_act(event: Event) -> bool:
+    """Whether the event records an act of an operator, not a consequence of one."""
+    return isinstance(event.payload, OperatorActed) and event.payload.what not in _CONSOLE_NOTICES
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
-    """Up to some event. ``causes``: of the pages that were opened, or counted up, by then."""
+class RunCounts:
+    """Counts up to some event. ``causes``: of the pages that were opened or repeated by then."""
 
     calls: int = 0
     failed: int = 0
@@ -34,29 +35,28 @@ class Counts:
     acts: int = 0
 
 
-class Tally:
-    """Takes the events of one run in order, and answers for each of them what had been by then."""
+class EventCounter:
+    """Counts the events of one run, added in order, and returns the counts at any of them."""
 
     def __init__(self) -> None:
         self._moves: dict[str | None, array[int]] = {state: array("q") for state in _COUNTED}
         self._acts = array("q")
-        self._pages: dict[int, tuple[int, str]] = {}  # by number: its first event here, and its cause
+        self._pages: dict[int, tuple[int, str]] = {}  # page id -> (seq of its first event, cause)
 
-    def take(self, event: Event) -> None:
-        """The next event."""
+    def add(self, event: Event) -> None:
         payload = event.payload
         if event.kind == EventKind.TASK and event.new in self._moves:
             self._moves[event.new].append(event.seq)
-        elif isinstance(payload, PageChanged) and payload.what in _PAGED and payload.id is not None:
+        elif isinstance(payload, PageChanged) and payload.what in _PAGE_RAISED and payload.id is not None:
             self._pages.setdefault(payload.id, (event.seq, str(payload.cause)))
-        if is_act(event):
+        if is_operator_act(event):
             self._acts.append(event.seq)
 
-    def at(self, seq: int) -> Counts:
-        """What had been by the event ``seq``."""
+    def counts_at(self, seq: int) -> RunCounts:
+        """Return the counts up to and including the event ``seq``."""
         calls, failed, dead_letters = (bisect_right(self._moves[state], seq) for state in _COUNTED)
         pages = [cause for first, cause in self._pages.values() if first <= seq]
-        return Counts(calls, failed, dead_letters, len(pages), frozenset(pages), bisect_right(self._acts, seq))
+        return RunCounts(calls, failed, dead_letters, len(pages), frozenset(pages), bisect_right(self._acts, seq))
 
 
 _COUNTED = (str(TaskState.RUNNING), str(TaskState.FAILED), str(TaskState.DEAD_LETTER))

@@ -1,11 +1,11 @@
-"""What a retry policy does to others: two models, with the dice as an argument.
+"""Two models of the load that a retry policy causes, with the random numbers as an argument.
 
-``contend`` is the model behind the AWS post on backoff and jitter, which document 000 retells as a fixed throughput: it
-is n clients that write one row under optimistic concurrency, each until it has succeeded once. Waiting costs time there
-and saves calls; contention itself is cheap.
+``simulate_contention`` is the model behind the AWS post on backoff and jitter: n clients write one row under optimistic
+concurrency, each until it has succeeded once. Waiting costs time there and saves calls. (000.04 retells it as a
+server of fixed throughput.)
 
-``outage`` is what document 000 means: many tasks against a server of fixed throughput that is down at first. It has a
-queue of one second and refuses what does not fit. Here one sees the herd, and how many starts a task needs to survive.
+``simulate_outage`` is a server of fixed throughput that is down at first, and many tasks that call it. The server has a
+queue of one second and refuses what does not fit. The model shows the herd, and how many attempts a task needs.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from ..core.policy import RetryPolicy, draw
+from ..core.policy import RetryPolicy, draw_delay
 
 
-class Dice(Protocol):
-    """``random.Random`` is one."""
+class RandomSource(Protocol):
+    """The methods of ``random.Random`` that the models use."""
 
     def uniform(self, a: float, b: float, /) -> float:
-        """One number between both."""
+        """Return a number between ``a`` and ``b``."""
 
     def normalvariate(self, mu: float, sigma: float, /) -> float:
-        """One number about ``mu``."""
+        """Return a number from the normal distribution around ``mu``."""
 
 
 # --- contention on one row ----------------------------------------------------------------------------------------
@@ -44,66 +44,71 @@ CONTENTION_POLICIES: dict[str, RetryPolicy] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Contention:
-    """Means over the runs: writes that reached the server, and seconds until the last client was done."""
+class ContentionResult:
+    """Means over the runs: writes at the server, and seconds until the last client succeeded."""
 
     calls: float
     seconds: float
 
 
-def contend(clients: int, policy: RetryPolicy, dice: Dice, runs: int = 1, first_index: int = 1) -> Contention:
-    """Let ``clients`` write one row, each until it succeeds once. ``first_index`` 0 counts as this engine does."""
-    results = [_contend_once(clients, policy, dice, first_index) for _ in range(runs)]
-    return Contention(sum(calls for calls, _ in results) / runs, sum(seconds for _, seconds in results) / runs)
+def simulate_contention(
+    clients: int, policy: RetryPolicy, rng: RandomSource, runs: int = 1, first_index: int = 1
+) -> ContentionResult:
+    """Let ``clients`` write one row, each until it succeeds once.
+
+    ``first_index``: the index of the first retry, which sets its ceiling; this engine starts at 0.
+    """
+    results = [_contend_once(clients, policy, rng, first_index) for _ in range(runs)]
+    return ContentionResult(sum(calls for calls, _ in results) / runs, sum(seconds for _, seconds in results) / runs)
 
 
-def _contend_once(clients: int, policy: RetryPolicy, dice: Dice, first_index: int) -> tuple[int, float]:
-    """Events at the server alone: (time, client, version read or None for a read), in order of time."""
+def _contend_once(clients: int, policy: RetryPolicy, rng: RandomSource, first_index: int) -> tuple[int, float]:
+    """Simulate the events at the server: (seconds, client, version read, or None for a read)."""
     version = calls = 0
     done_at = 0.0
-    tries = [0] * clients
+    retries = [0] * clients
     delays: list[float | None] = [None] * clients
-    events: list[tuple[float, int, int | None]] = [(_hop(dice), client, None) for client in range(clients)]
+    events: list[tuple[float, int, int | None]] = [(_network_delay(rng), client, None) for client in range(clients)]
     heapq.heapify(events)
     while events:
         now, client, seen = heapq.heappop(events)
-        if seen is None:  # a read: the answer goes back, the write comes
-            heapq.heappush(events, (now + _hop(dice) + _hop(dice), client, version))
+        if seen is None:  # a read: the response travels back, the write follows
+            heapq.heappush(events, (now + _network_delay(rng) + _network_delay(rng), client, version))
             continue
         calls += 1
         if seen == version:
             version += 1
-            done_at = max(done_at, now + _hop(dice))
+            done_at = max(done_at, now + _network_delay(rng))
             continue
-        delay, _ = draw(policy, tries[client] + first_index, delays[client], dice.uniform)
-        tries[client], delays[client] = tries[client] + 1, delay
-        heapq.heappush(events, (now + _hop(dice) + _hop(dice) + delay, client, None))
+        delay, _ = draw_delay(policy, retries[client] + first_index, delays[client], rng.uniform)
+        retries[client], delays[client] = retries[client] + 1, delay
+        heapq.heappush(events, (now + _network_delay(rng) + _network_delay(rng) + delay, client, None))
     return calls, done_at
 
 
-def _hop(dice: Dice) -> float:
-    return abs(dice.normalvariate(NETWORK_MEAN_SECONDS, NETWORK_DEVIATION_SECONDS))
+def _network_delay(rng: RandomSource) -> float:
+    return abs(rng.normalvariate(NETWORK_MEAN_SECONDS, NETWORK_DEVIATION_SECONDS))
 
 
-# --- a herd before a server that comes back -----------------------------------------------------------------------
+# --- a herd of clients and a server that recovers -----------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Tasks that all want the same server at second 0."""
+    """Tasks that all call the same server at second 0."""
 
     clients: int
-    per_second: float  # what the server can do
-    outage_seconds: float = 0.0  # from second 0 on it refuses everybody
-    queue_seconds: float = 1.0  # it takes what it can begin within this time
+    per_second: float  # throughput of the server
+    outage_seconds: float = 0.0  # from second 0 on the server refuses every call
+    queue_seconds: float = 1.0  # the server accepts calls that it can begin within this time
 
     @property
     def ideal_seconds(self) -> float:
-        """When everybody could be done if nobody ever came in vain."""
+        """The time to serve every client if no call were refused."""
         return self.outage_seconds + self.clients / self.per_second
 
 
-#: The stories of the documents. Throughputs that they do not tell are chosen to match what they do.
+#: The incidents of the source documents; throughputs that those do not give are chosen to match the incidents.
 SCENARIOS: dict[str, Scenario] = {
     "herd-1000": Scenario(1000, per_second=50),
     "herd-5000": Scenario(5000, per_second=100, outage_seconds=120),  # 000.07
@@ -113,11 +118,11 @@ SCENARIOS: dict[str, Scenario] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Herd:
-    """What came of it.
+class HerdResult:
+    """The result of a scenario.
 
-    ``peak_per_second`` is the worst second from the recovery on. The very first second is left out: there they all come
-    for the first time, whatever their policy.
+    ``peak_per_second``: calls in the worst second since the recovery, without second 0, in which all clients call for
+    the first time under any policy.
     """
 
     calls: int
@@ -125,18 +130,23 @@ class Herd:
     peak_per_second: int
     attempts_max: int
     attempts_mean: float
-    calls_per_second: tuple[int, ...]  # the load, second by second, for a plot
-    failed: int  # tasks whose attempts were spent
+    calls_per_second: tuple[int, ...]  # for a plot
+    failed: int  # tasks without success
 
 
-def outage(
-    scenario: Scenario, policy: RetryPolicy, dice: Dice, *, spend_attempts: bool = False, seconds_max: int = 86_400
-) -> Herd:
-    """Let all tasks of a scenario retry until they are through.
+def simulate_outage(
+    scenario: Scenario,
+    policy: RetryPolicy,
+    rng: RandomSource,
+    *,
+    spend_attempts: bool = False,
+    seconds_max: int = 86_400,
+) -> HerdResult:
+    """Let all tasks of a scenario retry until they succeed.
 
-    ``spend_attempts`` makes them give up after ``policy.max_attempts``; otherwise they go on, to show what it takes.
+    ``spend_attempts`` makes them give up after ``policy.max_attempts``.
     """
-    herd = _Arrivals(scenario)
+    server = _Server(scenario)
     attempts = [0] * scenario.clients
     delays: list[float | None] = [None] * scenario.clients
     failed = 0
@@ -144,40 +154,40 @@ def outage(
     while events and events[0][0] < seconds_max:
         now, client = heapq.heappop(events)
         attempts[client] += 1
-        if herd.take(now):
+        if server.accept(now):
             continue
         if spend_attempts and attempts[client] >= policy.max_attempts:
             failed += 1
             continue
-        delay, _ = draw(policy, attempts[client] - 1, delays[client], dice.uniform)
+        delay, _ = draw_delay(policy, attempts[client] - 1, delays[client], rng.uniform)
         delays[client] = delay
         heapq.heappush(events, (now + delay, client))
-    return herd.told(attempts, failed + len(events))
+    return server.result(attempts, failed + len(events))
 
 
-class _Arrivals:
-    """The server, and who came when."""
+class _Server:
+    """The server, with the number of calls per second."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
-        self.free_at = scenario.outage_seconds  # when it has worked off what it took
+        self.free_at = scenario.outage_seconds  # seconds: when its queue is empty
         self.per_second: Counter[int] = Counter()
 
-    def take(self, now: float) -> bool:
-        """Take a task in, or refuse it at once."""
+    def accept(self, now: float) -> bool:
+        """Accept a call, or refuse it. Returns whether the server accepted it."""
         self.per_second[int(now)] += 1
         if now < self.scenario.outage_seconds:
             return False
-        begin_at = max(now, self.free_at)
-        if begin_at - now >= self.scenario.queue_seconds:
+        starts_at = max(now, self.free_at)
+        if starts_at - now >= self.scenario.queue_seconds:
             return False
-        self.free_at = begin_at + 1 / self.scenario.per_second
+        self.free_at = starts_at + 1 / self.scenario.per_second
         return True
 
-    def told(self, attempts: list[int], failed: int) -> Herd:
+    def result(self, attempts: list[int], failed: int) -> HerdResult:
         calls = sum(attempts)
         recovered_at = max(1, int(self.scenario.outage_seconds))
-        return Herd(
+        return HerdResult(
             calls=calls,
             last_done_seconds=self.free_at,
             peak_per_second=max((load for at, load in self.per_second.items() if at >= recovered_at), default=0),
@@ -189,5 +199,5 @@ class _Arrivals:
 
 
 def with_jitter(policy: RetryPolicy) -> dict[str, RetryPolicy]:
-    """Return a policy under every jitter, by name, to be compared."""
+    """Return the policy with every jitter, by name."""
     return {jitter: replace(policy, jitter=jitter) for jitter in ("none", "equal", "full", "decorrelated", "add50")}

@@ -1,14 +1,14 @@
-"""What a run's record says of tries that were never made: for a replay under another policy (``what_if.py``).
+"""Predicts from a recorded run how an attempt ends that was never made: for a replay under another policy.
 
-A record tells how each try ended, not why. A failure may have belonged to the try or to the moment, and the two answer
-"what if it had been tried later, or once more?" differently. So there are two readings, and the truth is between them:
+A run records how each attempt ended, not why. A failure may belong to the attempt or to the time, which matters for the
+question "what if the task had run later, or once more?". So there are two attributions; the truth is between them:
 
-- by number: the n-th try of a task ends as its n-th did. Right for chance and for bugs, blind to outages.
-- by time: a failure that an outage explains belongs to its moment. A try ends as the one did that was nearest in time
-  against the same downstream; without a downstream, the nearest of the same task. All other failures by number.
+- by number: attempt n of a task ends as its attempt n did. Right for chance and for bugs, blind to outages.
+- by time: a failure that an outage explains belongs to its time. An attempt ends as the attempt nearest in time against
+  the same downstream did; without a downstream, the nearest of the same task. All other failures by number.
 
-A try beyond the record ends as the last one did, and is told as such. What was lost or stopped says nothing of a policy
-and is left out.
+An attempt beyond the recorded ones ends as the last one did, and is marked as unrecorded. Lost and cancelled attempts
+say nothing about a policy and are left out.
 """
 
 from __future__ import annotations
@@ -20,33 +20,31 @@ from enum import StrEnum
 from operator import attrgetter
 from statistics import median
 
-from ..core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
+from ..core.outcome import OUTAGE_CLASSES, Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from ..core.policy import RetryPolicy, bounds
-from ..core.projection import AttemptRow, RunFold, TaskRow
+from ..core.projection import AttemptRow, RunProjection, TaskRow
 from ..core.ready_queue import spec_of
+from ..domain.states import FAILED_OUTCOMES
 
-#: What counts as one of the failures that ``max_attempts`` is held against.
-FAILED_OUTCOMES = frozenset(["error", "timed_out"])
-_TOLD = FAILED_OUTCOMES | {"success", "deferred", "skipped"}
-_OUTAGE = frozenset([FailureClass.TRANSIENT, FailureClass.TIMEOUT, FailureClass.AMBIGUOUS])
+_COUNTED_OUTCOMES = FAILED_OUTCOMES | {"success", "deferred", "skipped"}
 _SUCCESS = Outcome(OutcomeKind.SUCCESS)
-_SAME_MOMENT_US = 1_000_000  # a task that starts again as near to its own try as this is at that try
-_AROUND_US = 10_000_000  # a process is started and its end written within this
-_FLOOR_SECONDS_MIN = 0.001  # less than this over what the policy allows is rounding
+_SAME_START_US = 1_000_000  # a replayed start this near to the recorded start of the same attempt is the same
+_OVERHEAD_MAX_US = 10_000_000  # the most that starting a process and writing its end take
+_FLOOR_SECONDS_MIN = 0.001  # a smaller excess over the policy's ceiling is rounding
 
 
-class Reading(StrEnum):
-    """What a failure is taken to belong to."""
+class FailureAttribution(StrEnum):
+    """Whether a failure belongs to the number of the attempt or to its time."""
 
     BY_NUMBER = "by number"
     BY_TIME = "by time"
 
 
 @dataclass(frozen=True, slots=True)
-class Try:
-    """One attempt as it was, or as it is taken to be. ``started_at`` in microseconds UTC.
+class RecordedAttempt:
+    """One attempt, recorded or predicted. ``started_at`` in microseconds UTC.
 
-    ``delay_seconds``: the wait that followed it; None where none did. ``is_recorded``: not beyond what the record says.
+    ``delay_seconds``: the backoff after it; None if there was none. ``is_recorded``: the prediction has a counterpart.
     """
 
     started_at: int
@@ -56,121 +54,122 @@ class Try:
     is_recorded: bool = True
 
     @property
-    def is_of_the_system(self) -> bool:
-        """Whether it says how the called system was at that moment: it answered, or failed as in an outage."""
+    def shows_downstream_state(self) -> bool:
+        """Whether the outcome shows if the downstream was up: a success, or a failure as in an outage."""
         failure = self.outcome.failure
-        return self.outcome.kind is OutcomeKind.SUCCESS or (failure is not None and failure.failure_class in _OUTAGE)
+        return self.outcome.kind is OutcomeKind.SUCCESS or (
+            failure is not None and failure.failure_class in OUTAGE_CLASSES
+        )
 
     @property
-    def is_of_the_moment(self) -> bool:
-        """Whether another moment might have given another answer; "not yet" of a sensor is one."""
-        return self.is_of_the_system or self.outcome.kind is OutcomeKind.DEFERRED
+    def depends_on_time(self) -> bool:
+        """Whether the outcome could differ at another time; a deferral of a sensor could."""
+        return self.shows_downstream_state or self.outcome.kind is OutcomeKind.DEFERRED
 
 
-class Record:
-    """Every try of a run. ``generations``: of each task, the generation whose tries count; left out: the first."""
+class RecordedRun:
+    """The attempts of a run. ``generations``: task -> the generation whose attempts count (default 0)."""
 
-    def __init__(self, fold: RunFold, generations: Mapping[str, int] | None = None) -> None:
+    def __init__(self, fold: RunProjection, generations: Mapping[str, int] | None = None) -> None:
         rows = fold.tasks.values()
-        found = generations or {}
-        self._tries = {row.name: [*_tries_of(row, found.get(row.name, 0))] for row in rows}
-        self._systems = {row.name: spec_of(row).downstream for row in rows}
-        self._moments = _by_system(rows)
-        self._usual_seconds = _usual_seconds(one for tries in self._tries.values() for one in tries)
+        counted = generations or {}
+        self._attempts = {row.name: [*_attempts_of(row, counted.get(row.name, 0))] for row in rows}
+        self._downstreams = {row.name: spec_of(row).downstream for row in rows}
+        self._downstream_attempts = _by_downstream(rows)
+        self._median_success_seconds = _median_success_seconds(
+            one for attempts in self._attempts.values() for one in attempts
+        )
 
     @property
-    def count(self) -> int:
-        """How many tries it has."""
-        return sum(map(len, self._tries.values()))
+    def attempt_count(self) -> int:
+        return sum(map(len, self._attempts.values()))
 
     def seconds(self, name: str) -> float:
-        """How long a success of this task takes: as it did, else as those of the run usually did."""
-        own = [one.seconds for one in self._tries[name] if one.outcome.kind is OutcomeKind.SUCCESS]
-        return own[-1] if own else self._usual_seconds
+        """Duration of a success of this task; without one, the median success of the run."""
+        own = [one.seconds for one in self._attempts[name] if one.outcome.kind is OutcomeKind.SUCCESS]
+        return own[-1] if own else self._median_success_seconds
 
     def delay_seconds(self, name: str, number: int) -> float | None:
-        """The wait that followed the try ``number`` (0: the first) of a task; None where none did."""
-        tries = self._tries[name]
-        return tries[number].delay_seconds if number < len(tries) else None
+        """Backoff after attempt ``number`` (0: the first) of a task; None if there was none."""
+        attempts = self._attempts[name]
+        return attempts[number].delay_seconds if number < len(attempts) else None
 
-    def answer(self, name: str, number: int, at: int, reading: Reading) -> Try:
-        """How the try ``number`` (0: the first) of a task ends if it starts ``at`` (microseconds UTC)."""
+    def predict(self, name: str, number: int, at: int, attribution: FailureAttribution) -> RecordedAttempt:
+        """Predict attempt ``number`` (0: the first) of a task if it starts ``at`` (microseconds UTC)."""
         by_number = self._by_number(name, number)
-        if reading is Reading.BY_NUMBER or not by_number.is_of_the_moment:
+        if attribution is FailureAttribution.BY_NUMBER or not by_number.depends_on_time:
             return by_number
-        if by_number.is_recorded and abs(by_number.started_at - at) <= _SAME_MOMENT_US:
+        if by_number.is_recorded and abs(by_number.started_at - at) <= _SAME_START_US:
             return by_number
-        moments = self._moments_for(name, by_number)
-        return self._nearest(name, moments, at) if moments else by_number
+        attempts = self._candidates(name, by_number)
+        return self._nearest(name, attempts, at) if attempts else by_number
 
-    def _moments_for(self, name: str, by_number: Try) -> list[Try]:
-        downstream = self._systems[name]
-        if downstream is not None and by_number.is_of_the_system:
-            return self._moments.get(downstream, [])
-        return [one for one in self._tries[name] if one.is_of_the_moment]
+    def _candidates(self, name: str, by_number: RecordedAttempt) -> list[RecordedAttempt]:
+        downstream = self._downstreams[name]
+        if downstream is not None and by_number.shows_downstream_state:
+            return self._downstream_attempts.get(downstream, [])
+        return [one for one in self._attempts[name] if one.depends_on_time]
 
-    def _by_number(self, name: str, number: int) -> Try:
-        tries = self._tries[name]
-        if number < len(tries):
-            return tries[number]
-        if tries and tries[-1].outcome.kind is not OutcomeKind.SUCCESS:
-            return replace(tries[-1], is_recorded=False)
-        return Try(0, self.seconds(name), _SUCCESS, is_recorded=False)
+    def _by_number(self, name: str, number: int) -> RecordedAttempt:
+        attempts = self._attempts[name]
+        if number < len(attempts):
+            return attempts[number]
+        if attempts and attempts[-1].outcome.kind is not OutcomeKind.SUCCESS:
+            return replace(attempts[-1], is_recorded=False)
+        return RecordedAttempt(0, self.seconds(name), _SUCCESS, is_recorded=False)
 
-    def _nearest(self, name: str, moments: list[Try], at: int) -> Try:
-        place = bisect(moments, at, key=attrgetter("started_at"))
-        near = min(moments[max(place - 1, 0) : place + 1], key=lambda one: abs(one.started_at - at))
-        within = moments[0].started_at <= at <= moments[-1].started_at
-        if near.outcome.kind is OutcomeKind.SUCCESS:
-            return Try(near.started_at, self.seconds(name), _SUCCESS, is_recorded=within)
-        return replace(near, is_recorded=within)
+    def _nearest(self, name: str, attempts: list[RecordedAttempt], at: int) -> RecordedAttempt:
+        place = bisect(attempts, at, key=attrgetter("started_at"))
+        nearest = min(attempts[max(place - 1, 0) : place + 1], key=lambda one: abs(one.started_at - at))
+        is_within = attempts[0].started_at <= at <= attempts[-1].started_at
+        if nearest.outcome.kind is OutcomeKind.SUCCESS:
+            return RecordedAttempt(nearest.started_at, self.seconds(name), _SUCCESS, is_recorded=is_within)
+        return replace(nearest, is_recorded=is_within)
 
 
-def _by_system(rows: Iterable[TaskRow]) -> dict[str, list[Try]]:
-    """What every try of every generation says of the systems that were called, in order of time."""
-    moments: dict[str, list[Try]] = {}
+def _by_downstream(rows: Iterable[TaskRow]) -> dict[str, list[RecordedAttempt]]:
+    """Downstream -> the attempts of all generations that show its state, in order of time."""
+    found: dict[str, list[RecordedAttempt]] = {}
     for row in rows:
         if (downstream := spec_of(row).downstream) is not None:
             generations = {attempt.generation for attempt in row.attempts.values()}
-            tries = (one for generation in generations for one in _tries_of(row, generation))
-            moments.setdefault(downstream, []).extend(one for one in tries if one.is_of_the_system)
-    for tries_of_system in moments.values():
-        tries_of_system.sort(key=attrgetter("started_at"))
-    return moments
+            attempts = (one for generation in generations for one in _attempts_of(row, generation))
+            found.setdefault(downstream, []).extend(one for one in attempts if one.shows_downstream_state)
+    return {downstream: sorted(attempts, key=attrgetter("started_at")) for downstream, attempts in found.items()}
 
 
-def tried(row: TaskRow, generation: int) -> Iterator[AttemptRow]:
-    """The attempts of a generation that say something of a policy, in order."""
+def counted_attempts(row: TaskRow, generation: int) -> Iterator[AttemptRow]:
+    """The attempts of a generation that say something about a policy, in order."""
     for number in sorted(row.attempts):
         attempt = row.attempts[number]
-        counts = attempt.ended_at is not None and attempt.outcome in _TOLD and not attempt.late
+        counts = attempt.ended_at is not None and attempt.outcome in _COUNTED_OUTCOMES and not attempt.late
         if counts and attempt.generation == generation:
             yield attempt
 
 
-def _tries_of(row: TaskRow, generation: int) -> Iterator[Try]:
+def _attempts_of(row: TaskRow, generation: int) -> Iterator[RecordedAttempt]:
     policy, failures = spec_of(row).retry, 0
-    for attempt in tried(row, generation):
+    for attempt in counted_attempts(row, generation):
         floor = _floor_seconds(attempt, policy, failures)
         failures += attempt.outcome in FAILED_OUTCOMES
         delay = None if attempt.delay_us is None else attempt.delay_us / 1e6
-        yield Try(attempt.started_at, _slot_seconds(attempt), outcome_of(attempt, floor), delay)
+        yield RecordedAttempt(attempt.started_at, _slot_seconds(attempt), outcome_of(attempt, floor), delay)
 
 
 def _slot_seconds(attempt: AttemptRow) -> float:
-    """How long an attempt that has ended held its slot: from its claim until its end was written.
+    """Time for which an attempt held its slot: from its claim until its end was written.
 
-    The wall clock may have been moved meanwhile; then it is as long as its process ran.
+    If the wall clock was moved meanwhile, the run time of the process counts instead.
     """
     held_us = max(0, (attempt.ended_at or attempt.started_at) - attempt.started_at)
     ran_us = held_us if attempt.duration_us is None else attempt.duration_us
-    return (held_us if 0 <= held_us - ran_us <= _AROUND_US else ran_us) / 1e6
+    return (held_us if 0 <= held_us - ran_us <= _OVERHEAD_MAX_US else ran_us) / 1e6
 
 
 def _floor_seconds(attempt: AttemptRow, policy: RetryPolicy, failures: int) -> float | None:
-    """What the other side asked for (Retry-After): what the longest wait was longer than the policy would have it.
+    """The Retry-After of a failure: the excess of the recorded ceiling over the ceiling of the policy.
 
-    It is not in the row of its own. Where the waits follow one another it cannot be told, and none is assumed.
+    The row has no column for it. With decorrelated jitter it cannot be computed; the result is None.
     """
     if attempt.ceiling_us is None or policy.jitter == "decorrelated":
         return None
@@ -179,21 +178,21 @@ def _floor_seconds(attempt: AttemptRow, policy: RetryPolicy, failures: int) -> f
 
 
 def outcome_of(attempt: AttemptRow, retry_after_seconds: float | None = None) -> Outcome:
-    """The outcome that the row of an attempt tells."""
+    """The outcome recorded in an attempt row."""
     kind = OutcomeKind(attempt.outcome)
     if attempt.outcome not in FAILED_OUTCOMES:
         return Outcome(kind)
-    unnamed = FailureClass.TIMEOUT if kind is OutcomeKind.TIMED_OUT else FailureClass.UNCLASSIFIED
+    default_class = FailureClass.TIMEOUT if kind is OutcomeKind.TIMED_OUT else FailureClass.UNCLASSIFIED
     failure = Failure(
         error_type=attempt.error_type or "",
         message=attempt.error or "",
-        failure_class=FailureClass(attempt.failure_class) if attempt.failure_class else unnamed,
+        failure_class=FailureClass(attempt.failure_class) if attempt.failure_class else default_class,
         fingerprint=Fingerprint(strict=attempt.fingerprint or "", loose=attempt.fingerprint_loose or ""),
         retry_after_seconds=retry_after_seconds,
     )
     return Outcome(kind, failure)
 
 
-def _usual_seconds(tries: Iterable[Try]) -> float:
-    found = [one.seconds for one in tries if one.outcome.kind is OutcomeKind.SUCCESS]
+def _median_success_seconds(attempts: Iterable[RecordedAttempt]) -> float:
+    found = [one.seconds for one in attempts if one.outcome.kind is OutcomeKind.SUCCESS]
     return median(found) if found else 0.0

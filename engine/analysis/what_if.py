@@ -1,9 +1,9 @@
-"""What a run would have been under another policy: its record, replayed by the engine's own rules (SPEC part 4, 8).
+"""Replays a recorded run under another policy, with the engine's own rules (SPEC part 4, 8).
 
-``decide`` judges every end, ``Ledger`` says who starts, and breakers, retry budgets and pools hold back whom they would
-have held: all as in the night itself. The dice are an argument, and how a try ends is the record's to say
-(``recorded_run.py``). Not replayed are operators, executors that died, other runs, and what was known from runs before; a
-replay with the policies as they were shows beside the run itself how much that matters.
+``decide`` judges every outcome, the ready queue orders the starts, and breakers, retry budgets and pools hold tasks
+back, as in a real run. Random numbers are an argument, and ``recorded_run.py`` predicts how each attempt ends. The
+replay leaves out operators, crashes of the executor, other runs, and what was known from earlier runs. A replay under
+the unchanged policies, compared with the run itself, shows how much that matters.
 """
 
 from __future__ import annotations
@@ -12,26 +12,25 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from heapq import heappop, heappush
-from typing import Any
 
 from ..core.dag import Dag
-from ..core.decide import DeadLetter, Decision, Fail, History, Retry, Sense, Skip, Succeed, counter_of, decide
+from ..core.decide import DeadLetter, Decision, Defer, Fail, Retry, Skip, Succeed, TaskHistory, counter_of, decide
 from ..core.declared_flow import declared_flow
-from ..core.dispatch_rules import END_WHEN_OPEN, LongOutages, Room
+from ..core.dispatch_rules import END_WHEN_OPEN, Capacity, LongOutages
 from ..core.downstreams import Downstreams
 from ..core.explain import BreakerView
 from ..core.outcome import Failure, FailureClass, Outcome
-from ..core.paging import cause_of, deadline_cause
-from ..core.projection import RunFold, TaskRow
-from ..core.ready_queue import Ledger, spec_of
+from ..core.paging import deadline_cause, page_cause
+from ..core.projection import RunProjection, TaskRow
+from ..core.ready_queue import ReadyQueue, spec_of
 from ..core.spec import DownstreamSpec, FlowSpec, TaskSpec, with_overrides
 from ..domain.states import NOT_STARTED, WITH_INSTANT, DeadLetterKind, RunState, SkipCause, TaskState
-from ..domain.trigger_rules import Fate, Graph, Task, propagate
-from .counters import Counts
-from .policy_change import Change
-from .recorded_run import Reading, Record, Try, outcome_of, tried
+from ..domain.trigger_rules import DerivedState, Graph, TaskNode, propagate
+from .counters import RunCounts
+from .policy_change import PolicyChange
+from .recorded_run import FailureAttribution, RecordedAttempt, RecordedRun, counted_attempts, outcome_of
 
-PROBES_MAX = 1_000  # beyond what all budgets grant: a system that never comes back is asked for ever
+PROBES_MAX = 1_000  # calls beyond all attempts that the policies allow: a downstream that stays down is probed for ever
 
 Uniform = Callable[[float, float], float]
 Move = Callable[[TaskRow, TaskState], None]
@@ -41,11 +40,15 @@ _SECOND = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """What a run came to. ``pages``: causes that a human was told of; ``not_run``: tasks that never started.
+class RunFigures:
+    """The result of a run, recorded or replayed.
 
-    ``seconds``: from its start to the end of its last try. ``unrecorded``: tries of which the record says nothing.
-    ``is_over``: False where it would go on for ever, and was left.
+    Attributes:
+        not_run: tasks that never started.
+        pages: different causes that a page was sent for.
+        seconds: from the start of the run to the end of its last attempt.
+        unrecorded: attempts without a counterpart in the recorded run.
+        is_over: False if the replay was stopped because it would not end.
     """
 
     calls: int
@@ -59,29 +62,29 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Fork:
-    """Where a replay leaves the run: how it was ``at`` that instant (microseconds UTC), and what it had come to."""
+class ReplayStart:
+    """The state of the recorded run at the instant ``at`` (microseconds UTC), from which a replay continues."""
 
-    start: RunFold
+    run: RunProjection
     at: int
-    counts: Counts = field(default_factory=Counts)
+    counts: RunCounts = field(default_factory=RunCounts)
     breakers: Mapping[str, BreakerView] = field(default_factory=dict)
 
 
-def beginning_of(fold: RunFold) -> Fork:
-    """The run before its first task started."""
+def start_of_run(fold: RunProjection) -> ReplayStart:
+    """The state of a run before its first task started."""
     tasks = {
         name: TaskRow(name, max_attempts=row.max_attempts, position=row.position, spec=row.spec)
         for name, row in fold.tasks.items()
     }
     run = replace(fold.run, state=RunState.RUNNING, ended_at=None, blocked_since=None, paused_since=None)
-    return Fork(RunFold(run, tasks, fold.parents, fold.children), fold.run.started_at)
+    return ReplayStart(RunProjection(run, tasks, fold.parents, fold.children), fold.run.started_at)
 
 
-def as_it_was(fold: RunFold, counts: Counts) -> Figures:
-    """The figures of the run itself. ``counts``: of all its events."""
+def recorded_figures(fold: RunProjection, counts: RunCounts) -> RunFigures:
+    """The figures of the recorded run. ``counts``: of all its events."""
     ends = [attempt.ended_at or 0 for row in fold.tasks.values() for attempt in row.attempts.values()]
-    return Figures(
+    return RunFigures(
         calls=counts.calls,
         failed=counts.failed,
         dead_letters=counts.dead_letters,
@@ -91,57 +94,61 @@ def as_it_was(fold: RunFold, counts: Counts) -> Figures:
     )
 
 
-class Stage:
-    """What all replays of one run from one fork have in common.
+class ReplayInput:
+    """What all replays of one run from one instant share.
 
-    ``fold``: the run as it ended. ``path_seconds``: the longest way from each task to the end, as it was known from
-    runs before when the deadline was looked at.
+    ``fold``: the recorded run at its end. ``path_seconds``: the longest path from each task to the end of the run, as
+    earlier runs had it when the deadline was checked.
     """
 
-    def __init__(self, fold: RunFold, fork: Fork, path_seconds: Mapping[str, float] | None = None) -> None:
-        self.end = fold
-        self.fork = fork
+    def __init__(
+        self, fold: RunProjection, start: ReplayStart, path_seconds: Mapping[str, float] | None = None
+    ) -> None:
+        self.recorded = fold
+        self.start = start
         self.path_seconds = path_seconds or {}
-        self.record = Record(fold, {name: row.generation for name, row in fork.start.tasks.items()})
+        self.record = RecordedRun(fold, {name: row.generation for name, row in start.run.tasks.items()})
         dag = Dag((name, fold.parents.get(name, ())) for name in fold.tasks)
-        self.remaining = dag.remaining_path({name: self.record.seconds(name) for name in fold.tasks})
+        self.remaining_seconds = dag.remaining_path({name: self.record.seconds(name) for name in fold.tasks})
 
 
-def replay(stage: Stage, change: Change, reading: Reading, uniform: Uniform | None = None) -> Figures:
-    """Let the run go on from the fork, by its record and with ``change``.
+def replay(
+    replay_input: ReplayInput, change: PolicyChange, attribution: FailureAttribution, uniform: Uniform | None = None
+) -> RunFigures:
+    """Continue the run from its start state with ``change`` applied.
 
-    Waits are as long as they were where the record has one and ``change`` leaves them alone; else ``uniform`` draws
-    them, or they are as long as on average (None).
+    A delay is the recorded one if there is one and ``change`` does not affect delays. Otherwise ``uniform`` draws it;
+    None means the average.
     """
-    return _Replay(stage, change, reading, uniform or _middle).run()
+    return _Replay(replay_input, change, attribution, uniform or _mean).run()
 
 
-def _middle(low: float, high: float) -> float:
+def _mean(low: float, high: float) -> float:
     return (low + high) / 2
 
 
-def _count_not_run(fold: RunFold) -> int:
+def _count_not_run(fold: RunProjection) -> int:
     return sum(1 for row in fold.tasks.values() if row.state in _NOT_RUN)
 
 
-def _seconds_of_run(fold: RunFold, ended_at: int) -> float:
+def _seconds_of_run(fold: RunProjection, ended_at: int) -> float:
     return max(0, ended_at - fold.run.started_at) / _SECOND
 
 
 @dataclass(slots=True)
-class _Past:
-    """What ``decide`` asks of a task's generation, and cannot be read from its row."""
+class _GenerationHistory:
+    """The history of a task's generation that ``decide`` needs and the task row does not hold."""
 
-    tries: int = 0
+    attempts: int = 0
     previous_delay: float | None = None
     fingerprints: list[str] = field(default_factory=list)
     classes: list[FailureClass] = field(default_factory=list)
 
 
-def _past_of(row: TaskRow) -> _Past:
-    past = _Past()
-    for attempt in tried(row, row.generation):
-        past.tries += 1
+def _history_of(row: TaskRow) -> _GenerationHistory:
+    past = _GenerationHistory()
+    for attempt in counted_attempts(row, row.generation):
+        past.attempts += 1
         past.previous_delay = None if attempt.delay_us is None else attempt.delay_us / _SECOND
         if (failure := outcome_of(attempt).failure) is not None:
             past.fingerprints.append(failure.fingerprint.strict)
@@ -149,142 +156,147 @@ def _past_of(row: TaskRow) -> _Past:
     return past
 
 
-#: At an instant, in order: a try of a task ends, or without one the task comes due; no name: a system is to be asked.
-_Happening = tuple[int, int, str, Try | None]
+#: (instant, tie breaker, task, attempt): the attempt ends; without an attempt the task comes due; without a task a
+#: breaker is checked.
+_ScheduledEvent = tuple[int, int, str, RecordedAttempt | None]
 
 
 class _Replay:
-    def __init__(self, stage: Stage, change: Change, reading: Reading, uniform: Uniform) -> None:
-        fork, start = stage.fork, stage.fork.start
-        self._end = stage.end
+    def __init__(
+        self, replay_input: ReplayInput, change: PolicyChange, attribution: FailureAttribution, uniform: Uniform
+    ) -> None:
+        start = replay_input.start
+        self._recorded_run = replay_input.recorded
         self._change = change
-        self._reading = reading
+        self._attribution = attribution
         self._uniform = uniform
-        self._path_seconds = stage.path_seconds
-        self._now = self._ended_at = fork.at
-        self._fold = replace(start, tasks={name: replace(row) for name, row in start.tasks.items()})
-        self._record = stage.record
-        self._pasts = {name: _past_of(row) for name, row in self._fold.tasks.items()}
-        self._ledger = Ledger(self._fold, stage.remaining)
+        self._path_seconds = replay_input.path_seconds
+        self._now = self._ended_at = start.at
+        self._fold = replace(start.run, tasks={name: replace(row) for name, row in start.run.tasks.items()})
+        self._attempts = replay_input.record
+        self._histories = {name: _history_of(row) for name, row in self._fold.tasks.items()}
+        self._ready_queue = ReadyQueue(self._fold, replay_input.remaining_seconds)
         self._flow = _changed_flow(self._fold, change)
-        self._systems = Downstreams(self._flow, lambda: self._now, lambda _: None)
-        self._systems.load(_rows_of(fork))
-        self._room = Room(self._ledger, self._systems, self._flow.pools, self._ask_again_at)
-        self._outages = LongOutages(self._ledger, self._systems)
+        self._downstreams = Downstreams(self._flow, lambda: self._now, lambda _: None)
+        self._downstreams.load(_breaker_rows(start))
+        self._capacity = Capacity(self._ready_queue, self._downstreams, self._flow.pools, self._schedule_breaker_check)
+        self._outages = LongOutages(self._ready_queue, self._downstreams)
         self._graph = _Graph(self._fold, self._move)
-        self._policy_of = cache(change.of_policy)
-        self._count = _Count(fork.counts)
-        self._to_ask: set[int] = set()  # instants at which a system is to be asked again
-        self._happenings: list[_Happening] = []
-        self._pushed = 0
+        self._policy_of = cache(change.apply_to_policy)
+        self._counters = _ReplayCounters(start.counts)
+        self._breaker_checks: set[int] = set()  # instants, microseconds UTC
+        self._schedule: list[_ScheduledEvent] = []
+        self._sequence = 0
         granted = sum(self._policy_of(self._spec(row).retry).max_attempts for row in self._fold.tasks.values())
-        self._calls_max = self._count.calls + granted + self._record.count + PROBES_MAX
+        self._calls_max = self._counters.calls + granted + self._attempts.attempt_count + PROBES_MAX
 
-    def run(self) -> Figures:
-        """To the end, or to where nothing moves without a human."""
+    def run(self) -> RunFigures:
+        """Replay until the run ends or only a human could go on."""
         for row in self._fold.tasks.values():
-            self._take_up(row)
-        self._look_at_systems()
+            self._schedule_recorded(row)
+        self._check_downstreams()
         self._dispatch()
-        while self._happenings and self._count.calls <= self._calls_max:
-            self._now, _, name, ended = heappop(self._happenings)
-            if ended is not None:
+        while self._schedule and self._counters.calls <= self._calls_max:
+            self._now, _, name, attempt = heappop(self._schedule)
+            if attempt is not None:
                 self._ended_at = self._now
-                self._settle(self._fold.tasks[name], ended)
+                self._end_attempt(self._fold.tasks[name], attempt)
             elif name:
-                self._ledger.come_due(name)
+                self._ready_queue.mark_due(name)
             else:
-                self._to_ask.discard(self._now)
-            self._look_at_systems()
+                self._breaker_checks.discard(self._now)
+            self._check_downstreams()
             self._dispatch()
         return self._figures()
 
-    def _figures(self) -> Figures:
-        count, deadline = self._count, self._fold.run.deadline_at
+    def _figures(self) -> RunFigures:
+        counters, deadline = self._counters, self._fold.run.deadline_at
         if deadline is not None and self._ended_at > deadline:
-            count.page(deadline_cause(self._fold.run.run_id))
-        return Figures(
-            calls=count.calls,
-            failed=count.failed,
-            dead_letters=count.dead_letters,
+            counters.page(deadline_cause(self._fold.run.run_id))
+        return RunFigures(
+            calls=counters.calls,
+            failed=counters.failed,
+            dead_letters=counters.dead_letters,
             not_run=_count_not_run(self._fold),
-            pages=count.pages,
+            pages=counters.pages,
             seconds=_seconds_of_run(self._fold, self._ended_at),
-            unrecorded=count.unrecorded,
-            is_over=not self._happenings,
+            unrecorded=counters.unrecorded,
+            is_over=not self._schedule,
         )
 
-    def _take_up(self, row: TaskRow) -> None:
-        """What was under way when the replay begins ends, or comes due, as it did."""
+    def _schedule_recorded(self, row: TaskRow) -> None:
+        """Schedule the end of a running attempt, or the due time of a waiting task, as recorded."""
         if row.state is TaskState.RUNNING:
-            ended = self._answer(row.name, Reading.BY_NUMBER)
-            attempt = self._end.tasks[row.name].attempts.get(row.attempt)
-            at = attempt.ended_at if attempt is not None else None
-            self._push(self._now + round(ended.seconds * _SECOND) if at is None else at, row.name, ended)
+            attempt = self._predict(row.name, FailureAttribution.BY_NUMBER)
+            recorded = self._recorded_run.tasks[row.name].attempts.get(row.attempt)
+            ended_at = recorded.ended_at if recorded is not None else None
+            self._push(
+                self._now + round(attempt.seconds * _SECOND) if ended_at is None else ended_at, row.name, attempt
+            )
         elif row.next_retry_at is not None and row.state in WITH_INSTANT:
             if row.state is TaskState.PENDING:
-                self._ledger.not_before(row.name)
+                self._ready_queue.defer(row.name)
             self._push(row.next_retry_at, row.name, None)
 
     # --- Starting --------------------------------------------------------------------------------------------------
 
     def _dispatch(self) -> None:
-        for name in list(self._ledger.promotable):
+        for name in list(self._ready_queue.promotable):
             self._move(self._fold.tasks[name], TaskState.READY)
-        self._turn_away()
-        room = self._fold.run.max_parallel - self._ledger.counts[TaskState.RUNNING]
-        for name in self._ledger.pick(max(0, room), self._room.admits):
-            self._begin(self._fold.tasks[name])
+        self._reject()
+        room = self._fold.run.max_parallel - self._ready_queue.counts[TaskState.RUNNING]
+        for name in self._ready_queue.pop_startable(max(0, room), self._capacity.admits):
+            self._start_attempt(self._fold.tasks[name])
 
-    def _turn_away(self) -> None:
-        for name, on_open in list(self._room.turned_away()):
+    def _reject(self) -> None:
+        for name, on_open in list(self._capacity.rejected()):
             row = self._fold.tasks[name]
             self._move(row, TaskState.READY)
-            self._end_badly(row, DeadLetterKind.BREAKER, None, END_WHEN_OPEN[on_open] is TaskState.DEAD_LETTER)
+            self._fail(row, DeadLetterKind.BREAKER, None, END_WHEN_OPEN[on_open] is TaskState.DEAD_LETTER)
 
-    def _begin(self, row: TaskRow) -> None:
-        self._count.calls += 1
+    def _start_attempt(self, row: TaskRow) -> None:
+        self._counters.calls += 1
         row.first_started_at = row.first_started_at or self._now
         self._move(row, TaskState.READY)
         self._move(row, TaskState.RUNNING)
-        self._ledger.claimed([row.name])
-        ended = self._answer(row.name, self._reading)
-        self._push(self._now + round(ended.seconds * _SECOND), row.name, ended)
+        self._ready_queue.release_claims([row.name])
+        attempt = self._predict(row.name, self._attribution)
+        self._push(self._now + round(attempt.seconds * _SECOND), row.name, attempt)
 
-    def _answer(self, name: str, reading: Reading) -> Try:
-        past = self._pasts[name]
-        found = self._record.answer(name, past.tries, self._now, reading)
-        past.tries += 1
-        self._count.unrecorded += not found.is_recorded
-        return found
+    def _predict(self, name: str, attribution: FailureAttribution) -> RecordedAttempt:
+        history = self._histories[name]
+        attempt = self._attempts.predict(name, history.attempts, self._now, attribution)
+        history.attempts += 1
+        self._counters.unrecorded += not attempt.is_recorded
+        return attempt
 
     # --- Ending ----------------------------------------------------------------------------------------------------
 
-    def _settle(self, row: TaskRow, ended: Try) -> None:
-        is_probe = self._systems.is_probe(row.name)
-        self._systems.record(row.name, ended.outcome, row.failures)
-        decision = self._decide(row, ended.outcome, is_probe)
-        failure = ended.outcome.failure
-        self._remember(row, failure, decision)
+    def _end_attempt(self, row: TaskRow, attempt: RecordedAttempt) -> None:
+        is_probe = self._downstreams.is_probe(row.name)
+        self._downstreams.record(row.name, attempt.outcome, row.failures)
+        decision = self._decide(row, attempt.outcome, is_probe)
+        failure = attempt.outcome.failure
+        self._record_outcome(row, failure, decision)
         match decision:
             case Succeed():
                 self._move(row, TaskState.SUCCESS)
             case Retry(delay=delay):
-                self._wait(row, TaskState.RETRYING, delay)
-            case Sense(delay=delay):
-                self._wait(row, TaskState.SENSING, delay)
+                self._wait_until_due(row, TaskState.RETRYING, delay)
+            case Defer(delay=delay):
+                self._wait_until_due(row, TaskState.SENSING, delay)
             case Skip():
                 row.skip_cause = str(SkipCause.CONDITION)
                 self._move(row, TaskState.SKIPPED)
                 propagate(self._graph, row.name)
             case Fail():
-                self._end_badly(row, None, failure)
+                self._fail(row, None, failure)
             case DeadLetter(kind=kind):
-                self._end_badly(row, kind, failure, is_dead_letter=True)
+                self._fail(row, kind, failure, is_dead_letter=True)
 
     def _decide(self, row: TaskRow, outcome: Outcome, is_probe: bool) -> Decision:
-        past, spec = self._pasts[row.name], self._spec(row)
-        history = History(
+        past, spec = self._histories[row.name], self._spec(row)
+        history = TaskHistory(
             failures=row.failures,
             deferrals=row.deferrals,
             refusals=row.refusals,
@@ -299,124 +311,126 @@ class _Replay:
             path_seconds=self._path_seconds.get(row.name, 0.0),
             deadline_at=self._fold.run.deadline_at,
         )
-        return decide(history, outcome, self._policy_of(spec.retry), self._now, self._dice(row, outcome))
+        return decide(history, outcome, self._policy_of(spec.retry), self._now, self._draw(row, outcome))
 
     def _spec(self, row: TaskRow) -> TaskSpec:
         return with_overrides(spec_of(row), row.overrides)
 
-    def _dice(self, row: TaskRow, outcome: Outcome) -> Uniform:
-        """They fall as they fell where the record says how, and where they are still the same dice."""
-        recorded = self._record.delay_seconds(row.name, self._pasts[row.name].tries - 1)
-        if recorded is None or outcome.failure is None or not self._change.keeps_waits:
+    def _draw(self, row: TaskRow, outcome: Outcome) -> Uniform:
+        """Return the recorded delay as the random draw, unless there is none or the change affects delays."""
+        recorded = self._attempts.delay_seconds(row.name, self._histories[row.name].attempts - 1)
+        if recorded is None or outcome.failure is None or not self._change.keeps_delays:
             return self._uniform
         drawn = recorded - (outcome.failure.retry_after_seconds or 0.0)
         return lambda low, high: min(max(drawn, low), high)
 
-    def _remember(self, row: TaskRow, failure: Failure | None, decision: Decision) -> None:
+    def _record_outcome(self, row: TaskRow, failure: Failure | None, decision: Decision) -> None:
         if failure is not None:
-            past = self._pasts[row.name]
+            past = self._histories[row.name]
             past.fingerprints.append(failure.fingerprint.strict)
             past.classes.append(failure.failure_class)
         if (counter := counter_of(decision)) is not None:
             setattr(row, counter, getattr(row, counter) + 1)
 
-    def _wait(self, row: TaskRow, state: TaskState, delay: float) -> None:
+    def _wait_until_due(self, row: TaskRow, state: TaskState, delay: float) -> None:
         if state is TaskState.RETRYING:
-            self._pasts[row.name].previous_delay = delay
+            self._histories[row.name].previous_delay = delay
         self._move(row, state)
         self._push(self._now + round(delay * _SECOND), row.name, None)
 
-    def _end_badly(
+    def _fail(
         self, row: TaskRow, kind: DeadLetterKind | None, failure: Failure | None, is_dead_letter: bool = False
     ) -> None:
         downstream = spec_of(row).downstream
-        breaker = None if downstream is None else self._systems.change_of(downstream).state
-        self._count.page(cause_of(self._fold.run.run_id, kind, failure, downstream, breaker))
+        breaker = None if downstream is None else self._downstreams.change_event(downstream).state
+        self._counters.page(page_cause(self._fold.run.run_id, kind, failure, downstream, breaker))
         if is_dead_letter:
-            self._count.dead_letters += 1
+            self._counters.dead_letters += 1
             self._move(row, TaskState.DEAD_LETTER)
             return
-        self._count.failed += 1
+        self._counters.failed += 1
         self._move(row, TaskState.FAILED)
         propagate(self._graph, row.name)
 
-    # --- Systems ---------------------------------------------------------------------------------------------------
+    # --- Downstreams -----------------------------------------------------------------------------------------------
 
-    def _look_at_systems(self) -> None:
-        """A breaker that has held tasks for long is a page of its own."""
+    def _check_downstreams(self) -> None:
+        """Count a page for each breaker that has held tasks for too long."""
         for outage in self._outages.update(self._now):
-            self._count.page(cause_of(self._fold.run.run_id, DeadLetterKind.BREAKER, None, outage.downstream))
+            self._counters.page(page_cause(self._fold.run.run_id, DeadLetterKind.BREAKER, None, outage.downstream))
         for at in self._outages.due_at:
             if at > self._now:
-                self._ask_again_at("", at)
+                self._schedule_breaker_check("", at)
 
-    def _ask_again_at(self, downstream: str, at: int) -> None:
+    def _schedule_breaker_check(self, downstream: str, at: int) -> None:
         at = max(at, self._now + 1)
-        if at not in self._to_ask:
-            self._to_ask.add(at)
+        if at not in self._breaker_checks:
+            self._breaker_checks.add(at)
             self._push(at, "", None)
 
-    # --- Inside ----------------------------------------------------------------------------------------------------
+    # --- State changes and the queue -------------------------------------------------------------------------------
 
     def _move(self, row: TaskRow, new: TaskState) -> None:
         old, row.state = row.state, new
         if old is not new:
-            self._ledger.moved(row, old)
+            self._ready_queue.apply_move(row, old)
 
-    def _push(self, at: int, name: str, ended: Try | None) -> None:
-        self._pushed += 1
-        heappush(self._happenings, (max(at, self._now), self._pushed, name, ended))
+    def _push(self, at: int, name: str, attempt: RecordedAttempt | None) -> None:
+        self._sequence += 1
+        heappush(self._schedule, (max(at, self._now), self._sequence, name, attempt))
 
 
 class _Graph(Graph):
-    """The run that is replayed, as the trigger rules walk over it; ``move`` puts a task into another state."""
+    """The replayed run as the graph of the trigger rules; ``move`` changes the state of a task."""
 
-    def __init__(self, fold: RunFold, move: Move) -> None:
+    def __init__(self, fold: RunProjection, move: Move) -> None:
         self._fold = fold
         self._move = move
 
-    def task(self, name: str) -> Task:
+    def task(self, name: str) -> TaskNode:
         row = self._fold.tasks[name]
-        return Task(name, row.state, row.generation, spec_of(row).rule, row.skip_cause, row.blocked_by)
+        return TaskNode(name, row.state, row.generation, spec_of(row).rule, row.skip_cause, row.blocked_by)
 
-    def parents(self, name: str) -> list[Task]:
+    def parents(self, name: str) -> list[TaskNode]:
         return [self.task(parent) for parent in self._fold.parents.get(name, ())]
 
-    def children(self, name: str, states: Collection[str]) -> list[Task]:
+    def children(self, name: str, states: Collection[str]) -> list[TaskNode]:
         children = self._fold.children.get(name, ())
         return [self.task(child) for child in children if self._fold.tasks[child].state in states]
 
-    def apply(self, task: Task, fate: Fate) -> None:
+    def apply(self, task: TaskNode, fate: DerivedState) -> None:
         row = self._fold.tasks[task.name]
         row.skip_cause, row.blocked_by = fate.skip_cause, fate.blocked_by
         self._move(row, fate.state)
 
 
-class _Count:
-    """What adds up; begun with what had been at the fork."""
+class _ReplayCounters:
+    """The counters of a replay, starting from the counts at its first instant."""
 
-    def __init__(self, before: Counts) -> None:
+    def __init__(self, before: RunCounts) -> None:
         self.calls, self.failed, self.dead_letters = before.calls, before.failed, before.dead_letters
         self.pages, self.unrecorded = before.pages, 0
         self._causes = set(before.causes)
 
     def page(self, cause: str) -> None:
-        """One page for each cause, however often it comes."""
+        """Count a page, once per cause."""
         self.pages += cause not in self._causes
         self._causes.add(cause)
 
 
-def _changed_flow(fold: RunFold, change: Change) -> FlowSpec:
-    """The flow with other breakers and budgets, also of the systems that only its tasks name."""
+def _changed_flow(fold: RunProjection, change: PolicyChange) -> FlowSpec:
+    """The flow with changed breakers and retry budgets, including downstreams that only tasks name."""
     flow = declared_flow(fold)
-    named = {spec.downstream: DownstreamSpec(spec.downstream) for spec in flow.tasks if spec.downstream is not None}
-    systems = {**named, **{spec.name: spec for spec in flow.downstreams}}
-    return replace(flow, downstreams=tuple(change.of_system(spec) for spec in systems.values()))
+    undeclared = {
+        spec.downstream: DownstreamSpec(spec.downstream) for spec in flow.tasks if spec.downstream is not None
+    }
+    downstreams = {**undeclared, **{spec.name: spec for spec in flow.downstreams}}
+    return replace(flow, downstreams=tuple(change.apply_to_downstream(spec) for spec in downstreams.values()))
 
 
-def _rows_of(fork: Fork) -> Iterator[dict[str, Any]]:
-    """Breakers as they were at the fork. What they had counted by then is not told of the past."""
-    for name, view in fork.breakers.items():
+def _breaker_rows(start: ReplayStart) -> Iterator[dict[str, object]]:
+    """Breaker rows at the start instant. The calls in their windows are not recorded, so the windows are empty."""
+    for name, view in start.breakers.items():
         yield {
             "downstream": name,
             "state": view.state,
@@ -424,5 +438,5 @@ def _rows_of(fork: Fork) -> Iterator[dict[str, Any]]:
             "window": "[]",
             "tokens": None,
             "detail": "{}",
-            "changed_at": fork.at,
+            "changed_at": start.at,
         }

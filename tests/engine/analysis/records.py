@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from redrive.engine.core.policy import RetryPolicy
-from redrive.engine.core.projection import AttemptRow, RunFold, RunRow, TaskRow
+from redrive.engine.core.projection import AttemptRow, RunProjection, RunRow, TaskRow
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.states import RunState, TaskState
 
@@ -39,7 +39,7 @@ def fold_of(
     retry: RetryPolicy = PLAIN,
     specs: Mapping[str, Mapping[str, Any]] | None = None,
     **run: Any,
-) -> RunFold:
+) -> RunProjection:
     """A run as it ended. ``starts``: of the first try of each task, seconds after its start."""
     edges = {name: tuple((parents or {}).get(name, ())) for name in tries}
     rows = {}
@@ -57,7 +57,7 @@ def fold_of(
             children.setdefault(parent, []).append(name)
     options = {"max_parallel": len(tries), "state": RunState.SUCCESS, **run}
     found_run = RunRow("r", "f", started_at=START, **options)
-    return RunFold(found_run, rows, edges, {name: tuple(found) for name, found in children.items()})
+    return RunProjection(found_run, rows, edges, {name: tuple(found) for name, found in children.items()})
 
 
 def attempts_of(tries: Sequence[Tried], start: float, retry: RetryPolicy) -> dict[int, AttemptRow]:
@@ -87,7 +87,7 @@ def attempts_of(tries: Sequence[Tried], start: float, retry: RetryPolicy) -> dic
 class Night:
     """A run with room for everybody, and what it came to, reckoned without the engine."""
 
-    fold: RunFold
+    fold: RunProjection
     calls: int
     failed: int
     dead_letters: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from redrive.engine.analysis.counters import Counts, Tally
+from redrive.engine.analysis.counters import RunCounts, EventCounter
 from redrive.engine.domain.event_codec import decode
 from redrive.engine.domain.events import Event, EventKind
 
@@ -14,7 +14,7 @@ def event(seq: int, kind: str = EventKind.TASK, new: str | None = None, **data: 
 
 
 def test_counts_are_those_up_to_an_event() -> None:
-    tally = Tally()
+    tally = EventCounter()
     told = [
         event(1, new="RUNNING"),
         event(2, new="DEAD_LETTER"),
@@ -27,13 +27,13 @@ def test_counts_are_those_up_to_an_event() -> None:
         event(9, EventKind.PAGE, what="acked", id=9, cause="old"),
     ]
     for one in told:
-        tally.take(one)
-    assert tally.at(0) == Counts()
-    assert tally.at(4) == Counts(1, 0, 1, 1, frozenset(["bug"]), 0)
-    assert tally.at(99) == Counts(2, 1, 1, 2, frozenset(["bug", "bank"]), 1)
+        tally.add(one)
+    assert tally.counts_at(0) == RunCounts()
+    assert tally.counts_at(4) == RunCounts(1, 0, 1, 1, frozenset(["bug"]), 0)
+    assert tally.counts_at(99) == RunCounts(2, 1, 1, 2, frozenset(["bug", "bank"]), 1)
 
 
 def test_who_looks_on_does_not_act() -> None:
-    tally = Tally()
-    tally.take(event(1, EventKind.OPERATOR, what="attach"))
-    assert tally.at(1).acts == 0
+    tally = EventCounter()
+    tally.add(event(1, EventKind.OPERATOR, what="attach"))
+    assert tally.counts_at(1).acts == 0

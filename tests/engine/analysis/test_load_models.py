@@ -10,13 +10,13 @@ import pytest
 from redrive.engine.analysis.load_models import (
     CONTENTION_POLICIES,
     SCENARIOS,
-    Herd,
+    HerdResult,
     Scenario,
-    contend,
-    outage,
+    simulate_contention,
+    simulate_outage,
     with_jitter,
 )
-from redrive.engine.core.policy import RetryPolicy, fixed
+from redrive.engine.core.policy import RetryPolicy, fixed_policy
 
 #: n: calls and milliseconds of the AWS simulator (SPEC 5.1).
 CALLS: Mapping[int, Mapping[str, int]] = {
@@ -35,7 +35,7 @@ MILLISECONDS: Mapping[int, Mapping[str, int]] = {
 @pytest.mark.parametrize("name", CONTENTION_POLICIES)
 def test_the_contention_model_gives_the_figures_of_aws(clients, name):
     """000.45, SPEC 5.1: calls within 3 %; the end within 5 %, because it hangs on the one client that is last."""
-    found = contend(clients, CONTENTION_POLICIES[name], random.Random(1), runs=4000 // clients)
+    found = simulate_contention(clients, CONTENTION_POLICIES[name], random.Random(1), runs=4000 // clients)
     assert found.calls == pytest.approx(CALLS[clients][name], rel=0.03)
     assert found.seconds * 1000 == pytest.approx(MILLISECONDS[clients][name], rel=0.05)
 
@@ -45,21 +45,21 @@ def test_the_contention_model_gives_the_figures_of_aws(clients, name):
     [
         (RetryPolicy(base=0.005, cap=2.0, jitter="full"), 876),
         (RetryPolicy(base=0.005, cap=2.0, jitter="add50"), 889),
-        (fixed(0.030), 1857),
+        (fixed_policy(0.030), 1857),
     ],
 )
 def test_where_the_index_begins_moves_the_calls_by_a_tenth(policy, calls):
     """SPEC 5.2: the documents' own numbering starts at 0; document 002's jitter is as kind as full; fixed is not."""
-    assert contend(100, policy, random.Random(2), runs=40, first_index=0).calls == pytest.approx(calls, rel=0.03)
+    assert simulate_contention(100, policy, random.Random(2), runs=40, first_index=0).calls == pytest.approx(calls, rel=0.03)
 
 
 def test_one_client_alone_needs_one_call():
-    assert contend(1, CONTENTION_POLICIES["full"], random.Random(1)).calls == 1
-    assert contend(0, CONTENTION_POLICIES["full"], random.Random(1)).calls == 0
+    assert simulate_contention(1, CONTENTION_POLICIES["full"], random.Random(1)).calls == 1
+    assert simulate_contention(0, CONTENTION_POLICIES["full"], random.Random(1)).calls == 0
 
 
-def herd(scenario: str, policy: RetryPolicy) -> list[Herd]:
-    return [outage(SCENARIOS[scenario], policy, random.Random(seed)) for seed in range(5)]
+def herd(scenario: str, policy: RetryPolicy) -> list[HerdResult]:
+    return [simulate_outage(SCENARIOS[scenario], policy, random.Random(seed)) for seed in range(5)]
 
 
 def mean(values: list[float]) -> float:
@@ -90,7 +90,7 @@ def test_the_outage_model_gives_the_figures_of_the_herd_of_five_thousand(jitter,
 
 def test_a_fixed_wait_brings_all_of_them_back_in_one_second_again_and_again():
     """000.01, 000.07, SPEC 5.3: 146,324 calls, a peak of 5000/s on a server of 100/s, 53 retries for the last."""
-    found = outage(SCENARIOS["herd-5000"], fixed(30), random.Random(1))
+    found = simulate_outage(SCENARIOS["herd-5000"], fixed_policy(30), random.Random(1))
     assert (found.calls, found.peak_per_second, found.attempts_max) == (146_324, 5000, 54)
     assert found.last_done_seconds == pytest.approx(1591, abs=1)
 
@@ -108,9 +108,9 @@ def test_a_thousand_clients_before_a_server_that_is_only_too_small(jitter, calls
 def test_three_attempts_do_not_survive_a_two_minute_outage():
     """SPEC 5.3: per-task attempts are spent before the server is back; hence the breaker that holds."""
     policy = RetryPolicy(max_attempts=3, base=2.0, cap=600.0)
-    found = outage(SCENARIOS["herd-5000"], policy, random.Random(1), spend_attempts=True)
+    found = simulate_outage(SCENARIOS["herd-5000"], policy, random.Random(1), spend_attempts=True)
     assert (found.failed, found.calls) == (5000, 15_000)
-    patient = outage(SCENARIOS["herd-5000"], policy, random.Random(1))
+    patient = simulate_outage(SCENARIOS["herd-5000"], policy, random.Random(1))
     assert patient.failed == 0
     assert patient.attempts_mean > 5
 
@@ -118,17 +118,17 @@ def test_three_attempts_do_not_survive_a_two_minute_outage():
 def test_the_story_of_razorpay_needs_jitter():
     """000.08: 12,000 tasks 90 s late: a fixed 30 s brings them all back at once, jitter under the eightfold load."""
     scenario = SCENARIOS["herd-12000"]
-    together = outage(scenario, fixed(30), random.Random(1), seconds_max=300)
-    spread = outage(scenario, RetryPolicy(base=2.0, cap=600.0), random.Random(1))
+    together = simulate_outage(scenario, fixed_policy(30), random.Random(1), seconds_max=300)
+    spread = simulate_outage(scenario, RetryPolicy(base=2.0, cap=600.0), random.Random(1))
     assert together.peak_per_second == 12_000
     assert spread.peak_per_second < 8 * scenario.per_second
 
 
 def test_a_spike_of_five_hundred_workers_is_a_hundred_times_the_daily_load():
     """004.19: 8 requests a second become 508 in the next one, because all of them retry after exactly one second."""
-    spike = outage(SCENARIOS["herd-500"], fixed(1), random.Random(1))
+    spike = simulate_outage(SCENARIOS["herd-500"], fixed_policy(1), random.Random(1))
     assert spike.calls_per_second[1] > 480
-    jittered = outage(SCENARIOS["herd-500"], RetryPolicy(base=1.0, cap=60.0), random.Random(1))
+    jittered = simulate_outage(SCENARIOS["herd-500"], RetryPolicy(base=1.0, cap=60.0), random.Random(1))
     assert jittered.calls < spike.calls / 4
 
 
@@ -136,18 +136,18 @@ def test_a_spike_of_five_hundred_workers_is_a_hundred_times_the_daily_load():
 def test_the_load_adds_up_to_the_calls(jitter):
     scenario = Scenario(200, per_second=20, outage_seconds=10)
     policy = with_jitter(RetryPolicy(base=1.0, cap=30.0))[jitter]
-    found = outage(scenario, policy, random.Random(3))
+    found = simulate_outage(scenario, policy, random.Random(3))
     assert sum(found.calls_per_second) == found.calls == round(found.attempts_mean * 200)
     assert found.last_done_seconds >= scenario.ideal_seconds - 1
 
 
 def test_one_seed_is_one_story():
     policy = RetryPolicy(base=1.0, cap=60.0)
-    assert outage(SCENARIOS["herd-500"], policy, random.Random(9)) == outage(
+    assert simulate_outage(SCENARIOS["herd-500"], policy, random.Random(9)) == simulate_outage(
         SCENARIOS["herd-500"], replace(policy), random.Random(9)
     )
 
 
 def test_a_server_that_never_comes_back_ends_the_simulation():
-    found = outage(Scenario(3, per_second=1, outage_seconds=1e9), fixed(30), random.Random(1), seconds_max=600)
+    found = simulate_outage(Scenario(3, per_second=1, outage_seconds=1e9), fixed_policy(30), random.Random(1), seconds_max=600)
     assert (found.failed, found.calls) == (3, 60)

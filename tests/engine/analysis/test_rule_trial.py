@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 from redrive.engine.analysis.rule_trial import (
-    Change,
-    Effect,
+    DecisionChange,
+    RuleEffect,
     PastAttempt,
     PastTask,
-    effect,
+    evaluate_rule,
     flow_text,
-    propose,
-    sentences,
-    spoken_rule,
+    propose_rule,
+    describe_effect,
+    describe_rule,
 )
 from redrive.engine.core.failures.classification_rules import parse_rules
 from redrive.engine.core.failures.classify import classify
-from redrive.engine.core.failures.failure import describe, describe_exit
+from redrive.engine.core.failures.failure import describe_error, describe_exit
 from redrive.engine.core.outcome import FailureClass
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import TaskSpec
@@ -47,9 +47,9 @@ def task(*attempts: PastAttempt, state: str = "SUCCESS", policy: RetryPolicy | N
     return PastTask(more.pop("run_id", "r1"), "load", state, generation, None, spec, attempts)
 
 
-def tried(*tasks: PastTask, loose: str | None = None, mapping: Mapping[str, object] | None = None) -> Effect:
+def tried(*tasks: PastTask, loose: str | None = None, mapping: Mapping[str, object] | None = None) -> RuleEffect:
     (rule,) = parse_rules([mapping or {"status": 409, "class": "transient"}])
-    return effect(rule, tasks, loose)
+    return evaluate_rule(rule, tasks, loose)
 
 
 # --- The rule --------------------------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ def tried(*tasks: PastTask, loose: str | None = None, mapping: Mapping[str, obje
     ],
 )
 def test_what_the_other_side_answered_comes_before_the_type(failures: Any, rule: dict[str, Any]) -> None:
-    assert propose(failures, TRANSIENT) == {**rule, "class": "transient"}
+    assert propose_rule(failures, TRANSIENT) == {**rule, "class": "transient"}
 
 
 def test_a_type_that_anybody_raises_gets_the_part_of_the_message_that_does_not_vary() -> None:
@@ -76,19 +76,19 @@ def test_a_type_that_anybody_raises_gets_the_part_of_the_message_that_does_not_v
         failed(error_type="ValueError", facts={}, error=f"order {number}: the ledger of 'x{number}' is locked today")
         for number in (17, 3942)
     ]
-    assert propose(failures, TRANSIENT) == {"error": "ValueError", "message": "is locked today", "class": "transient"}
+    assert propose_rule(failures, TRANSIENT) == {"error": "ValueError", "message": "is locked today", "class": "transient"}
 
 
 def test_a_program_that_exits_with_1_is_known_by_what_it_wrote() -> None:
     failures = [failed(error_type="exit:1", facts={"exit_code": 1}, diagnostic=f"x\nlock 0x{n}f held") for n in (1, 2)]
-    rule = propose(failures, TRANSIENT)
+    rule = propose_rule(failures, TRANSIENT)
     assert (rule["exit_code"], rule["message"]) == (1, "held")
 
 
 def test_where_nothing_is_shared_there_is_no_rule() -> None:
     failures = [failed(error_type="exit:3", facts={}), failed(error_type="signal:9:oom", facts={}, error="")]
     with pytest.raises(ValueError, match="nothing was recorded of these failures that a rule can ask for"):
-        propose(failures, TRANSIENT)
+        propose_rule(failures, TRANSIENT)
 
 
 class Conflict(Exception):
@@ -104,11 +104,11 @@ class Conflict(Exception):
 )
 def test_a_proposed_rule_holds_for_the_very_error_that_it_was_made_of(error: Exception) -> None:
     """From the exception through what is recorded to the rule and back."""
-    failure = describe(error)
+    failure = describe_error(error)
     past = failed(error_type=failure.error_type, error=failure.message, facts=failure.facts)
-    rules = parse_rules([propose([past], TRANSIENT)])
+    rules = parse_rules([propose_rule([past], TRANSIENT)])
     assert classify(error, rules=rules).failure_class is TRANSIENT
-    assert tried(task(past, state="DEAD_LETTER"), mapping=propose([past], TRANSIENT)).fits == 1
+    assert tried(task(past, state="DEAD_LETTER"), mapping=propose_rule([past], TRANSIENT)).fits == 1
 
 
 def test_a_proposed_rule_holds_for_the_very_program_that_it_was_made_of() -> None:
@@ -116,7 +116,7 @@ def test_a_proposed_rule_holds_for_the_very_program_that_it_was_made_of() -> Non
     past = failed(
         error_type=failure.error_type, error=failure.message, facts=failure.facts, diagnostic=failure.diagnostic
     )
-    rule = propose([past], TRANSIENT)
+    rule = propose_rule([past], TRANSIENT)
     assert describe_exit(1, stderr="psql: lock timeout on orders", rules=[rule]).failure_class is TRANSIENT
 
 
@@ -129,11 +129,11 @@ def test_dead_letters_that_a_requeue_healed_would_have_been_retried() -> None:
     waits = task(failed(1), state="DEAD_LETTER")
     found = tried(*healed, *again, waits)
     assert found.changes == (
-        Change(12, "dead-lettered", "retried", "healed when requeued"),
-        Change(2, "dead-lettered", "retried", "nobody has decided yet"),
-        Change(1, "dead-lettered", "retried", "failed again when requeued"),
+        DecisionChange(12, "dead-lettered", "retried", "healed when requeued"),
+        DecisionChange(2, "dead-lettered", "retried", "nobody has decided yet"),
+        DecisionChange(1, "dead-lettered", "retried", "failed again when requeued"),
     )
-    assert list(sentences(found)) == [
+    assert list(describe_effect(found)) == [
         "it fits 15 failures of 15, in 12 runs",
         "it would have changed 15 past decisions:",
         "  12 dead-lettered -> retried: healed when requeued",
@@ -148,11 +148,11 @@ def test_what_was_retried_in_vain_would_have_been_stopped_at_once_and_what_heale
     healed = task(failed(1, **transient), good(2))
     found = tried(vain, healed, mapping={"status": 409, "class": "permanent"})
     assert set(found.changes) == {
-        Change(1, "retried", "dead-lettered", "the retries failed as well"),
-        Change(1, "retried", "dead-lettered", "a retry healed it"),
+        DecisionChange(1, "retried", "dead-lettered", "the retries failed as well"),
+        DecisionChange(1, "retried", "dead-lettered", "a retry healed it"),
     }
     assert found.saved == 3
-    assert "3 attempts would not have been made" in list(sentences(found))
+    assert "3 attempts would not have been made" in list(describe_effect(found))
 
 
 def test_a_spent_budget_stays_spent_and_a_poisoned_one_is_failed_instead_of_held() -> None:
@@ -170,8 +170,8 @@ def test_what_the_rule_does_not_fit_is_counted_and_left_alone() -> None:
     named = task(failed(), state="DEAD_LETTER", policy=RetryPolicy(retry_on=("vendor.Conflict",)))
     never = task(failed(), state="DEAD_LETTER", policy=RetryPolicy(never_retry=("Conflict",)))
     found = tried(task(timeout, state="DEAD_LETTER"), task(failed(facts={"status": 500}), state="FAILED"), named, never)
-    assert (found.failures, found.changed) == (4, 0)
-    assert list(sentences(found))[1:] == ["it would have changed no past decision"]
+    assert (found.failures, found.changed_count) == (4, 0)
+    assert list(describe_effect(found))[1:] == ["it would have changed no past decision"]
 
 
 def test_a_rule_that_meets_another_cause_says_which() -> None:
@@ -200,4 +200,4 @@ def test_the_text_of_the_flow_is_python_and_puts_the_new_rule_first() -> None:
 
     eval(text, {"flow": Flow()})
     assert called == [("shop", [{"status": 409, "class": "transient"}, *existing])]
-    assert spoken_rule({"status": 409, "class": "transient"}, "shop") == "status 409 on shop is transient"
+    assert describe_rule({"status": 409, "class": "transient"}, "shop") == "status 409 on shop is transient"

@@ -6,24 +6,24 @@ import random
 from dataclasses import replace
 
 import pytest
-from redrive.engine.analysis.compare import compare, differences, spread_of
-from redrive.engine.analysis.counters import Counts
-from redrive.engine.analysis.policy_change import NO_CHANGE, Change, parse_change
-from redrive.engine.analysis.recorded_run import Reading
-from redrive.engine.analysis.what_if import Figures, Fork, Stage, as_it_was, beginning_of, replay
+from redrive.engine.analysis.compare import compare, differences, range_of
+from redrive.engine.analysis.counters import RunCounts
+from redrive.engine.analysis.policy_change import NO_CHANGE, PolicyChange, parse_change
+from redrive.engine.analysis.recorded_run import FailureAttribution
+from redrive.engine.analysis.what_if import RunFigures, ReplayStart, ReplayInput, recorded_figures, start_of_run, replay
 from redrive.engine.core.explain import BreakerView
 from redrive.engine.core.policy import RetryPolicy
-from redrive.engine.core.projection import RunFold
+from redrive.engine.core.projection import RunProjection
 from redrive.engine.domain.states import TaskState
 
 from .records import PLAIN, SECOND, START, Tried, fold_of, night
 
-BOTH = pytest.mark.parametrize("reading", Reading)
+BOTH = pytest.mark.parametrize("reading", FailureAttribution)
 
 
-def again(fold: RunFold, change: str = "", reading: Reading = Reading.BY_NUMBER, seed: int | None = None) -> Figures:
+def again(fold: RunProjection, change: str = "", reading: FailureAttribution = FailureAttribution.BY_NUMBER, seed: int | None = None) -> RunFigures:
     dice = None if seed is None else random.Random(seed).uniform
-    stage = Stage(fold, beginning_of(fold))
+    stage = ReplayInput(fold, start_of_run(fold))
     return replay(stage, parse_change(change) if change else NO_CHANGE, reading, dice)
 
 
@@ -32,7 +32,7 @@ def again(fold: RunFold, change: str = "", reading: Reading = Reading.BY_NUMBER,
 
 @BOTH
 @pytest.mark.parametrize("seed", range(40))
-def test_the_same_policies_with_the_waits_of_the_record_give_the_run_itself(seed: int, reading: Reading) -> None:
+def test_the_same_policies_with_the_waits_of_the_record_give_the_run_itself(seed: int, reading: FailureAttribution) -> None:
     """Where nobody waited for anything but parents and the retries' own waits."""
     then = night(seed)
     found = again(then.fold, reading=reading)
@@ -109,7 +109,7 @@ def test_nobody_comes_back_sooner_than_the_other_side_had_asked_for() -> None:
 # --- The two readings ----------------------------------------------------------------------------------------------
 
 
-def outage() -> RunFold:
+def outage() -> RunProjection:
     """A system that is down from the second 10 to 100: three call it then, one before and one afterwards."""
     system = {"downstream": "bank"}
     down = [Tried(1, "transient", 2.0), Tried(1, "transient", 4.0), Tried(1, "transient")]
@@ -126,12 +126,12 @@ def test_by_time_an_outage_ends_and_by_number_it_never_does() -> None:
     spec = fold.tasks["late"].spec
     assert spec is not None
     fold.tasks["late"].spec = replace(spec, pool="never")  # it runs in the record alone
-    assert again(fold, patient, Reading.BY_NUMBER).failed == 3
-    assert again(fold, patient, Reading.BY_TIME).failed == 0
+    assert again(fold, patient, FailureAttribution.BY_NUMBER).failed == 3
+    assert again(fold, patient, FailureAttribution.BY_TIME).failed == 0
 
 
 @BOTH
-def test_a_bug_is_a_bug_at_any_time(reading: Reading) -> None:
+def test_a_bug_is_a_bug_at_any_time(reading: FailureAttribution) -> None:
     bug = [Tried(1, "unclassified", 1.0, "bug"), Tried(1, "unclassified", mark="bug")]
     tries = {"bad": bug, "fine": [Tried(1)]}
     fold = fold_of(tries, {}, {"bad": TaskState.DEAD_LETTER}, specs={key: {"downstream": "bank"} for key in tries})
@@ -152,7 +152,7 @@ def test_pools_are_shared_as_they_were() -> None:
     assert again(fold).seconds == pytest.approx(20)
 
 
-def herd(minimum_calls: int) -> RunFold:
+def herd(minimum_calls: int) -> RunProjection:
     """Twenty tasks at once against a system that is down for all of their tries."""
     tries = {f"t{number}": [Tried(1, "transient", 1.0, str(one)) for one in range(3)] for number in range(20)}
     options = f'{{"downstreams": [{{"name": "bank", "minimum_calls": {minimum_calls}, "open_seconds": 5}}]}}'
@@ -173,8 +173,8 @@ def test_what_a_breaker_holds_for_long_is_a_page_of_its_own() -> None:
 def test_a_breaker_that_was_open_at_the_fork_holds_until_its_time() -> None:
     fold = fold_of({"t": [Tried(1)]}, specs={"t": {"downstream": "bank"}})
     view = BreakerView("OPEN", START + 20 * SECOND)
-    fork = replace(beginning_of(fold), breakers={"bank": view})
-    assert replay(Stage(fold, fork), NO_CHANGE, Reading.BY_NUMBER).seconds == pytest.approx(21)
+    fork = replace(start_of_run(fold), breakers={"bank": view})
+    assert replay(ReplayInput(fold, fork), NO_CHANGE, FailureAttribution.BY_NUMBER).seconds == pytest.approx(21)
 
 
 # --- Forks ---------------------------------------------------------------------------------------------------------
@@ -184,13 +184,13 @@ def test_from_the_middle_only_what_comes_later_is_another() -> None:
     """One task is running at the fork and ends as it did; the other waits for the time that it had drawn."""
     tries = {"runs": [Tried(10)], "waits": [Tried(1, "transient", 6.0), Tried(1)]}
     fold = fold_of(tries)
-    start = beginning_of(fold).start
+    start = start_of_run(fold).run
     start.tasks["runs"].state, start.tasks["runs"].attempt = TaskState.RUNNING, 1
     start.tasks["runs"].attempts = {1: replace(fold.tasks["runs"].attempts[1], ended_at=None, outcome="running")}
     waits = start.tasks["waits"]
     waits.state, waits.failures, waits.next_retry_at = TaskState.RETRYING, 1, START + 7 * SECOND
     waits.attempts = {1: fold.tasks["waits"].attempts[1]}
-    found = replay(Stage(fold, Fork(start, START + 5 * SECOND, Counts(calls=2))), NO_CHANGE, Reading.BY_NUMBER)
+    found = replay(ReplayInput(fold, ReplayStart(start, START + 5 * SECOND, RunCounts(calls=2))), NO_CHANGE, FailureAttribution.BY_NUMBER)
     assert (found.calls, found.seconds) == (3, pytest.approx(10.0))
 
 
@@ -199,8 +199,8 @@ def test_tries_of_the_generation_at_the_fork_count_and_not_those_that_came_later
     mended = [Tried(1, "permanent", at=0), Tried(1, at=500, generation=1)]
     fold = fold_of({"t": mended})
     assert again(fold).dead_letters == 1
-    counts = Counts(calls=2, dead_letters=1, pages=1)
-    assert as_it_was(fold, counts) == Figures(2, 0, 1, 0, 1, 501.0)
+    counts = RunCounts(calls=2, dead_letters=1, pages=1)
+    assert recorded_figures(fold, counts) == RunFigures(2, 0, 1, 0, 1, 501.0)
 
 
 # --- Beside each other ---------------------------------------------------------------------------------------------
@@ -209,19 +209,19 @@ def test_tries_of_the_generation_at_the_fork_count_and_not_those_that_came_later
 def test_all_figures_beside_each_other_with_median_and_spread() -> None:
     then = night(4)
     dice = [random.Random(seed).uniform for seed in range(5)]
-    counts = Counts(calls=then.calls, failed=then.failed, dead_letters=then.dead_letters)
+    counts = RunCounts(calls=then.calls, failed=then.failed, dead_letters=then.dead_letters)
     change = parse_change("base=20s,cap=60s")
-    found = compare(Stage(then.fold, beginning_of(then.fold)), counts, change, dice)
-    assert found.was.calls == then.calls
-    assert set(found.control) == set(found.changed) == set(Reading)
+    found = compare(ReplayInput(then.fold, start_of_run(then.fold)), counts, change, dice)
+    assert found.recorded.calls == then.calls
+    assert set(found.control) == set(found.changed) == set(FailureAttribution)
     for spread in found.changed.values():
         assert spread.least.seconds < spread.median.seconds < spread.most.seconds
-    assert differences(found.was, found.control[Reading.BY_NUMBER]).keys() <= {"seconds", "pages"}
+    assert differences(found.recorded, found.control[FailureAttribution.BY_NUMBER]).keys() <= {"seconds", "pages"}
 
 
 def test_the_spread_of_one_night_is_that_night() -> None:
-    one = Figures(1, 2, 3, 4, 5, 6.0)
-    spread = spread_of([one])
+    one = RunFigures(1, 2, 3, 4, 5, 6.0)
+    spread = range_of([one])
     assert spread.median == spread.least == spread.most == one
 
 
@@ -230,16 +230,16 @@ def test_the_spread_of_one_night_is_that_night() -> None:
 
 def test_a_change_holds_for_every_policy_and_leaves_the_rest() -> None:
     change = parse_change("jitter=equal, max_attempts=5 cap=10m")
-    assert change.of_policy(PLAIN) == RetryPolicy(max_attempts=5, base=2.0, cap=600.0, jitter="equal")
+    assert change.apply_to_policy(PLAIN) == RetryPolicy(max_attempts=5, base=2.0, cap=600.0, jitter="equal")
     assert change.text == "jitter=equal max_attempts=5 cap=10m"
-    assert not change.keeps_waits
-    assert parse_change("max_attempts=5").keeps_waits
+    assert not change.keeps_delays
+    assert parse_change("max_attempts=5").keeps_delays
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "say what would be another one"),
+        ("", "name a change"),
         ("attempts=5", "'attempts=5' is not name=value with one of max_attempts, base"),
         ("max_attempts=0", "max_attempts is a whole number of at least 1, not '0'"),
         ("base=-2", "base is a duration, as in 90s, 10m or 1h30m, not '-2'"),
@@ -255,5 +255,5 @@ def test_what_cannot_be_is_refused_with_what_can(text: str, said: str) -> None:
 
 
 def test_no_change_is_none() -> None:
-    assert Change() == NO_CHANGE
-    assert NO_CHANGE.of_policy(PLAIN) == PLAIN
+    assert PolicyChange() == NO_CHANGE
+    assert NO_CHANGE.apply_to_policy(PLAIN) == PLAIN
