@@ -1,13 +1,15 @@
-"""Durations and sizes as text that never changes its width while it ticks, and never goes below zero.
+"""Formats durations, instants and sizes. Clocks keep their width while they tick, and never go below zero.
 
-All durations are microseconds, as the state file has them.
+All durations are microseconds, as in the state file.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, tzinfo
 
-from ...engine.core.durations import spoken as spoken  # the same words as in pages and in what the engine says
+from ...engine.core.durations import (
+    format_duration as format_duration,  # the same words as in pages and in what the engine says
+)
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
@@ -16,7 +18,7 @@ DAY = 24 * HOUR
 
 
 def clock(duration_us: int) -> str:
-    """Five cells: ``00:41``, `` 1h04``, ``12h04``, ``4d03h``, `` 123d``; less than nothing is nothing."""
+    """Five cells: ``00:41``, `` 1h04``, ``12h04``, ``4d03h``, `` 123d``; ``00:00`` below zero."""
     seconds = max(duration_us, 0) // SECOND
     minutes, hours = seconds // 60, seconds // 3600
     if minutes < 60:
@@ -28,7 +30,7 @@ def clock(duration_us: int) -> str:
 
 
 def brief(duration_us: int) -> str:
-    """As short as it can be said: ``0.4s``, ``16s``, ``5m``, ``2m30``, ``1h04``, ``3d``. For sizes, not for ticking."""
+    """The shortest form: ``0.4s``, ``16s``, ``5m``, ``2m30``, ``1h04``, ``3d``. Its width varies: not for clocks."""
     seconds = max(duration_us, 0) / SECOND
     if seconds < 10 and seconds != int(seconds):
         return f"{seconds:.1f}s"
@@ -43,9 +45,9 @@ def brief(duration_us: int) -> str:
 
 
 def countdown(due_at: int, now: int) -> str:
-    """``in 00:07`` while it is to come; ``due 4 s ago`` once it has passed: a countdown never stands at zero."""
+    """``in 00:07`` before the instant ``due_at``, ``due 4 s ago`` after it."""
     left = due_at - now
-    return f"in {clock(left + SECOND - 1)}" if left > 0 else f"due {spoken(-left)} ago"
+    return f"in {clock(left + SECOND - 1)}" if left > 0 else f"due {format_duration(-left)} ago"
 
 
 def offset(duration_us: int) -> str:
@@ -54,7 +56,7 @@ def offset(duration_us: int) -> str:
 
 
 def wall(at: int, zone: tzinfo | None = UTC) -> str:
-    """An instant as ``03:11:20``; ``zone`` None means that of this machine."""
+    """An instant as ``03:11:20``; ``zone`` None is that of this machine."""
     return _instant(at, zone).strftime("%H:%M:%S")
 
 
@@ -72,7 +74,7 @@ def _instant(at: int, zone: tzinfo | None) -> datetime:
     return datetime.fromtimestamp(at / SECOND, UTC).astimezone(zone)
 
 
-def size(count: int) -> str:
+def format_bytes(count: int) -> str:
     """Bytes in at most six cells: ``0 B``, ``999 B``, ``1.5 kB``, ``12 MB``."""
     amount = float(max(count, 0))
     for unit in ("B", "kB", "MB", "GB", "TB"):
@@ -84,5 +86,5 @@ def size(count: int) -> str:
 
 
 def number(count: int) -> str:
-    """A count with its thousands apart: ``1,247``."""
+    """A count with thousands separators: ``1,247``."""
     return f"{count:,}"

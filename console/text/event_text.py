@@ -1,7 +1,7 @@
-"""What happened, in one sentence each: the journal's words for every kind of event.
+"""Describes each kind of event in one sentence, for the journal.
 
-The task is named beside the sentence and not in it. Values come from tasks and people; whoever shows a sentence makes
-it fit for a screen (``text/text.py``).
+The sentence does not name the task, which is shown beside it. Values come from tasks and people: a caller that shows
+a sentence passes it through ``text/text.py`` first.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ from ...engine.domain.states import SkipCause, TaskState
 from .durations import brief, wall
 
 
-def sentence(event: Event) -> str:
-    """One sentence, without the task, the actor and the reason."""
-    words = _WORDS.get(type(event.payload))
-    return (words(event, event.payload) if words is not None else "") or _anything(event)
+def describe_event(event: Event) -> str:
+    """One sentence, without task, actor and reason."""
+    describe = _DESCRIPTIONS.get(type(event.payload))
+    return (describe(event, event.payload) if describe is not None else "") or _default_text(event)
 
 
-def subject(event: Event) -> str:
-    """What it is about: a task, some tasks, or a part of the engine."""
+def event_subject(event: Event) -> str:
+    """The subject of an event: a task, the number of tasks, or a part of the engine."""
     if event.task is not None:
         return event.task
-    names = targets(event)
+    names = target_tasks(event)
     if names:
         return names[0] if len(names) == 1 else f"{len(names):,} tasks"
     if isinstance(event.payload, BreakerChanged):
@@ -70,19 +70,19 @@ def subject(event: Event) -> str:
     return "run" if event.kind == EventKind.OPERATOR else event.kind
 
 
-def targets(event: Event) -> list[str]:
+def target_tasks(event: Event) -> list[str]:
     """The tasks that an operator's act named."""
-    return [task for task, _, _ in results_of(event)]
+    return [task for task, _, _ in target_results(event)]
 
 
-def results_of(event: Event) -> list[list[str]]:
-    """What an operator's act came to: task, word and sentence of each of its targets."""
+def target_results(event: Event) -> list[list[str]]:
+    """The result of an operator's act: task, word and sentence for each target."""
     payload = event.payload
     return (payload.answer.get("results") or []) if isinstance(payload, OperatorActed) else []
 
 
-def _anything(event: Event) -> str:
-    """For what has no words of its own."""
+def _default_text(event: Event) -> str:
+    """The text for an event without a function below."""
     what = getattr(event.payload, "what", None)
     return f"{event.kind}: {what}" if what else event.kind.replace(".", " ")
 
@@ -91,8 +91,8 @@ def _anything(event: Event) -> str:
 
 
 def _task(event: Event, payload: TaskMoved) -> str:
-    words = _MOVES.get(str(event.new))
-    return words(event, payload) if words is not None else str(event.new).lower()
+    describe = _STATE_SENTENCES.get(str(event.new))
+    return describe(event, payload) if describe is not None else str(event.new).lower()
 
 
 def _ready(event: Event, payload: TaskMoved) -> str:
@@ -110,10 +110,10 @@ def _success(event: Event, payload: TaskMoved) -> str:
 
 def _retrying(event: Event, payload: TaskMoved) -> str:
     who = f"attempt {event.attempt} " if event.attempt else ""
-    return f"{who}{_outcome(payload)}{_again(event, payload)}{_because(payload)}{_although(payload)}"
+    return f"{who}{_outcome(payload)}{_next_attempt(event, payload)}{_failure_text(payload)}{_changed_inputs(payload)}"
 
 
-def _although(payload: TaskMoved) -> str:
+def _changed_inputs(payload: TaskMoved) -> str:
     words = payload.changed
     return f"; the {' and the '.join(words)} changed since it last failed so" if words else ""
 
@@ -124,36 +124,40 @@ def _outcome(payload: TaskMoved) -> str:
     return words.get(outcome, outcome)
 
 
-def _again(event: Event, payload: TaskMoved) -> str:
-    """When the next attempt is due, and what was drawn of which ceiling."""
+def _next_attempt(event: Event, payload: TaskMoved) -> str:
+    """When the next attempt is due: the delay that was drawn, and its ceiling."""
     columns = payload.set
     due_at, drawn, ceiling = columns.get("next_retry_at"), columns.get("delay_us"), columns.get("ceiling_us")
     if drawn is None:
         return "" if due_at is None else f", again in {brief(due_at - event.at)}"
-    return f", again in {brief(drawn)}" + (f" of {brief(ceiling)}" if ceiling is not None else "") + cut(payload)
+    return (
+        f", again in {brief(drawn)}"
+        + (f" of {brief(ceiling)}" if ceiling is not None else "")
+        + shortening_text(payload)
+    )
 
 
-def cut(payload: TaskMoved) -> str:
-    """What the deadline of the run took from a wait: ``, shortened from 4m: the run is due 02:00:00``."""
+def shortening_text(payload: TaskMoved) -> str:
+    """A delay shortened by the deadline of the run: ``, shortened from 4m: the run is due 02:00:00``."""
     before = payload.set.get("shortened_us")
     if before is None or payload.due_at is None:
         return ""
     return f", shortened from {brief(before)}: the run is due {wall(payload.due_at, None)}"
 
 
-def _because(payload: TaskMoved) -> str:
+def _failure_text(payload: TaskMoved) -> str:
     attempt: AttemptColumns = payload.attempt_set
     failure = payload.explain or attempt.get("explain") or attempt.get("error") or payload.why
     return f": {failure}" if failure else ""
 
 
 def _failed(event: Event, payload: TaskMoved) -> str:
-    return f"failed for good{_because(payload)}"
+    return f"failed for good{_failure_text(payload)}"
 
 
-def _dead(event: Event, payload: TaskMoved) -> str:
+def _dead_letter(event: Event, payload: TaskMoved) -> str:
     kind = payload.set.get("dead_letter_kind")
-    return f"needs a human{_because(payload)}" + (f" ({kind})" if kind else "")
+    return f"needs a human{_failure_text(payload)}" + (f" ({kind})" if kind else "")
 
 
 def _sensing(event: Event, payload: TaskMoved) -> str:
@@ -172,23 +176,23 @@ def _skipped(event: Event, payload: TaskMoved) -> str:
 
 
 def _cancelled(event: Event, payload: TaskMoved) -> str:
-    return f"stopped{_because(payload)}"
+    return f"stopped{_failure_text(payload)}"
 
 
 def _pending(event: Event, payload: TaskMoved) -> str:
     if payload.act == "requeue":
-        overrides = overridden.read(payload.set.get("overrides"))
-        return f"runs again: {overridden.in_words(overrides)}" if overridden.in_words(overrides) else "runs again"
+        overrides = overridden.load_overrides(payload.set.get("overrides"))
+        return f"runs again: {overridden.describe(overrides)}" if overridden.describe(overrides) else "runs again"
     return f"waits again: {payload.act}" if payload.act else "waits for its parents"
 
 
-_MOVES: dict[str, Callable[[Event, TaskMoved], str]] = {
+_STATE_SENTENCES: dict[str, Callable[[Event, TaskMoved], str]] = {
     TaskState.READY: _ready,
     TaskState.RUNNING: _running,
     TaskState.SUCCESS: _success,
     TaskState.RETRYING: _retrying,
     TaskState.FAILED: _failed,
-    TaskState.DEAD_LETTER: _dead,
+    TaskState.DEAD_LETTER: _dead_letter,
     TaskState.SENSING: _sensing,
     TaskState.UPSTREAM_FAILED: _upstream,
     TaskState.SKIPPED: _skipped,
@@ -218,7 +222,7 @@ def _changed(event: Event, payload: TaskChanged) -> str:
 
 def _started(event: Event, payload: AttemptStarted) -> str:
     pid = payload.attempt_set.get("pid")
-    host = payload.attempt_set.get("host")  # said where it is another one than the executor's
+    host = payload.attempt_set.get("host")  # set only if it is not the executor's host
     where = f" on {host}" if host else ""
     return f"process {pid}{where} runs attempt {event.attempt}" if pid else f"attempt {event.attempt} has a process"
 
@@ -278,7 +282,7 @@ def _retried(event: Event, payload: AttemptRetry) -> str:
     return "retried something inside the attempt"
 
 
-# --- Beside the tasks ------------------------------------------------------------------------------------------------
+# --- Run, executor, breakers, pages, operators -----------------------------------------------------------------------
 
 
 def _run(event: Event, payload: RunChanged) -> str:
@@ -290,7 +294,7 @@ def _run(event: Event, payload: RunChanged) -> str:
     if what == RunChange.FLOW_CHANGED:
         return f"the flow changed: {len(payload.added)} tasks added, {len(payload.changed)} changed"
     if what == RunChange.PARAMS:
-        return f"parameters: {_params_said(payload)}"
+        return f"parameters: {_describe_params(payload)}"
     return _RUN_SENTENCES.get(what, "")
 
 
@@ -305,7 +309,7 @@ _RUN_SENTENCES = {
 }
 
 
-def _params_said(payload: RunChanged) -> str:
+def _describe_params(payload: RunChanged) -> str:
     said = [f"{name} was {old}, is {new}" for name, (old, new) in payload.params_changed.items()]
     said += [f"{name}={value} is new" for name, value in payload.params_added.items()]
     said += [f"{name}={value} is gone from the flow" for name, value in payload.params_removed.items()]
@@ -313,19 +317,19 @@ def _params_said(payload: RunChanged) -> str:
 
 
 def _executor(event: Event, payload: ExecutorChanged) -> str:
-    words = _OF_EXECUTOR.get(payload.what)
-    return "" if words is None else words(payload)
+    describe = _EXECUTOR_SENTENCES.get(payload.what)
+    return "" if describe is None else describe(payload)
 
 
 def _executor_started(payload: ExecutorChanged) -> str:
     where = f" on {payload.host}, process {payload.pid}" if payload.host else ""
     doubts = "".join(f"; warning: {warning}" for warning in payload.warnings)
-    return f"started{where}{doubts}{_printed('the import', payload)}"
+    return f"started{where}{doubts}{_last_output_line('the import', payload)}"
 
 
 def _zygote_died(payload: ExecutorChanged) -> str:
     died = f"process {payload.pid}, which forks the attempts, died ({payload.how})"
-    return f"{died}: what it ran counts as lost{_printed('it', payload)}"
+    return f"{died}: what it ran counts as lost{_last_output_line('it', payload)}"
 
 
 def _threads_killed(payload: ExecutorChanged) -> str:
@@ -333,13 +337,13 @@ def _threads_killed(payload: ExecutorChanged) -> str:
     return said + (f"; {', '.join(payload.lost)} ran in it too and will run again" if payload.lost else "")
 
 
-def _printed(who: str, payload: ExecutorChanged) -> str:
-    """The last line of what a process wrote: of a traceback, the error."""
+def _last_output_line(who: str, payload: ExecutorChanged) -> str:
+    """The last line of the output of a process; of a traceback, the error."""
     lines = (payload.printed or "").strip().splitlines()
     return f"; {who} printed: {lines[-1]}" if lines else ""
 
 
-_OF_EXECUTOR: dict[str, Callable[[ExecutorChanged], str]] = {
+_EXECUTOR_SENTENCES: dict[str, Callable[[ExecutorChanged], str]] = {
     ExecutorChange.STARTED: _executor_started,
     ExecutorChange.STOPPED: lambda payload: "stopped",
     ExecutorChange.LOST: lambda payload: "is gone: what it ran counts as lost",
@@ -399,7 +403,7 @@ def _clock(event: Event, payload: ClockMoved) -> str:
 
 
 def _schedule(event: Event, payload: ScheduleChanged) -> str:
-    """What has become of a schedule. Logical times by the clocks of its zone."""
+    """A change of a schedule. Logical times are in its time zone."""
     flow, what, last = payload.flow, payload.what, _minute(payload.last)
     if what in (ScheduleChange.BEGUN, ScheduleChange.CHANGED):
         verb = "begins" if what == ScheduleChange.BEGUN else "is now"
@@ -418,7 +422,7 @@ def _schedule(event: Event, payload: ScheduleChanged) -> str:
 
 
 def _minute(text: str | None) -> str:
-    """``2026-11-21 02:00`` of an instant in ISO 8601."""
+    """Shorten an instant in ISO 8601 to ``2026-11-21 02:00``."""
     return str(text)[:16].replace("T", " ")
 
 
@@ -432,15 +436,15 @@ def _operator(event: Event, payload: OperatorActed) -> str:
 
 
 _P = TypeVar("_P", bound=Payload)
-_Words = Callable[[Event, Any], str]
+_Describe = Callable[[Event, Any], str]
 
 
-def _row(payload_type: type[_P], words: Callable[[Event, _P], str]) -> tuple[type, _Words]:
-    """A row of the table below, whose two halves fit."""
-    return payload_type, words
+def _row(payload_type: type[_P], describe: Callable[[Event, _P], str]) -> tuple[type, _Describe]:
+    """A row of the table below, checked to fit its payload type."""
+    return payload_type, describe
 
 
-_WORDS: Mapping[type, _Words] = dict(
+_DESCRIPTIONS: Mapping[type, _Describe] = dict(
     [
         _row(TaskMoved, _task),
         _row(TaskChanged, _changed),

@@ -1,7 +1,6 @@
 """The signs that the console draws with: one table for terminals with UTF-8, one in pure ASCII.
 
-Every sign is one cell wide. The tables have the same fields, so that whoever draws asks for a meaning and never for
-a character.
+Every sign is one cell wide. Both tables have the same fields, so drawing code names a meaning, not a character.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from .strokes import DOWN, LEFT, RIGHT, UP
 
 
 class Glyph(StrEnum):
-    """Signs that tables name. The value is the field of ``Glyphs``."""
+    """Signs that tables refer to. The value is the field of ``Glyphs``."""
 
     DONE = "done"
     RUNNING = "running"
@@ -56,12 +55,12 @@ class Glyphs:
     # lines
     lines: tuple[str, ...]
     rule: str
-    rule_stale: str  # the frame of an old picture
-    rule_past: str  # the frame of a moment of the past
+    rule_stale: str  # the frame of a stale screen
+    rule_past: str  # the frame of a past instant
     divider: str
-    tee_down: str  # a rule that a divider hangs from
-    stub: str  # where the line of a task begins
-    elided: str  # there is more than is drawn
+    tee_down: str  # where a divider meets a rule
+    stub: str  # where an edge begins
+    elided: str  # more is there than is drawn
     # marks
     cursor: str
     mark: str
@@ -245,5 +244,5 @@ ASCII = Glyphs(
 
 
 def glyphs_for(encoding: str | None) -> Glyphs:
-    """The set that a terminal's encoding can carry: anything but a UTF gets ASCII."""
+    """The signs for a terminal's encoding: UTF-8 signs for any UTF, else ASCII."""
     return UTF8 if encoding and encoding.lower().replace("_", "-").startswith("utf") else ASCII

@@ -1,7 +1,7 @@
-"""What a line on the screen is made of: pieces of text with the role that each plays.
+"""Lines on the screen as lists of pieces: text, each with a role.
 
-A role says what a piece means; which colours it gets is the business of ``themes/*.toml``. Lines are plain lists of
-tuples, so that they can be compared in tests and cut to a viewport without a screen.
+A role states the meaning of a piece; ``themes/*.toml`` gives it colours. Lines are plain lists of tuples, so tests can
+compare them, and they can be cut to a viewport without a screen.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from .text import cells, cut
 
 
 class Role(StrEnum):
-    """Every meaning that a theme must give a look."""
+    """The meanings that every theme gives a style."""
 
-    TEXT = "text"  # the operator's own foreground and background
-    DIM = "dim"  # facts of second rank
-    STRONG = "strong"  # names of what is looked at
+    TEXT = "text"  # the terminal's foreground and background
+    DIM = "dim"  # secondary facts
+    STRONG = "strong"  # headings
     RULE = "rule"  # lines between panes, edges of the graph
     TITLE = "title"
     # states of tasks
@@ -27,19 +27,19 @@ class Role(StrEnum):
     WAITING = "waiting"
     PENDING = "pending"
     FAILED = "failed"
-    HUMAN = "human"  # the one accent: somebody must decide
+    HUMAN = "human"  # the one accent: a human must decide
     SKIPPED = "skipped"
-    # what the operator does
+    # selection and input
     CURSOR = "cursor"  # the selected row
-    MARK = "mark"  # chosen for an act on many
+    MARK = "mark"  # marked for an act
     MATCH = "match"  # found by the search
-    RELATED = "related"  # above and below the selected task
-    CRITICAL = "critical"  # on the path that decides when the run ends
+    RELATED = "related"  # ancestors and descendants of the selected task
+    CRITICAL = "critical"  # on the critical path
     KEY = "key"  # a key that can be pressed
-    # the picture itself
+    # the state of the screen
     WARNING = "warning"  # an age, a slack, a limit to look at
-    STALE = "stale"  # everything, while the picture is old
-    NOW = "now"  # the line of now
+    STALE = "stale"  # everything, while the data is stale
+    NOW = "now"  # the present instant
 
 
 class Piece(NamedTuple):
@@ -53,12 +53,12 @@ Line = list[Piece]
 
 
 def width(line: Iterable[Piece]) -> int:
-    """Cells that a line takes."""
+    """Width in cells."""
     return sum(cells(piece.text) for piece in line)
 
 
 def plain(line: Iterable[Piece]) -> str:
-    """The text alone: for ``--plain``, for the clipboard and for tests."""
+    """The text without roles: for ``--plain``, the clipboard and tests."""
     return "".join(piece.text for piece in line)
 
 
@@ -78,7 +78,7 @@ def crop(line: Iterable[Piece], start: int, end: int) -> Line:
 
 
 def fit(line: Line, size: int, more: str = "…") -> Line:
-    """Exactly ``size`` cells: padded, or cut with a sign that there is more."""
+    """Exactly ``size`` cells: padded, or cut with ``more`` at the end."""
     taken = width(line)
     if taken <= size:
         return [*line, Piece(" " * (size - taken))] if taken < size else line
@@ -87,7 +87,7 @@ def fit(line: Line, size: int, more: str = "…") -> Line:
 
 
 def join(parts: Iterable[Line], gap: str = "  ") -> Line:
-    """The parts that are not empty, with a gap between them."""
+    """Join the parts that are not empty with a gap."""
     joined: Line = []
     for part in parts:
         if part:
@@ -98,7 +98,7 @@ def join(parts: Iterable[Line], gap: str = "  ") -> Line:
 
 
 def two_sided(left: Line, right: Line, size: int, more: str = "…") -> Line:
-    """``left`` and ``right`` at the ends of ``size`` cells; where both do not fit, the right side gives way first."""
+    """``left`` and ``right`` at the ends of ``size`` cells; without room for both the right side is cut first."""
     room = size - width(left) - 1
     if room < width(right):
         right = fit(right, room, more) if room >= 8 else []

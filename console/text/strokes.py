@@ -1,4 +1,4 @@
-"""The arms of a line's cell, as bits: how the pure layouts say what to draw without naming a character."""
+"""The four arms of a box-drawing cell as bits: layouts use them without naming a character."""
 
 from __future__ import annotations
 

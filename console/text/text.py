@@ -1,8 +1,8 @@
-"""Untrusted text made fit for a grid of cells.
+"""Makes untrusted text safe for a grid of cells.
 
-Names, errors, logs and reasons come from tasks and from people: they may hold escape sequences, characters that turn
-the reading order around, and characters whose width terminals disagree about. ``sanitize`` lets nothing of that
-through; it is cheap enough to be called for every cell text. The widths are those that rich and Textual use.
+Names, errors, logs and reasons come from tasks and people: they may hold escape sequences, characters that change the
+reading order, and characters whose width differs between terminals. ``sanitize`` removes all of these, and is cheap
+enough for every cell. Widths are those of rich and Textual.
 """
 
 from __future__ import annotations
@@ -11,50 +11,50 @@ import re
 
 from rich.cells import cell_len, get_character_cell_size
 
-#: C0, DEL and C1, characters of direction and of zero width, joiners, variation selectors, tags, surrogates; and the
-#: two kinds of emoji parts (flag letters, skin tones) that terminals draw in one, two or four cells.
-_UNFIT = re.compile(
+#: C0, DEL and C1, direction and zero-width characters, joiners, variation selectors, tags, surrogates; and the two kinds
+#: of emoji parts (flag letters, skin tones) that terminals draw in one, two or four cells.
+_UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
     "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U0001f1e6-\U0001f1ff\U0001f3fb-\U0001f3ff\U000e0000-\U000e0fff"
     "\ud800-\udfff]"
 )
 _SPACES = re.compile(r"\s+")
 _REPLACEMENT = "\ufffd"
-_MARKS_MAX = 2  # combining marks on one character; more would climb into the neighbouring rows
+_MARKS_MAX = 2  # combining marks per character; more would reach into the neighbouring rows
 
 
 def sanitize(text: str, limit: int = 4096) -> str:
-    """The text with everything that is not a plain, visible character replaced by a visible one.
+    """Replace every character that is not plain and visible.
 
-    ``limit`` bounds the characters looked at. C0 becomes its picture (ESC is ``␛``), the rest ``�``.
+    The result has at most ``limit`` characters. C0 becomes its picture (ESC is ``␛``), the rest ``�``.
     """
     text = text[:limit]
     if text.isascii() and text.isprintable():
         return text
-    text = _UNFIT.sub(_visible, text)
+    text = _UNSAFE.sub(_visible_form, text)
     if not text.isprintable():
-        text = "".join(character if character.isprintable() else _stand_in(character) for character in text)
-    return _without_towers(text)
+        text = "".join(character if character.isprintable() else _replacement(character) for character in text)
+    return _limit_combining_marks(text)
 
 
-def _visible(match: re.Match[str]) -> str:
+def _visible_form(match: re.Match[str]) -> str:
     code = ord(match[0])
     if code < 0x20:
         return chr(0x2400 + code)
     return "\u2421" if code == 0x7F else _REPLACEMENT
 
 
-def _stand_in(character: str) -> str:
-    """Spaces of any width are one; what is for private use, or unknown, has no width that two terminals agree on."""
+def _replacement(character: str) -> str:
+    """A space for white space of any width; ``�`` for private use and unassigned, whose width terminals disagree on."""
     return " " if character.isspace() else _REPLACEMENT
 
 
-def _without_towers(text: str) -> str:
-    """Combining marks need a base of their own, and only a few may stand on it."""
+def _limit_combining_marks(text: str) -> str:
+    """Drop combining marks beyond the limit, and those without a base character."""
     if not any(get_character_cell_size(character) == 0 for character in text):
         return text
     kept: list[str] = []
-    marks = _MARKS_MAX  # a mark at the very start would stand on what is left of it
+    marks = _MARKS_MAX  # a mark at the start would combine with the text before it
     for character in text:
         if get_character_cell_size(character):
             marks = 0
@@ -68,12 +68,12 @@ def _without_towers(text: str) -> str:
 
 
 def one_line(text: str, limit: int = 4096) -> str:
-    """All white space, newlines included, as single spaces; then ``sanitize``."""
+    """Collapse white space, newlines included, to single spaces; then ``sanitize``."""
     return sanitize(_SPACES.sub(" ", text[:limit]).strip(), limit)
 
 
 def cells(text: str) -> int:
-    """Cells that sanitized text takes."""
+    """Width of sanitized text in cells."""
     return len(text) if text.isascii() else cell_len(text)
 
 
@@ -96,7 +96,7 @@ def cut(text: str, start: int, end: int) -> str:
 
 
 def shorten(text: str, size: int, more: str = "…") -> str:
-    """At most ``size`` cells; what is cut off leaves ``more`` behind."""
+    """At most ``size`` cells; ``more`` replaces what is cut off."""
     if cells(text) <= size:
         return text
     if size <= cells(more):
@@ -105,7 +105,7 @@ def shorten(text: str, size: int, more: str = "…") -> str:
 
 
 def shorten_middle(text: str, size: int, more: str = "…") -> str:
-    """At most ``size`` cells, keeping both ends: names of tasks often differ in their last characters."""
+    """At most ``size`` cells, with both ends: task names often differ in their last characters."""
     total = cells(text)
     if total <= size:
         return text

@@ -1,4 +1,4 @@
-"""Lines folded at their words, for texts that must not lose their end on a narrow screen."""
+"""Wraps lines at words, for texts that must stay whole on a narrow screen."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .pieces import Line, Piece, crop, plain
 from .text import cells
 
 _WORDS = re.compile(r"\s+|\S+")
-_HANG = 2  # what a line goes on with stands a little further in
+_HANGING_INDENT = 2  # cells by which continuation rows are indented further
 _WIDE_TAIL = "\0"
 
 
-def folded(line: Iterable[Piece], size: int, indent: int = 0) -> list[Line]:
-    """The line in rows of at most ``size`` cells, all but the first behind ``indent`` blanks.
+def wrap(line: Iterable[Piece], size: int, indent: int = 0) -> list[Line]:
+    """Wrap a line to rows of at most ``size`` cells, all but the first indented by ``indent``.
 
-    A word longer than a row stays whole: whoever draws it cuts it.
+    A word longer than a row stays whole; drawing cuts it.
     """
     rows: list[Line] = [[]]
     room = size
@@ -29,41 +29,41 @@ def folded(line: Iterable[Piece], size: int, indent: int = 0) -> list[Line]:
                 rows.append([Piece(" " * indent)] if indent else [])
                 room = size - indent
             elif word.isspace() and len(rows) > 1 and room == size - indent:
-                continue  # a row does not begin with the blank that it was folded at
+                continue  # no blank at the start of a row
             rows[-1].append(Piece(word, role))
             room -= cells(word)
     return rows
 
 
-def fold_count(line: Line, size: int) -> int:
-    """How many rows of ``size`` cells a line is folded into."""
-    return len(_folds(plain(line), size)[0])
+def count_rows(line: Line, size: int) -> int:
+    """Number of rows of ``size`` cells that a line wraps to."""
+    return len(_row_spans(plain(line), size)[0])
 
 
-def fold(line: Line, size: int, row: int) -> Line:
-    """One of those rows. All but the first hang a little further in than the line begins."""
-    spans, hang = _folds(plain(line), size)
+def wrapped_row(line: Line, size: int, row: int) -> Line:
+    """Row number ``row`` of a wrapped line. All but the first are indented a little further."""
+    spans, indent = _row_spans(plain(line), size)
     start, end = spans[min(row, len(spans) - 1)]
-    return [Piece(" " * hang), *crop(line, start, end)] if row else crop(line, start, end)
+    return [Piece(" " * indent), *crop(line, start, end)] if row else crop(line, start, end)
 
 
 @lru_cache(maxsize=512)
-def _folds(text: str, size: int) -> tuple[list[tuple[int, int]], int]:
-    """The cells of each row, first and after the last; and how far in the rows after the first begin.
+def _row_spans(text: str, size: int) -> tuple[list[tuple[int, int]], int]:
+    """The first and past-the-end cell of each row, and the indentation of all rows but the first.
 
-    Rows end at blanks; a word that is longer than a row is cut where the row ends.
+    Rows end at blanks; a word longer than a row is cut at the end of the row.
     """
-    text = text.rstrip() if text.isascii() else _spread(text.rstrip())
+    text = text.rstrip() if text.isascii() else _one_character_per_cell(text.rstrip())
     depth = len(text) - len(text.lstrip(" "))
-    hang = min(depth + _HANG, size // 2)
+    indent = min(depth + _HANGING_INDENT, size // 2)
     spans: list[tuple[int, int]] = []
     start, room = 0, max(size, 1)
     while len(text) - start > room:
-        end = _end_of_row(text, start or min(depth, room // 2), start + room, size - hang)
+        end = _end_of_row(text, start or min(depth, room // 2), start + room, size - indent)
         spans.append((start, end))
         start = end + len(text[end:]) - len(text[end:].lstrip(" "))
-        room = max(size - hang, 1)
-    return [*spans, (start, len(text))], hang
+        room = max(size - indent, 1)
+    return [*spans, (start, len(text))], indent
 
 
 def _end_of_row(text: str, start: int, limit: int, longest: int) -> int:
@@ -73,7 +73,7 @@ def _end_of_row(text: str, start: int, limit: int, longest: int) -> int:
     return max(blank, start + 1)
 
 
-def _spread(text: str) -> str:
-    """As many characters as cells."""
+def _one_character_per_cell(text: str) -> str:
+    """Pad wide characters so that the text has one character per cell."""
     sizes = [(character, get_character_cell_size(character)) for character in text]
     return "".join(character + _WIDE_TAIL * (size - 1) for character, size in sizes if size)

@@ -1,8 +1,8 @@
 """Proposes a classification rule from failures of one cause, and evaluates the rule on all past failures.
 
-``propose_rule`` builds a rule from recorded failures. ``evaluate_rule`` runs ``decide`` again for every past failure that
-the rule matches, and reports which decisions would change and what became of those tasks. It does not predict how an
-attempt would have ended that was never made.
+``propose_rule`` builds a rule from recorded failures. ``evaluate_rule`` runs ``decide`` again for every past failure
+that the rule matches, and reports which decisions would change and what became of those tasks. It does not predict how
+an attempt would have ended that was never made.
 
 A rule is printed as text for the flow, not stored in the state file: a stored rule would be a second source of truth,
 invisible in code review, valid for one file only, and would outlive its reason. ``resume`` reads the rules of the flow.
@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TypedDict
+from typing import TypedDict, cast
 
 from ..core.decide import Decision, Fail, Retry, TaskHistory, decide
 from ..core.failures.classification_rules import ClassificationRule
@@ -26,6 +26,7 @@ from ..core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeK
 from ..core.policy import RetryPolicy
 from ..core.spec import TaskSpec
 from ..domain.states import FAILED_OUTCOMES, NEEDS_HUMAN, TaskState
+from ..json_types import JsonObject
 
 _MESSAGE_CHARACTERS_MAX = 80
 _MESSAGE_CHARACTERS_MIN = 4
@@ -61,27 +62,31 @@ class PastAttempt:
     fingerprint: str | None = None
     fingerprint_loose: str | None = None
     explain: str | None = None
-    facts: RecordedFacts = field(default_factory=RecordedFacts)
+    facts: JsonObject = field(default_factory=dict)
     delay_us: int | None = None
     params_hash: str | None = None
     input_hash: str | None = None
 
     @property
+    def _recorded_facts(self) -> RecordedFacts:
+        return cast(RecordedFacts, self.facts)
+
+    @property
     def rule_facts(self) -> ErrorFacts:
         """The facts that the conditions of a rule are compared with."""
-        types = self.facts.get("types") or ([self.error_type] if self.error_type else [])
+        types = self._recorded_facts.get("types") or ([self.error_type] if self.error_type else [])
         return ErrorFacts(
             names=tuple(_spellings(name) for name in types),
-            status=self.facts.get("status"),
-            grpc=self.facts.get("grpc"),
-            sqlstate=self.facts.get("sqlstate"),
-            exit_code=self.facts.get("exit_code", _number_after("exit:", self.error_type)),
+            status=self._recorded_facts.get("status"),
+            grpc=self._recorded_facts.get("grpc"),
+            sqlstate=self._recorded_facts.get("sqlstate"),
+            exit_code=self._recorded_facts.get("exit_code", _number_after("exit:", self.error_type)),
         )
 
     @property
     def signal(self) -> int | None:
         """The number of the signal that killed the attempt, if any."""
-        return self.facts.get("signal", _number_after("signal:", self.error_type))
+        return self._recorded_facts.get("signal", _number_after("signal:", self.error_type))
 
     @property
     def text(self) -> str:
@@ -118,7 +123,7 @@ def _spellings(name: str) -> tuple[str, ...]:
 
 
 def propose_rule(failures: Sequence[PastAttempt], failure_class: FailureClass) -> dict[str, object]:
-    """Build the most specific rule that fits all of these failures. Raises ValueError if they have nothing in common."""
+    """Build the most specific rule for all of these failures. Raises ValueError if they share nothing."""
     conditions = next(filter(None, (_shared_condition(name, failures) for name in _RESPONSE_FACTS)), {})
     if not conditions:
         types = {failure.error_type for failure in failures if failure.rule_facts.names}

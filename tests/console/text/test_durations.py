@@ -13,8 +13,8 @@ from redrive.console.text.durations import (
     countdown,
     number,
     offset,
-    size,
-    spoken,
+    format_bytes,
+    format_duration,
     wall,
     wall_day,
 )
@@ -76,7 +76,7 @@ def test_a_brief_duration_is_as_short_as_it_can_be(duration, text):
     ],
 )
 def test_a_spoken_duration_fits_a_sentence(duration, text):
-    assert spoken(duration) == text
+    assert format_duration(duration) == text
 
 
 def test_an_offset_has_its_sign_and_instants_their_zone():
@@ -87,9 +87,9 @@ def test_an_offset_has_its_sign_and_instants_their_zone():
 
 @given(st.integers(0, 999 * 10**12))
 def test_a_size_in_bytes_takes_six_cells_at_most(count):
-    assert len(size(count)) <= 6
+    assert len(format_bytes(count)) <= 6
 
 
 def test_sizes_and_counts_read_as_one_expects():
-    assert [size(count) for count in (0, 999, 1_500, 12_000_000, -3)] == ["0 B", "999 B", "1.5 kB", "12 MB", "0 B"]
+    assert [format_bytes(count) for count in (0, 999, 1_500, 12_000_000, -3)] == ["0 B", "999 B", "1.5 kB", "12 MB", "0 B"]
     assert number(1_247) == "1,247"

@@ -6,36 +6,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.text.pieces import Line, Piece, Role, plain, width
 from redrive.console.text.text import sanitize
-from redrive.console.text.wrapping import fold, fold_count, folded
+from redrive.console.text.wrapping import wrapped_row, count_rows, wrap
 
 WORDS = st.lists(st.text(alphabet="abcdefgh", min_size=1, max_size=9), min_size=1, max_size=30)
 
 
 def test_a_sentence_is_folded_at_its_spaces():
-    rows = folded([Piece("3 tasks run again, with a fresh budget.")], 20)
+    rows = wrap([Piece("3 tasks run again, with a fresh budget.")], 20)
     assert [plain(row).rstrip() for row in rows] == ["3 tasks run again,", "with a fresh budget."]
 
 
 def test_later_rows_are_indented():
-    rows = folded([Piece("r  ", Role.KEY), Piece("run again: one at once")], 14, indent=3)
+    rows = wrap([Piece("r  ", Role.KEY), Piece("run again: one at once")], 14, indent=3)
     assert [plain(row).rstrip() for row in rows] == ["r  run again:", "   one at once"]
 
 
 def test_roles_stay_with_their_words():
-    rows = folded([Piece("held by "), Piece("clean_refunds", Role.HUMAN)], 14)
+    rows = wrap([Piece("held by "), Piece("clean_refunds", Role.HUMAN)], 14)
     assert rows[1] == [Piece("clean_refunds", Role.HUMAN)]
 
 
 @given(WORDS, st.integers(9, 40))
 def test_no_row_is_too_long_and_no_word_is_lost(words: list[str], size: int):
-    rows = folded([Piece(" ".join(words))], size)
+    rows = wrap([Piece(" ".join(words))], size)
     assert all(width(row) <= size + 1 for row in rows)
     assert all(len(plain(row).rstrip()) <= size for row in rows)
     assert " ".join(plain(row) for row in rows).split() == words
 
 
 def rows_of(line: Line, size: int) -> list[Line]:
-    return [fold(line, size, row) for row in range(fold_count(line, size))]
+    return [wrapped_row(line, size, row) for row in range(count_rows(line, size))]
 
 
 def test_what_a_line_goes_on_with_hangs_a_little_further_in():
