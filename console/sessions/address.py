@@ -1,8 +1,8 @@
-"""Addresses of state files on other hosts: ``ssh://[user@]host[:port]/path``, and what is refused in one.
+"""Addresses of state files on other hosts: ``ssh://[user@]host[:port]/path``.
 
-Only the host, the user and the port reach a command line, and each of them is checked here against the characters that
-they may have (older ssh clients hand a host name to a shell, and a name that begins with a dash is an option to all of
-them). The path travels as data and may hold anything.
+Only host, user and port reach a command line; each is checked here against its allowed characters (older ssh clients
+pass the host name to a shell, and every client takes a name with a leading dash for an option). The path is sent as
+data and may contain any character but NUL.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _AUTHORITY = re.compile(r"(?:(?P<user>.*)@)?(?P<host>\[[^\]]*\]|[^:@\[\]]*)(?::(
 
 @dataclass(frozen=True, slots=True)
 class SshAddress:
-    """Where a state file is. ``path`` "" stands for the default place over there; "~" is expanded over there."""
+    """The address of a state file. ``path`` "" is the default path on that host, which also expands "~"."""
 
     host: str
     path: str = ""
@@ -32,12 +32,12 @@ class SshAddress:
 
     @property
     def destination(self) -> str:
-        """What ssh gets as its host argument."""
+        """The host argument of ssh."""
         return f"{self.user}@{self.host}" if self.user else self.host
 
     @property
     def login(self) -> str:
-        """What a person types to get there."""
+        """The command that a person types to log in."""
         port = f"-p {self.port} " if self.port else ""
         return f"ssh {port}{self.destination}"
 
@@ -50,14 +50,14 @@ class SshAddress:
 
 
 def is_ssh(target: str) -> bool:
-    """True for what ``parse`` is for; anything else is a path on this host."""
+    """Whether ``target`` is an ssh address; otherwise it is a path on this host."""
     return target.startswith(SCHEME)
 
 
 def parse(target: str) -> SshAddress:
-    """Read an address. ``/~/x`` is in the home folder, ``/~ana/x`` in ana's, and ``%20`` is a space.
+    """Parse an address. ``/~/x`` is in the home folder, ``/~ana/x`` in that of ana, and ``%20`` is a space.
 
-    Raises AddressError with a sentence that names the part that is wrong.
+    Raises AddressError with a sentence that names the invalid part.
     """
     authority, slash, rest = target.removeprefix(SCHEME).partition("/")
     parts = _AUTHORITY.fullmatch(authority)

@@ -1,4 +1,4 @@
-"""One connection to an agent: a child process that takes questions and gives answers and events."""
+"""One ssh process with an agent behind it: sends requests, receives responses and events."""
 
 from __future__ import annotations
 
@@ -16,47 +16,47 @@ from typing import Any
 from ...engine import errors
 from ...engine.errors import LinkError, RedriveError, StorageError
 from .address import SshAddress
-from .bundle import first_parcel, sources
-from .ssh_errors import explain, last_line, printable
+from .bundle import first_bundle, module_sources
+from .ssh_errors import last_line, link_error, printable
 
-HELLO_SECONDS = 60.0  # slow lines and slow shells; a host that does not answer at all is ssh's to give up
-NOISE_BYTES_MAX = 1024 * 1024  # what a login may print before the agent's marker
+HELLO_TIMEOUT_SECONDS = 60.0  # for slow connections and shells; ssh itself gives up on a host that does not answer
+NOISE_BYTES_MAX = 1024 * 1024  # that a login may print before the agent's marker
 LINE_BYTES_MAX = 256 * 1024 * 1024
 READ_BYTES = 256 * 1024
 STDERR_BYTES = 8192
-LEAVE_SECONDS = 2.0
+CLOSE_TIMEOUT_SECONDS = 2.0
 
 Message = Mapping[str, Any]
 
 
-class Unpacker:
-    """From the agent's output to messages: login noise, a marker, then one compressed stream of JSON lines."""
+class MessageDecoder:
+    """Decodes the agent's output: text of the login, a marker, then one compressed stream of JSON lines."""
 
     def __init__(self, marker: str) -> None:
         self._marker = marker.encode() + b"\n"
-        self._noise: bytearray | None = bytearray()
+        self._before_marker: bytearray | None = bytearray()
         self._stream = zlib.decompressobj()
-        self._line = bytearray()
+        self._buffer = bytearray()
 
     @property
     def noise(self) -> str:
-        """What came so far in place of the marker; "" once it has come."""
-        return (self._noise or b"").decode("utf-8", "replace")
+        """The text received before the marker; "" after the marker."""
+        return (self._before_marker or b"").decode("utf-8", "replace")
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        """Take in a piece and give the messages that it completes. Raises LinkError for what is none of ours."""
-        if self._noise is not None:
-            self._noise += data
-            before, found, data = bytes(self._noise).partition(self._marker)
+        """Decode received bytes and yield each message that they complete. Raises LinkError for foreign data."""
+        if self._before_marker is not None:
+            self._before_marker += data
+            before, found, data = bytes(self._before_marker).partition(self._marker)
             if len(before) > NOISE_BYTES_MAX:
-                raise LinkError("the login over there prints without end instead of starting the agent", final=True)
+                raise LinkError("the remote login prints without end instead of starting the agent", final=True)
             if not found:
                 return
-            self._noise = None
+            self._before_marker = None
         while data:
-            self._line += self._unpack(data)
+            self._buffer += self._unpack(data)
             data = self._stream.unconsumed_tail
-            yield from self._messages()
+            yield from self._complete_messages()
 
     def _unpack(self, data: bytes) -> bytes:
         try:
@@ -64,156 +64,155 @@ class Unpacker:
         except zlib.error as error:
             raise LinkError(f"something else writes into the agent's output: {error}") from error
 
-    def _messages(self) -> Iterator[Message]:
-        *lines, rest = self._line.split(b"\n")
-        self._line = rest
+    def _complete_messages(self) -> Iterator[Message]:
+        *lines, rest = self._buffer.split(b"\n")
+        self._buffer = rest
         if len(rest) > LINE_BYTES_MAX:
             raise LinkError("the agent's answer has no end", final=True)
         for line in lines:
             yield json.loads(line)
 
 
-class Pipe:
-    """A running agent. ``ended`` is done when it has gone, and says why."""
+class AgentProcess:
+    """A running agent. The future ``ended`` resolves with the reason when the process has exited."""
 
     def __init__(self, address: SshAddress, python: str, on_message: Callable[[Message], None]) -> None:
         self.ended: asyncio.Future[LinkError] = asyncio.get_running_loop().create_future()
-        self.heard_at = time.monotonic()
-        self._where = address.destination
+        self.received_at = time.monotonic()
+        self._host = address.destination
         self._login = address.login
         self._python = python
         self._on_message = on_message
         self._hello: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._pending: dict[int, asyncio.Future[Any]] = {}
         self._numbers = itertools.count(1)
-        self._learnt: set[str] = set()
+        self._sent_modules: set[str] = set()
         self._stderr = bytearray()
         self._process: asyncio.subprocess.Process
         self._reading: asyncio.Task[None]
 
     async def open(self, argv: Sequence[str], settings: Message) -> Message:
-        """Start ``argv``, send the agent down its input and return the facts of its hello.
+        """Start ``argv``, send the agent through standard input and return the facts of its hello.
 
-        Raises LinkError when there is no way, another RedriveError when the agent found something wrong.
+        Raises LinkError when there is no connection, another RedriveError for an error that the agent found.
         """
         marker = secrets.token_hex(16)
-        parcel = first_parcel({**settings, "marker": marker})
+        bundle = first_bundle({**settings, "marker": marker})
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *argv,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                start_new_session=True,  # Ctrl-C in the terminal is not for ssh
+                start_new_session=True,  # so that Ctrl-C does not reach ssh
             )
         except OSError as error:
             raise LinkError(f"cannot start {argv[0]}: {error.strerror}", final=True) from error
-        self._reading = asyncio.create_task(self._read(Unpacker(marker)))
-        self._write(parcel)
+        self._reading = asyncio.create_task(self._read(MessageDecoder(marker)))
+        self._write(bundle)
         try:
-            async with asyncio.timeout(HELLO_SECONDS):
-                return _opened(await asyncio.shield(self._hello), self._where)
+            async with asyncio.timeout(HELLO_TIMEOUT_SECONDS):
+                return _facts_of_hello(await asyncio.shield(self._hello), self._host)
         except BaseException as error:
             await self.close()
             if isinstance(error, TimeoutError):
-                raise LinkError(f"{self._where} took the connection but started no agent") from None
+                raise LinkError(f"{self._host} took the connection but started no agent") from None
             raise
 
-    async def ask(self, ask: str, **fields: Any) -> Any:
-        """Put a question and wait for its answer. Raises LinkError if the agent goes before it has answered."""
+    async def request(self, ask: str, **fields: Any) -> Any:
+        """Send a request and await its response. Raises LinkError if the agent exits before."""
         number = next(self._numbers)
-        answer = self._answers[number] = asyncio.get_running_loop().create_future()
-        self.tell(ask, id=number, **fields)
+        answer = self._pending[number] = asyncio.get_running_loop().create_future()
+        self.notify(ask, id=number, **fields)
         try:
             return await answer
         finally:
-            self._answers.pop(number, None)
+            self._pending.pop(number, None)
 
-    def tell(self, ask: str, **fields: object) -> None:
-        """Say something that has no answer, in order with the questions."""
+    def notify(self, ask: str, **fields: object) -> None:
+        """Send a message without a response, in order with the requests."""
         if self.ended.done():
             raise self.ended.result()
         self._write(json.dumps({"ask": ask, **fields}).encode() + b"\n")
 
-    def teach(self, modules: Iterable[str]) -> None:
-        """Send those of the modules that have not gone over yet."""
-        new = [module for module in modules if module not in self._learnt]
+    def send_modules(self, modules: Iterable[str]) -> None:
+        """Send those of the modules that this agent does not have yet."""
+        new = [module for module in modules if module not in self._sent_modules]
         if new:
-            self._learnt.update(new)
-            self.tell("learn", sources=sources(new))
+            self._sent_modules.update(new)
+            self.notify("load", sources=module_sources(new))
 
     def kill(self) -> None:
-        """End ssh and whatever it started for its connection, at once."""
+        """Kill ssh and its child processes."""
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
 
     async def close(self) -> None:
-        """End the agent's input, which it obeys; kill the connection if it does not end."""
-        self._hang_up()
-        await asyncio.wait({self._reading}, timeout=LEAVE_SECONDS)
+        """Close the agent's input, so that it exits; kill ssh after CLOSE_TIMEOUT_SECONDS."""
+        self._close_stdin()
+        await asyncio.wait({self._reading}, timeout=CLOSE_TIMEOUT_SECONDS)
         self.kill()
         await asyncio.wait({self._reading})
 
-    def _hang_up(self) -> None:
+    def _close_stdin(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
 
     def _write(self, data: bytes) -> None:
-        """What is asked is little; what cannot be written any more shows in ``ended``."""
+        """Write without draining: requests are small, and a broken pipe resolves ``ended``."""
         assert self._process.stdin is not None
         self._process.stdin.write(data)
 
-    async def _read(self, unpacker: Unpacker) -> None:
-        """The life of the connection."""
+    async def _read(self, unpacker: MessageDecoder) -> None:
+        """Read messages until the process exits, then fail what is pending."""
         collecting = asyncio.create_task(self._collect_stderr())
-        trouble: LinkError | None = None
+        problem: LinkError | None = None
         assert self._process.stdout is not None
         try:
             while data := await self._process.stdout.read(READ_BYTES):
-                self.heard_at = time.monotonic()
+                self.received_at = time.monotonic()
                 for message in unpacker.feed(data):
-                    self._take(message)
+                    self._handle(message)
         except LinkError as error:
-            trouble = error
+            problem = error
             self.kill()
-        except Exception as error:  # whatever it says is data, and this is what it did to who took it
-            trouble = LinkError(f"{self._where} says what nobody here understands: {error!r}", final=True)
+        except Exception as error:  # a malformed message must not end the console
+            problem = LinkError(f"{self._host} sent a message that cannot be read: {error!r}", final=True)
             self.kill()
         await collecting
         code = await self._process.wait()
-        self._hang_up()
+        self._close_stdin()
         stderr = self._stderr.decode("utf-8", "replace") or last_line(unpacker.noise)
-        self._end(trouble or explain(self._where, self._python, code, stderr, self._login))
+        self._fail_pending(problem or link_error(self._host, self._python, code, stderr, self._login))
 
     async def _collect_stderr(self) -> None:
         assert self._process.stderr is not None
         while data := await self._process.stderr.read(READ_BYTES):
             self._stderr = (self._stderr + data)[-STDERR_BYTES:]
 
-    def _take(self, message: Message) -> None:
+    def _handle(self, message: Message) -> None:
         if not self._hello.done():
             self._hello.set_result(message)
         elif "id" in message:
-            answer = self._answers.get(message["id"])
+            answer = self._pending.get(message["id"])
             if answer is not None and not answer.done():
-                _settle(answer, message)
+                _resolve(answer, message)
         else:
             self._on_message(message)
 
-    def _end(self, error: LinkError) -> None:
+    def _fail_pending(self, error: LinkError) -> None:
         self.ended.set_result(error)
-        for answer in [self._hello, *self._answers.values()]:
+        for answer in [self._hello, *self._pending.values()]:
             if not answer.done():
                 answer.set_exception(error)
-                answer.exception()  # seen: whoever asked may have left
+                answer.exception()  # mark as retrieved: the caller may have gone
 
 
-def _opened(first: object, where: str) -> Message:
-    """The facts of a hello. Raises what was refused instead."""
-    said = first if isinstance(first, dict) else {}
-    match said:
+def _facts_of_hello(first: object, where: str) -> Message:
+    """Return the facts of a hello. Raises the error of a refusal."""
+    match first:
         case {"hello": dict(facts)}:
             return facts
         case {"refused": [str(kind), str(sentence)]}:
@@ -221,7 +220,7 @@ def _opened(first: object, where: str) -> Message:
     raise LinkError(f"what answers on {where} is not the agent", final=True)
 
 
-def _settle(answer: asyncio.Future[object], message: Message) -> None:
+def _resolve(answer: asyncio.Future[object], message: Message) -> None:
     if "ok" in message:
         answer.set_result(message["ok"])
     else:
@@ -229,7 +228,7 @@ def _settle(answer: asyncio.Future[object], message: Message) -> None:
 
 
 def error_of(kind: str, sentence: str) -> RedriveError:
-    """The error of ours that the agent named; anything else is something that the storage over there said."""
+    """Return the RedriveError that the agent named; any other error is a StorageError of the remote host."""
     known = getattr(errors, kind, None)
     if isinstance(known, type) and issubclass(known, RedriveError):
         return known(printable(sentence))

@@ -1,7 +1,7 @@
-"""What ssh carries to a host where nothing is installed: a command line, and sources packed into a parcel.
+"""What ssh carries to a host where nothing is installed: a command line, and a compressed bundle of sources.
 
-The command line is a string that any login shell understands; everything else goes through standard input, so that
-neither paths nor settings ever meet a shell.
+Any login shell can parse the command line; everything else goes through standard input, so that no shell parses
+paths or settings.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ...engine.errors import AddressError
 _ENGINE = Path(str(engine.__file__)).parent
 _PACKAGE = "redrive.engine"
 
-#: What a reader needs; ssh carries it first. Files and folders below ``engine/``, without their subfolders.
-READING = ("errors", "json_types", "domain/events", "agent", "statefile")
-#: What changes a run and what reads texts; ssh carries it with the first command or text.
-CHANGING = ("domain", "statefile/changes")
-#: What an inbox and a list of state files need; ssh carries it with the first such question.
+#: What reading needs; sent first. Files and folders below ``engine/``, without their subfolders.
+READING = ("errors", "json_types", "domain/events", "agent/agent", "agent/executor_socket", "statefile")
+#: What changes a run or reads long texts; sent before the first such request.
+CHANGING = ("domain", "statefile/changes", "agent/command_client")
+#: What an inbox and a list of state files need; sent before the first such request.
 ON_DEMAND = ("domain", "statefile/on_demand")
 
 _STATEMENT_ENDS = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
@@ -34,10 +34,10 @@ _HOME = re.compile(r"(~[A-Za-z0-9_.-]*)(/.*)?")
 
 
 def boot_command(python: str) -> str:
-    """The remote command. ``python``: name or path of the interpreter over there; ``~`` is that host's.
+    """Return the remote command. ``python``: name or path of the remote interpreter; ``~`` expands on that host.
 
-    Isolated (``-I``), so that nothing in the folder or environment over there is taken for a module of the library.
-    Raises AddressError for what cannot be the name of a program.
+    Isolated (``-I``), so that no file or variable of the remote host replaces a module of the library.
+    Raises AddressError if ``python`` cannot be the name of a program.
     """
     if not python or python.startswith("-") or not python.isprintable():
         raise AddressError(f"{python!r} cannot be the name of an interpreter")
@@ -46,34 +46,34 @@ def boot_command(python: str) -> str:
     return f"exec {word} -ISuc '{_BOOT}'"
 
 
-def first_parcel(settings: Mapping[str, object]) -> bytes:
-    """What goes down standard input first: the bootstrap, then what looks, then ``settings`` for ``agent.main``."""
+def first_bundle(settings: Mapping[str, object]) -> bytes:
+    """Return the first bytes for standard input: the bootstrap, then the modules and the ``settings`` of the agent."""
     boot = (_ENGINE / "agent/bootstrap.py").read_bytes()
     names = READING + ON_DEMAND if settings.get("list") else READING
-    body = {"main": f"{_PACKAGE}.agent.agent", "settings": settings, "sources": sources(names)}
-    return _packed(boot) + _packed(json.dumps(body).encode())
+    body = {"main": f"{_PACKAGE}.agent.agent", "settings": settings, "sources": module_sources(names)}
+    return _frame(boot) + _frame(json.dumps(body).encode())
 
 
-def sources(places: Iterable[str]) -> dict[str, str]:
-    """Texts of the modules in these places (see READING) by their full names, without what only people read."""
+def module_sources(folders: Iterable[str]) -> dict[str, str]:
+    """Return the sources of the modules in ``folders`` (see READING) by full name, without docstrings and comments."""
     return {
-        f"{_PACKAGE}.{module.replace('/', '.')}": _lean((_ENGINE / f"{module}.py").read_text(encoding="utf-8"))
-        for module in modules_in(places)
+        f"{_PACKAGE}.{module.replace('/', '.')}": _without_docs((_ENGINE / f"{module}.py").read_text(encoding="utf-8"))
+        for module in modules_in(folders)
     }
 
 
-def modules_in(places: Iterable[str]) -> list[str]:
-    """The modules in these places as paths below ``engine/`` without their suffix, sorted."""
+def modules_in(folders: Iterable[str]) -> list[str]:
+    """Return the modules in ``folders`` as sorted paths below ``engine/`` without suffix."""
     found: set[str] = set()
-    for place in places:
-        folder = _ENGINE / place
-        files = folder.glob("*.py") if folder.is_dir() else [_ENGINE / f"{place}.py"]
+    for name in folders:
+        folder = _ENGINE / name
+        files = folder.glob("*.py") if folder.is_dir() else [_ENGINE / f"{name}.py"]
         found.update(file.relative_to(_ENGINE).with_suffix("").as_posix() for file in files)
     return sorted(module for module in found if not module.endswith("__init__"))
 
 
-def _lean(text: str) -> str:
-    """Empty docstrings and comments: a third of the bytes. Lines keep their numbers, for tracebacks."""
+def _without_docs(text: str) -> str:
+    """Remove docstrings and comments, a third of the bytes. Line numbers stay, for tracebacks."""
     lines = text.splitlines()
     before = tokenize.NEWLINE
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -87,6 +87,6 @@ def _lean(text: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _packed(data: bytes) -> bytes:
+def _frame(data: bytes) -> bytes:
     packed = zlib.compress(data, 9)
     return b"%d\n%s" % (len(packed), packed)

@@ -1,4 +1,4 @@
-"""A connection that opens itself again: found dead in time, tried again with patience, given up only when it must."""
+"""A connection that reconnects: it detects silence, retries with backoff, and ends only on a permanent error."""
 
 from __future__ import annotations
 
@@ -11,23 +11,26 @@ from typing import Any
 
 from ...engine.errors import LinkError, RedriveError
 from .address import SshAddress
-from .agent_process import Message, Pipe
+from .agent_process import AgentProcess, Message
 from .bundle import boot_command
 from .session import Link
 from .ssh_options import SshOptions
 
-STALE_SECONDS = 8.0  # the agent beats each 5 s: what is missed now is found well within 10 s
-DEAD_SECONDS = 25.0  # ssh itself gives up after 15 s of silence; this is for an agent that hangs
+STALE_SECONDS = 8.0  # the agent sends a heartbeat each 5 s: a missing one is detected within 10 s
+DEAD_SECONDS = 25.0  # for an agent that hangs; ssh itself gives up after 15 s of silence
 WATCH_SECONDS = 1.0
 BACKOFF_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)
-JITTER = 0.25  # a host that comes back is not met by all consoles at once
-PATIENCE_SECONDS = 120.0  # a question waits so long for a lost line to come back
-CLOCK_SECONDS = 60.0  # between two comparisons of the clocks
+JITTER = 0.25  # so that not all consoles reconnect to a host at once
+REQUEST_TIMEOUT_SECONDS = 120.0  # includes the time to reconnect
+CLOCK_CHECK_SECONDS = 60.0  # between two comparisons of the clocks
 CLOCK_PROBES = 3
 
 
-class Line:
-    """Keeps one agent reachable. ``on_hello`` and ``on_message`` hear what it says; ``on_change`` that ``link`` did."""
+class Connection:
+    """Keeps one agent reachable.
+
+    ``on_hello`` and ``on_message`` receive its messages; ``on_change`` is called when ``link`` or ``problem`` changed.
+    """
 
     def __init__(
         self,
@@ -38,136 +41,137 @@ class Line:
         on_message: Callable[[Message], None],
         on_change: Callable[[], None],
     ) -> None:
-        self.trouble: str | None = None
-        self.offset_seconds = 0.0  # their clock minus ours
+        self.problem: str | None = None
+        self.clock_offset_seconds = 0.0  # remote clock minus local clock
         self._address = address
         self._options = options
         self._settings = settings
         self._on_hello = on_hello
         self._on_message = on_message
         self._on_change = on_change
-        self._pipe: Pipe | None = None
-        self._open = asyncio.Event()  # there is a pipe, or there will never be one again
-        self._final: RedriveError | None = None
-        self._heard_at = time.monotonic()
+        self._agent: AgentProcess | None = None
+        self._is_ready = asyncio.Event()  # set while there is an agent, and after the final error
+        self._final_error: RedriveError | None = None
+        self._received_at = time.monotonic()
         self._retry_at: float | None = None
-        self._keeping: asyncio.Task[None] | None = None
+        self._maintaining: asyncio.Task[None] | None = None
 
     @property
     def link(self) -> Link:
-        """How the line is."""
-        if self._final is not None:
+        """The state of the connection."""
+        if self._final_error is not None:
             return Link.CLOSED
-        if self._keeping is None:
+        if self._maintaining is None:
             return Link.CONNECTING
-        return Link.LIVE if self._pipe is not None and self.age_seconds < STALE_SECONDS else Link.STALE
+        return Link.LIVE if self._agent is not None and self.age_seconds < STALE_SECONDS else Link.STALE
 
     @property
     def age_seconds(self) -> float:
-        """Since anything was heard."""
-        return time.monotonic() - (self._heard_at if self._pipe is None else self._pipe.heard_at)
+        """Seconds since the last message."""
+        return time.monotonic() - (self._received_at if self._agent is None else self._agent.received_at)
 
     @property
     def retry_in_seconds(self) -> float | None:
-        """Until the next try; None while none is planned."""
+        """Seconds until the next attempt to connect; None if none is planned."""
         return None if self._retry_at is None else max(0.0, self._retry_at - time.monotonic())
 
     async def open(self) -> None:
-        """Connect for the first time. Raises AddressError, LinkError, or what the agent found wrong."""
-        pipe = await self._connect()
-        self._keeping = asyncio.create_task(self._keep(pipe))
+        """Connect for the first time. Raises AddressError, LinkError, or an error that the agent found."""
+        agent = await self._connect()
+        self._maintaining = asyncio.create_task(self._maintain(agent))
 
     async def close(self) -> None:
-        """For good."""
-        if self._keeping is not None:
-            self._keeping.cancel()
-            await asyncio.wait({self._keeping})
-        if self._pipe is not None:
-            await self._pipe.close()
-        self._finish(LinkError("this door was closed", final=True))
+        """Close; no reconnection follows."""
+        if self._maintaining is not None:
+            self._maintaining.cancel()
+            await asyncio.wait({self._maintaining})
+        if self._agent is not None:
+            await self._agent.close()
+        self._close_finally(LinkError("this session was closed", final=True))
 
-    async def ask(self, ask: str, *, teach: Sequence[str] = (), **fields: Any) -> Any:
-        """Put a question that may be put again: when the line drops meanwhile, it is. ``teach``: modules that it needs.
+    async def request(self, ask: str, *, modules: Sequence[str] = (), **fields: Any) -> Any:
+        """Send an idempotent request and await the response; resend it after a reconnection.
 
-        Raises LinkError when no answer comes in PATIENCE_SECONDS or ever.
+        ``modules``: the modules that the agent needs for it. Raises LinkError after REQUEST_TIMEOUT_SECONDS, or when
+        the connection has ended finally.
         """
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                return await self._ask_until_answered(ask, teach, fields)
+            async with asyncio.timeout(REQUEST_TIMEOUT_SECONDS):
+                return await self._request_until_answered(ask, modules, fields)
         except TimeoutError:
-            raise LinkError(f"no answer from {self._address.host} for {PATIENCE_SECONDS:g} s") from None
+            raise LinkError(f"no answer from {self._address.host} for {REQUEST_TIMEOUT_SECONDS:g} s") from None
 
-    def tell(self, ask: str, **fields: object) -> None:
-        """Say something that the next connection need not hear."""
-        if self._pipe is not None and not self._pipe.ended.done():
-            self._pipe.tell(ask, **fields)
+    def notify(self, ask: str, **fields: object) -> None:
+        """Send a message without a response; it is dropped while disconnected."""
+        if self._agent is not None and not self._agent.ended.done():
+            self._agent.notify(ask, **fields)
 
-    async def _ask_until_answered(self, ask: str, teach: Sequence[str], fields: dict[str, object]) -> object:
+    async def _request_until_answered(self, ask: str, modules: Sequence[str], fields: dict[str, object]) -> object:
         while True:
-            await self._open.wait()
-            pipe = self._pipe
-            if pipe is None:
-                assert self._final is not None
-                raise self._final
+            await self._is_ready.wait()
+            agent = self._agent
+            if agent is None:
+                assert self._final_error is not None
+                raise self._final_error
             try:
-                pipe.teach(teach)
-                return await pipe.ask(ask, **fields)
+                agent.send_modules(modules)
+                return await agent.request(ask, **fields)
             except LinkError:
-                if not pipe.ended.done():
-                    raise  # the agent's own: it could not reach the executor
-                if pipe is self._pipe:
-                    self._open.clear()
+                if not agent.ended.done():
+                    raise  # the agent is there; it could not reach the executor
+                if agent is self._agent:
+                    self._is_ready.clear()
 
-    # --- Its life ---------------------------------------------------------------------------------------------------
+    # --- Life cycle ------------------------------------------------------------------------------------------------
 
-    async def _connect(self) -> Pipe:
+    async def _connect(self) -> AgentProcess:
         argv = self._options.argv(self._address, boot_command(self._options.python))
-        pipe = Pipe(self._address, self._options.python, self._on_message)
-        hello = await pipe.open(argv, self._settings)
+        agent = AgentProcess(self._address, self._options.python, self._on_message)
+        hello = await agent.open(argv, self._settings)
         try:
-            self._pipe, self.trouble, self._retry_at = pipe, None, None
+            self._agent, self.problem, self._retry_at = agent, None, None
             self._on_hello(hello)
         except (KeyError, TypeError) as error:
-            self._pipe = None
-            await pipe.close()
+            self._agent = None
+            await agent.close()
             raise LinkError(f"what answers on {self._address.host} is not the agent", final=True) from error
-        self._open.set()
-        return pipe
+        self._is_ready.set()
+        return agent
 
-    async def _keep(self, pipe: Pipe) -> None:
+    async def _maintain(self, agent: AgentProcess) -> None:
         try:
             while True:
-                self._lose(await self._watch(pipe))
-                pipe = await self._reconnect()
+                self._on_lost(await self._watch(agent))
+                agent = await self._reconnect()
         except RedriveError as error:
-            self._finish(error)
+            self._close_finally(error)
 
-    async def _watch(self, pipe: Pipe) -> LinkError:
-        """Until it has ended. Silence is shown by ``link``, and ended when it lasts."""
-        comparing = asyncio.create_task(self._compare_clocks(pipe))
+    async def _watch(self, agent: AgentProcess) -> LinkError:
+        """Wait until the agent has exited. ``link`` shows silence; after DEAD_SECONDS of it ssh is killed."""
+        comparing = asyncio.create_task(self._compare_clocks(agent))
         link = self.link
         try:
-            while not pipe.ended.done():
-                await asyncio.wait({pipe.ended}, timeout=WATCH_SECONDS)
-                if time.monotonic() - pipe.heard_at > DEAD_SECONDS:
-                    pipe.kill()
+            while not agent.ended.done():
+                await asyncio.wait({agent.ended}, timeout=WATCH_SECONDS)
+                if time.monotonic() - agent.received_at > DEAD_SECONDS:
+                    agent.kill()
                 if self.link is not link:
                     link = self.link
                     self._on_change()
         finally:
             comparing.cancel()
-        return pipe.ended.result()
+        return agent.ended.result()
 
-    def _lose(self, error: LinkError) -> None:
-        assert self._pipe is not None
-        self._heard_at = self._pipe.heard_at
-        self._pipe = None
-        self._open.clear()
-        self.trouble = str(error)
+    def _on_lost(self, error: LinkError) -> None:
+        assert self._agent is not None
+        self._received_at = self._agent.received_at
+        self._agent = None
+        self._is_ready.clear()
+        self.problem = str(error)
         self._on_change()
 
-    async def _reconnect(self) -> Pipe:
-        """Raises what makes trying again useless."""
+    async def _reconnect(self) -> AgentProcess:
+        """Retry until connected. Raises a permanent error."""
         for attempt in itertools.count():
             wait = BACKOFF_SECONDS[min(attempt, len(BACKOFF_SECONDS) - 1)]
             wait *= 1 + random.uniform(-JITTER, JITTER)
@@ -179,33 +183,33 @@ class Line:
             except LinkError as error:
                 if error.final:
                     raise
-                self.trouble = str(error)
-            except RedriveError as error:  # the file is not there, or not whole: it may come back
-                self.trouble = str(error)
+                self.problem = str(error)
+            except RedriveError as error:  # the file is missing or incomplete: it may come back
+                self.problem = str(error)
             self._on_change()
         raise AssertionError("unreachable: counting has no end")
 
-    def _finish(self, error: RedriveError) -> None:
-        self._final = self._final or error
-        self.trouble = str(self._final)
-        self._pipe = None
-        self._open.set()
+    def _close_finally(self, error: RedriveError) -> None:
+        self._final_error = self._final_error or error
+        self.problem = str(self._final_error)
+        self._agent = None
+        self._is_ready.set()
         self._on_change()
 
-    async def _compare_clocks(self, pipe: Pipe) -> None:
-        """The probe with the shortest way there and back knows best."""
+    async def _compare_clocks(self, agent: AgentProcess) -> None:
+        """Update the clock offset from the probe with the shortest round trip."""
         try:
             while True:
-                probes = [await _probe(pipe) for _ in range(CLOCK_PROBES)]
-                self.offset_seconds = min(probes)[1]
-                await asyncio.sleep(CLOCK_SECONDS)
+                probes = [await _probe(agent) for _ in range(CLOCK_PROBES)]
+                self.clock_offset_seconds = min(probes)[1]
+                await asyncio.sleep(CLOCK_CHECK_SECONDS)
         except LinkError:
-            pass  # the line is down: ``_watch`` tells
+            pass  # disconnected: ``_watch`` handles that
 
 
-async def _probe(pipe: Pipe) -> tuple[float, float]:
-    """Seconds there and back, and their clock minus ours in seconds, as if both ways took the same time."""
+async def _probe(agent: AgentProcess) -> tuple[float, float]:
+    """Return the seconds of the round trip and the clock offset in seconds, as if both ways took the same time."""
     wall, start = time.time(), time.monotonic()
-    theirs = await pipe.ask("clock") / 1e6
+    theirs = await agent.request("clock") / 1e6
     taken = time.monotonic() - start
     return taken, theirs - (wall + taken / 2)

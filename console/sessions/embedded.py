@@ -1,7 +1,7 @@
-"""The door to a run that this console started: a local file, and an executor that comes back when there is work again.
+"""The session for a run that this console started: a local state file, and an executor that is restarted on demand.
 
-The executor leaves when the run has ended. An act that opens the run again is applied under its lock; then somebody
-has to go on with it, and whoever started the run wants that to be here.
+The executor exits when the run has ended. A command that reopens the run is applied under the lock of the state file;
+this session then starts a new executor for the run.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from ...engine.domain.acts import STARTS_WORK
 from ...engine.domain.command import Answer, Command
 from ...engine.errors import ExecutorBusyError, RedriveError
 from ...engine.executor import host
-from .local import FileSession
+from .local import LocalSession
 
 
 async def resume(path: str, run_id: str, options: Mapping[str, object]) -> None:
-    """Start an executor for a run, in a process of its own; another one that has come first is as good.
+    """Start an executor for a run in a separate process; do nothing if another executor owns the state file.
 
-    ``options`` are fields of RunOptions. Raises what kept it from starting.
+    ``options`` are fields of RunOptions. Raises the error that kept the executor from starting.
     """
     settings = {**options, "resume": True, "stay": True}
     try:
@@ -28,24 +28,24 @@ async def resume(path: str, run_id: str, options: Mapping[str, object]) -> None:
         return
 
 
-class EmbeddedSession(FileSession):
-    """Made by ``open``; ``run_options`` are what later executors get, fields of RunOptions."""
+class EmbeddedSession(LocalSession):
+    """Created by ``open``. ``run_options``: the fields of RunOptions for each executor that the session starts."""
 
     run_options: Mapping[str, object] = {}
 
     async def send(self, command: Command) -> Answer:
-        """Ask for an act; with no executor alive, start one for what the act has opened."""
+        """Send a command. If it creates work and no executor lives, start one."""
         answer = await super().send(command)
-        if not answer.ok or command.act not in STARTS_WORK or command.run_id is None or self.is_alive():
+        if not answer.ok or command.act not in STARTS_WORK or command.run_id is None or self.has_executor():
             return answer
         try:
             await resume(self.address, command.run_id, self.run_options)
         except RedriveError as error:
             return answer._replace(message=f"{answer.message}; but no executor could be started: {error}")
-        self.is_alive()
+        self.has_executor()
         return answer
 
-    def is_alive(self) -> bool:
-        """Whether somebody has the lock at this moment."""
-        self._looked_at = 0.0
+    def has_executor(self) -> bool:
+        """Whether an executor lives, without waiting for the next poll of the lock."""
+        self._refreshed_at = 0.0
         return self.status.executor_alive

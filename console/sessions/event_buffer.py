@@ -1,4 +1,4 @@
-"""What waits between the line that events come on and the screen that takes them."""
+"""A buffer of event batches between the connection and the screen."""
 
 from __future__ import annotations
 
@@ -11,61 +11,61 @@ from ...engine.domain.events import Event
 Batch = Sequence[Event]
 
 
-class Feed:
-    """Batches after ``since``, in order, none twice; how many may wait is the sender's to bound.
+class EventBuffer:
+    """Batches of events after ``since``, in order, each event once. The sender limits the number of waiting batches.
 
-    An empty batch comes after signs of life, but only when everything told so far was taken: who waits for the end of
-    what there is can stop at one.
+    An empty batch follows a heartbeat, but only when all earlier batches were consumed: it marks the end of the
+    events that exist.
     """
 
     def __init__(self, since: int) -> None:
         self.received = since
-        self._head: int | None = None  # of the file when the feed began; None until it is known
+        self._head: int | None = None  # the latest event when following started; None until known
         self._batches: deque[Batch] = deque()
-        self._has_ticked = False
+        self._has_heartbeat = False
         self._error: Exception | None = None
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
-    def begin(self, head: int) -> None:
-        """The other side has begun to send; there are events up to ``head``. Fewer than we have: it will say why."""
+    def start(self, head: int) -> None:
+        """Handle the start of the stream. ``head``: the latest event; if it is older than ours, a reset follows."""
         if head >= self.received:
             self._head = head
             self.tick()
 
-    def put(self, batch: Batch) -> None:
-        """Add what came. What was received before (after a resumed connection) is dropped."""
+    def append(self, batch: Batch) -> None:
+        """Append a batch. Events that were received before a reconnection are dropped."""
         if batch and batch[0].seq <= self.received:
             batch = [event for event in batch if event.seq > self.received]
         if batch:
             self.received = batch[-1].seq
             self._batches.append(batch)
-            self._news.set()
+            self._changed.set()
 
     def tick(self) -> None:
-        """A sign of life: lets the other end look at the status again."""
-        self._has_ticked = True
-        self._news.set()
+        """Handle a heartbeat: wake the consumer, which polls the status."""
+        self._has_heartbeat = True
+        self._changed.set()
 
     def fail(self, error: Exception) -> None:
-        """End the feed: what waits is no longer worth taking."""
+        """End the stream with an error; waiting batches are discarded."""
         self._error = self._error or error
-        self._news.set()
+        self._changed.set()
 
-    async def batches(self, taken: Callable[[int], None]) -> AsyncIterator[Batch]:
-        """Give batches for ever; ``taken`` is told the last seq of each when the next one is asked for."""
+    async def batches(self, acknowledge: Callable[[int], None]) -> AsyncIterator[Batch]:
+        """Yield batches without end; when the next one is requested, ``acknowledge`` gets the last seq of a batch."""
         while True:
-            while not self._error and not self._batches and not self._is_idle_tick_due():
-                self._news.clear()
-                await self._news.wait()
+            while not self._error and not self._batches and not self._is_empty_batch_due():
+                self._changed.clear()
+                await self._changed.wait()
             if self._error:
                 raise self._error
             if not self._batches:
-                self._has_ticked = False
+                self._has_heartbeat = False
                 yield ()
                 continue
             batch = self._batches.popleft()
             yield batch
-            taken(batch[-1].seq)
+            acknowledge(batch[-1].seq)
 
-    def _is_idle_tick_due(self) -> bool:
-        return self._has_ticked and self._head is not None and self.received >= self._head
+    def _is_empty_batch_due(self) -> bool:
+        return self._has_heartbeat and self._head is not None and self.received >= self._head

@@ -1,4 +1,4 @@
-"""Who is at the keyboard, and who else is looking."""
+"""The operator of this console, and the operators of other consoles."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import socket
 from collections.abc import Sequence
 
 
-def me() -> str:
-    """``user@host``: how acts from here are signed."""
+def current_actor() -> str:
+    """Return ``user@host``, the actor of commands from this process."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a user id without a name, as in many containers
@@ -17,8 +17,8 @@ def me() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-def others(present: Sequence[str], actor: str) -> tuple[str, ...]:
-    """Those attached but for one of ``actor``: the same person may have a second console open."""
+def other_actors(present: Sequence[str], actor: str) -> tuple[str, ...]:
+    """Return ``present`` without one entry of ``actor``, who may have a second console open."""
     rest = list(present)
     if actor in rest:
         rest.remove(actor)

@@ -1,4 +1,4 @@
-"""Opens the right session for a target, and lets commands use it without an event loop of their own."""
+"""Opens the session for a target, and runs a coroutine with it for commands without an event loop."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypedDict, TypeVar
 
-from .identity import me
+from .identity import current_actor
 from .session import Session
 from .target import is_remote
 
 Result = TypeVar("Result")
 
 
-class DoorOptions(TypedDict, total=False):
-    """How a host is reached: the interpreter over there, and options for ssh; passed on from the command line."""
+class RemoteOptions(TypedDict, total=False):
+    """The remote interpreter and the options for ssh, from the command line."""
 
     python: str | None
     ssh_option: Sequence[str]
@@ -22,26 +22,26 @@ class DoorOptions(TypedDict, total=False):
 
 def actor() -> str:
     """Who acts, for the journal: user@host."""
-    return me()
+    return current_actor()
 
 
 async def open_session(
     target: str, *, read_only: bool = False, python: str | None = None, ssh_option: Sequence[str] = ()
 ) -> Session:
-    """Open the door to a state file. Raises RedriveError with one sentence."""
+    """Open a session for a state file. Raises RedriveError with one sentence."""
     if is_remote(target):
         from .address import parse
-        from .sign_in import with_answers
+        from .sign_in import connect_with_sign_in
         from .ssh import SshSession
         from .ssh_options import SshOptions
 
         def connect(options: SshOptions) -> Awaitable[SshSession]:
             return SshSession.open(target, actor=actor(), read_only=read_only, options=options)
 
-        return await with_answers(parse(target), SshOptions(python or "python3", tuple(ssh_option)), connect)
-    from .local import FileSession
+        return await connect_with_sign_in(parse(target), SshOptions(python or "python3", tuple(ssh_option)), connect)
+    from .local import LocalSession
 
-    return await FileSession.open(target, actor=actor(), read_only=read_only)
+    return await LocalSession.open(target, actor=actor(), read_only=read_only)
 
 
 def with_session(
@@ -51,13 +51,13 @@ def with_session(
     python: str | None = None,
     ssh_option: Sequence[str] = (),
 ) -> Result:
-    """Open, use, close."""
+    """Open a session, await ``use``, close the session."""
 
-    async def go() -> Result:
+    async def open_and_use() -> Result:
         session = await open_session(target, python=python, ssh_option=ssh_option)
         try:
             return await use(session)
         finally:
             await session.close()
 
-    return asyncio.run(go())
+    return asyncio.run(open_and_use())

@@ -1,4 +1,4 @@
-"""From the columns that crossed the line to the RunFold that the console works with."""
+"""Decodes the columns that the agent sends into a RunProjection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from ...engine.core.projection import AttemptRow, RunFold, RunRow, TaskRow
+from ...engine.core.projection import AttemptRow, RunProjection, RunRow, TaskRow
 from ...engine.core.spec import TaskSpec
 from ...engine.domain.event_codec import decode
 from ...engine.domain.events import KILL_STEPS, Event
@@ -27,29 +27,29 @@ _STATES = {str(state): state for state in TaskState}
 Columns = Mapping[str, Any]
 
 
-def event_of(row: Sequence[Any]) -> Event:
-    """An event as the agent sends it: its columns in order, ``data`` as JSON text."""
+def decode_event(row: Sequence[Any]) -> Event:
+    """Decode an event from its columns in order, ``data`` as JSON text."""
     return Event._make([*row[:-1], decode(row[2], msgspec.json.decode(row[-1]))])
 
 
-def run_of(row: JsonObject) -> RunRow:
-    """A row of table ``run``. Raises LinkError for what is none."""
+def decode_run(row: JsonObject) -> RunRow:
+    """Decode a row of table ``run``. Raises LinkError if a value has another type."""
     return row_of(RunRow, row)
 
 
-def fold_of(board: Columns) -> RunFold:
-    """The picture without the history of what is done, and without the links where they are too many."""
-    said = [to_instants(row) for row in _rows(board["tasks"])]
-    tasks = [_task_of(row) for row in said]
+def decode_projection(board: Columns) -> RunProjection:
+    """Decode a snapshot without the history of finished tasks, and without its edges where they are too many."""
+    rows = [to_instants(row) for row in _rows(board["tasks"])]
+    tasks = [_task_of(row) for row in rows]
     names = [task.name for task in tasks]
     parents: dict[str, tuple[str, ...]] = dict.fromkeys(names, ())
     if board["parents"] is not None:
         parents = _parents_of(board["parents"], names, names)
     for task, spec in zip(tasks, _specs_of(board["specs"], names, parents), strict=True):
         task.spec = spec
-    _add_attempts(board, dict(enumerate(tasks)), dict(enumerate(said)))
-    return RunFold(
-        run=run_of(board["run"]),
+    _add_attempts(board, dict(enumerate(tasks)), dict(enumerate(rows)))
+    return RunProjection(
+        run=decode_run(board["run"]),
         tasks={task.name: task for task in tasks},
         parents=parents,
         children=_children_of(parents),
@@ -57,25 +57,25 @@ def fold_of(board: Columns) -> RunFold:
     )
 
 
-class Links:
-    """Who waits for whom, as it comes in windows; shown when it is whole."""
+class EdgeDecoder:
+    """Decodes the edges of a run from windows, and publishes them when complete."""
 
-    def __init__(self, fold: RunFold) -> None:
+    def __init__(self, fold: RunProjection) -> None:
         self._fold = fold
         self._names = sorted(fold.tasks)
         self._parents: dict[str, tuple[str, ...]] = {}
 
     def merge(self, window: Columns) -> bool:
-        """Take in the next window. False: the run has other tasks by now, and the picture must be read again."""
+        """Decode the next window. False: the tasks of the run have changed, and a new snapshot is needed."""
         if window["names"] != len(self._names):
             return False
         some = self._names[len(self._parents) : window["next"]]
         self._parents.update(_parents_of(window, some, self._names))
         if window["next"] is None:
-            self._show()
+            self._publish()
         return True
 
-    def _show(self) -> None:
+    def _publish(self) -> None:
         fold = self._fold
         fold.parents = {name: self._parents[name] for name in fold.tasks}
         fold.children = _children_of(fold.parents)
@@ -84,22 +84,22 @@ class Links:
                 task.spec = replace(task.spec, parents=fold.parents[name])
 
 
-def merge_history(fold: RunFold, window: Columns) -> bool:
-    """Fill in what the board left out of what is done. False: the run has other tasks by now.
+def merge_history(fold: RunProjection, window: Columns) -> bool:
+    """Add the history of finished tasks. False: the tasks of the run have changed.
 
-    A task that has moved since keeps what its events said.
+    A task that has moved since keeps the columns from its events.
     """
     names = sorted(fold.tasks)
     if window["names"] != len(names):
         return False
-    said = [to_instants(row) for row in _rows(window["tasks"])]
-    places = unpack(window["places"], len(said))
+    rows = [to_instants(row) for row in _rows(window["tasks"])]
+    places = unpack(window["places"], len(rows))
     tasks = {place: fold.tasks[names[place]] for place in places}
-    for place, row in zip(places, said, strict=True):
+    for place, row in zip(places, rows, strict=True):
         task = tasks[place]
         if task.state is TaskState.SUCCESS and (task.attempt, task.generation) == (row["attempt"], row["generation"]):
-            _fill(task, row)
-    _add_attempts(window, tasks, dict(zip(places, said, strict=True)))
+            _set_columns(task, row)
+    _add_attempts(window, tasks, dict(zip(places, rows, strict=True)))
     return True
 
 
@@ -111,36 +111,36 @@ def _rows(table: Columns) -> Iterator[dict[str, Any]]:
 
 def _task_of(row: Columns) -> TaskRow:
     task = TaskRow(row["name"])
-    _fill(task, row)
+    _set_columns(task, row)
     return task
 
 
-def _fill(task: TaskRow, row: Columns) -> None:
+def _set_columns(task: TaskRow, row: Columns) -> None:
     for name, value in row.items():
         if name in _TASK_FIELDS and value is not None:
             setattr(task, name, value)
     task.state = _STATES[task.state]
 
 
-def _add_attempts(said: Columns, tasks: Mapping[int, TaskRow], rows: Mapping[int, dict[str, object]]) -> None:
-    """Those that the picture has already were told by events, which know better."""
+def _add_attempts(sent: Columns, tasks: Mapping[int, TaskRow], rows: Mapping[int, dict[str, object]]) -> None:
+    """Add attempts; those in the projection already came from events, which are newer."""
     added = set()
-    for offsets in _rows(said["attempts"]):
+    for offsets in _rows(sent["attempts"]):
         place = offsets["place"]
         row = attempt_to_instants(offsets, rows[place])
         attempts = tasks[place].attempts
         if row["attempt"] not in attempts:
             attempts[row["attempt"]] = AttemptRow(**{name: row[name] for name in row.keys() & _ATTEMPT_FIELDS})
             added.add((place, row["attempt"]))
-    for place, number, kind, value in said["ladder"]:
+    for place, number, kind, value in sent["ladder"]:
         if (place, number) in added:
             setattr(tasks[place].attempts[number], KILL_STEPS[kind], value)
 
 
-def _parents_of(said: Columns, some: Sequence[str], names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Of ``some`` tasks; their parents are said as places among all ``names``."""
-    places = iter(unpack(said["places"], said["edges"]))
-    counts = unpack(said["counts"], len(some))
+def _parents_of(sent: Columns, some: Sequence[str], names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the parents of ``some`` tasks, which are sent as indices into all ``names``."""
+    places = iter(unpack(sent["places"], sent["edges"]))
+    counts = unpack(sent["counts"], len(some))
     return {
         name: tuple(names[place] for place in islice(places, count)) for name, count in zip(some, counts, strict=True)
     }
@@ -154,10 +154,10 @@ def _children_of(parents: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, .
     return {name: tuple(found) for name, found in children.items()}
 
 
-def _specs_of(said: Columns, names: Sequence[str], parents: Mapping[str, tuple[str, ...]]) -> Iterator[TaskSpec | None]:
-    """Tasks mostly say the same but for their name: each different saying is read once."""
-    keys = list(said)
-    columns = [unpack(said[key], len(names)) for key in keys]
+def _specs_of(sent: Columns, names: Sequence[str], parents: Mapping[str, tuple[str, ...]]) -> Iterator[TaskSpec | None]:
+    """Yield the spec of each task. Most specs differ only in the name: each distinct one is decoded once."""
+    keys = list(sent)
+    columns = [unpack(sent[key], len(names)) for key in keys]
     read: dict[tuple[str, ...], TaskSpec | None] = {}
     for name, *texts in zip(names, *columns, strict=True):
         key = tuple(texts)

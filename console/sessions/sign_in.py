@@ -1,7 +1,7 @@
-"""Passwords, second factors and unknown keys: asked by ssh itself on the terminal, before a screen is drawn on it.
+"""Passwords, second factors and unknown keys: ssh itself asks for them on the terminal, before the console starts.
 
-Afterwards ssh keeps the connection open, for a minute or as long as it is used, and the session goes through it
-without a question. An operator whose keys suffice never comes here.
+Afterwards ssh keeps the connection open, for a minute or as long as it is used, and the session uses it without a
+prompt. An operator whose keys suffice never gets here.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ PERSIST_SECONDS = 60
 Result = TypeVar("Result")
 
 
-async def with_answers(
+async def connect_with_sign_in(
     address: SshAddress, options: SshOptions, use: Callable[[SshOptions], Awaitable[Result]]
 ) -> Result:
-    """Connect by ``use``; where ssh needs answers and a person sits at the terminal, let it ask and connect again.
+    """Await ``use``; if ssh needs input and the terminal is interactive, let ssh prompt and await ``use`` again.
 
-    Raises what ``use`` raises, and LinkError when ssh was not satisfied.
+    Raises what ``use`` raises, and LinkError when the sign-in failed.
     """
     try:
         return await use(options)
     except LinkError as error:
-        if not error.locked or not has_person():
+        if not error.locked or not is_interactive():
             raise
     return await use(sign_in(address, options))
 
 
-def has_person() -> bool:
-    """Whether somebody can answer."""
+def is_interactive() -> bool:
+    """Whether a person can answer prompts on the terminal."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def sign_in(address: SshAddress, options: SshOptions) -> SshOptions:
-    """Let ssh ask what it has to, on the terminal of this process. Returns the options that use what was answered.
+    """Let ssh prompt on the terminal of this process. Returns options that reuse the authenticated connection.
 
-    Raises LinkError when ssh was not satisfied.
+    Raises LinkError when the sign-in failed.
     """
-    # Mode 0700: nobody else goes in by it. Short: the path of a socket may have 104 bytes, ssh adds 17 for a moment.
+    # Mode 0700 keeps other users out. Short: the path of a socket may have 104 bytes, and ssh appends 17.
     folder = tempfile.mkdtemp(prefix="redrive-", dir=os.environ.get("XDG_RUNTIME_DIR"))
-    shared = options.adding(f"ControlPath={os.path.join(folder, 'ssh')}")
-    master = shared.adding("ControlMaster=yes", f"ControlPersist={PERSIST_SECONDS}")
+    shared = options.with_options(f"ControlPath={os.path.join(folder, 'ssh')}")
+    master = shared.with_options("ControlMaster=yes", f"ControlPersist={PERSIST_SECONDS}")
     atexit.register(_sign_out, shared.argv(address), folder)
-    if subprocess.run(master.argv(address, "true", asking=True)).returncode != 0:
+    if subprocess.run(master.argv(address, "true", may_prompt=True)).returncode != 0:
         raise LinkError(f"could not sign in to {address.destination}", final=True)
     return shared
 

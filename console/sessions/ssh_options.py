@@ -1,4 +1,4 @@
-"""How ssh is run: the system's own program, so that keys, agents, jump hosts and hardware tokens keep working."""
+"""The command line of ssh: the system's program, so that keys, agents, jump hosts and hardware tokens keep working."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ _ALWAYS = (
     "ConnectTimeout=10",
     "ServerAliveInterval=5",
     "ServerAliveCountMax=3",
-    "Compression=yes",  # nothing on a fast line, eight times less on a slow one
+    "Compression=yes",  # no cost on a fast connection, an eighth of the bytes on a slow one
     "LogLevel=ERROR",
-    "RemoteCommand=none",  # ours is the only one
-    "ClearAllForwardings=yes",  # theirs would be bound a second time
+    "RemoteCommand=none",  # ssh accepts one remote command, and it is ours
+    "ClearAllForwardings=yes",  # configured forwardings would be bound a second time
 )
-_QUESTIONS_REFUSED = "BatchMode=yes"  # a question that nobody sees would wait for ever
+_NO_PROMPTS = "BatchMode=yes"  # an invisible prompt would block forever
 
 
 @dataclass(frozen=True, slots=True)
 class SshOptions:
-    """``python``: the interpreter over there. ``options``: ``Key=Value``, or words for ssh itself, such as ``-4``."""
+    """``python``: the remote interpreter. ``options``: ``Key=Value``, or arguments of ssh such as ``-4``."""
 
     python: str = "python3"
     options: tuple[str, ...] = ()
 
-    def adding(self, *options: str) -> SshOptions:
-        """The same, and these behind the operator's."""
+    def with_options(self, *options: str) -> SshOptions:
+        """Return a copy with these options after the operator's."""
         return replace(self, options=(*self.options, *options))
 
-    def argv(self, address: SshAddress, *command: str, asking: bool = False) -> list[str]:
-        """The command line. The operator's options come first, because ssh keeps the first that it meets.
+    def argv(self, address: SshAddress, *command: str, may_prompt: bool = False) -> list[str]:
+        """Return the command line. The operator's options come first, because ssh uses the first value of an option.
 
-        ``asking``: ssh may ask for passwords and second factors on the terminal.
+        ``may_prompt``: ssh may ask for passwords and second factors on the terminal.
         """
         words = [*_program(), "-T"]
         for option in self.options:
             words += [option] if option.startswith("-") else ["-o", option]
-        for option in _ALWAYS if asking else (_QUESTIONS_REFUSED, *_ALWAYS):
+        for option in _ALWAYS if may_prompt else (_NO_PROMPTS, *_ALWAYS):
             words += ["-o", option]
         if address.port is not None:
             words += ["-p", str(address.port)]
@@ -49,5 +49,5 @@ class SshOptions:
 
 
 def _program() -> list[str]:
-    """``REDRIVE_SSH`` stands in for ssh, as ``GIT_SSH_COMMAND`` does for git."""
+    """``REDRIVE_SSH`` replaces ssh, as ``GIT_SSH_COMMAND`` does for git."""
     return shlex.split(os.environ.get(PROGRAM_ENVIRONMENT, "")) or ["ssh"]

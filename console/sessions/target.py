@@ -1,4 +1,4 @@
-"""Which state file a command means: a path, ``ssh://...``, ``REDRIVE_STATE``, the flow's own, or the latest."""
+"""The state file of a command: a path, ``ssh://...``, ``REDRIVE_STATE``, the one of the flow, or the latest."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from ...engine.store.flow_path import REMOTE, path_for_run
 
 
 def is_remote(target: str) -> bool:
-    """Whether the target lies behind ssh."""
+    """Whether the target is an ssh address."""
     return target.startswith(REMOTE)
 
 
 def state_for_flow(flow: str, params: Mapping[str, str], state: str | None) -> str:
-    """The state file that a run of this flow file writes. Raises RedriveError, FlowError."""
+    """Return the state file that a run of this flow file writes. Raises RedriveError, FlowError."""
     return path_for_run(state, lambda: _name_of(flow, params))
 
 
 def _name_of(flow: str, params: Mapping[str, str]) -> str:
-    from ...engine.flow.flow_name import declared_name  # here, for the first cells wait for neither
+    from ...engine.flow.flow_name import declared_name  # imported here, because both slow down the start
 
     name = declared_name(flow)
     if name is not None:
         return name
-    from ...engine.executor.flow_file import name_of
+    from ...engine.executor.flow_file import flow_name_of
 
-    return name_of(flow, params)
+    return flow_name_of(flow, params)
 
 
 def existing_target(target: str | None) -> str:
-    """The state file that a command reads. Raises RedriveError when there is none."""
-    if target == "":  # a variable that was not set: never the latest file by accident
+    """Return the state file that a command reads. Raises RedriveError when there is none."""
+    if target == "":  # an empty shell variable must not select the latest file by accident
         raise RedriveError("the name of the state file is empty; name one, or leave --state out")
     given = target or os.environ.get(STATE_VARIABLE)
     if given:

@@ -1,4 +1,4 @@
-"""Reads what the far side sends as rows of a type, with a check of each value."""
+"""Converts messages of the agent to typed rows, and checks each value."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ Row = TypeVar("Row")
 
 
 def row_of(kind: type[Row], sent: object) -> Row:
-    """Return ``sent`` as a ``kind``: a NamedTuple comes as a list, a dataclass as an object.
+    """Convert ``sent`` to a ``kind``: a NamedTuple is sent as a list, a dataclass as an object.
 
-    Raises LinkError for what is none.
+    Raises LinkError if a value has another type.
     """
     try:
         return msgspec.convert(sent, kind)
     except msgspec.ValidationError as error:
-        raise LinkError(f"the far side sent no {kind.__name__}: {error}", final=True) from error
+        raise LinkError(f"the remote host sent no {kind.__name__}: {error}", final=True) from error
 
 
 def rows_of(kind: type[Row], sent: object) -> list[Row]:
-    """Return ``sent`` as a list of a ``kind``. Raises LinkError as ``row_of`` does."""
+    """Convert ``sent`` to a list of ``kind``. Raises LinkError as ``row_of`` does."""
     try:
         return msgspec.convert(sent, list[kind])  # type: ignore[valid-type]
     except msgspec.ValidationError as error:
-        raise LinkError(f"the far side sent no list of {kind.__name__}: {error}", final=True) from error
+        raise LinkError(f"the remote host sent no list of {kind.__name__}: {error}", final=True) from error

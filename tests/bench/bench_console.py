@@ -23,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from redrive.console.model.graph.view import GRAPH_MAX
 from redrive.engine.core.spec import FlowSpec, TaskSpec
-from redrive.engine.domain.event_payloads import RunChanged
-from redrive.engine.statefile.changes.transitions import Journal
+from redrive.engine.domain.event_payloads import RunChanged, TaskColumns
+from redrive.engine.statefile.changes.transitions import Transaction
 from redrive.engine.store import database, runs
 from redrive.engine.store.lock import acquire
 from support.pty_terminal import PtyTerminal
@@ -44,39 +44,39 @@ class Writer:
         specs = tuple(TaskSpec(name, timeout=300.0) for name in self.names)
         flow = FlowSpec("bench", specs)
         self.write(
-            lambda journal: runs.create_run(
-                journal, run_id=RUN, flow=flow, max_parallel=4, params={}, at=journal.at, deadline_at=None
+            lambda transaction: runs.create_run(
+                transaction, run_id=RUN, flow=flow, max_parallel=4, params={}, at=transaction.at, deadline_at=None
             )
         )
         self.lock = acquire(str(self.path), "bench")
         self.stopping = threading.Event()
 
-    def write(self, item: Callable[[Journal], Any]) -> Any:
+    def write(self, item: Callable[[Transaction], Any]) -> Any:
         self.connection.execute("BEGIN IMMEDIATE")
-        result = item(Journal(self.connection, time.time_ns() // 1000))
+        result = item(Transaction(self.connection, time.time_ns() // 1000))
         self.connection.execute("COMMIT")
         return result
 
     def run(self, count: int) -> None:
         """So many tasks run and tell how far they are."""
 
-        def item(journal: Journal) -> None:
+        def item(transaction: Transaction) -> None:
             for name in self.names[:count]:
-                runs.promote(journal, RUN, {name: 0})
-                runs.claim(journal, RUN, name, 0, f"token-{name}", {"pid": 1, "host": "here"})
-                journal.change(RUN, name, {"progress_done": 0, "progress_total": 1000})
+                runs.promote(transaction, RUN, {name: 0})
+                runs.claim(transaction, RUN, name, 0, f"token-{name}", {"pid": 1, "host": "here"})
+                transaction.change(RUN, name, {"progress_done": 0, "progress_total": 1000})
 
         self.write(item)
 
     def wait_for_retries(self, count: int) -> None:
         """So many tasks count down for an hour."""
 
-        def item(journal: Journal) -> None:
+        def item(transaction: Transaction) -> None:
             for name in self.names[:count]:
-                runs.promote(journal, RUN, {name: 0})
-                runs.claim(journal, RUN, name, 0, f"token-{name}", {"pid": 1, "host": "here"})
-                due = journal.at + 3_600_000_000
-                journal.move(RUN, name, "RUNNING", "RETRYING", 0, set={"next_retry_at": due, "failures": 1})
+                runs.promote(transaction, RUN, {name: 0})
+                runs.claim(transaction, RUN, name, 0, f"token-{name}", {"pid": 1, "host": "here"})
+                due = transaction.at + 3_600_000_000
+                transaction.move(RUN, name, "RUNNING", "RETRYING", 0, set={"next_retry_at": due, "failures": 1})
 
         self.write(item)
 
@@ -109,11 +109,11 @@ class Writer:
             due = time.monotonic()
             while not self.stopping.is_set():
                 connection.execute("BEGIN IMMEDIATE")
-                journal = Journal(connection, time.time_ns() // 1000)
+                transaction = Transaction(connection, time.time_ns() // 1000)
                 for _ in range(rate // 10):
                     number += 1
-                    done = {"progress_done": number % 997, "progress_total": 1000}
-                    journal.change(RUN, names[number % len(names)], done)
+                    done: TaskColumns = {"progress_done": number % 997, "progress_total": 1000}
+                    transaction.change(RUN, names[number % len(names)], done)
                 connection.execute("COMMIT")
                 due += 0.1
                 self.stopping.wait(max(due - time.monotonic(), 0))
@@ -166,7 +166,9 @@ def start(folder: Path, options: argparse.Namespace) -> Iterator[str]:
 def idle(folder: Path, options: argparse.Namespace) -> Iterator[str]:
     writer = Writer(folder, 40)
     writer.write(
-        lambda journal: journal.change_run(RUN, RunChanged("ended", {"state": "SUCCESS", "ended_at": journal.at}))
+        lambda transaction: transaction.change_run(
+            RUN, RunChanged("ended", {"state": "SUCCESS", "ended_at": transaction.at})
+        )
     )
     with writer.beating(), console(writer, options.size) as terminal:
         cpu = terminal.cpu_seconds()

@@ -21,14 +21,14 @@ from redrive.console.model.board import Board
 from redrive.console.model.filters import parse_filter
 from redrive.console.model.graph.drawing import Drawing
 from redrive.console.model.graph.rails import Rails
-from redrive.console.model.graph.view import Form, Graph, Zoom
-from redrive.console.model.inbox import Inbox, Sort
+from redrive.console.model.graph.view import Graph, GraphForm, Zoom
+from redrive.console.model.inbox import Inbox, InboxOrder
 from redrive.console.model.preview import preview_requeue
 from redrive.console.present.graph import Highlight, drawing_row, graph_row, label_width
 from redrive.console.present.tasks import Scene
 from redrive.console.text.glyphs import UTF8
 from redrive.engine.core.dag import Dag
-from redrive.engine.core.projection import AttemptRow, RunFold, RunRow, TaskRow
+from redrive.engine.core.projection import AttemptRow, RunProjection, RunRow, TaskRow
 from redrive.engine.domain.event_payloads import TaskMoved
 from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.states import TaskState
@@ -51,9 +51,9 @@ def layered(count: int, depth: int, seed: int = 1) -> Pairs:
     return pairs
 
 
-def fold_of(pairs: Pairs, failed_every: int = 0) -> RunFold:
+def fold_of(pairs: Pairs, failed_every: int = 0) -> RunProjection:
     """Every task PENDING, or every so many dead-lettered."""
-    fold = RunFold(RunRow("run", "flow"))
+    fold = RunProjection(RunRow("run", "flow"))
     children: dict[str, list[str]] = {}
     for position, (name, parents) in enumerate(pairs):
         fold.tasks[name] = TaskRow(name, position=position)
@@ -88,7 +88,7 @@ def say(what: str, milliseconds: float, note: str = "") -> None:
 def layouts(pairs: Pairs) -> None:
     dag = Dag(pairs)
     say("order, rings, levels", best(lambda: Dag(pairs).levels), f"{dag.depth} levels, {len(dag.components)} parts")
-    say("descendants of every task", best(lambda: Dag(pairs).below))
+    say("descendants of every task", best(lambda: Dag(pairs).descendant_bits))
     say("rails", best(lambda: Rails(dag)), f"{Rails(dag).columns} columns")
     if len(dag) <= 5_000:
         drawing = Drawing(dag, [20] * len(dag))
@@ -105,7 +105,7 @@ def pages(pairs: Pairs) -> None:
         rows = range(max(graph.height // 2 - 30, 0), min(graph.height // 2 + 30, graph.height))
         work = lambda rows=rows: [graph_row(graph, y, 200, scene, Highlight()) for y in rows]  # noqa: E731
         say(f"page of {zoom.name.lower()}, 200x60", best(work), f"{graph.height} rows")
-    graph.form = Form.DRAWING
+    graph.form = GraphForm.DRAWING
     rows = range(max(graph.height // 2 - 30, 0), min(graph.height // 2 + 30, graph.height))
     work = lambda: [drawing_row(graph, y, 100, 300, scene, Highlight()) for y in rows]  # type: ignore[assignment,misc]  # noqa: E731
     say("page of the drawing, 200x60", best(work), f"{len(graph.drawing.dag)} tasks drawn")
@@ -134,16 +134,16 @@ def _moves(names: list[str]) -> Iterator[Event]:
 def inbox(count: int = 10_000) -> None:
     names = [f"load_{number:05}" for number in range(count)]
     board = Board(fold_of([*((name, []) for name in names), ("join", names)], failed_every=1))
-    _ = board.dag.below
+    _ = board.dag.descendant_bits
     say("gather 10,000 dead letters", best(lambda: Inbox(board)))
     box = Inbox(board)
 
     def filter_and_sort() -> None:
-        box.show_only(parse_filter("error1 !load_000"))
-        box.order_by(Sort.COUNT)
-        box.groups()
+        box.set_filter(parse_filter("error1 !load_000"))
+        box.order_by(InboxOrder.COUNT)
+        box.causes()
 
-    say("filter and sort 10,000 dead letters", best(filter_and_sort), f"{len(box.groups())} causes")
+    say("filter and sort 10,000 dead letters", best(filter_and_sort), f"{len(box.causes())} causes")
     say("preview a requeue of all of them", best(lambda: preview_requeue(board, names)))
 
 

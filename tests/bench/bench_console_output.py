@@ -28,12 +28,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from redrive.console.app.base_app import ConsoleBase
-from redrive.console.terminal.capabilities import Colours, Terminal
+from redrive.console.terminal.capabilities import Colours, TerminalCapabilities
 from redrive.console.terminal.driver import ConsoleDriver
-from redrive.console.terminal.tty import Hold
+from redrive.console.terminal.tty import Tty
 from redrive.console.text.pieces import Line, Piece, Role
 from redrive.console.widgets.canvas import Canvas
-from redrive.console.widgets.role_styles import Palette
+from redrive.console.widgets.role_styles import RoleStyles
 from redrive.console.widgets.table import VirtualTable
 from rich.style import Style
 from support.pty_terminal import PtyTerminal, python
@@ -42,7 +42,7 @@ from textual.widget import Widget
 
 TERMINAL_TESTS = Path(__file__).resolve().parents[1] / "terminal"
 SIZES = ((80, 24), (120, 40), (200, 60))
-PALETTE = Palette(
+PALETTE = RoleStyles(
     {
         Role.RUNNING: Style(color="cyan"),
         Role.WAITING: Style(color="yellow"),
@@ -188,7 +188,7 @@ def slow_link(rate: int, seconds: float) -> None:
 class Bench(ConsoleBase):
     """One widget on a terminal that reads everything."""
 
-    def __init__(self, hold: Hold, widget: Widget) -> None:
+    def __init__(self, hold: Tty, widget: Widget) -> None:
         super().__init__(hold, palette=PALETTE)
         self.widget = widget
         self.painted = asyncio.Event()
@@ -247,7 +247,7 @@ Changes = dict[str, Callable[[int], object]]
 async def frames(what: str, size: tuple[int, int], make: Callable[[], tuple[Widget, Changes]], count: int) -> None:
     with terminal_that_reads(*size) as slave:
         widget, changes = make()
-        app = Bench(Hold(Terminal(colours=Colours.INDEXED), slave, slave), widget)
+        app = Bench(Tty(TerminalCapabilities(colours=Colours.INDEXED), slave, slave), widget)
         running = asyncio.create_task(app.run_async())
         await asyncio.sleep(0.5)
         for name, change in changes.items():
@@ -314,7 +314,7 @@ def big_canvas() -> tuple[Widget, Changes]:
 
     def change(number: int) -> None:
         states[503] = number % 5
-        canvas.cells_changed(3 * 24, 5, 1)
+        canvas.refresh_drawing_cells(3 * 24, 5, 1)
 
     return canvas, {
         "one task of 10,000": change,

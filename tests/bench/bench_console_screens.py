@@ -27,10 +27,10 @@ from bench_console_model import fold_of, layered
 from bench_console_output import terminal_that_reads
 from console.conftest import FakeSession, StillClock
 from redrive.console.app.app import ConsoleApp
-from redrive.console.terminal.capabilities import Colours, Terminal
+from redrive.console.terminal.capabilities import Colours, TerminalCapabilities
 from redrive.console.terminal.driver import ConsoleDriver
-from redrive.console.terminal.tty import Hold
-from redrive.engine.core.projection import RunFold
+from redrive.console.terminal.tty import Tty
+from redrive.engine.core.projection import RunProjection
 from redrive.engine.domain.event_payloads import TaskChanged
 from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.states import TaskState
@@ -65,11 +65,11 @@ class Measured(ConsoleApp):
 
 
 @asynccontextmanager
-async def on_screen(fold: RunFold, options: argparse.Namespace) -> AsyncIterator[tuple[Measured, FakeSession]]:
+async def on_screen(fold: RunProjection, options: argparse.Namespace) -> AsyncIterator[tuple[Measured, FakeSession]]:
     """The console with its first picture."""
     session = FakeSession(fold)
     with terminal_that_reads(*options.size) as slave:
-        app = Measured(session, clock=StillClock(), hold=Hold(Terminal(colours=Colours.INDEXED), slave, slave))
+        app = Measured(session, clock=StillClock(), tty=Tty(TerminalCapabilities(colours=Colours.INDEXED), slave, slave))
         app.profiled = options.profile
         running = asyncio.create_task(app.run_async())
         await asyncio.sleep(1.5)
@@ -106,7 +106,7 @@ def there_and_back(app: Measured, count: int, there: str, back: str) -> list[Cal
 # --- Measurements ---------------------------------------------------------------------------------------------------
 
 
-def mixed_states(fold: RunFold, seed: int = 7) -> RunFold:
+def mixed_states(fold: RunProjection, seed: int = 7) -> RunProjection:
     """A run in its middle: every state somewhere."""
     dice = random.Random(seed)
     states = [TaskState.SUCCESS, TaskState.RUNNING, TaskState.PENDING, TaskState.READY, TaskState.SKIPPED]

@@ -23,11 +23,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from redrive.console.model.board import Board
-from redrive.console.model.replay import Reel
+from redrive.console.model.replay import ReplayIndex
 from redrive.engine.core.spec import FlowSpec, TaskSpec
-from redrive.engine.domain.event_payloads import AttemptStarted, RunChanged, TaskMoved
+from redrive.engine.domain.event_payloads import AttemptColumns, AttemptStarted, RunChanged, TaskColumns, TaskMoved
 from redrive.engine.statefile import duration_stats, queries
-from redrive.engine.statefile.changes.transitions import Journal
+from redrive.engine.statefile.changes.transitions import Transaction
 from redrive.engine.store import database, runs
 from support.pty_terminal import PtyTerminal
 
@@ -47,42 +47,47 @@ def make_night(path: Path, tasks: int, events: int) -> None:
         for number, name in enumerate(names)
     )
     connection.execute("BEGIN IMMEDIATE")
-    journal = Journal(connection, time.time_ns() // 1000 - 4 * 3600 * SECOND)
+    transaction = Transaction(connection, time.time_ns() // 1000 - 4 * 3600 * SECOND)
     flow = FlowSpec("nightly", specs)
-    runs.create_run(journal, run_id=RUN, flow=flow, max_parallel=8, params={}, at=journal.at, deadline_at=None)
+    runs.create_run(transaction, run_id=RUN, flow=flow, max_parallel=8, params={}, at=transaction.at, deadline_at=None)
     quiet = events // tasks - OWN_EVENTS
     dice = random.Random(7)
     for number, name in enumerate(names):
         if number % 20 == 19:
-            _attempt(journal, name, 0, dice, "RETRYING")
-            runs.wake(journal, RUN, {name: 0})
+            _attempt(transaction, name, 0, dice, "RETRYING")
+            runs.wake(transaction, RUN, {name: 0})
         else:
-            runs.promote(journal, RUN, {name: 0})
-        _attempt(journal, name, quiet, dice, "SUCCESS")
-    journal.change_run(RUN, RunChanged("ended", {"state": "SUCCESS", "ended_at": journal.at}))
+            runs.promote(transaction, RUN, {name: 0})
+        _attempt(transaction, name, quiet, dice, "SUCCESS")
+    transaction.change_run(RUN, RunChanged("ended", {"state": "SUCCESS", "ended_at": transaction.at}))
     connection.execute("COMMIT")
     connection.close()
 
 
-def _attempt(journal: Journal, name: str, quiet: int, dice: random.Random, state: str) -> None:
+def _attempt(transaction: Transaction, name: str, quiet: int, dice: random.Random, state: str) -> None:
     if state == "RETRYING":
-        runs.promote(journal, RUN, {name: 0})
-    attempt = runs.claim(journal, RUN, name, 0, f"{dice.getrandbits(128):032x}", {"timeout_us": 300 * SECOND})
-    started = {"pid": 4711, "host": "far.example.org"}
-    journal.change_attempt(RUN, name, attempt, started)
-    journal.emit(AttemptStarted(started), RUN, name, attempt=attempt)
+        runs.promote(transaction, RUN, {name: 0})
+    attempt = runs.claim(transaction, RUN, name, 0, f"{dice.getrandbits(128):032x}", {"timeout_us": 300 * SECOND})
+    started: AttemptColumns = {"pid": 4711, "host": "far.example.org"}
+    transaction.change_attempt(RUN, name, attempt, started)
+    transaction.emit(AttemptStarted(started), RUN, name, attempt=attempt)
     for done in range(quiet):
-        journal.at += dice.randrange(1000, 100_000)
-        journal.change(RUN, name, {"progress_done": done, "progress_total": quiet})
+        transaction.at += dice.randrange(1000, 100_000)
+        transaction.change(RUN, name, {"progress_done": done, "progress_total": quiet})
     took = dice.randrange(100_000, 2_000_000)
-    journal.at += took // 8
-    ended: dict[str, Any] = {"ended_at": journal.at, "duration_us": took, "outcome": "success", "max_rss_kb": 23_456}
-    columns: dict[str, Any] = {"ended_at": journal.at}
+    transaction.at += took // 8
+    ended: AttemptColumns = {
+        "ended_at": transaction.at,
+        "duration_us": took,
+        "outcome": "success",
+        "max_rss_kb": 23_456,
+    }
+    columns: TaskColumns = {"ended_at": transaction.at}
     if state == "RETRYING":
         ended |= {"outcome": "error", "error": "ConnectTimeout", "fingerprint_loose": f"cause-{dice.randrange(9)}"}
-        columns |= {"failures": 1, "next_retry_at": journal.at + SECOND, "error": "ConnectTimeout"}
-    journal.change_attempt(RUN, name, attempt, ended)
-    journal.move(RUN, name, "RUNNING", state, 0, set=columns, attempt=attempt, payload=TaskMoved(attempt_set=ended))
+        columns |= {"failures": 1, "next_retry_at": transaction.at + SECOND, "error": "ConnectTimeout"}
+    transaction.change_attempt(RUN, name, attempt, ended)
+    transaction.move(RUN, name, "RUNNING", state, 0, set=columns, attempt=attempt, payload=TaskMoved(attempt_set=ended))
 
 
 def make_year(path: Path, tasks: int, count: int) -> None:
@@ -121,17 +126,17 @@ def model(folder: Path, options: argparse.Namespace) -> Iterator[str]:
     path = folder / "night.db"
     make_night(path, options.tasks, options.events)
     connection = database.open_for_reading(str(path))
-    fold = runs.load_fold(connection, RUN)
+    fold = runs.load_run(connection, RUN)
     began = time.perf_counter()
     events = _events(connection)
     read = time.perf_counter() - began
     tracemalloc.start()
-    reel = Reel(fold)
+    reel = ReplayIndex(fold)
     reel.extend(events)
     size = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     began = time.perf_counter()
-    reel = Reel(fold)
+    reel = ReplayIndex(fold)
     reel.extend(events)
     folded = time.perf_counter() - began
     yield f"{len(events)} events: read in {read:.2f} s, folded in {folded:.2f} s, {size / 1e6:.0f} MB of frames"
@@ -139,23 +144,25 @@ def model(folder: Path, options: argparse.Namespace) -> Iterator[str]:
 
 
 def _events(connection: sqlite3.Connection, after: int = 0, limit: int = -1) -> list[Any]:
-    return [runs.event_of(row) for row in queries.past(connection, RUN, after, limit)]
+    return [runs.event_from_row(row) for row in queries.read_events(connection, RUN, after, limit)]
 
 
-def _steps(connection: sqlite3.Connection, reel: Reel, board: Board) -> Iterator[str]:
+def _steps(connection: sqlite3.Connection, reel: ReplayIndex, board: Board) -> Iterator[str]:
     """Backwards one by one with the stretch at hand, then to any moment with its stretch to be read."""
     seq, near, far = reel.seq, [], []
     dice = random.Random(3)
     after, events = -1, []
     for _ in range(1000):
         seq = reel.step(seq, -1) or seq
-        stretch = reel.stretch(seq)
+        stretch = reel.window_for(seq)
         if stretch.after != after:
             after, events = stretch.after, _events(connection, *stretch)
-        near.append(_seconds(lambda seq=seq, events=events: board.turn(reel.moment(seq, events))))  # type: ignore[misc]
+        near.append(_seconds(lambda seq=seq, events=events: board.seek(reel.snapshot_at(seq, events))))  # type: ignore[misc]
     for _ in range(100):
         seq = dice.randrange(1, reel.seq)
-        far.append(_seconds(lambda seq=seq: board.turn(reel.moment(seq, _events(connection, *reel.stretch(seq))))))  # type: ignore[misc]
+        far.append(
+            _seconds(lambda seq=seq: board.seek(reel.snapshot_at(seq, _events(connection, *reel.window_for(seq)))))
+        )  # type: ignore[misc]
     yield f"a step: {_spread(near)}; to any moment, its events read: {_spread(far)}"
 
 
@@ -204,7 +211,7 @@ def durations(folder: Path, options: argparse.Namespace) -> Iterator[str]:
     make_year(path, options.tasks, options.runs)
     connection = database.open_for_reading(str(path))
     run_id = f"run-{options.runs - 1:03}"
-    found = [_seconds(lambda: duration_stats.of_run(connection, run_id)) for _ in range(5)]
+    found = [_seconds(lambda: duration_stats.read_packed(connection, run_id)) for _ in range(5)]
     one = _seconds(
         lambda: connection.execute(duration_stats._ATTEMPTS, ("run-000", duration_stats.ATTEMPTS_MAX)).fetchall()
     )

@@ -29,9 +29,9 @@ sys.path.append(str(Path(__file__).parent.parent))
 from redrive.console.sessions.session import Link
 from redrive.console.sessions.ssh import SshSession
 from redrive.console.sessions.ssh_options import SshOptions
-from redrive.engine.domain.event_payloads import TaskMoved
+from redrive.engine.domain.event_payloads import AttemptColumns, TaskColumns, TaskMoved
 from redrive.engine.errors import SnapshotNeeded
-from redrive.engine.statefile.changes.transitions import Journal
+from redrive.engine.statefile.changes.transitions import Transaction
 from redrive.engine.store import runs
 from support.ssh_host import SshHost, free_port, listens
 from support.state_file import StateFileBuilder
@@ -45,25 +45,25 @@ def fill(night: StateFileBuilder, tasks: int, done: float) -> None:
     """Bring a share of the tasks to an end, in the order of the flow, with the spread of figures that life has."""
     dice = random.Random(7)
 
-    def item(journal: Journal) -> None:
+    def item(transaction: Transaction) -> None:
         for number in range(int(tasks * done)):
             name = f"task_{number:05}"
-            journal.at += dice.randrange(500, 3000)
-            runs.promote(journal, night.run_id, {name: 0})
-            host = {"pid": 4000 + number, "host": "far"}
-            attempt = runs.claim(journal, night.run_id, name, 0, f"{dice.getrandbits(128):032x}", host)
-            ended = {
-                "ended_at": journal.at + dice.randrange(2_000, 900_000),
+            transaction.at += dice.randrange(500, 3000)
+            runs.promote(transaction, night.run_id, {name: 0})
+            host: AttemptColumns = {"pid": 4000 + number, "host": "far"}
+            attempt = runs.claim(transaction, night.run_id, name, 0, f"{dice.getrandbits(128):032x}", host)
+            ended: AttemptColumns = {
+                "ended_at": transaction.at + dice.randrange(2_000, 900_000),
                 "duration_us": dice.randrange(2_000, 900_000),
                 "outcome": "success",
                 "max_rss_kb": dice.randrange(12_000, 90_000),
                 "cpu_user_us": dice.randrange(900, 600_000),
                 "cpu_system_us": dice.randrange(500, 90_000),
             }
-            journal.change_attempt(night.run_id, name, attempt, ended)
-            ended_at = {"ended_at": ended["ended_at"]}
-            told = TaskMoved(attempt_set=ended)
-            journal.move(night.run_id, name, "RUNNING", "SUCCESS", 0, set=ended_at, attempt=attempt, payload=told)
+            transaction.change_attempt(night.run_id, name, attempt, ended)
+            ended_at: TaskColumns = {"ended_at": ended["ended_at"]}
+            moved = TaskMoved(attempt_set=ended)
+            transaction.move(night.run_id, name, "RUNNING", "SUCCESS", 0, set=ended_at, attempt=attempt, payload=moved)
 
     night.write(item)
 

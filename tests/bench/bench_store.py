@@ -19,7 +19,7 @@ from typing import Any
 
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.states import TaskState
-from redrive.engine.statefile.changes.transitions import Journal
+from redrive.engine.statefile.changes.transitions import Transaction
 from redrive.engine.store import database, runs
 from redrive.engine.store.writer import Writer
 
@@ -30,8 +30,8 @@ def _now_us() -> int:
     return time.time_ns() // 1000
 
 
-def _flip(name: str, old: TaskState, new: TaskState) -> Callable[[Journal], bool]:
-    return lambda journal: journal.move("bench", name, old, new, 0, set={"next_retry_at": None})
+def _flip(name: str, old: TaskState, new: TaskState) -> Callable[[Transaction], bool]:
+    return lambda transaction: transaction.move("bench", name, old, new, 0, set={"next_retry_at": None})
 
 
 async def _caller(writer: Writer, name: str, until: float, latencies: list[float]) -> None:
@@ -50,8 +50,8 @@ async def measure(path: Path, durability: database.Durability, callers: int, sec
     writer = Writer(connection, asyncio.get_running_loop(), _now_us, lambda events: None)
     flow = FlowSpec("bench", tuple(TaskSpec(f"task{number}") for number in range(callers)))
     await writer.submit(
-        lambda journal: runs.create_run(
-            journal, run_id="bench", flow=flow, max_parallel=4, params={}, at=journal.at, deadline_at=None
+        lambda transaction: runs.create_run(
+            transaction, run_id="bench", flow=flow, max_parallel=4, params={}, at=transaction.at, deadline_at=None
         )
     )
     latencies: list[float] = []

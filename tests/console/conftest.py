@@ -12,26 +12,17 @@ from typing import Any
 
 import pytest
 from redrive.console.app.app import ConsoleApp
-from redrive.console.screens.console import Way
-from redrive.console.sessions.session import (
-    Answer,
-    AttemptText,
-    Cause,
-    Command,
-    Link,
-    LogChunk,
-    RunSummary,
-    SessionStatus,
-)
-from redrive.console.terminal.capabilities import Terminal
-from redrive.console.terminal.tty import Hold
-from redrive.engine.core.cause_history import Memory, memory_of
-from redrive.engine.core.projection import RunFold
+from redrive.console.screens.console import LaunchContext
+from redrive.console.sessions.session import AttemptText, Cause, Link, LogChunk, RunSummary, SessionStatus
+from redrive.console.terminal.capabilities import TerminalCapabilities
+from redrive.console.terminal.tty import Tty
+from redrive.engine.core.cause_history import CauseHistory, parse_cause_history
+from redrive.engine.core.projection import RunProjection
+from redrive.engine.domain.command import Answer, Command, TargetResult
 from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.errors import RedriveError, RefusedError
-from redrive.engine.statefile.duration_stats import Usual
-from redrive.engine.statefile.on_demand.failure_queries import FailedAttempt, FailedTask
-from redrive.engine.statefile.queries import Listing, Row
+from redrive.engine.statefile.list_rows import DurationStats, Listing, Row
+from redrive.engine.statefile.on_demand.failure_rows import FailedAttempt, FailedTask
 from support.idle import wait_for_idle_loop
 from textual.pilot import Pilot
 
@@ -62,7 +53,7 @@ class FakeSession:
     ``answer`` decides what the engine says to an act; ``texts``, ``logs`` and ``lists`` are what can be read.
     """
 
-    def __init__(self, fold: RunFold | None, address: str = "local:revenue.db") -> None:
+    def __init__(self, fold: RunProjection | None, address: str = "local:revenue.db") -> None:
         self.fold: Any = fold
         self.story = Story(fold) if fold is not None else None
         self.address = address
@@ -74,7 +65,7 @@ class FakeSession:
         self.logs: dict[tuple[str, int], Sequence[LogChunk]] = {}
         self.lists: dict[str, Any] = {}
         self.memories: dict[str, dict[str, Any]] = {}  # loose fingerprint -> what is remembered of it
-        self.durations: dict[str, Usual] = {}  # what the runs before say
+        self.durations: dict[str, DurationStats] = {}  # what the runs before say
         self.summaries: Sequence[RunSummary] | None = None
         self.closed = False
         self._told: list[Event] = []
@@ -110,7 +101,7 @@ class FakeSession:
             counts[str(row.state)] = counts.get(str(row.state), 0) + 1
         return [RunSummary(self.fold.run, counts, counts.get("DEAD_LETTER", 0))]
 
-    async def snapshot(self, run_id: str | None = None, patience_seconds: float | None = None) -> RunFold:
+    async def snapshot(self, run_id: str | None = None, patience_seconds: float | None = None) -> RunProjection:
         self._raise()
         if self.fold is None:
             raise RefusedError("no run has been recorded yet")
@@ -128,11 +119,11 @@ class FakeSession:
             given = batch[-1].seq if batch else given
             yield batch
 
-    async def past(self, run_id: str, after: int, limit: int) -> Sequence[Event]:
+    async def run_events(self, run_id: str, after: int, limit: int) -> Sequence[Event]:
         self._raise()
         return [event for event in self._told if event.run_id == run_id and event.seq > after][:limit]
 
-    async def usual(self, run_id: str) -> Mapping[str, Usual]:
+    async def duration_stats(self, run_id: str) -> Mapping[str, DurationStats]:
         return self.durations
 
     async def send(self, command: Command) -> Answer:
@@ -151,9 +142,9 @@ class FakeSession:
         self._raise()
         return [made(listing.row, row) for row in self.lists.get(listing.name, [])]
 
-    async def memory(self, run_id: str, causes: Sequence[Cause]) -> Sequence[Memory]:
+    async def cause_histories(self, run_id: str, causes: Sequence[Cause]) -> Sequence[CauseHistory]:
         self._raise()
-        return [memory_of({**unknown(*cause), **self.memories.get(cause[0], {})}) for cause in causes]
+        return [parse_cause_history({**unknown(*cause), **self.memories.get(cause[0], {})}) for cause in causes]
 
     async def failures(self, run_id: str, downstream: str | None, names: Sequence[str] = ()) -> Sequence[FailedTask]:
         self._raise()
@@ -188,13 +179,13 @@ def unknown(fingerprint: str, downstream: str | None) -> dict[str, Any]:
 def done(command: Command) -> Answer:
     """The engine did it for every target."""
     verb = {"requeue": "requeued", "skip": "skipped"}.get(command.act, command.act)
-    results = tuple((task, "done", verb) for task, _, _ in command.targets)
+    results = tuple(TargetResult(task, "done", verb) for task, _, _ in command.targets)
     return Answer(True, f"{len(results)} {verb}" if results else verb, results)
 
 
-def make_app(session: FakeSession, clock: StillClock, terminal: Terminal | None = None) -> ConsoleApp:
+def make_app(session: FakeSession, clock: StillClock, terminal: TerminalCapabilities | None = None) -> ConsoleApp:
     """The console on a session, not yet running; nothing is taken of the terminal of whoever runs the tests."""
-    return ConsoleApp(session, clock=clock, hold=Hold(terminal or Terminal()))
+    return ConsoleApp(session, clock=clock, tty=Tty(terminal or TerminalCapabilities()))
 
 
 @asynccontextmanager
@@ -202,7 +193,7 @@ async def shown(
     session: FakeSession, clock: StillClock, size: tuple[int, int] = (80, 24), **way: Any
 ) -> AsyncIterator[tuple[Any, Pilot[Any]]]:
     """The console on the screen, with its first picture; ``way`` are fields of ``app.Way``."""
-    app = ConsoleApp(session, clock=clock, hold=Hold(Terminal()), way=Way(**way))
+    app = ConsoleApp(session, clock=clock, tty=Tty(TerminalCapabilities()), launch=LaunchContext(**way))
     async with app.run_test(size=size) as pilot:
         await settle(app, pilot)
         yield app, pilot
@@ -213,7 +204,7 @@ async def settle(app: ConsoleApp, pilot: Pilot[Any]) -> None:
     for _ in range(3):
         await pilot.pause()
         await app.workers.wait_for_complete()
-        app.live.bring_forward()
+        app.live.flush_pending()
     await pilot.pause()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from redrive.console.sessions.address import SshAddress
-from redrive.console.sessions.local import FileSession
+from redrive.console.sessions.local import LocalSession
 from redrive.console.sessions.ssh import SshSession
 
 Open = Callable[..., Awaitable[Any]]
@@ -21,7 +21,7 @@ async def door(request: pytest.FixtureRequest, far: Any) -> AsyncIterator[Open]:
 
     async def open_door(path: Path, **options: Any) -> Any:
         if request.param == "file":
-            session: Any = await FileSession.open(str(path), **options)
+            session: Any = await LocalSession.open(str(path), **options)
         else:
             session = await SshSession.open(str(SshAddress("far", str(path))), **options)
         opened.append(session)

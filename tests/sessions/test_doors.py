@@ -11,8 +11,9 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
-from redrive.console.sessions.session import Command, Link
+from redrive.console.sessions.session import Link
 from redrive.engine.core.spec import FlowSpec, TaskSpec
+from redrive.engine.domain.command import Command, Target
 from redrive.engine.domain.event_payloads import ExecutorChanged, OperatorActed, TaskMoved
 from redrive.engine.domain.events import Event
 from redrive.engine.domain.states import TaskState
@@ -25,8 +26,9 @@ from redrive.engine.errors import (
     SnapshotNeeded,
     StateFileError,
 )
-from redrive.engine.statefile import lock_file, queries
-from redrive.engine.statefile.duration_stats import Usual
+from redrive.engine.statefile import list_rows, lock_file
+from redrive.engine.statefile.list_rows import DurationStats
+from redrive.engine.statefile.reader import events_query
 from redrive.engine.statefile.snapshot import EDGES_AT_ONCE
 from redrive.engine.store import database, lock, quarantine, runs
 from support.waiting import wait_until_async
@@ -50,7 +52,8 @@ async def seen(session: Any, what: Any) -> Any:
 
 
 def command(act: str, *targets: tuple[str, str, int], id: str = "c1", **more: Any) -> Command:
-    return Command(id, act, more.pop("run_id", "night-1"), targets, "ana@desk", "because", more)
+    seen = tuple(Target(*target) for target in targets)
+    return Command(id, act, more.pop("run_id", "night-1"), seen, "ana@desk", "because", more)
 
 
 def without_tokens(fold: Any) -> Any:
@@ -63,7 +66,7 @@ def without_tokens(fold: Any) -> Any:
 async def test_a_snapshot_is_what_the_file_holds(door: Any, night: Any) -> None:
     session = await door(night.path)
     fold = await session.snapshot()
-    assert without_tokens(fold) == without_tokens(runs.load_fold(night.connection, "night-1"))
+    assert without_tokens(fold) == without_tokens(runs.load_run(night.connection, "night-1"))
     assert fold.seq == night.head()
     assert fold.tasks["task_00000"].attempts[1].duration_us == 1234
     assert fold.children["task_00000"] == ("task_00001", "task_00002")
@@ -76,7 +79,7 @@ async def test_a_snapshot_of_many_tasks_is_whole(door: Any, make_night: Any) -> 
     for number in range(700):
         night.finish(f"task_{number:05}")
     fold = await (await door(night.path)).snapshot("night-1")
-    assert without_tokens(fold) == without_tokens(runs.load_fold(night.connection, "night-1"))
+    assert without_tokens(fold) == without_tokens(runs.load_run(night.connection, "night-1"))
 
 
 @pytest.fixture
@@ -86,13 +89,13 @@ def dense(night: Any) -> Any:
     specs = tuple(TaskSpec(name, parents=tuple(reversed(names[:number]))) for number, name in enumerate(names))
     night.run_id = "dense"
     night.write(
-        lambda journal: runs.create_run(
-            journal,
+        lambda transaction: runs.create_run(
+            transaction,
             run_id="dense",
             flow=FlowSpec("dense", specs),
             max_parallel=1,
             params={},
-            at=journal.at,
+            at=transaction.at,
             deadline_at=None,
         )
     )
@@ -104,12 +107,12 @@ def dense(night: Any) -> Any:
 
 async def test_a_snapshot_of_very_many_edges_is_whole(door: Any, dense: Any) -> None:
     fold = await (await door(dense.path)).snapshot("dense")
-    assert without_tokens(fold) == without_tokens(runs.load_fold(dense.connection, "dense"))
+    assert without_tokens(fold) == without_tokens(runs.load_run(dense.connection, "dense"))
 
 
 async def test_who_does_not_wait_gets_the_rest_later(door: Any, dense: Any) -> None:
     """At once there are the names and states of all; what follows is the same picture, and in the end whole."""
-    whole = without_tokens(runs.load_fold(dense.connection, "dense"))
+    whole = without_tokens(runs.load_run(dense.connection, "dense"))
     session = await door(dense.path)
     fold = await session.snapshot("dense", patience_seconds=0)
     assert {name: task.state for name, task in fold.tasks.items()} == {
@@ -132,13 +135,13 @@ async def test_a_run_that_is_not_there_is_named(door: Any, night: Any) -> None:
 
 async def test_the_latest_run_comes_first(door: Any, night: Any) -> None:
     night.write(
-        lambda journal: runs.create_run(
-            journal,
+        lambda transaction: runs.create_run(
+            transaction,
             run_id="night-2",
             flow=FlowSpec("nightly", ()),
             max_parallel=1,
             params={},
-            at=journal.at,
+            at=transaction.at,
             deadline_at=None,
         )
     )
@@ -158,7 +161,7 @@ async def test_events_come_in_order_and_none_twice(door: Any, night: Any) -> Non
     night.tell(300)
     rest = await take(events, night.head())
     assert [event.seq for event in first + rest] == list(range(1, night.head() + 1))
-    assert first == [runs.event_of(row) for row in night.connection.execute(*runs.events_query(0, None, len(first)))]
+    assert first == [runs.event_from_row(row) for row in night.connection.execute(*events_query(0, len(first)))]
 
 
 async def test_events_begin_after_the_one_named(door: Any, night: Any) -> None:
@@ -279,7 +282,7 @@ async def test_the_life_and_death_of_the_executor_is_seen(door: Any, night: Any,
     a_while_ago = time.time() - 20  # so long is no executor silent that lives
     os.utime(f"{night.path}.lock", (a_while_ago, a_while_ago))
     status = await seen(session, lambda status: not status.executor_alive)
-    assert abs(status.executor_gone_at / 1e6 - time.time()) < 60
+    assert abs(status.executor_last_seen_at / 1e6 - time.time()) < 60
 
 
 @pytest.mark.long
@@ -315,28 +318,28 @@ async def test_long_texts_are_read_on_demand(door: Any, night: Any) -> None:
 
 async def test_lists_beside_a_run_are_values(door: Any, night: Any) -> None:
     session = await door(night.path)
-    night.write(lambda journal: journal.emit(OperatorActed(what="ack"), "night-1"), actor="ana@desk")
-    (act,) = await session.query(queries.JOURNAL, acts=1)
+    night.write(lambda transaction: transaction.emit(OperatorActed(what="ack"), "night-1"), actor="ana@desk")
+    (act,) = await session.query(list_rows.JOURNAL, acts=1)
     assert (act.actor, act.data) == ("ana@desk", {"what": "ack"})
-    assert [row.attempt for row in await session.query(queries.HISTORY, task="task_00002")] == [1]
-    for listing in (queries.BREAKERS, queries.SCHEDULES, queries.SLA):
+    assert [row.attempt for row in await session.query(list_rows.HISTORY, task="task_00002")] == [1]
+    for listing in (list_rows.BREAKERS, list_rows.SCHEDULES, list_rows.SLA):
         assert await session.query(listing) == []
     with pytest.raises(RedriveError, match="colour"):
-        await session.query(queries.PAGES, colour="red")
+        await session.query(list_rows.PAGES, colour="red")
 
 
 async def test_quarantined_rows_are_listed_by_the_group_and_by_the_window(door: Any, night: Any) -> None:
     said = {"payload": "p" * 900, "error": "KeyError", "fingerprint": "f"}
     rows = [{"row_key": f"c-{number}", **said} for number in range(9)]
-    night.write(lambda journal: quarantine.add(journal, "night-1", "task_00002", 1, 0, rows))
+    night.write(lambda transaction: quarantine.add(transaction, "night-1", "task_00002", 1, 0, rows))
     session = await door(night.path)
-    (group,) = await session.query(queries.QUARANTINE_GROUPS, run_id="night-1")
+    (group,) = await session.query(list_rows.QUARANTINE_GROUPS, run_id="night-1")
     assert ("task_00002", "f", "provisional", 9) == (group.name, group.fingerprint, group.state, group.rows)
     window = {"run_id": "night-1", "task": "task_00002", "fingerprint": "f", "skip": 7, "limit": 100}
-    found = await session.query(queries.QUARANTINE_ROWS, **window)
+    found = await session.query(list_rows.QUARANTINE_ROWS, **window)
     assert ["c-7", "c-8"] == [row.row_key for row in found]
     assert all(len(row.payload) < 900 for row in found)
-    assert [] == await session.query(queries.PAGE_HEADS) == await session.query(queries.PAGES, id=1)
+    assert [] == await session.query(list_rows.PAGE_HEADS) == await session.query(list_rows.PAGES, id=1)
 
 
 async def test_the_past_of_a_run_is_read_a_window_at_a_time(door: Any, night: Any) -> None:
@@ -344,11 +347,11 @@ async def test_the_past_of_a_run_is_read_a_window_at_a_time(door: Any, night: An
     session = await door(night.path)
     following = session.events(0)
     told = await take(following, night.head())
-    night.write(lambda journal: journal.emit(ExecutorChanged("stopped")))
-    night.write(lambda journal: journal.emit(TaskMoved(), "night-2", "task_00000"))
+    night.write(lambda transaction: transaction.emit(ExecutorChanged("stopped")))
+    night.write(lambda transaction: transaction.emit(TaskMoved(), "night-2", "task_00000"))
     night.tell(3)
     found: list[Any] = []
-    while window := await session.past("night-1", found[-1].seq if found else 0, 4):
+    while window := await session.run_events("night-1", found[-1].seq if found else 0, 4):
         assert len(window) <= 4
         found += window
     later = await take(following, night.head())
@@ -357,21 +360,25 @@ async def test_the_past_of_a_run_is_read_a_window_at_a_time(door: Any, night: An
 
 async def test_how_long_tasks_took_before_is_told_of_runs_before(door: Any, night: Any) -> None:
     session = await door(night.path)
-    assert await session.usual("night-1") == {}
+    assert await session.duration_stats("night-1") == {}
     flow = FlowSpec("nightly", (TaskSpec("task_00000"), TaskSpec("new")))
     night.write(
-        lambda journal: runs.create_run(
-            journal, run_id="night-2", flow=flow, max_parallel=4, params={}, at=journal.at, deadline_at=None
+        lambda transaction: runs.create_run(
+            transaction, run_id="night-2", flow=flow, max_parallel=4, params={}, at=transaction.at, deadline_at=None
         )
     )
-    assert await session.usual("night-2") == {"task_00000": Usual(p50_us=1000, p95_us=1000, attempts=1)}
+    assert await session.duration_stats("night-2") == {
+        "task_00000": DurationStats(p50_us=1000, p95_us=1000, attempts=1)
+    }
     with pytest.raises(RefusedError, match="no run 'night-3'"):
-        await session.usual("night-3")
+        await session.duration_stats("night-3")
 
 
 async def test_what_an_act_would_do_is_told_without_doing_it(door: Any, night: Any) -> None:
     session = await door(night.path)
-    found = await session.preview(Command("c1", "requeue", "night-1", (("task_00002", "DEAD_LETTER", 0),), "ana@desk"))
+    found = await session.preview(
+        Command("c1", "requeue", "night-1", (Target("task_00002", "DEAD_LETTER", 0),), "ana@desk")
+    )
     assert found["ok"] and found["run_again"] == ["task_00002"]
     assert (await session.snapshot()).tasks["task_00002"].state is TaskState.DEAD_LETTER
 
@@ -379,14 +386,14 @@ async def test_what_an_act_would_do_is_told_without_doing_it(door: Any, night: A
 async def test_what_came_of_a_cause_and_the_notes_on_it_are_remembered(door: Any, night: Any) -> None:
     """Asked for before anything else: the far side learns what it needs for it."""
     sql = "UPDATE attempt SET fingerprint = 'f1', fingerprint_loose = 'f0' WHERE name = 'task_00002'"
-    night.write(lambda journal: journal.connection.execute(sql))
+    night.write(lambda transaction: transaction.connection.execute(sql))
     session = await door(night.path)
-    (found,) = await session.memory("night-1", [("f0", None)])
+    (found,) = await session.cause_histories("night-1", [("f0", None)])
     assert (found.episodes, found.notes) == ((), ())
     noted = {"fingerprint": "f0", "downstream": None, "text": "reload the schema\x1b[31m first"}
     assert (await session.send(command("note", id="n1", **noted))).ok
     assert (await session.send(command("skip", ("task_00002", "DEAD_LETTER", 0)))).ok
-    (found,) = await session.memory("night-1", [("f0", None)])
+    (found,) = await session.cause_histories("night-1", [("f0", None)])
     assert [note.text for note in found.notes] == ["reload the schema [31m first"]
     ((decision, tasks, reason),) = [(one.decision, one.tasks, one.reason) for one in found.episodes]
     assert (decision, tasks, reason) == ("skip", 1, "because")
@@ -395,7 +402,7 @@ async def test_what_came_of_a_cause_and_the_notes_on_it_are_remembered(door: Any
 async def test_what_failed_against_a_downstream_is_told_with_all_of_its_attempts(door: Any, night: Any) -> None:
     sql = "UPDATE attempt SET fingerprint_loose = 'f0', fingerprint_detail = ? WHERE name = 'task_00002'"
     detail = '{"facts": {"status": 409}}'
-    night.write(lambda journal: journal.connection.execute(sql, (detail,)))
+    night.write(lambda transaction: transaction.connection.execute(sql, (detail,)))
     session = await door(night.path)
     (task,) = await session.failures("night-1", None, ["task_00002"])
     assert (task.name, task.state, task.run_id) == ("task_00002", "DEAD_LETTER", "night-1")
@@ -443,7 +450,7 @@ async def test_a_file_that_was_written_over_gives_a_new_picture(door: Any, night
 async def test_events_that_were_removed_ask_for_a_new_picture(door: Any, night: Any) -> None:
     night.tell(50)
     session = await door(night.path)
-    night.write(lambda journal: journal.connection.execute("DELETE FROM event WHERE seq < 40"))
+    night.write(lambda transaction: transaction.connection.execute("DELETE FROM event WHERE seq < 40"))
     with pytest.raises(SnapshotNeeded):
         await anext(session.events(10))
     kept = await take(session.events(39), night.head())
@@ -461,10 +468,10 @@ async def test_a_file_that_is_gone_is_told_and_found_again(door: Any, night: Any
     session = await door(night.path)
     hidden = night.path.with_name("hidden.db")
     os.rename(night.path, hidden)
-    status = await seen(session, lambda status: status.trouble)
-    assert "no state file" in status.trouble and status.link is Link.LIVE
+    status = await seen(session, lambda status: status.problem)
+    assert "no state file" in status.problem and status.link is Link.LIVE
     os.rename(hidden, night.path)
-    await seen(session, lambda status: status.trouble is None)
+    await seen(session, lambda status: status.problem is None)
     assert (await session.snapshot()).run.run_id == "night-1"
 
 
@@ -501,7 +508,7 @@ async def test_a_log_says_where_output_was_dropped_and_how_much(door: Any, make_
     night.finish("task_00000", text="a line of twenty bytes\n" * 50_000)
     session = await door(night.path)
     chunks = await session.log("night-1", "task_00000", 1)
-    (counted,) = await session.query(queries.OUTPUT, run_id="night-1", task="task_00000", attempt=1)
+    (counted,) = await session.query(list_rows.OUTPUT, run_id="night-1", task="task_00000", attempt=1)
     kept = {tail: sum(len(chunk.text) for chunk in chunks if bool(chunk.tail) is tail) for tail in (False, True)}
     assert kept[False] > 0 and kept[True] > 0
     assert [bool(chunk.tail) for chunk in chunks] == sorted(bool(chunk.tail) for chunk in chunks)

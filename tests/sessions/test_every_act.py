@@ -16,7 +16,7 @@ from redrive.console.app.downstream_operator import BREAKER_ACTS
 from redrive.console.cli.main import cli
 from redrive.console.keys.actions import ACTIONS
 from redrive.console.sessions.embedded import EmbeddedSession
-from redrive.console.sessions.local import FileSession
+from redrive.console.sessions.local import LocalSession
 from redrive.engine import Executor
 from redrive.engine.core import downstreams
 from redrive.engine.domain.acts import ACTS, BY_NAME, Act
@@ -121,7 +121,7 @@ FORMS: dict[str, Callable[[Path, list[str]], tuple[tuple[Target, ...], dict[str,
 async def command_for(act: str, state: Path) -> Command:
     """The act on this run, after what has to be done first."""
     before: list[str] = []
-    session = await FileSession.open(str(state))
+    session = await LocalSession.open(str(state))
     for name in BEFORE.get(act, ()):
         command = form(name, state, before)
         assert (await session.send(command)).ok
@@ -149,7 +149,7 @@ def test_the_table_and_the_handlers_are_the_same_set() -> None:
 
 
 def test_a_breaker_can_be_told_the_same_words_everywhere() -> None:
-    assert set(breaker_actions.SETTINGS) == set(downstreams.ACTS) == set(BREAKER_ACTS)
+    assert set(breaker_actions.SETTINGS) == set(downstreams.BREAKER_ACTIONS) == set(BREAKER_ACTS)
 
 
 @every_act
@@ -173,7 +173,7 @@ def test_an_act_has_a_shell_command_or_a_reason_for_none(act: Act) -> None:
 @every_act
 async def test_an_act_is_answered_once_and_the_second_time_changes_nothing(act: Act, state: Path) -> None:
     command = await command_for(act.name, state)
-    session = await FileSession.open(str(state))
+    session = await LocalSession.open(str(state))
     first, events = await session.send(command), ask(state, "SELECT count(*) FROM event")
     second = await session.send(command)
     await session.close()
@@ -184,7 +184,7 @@ async def test_an_act_is_answered_once_and_the_second_time_changes_nothing(act: 
 @every_act
 async def test_an_act_without_its_reason_is_refused(act: Act, state: Path) -> None:
     command = (await command_for(act.name, state))._replace(reason=" ")
-    session = await FileSession.open(str(state))
+    session = await LocalSession.open(str(state))
     answer = await session.send(command)
     await session.close()
     assert answer.message.startswith("say why") is act.needs_reason
@@ -193,7 +193,7 @@ async def test_an_act_without_its_reason_is_refused(act: Act, state: Path) -> No
 @every_act
 async def test_what_can_be_taken_back_is_taken_back(act: Act, state: Path) -> None:
     command = await command_for(act.name, state)
-    session = await FileSession.open(str(state))
+    session = await LocalSession.open(str(state))
     await session.send(command)
     undo = form("undo", state, [command.id])
     assert (await session.send(undo)).ok is act.is_undoable
@@ -249,7 +249,7 @@ async def test_rows_that_are_requeued_after_the_end_of_the_run_are_run_by_an_exe
     assert answer.ok, answer
     async with asyncio.timeout(120):
         async for _ in session.events(0):  # also an empty batch each second
-            if not reopened(state) and not session.is_alive():
+            if not reopened(state) and not session.has_executor():
                 break
     await session.close()
     assert ask(state, "SELECT state FROM quarantine") == [("resolved",)]

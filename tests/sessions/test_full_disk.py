@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.console.sessions.session import Command
+from redrive.engine.domain.command import Command
 from redrive.engine.domain.states import RunState
 from redrive.engine.executor import host
 from support.commands import invoke_redrive
@@ -97,12 +97,12 @@ async def test_a_full_disk_is_told_through_every_door_and_by_doctor(door: Any, d
     pid = host.spawn(flow=str(tmp_path / "flow.py"), state=str(state), run_id="r", params={}, options={})
     session = await door(state)
     await until_it_runs(session, await session.snapshot("r"))
-    assert session.status.storage_trouble is None
+    assert session.status.storage_problem is None
 
     disk.fill(pid)
     go.touch()
-    status = await seen(session, lambda status: status.storage_trouble)
-    assert str(state) in status.storage_trouble and "wait in memory" in status.storage_trouble
+    status = await seen(session, lambda status: status.storage_problem)
+    assert str(state) in status.storage_problem and "wait in memory" in status.storage_problem
     assert status.executor_alive and status.read_only is None, "it lives and may be asked to stop"
     examined = invoke_redrive("doctor", state)
     (line,) = [line for line in examined.output.splitlines() if line.split()[1] == "storage"]
@@ -112,7 +112,7 @@ async def test_a_full_disk_is_told_through_every_door_and_by_doctor(door: Any, d
     assert not answer.ok and answer.message.startswith("nothing is changed: ")
 
     disk.free(pid)
-    await seen(session, lambda status: status.storage_trouble is None)
+    await seen(session, lambda status: status.storage_problem is None)
     await seen(session, lambda status: not status.executor_alive)
     assert (await session.snapshot("r")).run.state is RunState.SUCCESS
     with sqlite3.connect(state) as connection:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.console.sessions.agent_process import Unpacker
+from redrive.console.sessions.agent_process import MessageDecoder
 from redrive.console.sessions.session import Link
 from redrive.console.sessions.ssh import SshSession
 from redrive.engine.errors import LinkError, RedriveError
@@ -77,7 +77,7 @@ async def test_nonsense_in_the_middle_closes_the_door_with_a_sentence(far_side: 
     events = session.events(0)
     waiting = asyncio.ensure_future(anext(events))
     await wait_until_async(lambda: session.status.link is not Link.LIVE)
-    assert session.status.trouble and session.status.trouble.isprintable()
+    assert session.status.problem and session.status.problem.isprintable()
     waiting.cancel()
     await session.close()
 
@@ -86,8 +86,8 @@ async def test_answers_to_nobody_and_words_of_later_versions_do_no_harm(far_side
     odd = "{'id': 999, 'ok': 1}, {'id': 'x'}, {'fashion': 'new'}, {'beat': {'new': 1, 'trouble': 'that was all'}}"
     far_side(f"say(hello, {odd}); pipe.read()")
     session = await SshSession.open("ssh://odd/x.db")
-    await wait_until_async(lambda: session.status.trouble)
-    assert (session.status.link, session.status.trouble) == (Link.LIVE, "that was all")
+    await wait_until_async(lambda: session.status.problem)
+    assert (session.status.link, session.status.problem) == (Link.LIVE, "that was all")
     await session.close()
 
 
@@ -98,7 +98,7 @@ def test_messages_come_out_whole_however_the_bytes_are_cut() -> None:
     for message in messages:
         stream += packer.compress(json.dumps(message).encode() + b"\n") + packer.flush(zlib.Z_SYNC_FLUSH)
     for size in (1, 7, 4096, len(stream)):
-        unpacker = Unpacker("marker")
+        unpacker = MessageDecoder("marker")
         found = [
             message for start in range(0, len(stream), size) for message in unpacker.feed(stream[start : start + size])
         ]
@@ -107,7 +107,7 @@ def test_messages_come_out_whole_however_the_bytes_are_cut() -> None:
 
 def test_a_stream_that_unpacks_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("redrive.console.sessions.agent_process.LINE_BYTES_MAX", 1_000_000)
-    unpacker = Unpacker("marker")
+    unpacker = MessageDecoder("marker")
     bomb = zlib.compress(b"x" * 100_000_000)
     with pytest.raises(LinkError, match="no end"):
         list(unpacker.feed(b"marker\n" + bomb))

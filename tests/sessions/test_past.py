@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 from redrive.console.cli import listings
 from redrive.console.feed import event_reader
-from redrive.console.feed.event_reader import Night
-from redrive.console.model.replay import blank
-from redrive.engine.core.projection import RunFold
-from redrive.engine.domain.event_payloads import TaskMoved
+from redrive.console.feed.event_reader import EventHistory
+from redrive.console.model.replay import initial_projection
+from redrive.engine.core.projection import RunProjection
+from redrive.engine.domain.event_payloads import AttemptColumns, TaskColumns, TaskMoved
 from redrive.engine.domain.events import Event
 from redrive.engine.errors import RedriveError
 
 
-def fold_until(fold: RunFold, events: list[Event], seq: int) -> RunFold:
+def fold_until(fold: RunProjection, events: list[Event], seq: int) -> RunProjection:
     """From nothing, event by event."""
-    then = blank(fold)
+    then = initial_projection(fold)
     for event in events:
         if event.seq <= seq:
             then.apply(event)
@@ -26,17 +26,17 @@ def fold_until(fold: RunFold, events: list[Event], seq: int) -> RunFold:
 
 
 async def told(session: Any, run_id: str) -> list[Event]:
-    return list(await session.past(run_id, 0, 10_000))
+    return list(await session.run_events(run_id, 0, 10_000))
 
 
 def end(night: Any, name: str) -> None:
     """The running attempt did well."""
 
-    def item(journal: Any) -> None:
-        ended = {"ended_at": journal.at, "duration_us": 7, "outcome": "success"}
-        journal.change_attempt(night.run_id, name, 1, ended)
-        columns = {"ended_at": journal.at}
-        journal.move(
+    def item(transaction: Any) -> None:
+        ended: AttemptColumns = {"ended_at": transaction.at, "duration_us": 7, "outcome": "success"}
+        transaction.change_attempt(night.run_id, name, 1, ended)
+        columns: TaskColumns = {"ended_at": transaction.at}
+        transaction.move(
             night.run_id, name, "RUNNING", "SUCCESS", 0, set=columns, attempt=1, payload=TaskMoved(attempt_set=ended)
         )
 
@@ -49,15 +49,15 @@ async def test_every_moment_is_what_the_events_up_to_it_give(door: Any, night: A
     night.finish("task_00003", "FAILED", error="boom", failures=3)
     session = await door(night.path)
     fold = await session.snapshot()
-    past = Night(session, fold)
-    await past.read(fold.seq)
+    past = EventHistory(session, fold)
+    await past.load(fold.seq)
     events = await told(session, "night-1")
     for event in events:
-        sight = await past.sight(event.seq)
+        sight = await past.point_at(event.seq)
         expected = fold_until(fold, events, event.seq)
         assert sight.event == event
-        assert (sight.moment.fold.run, sight.moment.fold.tasks) == (expected.run, expected.tasks)
-    assert without_tokens(sight.moment.fold.tasks) == without_tokens(fold.tasks)
+        assert (sight.snapshot.fold.run, sight.snapshot.fold.tasks) == (expected.run, expected.tasks)
+    assert without_tokens(sight.snapshot.fold.tasks) == without_tokens(fold.tasks)
 
 
 def without_tokens(tasks: Any) -> Any:
@@ -70,15 +70,15 @@ def without_tokens(tasks: Any) -> Any:
 async def test_what_comes_later_is_read_on(door: Any, night: Any) -> None:
     session = await door(night.path)
     fold = await session.snapshot()
-    past = Night(session, fold)
-    await past.read(fold.seq)
-    before = past.reel.seq
+    past = EventHistory(session, fold)
+    await past.load(fold.seq)
+    before = past.index.seq
     end(night, "task_00001")
     night.finish("task_00003")
-    await past.read(night.head())
-    assert past.reel.seq == night.head() > before
-    assert (await past.sight(night.head())).moment.fold.tasks["task_00003"].state == "SUCCESS"
-    assert (await past.sight(before)).moment.fold.tasks["task_00003"].state == "PENDING"
+    await past.load(night.head())
+    assert past.index.seq == night.head() > before
+    assert (await past.point_at(night.head())).snapshot.fold.tasks["task_00003"].state == "SUCCESS"
+    assert (await past.point_at(before)).snapshot.fold.tasks["task_00003"].state == "PENDING"
 
 
 async def test_the_night_is_read_in_windows_and_tells_how_far_it_is(
@@ -89,44 +89,44 @@ async def test_the_night_is_read_in_windows_and_tells_how_far_it_is(
     session = await door(night.path)
     fold = await session.snapshot()
     heard: list[int] = []
-    await Night(session, fold).read(fold.seq, heard.append)
+    await EventHistory(session, fold).load(fold.seq, heard.append)
     assert heard == sorted(heard) and len(heard) >= 4 and heard[-1] <= night.head()
 
 
 async def test_no_more_stretches_are_kept_than_there_is_room_for(
     door: Any, night: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_reader, "KEPT_EVENTS", 25)
+    monkeypatch.setattr(event_reader, "READ_EVENTS", 25)
     night.tell(100)
     session = await door(night.path)
     fold = await session.snapshot()
-    past = Night(session, fold)
-    past.reel._frame_events = 10
-    await past.read(fold.seq)
-    for seq in range(1, past.reel.seq + 1, 5):
-        await past.sight(seq)
-        assert past.sight_at_hand(seq) is not None
+    past = EventHistory(session, fold)
+    past.index._frame_events = 10
+    await past.load(fold.seq)
+    for seq in range(1, past.index.seq + 1, 5):
+        await past.point_at(seq)
+        assert past.cached_point(seq) is not None
         assert sum(len(events) for events in past._kept.values()) <= 25
 
 
 async def test_a_night_whose_beginning_was_removed_is_refused(door: Any, night: Any) -> None:
-    night.write(lambda journal: journal.connection.execute("DELETE FROM event WHERE seq < 5"))
+    night.write(lambda transaction: transaction.connection.execute("DELETE FROM event WHERE seq < 5"))
     session = await door(night.path)
     fold = await session.snapshot()
     with pytest.raises(RedriveError, match="was removed from the file"):
-        await Night(session, fold).read(fold.seq)
-    night.write(lambda journal: journal.connection.execute("DELETE FROM event"))
-    with pytest.raises(RedriveError, match="nothing of what happened is in the file"):
-        await Night(session, fold).read(fold.seq)
+        await EventHistory(session, fold).load(fold.seq)
+    night.write(lambda transaction: transaction.connection.execute("DELETE FROM event"))
+    with pytest.raises(RedriveError, match="the file no longer has the events of this run"):
+        await EventHistory(session, fold).load(fold.seq)
 
 
 async def test_the_past_is_read_without_holding_the_log_back(door: Any, night: Any) -> None:
     session = await door(night.path)
     fold = await session.snapshot()
-    past = Night(session, fold)
-    await past.read(fold.seq)
-    await past.sight(3)
-    await session.usual("night-1")
+    past = EventHistory(session, fold)
+    await past.load(fold.seq)
+    await past.point_at(3)
+    await session.duration_stats("night-1")
     night.tell(20)
     assert night.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone() == (0, 0, 0)
 
@@ -140,7 +140,7 @@ def replay(night: Any, capsys: pytest.CaptureFixture[str]) -> Callable[[str | No
     night.close()
 
     def show(at: str | None) -> str:
-        assert listings.show_replay(str(night.path), None, False, at) == 0
+        assert listings.print_replay(str(night.path), None, False, at) == 0
         return capsys.readouterr().out
 
     return show

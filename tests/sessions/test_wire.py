@@ -6,11 +6,11 @@ import json
 
 import pytest
 from redrive.console.sessions.wire import row_of, rows_of
-from redrive.engine.core.cause_history import Episode, Memory
+from redrive.engine.core.cause_history import CauseHistory, PastIncident
 from redrive.engine.core.projection import RunRow
 from redrive.engine.domain.states import RunState
 from redrive.engine.errors import LinkError
-from redrive.engine.statefile.queries import BreakerRow, SlaRow
+from redrive.engine.statefile.list_rows import BreakerRow, SlaRow
 
 SLA = SlaRow("f", 1, "start", 2, None, 3)
 BREAKER = BreakerRow("api", "OPEN", 5, [[1, 2, 3, 4]], 2.5, {"why": "6 of 7 failed"}, 7)
@@ -25,7 +25,7 @@ def test_what_comes_as_an_object_comes_back_with_its_types() -> None:
     run = {"run_id": "r", "dag_name": "f", "started_at": 1, "ended_at": None, "state": "PARTIAL", "later": "column"}
     assert row_of(RunRow, run) == RunRow("r", "f", 1, None, RunState.PARTIAL)
     memory = {"fingerprint": "c0ffee", "episodes": [{"run_id": "r", "at": 1, "tasks": 2, "decision": "skip"}]}
-    assert row_of(Memory, memory) == Memory("c0ffee", episodes=(Episode("r", 1, 2, "skip"),))
+    assert row_of(CauseHistory, memory) == CauseHistory("c0ffee", episodes=(PastIncident("r", 1, 2, "skip"),))
 
 
 @pytest.mark.parametrize(

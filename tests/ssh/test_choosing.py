@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from ..terminal.pty_harness import LIMIT_SECONDS, PtyTerminal
+from support.pty_terminal import LIMIT_SECONDS, PtyTerminal
 
 ATTACH = (sys.executable, "-c", "import sys; from redrive.console.cli.main import main; sys.exit(main())", "attach")
 

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from redrive.console.sessions.address import parse
 from redrive.console.sessions.session import Link
-from redrive.console.sessions.ssh import SshSession, offers
-from redrive.console.sessions.ssh_errors import explain, last_line
+from redrive.console.sessions.ssh import SshSession, list_state_files
+from redrive.console.sessions.ssh_errors import last_line, link_error
 from redrive.console.sessions.ssh_options import SshOptions
 from redrive.engine.errors import LinkError, StateFileError
 from support.waiting import wait_until_async
@@ -134,7 +134,7 @@ async def test_a_host_alone_means_its_latest_state_file_and_offers_them_all(far:
     (folder / "odd.db").write_text("not a database")
     os.utime(folder / "odd.db", (1, 1))
     try:
-        new, old, odd = await offers("ssh://far")
+        new, old, odd = await list_state_files("ssh://far")
         assert (new.address, new.run_id, new.state) == (f"ssh://far{folder}/new.db", "run-of-new.db", "RUNNING")
         assert old.run_id == "run-of-old.db"
         assert odd.trouble is not None and "not a redrive state file" in odd.trouble
@@ -263,18 +263,18 @@ def test_the_operators_options_come_before_ours_and_the_host_after_a_double_dash
     ],
 )
 def test_what_ssh_says_becomes_a_sentence(code: int, stderr: str, sentence: str, final: bool) -> None:
-    error = explain("far", "python3", code, stderr)
+    error = link_error("far", "python3", code, stderr)
     assert sentence in str(error)
     assert error.final is final
 
 
 def test_what_the_far_side_says_cannot_drive_the_terminal() -> None:
-    error = explain("far", "python3", 255, "fine\n\x1b]0;owned\x07\x1b[2J\u202eevil\x9b31m" + "x" * 10_000)
+    error = link_error("far", "python3", 255, "fine\n\x1b]0;owned\x07\x1b[2J\u202eevil\x9b31m" + "x" * 10_000)
     assert str(error).isprintable() and len(str(error)) < 600
     assert last_line("\x1b[2J") == "·[2J"
 
 
 def test_what_to_type_names_the_port() -> None:
     login = parse("ssh://ana@far:2222/x.db").login
-    error = explain("ana@far", "python3", 255, "Host key verification failed.", login)
+    error = link_error("ana@far", "python3", 255, "Host key verification failed.", login)
     assert "run `ssh -p 2222 ana@far` once" in str(error)

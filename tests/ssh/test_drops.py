@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 from redrive.console.sessions import connection
-from redrive.console.sessions.session import Command, Link
+from redrive.console.sessions.session import Link
 from redrive.console.sessions.ssh import SshSession
 from redrive.console.sessions.ssh_options import SshOptions
 from redrive.engine.agent.agent import BEAT_SECONDS
+from redrive.engine.domain.command import Command, Target
 from redrive.engine.errors import LinkError, SnapshotNeeded
 from support.waiting import wait_until_async
 
@@ -91,15 +92,15 @@ async def test_a_drop_is_shown_at_once_and_locks_the_acts(far: Any, night: Any, 
         far.cut()
         await until(session, lambda status: status.link is Link.STALE)
         await until(session, lambda status: status.retry_in_seconds is not None)
-        assert session.status.trouble
+        assert session.status.problem
         with pytest.raises(LinkError, match="not sent"):
             await session.send(pause())
-        await until(session, lambda status: "no ssh server listens" in (status.trouble or ""))
+        await until(session, lambda status: "no ssh server listens" in (status.problem or ""))
         assert session.status.link is Link.STALE
     finally:
         far.start()
     await until(session, lambda status: status.link is Link.LIVE)
-    assert session.status.trouble is None and session.status.retry_in_seconds is None
+    assert session.status.problem is None and session.status.retry_in_seconds is None
     assert (await session.send(pause())).ok
 
 
@@ -137,7 +138,7 @@ async def test_silence_is_found_within_ten_seconds_and_gone_when_it_ends(far: An
     os.kill(client, signal.SIGSTOP)
     try:
         await until(session, lambda status: status.link is Link.STALE)
-        assert session.status.picture_age_seconds > 5
+        assert session.status.data_age_seconds > 5
         night.tell(50)
     finally:
         os.kill(client, signal.SIGCONT)
@@ -177,7 +178,7 @@ async def test_an_act_whose_answer_was_lost_is_asked_again_and_done_once(
         return answer
 
     executor.state_file.write = slow_to_answer
-    requeue = Command("c7", "requeue", "night-1", (("task_00002", "DEAD_LETTER", 0),), "ana@desk", "fixed")
+    requeue = Command("c7", "requeue", "night-1", (Target("task_00002", "DEAD_LETTER", 0),), "ana@desk", "fixed")
     sending = asyncio.create_task(session.send(requeue))
     assert await asyncio.to_thread(applied.wait, LIMIT_SECONDS)
     far.cut()
@@ -236,7 +237,7 @@ async def test_a_host_that_no_longer_lets_us_in_is_not_asked_for_ever(
         await until(session, lambda status: status.link is Link.CLOSED)
     finally:
         keys.write_text(kept)
-    assert "does not let you in" in session.status.trouble
+    assert "does not let you in" in session.status.problem
     with pytest.raises(LinkError):
         await session.snapshot()
 
@@ -246,7 +247,7 @@ async def test_leaving_while_the_line_is_down_is_quick(quick: None, far: Any, ni
     try:
         far.cut()
         await until(session, lambda status: status.link is Link.STALE)
-        async with asyncio.timeout(connection.PATIENCE_SECONDS / 2):
+        async with asyncio.timeout(connection.REQUEST_TIMEOUT_SECONDS / 2):
             await session.close()
     finally:
         far.start()

@@ -10,10 +10,10 @@ import threading
 import time
 from typing import Any
 
-from redrive.engine.agent import command_client
-from redrive.engine.domain.command import command_of
+from redrive.engine.agent import executor_socket
+from redrive.engine.domain.command import parse_command
 from redrive.engine.statefile.changes import operator_actions
-from redrive.engine.statefile.changes.transitions import Journal
+from redrive.engine.statefile.changes.transitions import Transaction
 from redrive.engine.store import lock
 
 from support.state_file import StateFileBuilder
@@ -34,13 +34,13 @@ class StandInExecutor(socketserver.ThreadingMixIn, socketserver.UnixStreamServer
         self._connections: list[socket.socket] = []
         self._dead = False
         state_file.write(self._sign_in)
-        super().__init__(command_client.socket_path(self._state), _Conversation)
+        super().__init__(executor_socket.socket_path(self._state), _Conversation)
         threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
 
-    def _sign_in(self, journal: Journal) -> None:
-        journal.connection.execute(
+    def _sign_in(self, transaction: Transaction) -> None:
+        transaction.connection.execute(
             "INSERT INTO executor (executor_id, pid, host, version, started_at, heartbeat_at) VALUES (?,?,?,?,?,?)",
-            (self.executor_id, os.getpid(), "here", "0", journal.at, journal.at),
+            (self.executor_id, os.getpid(), "here", "0", transaction.at, transaction.at),
         )
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -78,8 +78,8 @@ class _Conversation(socketserver.StreamRequestHandler):
         if command["act"] == "hello":
             self.server.present[id(self)] = command["actor"]
             return {"ok": True, "message": "hello", "present": sorted(self.server.present.values())}
-        sent = command_of(command)
+        sent = parse_command(command)
         answer = self.server.state_file.write(
-            lambda journal: operator_actions.apply(journal, sent), actor=sent.actor, command_id=sent.id
+            lambda transaction: operator_actions.apply(transaction, sent), actor=sent.actor, command_id=sent.id
         )
         return answer.as_json()

@@ -7,12 +7,12 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from redrive.engine.core.spec import FlowSpec, TaskSpec
-from redrive.engine.domain.event_payloads import AttemptProgress, TaskMoved
+from redrive.engine.domain.event_payloads import AttemptColumns, AttemptProgress, TaskColumns, TaskMoved
 from redrive.engine.statefile.changes import logs
-from redrive.engine.statefile.changes.transitions import Journal
+from redrive.engine.statefile.changes.transitions import Transaction
 from redrive.engine.store import database, runs
 
 
@@ -31,23 +31,23 @@ class StateFileBuilder:
             for number, name in enumerate(names)
         )
         self.write(
-            lambda journal: runs.create_run(
-                journal,
+            lambda transaction: runs.create_run(
+                transaction,
                 run_id=run_id,
                 flow=FlowSpec("nightly", specs),
                 max_parallel=4,
                 params={},
-                at=journal.at,
+                at=transaction.at,
                 deadline_at=None,
             )
         )
 
-    def write(self, item: Callable[[Journal], Any], **signed: Any) -> Any:
+    def write(self, item: Callable[[Transaction], Any], **signed: Any) -> Any:
         """One transaction."""
         with self._lock:
             self.connection.execute("BEGIN IMMEDIATE")
             try:
-                result = item(Journal(self.connection, time.time_ns() // 1000, **signed))
+                result = item(Transaction(self.connection, time.time_ns() // 1000, **signed))
             except BaseException:
                 self.connection.execute("ROLLBACK")
                 raise
@@ -57,14 +57,14 @@ class StateFileBuilder:
     def tell(self, count: int = 1) -> None:
         """Events without consequence, each in a transaction of its own."""
         for _ in range(count):
-            self.write(lambda journal: journal.emit(AttemptProgress(1), self.run_id))
+            self.write(lambda transaction: transaction.emit(AttemptProgress(1), self.run_id))
 
     def start(self, name: str) -> int:
         """Claim a task; answers with the number of the attempt."""
 
-        def item(journal: Journal) -> int:
-            runs.promote(journal, self.run_id, {name: 0})
-            return runs.claim(journal, self.run_id, name, 0, f"token-{name}", {"pid": 4711, "host": "far"})
+        def item(transaction: Transaction) -> int:
+            runs.promote(transaction, self.run_id, {name: 0})
+            return runs.claim(transaction, self.run_id, name, 0, f"token-{name}", {"pid": 4711, "host": "far"})
 
         attempt: int = self.write(item)
         assert attempt
@@ -74,19 +74,24 @@ class StateFileBuilder:
         """Start a task and end it in ``state``."""
         attempt = self.start(name)
 
-        def item(journal: Journal) -> None:
-            logs.append(journal, self.run_id, name, attempt, text)
+        def item(transaction: Transaction) -> None:
+            logs.append(transaction, self.run_id, name, attempt, text)
             outcome = "success" if state == "SUCCESS" else "error"
-            ended = {"ended_at": journal.at, "duration_us": 1234, "outcome": outcome, "error": columns.get("error")}
-            ended["output_bytes"] = len(text)
-            journal.change_attempt(self.run_id, name, attempt, {**ended, "traceback": "Traceback: of " + name})
-            journal.move(
+            ended: AttemptColumns = {
+                "ended_at": transaction.at,
+                "duration_us": 1234,
+                "outcome": outcome,
+                "error": columns.get("error"),
+                "output_bytes": len(text),
+            }
+            transaction.change_attempt(self.run_id, name, attempt, {**ended, "traceback": "Traceback: of " + name})
+            transaction.move(
                 self.run_id,
                 name,
                 "RUNNING",
                 state,
                 0,
-                set={"ended_at": journal.at, **columns},
+                set=cast(TaskColumns, {"ended_at": transaction.at, **columns}),
                 attempt=attempt,
                 payload=TaskMoved(attempt_set=ended),
             )
