@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from heapq import heappop, heappush
 
+from ..core.breaker import BreakerRecord
 from ..core.dag import Dag
 from ..core.decide import DeadLetter, Decision, Defer, Fail, Retry, Skip, Succeed, TaskHistory, counter_of, decide
 from ..core.declared_flow import declared_flow
@@ -428,7 +429,7 @@ def _changed_flow(fold: RunProjection, change: PolicyChange) -> FlowSpec:
     return replace(flow, downstreams=tuple(change.apply_to_downstream(spec) for spec in downstreams.values()))
 
 
-def _breaker_rows(start: ReplayStart) -> Iterator[dict[str, object]]:
+def _breaker_rows(start: ReplayStart) -> Iterator[BreakerRecord]:
     """Breaker rows at the start instant. The calls in their windows are not recorded, so the windows are empty."""
     for name, view in start.breakers.items():
         yield {

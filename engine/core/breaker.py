@@ -1,40 +1,37 @@
 """A circuit breaker and a retry budget for one downstream: values in, new values out.
 
-The breaker answers "may anyone call it now?", the bucket "may a retry?". First tries are never throttled: they are the
-work. Two layers because they fail differently: a breaker with few samples trips early, a bucket degrades smoothly.
+The breaker decides whether a task may call the downstream, the bucket whether a retry may. First tries are never
+throttled. Two layers, because a breaker with few samples opens early, and a bucket throttles gradually.
 
 ::
 
     CLOSED --too many failures--> OPEN --reopens_at--> HALF_OPEN --all probes succeed--> CLOSED, released at a rate
        \\--credential refused--> OPEN without an end      \\--a probe fails--> OPEN
-    by an operator: FORCED_OPEN (nobody), DISABLED (everybody, nothing is counted), METRICS_ONLY (everybody, counted)
+    by an operator: FORCED_OPEN (no call), DISABLED (every call, none counted), METRICS_ONLY (every call, all counted)
 
-Each change of state begins an episode. A call knows the episode in which it was let through, and its outcome counts
-only there: what was on its way when the breaker opened can neither open it again nor close it.
+Each change of state begins an episode. A call belongs to the episode that admitted it, and its outcome counts only
+there: calls in flight when the breaker opened can neither open it again nor close it.
 
-Times are microseconds UTC and arguments. Whoever holds the values stores them (``to_row``), so that a restart forgets
-nothing; calls on their way do not survive one, so a half-open breaker is stored as an open one whose time has come.
+Times are microseconds UTC and arguments. The values are stored by ``to_row`` and restored by ``from_row``. Calls in
+flight do not survive a restart, so a half-open breaker is restored as an open one that is due for a probe.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
-from .outcome import FailureClass
+from .outcome import OUTAGE_CLASSES, FailureClass
 from .spec import DownstreamSpec
 
-#: A window is counted in this many slices: exact to a tenth, and its size does not depend on the load.
+#: A window has this many slices: exact to a tenth, and its size does not depend on the load.
 SLICES = 10
 
-#: From this share of successes that needed a retry on, a downstream is degraded although everything completes.
+#: With this share of successes that needed a retry, a downstream is degraded although all calls complete.
 DEGRADED_SHARE = 0.5
-
-#: Only these say something about the downstream. A bad row or a bug must not close it to everybody.
-COUNTED = frozenset([FailureClass.TRANSIENT, FailureClass.TIMEOUT, FailureClass.AMBIGUOUS])
 
 _SECOND = 1_000_000
 
@@ -50,39 +47,39 @@ class BreakerState(StrEnum):
     METRICS_ONLY = "METRICS_ONLY"
 
 
-#: In these every call passes.
+#: States in which every call passes.
 PASSING = frozenset([BreakerState.CLOSED, BreakerState.DISABLED, BreakerState.METRICS_ONLY])
 
-#: In these no call passes, unless a time has come at which an OPEN one lets a probe through.
+#: States in which no call passes, except a probe once an OPEN breaker is due.
 SHUT = frozenset([BreakerState.OPEN, BreakerState.FORCED_OPEN])
 
 
 class WindowSlice(NamedTuple):
-    """What ended in one tenth of the window."""
+    """The calls that ended in one tenth of the window."""
 
     started_at: int
     successes: int = 0
     failures: int = 0
-    recovered: int = 0  # of the successes: those that needed more than one try
+    recovered: int = 0  # successes that needed more than one try
 
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """The breaker of one downstream at one moment."""
+    """The state of the breaker of one downstream."""
 
     state: BreakerState = BreakerState.CLOSED
     window: tuple[WindowSlice, ...] = ()
-    reopens_at: int | None = None  # OPEN: when probes may go; None: not before an operator says so
+    reopens_at: int | None = None  # OPEN: when probes may start; None: not before an operator acts
     episode: int = 0
-    probes_free: int = 0  # HALF_OPEN: how many may still be sent
-    probes_needed: int = 0  # HALF_OPEN: how many must still succeed
-    release_at: int | None = None  # CLOSED, but what was held goes one by one: the next one not before this
+    probes_free: int = 0  # HALF_OPEN: probes that may still start
+    probes_needed: int = 0  # HALF_OPEN: probes that must still succeed
+    release_at: int | None = None  # CLOSED, with paced calls: the next one not before this
     why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class BreakerDetail:
-    """What table ``breaker`` keeps as JSON in column ``detail``. Instants in microseconds UTC."""
+    """Column ``detail`` of table ``breaker``, as JSON. Instants are microseconds UTC."""
 
     episode: int = 0
     release_at: int | None = None
@@ -90,18 +87,48 @@ class BreakerDetail:
     reserve_at: int = 0
 
 
+class BreakerColumns(TypedDict):
+    """Columns of table ``breaker`` that hold a breaker and its bucket; ``window`` and ``detail`` are JSON."""
+
+    state: str
+    reopens_at: int | None
+    window: str
+    tokens: float | None
+    detail: str
+
+
+class StoredBreaker(BreakerColumns):
+    """A row of table ``breaker`` without its key. ``changed_at``: microseconds UTC."""
+
+    changed_at: int
+
+
+class BreakerRecord(StoredBreaker):
+    """A row of table ``breaker``."""
+
+    downstream: str
+
+
+class WindowTotals(NamedTuple):
+    """Calls in the window that ends now; ``recovered``: successes that needed more than one try."""
+
+    calls: int
+    failures: int
+    recovered: int
+
+
 class CallPermit(NamedTuple):
-    """A permission to call. To be kept with the attempt and given back with its outcome."""
+    """A permission to call. The caller returns it with the outcome."""
 
     episode: int
     probe: bool = False
 
 
 class Admission(NamedTuple):
-    """The answer to one that wants to call."""
+    """The reply to a request for a call."""
 
-    call: CallPermit | None  # None: not now
-    retry_at: int | None = None  # when asking again may help; None: when the state changes
+    call: CallPermit | None  # None: refused for now
+    retry_at: int | None = None  # when to ask again; None: after a change of state
     why: str = ""
 
 
@@ -111,7 +138,7 @@ def new_breaker(spec: DownstreamSpec) -> Breaker:
 
 
 def admit(breaker: Breaker, spec: DownstreamSpec, now: int) -> tuple[Breaker, Admission]:
-    """Ask for one call. A probe or a paced release that is granted is taken: give it back with ``record``."""
+    """Request one call. The caller returns the permit by ``record`` or ``release_call``."""
     if breaker.state is BreakerState.OPEN:
         breaker = _half_opened(breaker, spec, now)
     match breaker.state:
@@ -133,13 +160,13 @@ def record(
     now: int,
     failures_before: int = 0,
 ) -> Breaker:
-    """Tell how a call ended. ``failure_class`` None: it succeeded, after ``failures_before`` failed tries."""
+    """Record the end of a call. ``failure_class`` None: it succeeded, after ``failures_before`` failed tries."""
     if call.episode != breaker.episode or breaker.state is BreakerState.DISABLED:
         return breaker
     metrics_only = breaker.state is BreakerState.METRICS_ONLY
     if failure_class is FailureClass.AUTH and not metrics_only:
         return _opened(breaker, None, "credential refused: waits for an operator")
-    if failure_class is not None and failure_class not in COUNTED:
+    if failure_class is not None and failure_class not in OUTAGE_CLASSES:
         return release_call(breaker, call)
     if breaker.state is BreakerState.HALF_OPEN:
         return _record_probe(breaker, spec, failure_class is None, now)
@@ -152,14 +179,14 @@ def record(
 
 
 def release_call(breaker: Breaker, call: CallPermit) -> Breaker:
-    """Give a call back that says nothing about the downstream: cancelled, lost, deferred, failed by its own fault."""
+    """Return the permit of an uncounted call: cancelled, lost, deferred, or failed by the task itself."""
     if call.probe and call.episode == breaker.episode and breaker.state is BreakerState.HALF_OPEN:
         return replace(breaker, probes_free=breaker.probes_free + 1)
     return breaker
 
 
 def shift_breaker(breaker: Breaker, jump_us: int) -> Breaker:
-    """Return the breaker after the wall clock was moved by so much: what it waits for is as far away as before."""
+    """Move all instants by ``jump_us`` after a jump of the wall clock."""
     return replace(
         breaker,
         window=tuple(part._replace(started_at=part.started_at + jump_us) for part in breaker.window),
@@ -168,54 +195,51 @@ def shift_breaker(breaker: Breaker, jump_us: int) -> Breaker:
     )
 
 
-# --- what an operator may do --------------------------------------------------------------------------------------
+# --- actions of an operator ---------------------------------------------------------------------------------------
 
 
 def force_open(breaker: Breaker, why: str = "held by an operator") -> Breaker:
-    """Let nobody through until an operator says otherwise."""
+    """Let no call pass until an operator acts."""
     return replace(_opened(breaker, None, why), state=BreakerState.FORCED_OPEN)
 
 
 def disable(breaker: Breaker, why: str = "") -> Breaker:
-    """Let everybody through and count nothing."""
+    """Let all calls pass and count none."""
     return Breaker(BreakerState.DISABLED, episode=breaker.episode + 1, why=why)
 
 
 def reset(breaker: Breaker, spec: DownstreamSpec, now: int) -> Breaker:
-    """Close it by hand. What was held is released at the rate all the same."""
+    """Close the breaker. Waiting calls are released at the rate of the downstream."""
     if spec.metrics_only:
         return Breaker(BreakerState.METRICS_ONLY, episode=breaker.episode + 1)
     return _closed(breaker, spec, now)
 
 
 def probe_now(breaker: Breaker, spec: DownstreamSpec) -> Breaker:
-    """Ask the downstream at once: its credential was renewed, or somebody knows that it is back."""
+    """Admit probes at once: the credential was renewed, or an operator knows that the downstream is back."""
     probes = max(1, spec.probes)
     return replace(_changed(breaker, BreakerState.HALF_OPEN, breaker.why), probes_free=probes, probes_needed=probes)
 
 
-# --- what the console shows ---------------------------------------------------------------------------------------
+# --- statistics ---------------------------------------------------------------------------------------------------
 
 
-def totals(breaker: Breaker, spec: DownstreamSpec, now: int) -> tuple[int, int, int]:
-    """Return calls, failures and recovered successes in the window that ends now."""
+def totals(breaker: Breaker, spec: DownstreamSpec, now: int) -> WindowTotals:
+    """Count the calls in the window that ends now."""
     window = _current(breaker.window, spec, now)
     failures = sum(part.failures for part in window)
-    return (
-        failures + sum(part.successes for part in window),
-        failures,
-        sum(part.recovered for part in window),
-    )
+    successes = sum(part.successes for part in window)
+    return WindowTotals(failures + successes, failures, sum(part.recovered for part in window))
 
 
 def should_open(breaker: Breaker, spec: DownstreamSpec, now: int) -> bool:
-    """Tell whether the window says "open". A rate means nothing below ``minimum_calls``."""
+    """True if the failure rate of the window opens the breaker. Below ``minimum_calls`` it never does."""
     calls, failures, _ = totals(breaker, spec, now)
     return calls >= max(1, spec.minimum_calls) and failures > 0 and failures / calls >= spec.failure_rate
 
 
 def is_degraded(breaker: Breaker, spec: DownstreamSpec, now: int) -> bool:
-    """Tell whether most successes needed a retry: the warning before the outage (document 004)."""
+    """True if most successes needed a retry: a warning before an outage (document 004)."""
     calls, failures, recovered = totals(breaker, spec, now)
     successes = calls - failures
     return successes >= max(1, spec.minimum_calls) and recovered / successes >= DEGRADED_SHARE
@@ -230,7 +254,7 @@ class ProbeCandidate(NamedTuple):
 
 
 def choose_probe(candidates: Iterable[ProbeCandidate]) -> ProbeCandidate | None:
-    """Return the cheapest idempotent task. With none, the cheapest of all: or the breaker would never close."""
+    """Return the cheapest idempotent task; without one, the cheapest of all, or the breaker would never close."""
     return min(
         candidates,
         key=lambda one: (not one.idempotent, one.seconds is None, one.seconds or 0.0, one.name),
@@ -243,10 +267,10 @@ def choose_probe(candidates: Iterable[ProbeCandidate]) -> ProbeCandidate | None:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """How many retries the downstream still affords. Successes refill it slowly, retries cost one each."""
+    """The retry budget of a downstream. A retry costs one token, a success refills a fraction."""
 
     tokens: float
-    reserve_at: int = 0  # when an empty bucket lets the next one through all the same
+    reserve_at: int = 0  # when an empty bucket admits the next retry
 
 
 def new_bucket(spec: DownstreamSpec) -> Bucket:
@@ -255,34 +279,34 @@ def new_bucket(spec: DownstreamSpec) -> Bucket:
 
 
 def acquire_token(bucket: Bucket, spec: DownstreamSpec, now: int) -> tuple[Bucket, Admission]:
-    """Ask for one retry. An empty bucket still lets one through every ``open_seconds``.
+    """Request one retry. An empty bucket admits one every ``open_seconds``.
 
-    That reserve keeps the bucket alive: when all that is left are retries, no success would ever refill it.
+    Without that reserve, a run with only retries left would have no success that refills the bucket.
     """
     next_reserve = now + _open_us(spec)
     if bucket.tokens >= 1:
         return Bucket(bucket.tokens - 1, next_reserve), Admission(CallPermit(0))
-    reserve_at = min(bucket.reserve_at, next_reserve)  # a clock that was ahead must not hold it for years
+    reserve_at = min(bucket.reserve_at, next_reserve)  # limits the wait after a clock that was ahead
     if now >= reserve_at:
         return Bucket(bucket.tokens, next_reserve), Admission(CallPermit(0), why="on the reserve")
     return replace(bucket, reserve_at=reserve_at), Admission(None, reserve_at, "the retry budget is spent")
 
 
 def shift_bucket(bucket: Bucket, jump_us: int) -> Bucket:
-    """Return the bucket after the wall clock was moved by so much."""
+    """Move the instant of the bucket by ``jump_us`` after a jump of the wall clock."""
     return replace(bucket, reserve_at=bucket.reserve_at + jump_us) if bucket.reserve_at else bucket
 
 
 def refund(bucket: Bucket, spec: DownstreamSpec) -> Bucket:
-    """Put back a success's share."""
+    """Add the tokens of one success."""
     return replace(bucket, tokens=min(spec.bucket_capacity, bucket.tokens + spec.bucket_refund))
 
 
 # --- as a row of the state file -----------------------------------------------------------------------------------
 
 
-def to_row(breaker: Breaker, bucket: Bucket) -> dict[str, object]:
-    """Return the columns of table ``breaker``, without the name and the instant."""
+def to_row(breaker: Breaker, bucket: Bucket) -> BreakerColumns:
+    """Return the columns of table ``breaker``."""
     detail = asdict(BreakerDetail(breaker.episode, breaker.release_at, breaker.why, bucket.reserve_at))
     return {
         "state": str(breaker.state),
@@ -293,8 +317,8 @@ def to_row(breaker: Breaker, bucket: Bucket) -> dict[str, object]:
     }
 
 
-def from_row(row: Mapping[str, Any], spec: DownstreamSpec) -> tuple[Breaker, Bucket]:
-    """Read what ``to_row`` wrote. A half-open breaker comes back open and ready to be probed."""
+def from_row(row: BreakerColumns, spec: DownstreamSpec) -> tuple[Breaker, Bucket]:
+    """Restore the values that ``to_row`` stored. A half-open breaker becomes an open one that is due for a probe."""
     detail = json.loads(row["detail"])
     state, reopens_at = BreakerState(row["state"]), row["reopens_at"]
     if state is BreakerState.HALF_OPEN:
@@ -315,7 +339,7 @@ def from_row(row: Mapping[str, Any], spec: DownstreamSpec) -> tuple[Breaker, Buc
     return breaker, Bucket(tokens, detail.get("reserve_at", 0))
 
 
-# --- the moves ----------------------------------------------------------------------------------------------------
+# --- transitions --------------------------------------------------------------------------------------------------
 
 
 def _changed(breaker: Breaker, state: BreakerState, why: str, window: tuple[WindowSlice, ...] = ()) -> Breaker:
@@ -327,7 +351,7 @@ def _opened(breaker: Breaker, reopens_at: int | None, why: str) -> Breaker:
 
 
 def _half_opened(breaker: Breaker, spec: DownstreamSpec, now: int) -> Breaker:
-    """When its time has come. A clock that was set back must not hold it longer than it was meant to."""
+    """Half-open the breaker if it is due. A clock that was set back does not lengthen the wait."""
     if breaker.reopens_at is None:
         return breaker
     reopens_at = min(breaker.reopens_at, now + _open_us(spec))
@@ -346,7 +370,7 @@ def _admit_probe(breaker: Breaker) -> tuple[Breaker, Admission]:
 
 
 def _admit_paced(breaker: Breaker, spec: DownstreamSpec, now: int) -> tuple[Breaker, Admission]:
-    """One by one, or the breaker itself would make the herd. Over when nobody came although somebody could have."""
+    """Admit calls at a rate, so that they do not arrive all at once. Pacing ends once a permitted call did not come."""
     assert breaker.release_at is not None
     interval = int(_SECOND / spec.release_per_second)
     release_at = min(breaker.release_at, now + interval)
@@ -382,7 +406,7 @@ def _counted(
 
 
 def _current(window: tuple[WindowSlice, ...], spec: DownstreamSpec, now: int) -> tuple[WindowSlice, ...]:
-    """Without what is too old; without what lies ahead, too: the clock was set back."""
+    """Drop slices that are too old, and slices in the future of a clock that was set back."""
     oldest = now - int(spec.window_seconds * _SECOND)
     return tuple(part for part in window if oldest < part.started_at + _slice_us(spec) and part.started_at <= now)
 

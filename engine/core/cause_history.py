@@ -1,6 +1,6 @@
-"""What came of a cause before, in words: the same sentence in the inbox, on the command line and in a page.
+"""The past incidents of a cause, in words: the same sentence in the inbox, on the command line and in a page.
 
-``statefile/on_demand/cause_history.py`` finds it in the state file; the values here are what it answers with.
+``statefile/on_demand/cause_history.py`` reads them from the state file.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from .durations import format_duration
 
-#: The reason of an act for which nobody was asked for one: it says nothing that the act does not.
+#: The reason of an action by a key that asks for none. Sentences leave it out.
 DEFAULT_REASON = "by key, without a note"
 
 _MONTHS = (
@@ -24,15 +24,14 @@ REASON_CHARACTERS = 60
 
 @dataclass(frozen=True, slots=True)
 class PastIncident:
-    """Tasks of one run that failed alike, and the one decision about them. Instants in microseconds UTC.
+    """Tasks of one run that failed alike, and the one decision about them. Instants are microseconds UTC.
 
-    ``decision``: requeue, skip, cancel, expired, undecided; ``decided``: the past tense of that act, as "requeued". Of
-    those requeued, so many ``healed``, failed ``again`` in the same way, ended ``otherwise``, or have not ended
-    (``open``).
+    ``decision``: requeue, skip, cancel, expired, undecided; ``decided``: its past tense, as "requeued". Counts of the
+    requeued tasks: ``healed``, failed ``again`` in the same way, ended ``otherwise``, not ended (``open``).
     """
 
     run_id: str
-    at: int | None  # when the first of them failed
+    at: int | None  # when the first task failed
     tasks: int
     decision: str
     decided: str = ""
@@ -43,12 +42,12 @@ class PastIncident:
     again: int = 0
     otherwise: int = 0
     open: int = 0
-    healed_at: int | None = None  # when the last of them was well
+    healed_at: int | None = None  # when the last task succeeded
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What an operator wrote on a cause."""
+    """A note by an operator on a cause."""
 
     at: int
     actor: str | None
@@ -58,7 +57,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class CauseHistory:
-    """One cause in all runs of its flow. ``runs``: others in which it was seen, the first of them at ``first_at``."""
+    """One cause in all runs of its flow. ``runs``: other runs with this cause, the first at ``first_at``."""
 
     fingerprint: str
     downstream: str | None = None
@@ -69,44 +68,44 @@ class CauseHistory:
 
     @property
     def is_new(self) -> bool:
-        """Nothing is known of it but what the inbox shows."""
+        """True if no other run, incident or note is known."""
         return not (self.runs or self.episodes or self.notes)
 
 
 def parse_cause_history(row: Mapping[str, Any]) -> CauseHistory:
-    """Read what ``statefile/on_demand/cause_history.py`` told."""
+    """Build the history from a row of ``statefile/on_demand/cause_history.py``."""
     return CauseHistory(
         fingerprint=row["fingerprint"],
         downstream=row["downstream"],
         runs=row["runs"],
         first_at=row["first_at"],
-        episodes=tuple(PastIncident(**episode) for episode in row["episodes"]),
+        episodes=tuple(PastIncident(**incident) for incident in row["episodes"]),
         notes=tuple(Note(**note) for note in row["notes"]),
     )
 
 
 def describe_last_incident(
-    memory: CauseHistory, now_us: int, zone: tzinfo | None = None, reason_characters: int = REASON_CHARACTERS
+    history: CauseHistory, now_us: int, zone: tzinfo | None = None, reason_characters: int = REASON_CHARACTERS
 ) -> str | None:
-    """``last time 12 March: 41 tasks, requeued by ana 'schema reloaded', healed after 6 min``; None: there was none.
+    """``last time 12 March: 41 tasks, requeued by ana 'schema reloaded', healed after 6 min``; None without one.
 
-    ``zone`` None is that of this machine. Where there is little room it is the reason that is told in fewer characters.
+    ``zone`` None: that of this machine. The reason is cut to ``reason_characters``.
     """
     return (
-        f"last time {describe_incident(memory.episodes[0], now_us, zone, reason_characters)}"
-        if memory.episodes
+        f"last time {describe_incident(history.episodes[0], now_us, zone, reason_characters)}"
+        if history.episodes
         else None
     )
 
 
 def describe_incident(
-    episode: PastIncident, now_us: int, zone: tzinfo | None = None, reason_characters: int = REASON_CHARACTERS
+    incident: PastIncident, now_us: int, zone: tzinfo | None = None, reason_characters: int = REASON_CHARACTERS
 ) -> str:
     """``12 March: 41 tasks, requeued by ana 'schema reloaded', healed after 6 min``."""
-    at = episode.at if episode.at is not None else episode.decided_at
+    at = incident.at if incident.at is not None else incident.decided_at
     when = f"{format_day(at, now_us, zone)}: " if at is not None else ""
-    count = f"{episode.tasks:,} task{'' if episode.tasks == 1 else 's'}"
-    return f"{when}{', '.join([count, *_what_came(episode, reason_characters)])}"
+    count = f"{incident.tasks:,} task{'' if incident.tasks == 1 else 's'}"
+    return f"{when}{', '.join([count, *_result_words(incident, reason_characters)])}"
 
 
 def describe_note(note: Note, now_us: int, zone: tzinfo | None = None) -> str:
@@ -114,48 +113,48 @@ def describe_note(note: Note, now_us: int, zone: tzinfo | None = None) -> str:
     return f"note by {actor_name(note.actor)}, {format_day(note.at, now_us, zone)}: {note.text}"
 
 
-def describe_history(memory: CauseHistory, now_us: int, zone: tzinfo | None = None) -> Sequence[str]:
-    """Notes first, they are meant for the reader; then the episodes, the latest first."""
-    notes = [describe_note(note, now_us, zone) for note in memory.notes]
-    return [*notes, *(describe_incident(episode, now_us, zone) for episode in memory.episodes)]
+def describe_history(history: CauseHistory, now_us: int, zone: tzinfo | None = None) -> Sequence[str]:
+    """Return the notes, which address the reader, then the incidents, the latest first."""
+    notes = [describe_note(note, now_us, zone) for note in history.notes]
+    return [*notes, *(describe_incident(incident, now_us, zone) for incident in history.episodes)]
 
 
-def _what_came(episode: PastIncident, reason_characters: int) -> Iterator[str]:
-    if episode.decision == "undecided":
+def _result_words(incident: PastIncident, reason_characters: int) -> Iterator[str]:
+    if incident.decision == "undecided":
         yield "nobody decided"
         return
-    if episode.decision == "expired":
-        yield "nobody decided, and they expired" if episode.tasks > 1 else "nobody decided, and it expired"
+    if incident.decision == "expired":
+        yield "nobody decided, and they expired" if incident.tasks > 1 else "nobody decided, and it expired"
         return
-    yield f"{episode.decided} by {actor_name(episode.actor)}{_why(episode.reason, reason_characters)}"
-    if episode.decision == "requeue":
-        yield from _results(episode)
+    yield f"{incident.decided} by {actor_name(incident.actor)}{_quoted_reason(incident.reason, reason_characters)}"
+    if incident.decision == "requeue":
+        yield from _requeue_results(incident)
 
 
-def _results(episode: PastIncident) -> Iterator[str]:
-    """With numbers only where not all came to the same."""
+def _requeue_results(incident: PastIncident) -> Iterator[str]:
+    """Yield each result, with a count unless all tasks have the same result."""
     after = ""
-    if episode.healed_at is not None and episode.decided_at is not None:
-        after = f" after {format_duration(episode.healed_at - episode.decided_at)}"
+    if incident.healed_at is not None and incident.decided_at is not None:
+        after = f" after {format_duration(incident.healed_at - incident.decided_at)}"
     for count, words in (
-        (episode.healed, f"healed{after}"),
-        (episode.again, "failed again"),
-        (episode.otherwise, "ended otherwise"),
-        (episode.open, "not done yet"),
+        (incident.healed, f"healed{after}"),
+        (incident.again, "failed again"),
+        (incident.otherwise, "ended otherwise"),
+        (incident.open, "not done yet"),
     ):
         if count:
-            yield words if count == episode.tasks else f"{count:,} {words}"
+            yield words if count == incident.tasks else f"{count:,} {words}"
 
 
-def _why(reason: str | None, characters: int) -> str:
-    said = " ".join((reason or "").split())
-    if not said or said == DEFAULT_REASON or not characters:
+def _quoted_reason(reason: str | None, characters: int) -> str:
+    words = " ".join((reason or "").split())
+    if not words or words == DEFAULT_REASON or not characters:
         return ""
-    return f" '{said if len(said) <= characters else said[: characters - 1].rstrip() + '…'}'"
+    return f" '{words if len(words) <= characters else words[: characters - 1].rstrip() + '…'}'"
 
 
 def actor_name(actor: str | None) -> str:
-    """``ana`` of ``ana@ops-7``: of two with one name the details tell more."""
+    """Return ``ana`` for ``ana@ops-7``; the details show the host."""
     return (actor or "").partition("@")[0] or "somebody"
 
 

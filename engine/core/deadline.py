@@ -1,8 +1,7 @@
-"""How much slack a run has: what is left until its deadline, minus what the longest way to its end still needs.
+"""Compute the slack of a run: the time until its deadline minus the expected duration of its longest path.
 
-A wait for the next attempt that is longer than the slack is shortened, where the policy allows a shorter one at all.
-
-Everything is expected from history, so that the miss is known when it becomes certain and not when it happens.
+A delay that is longer than the slack is shortened, if the policy allows a shorter one. Durations are expected from
+history, so that a missed deadline is known when it becomes certain, not when it happens.
 """
 
 from __future__ import annotations
@@ -17,13 +16,15 @@ from .projection import RunProjection, TaskRow
 def shorten_delay(
     delay: float, ceiling: float, floor: float, first_ceiling: float, slack: float
 ) -> tuple[float, float] | None:
-    """Return a wait that leaves time for the work, and its ceiling; None where the policy has none so short.
+    """Return a shorter delay that leaves time for the work, and its ceiling; None if the policy has none so short.
 
-    ``delay`` was drawn under ``ceiling``, on top of ``floor`` (Retry-After), which stays; ``first_ceiling``: that of
-    the first retry; ``slack``: what is left for waiting, floor and all. Seconds. The new ceiling is half of what is
-    left, since work takes longer than usual half of the time, but never below the first: those who failed together are
-    thrown together no closer than the policy itself does it. The dice stay as they fell, under another ceiling: whoever
-    drew early comes early, and nobody waits at the edge with all others.
+    Parameters (seconds):
+        delay: drawn up to ``ceiling``; ``floor`` (Retry-After) comes on top and stays.
+        first_ceiling: the ceiling of the first retry, and the lowest that the new ceiling may be.
+        slack: the time left for waiting, ``floor`` included.
+
+    The new ceiling is half of the time left, because work takes longer than expected half of the time. The delay is
+    scaled with the ceiling: tasks that failed together stay spread out.
     """
     room = slack - floor
     if room < first_ceiling or ceiling <= 0:
@@ -34,25 +35,24 @@ def shorten_delay(
 
 @dataclass(frozen=True, slots=True)
 class Slack:
-    """``seconds``: negative when the run can no longer make it; ``task`` is where the longest way begins."""
+    """``seconds``: negative if the run will miss its deadline; ``task``: the first of the longest path."""
 
     seconds: float
     task: str
     needs_seconds: float
 
 
-def compute_slack(fold: RunProjection, path_seconds: Mapping[str, float], now: int) -> Slack | None:
-    """Return the slack of a run, None without a deadline or when nothing is left to do.
+def compute_slack(projection: RunProjection, path_seconds: Mapping[str, float], now: int) -> Slack | None:
+    """Return the slack of a run; None without a deadline or without open tasks.
 
-    ``path_seconds``: each task with the longest way behind it, by history; empty where there is none. ``now``:
-    microseconds UTC.
+    ``path_seconds``: by task, the duration of the longest path from it, by history. ``now``: microseconds UTC.
     """
-    deadline = fold.run.deadline_at
+    deadline = projection.run.deadline_at
     if deadline is None:
         return None
     longest: tuple[float, str] | None = None
-    for row in fold.tasks.values():
-        needs = _needs(fold, row, path_seconds, now)
+    for row in projection.tasks.values():
+        needs = _needed_seconds(projection, row, path_seconds, now)
         if needs is not None and (longest is None or needs > longest[0]):
             longest = needs, row.name
     if longest is None:
@@ -60,11 +60,13 @@ def compute_slack(fold: RunProjection, path_seconds: Mapping[str, float], now: i
     return Slack((deadline - now) / 1e6 - longest[0], longest[1], longest[0])
 
 
-def _needs(fold: RunProjection, row: TaskRow, path_seconds: Mapping[str, float], now: int) -> float | None:
-    """Seconds until the end of everything on the longest way from this task; None for one that is over."""
+def _needed_seconds(
+    projection: RunProjection, row: TaskRow, path_seconds: Mapping[str, float], now: int
+) -> float | None:
+    """Return the seconds until the end of the longest path from a task; None if the task is over."""
     path = path_seconds.get(row.name, 0.0)
     if row.state is TaskState.RUNNING:
-        behind = max((path_seconds.get(child, 0.0) for child in fold.children.get(row.name, ())), default=0.0)
+        behind = max((path_seconds.get(child, 0.0) for child in projection.children.get(row.name, ())), default=0.0)
         elapsed = (now - (row.started_at or now)) / 1e6
         return behind + max(path - behind - elapsed, 0.0)
     if row.state in TIMED:

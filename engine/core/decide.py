@@ -1,8 +1,8 @@
-"""What happens next after an attempt ended: (task, outcome, policy, now, dice) -> decision.
+"""Decide what follows an attempt: (history, outcome, policy, now, random numbers) -> decision.
 
-``FAILURE_RULES`` is the order in which a failure is judged; the first rule with an answer wins. The poison check comes
-before the attempts check (document 000, failure path v2), so that a deterministic failure is dead-lettered on its
-second sight although attempts are left.
+``FAILURE_RULES`` lists the rules for a failure in their order; the first rule with a decision wins. The poison rule
+comes before the rule of spent attempts (document 000, failure path v2): a deterministic failure becomes a dead letter
+on its second occurrence although attempts are left.
 """
 
 from __future__ import annotations
@@ -12,38 +12,38 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ..domain.liveness import what_is_known
+from ..domain.liveness import describe_lost
 from ..domain.states import DeadLetterKind
 from .deadline import shorten_delay
-from .outcome import NOT_STARTED, Failure, FailureClass, FailureMode, Outcome, OutcomeKind
-from .policy import RetryPolicy, add_retry_after, bounds, draw_delay
+from .outcome import NOT_STARTED, OUTAGE_CLASSES, Failure, FailureClass, FailureMode, Outcome, OutcomeKind
+from .policy import RetryPolicy, Uniform, add_retry_after, bounds, draw_delay
 
 
 @dataclass(frozen=True, slots=True)
 class TaskHistory:
-    """What a decision needs to know of the task, as it was before this outcome. Counters of the current generation."""
+    """The task before this outcome. Counters are those of the current generation."""
 
     failures: int = 0
     losses: int = 0
     deferrals: int = 0
     refusals: int = 0
     previous_delay: float | None = None  # seconds, for decorrelated jitter
-    fingerprints: tuple[str, ...] = ()  # strict, of failures of this generation in these circumstances, oldest first
+    fingerprints: tuple[str, ...] = ()  # strict, of this generation in the same environment, oldest first
     classes: tuple[FailureClass, ...] = ()  # of all failed attempts of this generation
-    healed: int = 0  # how often the fingerprint at hand was followed by a success, in all history
+    healed: int = 0  # how often a success followed this fingerprint, in all history
     first_started_at: int | None = None  # microseconds UTC
-    p99_seconds: float | None = None  # of this task's successful attempts, when there is history
+    p99_seconds: float | None = None  # of the successful attempts of the task, if any
     timeout_seconds: float | None = None
     idempotent: bool = True
-    effect_key: str | None = None  # of a task that does something to the world, at most once
-    is_probe: bool = False  # it was sent to find out whether its downstream is back
+    effect_key: str | None = None  # of a task with an external effect, which runs at most once
+    is_probe: bool = False  # the attempt tests whether its downstream is back
     max_losses: int = 3
     recheck_seconds: float = 30.0
-    path_seconds: float = 0.0  # this task and the longest path behind it, by history
+    path_seconds: float = 0.0  # of this task and the longest path below it, by history
     deadline_at: int | None = None  # of the run, microseconds UTC
-    cancel_requested: bool = False  # an operator wants the end of this attempt
-    changed: tuple[str, ...] = ()  # what was not the same when it last failed like this, as people call it
-    verifies: str | None = None  # loose fingerprint of the failure that a fix is meant to have ended
+    cancel_requested: bool = False  # an operator cancelled the attempt
+    changed: tuple[str, ...] = ()  # parts of the environment that differ from the last such failure, in words
+    verifies: str | None = None  # a canary: loose fingerprint of the failure that the fix must end
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +53,9 @@ class Succeed:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Try again. ``delay`` was drawn under ``ceiling`` (seconds); ``counts`` says which counter pays.
+    """Run again after ``delay`` seconds, drawn up to ``ceiling``; ``counts`` names the counter that increases.
 
-    ``shortened_from``: the delay that the deadline of the run left no time for; None: it is as it was drawn.
+    ``shortened_from``: the drawn delay, if the deadline of the run shortened it.
     """
 
     delay: float
@@ -67,7 +67,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """The budget is spent: FAILED, and it propagates."""
+    """The budget is spent: FAILED, which propagates to the children."""
 
     mode: FailureMode
     why: str
@@ -75,34 +75,34 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A human is needed: children are held, not failed."""
+    """A human is needed: the children wait and do not fail."""
 
     kind: DeadLetterKind
     mode: FailureMode
     why: str
-    fix_failed: bool = False  # the very failure that a fix was meant to have ended
+    fix_failed: bool = False  # a canary failed by the failure that the fix should have ended
 
 
 @dataclass(frozen=True, slots=True)
 class Defer:
-    """A sensor looks again after ``delay`` seconds; no slot is held, no attempt of the budget is spent."""
+    """A sensor runs again after ``delay`` seconds; meanwhile it holds no slot, and its budget stays as it is."""
 
     delay: float
 
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """The task decided that its branch is not taken."""
+    """The task skipped its branch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """An operator stopped it."""
+    """An operator cancelled the task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interrupt:
-    """The attempt was ended for something that is not the task's, and costs it nothing: it runs again at once."""
+    """The attempt ended for a cause outside the task: the task runs again at once, and no counter increases."""
 
     why: str = "the executor stopped"
 
@@ -111,7 +111,7 @@ Decision = Succeed | Retry | Fail | DeadLetter | Defer | Skip | Cancel | Interru
 
 
 def counter_of(decision: Decision) -> str | None:
-    """The counter of the generation that a decision adds one to: failures, losses, refusals or deferrals."""
+    """Return the counter that a decision increases: failures, losses, refusals or deferrals."""
     match decision:
         case Retry():
             return decision.counts
@@ -125,11 +125,8 @@ def counter_of(decision: Decision) -> str | None:
             return None
 
 
-Uniform = Callable[[float, float], float]
-
-
 @dataclass(frozen=True, slots=True)
-class _Case:
+class _FailureCase:
     failure: Failure
     history: TaskHistory
     policy: RetryPolicy
@@ -138,20 +135,22 @@ class _Case:
 
     @property
     def failures(self) -> int:
-        """Including this one."""
+        """The failures of this generation, this one included."""
         return self.history.failures + 1
 
 
 def decide(history: TaskHistory, outcome: Outcome, policy: RetryPolicy, now: int, uniform: Uniform) -> Decision:
-    """Judge one ended attempt. ``now`` in microseconds UTC; ``uniform(low, high)`` are the dice."""
-    decision = _judge(history, outcome, policy, now, uniform)
-    goes_on = isinstance(decision, Retry | Defer | Interrupt)
-    if history.cancel_requested and (goes_on or outcome.kind is OutcomeKind.LOST):
-        return Cancel()  # it ended by itself, at its deadline or with its executor, before it could be ended
+    """Decide what follows an attempt. ``now``: microseconds UTC; ``uniform(low, high)`` returns a random number."""
+    decision = _decide_outcome(history, outcome, policy, now, uniform)
+    runs_again = isinstance(decision, Retry | Defer | Interrupt)
+    if history.cancel_requested and (runs_again or outcome.kind is OutcomeKind.LOST):
+        return Cancel()  # the attempt ended before the cancellation reached it
     return decision
 
 
-def _judge(history: TaskHistory, outcome: Outcome, policy: RetryPolicy, now: int, uniform: Uniform) -> Decision:
+def _decide_outcome(
+    history: TaskHistory, outcome: Outcome, policy: RetryPolicy, now: int, uniform: Uniform
+) -> Decision:
     match outcome.kind:
         case OutcomeKind.SUCCESS:
             return Succeed()
@@ -165,31 +164,31 @@ def _judge(history: TaskHistory, outcome: Outcome, policy: RetryPolicy, now: int
             return decide_loss(history, policy, uniform)
         case OutcomeKind.DEFERRED:
             return _decide_deferral(history, outcome, policy, now, uniform)
-    assert outcome.failure is not None, "an attempt that failed says why"
-    case_ = _Case(outcome.failure, history, policy, now, uniform)
+    assert outcome.failure is not None, "a failed attempt has a failure"
+    case = _FailureCase(outcome.failure, history, policy, now, uniform)
     for rule in FAILURE_RULES:
-        decision = rule(case_)
+        decision = rule(case)
         if decision is not None:
-            return _not_fixed(case_, decision)
-    raise AssertionError("the last rule always answers")
+            return _fail_canary(case, decision)
+    raise AssertionError("the last rule always decides")
 
 
-def _not_fixed(case: _Case, decision: Decision) -> Decision:
-    """One that was sent to try a fix out, and fails as before, has its answer: no retry, and nothing propagates."""
+def _fail_canary(case: _FailureCase, decision: Decision) -> Decision:
+    """Make a dead letter of a canary that fails with the same fingerprint: no retry, and no descendant fails."""
     if case.history.verifies is None or case.failure.fingerprint.loose != case.history.verifies:
         return decision
-    assert isinstance(decision, Retry | Fail | DeadLetter), "what a failure can lead to"
+    assert isinstance(decision, Retry | Fail | DeadLetter), "the rules return no other decision"
     kind = decision.kind if isinstance(decision, DeadLetter) else DeadLetterKind.POISON
     return DeadLetter(kind, decision.mode, "the fix did not fix it: the same failure as before", fix_failed=True)
 
 
 def decide_loss(history: TaskHistory, policy: RetryPolicy, uniform: Uniform) -> Decision:
-    """The executor or the host died under the attempt: not the task's failure, but bounded on its own.
+    """Decide what follows the loss of an executor or a host: ``losses`` are bounded apart from failures.
 
-    The wait is at least ``base``, or a task that kills its host would kill it again at once.
+    The wait is at least ``base``: a task that kills its host would otherwise kill it again at once.
     """
     if not history.idempotent:
-        return DeadLetter(DeadLetterKind.INDETERMINATE, FailureMode.LOST, what_is_known(history.effect_key))
+        return DeadLetter(DeadLetterKind.INDETERMINATE, FailureMode.LOST, describe_lost(history.effect_key))
     if history.losses + 1 >= history.max_losses:
         why = f"lost {history.losses + 1} times together with its executor or host"
         return DeadLetter(DeadLetterKind.CRASH_LOOP, FailureMode.LOST, why)
@@ -197,7 +196,7 @@ def decide_loss(history: TaskHistory, policy: RetryPolicy, uniform: Uniform) -> 
     return Retry(max(delay, policy.base), max(ceiling, policy.base), FailureMode.LOST, counts="losses")
 
 
-RECHECK_SECONDS_MIN = 0.1  # a sensor that says "at once" would fork without a pause
+RECHECK_SECONDS_MIN = 0.1  # a recheck of 0 s would fork without a pause
 
 
 def _decide_deferral(
@@ -205,7 +204,7 @@ def _decide_deferral(
 ) -> Decision:
     asked = outcome.recheck_seconds if outcome.recheck_seconds is not None else history.recheck_seconds
     recheck = max(asked, RECHECK_SECONDS_MIN)
-    # De-phased by up to a tenth: sensors with one schedule are a hidden herd (document 004).
+    # Up to a tenth more: sensors with one schedule must not run at the same instant (document 004).
     delay = recheck + uniform(0, recheck * 0.1)
     if policy.max_elapsed is not None and _elapsed_seconds(history, now) + delay > policy.max_elapsed:
         return Fail(FailureMode.OTHER, f"what it waits for did not come within {policy.max_elapsed:g} s")
@@ -217,7 +216,7 @@ def _elapsed_seconds(history: TaskHistory, now: int) -> float:
 
 
 def mode_of(failure: Failure) -> FailureMode:
-    """Which of the document's three modes a first look suggests."""
+    """Return the failure mode that a class suggests."""
     if failure.failure_class is FailureClass.TIMEOUT:
         return FailureMode.HANG
     if failure.failure_class is FailureClass.TRANSIENT:
@@ -228,7 +227,7 @@ def mode_of(failure: Failure) -> FailureMode:
 # --- The rules, in their order -------------------------------------------------------------------------------------
 
 
-def _credential_refused(case: _Case) -> Decision | None:
+def _credential_refused(case: _FailureCase) -> Decision | None:
     if case.failure.failure_class is FailureClass.AUTH:
         return DeadLetter(DeadLetterKind.AUTH, FailureMode.OTHER, "the credential is refused; retries can lock it")
     return None
@@ -238,38 +237,34 @@ def _credential_refused(case: _Case) -> Decision | None:
 TOO_MANY_BAD_ROWS = "redrive.engine.errors.TooManyBadRows"
 
 
-def _too_many_bad_rows(case: _Case) -> Decision | None:
+def _too_many_bad_rows(case: _FailureCase) -> Decision | None:
     if case.failure.error_type == TOO_MANY_BAD_ROWS:
         return DeadLetter(DeadLetterKind.QUARANTINE, FailureMode.OTHER, case.failure.message)
     return None
 
 
-def _permanent(case: _Case) -> Decision | None:
+def _permanent(case: _FailureCase) -> Decision | None:
     if case.failure.failure_class in (FailureClass.PERMANENT, FailureClass.VALIDATION):
         return DeadLetter(DeadLetterKind.PERMANENT, FailureMode.OTHER, "another try will not work")
     return None
 
 
-def _not_idempotent(case: _Case) -> Decision | None:
+def _not_idempotent(case: _FailureCase) -> Decision | None:
     if not case.history.idempotent and case.failure.fingerprint.loose != NOT_STARTED:
         why = "it failed on the way and is not idempotent: find out what it did, then requeue or skip"
         return DeadLetter(DeadLetterKind.INDETERMINATE, FailureMode.OTHER, why)
     return None
 
 
-#: What says something about the downstream and not about the task.
-_OUTAGE_CLASSES = frozenset([FailureClass.TRANSIENT, FailureClass.TIMEOUT, FailureClass.AMBIGUOUS])
-
-
-def _failed_probe(case: _Case) -> Decision | None:
-    """The breaker's question, not the task's failure: an outage must not eat the budget of who was sent to look."""
-    if not case.history.is_probe or case.failure.failure_class not in _OUTAGE_CLASSES:
+def _failed_probe(case: _FailureCase) -> Decision | None:
+    """Count the failure of a probe as a refusal: an outage must not spend the budget of the task that probes."""
+    if not case.history.is_probe or case.failure.failure_class not in OUTAGE_CLASSES:
         return None
-    decision = _try_again(case)
+    decision = _retry(case)
     return replace(decision, counts="refusals") if isinstance(decision, Retry) else decision
 
 
-def _out_of_memory_again(case: _Case) -> Decision | None:
+def _out_of_memory_again(case: _FailureCase) -> Decision | None:
     seen = case.history.classes.count(FailureClass.OUT_OF_MEMORY) + 1
     if case.failure.failure_class is FailureClass.OUT_OF_MEMORY and seen >= 2:
         return DeadLetter(DeadLetterKind.OUT_OF_MEMORY, FailureMode.OTHER, "out of memory twice, with the same memory")
@@ -280,15 +275,15 @@ def _out_of_memory_again(case: _Case) -> Decision | None:
 _POISON_CLASSES = frozenset([FailureClass.AMBIGUOUS, FailureClass.UNCLASSIFIED])
 
 
-def _poisoned(case: _Case) -> Decision | None:
+def _poisoned(case: _FailureCase) -> Decision | None:
     threshold = case.policy.poison_after
     if threshold is None or case.failure.failure_class not in _POISON_CLASSES:
         return None
     if case.failure.retry_after_seconds is not None:
         return None
-    threshold += case.history.healed  # a failure that was seen to heal is not deterministic
+    threshold += case.history.healed  # a failure that healed before is not deterministic
     strict = case.failure.fingerprint.strict
-    if not strict:  # it cannot be told whether two such failures are the same
+    if not strict:  # without a strict fingerprint two failures cannot be compared
         return None
     seen = (*case.history.fingerprints, strict)
     if _consecutive(seen) >= threshold or seen[-2 * threshold :].count(strict) >= threshold:
@@ -305,12 +300,12 @@ def _consecutive(seen: tuple[str, ...]) -> int:
     return count
 
 
-def _hangs_at_the_same_place(case: _Case) -> Decision | None:
-    """Only where history shows that the timeout is not simply tighter than the work (document 000, what goes wrong)."""
+def _hangs_at_the_same_place(case: _FailureCase) -> Decision | None:
+    """Applies only if the timeout is longer than the p99 of the task: a short timeout is no hang (document 000)."""
     history = case.history
     if case.failure.failure_class is not FailureClass.TIMEOUT or case.policy.poison_after is None:
         return None
-    if not case.failure.fingerprint.strict:  # no frame of Python was seen: the places cannot be compared
+    if not case.failure.fingerprint.strict:  # no Python frame was captured: two places cannot be compared
         return None
     if history.p99_seconds is None or history.timeout_seconds is None or history.timeout_seconds <= history.p99_seconds:
         return None
@@ -319,23 +314,23 @@ def _hangs_at_the_same_place(case: _Case) -> Decision | None:
     return None
 
 
-def _ambiguous_budget(case: _Case) -> Decision | None:
+def _ambiguous_budget(case: _FailureCase) -> Decision | None:
     seen = case.history.classes.count(FailureClass.AMBIGUOUS) + 1
     if case.failure.failure_class is FailureClass.AMBIGUOUS and seen >= case.policy.ambiguous_attempts:
         return DeadLetter(DeadLetterKind.PERMANENT, FailureMode.OTHER, f"ambiguous {seen} times: taken as permanent")
     return None
 
 
-def _attempts_spent(case: _Case) -> Decision | None:
+def _attempts_spent(case: _FailureCase) -> Decision | None:
     if case.failures >= case.policy.max_attempts:
         return Fail(mode_of(case.failure), f"{case.failures} of {case.policy.max_attempts} attempts failed")
     return None
 
 
-def _try_again(case: _Case) -> Decision:
+def _retry(case: _FailureCase) -> Decision:
     drawn, highest = draw_delay(case.policy, case.failures - 1, case.history.previous_delay, case.uniform)
     floor = case.failure.retry_after_seconds
-    delay, ceiling = add_retry_after(floor, drawn, highest)  # never sooner than asked; jitter only adds
+    delay, ceiling = add_retry_after(floor, drawn, highest)  # never before Retry-After
     slack, shortened_from = _slack_seconds(case), None
     if delay > slack:
         first = bounds(case.policy, 0)[1]
@@ -351,13 +346,13 @@ def _try_again(case: _Case) -> Decision:
     return Retry(delay, ceiling, mode_of(case.failure), shortened_from=shortened_from)
 
 
-def _slack_seconds(case: _Case) -> float:
-    """How long this task may wait and the run still make its deadline."""
+def _slack_seconds(case: _FailureCase) -> float:
+    """Return how long the task may wait without missing the deadline of the run."""
     deadline = case.history.deadline_at
     return math.inf if deadline is None else (deadline - case.now) / 1e6 - case.history.path_seconds
 
 
-FAILURE_RULES: tuple[Callable[[_Case], Decision | None], ...] = (
+FAILURE_RULES: tuple[Callable[[_FailureCase], Decision | None], ...] = (
     _credential_refused,
     _too_many_bad_rows,
     _permanent,
@@ -368,5 +363,5 @@ FAILURE_RULES: tuple[Callable[[_Case], Decision | None], ...] = (
     _hangs_at_the_same_place,
     _ambiguous_budget,
     _attempts_spent,
-    _try_again,
+    _retry,
 )

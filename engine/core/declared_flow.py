@@ -1,4 +1,4 @@
-"""What a run keeps of its flow (``run.options``, and the spec of each task), for whoever has no flow at hand."""
+"""Read the flow of a run from the state file: ``run.options`` and the spec of each task."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .spec import DownstreamSpec, FlowSpec
 _DOWNSTREAM_FIELDS = frozenset(one.name for one in fields(DownstreamSpec)) - {"rules"}
 
 
-def declared_flow(fold: RunProjection) -> FlowSpec:
-    """The flow of a run, without what only an executor asks of it: pages, parameters, rules of classification."""
-    run = fold.run
+def declared_flow(projection: RunProjection) -> FlowSpec:
+    """Return the flow of a run, without pages, parameters and classification rules."""
+    run = projection.run
     return FlowSpec(
         run.dag_name,
-        tuple(spec_of(row) for row in fold.tasks.values()),
+        tuple(spec_of(row) for row in projection.tasks.values()),
         max_parallel=run.max_parallel,
         pools=_pools(run.options),
         downstreams=tuple(declared_downstreams(run.options)),
@@ -27,7 +27,7 @@ def declared_flow(fold: RunProjection) -> FlowSpec:
 
 
 def declared_downstreams(options: str) -> Iterator[DownstreamSpec]:
-    """The systems that a flow describes. ``options``: JSON; one that cannot be read declares none."""
+    """Yield the downstreams that a flow declares. ``options``: JSON; unreadable options declare none."""
     for one in _read(options).get("downstreams") or ():
         yield DownstreamSpec(**{name: value for name, value in one.items() if name in _DOWNSTREAM_FIELDS})
 

@@ -1,4 +1,4 @@
-"""Which startable tasks there is room for, which are turned away, and which outages have lasted too long.
+"""Decide which startable tasks have capacity, which are rejected, and which outages last too long.
 
 The executor follows these rules (``executor/dispatch.py``, ``executor/watchdog.py``), and so does the replay of a run
 under another policy (``what_if.py``).
@@ -16,7 +16,7 @@ from .downstreams import Downstreams
 from .projection import TaskRow
 from .ready_queue import ReadyQueue, spec_of
 
-#: ``on_open`` of a downstream -> how a task that would call it ends while it is open; None: the task waits.
+#: ``on_open`` of a downstream -> the end of a task that calls it while its breaker is open; None: the task waits.
 END_WHEN_OPEN: Mapping[str, TaskState | None] = {
     "hold": None,
     "fail": TaskState.FAILED,
@@ -26,7 +26,7 @@ END_WHEN_OPEN: Mapping[str, TaskState | None] = {
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What tasks share beside slots. ``pools``: name -> slots.
+    """Pools and downstreams, which limit tasks besides slots. ``pools``: name -> slots.
 
     ``ask_again_at(downstream, instant)`` is called where a downstream admits nobody before ``instant`` (microseconds
     UTC).
@@ -38,7 +38,7 @@ class Capacity:
     schedule_recheck: Callable[[str, int], None]
 
     def admits(self, row: TaskRow) -> bool:
-        """True if the pool of a task has slots left and its downstream lets the task call it now."""
+        """True if the pool of a task has slots left and the breaker of its downstream admits a call."""
         return self._has_pool_slots(row) and self._may_call(row)
 
     def _has_pool_slots(self, row: TaskRow) -> bool:
@@ -57,14 +57,14 @@ class Capacity:
         return admission.call is not None
 
     def rejected(self) -> Iterator[tuple[str, str]]:
-        """Tasks that would call an open downstream whose flow lets nobody wait, and its ``on_open``."""
+        """Yield the tasks that may not wait for their open downstream, with its ``on_open``."""
         for downstream, spec in self.downstreams.specs.items():
             if END_WHEN_OPEN[spec.on_open] is not None and self.downstreams.is_open(downstream):
                 yield from ((name, spec.on_open) for name in self.ledger.startable_for(downstream))
 
 
 class LongOutage(NamedTuple):
-    """A downstream that is down and holds ``tasks``, ``lasts_us`` microseconds after it was first seen so."""
+    """A downstream that has been down for ``lasts_us`` microseconds and holds ``tasks``."""
 
     downstream: str
     tasks: list[str]
@@ -72,27 +72,27 @@ class LongOutage(NamedTuple):
 
 
 class LongOutages:
-    """Finds outages of ``paging.HELD_SECONDS`` or more, each once. Shorter ones are a breaker's daily work."""
+    """Finds outages of ``paging.HELD_SECONDS`` or more, each once. Shorter outages are normal."""
 
     def __init__(self, ledger: ReadyQueue, downstreams: Downstreams) -> None:
-        self._ledger = ledger
+        self._ready_queue = ledger
         self._downstreams = downstreams
         self._held_us = round(paging.LONG_OUTAGE_SECONDS * 1e6)
         self._since: dict[str, int] = {}
         self._reported: set[str] = set()
 
     def update(self, now_us: int) -> list[LongOutage]:
-        """Return the outages that are long by now, hold somebody, and were not returned before. Any steady clock."""
+        """Return the new long outages that hold tasks. ``now_us``: any steady clock."""
         down = [name for name in self._downstreams.specs if self._downstreams.is_down(name)]
         self._since = {name: self._since.get(name, now_us) for name in down}
         self._reported &= self._since.keys()
         long = [name for name in down if name not in self._reported and now_us - self._since[name] >= self._held_us]
-        found = [LongOutage(name, self._ledger.startable_for(name), now_us - self._since[name]) for name in long]
+        found = [LongOutage(name, self._ready_queue.startable_for(name), now_us - self._since[name]) for name in long]
         found = [outage for outage in found if outage.tasks]
         self._reported.update(outage.downstream for outage in found)
         return found
 
     @property
     def due_at(self) -> list[int]:
-        """The instants at which outages that were not returned yet are long, past ones included."""
+        """Return when each outage that was not returned yet becomes long, past instants included."""
         return [since + self._held_us for name, since in self._since.items() if name not in self._reported]

@@ -1,22 +1,21 @@
-"""The systems that tasks call, as one run sees them: one breaker and one retry bucket each.
+"""The downstreams of one run by name: one breaker and one retry bucket each, and the calls in flight.
 
-``breaker.py`` decides; here its values are held by name, and who was let through is remembered. The executor stores
-them (``executor/downstreams.py``); a replay throws them away (``what_if.py``).
+``breaker.py`` has the rules. The executor stores the rows (``store/breaker_rows.py``); a replay discards them
+(``what_if.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 from ..domain.event_payloads import BreakerChanged
 from ..errors import RefusedError
 from . import breaker as rules
-from .breaker import Admission, Breaker, BreakerState, CallPermit
+from .breaker import Admission, Breaker, BreakerRecord, BreakerState, CallPermit, StoredBreaker
 from .outcome import Outcome, OutcomeKind
 from .spec import DownstreamSpec, FlowSpec
 
-#: What an operator, whose name comes last, may ask of a breaker.
+#: Actions of an operator, whose name is the last argument.
 BREAKER_ACTIONS: dict[str, Callable[[Breaker, DownstreamSpec, int, str], Breaker]] = {
     "open": lambda breaker, spec, now, by: rules.force_open(breaker, f"held by {by}"),
     "close": lambda breaker, spec, now, by: rules.reset(breaker, spec, now),
@@ -24,11 +23,11 @@ BREAKER_ACTIONS: dict[str, Callable[[Breaker, DownstreamSpec, int, str], Breaker
     "disable": lambda breaker, spec, now, by: rules.disable(breaker, f"disabled by {by}"),
 }
 
-_SAYS_NOTHING = frozenset([OutcomeKind.CANCELLED, OutcomeKind.LOST, OutcomeKind.DEFERRED, OutcomeKind.SKIPPED])
+_UNCOUNTED_OUTCOMES = frozenset([OutcomeKind.CANCELLED, OutcomeKind.LOST, OutcomeKind.DEFERRED, OutcomeKind.SKIPPED])
 
 
 class Downstreams:
-    """Asks and records. ``on_change(name)`` is called when a breaker begins a new episode."""
+    """Admit calls and record their ends. ``on_change(name)`` is called when a breaker begins a new episode."""
 
     def __init__(self, flow: FlowSpec, now_us: Callable[[], int], on_change: Callable[[str], None]) -> None:
         declared = {spec.name: spec for spec in flow.downstreams}
@@ -42,16 +41,16 @@ class Downstreams:
         self._changed_at = dict.fromkeys(self.specs, now_us())  # when the episode of each breaker began
         self._dirty: set[str] = set()
 
-    # --- Asking ----------------------------------------------------------------------------------------------------
+    # --- Calls -----------------------------------------------------------------------------------------------------
 
     def admit(self, task: str, downstream: str, is_retry: bool) -> Admission:
-        """Ask for one start of ``task``; a granted permission is kept until ``record`` or ``withdraw``."""
+        """Request one start of ``task``. A permit lasts until ``record`` or ``release_calls``."""
         spec, now = self.specs[downstream], self._now_us()
         changed, admission = rules.admit(self._breakers[downstream], spec, now)
         self._replace(downstream, changed)
         if admission.call is None:
             return admission
-        # A retry that the breaker holds costs no token, and a probe is the breaker's own question.
+        # A retry that the breaker refuses costs no token, nor does a probe.
         if is_retry and not admission.call.probe:
             bucket, afforded = rules.acquire_token(self._buckets[downstream], spec, now)
             self._buckets[downstream] = bucket
@@ -62,18 +61,18 @@ class Downstreams:
         return admission
 
     def release_calls(self, tasks: Iterable[str]) -> None:
-        """These were admitted and did not start."""
+        """Return the permits of tasks that did not start."""
         for task in tasks:
             downstream, call = self._calls.pop(task, (None, None))
             if downstream is not None and call is not None:
                 self._replace(downstream, rules.release_call(self._breakers[downstream], call))
 
     def record(self, task: str, outcome: Outcome, failures_before: int) -> None:
-        """Tell how the attempt of ``task`` ended."""
+        """Record the end of an attempt."""
         downstream, call = self._calls.pop(task, (None, None))
         if downstream is None or call is None:
             return
-        if outcome.kind in _SAYS_NOTHING:
+        if outcome.kind in _UNCOUNTED_OUTCOMES:
             self._replace(downstream, rules.release_call(self._breakers[downstream], call))
             return
         spec = self.specs[downstream]
@@ -85,44 +84,44 @@ class Downstreams:
         self._dirty.add(downstream)
 
     def is_probe(self, task: str) -> bool:
-        """Whether the start of ``task`` was granted to find out if its downstream is back."""
+        """True if the running attempt of ``task`` is a probe of its downstream."""
         return task in self._calls and self._calls[task][1].probe
 
     @property
     def changed_names(self) -> tuple[str, ...]:
-        """Those whose breaker does not stand as that of a system that was never called."""
+        """Return the downstreams whose breaker has left its initial state."""
         return tuple(
             name for name, spec in self.specs.items() if self._breakers[name].state is not rules.new_breaker(spec).state
         )
 
     def classification_rules(self, downstream: str | None) -> tuple[Mapping[str, object], ...]:
-        """How failures against a downstream are classified differently."""
+        """Return the classification rules of a downstream."""
         return () if downstream is None else self.specs[downstream].rules
 
     def is_open(self, downstream: str) -> bool:
-        """Whether nobody gets through now, not even to find out whether it is back."""
+        """True if no call passes now, not even a probe."""
         return self.needs_operator(downstream) or (
             self._breakers[downstream].state is BreakerState.OPEN and not self.is_probe_due(downstream)
         )
 
     def needs_operator(self, downstream: str) -> bool:
-        """Whether nobody gets through until an operator says so."""
+        """True if no call passes until an operator acts."""
         breaker = self._breakers[downstream]
         return breaker.state in rules.SHUT and breaker.reopens_at is None
 
     def is_probe_due(self, downstream: str) -> bool:
-        """Whether the next call that is let through will be asked whether it is back."""
+        """True if the next admitted call is a probe."""
         breaker = self._breakers[downstream]
         if breaker.state is BreakerState.OPEN:
             return breaker.reopens_at is not None and breaker.reopens_at <= self._now_us()
         return breaker.state is BreakerState.HALF_OPEN and breaker.probes_free > 0
 
     def is_down(self, downstream: str) -> bool:
-        """Whether its breaker holds calls because they failed, also while it is asking; not by an operator's will."""
+        """True if failures opened the breaker, also while it probes. False if an operator opened it."""
         return self._breakers[downstream].state in (BreakerState.OPEN, BreakerState.HALF_OPEN)
 
     def shift_clock(self, jump_us: int) -> None:
-        """The wall clock was moved by so much: whatever is waited for stays as far away as it was (SPEC 4.10)."""
+        """Move all instants after a jump of the wall clock, so that waits keep their length (SPEC 4.10)."""
         for name in self.specs:
             self._breakers[name] = rules.shift_breaker(self._breakers[name], jump_us)
             self._buckets[name] = rules.shift_bucket(self._buckets[name], jump_us)
@@ -139,10 +138,10 @@ class Downstreams:
             self._changed_at[downstream] = self._now_us()
             self._on_change(downstream)
 
-    # --- Acting ----------------------------------------------------------------------------------------------------
+    # --- Operator --------------------------------------------------------------------------------------------------
 
     def operate(self, downstream: str, how: str, by: str = "an operator") -> str:
-        """Do what an operator asks; ``by`` is kept with it. Raises RefusedError for what there is not."""
+        """Apply an action of operator ``by``. Raises RefusedError for an unknown downstream or action."""
         if downstream not in self.specs:
             known = ", ".join(sorted(self.specs)) or "none"
             raise RefusedError(f"this flow has no downstream {downstream!r}; it has: {known}")
@@ -154,31 +153,31 @@ class Downstreams:
         return f"{downstream} is {self._breakers[downstream].state} now"
 
     def request_probe(self, downstream: str) -> None:
-        """Somebody says that the refused credential was renewed: one call is let through to see."""
+        """Admit a probe after the refused credential was renewed."""
         breaker = self._breakers.get(downstream)
         if breaker is not None and breaker.state is BreakerState.OPEN and breaker.reopens_at is None:
             self._replace(downstream, rules.probe_now(breaker, self.specs[downstream]))
 
     # --- Storing ---------------------------------------------------------------------------------------------------
 
-    def load(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Take up what the file remembers."""
+    def load(self, rows: Iterable[BreakerRecord]) -> None:
+        """Load breakers and buckets from rows of the state file."""
         for row in rows:
             spec = self.specs.get(row["downstream"])
             if spec is not None:
                 self._breakers[spec.name], self._buckets[spec.name] = rules.from_row(row, spec)
                 self._changed_at[spec.name] = row["changed_at"]
 
-    def drain_dirty_rows(self) -> dict[str, dict[str, object]]:
-        """Rows to be stored, by name; asked once, they count as stored."""
+    def drain_dirty_rows(self) -> dict[str, StoredBreaker]:
+        """Return the changed rows by name, and mark them as stored."""
         dirty, self._dirty = self._dirty, set()
         return {name: self._row(name) for name in sorted(dirty)}
 
-    def _row(self, name: str) -> dict[str, object]:
+    def _row(self, name: str) -> StoredBreaker:
         return {**rules.to_row(self._breakers[name], self._buckets[name]), "changed_at": self._changed_at[name]}
 
     def change_event(self, name: str) -> BreakerChanged:
-        """What the event of a change says."""
+        """Return the payload of the event of a change."""
         breaker, spec = self._breakers[name], self.specs[name]
         calls, failures, _ = rules.totals(breaker, spec, self._now_us())
         return BreakerChanged(

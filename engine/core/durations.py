@@ -1,4 +1,4 @@
-"""Durations as people write them: ``90``, ``"45s"``, ``"10m"``, ``"1h30m"``, ``"2d"``."""
+"""Parse and format durations: ``90``, ``"45s"``, ``"10m"``, ``"1h30m"``, ``"2d"``."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _UNIT_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|d|h|m|s)")
 
 
-#: A hundred years: what is longer is a slip, and instants in microseconds would no longer fit into the state file.
+#: 100 years. Longer durations are mistakes, and their instants in microseconds exceed the integers of the state file.
 LONGEST_SECONDS = 100 * 365 * 86400.0
 
 
-def parse_duration(value: float | int | str) -> float:
-    """Seconds. Raises ValueError with one sentence for what is not a duration, is negative or exceeds 100 years."""
+def parse_duration(value: object) -> float:
+    """Return seconds. Raises ValueError for a text that is not a duration, a negative one, or more than 100 years."""
     seconds = _seconds(value)
     if seconds is None:
         raise ValueError(f"{_shown(value)} is not a duration; give seconds, or text like '90s', '10m', '1h30m'")
@@ -26,7 +26,7 @@ def parse_duration(value: float | int | str) -> float:
 
 
 def _seconds(value: object) -> float | None:
-    """None for what is no duration."""
+    """Return seconds; None if the value is not a duration."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value if 0 <= value < float("inf") else None
     if not isinstance(value, str):
@@ -46,7 +46,7 @@ def _shown(value: object) -> str:
 
 
 def format_duration(duration_us: int) -> str:
-    """A duration in microseconds for sentences: ``0.4 s``, ``41 s``, ``14 min``, ``3 h 05 min``, ``2 days``."""
+    """Format a duration in microseconds for sentences: ``0.4 s``, ``41 s``, ``14 min``, ``3 h 05 min``, ``2 days``."""
     seconds = max(duration_us, 0) / 1e6
     if seconds < 1:
         return f"{seconds:.1f} s"

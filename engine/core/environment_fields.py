@@ -1,7 +1,6 @@
-"""What two attempts of a task may not have had in common: columns of the attempt, and what people call them.
+"""The environment of an attempt: columns that may differ between two attempts of a task, and their names in sentences.
 
-"What would change between attempt one and two?" (document 004). Where nothing did and the failure is the same, another
-try is no try; where something did, it is the first one under these circumstances.
+A failure that repeats in the same environment will repeat again (document 004); in another one it counts as the first.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Why a task is not running, in one sentence made from data: for the console, the command line and the page.
+"""Explain why a task is not running, in one sentence made from data: for the console, the command line and the page.
 
-``why`` gives the sentence, ``chain`` the way from the task to what really holds it. Both read the fold and what stands
-beside it (breakers, the executor, pages); nothing is guessed. Task names come in as they are: whoever shows the
-sentence makes it fit for a terminal.
+``explain_task`` returns the sentence, ``blocking_chain`` the path from a task to the task that blocks it. Both read the
+projection of the run and an ``ExplainContext``. Task names come in raw: the caller makes the sentence safe for a
+terminal.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .spec import TaskSpec
 
 @dataclass(frozen=True, slots=True)
 class BreakerView:
-    """What a task that waits for a circuit breaker has to know of it."""
+    """The part of a circuit breaker that explains why a task waits for it."""
 
     state: str  # CLOSED OPEN HALF_OPEN FORCED_OPEN DISABLED METRICS_ONLY
     reopens_at: int | None = None  # microseconds UTC
@@ -31,42 +31,42 @@ class BreakerView:
 
 @dataclass(frozen=True, slots=True)
 class ExplainContext:
-    """What stands beside a run's fold. Everything may be left out; then nothing is said of it."""
+    """Facts outside the projection of a run. A field that is left out does not appear in the sentences."""
 
     breakers: Mapping[str, BreakerView] = field(default_factory=dict)  # by downstream
-    executor_gone_at: int | None = None  # microseconds UTC; None while one lives
+    executor_gone_at: int | None = None  # microseconds UTC; None while an executor runs
     page_notes: Mapping[str, str] = field(default_factory=dict)  # by cause: "page acked by ana"
 
 
-_NOTHING = ExplainContext()
+_NO_CONTEXT = ExplainContext()
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
-    fold: RunProjection
+class _TaskCase:
+    projection: RunProjection
     row: TaskRow
     now: int
-    around: ExplainContext
+    context: ExplainContext
 
     @property
     def spec(self) -> TaskSpec:
         return spec_of(self.row)
 
-    def of(self, name: str) -> _Case:
-        return _Case(self.fold, self.fold.tasks[name], self.now, self.around)
+    def for_task(self, name: str) -> _TaskCase:
+        return _TaskCase(self.projection, self.projection.tasks[name], self.now, self.context)
 
     def since(self, at: int | None) -> str:
         return format_duration(self.now - at) if at is not None else "an unknown time"
 
 
-def explain_task(fold: RunProjection, name: str, now_us: int, around: ExplainContext = _NOTHING) -> str:
-    """Why this task is not running, or what it is doing, in one sentence without a full stop.
+def explain_task(projection: RunProjection, name: str, now_us: int, context: ExplainContext = _NO_CONTEXT) -> str:
+    """Explain why a task is not running, or what it does, in one sentence without a full stop.
 
     ``now_us``: microseconds UTC by the clock of the state file's host. Raises KeyError for an unknown task.
     """
-    case = _Case(fold, fold.tasks[name], now_us, around)
+    case = _TaskCase(projection, projection.tasks[name], now_us, context)
     sentence = _SENTENCES[case.row.state](case)
-    gone = around.executor_gone_at
+    gone = context.executor_gone_at
     if gone is not None and case.row.state is TaskState.RUNNING:
         return f"nobody runs it: its executor has been gone for {case.since(gone)}; resume the run, or decide about it"
     if gone is not None and case.row.state in MOVING:
@@ -75,37 +75,37 @@ def explain_task(fold: RunProjection, name: str, now_us: int, around: ExplainCon
 
 
 def blocking_chain(
-    fold: RunProjection, name: str, now_us: int, around: ExplainContext = _NOTHING
+    projection: RunProjection, name: str, now_us: int, context: ExplainContext = _NO_CONTEXT
 ) -> tuple[tuple[str, str], ...]:
-    """(task, its own sentence) from the task to what holds it, the nearest first; the task alone if nothing does."""
+    """Return (task, sentence) for the task and each task that blocks it in turn, the nearest first."""
     links: list[str] = [name]
     while True:
-        holder = _holder(_Case(fold, fold.tasks[links[-1]], now_us, around))
+        holder = _blocker(_TaskCase(projection, projection.tasks[links[-1]], now_us, context))
         if holder is None or holder in links:
             break
         links.append(holder)
-    return tuple((link, explain_task(fold, link, now_us, around)) for link in links)
+    return tuple((link, explain_task(projection, link, now_us, context)) for link in links)
 
 
-def unmet_parents(fold: RunProjection, name: str) -> tuple[str, ...]:
-    """The parents that, by the task's rule, do not let it start yet; in the order of the flow."""
-    rule = spec_of(fold.tasks[name]).rule
-    rows = [fold.tasks[parent] for parent in fold.parents.get(name, ())]
+def unmet_parents(projection: RunProjection, name: str) -> tuple[str, ...]:
+    """Return the parents that do not satisfy the trigger rule of a task yet, in the order of the flow."""
+    rule = spec_of(projection.tasks[name]).rule
+    rows = [projection.tasks[parent] for parent in projection.parents.get(name, ())]
     return tuple(row.name for row in rows if rule not in satisfied_rules(row.state, row.skip_cause))
 
 
-def _holder(case: _Case) -> str | None:
-    """The task that holds this one, or None if it is held by nothing but itself."""
+def _blocker(case: _TaskCase) -> str | None:
+    """Return the task that blocks this one; None if no other task does."""
     if case.row.state is TaskState.UPSTREAM_FAILED:
         cause = case.row.blocked_by
-        return cause if cause in case.fold.tasks else None
-    return _root_of_waiting(case) if case.row.state is TaskState.PENDING else None
+        return cause if cause in case.projection.tasks else None
+    return _root_blocker(case) if case.row.state is TaskState.PENDING else None
 
 
 # --- Waiting for parents -------------------------------------------------------------------------------------------
 
-#: Which of several things that a task waits for is named: what never goes on by itself first.
-_HOLDS = (
+#: Of several blocking tasks the sentence names the first in this order: states that need a human come first.
+_BLOCKER_PRIORITY = (
     TaskState.DEAD_LETTER,
     TaskState.FAILED,
     TaskState.CANCELLED,
@@ -118,50 +118,50 @@ _HOLDS = (
     TaskState.PENDING,
     TaskState.SUCCESS,
 )
-_RANK = {state: rank for rank, state in enumerate(_HOLDS)}
+_RANK = {state: rank for rank, state in enumerate(_BLOCKER_PRIORITY)}
 
 
-def _root_of_waiting(case: _Case) -> str | None:
-    """Of all that a task waits for, also through other waiting tasks, what holds hardest; among equals the nearest."""
+def _root_blocker(case: _TaskCase) -> str | None:
+    """Return the ancestor that blocks most, by ``_BLOCKER_PRIORITY``; among equals the nearest."""
     best: str | None = None
     seen: set[str] = set()
-    queue = deque(unmet_parents(case.fold, case.row.name))
+    queue = deque(unmet_parents(case.projection, case.row.name))
     while queue:
         name = queue.popleft()
         if name in seen:
             continue
         seen.add(name)
-        state = case.fold.tasks[name].state
-        above = unmet_parents(case.fold, name) if state is TaskState.PENDING else ()
+        state = case.projection.tasks[name].state
+        above = unmet_parents(case.projection, name) if state is TaskState.PENDING else ()
         if above:
             queue.extend(above)
             continue
-        if best is None or _RANK[state] < _RANK[case.fold.tasks[best].state]:
+        if best is None or _RANK[state] < _RANK[case.projection.tasks[best].state]:
             best = name
     return best
 
 
-def _pending(case: _Case) -> str:
-    unmet = unmet_parents(case.fold, case.row.name)
+def _pending(case: _TaskCase) -> str:
+    unmet = unmet_parents(case.projection, case.row.name)
     if not unmet:
         due = case.row.next_retry_at
         if due is not None and due > case.now:
             return f"not before its time, in {format_duration(due - case.now)}"
         return _paused(case) or "all it waits for is done; the executor takes it next"
-    root = _root_of_waiting(case)
-    sentence = f"waits for {_listed(unmet)}"
+    root = _root_blocker(case)
+    sentence = f"waits for {_join_names(unmet)}"
     if root is None:
         return sentence
-    standing = _standing(case.of(root))
+    standing = _state_words(case.for_task(root))
     return f"{sentence}, {standing}" if unmet == (root,) else f"{sentence}; {quoted(root)} {standing}"
 
 
-def _standing(case: _Case) -> str:
-    """What the task that holds another one is at, to follow its name."""
+def _state_words(case: _TaskCase) -> str:
+    """Describe the state of a blocking task, to follow its name in a sentence."""
     row = case.row
     match row.state:
         case TaskState.DEAD_LETTER:
-            note = case.around.page_notes.get(_cause(row), "")
+            note = case.context.page_notes.get(_cause(row), "")
             kind = f" ({row.dead_letter_kind})" if row.dead_letter_kind else ""
             return f"dead-lettered{kind} for {case.since(row.ended_at)}" + (f", {note}" if note else "")
         case TaskState.RUNNING:
@@ -181,27 +181,27 @@ def _cause(row: TaskRow) -> str:
     return (latest.fingerprint_loose if latest is not None else None) or ""
 
 
-# --- Waiting for room ----------------------------------------------------------------------------------------------
+# --- Waiting for capacity --------------------------------------------------------------------------------------------
 
 
-def _ready(case: _Case) -> str:
-    for reason in (_paused, _breaker, _pool, _singleton, _slot):
+def _ready(case: _TaskCase) -> str:
+    for reason in (_paused, _breaker, _pool_slots, _max_active, _run_slots):
         sentence = reason(case)
         if sentence:
             return sentence
     return "ready; the executor takes it next"
 
 
-def _paused(case: _Case) -> str:
-    run = case.fold.run
+def _paused(case: _TaskCase) -> str:
+    run = case.projection.run
     if run.paused_since is None:
         return ""
     return f"the run is paused by {run.paused_by or 'an operator'} for {case.since(run.paused_since)}"
 
 
-def _breaker(case: _Case) -> str:
+def _breaker(case: _TaskCase) -> str:
     downstream = case.spec.downstream
-    breaker = case.around.breakers.get(downstream) if downstream is not None else None
+    breaker = case.context.breakers.get(downstream) if downstream is not None else None
     if breaker is None or breaker.state in PASSING:
         return ""
     if breaker.state == "HALF_OPEN":
@@ -215,47 +215,47 @@ def _breaker(case: _Case) -> str:
     return f"breaker {downstream} is open and {when}"
 
 
-def _pool(case: _Case) -> str:
+def _pool_slots(case: _TaskCase) -> str:
     pool = case.spec.pool
-    slots = pool_sizes(case.fold).get(pool) if pool is not None else None
+    slots = pool_sizes(case.projection).get(pool) if pool is not None else None
     if slots is None:
         return ""
-    holders = [row for row in _running(case.fold) if spec_of(row).pool == pool]
+    holders = [row for row in _running_rows(case.projection) if spec_of(row).pool == pool]
     used = sum(spec_of(row).pool_slots for row in holders)
     if used + case.spec.pool_slots <= slots:
         return ""
     return f"waits for pool {pool}: {used} of {slots} slots held by {_held_by(case, holders)}"
 
 
-def pool_sizes(fold: RunProjection) -> dict[str, int]:
-    """The slots of each pool, as the flow declares them."""
+def pool_sizes(projection: RunProjection) -> dict[str, int]:
+    """Return the slots of each pool that the flow declares."""
     try:
-        pools = json.loads(fold.run.options).get("pools", {})
+        pools = json.loads(projection.run.options).get("pools", {})
     except (ValueError, AttributeError):
         return {}
     return {str(name): int(slots) for name, slots in pools.items() if isinstance(slots, int)}
 
 
-def _singleton(case: _Case) -> str:
+def _max_active(case: _TaskCase) -> str:
     most = case.spec.max_active
     return f"at most {most} of this name may run at once across runs, and no slot may be left" if most else ""
 
 
-def _slot(case: _Case) -> str:
-    running = _running(case.fold)
-    most = case.fold.run.max_parallel
+def _run_slots(case: _TaskCase) -> str:
+    running = _running_rows(case.projection)
+    most = case.projection.run.max_parallel
     if len(running) < most:
         return ""
     return f"waits for a slot: all {most} are in use, the longest by {_held_by(case, running[:1])}"
 
 
-def _running(fold: RunProjection) -> list[TaskRow]:
-    """The longest-running first."""
-    rows = [row for row in fold.tasks.values() if row.state is TaskState.RUNNING]
+def _running_rows(projection: RunProjection) -> list[TaskRow]:
+    """Return the running tasks, the longest-running first."""
+    rows = [row for row in projection.tasks.values() if row.state is TaskState.RUNNING]
     return sorted(rows, key=lambda row: (row.started_at or 0, row.position))
 
 
-def _held_by(case: _Case, rows: list[TaskRow]) -> str:
+def _held_by(case: _TaskCase, rows: list[TaskRow]) -> str:
     if not rows:
         return "nobody known"
     first = f"{quoted(rows[0].name)} for {case.since(rows[0].started_at)}"
@@ -265,7 +265,7 @@ def _held_by(case: _Case, rows: list[TaskRow]) -> str:
 # --- The other states ----------------------------------------------------------------------------------------------
 
 
-def _retrying(case: _Case) -> str:
+def _retrying(case: _TaskCase) -> str:
     row = case.row
     due = row.next_retry_at
     if due is None:
@@ -274,13 +274,13 @@ def _retrying(case: _Case) -> str:
     when = f"due in {format_duration(left)}" if left > 0 else f"due {format_duration(-left)} ago"
     drew = ""
     if row.delay_us is not None and row.ceiling_us:
-        drew = f" (drew {_seconds(row.delay_us)} of ceiling {_seconds(row.ceiling_us)}{_cut(case)})"
+        drew = f" (drew {_seconds(row.delay_us)} of ceiling {_seconds(row.ceiling_us)}{_shortened(case)})"
     after = f", after {error_name(row)}" if error_name(row) else ""
     return f"retry {row.failures + 1}/{row.max_attempts} {when}{drew}{after}"
 
 
-def _cut(case: _Case) -> str:
-    row, deadline = case.row, case.fold.run.deadline_at
+def _shortened(case: _TaskCase) -> str:
+    row, deadline = case.row, case.projection.run.deadline_at
     if row.shortened_us is None or row.delay_us is None or deadline is None:
         return ""
     left = deadline - case.now
@@ -292,7 +292,7 @@ def _seconds(duration_us: int) -> str:
     return f"{duration_us / 1e6:.3g}"
 
 
-def _sensing(case: _Case) -> str:
+def _sensing(case: _TaskCase) -> str:
     row = case.row
     due = row.next_retry_at
     looks = f"not there yet after {row.deferrals} look{'s' if row.deferrals != 1 else ''}"
@@ -306,17 +306,17 @@ def _sensing(case: _Case) -> str:
     )
 
 
-def _is_running(case: _Case) -> str:
+def _running(case: _TaskCase) -> str:
     row = case.row
     attempt = row.attempts.get(row.attempt)
     timeout = attempt.timeout_us if attempt is not None else None
     of = f" of {format_duration(timeout)}" if timeout else ""
-    dying = _dying(attempt, case)
+    dying = _kill_progress(attempt, case)
     again = f", {row.failures + 1} of {row.max_attempts} since the requeue," if row.generation else ""
     return f"running: attempt {row.attempt}{again} for {case.since(row.started_at)}{of}{dying}"
 
 
-def _dying(attempt: AttemptRow | None, case: _Case) -> str:
+def _kill_progress(attempt: AttemptRow | None, case: _TaskCase) -> str:
     if attempt is None or attempt.ended_at is not None:
         return ""
     if attempt.sigkill_at is not None:
@@ -326,22 +326,22 @@ def _dying(attempt: AttemptRow | None, case: _Case) -> str:
     return ""
 
 
-def _success(case: _Case) -> str:
+def _success(case: _TaskCase) -> str:
     row = case.row
     stale = "; a parent was run again since, so what it made may be out of date" if row.stale else ""
     return f"finished {case.since(row.ended_at)} ago, in attempt {row.attempt}{stale}"
 
 
-def _failed(case: _Case) -> str:
+def _failed(case: _TaskCase) -> str:
     row = case.row
     if row.canary is not None:
-        return _follows(row.canary)
+        return _waits_for_canary(row.canary)
     name = error_name(row)
     last = f", the last by {name}" if name else ""
     return f"failed: {row.failures} of {row.max_attempts} attempts are spent{last}; requeue it to try again"
 
 
-def _follows(first: str) -> str:
+def _waits_for_canary(first: str) -> str:
     return f"waits for {quoted(first)}, which tries the fix: it runs again when that has succeeded"
 
 
@@ -359,10 +359,10 @@ _DEAD_LETTER = {
 }
 
 
-def _dead(case: _Case) -> str:
+def _dead_lettered(case: _TaskCase) -> str:
     row = case.row
     if row.canary is not None:
-        return _follows(row.canary)
+        return _waits_for_canary(row.canary)
     reason = _DEAD_LETTER.get(row.dead_letter_kind or "", "a human is needed")
     ends = (
         f", before it counts as failed in {format_duration(row.expires_at - case.now)}"
@@ -372,9 +372,9 @@ def _dead(case: _Case) -> str:
     return f"needs a decision for {case.since(row.ended_at)}: {reason}; requeue it after a fix, or skip it{ends}"
 
 
-def _upstream_failed(case: _Case) -> str:
+def _upstream_failed(case: _TaskCase) -> str:
     cause = case.row.blocked_by
-    row = case.fold.tasks.get(cause) if cause is not None else None
+    row = case.projection.tasks.get(cause) if cause is not None else None
     if row is None:
         return "stopped, because a task above it failed"
     name = error_name(row)
@@ -388,24 +388,24 @@ _SKIPPED: dict[str | None, str] = {
 }
 
 
-def _skipped(case: _Case) -> str:
+def _skipped(case: _TaskCase) -> str:
     sentence, row = _SKIPPED.get(case.row.skip_cause, "skipped"), case.row
     return f"{sentence}: {row.error}" if row.skip_cause == SkipCause.CONDITION and row.error else sentence
 
 
-def _cancelled(case: _Case) -> str:
+def _cancelled(case: _TaskCase) -> str:
     return f"stopped by an operator {case.since(case.row.ended_at)} ago; requeue it to run it after all"
 
 
-_SENTENCES: dict[TaskState, Callable[[_Case], str]] = {
+_SENTENCES: dict[TaskState, Callable[[_TaskCase], str]] = {
     TaskState.PENDING: _pending,
     TaskState.READY: _ready,
-    TaskState.RUNNING: _is_running,
+    TaskState.RUNNING: _running,
     TaskState.SUCCESS: _success,
     TaskState.RETRYING: _retrying,
     TaskState.SENSING: _sensing,
     TaskState.FAILED: _failed,
-    TaskState.DEAD_LETTER: _dead,
+    TaskState.DEAD_LETTER: _dead_lettered,
     TaskState.UPSTREAM_FAILED: _upstream_failed,
     TaskState.SKIPPED: _skipped,
     TaskState.CANCELLED: _cancelled,
@@ -416,22 +416,22 @@ _SENTENCES: dict[TaskState, Callable[[_Case], str]] = {
 
 
 def error_name(row: TaskRow) -> str:
-    """The short name of a task's latest error, ``ConnectTimeout`` for ``httpx.ConnectTimeout``; empty without one."""
+    """Return the short name of the latest error, ``ConnectTimeout`` for ``httpx.ConnectTimeout``; empty without one."""
     latest = row.attempts.get(row.attempt)
     return short_error(latest.error_type) if latest is not None and latest.error_type else ""
 
 
 def short_error(error_type: str) -> str:
-    """The last word of a qualified exception name; ``exit:3`` and ``signal:9:oom`` stay."""
+    """Shorten a qualified exception name to its last word. ``exit:3`` and ``signal:9:oom`` stay."""
     return error_type if ":" in error_type else error_type.rpartition(".")[2]
 
 
 def quoted(name: str) -> str:
-    """A task's name in a sentence: in quotes if it would fall apart otherwise."""
+    """Quote the name of a task if it is empty or contains white space."""
     return f"'{name}'" if not name or any(character.isspace() for character in name) else name
 
 
-def _listed(names: tuple[str, ...]) -> str:
+def _join_names(names: tuple[str, ...]) -> str:
     if len(names) > 3:
         return f"{quoted(names[0])}, {quoted(names[1])} and {len(names) - 2} more"
     if len(names) > 1:

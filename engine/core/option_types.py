@@ -1,7 +1,7 @@
-"""What the value of an option must be: one description each, so that every refusal reads alike and says what to write.
+"""Types of option values: each parses a value and describes what it accepts, so that all refusals read alike.
 
-A ``Wanted`` reads a value: it answers with the value as the engine keeps it (a duration as seconds), or raises. Tables
-of them stand where the options are: ``policy.py`` for retries, ``flow/options.py`` for flows and their tasks.
+``OptionType.parse`` returns the value as the engine stores it (a duration as seconds), or raises. The tables of types
+are next to the options: ``policy.py`` for retries, ``flow/options.py`` for flows and their tasks.
 """
 
 from __future__ import annotations
@@ -9,47 +9,50 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic, TypeGuard, TypeVar
 
 from ..errors import OptionError
 from .durations import parse_duration
 
-#: More than anybody can mean, and still a number that every part of the engine can hold.
+#: The largest number that every part of the engine can store.
 LARGEST = 10**12
 
 REPR_CHARACTERS = 80
 
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
 
 @dataclass(frozen=True, slots=True)
-class OptionType:
-    """``words`` complete "this option is ..."; ``read`` answers with the value or raises ValueError, TypeError."""
+class OptionType(Generic[T_co]):
+    """``description`` completes "this option is ..."; ``parse`` returns the value or raises ValueError or TypeError."""
 
     description: str
-    parse: Callable[[Any], Any]
+    parse: Callable[[object], T_co]
 
 
-Table = Mapping[str, OptionType]
+Table = Mapping[str, OptionType[object]]
 
 
-def parse_option(name: str, wanted: OptionType, value: object) -> object:
-    """The value as the engine keeps it. Raises OptionError with one sentence."""
+def parse_option(name: str, option_type: OptionType[T], value: object) -> T:
+    """Parse the value of an option. Raises OptionError with one sentence."""
     try:
-        return wanted.parse(value)
+        return option_type.parse(value)
     except (TypeError, ValueError, OverflowError):
-        raise OptionError(f"{name} is {wanted.description}, not {short_repr(value)}") from None
+        raise OptionError(f"{name} is {option_type.description}, not {short_repr(value)}") from None
 
 
 def short_repr(value: object) -> str:
-    """A value inside of a sentence: bounded, whatever it is."""
+    """Return ``repr(value)``, cut to ``REPR_CHARACTERS``. Never raises."""
     try:
         text = repr(value)
-    except Exception:  # the value's own code
+    except Exception:  # raised by the value's own __repr__
         text = f"a {type(value).__name__}"
     return text if len(text) <= REPR_CHARACTERS else f"{text[: REPR_CHARACTERS - 3]}..."
 
 
-def is_text(value: object) -> bool:
-    """False for what is empty or holds lone surrogates, as bytes from a command line that are no UTF-8."""
+def is_text(value: object) -> TypeGuard[str]:
+    """False for an empty text, and for one with lone surrogates: bytes of a command line that are not UTF-8."""
     try:
         return isinstance(value, str) and bool(value.encode())
     except UnicodeEncodeError:
@@ -59,78 +62,92 @@ def is_text(value: object) -> bool:
 # --- Descriptions ---------------------------------------------------------------------------------------------------
 
 
-def whole_number(least: int, why: str = "") -> OptionType:
-    """A whole number; True is none."""
+def whole_number(least: int, why: str = "") -> OptionType[int]:
+    """An int of at least ``least``. Booleans are refused."""
+
+    def parse(value: object) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= LARGEST:
+            raise ValueError
+        return value
+
     reason = f" ({why})" if why else ""
-    words = f"a whole number of at least {least}{reason}"
-    return OptionType(words, lambda value: _checked(value, _is_whole(value) and least <= value <= LARGEST))
+    return OptionType(f"a whole number of at least {least}{reason}", parse)
 
 
-def number(least: float, most: float = LARGEST, *, above: bool = False) -> OptionType:
-    """A finite number; ``above``: not ``least`` itself."""
+def number(least: float, most: float = LARGEST, *, above: bool = False) -> OptionType[float]:
+    """A finite number; ``above``: greater than ``least``."""
+
+    def parse(value: object) -> float:
+        if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+            raise ValueError
+        if not least <= value <= most or (above and value == least):
+            raise ValueError
+        return value
+
     low = f"above {least:g}" if above else f"of at least {least:g}"
     high = "" if most == LARGEST else f" and at most {most:g}"
-    words = f"a finite number {low}{high}"
-
-    def look(value: Any) -> Any:
-        return _checked(value, _is_number(value) and least <= value <= most and not (above and value == least))
-
-    return OptionType(words, look)
+    return OptionType(f"a finite number {low}{high}", parse)
 
 
-def duration(*, above_zero: bool = False) -> OptionType:
-    """Seconds, or a text as "90s"; answers with seconds."""
-    least = "above 0" if above_zero else "of 0 or more"
+def duration(*, above_zero: bool = False) -> OptionType[float]:
+    """Seconds, or a text such as "90s"; parsed to seconds."""
 
-    def look(value: Any) -> float:
+    def parse(value: object) -> float:
         seconds = parse_duration(value)
         if above_zero and not seconds:
             raise ValueError
         return seconds
 
-    return OptionType(f"a duration {least} (30, '90s', '10m', '1h30m')", look)
+    least = "above 0" if above_zero else "of 0 or more"
+    return OptionType(f"a duration {least} (30, '90s', '10m', '1h30m')", parse)
 
 
-def choice(*words: str) -> OptionType:
+def choice(*words: str) -> OptionType[str]:
     """One of these texts."""
-    return OptionType(
-        f"one of {', '.join(words)}", lambda value: _checked(value, isinstance(value, str) and value in words)
-    )
+
+    def parse(value: object) -> str:
+        if not isinstance(value, str) or value not in words:
+            raise ValueError
+        return value
+
+    return OptionType(f"one of {', '.join(words)}", parse)
 
 
-def name_tuple(what: str, example: str) -> OptionType:
-    """A tuple of texts; a list is taken for one."""
+def name_tuple(what: str, example: str) -> OptionType[tuple[str, ...]]:
+    """A tuple of texts; a list is accepted as well."""
 
-    def look(value: object) -> tuple[str, ...]:
-        fits = isinstance(value, tuple | list) and all(isinstance(name, str) and name for name in value)
-        return tuple(_checked(value, fits))
+    def parse(value: object) -> tuple[str, ...]:
+        if not isinstance(value, tuple | list) or not all(isinstance(name, str) and name for name in value):
+            raise ValueError
+        return tuple(value)
 
-    return OptionType(f"a tuple of {what} such as {example}", look)
-
-
-def optional(wanted: OptionType, meaning: str = "") -> OptionType:
-    """The same, or None."""
-    words = f"{wanted.description}, or None{f' ({meaning})' if meaning else ''}"
-    return OptionType(words, lambda value: None if value is None else wanted.parse(value))
+    return OptionType(f"a tuple of {what} such as {example}", parse)
 
 
-FLAG = OptionType("True or False", lambda value: _checked(value, isinstance(value, bool)))
-TEXT = OptionType("a text that is not empty", lambda value: _checked(value, is_text(value)))
-NAME = OptionType(
-    "a text that is not empty and holds no NUL character",
-    lambda value: _checked(value, is_text(value) and "\0" not in value),
-)
+def optional(option_type: OptionType[T], meaning: str = "") -> OptionType[T | None]:
+    """``option_type`` or None."""
+    description = f"{option_type.description}, or None{f' ({meaning})' if meaning else ''}"
+    return OptionType(description, lambda value: None if value is None else option_type.parse(value))
 
 
-def _checked(value: Any, fits: bool) -> Any:
-    if not fits:
+def _parse_flag(value: object) -> bool:
+    if not isinstance(value, bool):
         raise ValueError
     return value
 
 
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _parse_text(value: object) -> str:
+    if not is_text(value):
+        raise ValueError
+    return value
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _parse_name(value: object) -> str:
+    if not is_text(value) or "\0" in value:
+        raise ValueError
+    return value
+
+
+FLAG = OptionType("True or False", _parse_flag)
+TEXT = OptionType("a text that is not empty", _parse_text)
+NAME = OptionType("a text that is not empty and holds no NUL character", _parse_name)

@@ -1,4 +1,4 @@
-"""What came of an attempt: values that the runner reports and ``decide`` reads."""
+"""The end of an attempt and its failure: values that the runner reports and ``decide`` reads."""
 
 from __future__ import annotations
 
@@ -12,29 +12,33 @@ class OutcomeKind(StrEnum):
     """How an attempt ended; the words in ``attempt.outcome``."""
 
     SUCCESS = "success"
-    ERROR = "error"  # it raised, or its process exited with a code or by a signal that nobody of us sent
+    ERROR = "error"  # it raised, or its process ended by an exit code or by a signal that the engine did not send
     TIMED_OUT = "timed_out"
-    LOST = "lost"  # its executor, its zygote or its host died: nobody knows how far it came
+    LOST = "lost"  # its executor, its zygote or its host died; its progress is unknown
     CANCELLED = "cancelled"
     DEFERRED = "deferred"  # a sensor: not yet
     SKIPPED = "skipped"  # the task decided that its branch is not taken
 
 
 class FailureClass(StrEnum):
-    """What a retry would be worth. Order and meaning: document 004."""
+    """Whether a retry can help. Order and meaning: document 004."""
 
     TRANSIENT = "transient"  # the next attempt might work
-    PERMANENT = "permanent"  # it will not
-    AMBIGUOUS = "ambiguous"  # nobody can say: a small budget, then permanent
+    PERMANENT = "permanent"  # the next attempt will not work
+    AMBIGUOUS = "ambiguous"  # unknown: a small budget, then permanent
     VALIDATION = "validation"  # the input is wrong
     AUTH = "auth"  # the credential is refused
-    TIMEOUT = "timeout"  # killed by us at its deadline
+    TIMEOUT = "timeout"  # killed by the engine at its deadline
     OUT_OF_MEMORY = "oom"
-    UNCLASSIFIED = "unclassified"  # an exception that no rule names: retried, and listed for the operator
+    UNCLASSIFIED = "unclassified"  # no rule names the exception: retried, and listed for the operator
+
+
+#: Classes of failures that tell about the downstream. The others tell about the task, its input or its credential.
+OUTAGE_CLASSES = frozenset([FailureClass.TRANSIENT, FailureClass.TIMEOUT, FailureClass.AMBIGUOUS])
 
 
 class FailureMode(StrEnum):
-    """The three that the on-call must tell apart (document 000), and what is none of them."""
+    """Transient, hang and poisoned need different actions of the on-call; the rest is lost or other."""
 
     TRANSIENT = "transient"
     HANG = "hang"
@@ -45,21 +49,21 @@ class FailureMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """Which failure this is. ``strict``: same code at the same place; ``loose``: the same cause across versions."""
+    """The identity of a failure. ``strict``: same code at the same place; ``loose``: same cause across versions."""
 
     strict: str  # 12 hex digits
     loose: str
-    v1: str = ""  # as document 000 has it
+    v1: str = ""  # the hash that document 000 defines
     explain: str = ""  # in words, for the console: "ZeroDivisionError settle.py:87 in settle"
     parts: tuple[str, ...] = ()
 
 
-NOT_STARTED = "start"  # the loose fingerprint of what certainly did nothing: no process could be made for it
+NOT_STARTED = "start"  # the loose fingerprint of an attempt whose process could not be started
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an attempt did not succeed, as data: computed inside the attempt, where the exception still is one."""
+    """Why an attempt did not succeed. Computed in the attempt's own process, which has the exception."""
 
     error_type: str  # module.qualname; "exit:3", "signal:11:unknown", "timeout"
     message: str
@@ -68,7 +72,7 @@ class Failure:
     traceback: str = ""
     diagnostic: str | None = None
     retry_after_seconds: float | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)  # what rules ask: types, status, grpc, sqlstate, exit_code
+    facts: Mapping[str, object] = field(default_factory=dict)  # types, status, grpc, sqlstate, exit_code: for rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +83,8 @@ class Outcome:
     failure: Failure | None = None
     result: str | None = None  # JSON
     recheck_seconds: float | None = None  # DEFERRED
-    skip_reason: str = ""  # SKIPPED: why, in the task's own words
+    skip_reason: str = ""  # SKIPPED: the reason that the task gave
     attempt_columns: Mapping[str, Any] = field(
         default_factory=dict
-    )  # attempt columns: exit_code, signal, max_rss_kb, cpu_*, stack; needs_seconds: at the pace of its own progress
-    is_blameless: bool = False  # LOST, and by somebody else's doing: costs the task nothing
+    )  # exit_code, signal, max_rss_kb, cpu_*, stack; needs_seconds: the duration extrapolated from its progress
+    is_blameless: bool = False  # LOST, and the task did not cause it: no counter of the task changes

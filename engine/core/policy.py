@@ -1,9 +1,8 @@
-"""How often and how long after a failure a task is tried again.
+"""Retry policies: how often a task is tried again, and after which delay (backoff and jitter).
 
-``max_attempts`` counts every start, the first included; ``retry_index`` counts the waits, so that index 0 is the wait
-after the first failure and its ceiling is ``base``.
-Delays grow as ``base * factor ** retry_index`` up to ``cap``; the jitter then says where under, around or over that
-exponential delay the dice may fall. The dice are an argument: nothing here rolls any.
+``max_attempts`` counts every start, the first included; ``retry_index`` counts the delays, so that index 0 is the delay
+after the first failure and its ceiling is ``base``. The exponential delay is ``base * factor ** retry_index`` up to
+``cap``; the jitter draws the delay from a range around it. Random numbers are an argument (``Uniform``).
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from .durations import Duration
-from .option_types import OptionType, choice, duration, name_tuple, number, optional, parse_option, whole_number
+from .option_types import Table, choice, duration, name_tuple, number, optional, parse_option, whole_number
 
 Jitter = Literal["none", "full", "equal", "decorrelated", "add50"]
 Uniform = Callable[[float, float], float]
@@ -29,12 +28,12 @@ JITTER_RANGES: dict[str, tuple[float, float]] = {
 }
 
 #: A workload that needs more starts than this needs another design (004.27).
-ATTEMPTS_OF_A_REDESIGN = 10
+REASONABLE_ATTEMPTS_MAX = 10
 
 
 _STARTS = "the first start counts too"
 
-_FIELDS: dict[str, OptionType] = {
+_OPTION_TYPES: Table = {
     "max_attempts": whole_number(1, _STARTS),
     "ambiguous_attempts": whole_number(1, _STARTS),
     "poison_after": optional(whole_number(1), "no failure counts as poison"),
@@ -53,7 +52,7 @@ class RetryPolicy:
     """How often a task is started, which failures are tried again, and after which waits.
 
     The wait after the first failure is drawn below ``base``; each further one below ``factor`` times the last bound, up
-    to ``cap``. A wait that the other side names (``RetryAfter``) is added. Waits are seconds, or texts as "90s", "10m".
+    to ``cap``. A wait that the downstream asks for (``RetryAfter``) is added. Waits are seconds, or texts such as "90s", "10m".
 
     Parameters:
         max_attempts: starts in all, the first included: a whole number of at least 1.
@@ -64,17 +63,17 @@ class RetryPolicy:
             "none": the bound itself; "decorrelated": from ``base`` to three times the wait before, at most ``cap``;
             "add50": from the bound to one and a half of it. The first four are those of Brooker, "Exponential Backoff
             And Jitter", AWS Architecture Blog, 2015: full jitter made the fewest calls there.
-        max_elapsed: no retry starts so long after the first start; of a sensor, the bound of the whole wait. None: no
-            bound.
+        max_elapsed: no retry starts later than this after the first start; for a sensor, the bound of the whole wait.
+            None: no bound.
         retry_on: names of exceptions ("TimeoutError", "mylib.Busy"), bases included: these are tried again, and no
             others. Empty: each failure as it is classified.
         never_retry: names of exceptions that are never tried again.
-        poison_after: so many identical failures (the same code at the same place), at least 1, prove that another try
-            cannot help: a dead letter. None: never.
-        ambiguous_attempts: so many failures of which nobody can say whether they heal, at least 1, are permanent.
+        poison_after: the number of identical failures (the same code at the same place), at least 1, after which the
+            task becomes a dead letter. None: never.
+        ambiguous_attempts: the number of ambiguous failures, at least 1, that count as a permanent one.
 
     Raises:
-        OptionError: (a ValueError) a field is not what it must be; the sentence names it.
+        OptionError: (a ValueError) a field has a wrong value; the sentence names it.
 
     Example:
         >>> policy = RetryPolicy(max_attempts=5, base=2, cap="10m")
@@ -97,7 +96,7 @@ class RetryPolicy:
     poison_after: int | None = 2
     ambiguous_attempts: int = 3
 
-    if TYPE_CHECKING:  # what may be given is wider than what is kept
+    if TYPE_CHECKING:  # arguments have wider types than fields
 
         def __init__(
             self,
@@ -114,22 +113,22 @@ class RetryPolicy:
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        for name, wanted in _FIELDS.items():
+        for name, option_type in _OPTION_TYPES.items():
             value = getattr(self, name)
-            kept = parse_option(name, wanted, value)
-            if kept is not value:
-                object.__setattr__(self, name, kept)
+            parsed = parse_option(name, option_type, value)
+            if parsed is not value:
+                object.__setattr__(self, name, parsed)
 
 
 def fixed_policy(delay_seconds: float = 30.0, max_attempts: int = 3) -> RetryPolicy:
-    """Return the policy with the same wait every time, to compare others with."""
+    """Return a policy with a constant delay, to compare others with."""
     return RetryPolicy(max_attempts, base=delay_seconds, cap=delay_seconds, factor=1.0, jitter="none")
 
 
 def ceiling(policy: RetryPolicy, retry_index: int) -> float:
     """Return the exponential delay in seconds of the retry after failure ``retry_index`` (0: the first).
 
-    Raises ValueError for a negative index. Any index is fine however large: what would overflow is the cap.
+    Raises ValueError for a negative index. A large index gives the cap.
     """
     if retry_index < 0:
         raise ValueError(f"retry_index counts from 0, not {retry_index}")
@@ -147,17 +146,17 @@ def bounds(policy: RetryPolicy, retry_index: int) -> tuple[float, float]:
         low, high = JITTER_RANGES[policy.jitter]
         exponential = ceiling(policy, retry_index)
         return low * exponential, high * exponential
-    longest = ceiling(_tripling(policy), retry_index + 1)
+    longest = ceiling(_decorrelated_envelope(policy), retry_index + 1)
     return min(policy.base, policy.cap), longest
 
 
 def draw_delay(
     policy: RetryPolicy, retry_index: int, previous_delay: float | None, uniform: Uniform
 ) -> tuple[float, float]:
-    """Roll one delay. Answers with it and with the longest that the dice could have given, both in seconds.
+    """Draw one delay. Returns it and the longest possible one, in seconds.
 
-    ``previous_delay`` is the delay drawn before this one (None: there was none); only "decorrelated" looks at it.
-    ``uniform(low, high)`` is the dice.
+    ``previous_delay`` is the delay drawn before this one (None: there was none); only "decorrelated" uses it.
+    ``uniform(low, high)`` returns a random number.
     """
     if policy.jitter == "decorrelated":
         previous = max(policy.base, policy.base if previous_delay is None else previous_delay)
@@ -168,9 +167,9 @@ def draw_delay(
 
 
 def add_retry_after(floor_seconds: float | None, delay: float, longest: float) -> tuple[float, float]:
-    """Return a drawn delay and its ceiling, put on top of a wait that the other side named (Retry-After).
+    """Add the wait that a downstream asked for (Retry-After) to a drawn delay and to its ceiling.
 
-    On top, not the larger of both: clients that were told the same second must not come back in the same one.
+    The sum, not the larger of both: clients that got the same Retry-After must not return in the same second.
     """
     if floor_seconds is None or floor_seconds <= 0:
         return delay, longest
@@ -179,7 +178,7 @@ def add_retry_after(floor_seconds: float | None, delay: float, longest: float) -
 
 @dataclass(frozen=True, slots=True)
 class PlannedWait:
-    """One line of a policy's table. Seconds; the totals add up this wait and all before it."""
+    """One delay of a policy, in seconds. The totals include this delay and all before it."""
 
     retry_index: int
     ceiling: float  # the exponential delay, before jitter
@@ -191,7 +190,7 @@ class PlannedWait:
 
 
 def planned_waits(policy: RetryPolicy, retries: int | None = None) -> Iterator[PlannedWait]:
-    """Yield the table that a policy implies: one line for each wait (``retries`` of them, else all that it grants)."""
+    """Yield the delays of a policy: ``retries`` of them, by default all that it grants."""
     longest_total = mean_total = 0.0
     for index in range(policy.max_attempts - 1 if retries is None else retries):
         shortest, longest = bounds(policy, index)
@@ -204,7 +203,7 @@ def planned_waits(policy: RetryPolicy, retries: int | None = None) -> Iterator[P
 def worst_case_wait_seconds(policy: RetryPolicy) -> float:
     """Return the sum of the longest waits between all starts that the policy grants: 6 s for base 2 and three starts.
 
-    Starts times cap would be two hundred times that: the cap is far from reached.
+    Starts times cap would be two hundred times that.
     """
     return _sum_of_waits(policy, lambda index: bounds(policy, index)[1])
 
@@ -219,7 +218,7 @@ def worst_case_elapsed_seconds(
 ) -> float:
     """Return the longest time from the first start to giving up: every start runs to its kill, every wait is longest.
 
-    ``timeout`` None means that nothing bounds one start: the answer is then infinite unless ``max_elapsed`` says more.
+    ``timeout`` None: a start has no bound, and the result is infinite.
     """
     if timeout is None:
         return math.inf
@@ -232,13 +231,13 @@ def worst_case_elapsed_seconds(
 
 
 def policy_warnings(policy: RetryPolicy, round_trip_seconds: float | None = None) -> tuple[str, ...]:
-    """Return what speaks against a policy that is legal, one sentence each.
+    """Return warnings about a valid policy, one sentence each.
 
     ``round_trip_seconds`` is the median observed duration of one start, if any is known.
     """
     found = []
-    if policy.max_attempts > ATTEMPTS_OF_A_REDESIGN:
-        found.append(f"{policy.max_attempts} starts: what needs more than {ATTEMPTS_OF_A_REDESIGN} needs a redesign")
+    if policy.max_attempts > REASONABLE_ATTEMPTS_MAX:
+        found.append(f"{policy.max_attempts} starts: what needs more than {REASONABLE_ATTEMPTS_MAX} needs a redesign")
     if policy.max_attempts > 1:
         if policy.jitter == "none":
             found.append("no jitter: tasks that failed together will retry together")
@@ -252,13 +251,13 @@ def policy_warnings(policy: RetryPolicy, round_trip_seconds: float | None = None
     return tuple(found)
 
 
-def _tripling(policy: RetryPolicy) -> RetryPolicy:
-    """The envelope of decorrelated jitter: at most three times the longest delay before."""
+def _decorrelated_envelope(policy: RetryPolicy) -> RetryPolicy:
+    """Return the policy whose ceilings bound decorrelated jitter: at most three times the previous delay."""
     return RetryPolicy(policy.max_attempts, base=policy.base, cap=policy.cap, factor=3.0)
 
 
 def _sum_of_waits(policy: RetryPolicy, wait: Callable[[int], float]) -> float:
-    """Add up until the waits no longer grow, then multiply: a policy may grant a million starts."""
+    """Add delays until they stop growing, then multiply: a policy may grant a million starts."""
     total, retries = 0.0, policy.max_attempts - 1
     for index in range(retries):
         if bounds(policy, index) == bounds(policy, index + 1):

@@ -1,6 +1,6 @@
-"""From events to the state of a run: the one function that the executor, the console and the tests share.
+"""The state of a run as a projection of its events; the executor, the console and the tests share it.
 
-``RunProjection`` starts from the rows as they were created or as a snapshot read them, and ``apply`` takes each later event.
+``RunProjection`` starts from the rows of a new run or of a snapshot; ``RunProjection.apply`` applies each later event.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .spec import TaskSpec
 
 @dataclass(slots=True)
 class AttemptRow:
-    """One attempt as the console needs it; long texts (traceback, stack, output) are read on demand."""
+    """One attempt. Long texts (traceback, stack, output) stay in the state file and are read on demand."""
 
     attempt: int
     generation: int = 0
@@ -48,7 +48,7 @@ class AttemptRow:
     signal: int | None = None
     delay_us: int | None = None
     ceiling_us: int | None = None
-    shortened_us: int | None = None  # the delay drawn before the deadline of the run cut it
+    shortened_us: int | None = None  # the delay before the deadline of the run shortened it
     max_rss_kb: int | None = None
     cpu_user_us: int | None = None
     cpu_system_us: int | None = None
@@ -61,8 +61,8 @@ class AttemptRow:
     params_hash: str | None = None
     image_hash: str | None = None  # interpreter and packages
     late: int = 0
-    where: str | None = None  # where the captured stack says that it hung
-    deadline_at: int | None = None  # the instants of the kill, as the events told them
+    where: str | None = None  # the place of the hang, by the captured stack
+    deadline_at: int | None = None  # this and the next two: the steps of the kill, by their events
     sigterm_at: int | None = None
     sigkill_at: int | None = None
 
@@ -90,7 +90,7 @@ class TaskRow:
     dead_letter_kind: str | None = None
     delay_us: int | None = None
     ceiling_us: int | None = None
-    shortened_us: int | None = None  # the delay drawn before the deadline of the run cut it
+    shortened_us: int | None = None  # the delay before the deadline of the run shortened it
     first_started_at: int | None = None
     blocked_by: str | None = None
     skip_cause: str | None = None
@@ -102,11 +102,11 @@ class TaskRow:
     stale: int = 0
     bad_rows: int = 0  # held in quarantine
     owner_note: str | None = None
-    cancel_requested_at: int | None = None  # RUNNING: an operator wants its end
+    cancel_requested_at: int | None = None  # RUNNING: when an operator cancelled it
     expires_at: int | None = None  # DEAD_LETTER: when it becomes FAILED by itself
-    overrides: str | None = None  # JSON: what a requeue changed for this generation (``domain/overrides.py``)
-    key_generation: int = 0  # the generation that its idempotency key was made in
-    canary: str | None = None  # the task of the same cause that runs first; this one follows it
+    overrides: str | None = None  # JSON: changes by a requeue, for this generation (``domain/overrides.py``)
+    key_generation: int = 0  # the generation of its idempotency key
+    canary: str | None = None  # the canary: a task of the same cause that runs before this one
     position: int = 0
     changed_seq: int = 0  # seq of the latest event that touched the row
     changed_at: int = 0
@@ -132,12 +132,12 @@ class RunRow:
     params: str = "{}"
     options: str = "{}"
     code_hash: str | None = None
-    logical_time: int | None = None  # the instant of its schedule that it stands for
+    logical_time: int | None = None  # the instant of the schedule that the run is for
 
 
 @dataclass(slots=True)
 class RunProjection:
-    """A run, its tasks and their attempts, brought forward event by event."""
+    """A run, its tasks and their attempts, updated by each event."""
 
     run: RunRow
     tasks: dict[str, TaskRow] = field(default_factory=dict)
@@ -146,7 +146,7 @@ class RunProjection:
     seq: int = 0  # of the latest event applied
 
     def apply(self, event: Event) -> TaskRow | None:
-        """Take one event of this run. Answers with the task that it touched; events already applied change nothing."""
+        """Apply one event; return the task that changed. An event that was applied before changes nothing."""
         if event.seq <= self.seq:
             return None
         self.seq = event.seq
@@ -185,21 +185,21 @@ class RunProjection:
             setattr(attempt, step, event.at)
 
 
-def missing_inputs(fold: RunProjection, name: str) -> dict[str, str]:
-    """The parents of a task that hand on no result, and why: they did not succeed, or it could not be kept."""
+def missing_inputs(projection: RunProjection, name: str) -> dict[str, str]:
+    """Return the parents without a result, with the reason: no success, or a result that is not JSON."""
     found = {}
-    for parent in fold.parents.get(name, ()):
-        row = fold.tasks[parent]
+    for parent in projection.parents.get(name, ()):
+        row = projection.tasks[parent]
         kind = unstored_type(row.result)
         if kind is not None:
             found[parent] = unstored_reason(kind)
         elif row.state is not TaskState.SUCCESS and row.result is None:
-            found[parent] = _fate(row)
+            found[parent] = _end_words(row)
     return found
 
 
-def _fate(row: TaskRow) -> str:
-    """In words: ``skipped by operator``, ``upstream failed``."""
+def _end_words(row: TaskRow) -> str:
+    """Return the state in words: ``skipped by operator``, ``upstream failed``."""
     by = f" by {row.skip_cause}" if row.state is TaskState.SKIPPED and row.skip_cause else ""
     return str(row.state).lower().replace("_", " ") + by
 
@@ -209,7 +209,7 @@ _SETTING_ATTEMPTS = (TaskMoved, AttemptStarted, AttemptExtended, AttemptLate, Un
 
 
 def _set_columns(row: object, columns: Mapping[str, object]) -> None:
-    """Set what the row has; columns that only the table has (token, texts) are not kept in memory."""
+    """Set the columns that the row has. Columns of the table alone (token, texts) are not kept in memory."""
     for column, value in columns.items():
         if hasattr(row, column):
             setattr(row, column, value)

@@ -1,7 +1,7 @@
-"""Who may start next: kept up to date move by move, so that a finished task costs its children and nothing more.
+"""Decide which task starts next. Each move of a task updates its children alone, not the whole run.
 
-The ledger is a cache of what SQL can prove at any time (``store/runs.py: ready_audit``); the promotion to READY is
-guarded in SQL once more. Ready tasks start longest-remaining-path first, so that the run's critical path never waits
+The queue is a cache: ``store/runs.py: ready_audit`` computes the same from the state file, and the promotion to READY
+is guarded in SQL once more. Tasks start longest-remaining-path first, so that the critical path of the run never waits
 behind short work.
 """
 
@@ -16,84 +16,85 @@ from ..domain.trigger_rules import satisfied_rules
 from .projection import RunProjection, TaskRow
 from .spec import TaskSpec
 
-#: (pool, downstream, retry of a downstream's task, name where max_active is set): who waits for the same shares a lane.
+#: (pool, downstream, is a retry of a task with a downstream, name if max_active is set). Tasks that wait for the same
+#: capacity share a lane.
 Lane = tuple[str | None, str | None, bool, str | None]
 Admits = Callable[[TaskRow], bool]
 
 
 class ReadyQueue:
-    """Counts, readiness and order of one run.
+    """The startable tasks of one run, by lane and priority, with the counts of its states.
 
-    A task is *startable* when nothing but capacity keeps it from being claimed: it is READY, or PENDING with all of its
-    parents satisfied, or its instant (retry, next look, not-before) has come.
+    A task is *startable* if only capacity keeps it from starting: it is READY, or PENDING with all parents satisfied,
+    or its timer (retry, recheck, not-before) is due.
     """
 
-    def __init__(self, fold: RunProjection, remaining_seconds: Mapping[str, float]) -> None:
-        self._fold = fold
-        self._remaining = remaining_seconds
+    def __init__(self, projection: RunProjection, remaining_seconds: Mapping[str, float]) -> None:
+        self._projection = projection
+        self._remaining_seconds = remaining_seconds
         self.counts: Counter[TaskState] = Counter()
         self.unmet_counts: dict[str, int] = {}
         self.promotable: set[str] = set()
-        self.due: set[str] = set()  # RETRYING or SENSING, and their instant has come
-        self.claiming: set[str] = set()  # picked, and the claim is not committed yet
+        self.due: set[str] = set()  # RETRYING or SENSING with a timer that is due
+        self.claiming: set[str] = set()  # popped, and the claim is not committed yet
         self.pool_used: Counter[str] = Counter()
-        self._not_yet: set[str] = set()  # PENDING with a not-before that has not come
-        self._satisfied: dict[str, frozenset[str]] = {}  # the rules of children that each task satisfies
+        self._deferred: set[str] = set()  # PENDING until a not-before
+        self._satisfied: dict[str, frozenset[str]] = {}  # by task: the rules of children that it satisfies
         self._lanes: dict[Lane, list[tuple[float, int, str]]] = {}
-        self._offered: set[str] = set()
+        self._enqueued: set[str] = set()
         self._rebuild()
 
     def _rebuild(self) -> None:
-        tasks = self._fold.tasks
+        tasks = self._projection.tasks
         for name, row in tasks.items():
             self._satisfied[name] = satisfied_rules(row.state, row.skip_cause)
         for name, row in tasks.items():
             rule = spec_of(row).rule
-            parents = self._fold.parents.get(name, ())
+            parents = self._projection.parents.get(name, ())
             self.unmet_counts[name] = sum(1 for parent in parents if rule not in self._satisfied[parent])
         for row in tasks.values():
-            self._enter(row)
+            self._add(row)
 
-    # --- Told by the executor --------------------------------------------------------------------------------------
+    # --- Updates by the executor -----------------------------------------------------------------------------------
 
     def apply_move(self, row: TaskRow, old: TaskState) -> None:
-        """Take one move that is already in the fold."""
-        self._leave(row, old)
-        self._enter(row)
+        """Update the queue after a move that the projection holds already."""
+        self._remove(row, old)
+        self._add(row)
         before, now = self._satisfied[row.name], satisfied_rules(row.state, row.skip_cause)
         if before != now:
             self._satisfied[row.name] = now
-            for child_name in self._fold.children.get(row.name, ()):
-                self._recount(self._fold.tasks[child_name], before, now)
+            for child_name in self._projection.children.get(row.name, ()):
+                self._update_child(self._projection.tasks[child_name], before, now)
 
     def defer(self, name: str) -> None:
-        """A PENDING task has an instant that must come first."""
-        self._not_yet.add(name)
-        self._consider(self._fold.tasks[name])
+        """Keep a PENDING task out of the queue until ``mark_due``."""
+        self._deferred.add(name)
+        self._refresh(self._projection.tasks[name])
 
     def mark_due(self, name: str) -> None:
-        """The instant of a task has come."""
-        self._not_yet.discard(name)
-        row = self._fold.tasks[name]
+        """Make a task startable whose timer is due."""
+        self._deferred.discard(name)
+        row = self._projection.tasks[name]
         if row.state in TIMED:
             self.due.add(name)
-        self._consider(row)
+        self._refresh(row)
 
     def release_claims(self, names: Iterable[str]) -> None:
-        """The claims of these are settled, one way or the other: offer again what is still startable."""
+        """End the claims of tasks after a commit or a failure. Tasks that are still startable return to the queue."""
         for name in names:
-            row = self._fold.tasks[name]
+            row = self._projection.tasks[name]
             if name in self.claiming:
                 self.claiming.discard(name)
                 self._use_pool(row, -1)
-            self._consider(row)
+            self._refresh(row)
 
-    # --- Asked by the executor -------------------------------------------------------------------------------------
+    # --- Queries by the executor -----------------------------------------------------------------------------------
 
     def pop_startable(self, count: int, admits: Admits) -> list[str]:
-        """Up to ``count`` startable tasks in the order in which they should start; they are being claimed from now on.
+        """Claim and return up to ``count`` startable tasks in the order in which they should start.
 
-        ``admits`` is asked before each pick; a lane that it refuses once is left alone for this time.
+        ``admits`` is called before each claim; a lane that it refuses once is skipped for the rest of the call.
         """
         picked: list[str] = []
         lanes = set(self._lanes)
@@ -102,74 +103,76 @@ class ReadyQueue:
             if best is None:
                 break
             name = self._lanes[best][0][2]
-            if not admits(self._fold.tasks[name]):
+            if not admits(self._projection.tasks[name]):
                 lanes.discard(best)
                 continue
             heappop(self._lanes[best])
-            self._offered.discard(name)
+            self._enqueued.discard(name)
             self.claim(name)
             picked.append(name)
         return picked
 
     def claim(self, name: str) -> None:
-        """Pick this one out of its turn: it is startable, and is being claimed from now on."""
+        """Claim a startable task out of order."""
         self.claiming.add(name)
-        self._use_pool(self._fold.tasks[name], +1)
+        self._use_pool(self._projection.tasks[name], +1)
 
     def _best_lane(self, lanes: set[Lane]) -> Lane | None:
         best: Lane | None = None
         for lane in lanes:
             entries = self._lanes[lane]
-            while entries and not self._is_startable(self._fold.tasks[entries[0][2]]):
-                self._offered.discard(heappop(entries)[2])
+            while entries and not self._is_startable(self._projection.tasks[entries[0][2]]):
+                self._enqueued.discard(heappop(entries)[2])
             if entries and (best is None or entries[0] < self._lanes[best][0]):
                 best = lane
         return best
 
     def startable_for(self, downstream: str) -> list[str]:
-        """Everybody who would call a downstream now if it could."""
+        """Return the startable tasks that call a downstream."""
         lanes = (entries for lane, entries in self._lanes.items() if lane[1] == downstream)
         names = (name for entries in lanes for _, _, name in entries)
-        return [name for name in names if self._is_startable(self._fold.tasks[name])]
+        return [name for name in names if self._is_startable(self._projection.tasks[name])]
 
     def unblocked_by(self, name: str) -> dict[str, int]:
-        """The children that wait for nothing but this running parent, with their generations: READY if it succeeds."""
-        children = (self._fold.tasks[child] for child in self._fold.children.get(name, ()))
-        return {row.name: row.generation for row in children if self.unmet_counts[row.name] == 1 and self._is_free(row)}
+        """Return the children that are READY once this parent succeeds, with their generations."""
+        children = (self._projection.tasks[child] for child in self._projection.children.get(name, ()))
+        return {
+            row.name: row.generation for row in children if self.unmet_counts[row.name] == 1 and self._is_unstarted(row)
+        }
 
-    def _is_free(self, row: TaskRow) -> bool:
-        return row.state is TaskState.PENDING and row.name not in self._not_yet
+    def _is_unstarted(self, row: TaskRow) -> bool:
+        return row.state is TaskState.PENDING and row.name not in self._deferred
 
     @property
     def has_startable(self) -> bool:
-        """Somebody waits for a slot; perhaps for a pool or a breaker besides."""
+        """True if a task waits for a slot; the task may wait for a pool or a breaker as well."""
         return self._best_lane(set(self._lanes)) is not None
 
     @property
     def active_count(self) -> int:
-        """Tasks that will do something without an operator: running, ready, waiting for an instant, promotable."""
+        """Count the tasks that need no operator to continue: running, ready, waiting for a timer, promotable."""
         counts = self.counts
-        timed = sum(counts[state] for state in TIMED) + len(self._not_yet)
+        timed = sum(counts[state] for state in TIMED) + len(self._deferred)
         return counts[TaskState.RUNNING] + counts[TaskState.READY] + timed + len(self.promotable)
 
-    # --- Inside ----------------------------------------------------------------------------------------------------
+    # --- Internals -------------------------------------------------------------------------------------------------
 
-    def _recount(self, child: TaskRow, before: frozenset[str], now: frozenset[str]) -> None:
+    def _update_child(self, child: TaskRow, before: frozenset[str], now: frozenset[str]) -> None:
         rule = spec_of(child).rule
         if (rule in before) is not (rule in now):
             self.unmet_counts[child.name] += -1 if rule in now else 1
-            self._consider(child)
+            self._refresh(child)
 
-    def _enter(self, row: TaskRow) -> None:
+    def _add(self, row: TaskRow) -> None:
         self.counts[row.state] += 1
         if row.state is TaskState.RUNNING:
             self._use_pool(row, +1)
         if row.state is not TaskState.PENDING:
-            self._not_yet.discard(row.name)
+            self._deferred.discard(row.name)
         self.due.discard(row.name)
-        self._consider(row)
+        self._refresh(row)
 
-    def _leave(self, row: TaskRow, old: TaskState) -> None:
+    def _remove(self, row: TaskRow, old: TaskState) -> None:
         self.counts[old] -= 1
         if old is TaskState.RUNNING:
             self._use_pool(row, -1)
@@ -179,16 +182,16 @@ class ReadyQueue:
         if spec.pool is not None:
             self.pool_used[spec.pool] += sign * spec.pool_slots
 
-    def _consider(self, row: TaskRow) -> None:
-        """Keep ``promotable`` right, and offer the task in its lane if it is startable and not there yet."""
+    def _refresh(self, row: TaskRow) -> None:
+        """Update ``promotable``, and push the task onto its lane if it is startable and not there yet."""
         name = row.name
-        if self.unmet_counts[name] == 0 and self._is_free(row):
+        if self.unmet_counts[name] == 0 and self._is_unstarted(row):
             self.promotable.add(name)
         else:
             self.promotable.discard(name)
-        if self._is_startable(row) and name not in self._offered:
-            self._offered.add(name)
-            entry = (-self._remaining.get(name, 0.0), row.position, name)
+        if self._is_startable(row) and name not in self._enqueued:
+            self._enqueued.add(name)
+            entry = (-self._remaining_seconds.get(name, 0.0), row.position, name)
             heappush(self._lanes.setdefault(lane_of(row), []), entry)
 
     def _is_startable(self, row: TaskRow) -> bool:
@@ -198,14 +201,14 @@ class ReadyQueue:
 
 
 def spec_of(row: TaskRow) -> TaskSpec:
-    """The spec of a row, or a plain one where the file holds none."""
+    """Return the spec of a row; a default spec if the file holds none."""
     if row.spec is None:
         row.spec = TaskSpec(row.name)
     return row.spec
 
 
 def lane_of(row: TaskRow) -> Lane:
-    """What a startable task may have to wait for besides a slot."""
+    """Return the capacity, besides a slot, that a task waits for."""
     spec = spec_of(row)
     is_retry = spec.downstream is not None and row.failures > 0
     return (spec.pool, spec.downstream, is_retry, spec.name if spec.max_active is not None else None)

@@ -1,35 +1,35 @@
-"""Results that could not be kept: tasks hand on JSON, and what is none is told apart from a task that returned nothing.
+"""Results that are not JSON. The row of the task stores a marker with the type of the value in place of the result.
 
-Such a task is a success, for most functions return what nobody asks for (document 003's demo does). Its row says what
-it returned, and a child that asks for it fails in words instead of working on with null.
+The task is a success, because few functions return a value for their children. A child that needs the result fails with
+a sentence instead of working on with null.
 """
 
 from __future__ import annotations
 
 import json
 
-_KEY = "redrive:not-json"
-_BEGIN = f'{{"{_KEY}"'
-_WHY = "its result was not kept: not JSON, but a "
+_MARKER = "redrive:not-json"
+_MARKER_START = f'{{"{_MARKER}"'
+_REASON_START = "its result was not kept: not JSON, but a "
 
 
 def unstored_result(kind: str) -> str:
-    """The JSON that stands in the row for a value of this type."""
-    return json.dumps({_KEY: kind})
+    """Return the marker, as JSON, for a value of type ``kind``."""
+    return json.dumps({_MARKER: kind})
 
 
 def unstored_type(result: str | None) -> str | None:
-    """The type of what was returned, where it could not be kept."""
-    if result is None or not result.startswith(_BEGIN):
+    """Return the type of a result that is not JSON; None for a stored result."""
+    if result is None or not result.startswith(_MARKER_START):
         return None
-    return str(json.loads(result)[_KEY])
+    return str(json.loads(result)[_MARKER])
 
 
 def unstored_reason(kind: str) -> str:
-    """What a child is told instead of the result."""
-    return f"{_WHY}{kind}"
+    """Return the reason that a child gets in place of the result."""
+    return f"{_REASON_START}{kind}"
 
 
 def is_unstored_reason(why: str) -> bool:
-    """Whether a result is missing for this reason, and not because its task did not succeed."""
-    return why.startswith(_WHY)
+    """True if a result is missing because it is not JSON, not because its task did not succeed."""
+    return why.startswith(_REASON_START)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from ..domain.overrides import read
+from ..domain.overrides import load_overrides
 from .policy import RetryPolicy
 
 Kind = Literal["python", "command", "sensor"]
@@ -57,7 +57,7 @@ def with_overrides(spec: TaskSpec, overrides: str | None) -> TaskSpec:
     """The task as it runs in a generation for which an operator changed something (``task.overrides``, JSON)."""
     if overrides is None:
         return spec
-    changed = read(overrides)
+    changed = load_overrides(overrides)
     return replace(
         spec,
         timeout=changed.get("timeout", spec.timeout),

@@ -1,11 +1,10 @@
-"""Task and run states, and the one table of legal moves.
+"""Task and run states, and the table of legal moves between them.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
-FAILED means that the budget was honestly spent on different or transient errors; it propagates, because
-unattended pipelines must end. DEAD_LETTER means that a human is needed; it holds its children and does not
-fail them. SKIPPED by an operator satisfies children. READY means that all dependencies are met and that the
-task waits for a slot, a pool or a breaker.
+FAILED: the attempts were spent on different or transient errors; the failure propagates, because unattended pipelines
+must end. DEAD_LETTER: a human must decide; the task holds its children and does not fail them. SKIPPED by an operator
+satisfies children. READY: all dependencies are met, and the task waits for a slot, a pool or a breaker.
 """
 
 from enum import Enum
@@ -13,7 +12,7 @@ from typing import Dict, FrozenSet
 
 
 def _word(member: str) -> str:
-    """The value itself, as SQLite and people read it. ``str.__str__`` in its place is undone by Enum before 3.8."""
+    """Return the value, as SQLite and people read it. Enum before 3.8 would override ``__str__ = str.__str__``."""
     return str.__str__(member)
 
 
@@ -47,27 +46,27 @@ class RunState(str, Enum):
 
 
 class DeadLetterKind(str, Enum):
-    """Why a human is needed."""
+    """Why a human must decide."""
 
-    POISON = "poison"  # the same failure again, nothing changed between
-    PERMANENT = "permanent"  # the task said that another try will not work
+    POISON = "poison"  # the same failure again, with nothing changed in between
+    PERMANENT = "permanent"  # the task reported that a retry will not work
     AUTH = "auth"  # a refused credential
     HANG = "hang"  # timed out twice at the same place
     OUT_OF_MEMORY = "oom"
     CRASH_LOOP = "crash-loop"  # lost with its executor or host too often
-    INDETERMINATE = "indeterminate"  # not idempotent and lost: nobody knows whether it happened
+    INDETERMINATE = "indeterminate"  # not idempotent and lost: whether its effect happened is unknown
     DEADLINE = "deadline"  # cannot finish before the run's deadline
     QUARANTINE = "quarantine"  # too many bad rows
-    BREAKER = "breaker"  # its downstream is open and the flow asked for this
+    BREAKER = "breaker"  # the breaker of its downstream is open, and the flow wants a dead letter then
 
     __str__ = _word
 
 
 class SkipCause(str, Enum):
-    """Who decided that a task is not needed."""
+    """Who decided to skip a task."""
 
     OPERATOR = "operator"  # permitted failure: satisfies children
-    CONDITION = "condition"  # the task itself: branch not taken
+    CONDITION = "condition"  # the task itself: its branch is not taken
     CASCADE = "cascade"  # all of its parents were skipped by condition
 
     __str__ = _word
@@ -75,7 +74,7 @@ class SkipCause(str, Enum):
 
 _S = TaskState
 
-#: What the executor may do on its own.
+#: Moves that the executor makes on its own.
 EXECUTOR_MOVES: Dict[TaskState, FrozenSet[TaskState]] = {
     _S.PENDING: frozenset([_S.READY, _S.UPSTREAM_FAILED, _S.SKIPPED, _S.CANCELLED]),
     _S.READY: frozenset([_S.RUNNING, _S.UPSTREAM_FAILED, _S.SKIPPED, _S.CANCELLED, _S.FAILED, _S.DEAD_LETTER]),
@@ -112,49 +111,52 @@ OPERATOR_MOVES: Dict[TaskState, FrozenSet[TaskState]] = {
 #: Every legal move, whoever makes it. ``statefile/changes/transitions.py`` refuses all others.
 LEGAL_MOVES = {state: EXECUTOR_MOVES[state] | OPERATOR_MOVES[state] for state in TaskState}
 
-#: Something will still happen to these without an operator.
+#: The executor still moves tasks in these states.
 MOVING = frozenset([_S.PENDING, _S.READY, _S.RUNNING, _S.RETRYING, _S.SENSING])
 
-#: Nothing happens to these any more without an operator.
+#: Only an operator moves tasks out of these states.
 RESTING = frozenset(TaskState) - MOVING
 
-#: How these end is not known yet: they move, or a human decides about them.
+#: The end is open: the task still moves, or a human decides about it.
 OPEN = MOVING | frozenset([_S.DEAD_LETTER])
 
-#: These have not started, and their parents still decide what becomes of them.
+#: Not started; the parents still decide whether the task starts.
 WAITING = frozenset([_S.PENDING, _S.READY])
 
-#: These have not had their turn, or lost it because of a task above.
+#: Not started, or stopped by a task above.
 NOT_STARTED = WAITING | frozenset([_S.UPSTREAM_FAILED])
 
-#: These wait for an instant alone: the next attempt, or a sensor's next look.
+#: Waiting only for an instant: the next attempt, or the next check of a sensor.
 TIMED = frozenset([_S.RETRYING, _S.SENSING])
 
-#: These may carry an instant that must come first (``next_retry_at``).
+#: May have an instant before which the task does not start (``next_retry_at``).
 WITH_INSTANT = TIMED | frozenset([_S.PENDING])
 
-#: Their parents allowed these to start, and they do not run.
+#: Allowed to start by the parents, and not running.
 ABOUT_TO_START = TIMED | frozenset([_S.READY])
 
-#: These have begun to work and are not done.
+#: Started and not ended.
 UNDER_WAY = TIMED | frozenset([_S.RUNNING])
 
-#: These run, or ran to their success, with what their parents handed on at that time.
+#: Running, or successful, with the results that the parents had at that time.
 RAN = frozenset([_S.RUNNING, _S.SUCCESS])
 
-#: These ask for the result of a parent no more: they have it, or do not start.
+#: Needs no result of a parent any more: the task has it, or does not start.
 NEEDS_NO_RESULT = RAN | frozenset([_S.SKIPPED, _S.CANCELLED])
 
-#: These did what they should, or need not.
+#: Successful, or not needed.
 FINISHED = frozenset([_S.SUCCESS, _S.SKIPPED])
 
-#: What the inbox shows.
+#: ``attempt.outcome`` of the attempts that count as failures of the task. Losses and deferrals have counters of their own.
+FAILED_OUTCOMES = frozenset(["error", "timed_out"])
+
+#: The states that the inbox shows.
 NEEDS_HUMAN = frozenset([_S.DEAD_LETTER, _S.FAILED])
 
-#: These ended by themselves or by an operator, without success.
+#: Ended without success, by itself or by an operator.
 ENDED_BADLY = NEEDS_HUMAN | frozenset([_S.CANCELLED])
 
-#: What an operator may run again; an UPSTREAM_FAILED task comes back with its cause instead.
+#: States from which an operator may requeue; an UPSTREAM_FAILED task returns with its cause instead.
 REQUEUE_FROM = frozenset(
     [
         _S.READY,
@@ -168,7 +170,7 @@ REQUEUE_FROM = frozenset(
     ]
 )
 
-#: What an operator may permit to be missing.
+#: States from which an operator may skip.
 SKIP_FROM = frozenset(
     [
         _S.PENDING,

@@ -18,6 +18,7 @@ from datetime import datetime
 from typing import Any
 
 from ..clock import Clock
+from ..core.breaker import BreakerRecord
 from ..core.projection import RunProjection
 from ..core.spec import FlowSpec
 from ..domain.event_payloads import ExecutorChange, ExecutorChanged, RunChange, RunChanged
@@ -45,7 +46,7 @@ class OpenRun:
     flow: FlowSpec
     fold: RunProjection
     median_seconds: Mapping[str, float]
-    breaker_rows: Sequence[Mapping[str, Any]]
+    breaker_rows: Sequence[BreakerRecord]
     runner: Runner
     writer: Writer
     lease: StateFileLease
@@ -60,7 +61,7 @@ class OpenRun:
         """Close the runner, unregister the executor and flush all writes."""
         await self.runner.close()
         executor_id = self.claimant.executor_id
-        unregistered = self.writer.submit(lambda journal: executors.mark_stopped(journal, executor_id))
+        unregistered = self.writer.submit(lambda transaction: executors.mark_stopped(transaction, executor_id))
         if self.before_close is not None:
             await asyncio.wait({unregistered}, timeout=UNREGISTER_SECONDS)
             with contextlib.suppress(StorageError):  # an earlier copy exists
@@ -223,25 +224,29 @@ async def _prepare_run(
     options, run_id = lease.request.options, requested.run_id
     parallel = options.max_parallel or flow.max_parallel or MAX_PARALLEL
 
-    def item(journal: Transaction) -> tuple[RunProjection, dict[str, float], list[dict[str, Any]]]:
-        _register_executor(journal, claimant, run_id, runner)
-        recovery.recover(journal, claimant.executor_id)
+    def item(transaction: Transaction) -> tuple[RunProjection, dict[str, float], list[BreakerRecord]]:
+        _register_executor(transaction, claimant, run_id, runner)
+        recovery.recover(transaction, claimant.executor_id)
         if not requested.exists:
-            _claim_slot(journal, flow, run_id, options)
+            _claim_slot(transaction, flow, run_id, options)
             runs.create_run(
-                journal,
+                transaction,
                 run_id=run_id,
                 flow=flow,
                 max_parallel=parallel,
                 params=flow.params,
-                at=journal.at,
-                deadline_at=_deadline_at(flow, options, journal.at),
+                at=transaction.at,
+                deadline_at=_deadline_at(flow, options, transaction.at),
                 logical_time=options.logical_time,
             )
         else:
-            _resume_run(journal, run_id, flow, options)
-        fold = runs.load_run(journal.connection, run_id)
-        return fold, history.durations(journal.connection, flow.name), breaker_rows.read_rows(journal.connection)
+            _resume_run(transaction, run_id, flow, options)
+        fold = runs.load_run(transaction.connection, run_id)
+        return (
+            fold,
+            history.durations(transaction.connection, flow.name),
+            breaker_rows.read_rows(transaction.connection),
+        )
 
     try:
         fold, medians, breakers = await writer.submit(item)
@@ -251,14 +256,14 @@ async def _prepare_run(
     return OpenRun(lease.request.state_path, claimant, flow, fold, medians, breakers, runner, writer, lease, hooks)
 
 
-def _claim_slot(journal: Transaction, flow: FlowSpec, run_id: str, options: RunOptions) -> None:
+def _claim_slot(transaction: Transaction, flow: FlowSpec, run_id: str, options: RunOptions) -> None:
     """Claim the logical time for the run. Raises RefusedError if it has a run already, FlowError without a schedule."""
     if options.logical_time is None:
         return
     served = schedules.served_flow(flow)
     if served is None:
         raise FlowError(f"flow {flow.name!r} has no schedule any more")
-    schedules.claim_slot(journal, served, options.logical_time, run_id, again=not options.served)
+    schedules.claim_slot(transaction, served, options.logical_time, run_id, again=not options.served)
 
 
 def _deadline_at(flow: FlowSpec, options: RunOptions, now: int) -> int | None:
@@ -269,19 +274,19 @@ def _deadline_at(flow: FlowSpec, options: RunOptions, now: int) -> int | None:
     return start + round(flow.deadline_seconds * 1e6)
 
 
-def _resume_run(journal: Transaction, run_id: str, flow: FlowSpec, options: RunOptions) -> None:
-    fold = runs.load_run(journal.connection, run_id)
+def _resume_run(transaction: Transaction, run_id: str, flow: FlowSpec, options: RunOptions) -> None:
+    fold = runs.load_run(transaction.connection, run_id)
     difference = flow_changes.compare(fold, flow)
     if difference:
-        flow_changes.apply(journal, run_id, flow, difference)
-    flow_changes.write_options(journal, run_id, fold.run.options, flow)
-    flow_changes.write_params(journal, run_id, json.loads(fold.run.params), flow)
+        flow_changes.apply(transaction, run_id, flow, difference)
+    flow_changes.write_options(transaction, run_id, fold.run.options, flow)
+    flow_changes.write_params(transaction, run_id, json.loads(fold.run.params), flow)
     if options.max_parallel is not None:
-        journal.change_run(run_id, RunChanged(RunChange.OPENED, {"max_parallel": options.max_parallel}))
+        transaction.change_run(run_id, RunChanged(RunChange.OPENED, {"max_parallel": options.max_parallel}))
 
 
-def _register_executor(journal: Transaction, claimant: Claimant, run_id: str, runner: Runner) -> None:
-    executors.insert(journal, claimant, run_id)
+def _register_executor(transaction: Transaction, claimant: Claimant, run_id: str, runner: Runner) -> None:
+    executors.insert(transaction, claimant, run_id)
     started = ExecutorChanged(
         ExecutorChange.STARTED,
         claimant.executor_id,
@@ -290,4 +295,4 @@ def _register_executor(journal: Transaction, claimant: Claimant, run_id: str, ru
         warnings=runner.warnings,
         printed=runner.printed or None,
     )
-    journal.emit(started, run_id)
+    transaction.emit(started, run_id)

@@ -1,32 +1,35 @@
-"""Table ``breaker``: breakers and retry budgets as they are kept across restarts."""
+"""Table ``breaker``: breakers and retry budgets, kept across restarts."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping
-from typing import Any
+from typing import cast
 
+from ..core.breaker import BreakerRecord, StoredBreaker
 from ..domain.event_payloads import BreakerChanged
-from ..statefile.changes.transitions import Journal
+from ..statefile.changes.transitions import Transaction
 
 
-def read_rows(connection: sqlite3.Connection) -> list[dict[str, Any]]:
-    """What the file remembers of all breakers."""
+def read_rows(connection: sqlite3.Connection) -> list[BreakerRecord]:
+    """Return the rows of all breakers."""
     cursor = connection.execute("SELECT downstream, state, reopens_at, window, tokens, detail, changed_at FROM breaker")
     names = [column[0] for column in cursor.description]
-    return [dict(zip(names, values, strict=True)) for values in cursor.fetchall()]
+    return [cast("BreakerRecord", dict(zip(names, values, strict=True))) for values in cursor.fetchall()]
 
 
-def store(journal: Journal, rows: Mapping[str, Mapping[str, Any]]) -> None:
+def store(transaction: Transaction, rows: Mapping[str, StoredBreaker]) -> None:
     """Write breaker rows; emits no event."""
     for name, columns in rows.items():
-        journal.connection.execute(
+        transaction.connection.execute(
             f"INSERT OR REPLACE INTO breaker (downstream, {', '.join(columns)}) VALUES (?{',?' * len(columns)})",
             (name, *columns.values()),
         )
 
 
-def emit_change(journal: Journal, run_id: str, change: BreakerChanged, rows: Mapping[str, Mapping[str, Any]]) -> None:
+def emit_change(
+    transaction: Transaction, run_id: str, change: BreakerChanged, rows: Mapping[str, StoredBreaker]
+) -> None:
     """Write breaker rows with the event of a change of state."""
-    store(journal, rows)
-    journal.emit(change, run_id)
+    store(transaction, rows)
+    transaction.emit(change, run_id)

@@ -1,4 +1,4 @@
-"""What earlier runs in the same file say of a task: how long it takes, and which of its failures heal by themselves."""
+"""Statistics of earlier runs in the same file: durations of tasks, and failures that healed without help."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from statistics import median
 
-from ..core.advice import Took
+from ..core.advice import PastDuration
+from ..domain.states import FAILED_OUTCOMES
 from ..statefile import duration_stats
+from ..statefile.state_lists import in_list
 
 PAST_ATTEMPTS = 200
 
@@ -20,27 +22,27 @@ def durations(connection: sqlite3.Connection, dag_name: str) -> dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
-    """How long the successful attempts of one task took so far, in seconds; ``past``: with those that were killed."""
+class DurationStats:
+    """Durations of the successful attempts of one task in seconds; ``past``: with attempts killed at their timeout."""
 
     p50: float
     p95: float
     p99: float
     count: int
-    past: tuple[Took, ...] = ()
+    past: tuple[PastDuration, ...] = ()
 
 
-def observed(connection: sqlite3.Connection, dag_name: str) -> dict[str, Observed]:
-    """Return what the latest runs of a flow say of each of its tasks that ever succeeded."""
+def duration_stats_by_task(connection: sqlite3.Connection, dag_name: str) -> dict[str, DurationStats]:
+    """Return the durations in the latest runs of a flow, by task that succeeded at least once."""
     return {
-        name: _observed(values, past_of(connection, name, dag_name))
+        name: _observed(values, past_attempts(connection, name, dag_name))
         for name, values in duration_stats.durations_us(connection, dag_name).items()
     }
 
 
-def _observed(durations_us: list[int], past: Iterable[Took]) -> Observed:
+def _observed(durations_us: list[int], past: Iterable[PastDuration]) -> DurationStats:
     p50, p95, p99 = (duration_stats.quantile(durations_us, share) / 1e6 for share in (0.5, 0.95, 0.99))
-    return Observed(p50, p95, p99, len(durations_us), tuple(past))
+    return DurationStats(p50, p95, p99, len(durations_us), tuple(past))
 
 
 _PAST = (
@@ -51,22 +53,24 @@ _PAST = (
 )
 
 
-def past_of(connection: sqlite3.Connection, name: str, dag_name: str | None = None) -> list[Took]:
-    """Return the latest attempts of a task that ended by themselves or at their timeout, the oldest first."""
+def past_attempts(connection: sqlite3.Connection, name: str, dag_name: str | None = None) -> list[PastDuration]:
+    """Return the latest attempts of a task that succeeded or timed out, the oldest first."""
     rows = connection.execute(_PAST, {"name": name, "dag_name": dag_name, "limit": PAST_ATTEMPTS}).fetchall()
-    return [Took(weekday_of(at), duration_us / 1e6, outcome == "success") for at, duration_us, outcome in rows[::-1]]
+    return [
+        PastDuration(weekday_of(at), duration_us / 1e6, outcome == "success") for at, duration_us, outcome in rows[::-1]
+    ]
 
 
 def weekday_of(at: int) -> int:
-    """The day of the week of an instant (microseconds UTC) by the clock on the wall here; 0 is Monday."""
+    """Return the local day of the week of a time in microseconds UTC; 0 is Monday."""
     return datetime.fromtimestamp(at / 1e6).astimezone().weekday()
 
 
 def healed_count(connection: sqlite3.Connection, name: str, strict_fp: str) -> int:
-    """Return in how many generations this very failure of the task was followed by a success with nobody's help."""
+    """Count the generations in which this failure of the task was followed by a success without an operator."""
     (count,) = connection.execute(
         "SELECT count(*) FROM (SELECT DISTINCT run_id, generation FROM attempt AS failed"
-        " WHERE name = ? AND fingerprint = ? AND outcome IN ('error', 'timed_out') AND EXISTS ("
+        f" WHERE name = ? AND fingerprint = ? AND outcome IN {in_list(FAILED_OUTCOMES)} AND EXISTS ("
         "SELECT 1 FROM attempt AS good WHERE good.run_id = failed.run_id AND good.name = failed.name"
         " AND good.generation = failed.generation AND good.attempt > failed.attempt AND good.outcome = 'success'))",
         (name, strict_fp),

@@ -1,6 +1,6 @@
-"""The end of an attempt, written: read the task's history, decide, move, and tell it, all in one transaction.
+"""Settles the end of an attempt: loads the task's history, decides, moves the task and emits, in one transaction.
 
-The decision is made where the row cannot move under it: on the writer, between BEGIN and COMMIT.
+The decision is made on the writer, between BEGIN and COMMIT, so that the row cannot change meanwhile.
 """
 
 from __future__ import annotations
@@ -12,52 +12,53 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from ..core.advice import Took, advise, spread
+from ..core.advice import PastDuration, advise_timeout, duration_stats
 from ..core.decide import (
     Cancel,
     DeadLetter,
     Decision,
+    Defer,
     Fail,
-    History,
     Interrupt,
     Retry,
-    Sense,
     Skip,
     Succeed,
-    Uniform,
+    TaskHistory,
     counter_of,
     decide,
     decide_loss,
 )
-from ..core.environment_fields import CIRCUMSTANCES
+from ..core.environment_fields import ENVIRONMENT_FIELDS
 from ..core.outcome import Failure, FailureClass, FailureMode, Outcome, OutcomeKind
+from ..core.policy import Uniform
 from ..core.spec import TaskSpec
 from ..domain.event_payloads import AttemptColumns, AttemptLate, TaskColumns, TaskMoved
 from ..domain.liveness import effect_key
-from ..domain.overrides import read
-from ..domain.states import DeadLetterKind, SkipCause, TaskState
-from ..statefile.changes.action import who_asked
+from ..domain.overrides import load_overrides
+from ..domain.states import FAILED_OUTCOMES, DeadLetterKind, SkipCause, TaskState
+from ..statefile.changes.action import find_cancel_request
 from ..statefile.changes.page_lifecycle import resolve
-from ..statefile.changes.propagation import propagate, wait_again
-from ..statefile.changes.transitions import Journal
+from ..statefile.changes.propagation import hold_if_blocked, propagate
+from ..statefile.changes.transitions import Transaction
+from ..statefile.state_lists import in_list
 from . import quarantine, rollout
 from .claims import Claim
 from .expiry import expires_at
-from .history import healed_count, past_of, weekday_of
-from .pages import Trouble, page
+from .history import healed_count, past_attempts, weekday_of
+from .pages import PageRequest, trigger_page
 
-ERROR_SUMMARY_CHARACTERS = 200  # task.error, as document 003 has it; the whole story is in the attempt
+ERROR_SUMMARY_CHARACTERS = 200  # task.error (document 003); the attempt has the full text
 
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What became of an ended attempt. ``decision`` is None where it came too late to matter."""
+    """The result of ``settle``. ``decision`` None: the attempt ended too late, and the task has moved on."""
 
     decision: Decision | None
 
 
 def settle(
-    journal: Journal,
+    transaction: Transaction,
     claim: Claim,
     spec: TaskSpec,
     outcome: Outcome,
@@ -68,49 +69,55 @@ def settle(
     is_probe: bool = False,
     interrupted: bool = False,
 ) -> Settlement:
-    """Write the end of an attempt. ``interrupted``: the executor ended it because it stops itself."""
-    history = read_history(journal.connection, claim, spec, outcome.failure)
+    """Write the end of an attempt. ``interrupted``: the executor terminated it because the executor stops."""
+    history = read_history(transaction.connection, claim, spec, outcome.failure)
     history = replace(history, path_seconds=path_seconds, deadline_at=deadline_at, is_probe=is_probe)
-    outcome = advised(journal.connection, claim, spec, outcome, journal.at)
+    outcome = with_timeout_advice(transaction.connection, claim, spec, outcome, transaction.at)
     if interrupted and not history.cancel_requested and outcome.kind is OutcomeKind.CANCELLED:
-        # Stopped half-way: what may not happen twice is no better known than after a crash.
+        # A half-done attempt that is not idempotent is as uncertain as after a crash.
         decision: Decision = Interrupt() if history.idempotent else decide_loss(history, spec.retry, uniform)
     else:
-        decision = decide(history, outcome, spec.retry, journal.at, uniform)
-    with _signed_by_who_asked(journal, claim, decision):
-        written = write_decision(journal, claim, spec, outcome, decision, history)
+        decision = decide(history, outcome, spec.retry, transaction.at, uniform)
+    with _attributed_to_requester(transaction, claim, decision):
+        written = write_decision(transaction, claim, spec, outcome, decision, history)
     if not written:
-        _tell_late(journal, claim, outcome)
+        _write_late(transaction, claim, outcome)
         return Settlement(None)
     return Settlement(decision)
 
 
 @contextmanager
-def _signed_by_who_asked(journal: Journal, claim: Claim, decision: Decision) -> Iterator[None]:
-    """What follows from a cancel is told in the name of who wanted it."""
-    asked = who_asked(journal.connection, claim.run_id, claim.name) if isinstance(decision, Cancel) else None
-    before = journal.actor, journal.reason, journal.command_id
-    if asked is not None:
-        journal.actor, journal.reason, journal.command_id = asked.actor, asked.reason, asked.command_id
+def _attributed_to_requester(transaction: Transaction, claim: Claim, decision: Decision) -> Iterator[None]:
+    """Emit the events of a cancel in the name of the operator who requested it."""
+    request = (
+        find_cancel_request(transaction.connection, claim.run_id, claim.name) if isinstance(decision, Cancel) else None
+    )
+    before = transaction.actor, transaction.reason, transaction.command_id
+    if request is not None:
+        transaction.actor, transaction.reason, transaction.command_id = (
+            request.actor,
+            request.reason,
+            request.command_id,
+        )
     try:
         yield
     finally:
-        journal.actor, journal.reason, journal.command_id = before
+        transaction.actor, transaction.reason, transaction.command_id = before
 
 
 def write_decision(
-    journal: Journal, claim: Claim, spec: TaskSpec, outcome: Outcome, decision: Decision, history: History
+    transaction: Transaction, claim: Claim, spec: TaskSpec, outcome: Outcome, decision: Decision, history: TaskHistory
 ) -> bool:
-    """Move the task as decided, close the attempt's row, carry the consequences. False: it came too late."""
-    attempt = attempt_columns(journal.at, outcome, decision)
-    state, columns, payload = _COLUMNS[type(decision)](journal, decision, outcome, history)
+    """Move the task as decided, close the attempt's row, and apply the consequences. False: the attempt is late."""
+    attempt = attempt_columns(transaction.at, outcome, decision)
+    state, columns, payload = _COLUMNS[type(decision)](transaction, decision, outcome, history)
     columns["claim_token"] = None
     if history.cancel_requested:
         columns["cancel_requested_at"] = None
-    if state is TaskState.DEAD_LETTER and (expires := expires_at(journal.connection, claim.run_id, journal.at)):
+    if state is TaskState.DEAD_LETTER and (expires := expires_at(transaction.connection, claim.run_id, transaction.at)):
         columns["expires_at"] = expires
-    shown: AttemptColumns = {**_without_long_texts(attempt), **_output_columns(journal.connection, claim)}
-    moved = journal.move(
+    event_columns: AttemptColumns = {**_without_long_texts(attempt), **_output_columns(transaction.connection, claim)}
+    moved = transaction.move(
         claim.run_id,
         claim.name,
         TaskState.RUNNING,
@@ -119,17 +126,17 @@ def write_decision(
         set=columns,
         attempt=claim.attempt,
         token=claim.token,
-        payload=payload._replace(attempt_set=shown),
+        payload=payload._replace(attempt_set=event_columns),
     )
     if not moved:
         return False
-    journal.change_attempt(claim.run_id, claim.name, claim.attempt, attempt)
-    _carry(journal, claim, spec, decision, outcome)
+    transaction.change_attempt(claim.run_id, claim.name, claim.attempt, attempt)
+    _apply_consequences(transaction, claim, spec, decision, outcome)
     return True
 
 
 def _output_columns(connection: sqlite3.Connection, claim: Claim) -> AttemptColumns:
-    """How much it wrote: counted silently while it ran, told with its end."""
+    """Return the output counters, which are emitted only with the end of the attempt."""
     row = connection.execute(
         "SELECT output_bytes, output_dropped_bytes FROM attempt WHERE run_id = ? AND name = ? AND attempt = ?",
         (claim.run_id, claim.name, claim.attempt),
@@ -139,32 +146,34 @@ def _output_columns(connection: sqlite3.Connection, claim: Claim) -> AttemptColu
     return {"output_bytes": row[0], "output_dropped_bytes": row[1]}
 
 
-def _carry(journal: Journal, claim: Claim, spec: TaskSpec, decision: Decision, outcome: Outcome) -> None:
-    """What follows from a decision beyond the task itself."""
+def _apply_consequences(
+    transaction: Transaction, claim: Claim, spec: TaskSpec, decision: Decision, outcome: Outcome
+) -> None:
+    """Apply the consequences of a decision beyond the task itself."""
     if isinstance(decision, Succeed):
-        quarantine.confirm(journal, claim.run_id, claim.name, claim.attempt, claim.generation)
+        quarantine.confirm(transaction, claim.run_id, claim.name, claim.attempt, claim.generation)
     else:
         final = isinstance(decision, Fail | DeadLetter | Cancel | Skip)
-        quarantine.discard(journal, claim.run_id, claim.name, claim.attempt, final)
+        quarantine.discard(transaction, claim.run_id, claim.name, claim.attempt, final)
     match decision:
         case Fail():
-            propagate(journal, claim.run_id, claim.name)
-            page(journal, _trouble(claim, spec, decision, outcome))
+            propagate(transaction, claim.run_id, claim.name)
+            trigger_page(transaction, _page_request(claim, spec, decision, outcome))
         case Cancel() | Skip():
-            propagate(journal, claim.run_id, claim.name)
-            resolve(journal, claim.run_id, claim.name)
+            propagate(transaction, claim.run_id, claim.name)
+            resolve(transaction, claim.run_id, claim.name)
         case Succeed():
-            resolve(journal, claim.run_id, claim.name)
+            resolve(transaction, claim.run_id, claim.name)
         case DeadLetter():
-            page(journal, _trouble(claim, spec, decision, outcome))
-        case Retry() | Sense() | Interrupt():
-            wait_again(journal, claim.run_id, claim.name)
-    rollout.conclude(journal, claim.run_id, claim.name, decision)
+            trigger_page(transaction, _page_request(claim, spec, decision, outcome))
+        case Retry() | Defer() | Interrupt():
+            hold_if_blocked(transaction, claim.run_id, claim.name)
+    rollout.finish_canary(transaction, claim.run_id, claim.name, decision)
 
 
-def _trouble(claim: Claim, spec: TaskSpec, decision: Fail | DeadLetter, outcome: Outcome) -> Trouble:
+def _page_request(claim: Claim, spec: TaskSpec, decision: Fail | DeadLetter, outcome: Outcome) -> PageRequest:
     kind = decision.kind if isinstance(decision, DeadLetter) else None
-    return Trouble(
+    return PageRequest(
         run_id=claim.run_id,
         task=claim.name,
         title=_title(decision),
@@ -180,38 +189,37 @@ def _trouble(claim: Claim, spec: TaskSpec, decision: Fail | DeadLetter, outcome:
 def _title(decision: Fail | DeadLetter) -> str:
     if isinstance(decision, Fail):
         return "budget spent"
-    if decision.not_fixed:
+    if decision.fix_failed:
         return "not fixed"
     return "poison-pill" if decision.kind is DeadLetterKind.POISON else str(decision.kind)
 
 
-# --- Reading -------------------------------------------------------------------------------------------------------
+# --- History -------------------------------------------------------------------------------------------------------
 
-
-#: Failures of the generation so far, and for each circumstance whether it was the same. Under others it is not the same
-#: failure again: another try is the first one there (SPEC part 4, proof of determinism).
+#: Earlier failures of the generation, and for each environment field whether it is the same as now. A failure in
+#: another environment does not count as a repetition (SPEC part 4, proof of determinism).
 _PAST = (
     f"SELECT past.fingerprint, past.failure_class, past.fingerprint_loose,"
-    f" {', '.join(f'past.{column} IS now.{column}' for column in CIRCUMSTANCES)}"
+    f" {', '.join(f'past.{column} IS now.{column}' for column in ENVIRONMENT_FIELDS)}"
     " FROM attempt AS now CROSS JOIN attempt AS past ON past.run_id = now.run_id AND past.name = now.name"
     " WHERE now.run_id = ? AND now.name = ? AND now.attempt = ? AND past.generation = ? AND past.attempt < now.attempt"
-    " AND past.fingerprint IS NOT NULL AND past.outcome IN ('error', 'timed_out') ORDER BY past.attempt"
+    f" AND past.fingerprint IS NOT NULL AND past.outcome IN {in_list(FAILED_OUTCOMES)} ORDER BY past.attempt"
 )
-_NO_ROW = (0, 0, 0, 0, None, None, None, None, 0)
+_EMPTY_COUNTERS = (0, 0, 0, 0, None, None, None, None, 0)
 
 
-def read_history(connection: sqlite3.Connection, claim: Claim, spec: TaskSpec, failure: Failure | None) -> History:
-    """The task's past as ``decide`` needs it: counters of the generation, fingerprints in order, what healed before."""
+def read_history(connection: sqlite3.Connection, claim: Claim, spec: TaskSpec, failure: Failure | None) -> TaskHistory:
+    """Load the history of a task for ``decide``: counters of the generation, fingerprints in order, healed failures."""
     row = connection.execute(
         "SELECT failures, losses, deferrals, refusals, delay_us, first_started_at, cancel_requested_at, overrides,"
         " key_generation FROM task WHERE run_id = ? AND name = ?",
         (claim.run_id, claim.name),
     ).fetchone()
     failures, losses, deferrals, refusals, delay_us, first_started_at, cancel_at, overrides, key_generation = (
-        row or _NO_ROW
+        row or _EMPTY_COUNTERS
     )
     past = connection.execute(_PAST, (claim.run_id, claim.name, claim.attempt, claim.generation)).fetchall()
-    return History(
+    return TaskHistory(
         failures=failures,
         losses=losses,
         deferrals=deferrals,
@@ -229,14 +237,14 @@ def read_history(connection: sqlite3.Connection, claim: Claim, spec: TaskSpec, f
         recheck_seconds=spec.recheck_seconds,
         cancel_requested=cancel_at is not None,
         changed=() if failure is None else _changed(past, failure.fingerprint.loose),
-        verifies=read(overrides).get("verifies"),
+        verifies=load_overrides(overrides).get("verifies"),
     )
 
 
 def _changed(past: Sequence[tuple[Any, ...]], loose: str) -> tuple[str, ...]:
-    """What was not the same when it last failed like this; nothing where it never did."""
+    """Return the environment fields that changed since the last failure of this kind; empty: no such failure."""
     same = next((row[3:] for row in reversed(past) if row[2] == loose), ())
-    return tuple(word for word, alike in zip(CIRCUMSTANCES.values(), same, strict=False) if not alike)
+    return tuple(word for word, alike in zip(ENVIRONMENT_FIELDS.values(), same, strict=False) if not alike)
 
 
 def _is_timeout(failure: Failure | None) -> bool:
@@ -244,18 +252,20 @@ def _is_timeout(failure: Failure | None) -> bool:
 
 
 def _p99_seconds(connection: sqlite3.Connection, name: str) -> float | None:
-    seen = spread(past_of(connection, name))
-    return None if seen is None else seen.p99
+    durations = duration_stats(past_attempts(connection, name))
+    return None if durations is None else durations.p99
 
 
-def advised(connection: sqlite3.Connection, claim: Claim, spec: TaskSpec, outcome: Outcome, at: int) -> Outcome:
-    """The outcome; of a timeout with what earlier attempts, and the task's own progress, say of that timeout."""
+def with_timeout_advice(
+    connection: sqlite3.Connection, claim: Claim, spec: TaskSpec, outcome: Outcome, at: int
+) -> Outcome:
+    """Return the outcome; add advice from earlier attempts and the task's progress to a timeout."""
     failure, timeout = outcome.failure, spec.timeout
     if outcome.kind is not OutcomeKind.TIMED_OUT or failure is None or timeout is None:
         return outcome
     weekday = weekday_of(at)
-    past = [*past_of(connection, claim.name), Took(weekday, timeout, ended=False)]
-    advice = advise(past, timeout, weekday, outcome.usage.get("needs_seconds"))
+    past = [*past_attempts(connection, claim.name), PastDuration(weekday, timeout, succeeded=False)]
+    advice = advise_timeout(past, timeout, weekday, outcome.attempt_columns.get("needs_seconds"))
     if advice is None:
         return outcome
     diagnostic = "; ".join(filter(None, (failure.diagnostic, advice.reason)))
@@ -264,7 +274,7 @@ def advised(connection: sqlite3.Connection, claim: Claim, spec: TaskSpec, outcom
 
 # --- Columns -------------------------------------------------------------------------------------------------------
 
-#: In the attempt's row, but not in events: they are read on demand.
+#: Columns of the attempt that are left out of events and read on demand.
 LONG_TEXTS = frozenset(["traceback", "stack", "fingerprint_detail"])
 
 
@@ -284,13 +294,20 @@ _USAGE_COLUMNS = (
 
 
 def attempt_columns(at: int, outcome: Outcome, decision: Decision | None) -> AttemptColumns:
-    """The columns of ``attempt`` that its end fills."""
-    measured = {key: outcome.usage[key] for key in _USAGE_COLUMNS if outcome.usage.get(key) is not None}
+    """Return the columns of ``attempt`` at its end."""
+    measured = {
+        key: outcome.attempt_columns[key] for key in _USAGE_COLUMNS if outcome.attempt_columns.get(key) is not None
+    }
     columns = cast(AttemptColumns, {"ended_at": at, "outcome": str(outcome.kind), **measured})
     failure = outcome.failure
     if failure is not None:
-        mark = failure.fingerprint
-        detail = {"explain": mark.explain, "parts": mark.parts, "v1": mark.v1, "facts": dict(failure.facts)}
+        fingerprint = failure.fingerprint
+        detail = {
+            "explain": fingerprint.explain,
+            "parts": fingerprint.parts,
+            "v1": fingerprint.v1,
+            "facts": dict(failure.facts),
+        }
         columns.update(
             {
                 "error_type": failure.error_type,
@@ -298,9 +315,9 @@ def attempt_columns(at: int, outcome: Outcome, decision: Decision | None) -> Att
                 "diagnostic": failure.diagnostic,
                 "traceback": failure.traceback or None,
                 "failure_class": str(failure.failure_class),
-                "fingerprint": mark.strict,
-                "fingerprint_loose": mark.loose,
-                "explain": mark.explain or None,
+                "fingerprint": fingerprint.strict,
+                "fingerprint_loose": fingerprint.loose,
+                "explain": fingerprint.explain or None,
                 "fingerprint_detail": json.dumps(detail, ensure_ascii=False),
             }
         )
@@ -314,7 +331,7 @@ def attempt_columns(at: int, outcome: Outcome, decision: Decision | None) -> Att
 
 
 def summary(failure: Failure | None) -> str | None:
-    """``task.error``: one line."""
+    """Return the text of ``task.error``."""
     if failure is None:
         return None
     message = failure.message.strip() or failure.error_type
@@ -335,16 +352,16 @@ def _failure_columns(failure: Failure | None, mode: FailureMode) -> TaskColumns:
 Columns = tuple[TaskState, TaskColumns, TaskMoved]
 
 
-def _succeed(journal: Journal, decision: Any, outcome: Outcome, history: History) -> Columns:
-    return TaskState.SUCCESS, {"ended_at": journal.at, "result": outcome.result, "next_retry_at": None}, TaskMoved()
+def _succeed(transaction: Transaction, decision: Any, outcome: Outcome, history: TaskHistory) -> Columns:
+    return TaskState.SUCCESS, {"ended_at": transaction.at, "result": outcome.result, "next_retry_at": None}, TaskMoved()
 
 
-def _retry(journal: Journal, decision: Retry, outcome: Outcome, history: History) -> Columns:
+def _retry(transaction: Transaction, decision: Retry, outcome: Outcome, history: TaskHistory) -> Columns:
     columns = _failure_columns(outcome.failure, decision.mode)
     columns.update(
         {
-            "ended_at": journal.at,
-            "next_retry_at": journal.at + round(decision.delay * 1e6),
+            "ended_at": transaction.at,
+            "next_retry_at": transaction.at + round(decision.delay * 1e6),
             "delay_us": round(decision.delay * 1e6),
             "ceiling_us": round(decision.ceiling * 1e6),
             "shortened_us": None if decision.shortened_from is None else round(decision.shortened_from * 1e6),
@@ -355,47 +372,51 @@ def _retry(journal: Journal, decision: Retry, outcome: Outcome, history: History
     return TaskState.RETRYING, columns, TaskMoved(explain=_explain(outcome), changed=history.changed, due_at=due_at)
 
 
-def _fail(journal: Journal, decision: Fail, outcome: Outcome, history: History) -> Columns:
+def _fail(transaction: Transaction, decision: Fail, outcome: Outcome, history: TaskHistory) -> Columns:
     columns = _failure_columns(outcome.failure, decision.mode)
-    columns.update({"ended_at": journal.at, "next_retry_at": None, **_counted(history, decision)})
+    columns.update({"ended_at": transaction.at, "next_retry_at": None, **_counted(history, decision)})
     return TaskState.FAILED, columns, TaskMoved(why=decision.why, explain=_explain(outcome))
 
 
-def _dead_letter(journal: Journal, decision: DeadLetter, outcome: Outcome, history: History) -> Columns:
+def _dead_letter(transaction: Transaction, decision: DeadLetter, outcome: Outcome, history: TaskHistory) -> Columns:
     columns = _failure_columns(outcome.failure, decision.mode)
-    columns.update({"ended_at": journal.at, "next_retry_at": None, "dead_letter_kind": str(decision.kind)})
+    columns.update({"ended_at": transaction.at, "next_retry_at": None, "dead_letter_kind": str(decision.kind)})
     columns.update(_counted(history, decision))
-    if decision.mode is FailureMode.LOST:  # no error of the task's own says what a human has to find out
+    if decision.mode is FailureMode.LOST:  # a lost attempt left no error of its own
         columns["error"] = decision.why[:ERROR_SUMMARY_CHARACTERS]
     return TaskState.DEAD_LETTER, columns, TaskMoved(why=decision.why, explain=_explain(outcome))
 
 
-def _sense(journal: Journal, decision: Sense, outcome: Outcome, history: History) -> Columns:
-    due = journal.at + round(decision.delay * 1e6)
-    columns: TaskColumns = {"ended_at": journal.at, "next_retry_at": due, **_counted(history, decision)}
+def _sense(transaction: Transaction, decision: Defer, outcome: Outcome, history: TaskHistory) -> Columns:
+    due = transaction.at + round(decision.delay * 1e6)
+    columns: TaskColumns = {"ended_at": transaction.at, "next_retry_at": due, **_counted(history, decision)}
     return TaskState.SENSING, columns, TaskMoved()
 
 
-def _skip(journal: Journal, decision: Skip, outcome: Outcome, history: History) -> Columns:
-    said = outcome.said.strip()[:ERROR_SUMMARY_CHARACTERS] or None
+def _skip(transaction: Transaction, decision: Skip, outcome: Outcome, history: TaskHistory) -> Columns:
+    message = outcome.skip_reason.strip()[:ERROR_SUMMARY_CHARACTERS] or None
     return (
         TaskState.SKIPPED,
-        {"ended_at": journal.at, "skip_cause": str(SkipCause.CONDITION), "error": said},
+        {"ended_at": transaction.at, "skip_cause": str(SkipCause.CONDITION), "error": message},
         TaskMoved(),
     )
 
 
-def _cancel(journal: Journal, decision: Cancel, outcome: Outcome, history: History) -> Columns:
+def _cancel(transaction: Transaction, decision: Cancel, outcome: Outcome, history: TaskHistory) -> Columns:
     columns = _failure_columns(outcome.failure, FailureMode.OTHER)
-    columns.update({"ended_at": journal.at, "next_retry_at": None})
+    columns.update({"ended_at": transaction.at, "next_retry_at": None})
     return TaskState.CANCELLED, columns, TaskMoved()
 
 
-def _interrupt(journal: Journal, decision: Interrupt, outcome: Outcome, history: History) -> Columns:
-    return TaskState.RETRYING, {"ended_at": journal.at, "next_retry_at": journal.at}, TaskMoved(why=decision.why)
+def _interrupt(transaction: Transaction, decision: Interrupt, outcome: Outcome, history: TaskHistory) -> Columns:
+    return (
+        TaskState.RETRYING,
+        {"ended_at": transaction.at, "next_retry_at": transaction.at},
+        TaskMoved(why=decision.why),
+    )
 
 
-def _counted(history: History, decision: Decision) -> TaskColumns:
+def _counted(history: TaskHistory, decision: Decision) -> TaskColumns:
     counter = counter_of(decision)
     return {} if counter is None else cast(TaskColumns, {counter: getattr(history, counter) + 1})
 
@@ -409,20 +430,20 @@ _COLUMNS: dict[type, Callable[..., Columns]] = {
     Retry: _retry,
     Fail: _fail,
     DeadLetter: _dead_letter,
-    Sense: _sense,
+    Defer: _sense,
     Skip: _skip,
     Cancel: _cancel,
     Interrupt: _interrupt,
 }
 
 
-def _tell_late(journal: Journal, claim: Claim, outcome: Outcome) -> None:
-    """The task has moved on: keep what came of the attempt, change nothing else (SPEC 4.9)."""
-    columns = attempt_columns(journal.at, outcome, None)
+def _write_late(transaction: Transaction, claim: Claim, outcome: Outcome) -> None:
+    """Record the end of an attempt whose task has moved on; the task stays unchanged (SPEC 4.9)."""
+    columns = attempt_columns(transaction.at, outcome, None)
     columns["late"] = 1
-    journal.change_attempt(claim.run_id, claim.name, claim.attempt, columns)
-    quarantine.discard(journal, claim.run_id, claim.name, claim.attempt, final=False)
-    journal.emit(
+    transaction.change_attempt(claim.run_id, claim.name, claim.attempt, columns)
+    quarantine.discard(transaction, claim.run_id, claim.name, claim.attempt, final=False)
+    transaction.emit(
         AttemptLate(_without_long_texts(columns)),
         claim.run_id,
         claim.name,

@@ -13,11 +13,11 @@ import json
 import sqlite3
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
-from ...domain.acts import past_of, sent_id
+from ...domain.acts import past_of, sender_command_id
 from ...domain.event_codec import decode
 from ...domain.event_payloads import NoteWritten
 from ...domain.events import EventKind
-from ...domain.states import MOVING, NEEDS_HUMAN, SkipCause, TaskState
+from ...domain.states import FAILED_OUTCOMES, MOVING, NEEDS_HUMAN, SkipCause, TaskState
 from ...errors import NotFoundError
 from ..state_lists import in_list
 
@@ -29,7 +29,6 @@ TASKS_MAX = 20000  # that one question looks at, over all of its causes
 
 #: Failures without a fingerprint of their own, as ``core/paging.py`` has it too: they share no cause.
 _NO_CAUSE = frozenset(["", "lost"])
-_FAILED = frozenset(["error", "timed_out"])
 
 #: Hops from one run to the next within the index: a cause that failed a million times is no slower.
 _RUNS = (
@@ -95,7 +94,7 @@ class _Task(NamedTuple):
     spec: str
 
 
-def of_causes(connection: sqlite3.Connection, run_id: str, causes: Iterable[Any]) -> List[Row]:
+def read_cause_histories(connection: sqlite3.Connection, run_id: str, causes: Iterable[Any]) -> List[Row]:
     """What is remembered of each of ``causes`` [[loose fingerprint, downstream or None], ...] of a run, in their order.
 
     ``fingerprint`` and ``downstream`` as asked; ``runs``: in how many other runs it was seen, since ``first_at``;
@@ -184,7 +183,7 @@ class _Looking(object):
             return
         if word == "requeue" and decision is None:
             return  # it was on its way by itself
-        key = (word, "" if decision is None else sent_id(decision.command_id))
+        key = (word, "" if decision is None else sender_command_id(decision.command_id))
         one = found.setdefault(key, _begun(run_id, word, decision))
         one["tasks"] += 1
         if failed.ended_at is not None:
@@ -246,7 +245,7 @@ def _failures(attempts: List[_Attempt], loose: str) -> List[Tuple[_Attempt, List
     found = []
     for place, attempt in enumerate(attempts):
         is_last = place + 1 == len(attempts) or attempts[place + 1].generation != attempt.generation
-        if is_last and attempt.loose == loose and attempt.outcome in _FAILED:
+        if is_last and attempt.loose == loose and attempt.outcome in FAILED_OUTCOMES:
             found.append((attempt, attempts[place + 1 :]))
     return found
 
@@ -275,5 +274,5 @@ def _result(task: _Task, failed: _Attempt, later: List[_Attempt]) -> Tuple[str, 
     last = again[-1]
     if last.outcome == "success":
         return "healed", last.ended_at
-    alike = last.outcome in _FAILED and last.loose == failed.loose
+    alike = last.outcome in FAILED_OUTCOMES and last.loose == failed.loose
     return "again" if alike else "otherwise", last.ended_at

@@ -205,6 +205,7 @@ def test_whatever_a_downstream_waits_for_moves_with_the_clock():
         now[0] += jump
         downstreams.shift_clock(jump)
         after = downstreams.drain_dirty_rows()["api"]
+        assert after["reopens_at"] is not None and before["reopens_at"] is not None
         assert after["reopens_at"] - before["reopens_at"] == after["changed_at"] - before["changed_at"] == jump
         assert downstreams.admit("t", "api", is_retry=False).call is None
         before = after
