@@ -1,8 +1,8 @@
-"""The console: wires a session, the board that follows it, the screens and the controllers. Decides nothing itself.
+"""The console app: connects a session, the board that follows it, the screens and the controllers.
 
-Views are Textual modes, named as their ``Place``; each is made when it is first asked for and stays. ``console.py``
-says what screens and controllers may ask of the app; ``actions.Receiver`` names the controllers, which are attributes
-here.
+Views are Textual modes with the names of ``ScreenName``; each is created when first shown. ``screens/console.py``
+has the protocols by which screens and controllers use the app; ``actions.Receiver`` names the attributes that hold the
+controllers.
 """
 
 from __future__ import annotations
@@ -16,57 +16,57 @@ from textual.binding import BindingType
 from textual.screen import Screen
 
 from ...engine.clock import Clock, SystemClock
-from ..feed.cause_memory import Remembering
-from ..feed.live_run import LiveRun, News
-from ..keys.actions import Action, Call, Passed, Place, Receiver
+from ..feed.cause_memory import CauseMemory
+from ..feed.live_run import BoardUpdate, LiveRun
+from ..keys.actions import Action, ActionCall, Receiver, ScreenArgument, ScreenName
 from ..keys.keymap import DEFAULT_KEYS, KeyMap, Refusal
-from ..model.badge_counts import Attention
+from ..model.badge_counts import BadgeCounts
 from ..model.board import Board
-from ..present.header import Health
+from ..present.header import SessionHealth
 from ..screens.base import ConsoleScreen
-from ..screens.console import MESSAGE_SECONDS, Way
-from ..screens.loading import OpeningScreen
+from ..screens.console import MESSAGE_SECONDS, LaunchContext
+from ..screens.loading import LoadingScreen
 from ..sessions.session import Link, Session, SessionStatus
-from ..terminal.bell import Bell
-from ..terminal.capabilities import Colours, Terminal, survey
+from ..terminal.bell import TerminalBell
+from ..terminal.capabilities import Colours, TerminalCapabilities, detect_capabilities
 from ..terminal.driver import ConsoleDriver
-from ..terminal.tty import Hold
+from ..terminal.tty import Tty
 from ..text.glyphs import ASCII, UTF8
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
 from ..widgets.bindings import bindings
 from .analysis import Analysis
 from .base_app import ConsoleBase
-from .commands import Commands
+from .commands import CommandMenu
 from .copying import Copying
-from .downstream_operator import SystemsActs
-from .navigation import Trail
-from .operator import Acts
+from .downstream_operator import DownstreamActions
+from .navigation import NavigationHistory
+from .operator import OperatorActions
 from .preferences import Preferences
 from .run_control import RunControl
 from .theme import DEFAULT, Theme, load_theme
-from .time_travel import Rewind
+from .time_travel import TimeTravel
 
-#: Which class shows which view; imported when it is first shown, so that the first picture does not wait for the rest.
-SCREENS: dict[Place, tuple[str, str]] = {
-    Place.RUNS: ("..screens.runs", "RunsScreen"),
-    Place.GRAPH: ("..screens.graph", "GraphScreen"),
-    Place.TIMELINE: ("..screens.timeline", "TimelineScreen"),
-    Place.INBOX: ("..screens.inbox", "InboxScreen"),
-    Place.LOG: ("..screens.log", "LogScreen"),
-    Place.JOURNAL: ("..screens.journal", "JournalScreen"),
-    Place.SYSTEMS: ("..screens.downstreams", "SystemsScreen"),
+#: View -> module and class; imported when the view is first shown, so that the first frame comes early.
+SCREENS: dict[ScreenName, tuple[str, str]] = {
+    ScreenName.RUNS: ("..screens.runs", "RunsScreen"),
+    ScreenName.GRAPH: ("..screens.graph", "GraphScreen"),
+    ScreenName.TIMELINE: ("..screens.timeline", "TimelineScreen"),
+    ScreenName.INBOX: ("..screens.inbox", "InboxScreen"),
+    ScreenName.LOG: ("..screens.log", "LogScreen"),
+    ScreenName.JOURNAL: ("..screens.journal", "JournalScreen"),
+    ScreenName.DOWNSTREAMS: ("..screens.downstreams", "DownstreamsScreen"),
 }
 REFUSAL_SECONDS = 3.0
 
-#: Keys that work on every screen and belong to none.
+#: Actions that the app handles on every screen.
 _COMMANDS = (
     *("quit", "redraw", "undo", "pause", "resume_here", "arm", "stop_run", "reset_breaker"),
     *("help", "palette", "keys", "copy", "theme", "mouse", "bell", "times", "how_to_leave"),
 )
 
 
-def _screen_maker(view: Place) -> Callable[[], Screen[Any]]:
+def _screen_maker(view: ScreenName) -> Callable[[], Screen[Any]]:
     def make() -> Screen[Any]:
         module, name = SCREENS[view]
         screen: Screen[Any] = getattr(import_module(module, __package__), name)()
@@ -86,7 +86,7 @@ class ConsoleApp(ConsoleBase):
     """
     DEFAULT_MODE = "opening"
     MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {
-        DEFAULT_MODE: OpeningScreen,
+        DEFAULT_MODE: LoadingScreen,
         **{view.value: _screen_maker(view) for view in SCREENS},
     }
     BINDINGS: ClassVar[list[BindingType]] = bindings(*(f"view_{view.value}" for view in SCREENS), *_COMMANDS)
@@ -96,155 +96,155 @@ class ConsoleApp(ConsoleBase):
         session: Session,
         run_id: str | None = None,
         *,
-        hold: Hold | None = None,
+        tty: Tty | None = None,
         keymap: KeyMap = DEFAULT_KEYS,
-        look: Theme | None = None,
+        theme: Theme | None = None,
         clock: Clock | None = None,
-        way: Way | None = None,
+        launch: LaunchContext | None = None,
     ) -> None:
-        hold = hold or Hold(survey())
-        self._look = self._allowed(look or load_theme(DEFAULT), hold.terminal)
-        super().__init__(hold, keymap, self._look.palette())
-        self.way = way or Way()
-        self.glyphs = UTF8 if self.terminal.unicode else ASCII
+        tty = tty or Tty(detect_capabilities())
+        self._console_theme = self._for_terminal(theme or load_theme(DEFAULT), tty.capabilities)
+        super().__init__(tty, keymap, self._console_theme.palette())
+        self.launch = launch or LaunchContext()
+        self.glyphs = UTF8 if self.capabilities.has_unicode else ASCII
         self.live = LiveRun(session, clock or SystemClock(), self)
-        self.memory = Remembering()
-        self.bell_of_pages = Bell(self.ring)
-        self.acting_session: Session | None = None  # beside one that was opened to look
-        self.acts = Acts(self)
-        self.systems_acts = SystemsActs(self, self.acts)
-        self.rewind = Rewind(self)
-        self.run_control = RunControl(self, self.acts)
-        self.copying = Copying(self, self.acts)
-        self.analysis = Analysis(self, self.acts, self.rewind)
-        self.preferences = Preferences(self, self.acts)
-        self.commands = Commands(self, self._worded_commands())
+        self.memory = CauseMemory()
+        self.page_bell = TerminalBell(self.ring)
+        self.acting_session: Session | None = None  # for acts while a read-only console is armed
+        self.operator_actions = OperatorActions(self)
+        self.downstream_actions = DownstreamActions(self, self.operator_actions)
+        self.time_travel = TimeTravel(self)
+        self.run_control = RunControl(self, self.operator_actions)
+        self.copying = Copying(self, self.operator_actions)
+        self.analysis = Analysis(self, self.operator_actions, self.time_travel)
+        self.preferences = Preferences(self, self.operator_actions)
+        self.commands = CommandMenu(self, self._argument_commands())
         self.selected: str | None = None
-        self.trail = Trail()
+        self.history = NavigationHistory()
         self.absolute_times = False
-        self._attention: Attention | None = None
-        self.stopping = False  # leave as soon as the executor has gone
+        self._badge_counts: BadgeCounts | None = None
+        self.is_stopping = False  # leave as soon as the executor has gone
         self._run_id = run_id
-        self._is_new_run = True  # its first picture will be shown as a graph
-        self._greyed = False
-        self._behind = False  # the terminal did not take a frame: paint everything when it does
+        self._is_new_run = True  # show the graph when its first snapshot arrives
+        self._is_greyed = False
+        self._missed_frames = False  # the terminal was busy: draw everything when it is ready
 
-    # --- What screens ask -----------------------------------------------------------------------------------------
+    # --- For screens ----------------------------------------------------------------------------------------------
 
     @property
     def address(self) -> str:
-        """Where the run is, for the header."""
+        """The address of the state file, for the header."""
         return self.live.session.address
 
     @property
-    def waiting_for(self) -> str:
-        """What is said while there is no picture yet."""
-        return self.live.trouble or "reading ..."
+    def loading_message(self) -> str:
+        """The message that is shown until the first snapshot arrives."""
+        return self.live.error_message or "reading ..."
 
     @property
-    def health(self) -> Health:
-        """How the picture is."""
+    def health(self) -> SessionHealth:
+        """The age of the data, and whether an executor is alive."""
         return health_of(self.live.status)
 
     @property
-    def gone_at(self) -> int | None:
-        """Since when nobody runs the run that is shown (microseconds UTC); None while somebody does."""
-        return None if self.health.executor_alive or self.live.is_past else self.health.gone_at
+    def executor_gone_at(self) -> int | None:
+        """Since when the displayed run has no executor (microseconds UTC); None while it has one, or in the past."""
+        return None if self.health.is_executor_alive or self.live.is_past else self.health.gone_at
 
     @property
-    def wanting(self) -> int:
-        """How much of what stands between tasks and the world wants a human."""
-        return self._attention.count if self._attention is not None else 0
+    def attention_count(self) -> int:
+        """The number of breakers, pages and groups of rows that need a human."""
+        return self._badge_counts.count if self._badge_counts is not None else 0
 
     @property
-    def locked(self) -> str | None:
-        """Why nothing may be changed now; None if it may."""
+    def lock_reason(self) -> str | None:
+        """The reason why changes are not allowed; None if they are."""
         if self.live.is_past:
-            return self.rewind.locked
+            return self.time_travel.lock_reason
         health = self.health
         if self.armed_seconds:
             health = replace(health, read_only=None)
-        return health.locked
+        return health.lock_reason
 
     @property
     def armed_seconds(self) -> int:
-        """How much longer a console that was opened to look may change something; 0: not at all."""
+        """For how many seconds a read-only console still allows changes; 0: it allows none."""
         return self.run_control.armed_seconds
 
     @property
-    def came_from(self) -> Place | None:
-        """The view that going back leads to; None at the top level."""
-        stop = self.trail.last
+    def previous_view(self) -> ScreenName | None:
+        """The view to which ``go_back`` returns; None at the top level."""
+        stop = self.history.last
         return None if stop is None else stop.view
 
     @property
     def console_screen(self) -> ConsoleScreen:
-        """The screen that is seen, or that lies below the box that is seen."""
+        """The visible screen, or the screen below a dialog."""
         return next(screen for screen in reversed(self.screen_stack) if isinstance(screen, ConsoleScreen))
 
     @property
-    def place(self) -> Place:
-        """The place of that screen."""
+    def screen_name(self) -> ScreenName:
+        """The name of the visible screen, or of the screen below a dialog."""
         return self.console_screen.PLACE
 
-    def say(self, line: Line, seconds: float | None = None) -> None:
-        """Words to the operator, in the line of keys of the screen that is seen."""
+    def show_line(self, line: Line, seconds: float | None = None) -> None:
+        """Show a line in place of the keys of the visible screen, for ``seconds``."""
         for screen in reversed(self.screen_stack):
             if isinstance(screen, ConsoleScreen):
-                screen.keys.say(line, seconds)
+                screen.key_bar.show_message(line, seconds)
                 return
 
     def show_message(self, sentence: str, role: Role = Role.TEXT, seconds: float = MESSAGE_SECONDS) -> None:
-        """A sentence to the operator."""
-        self.say([Piece(one_line(sentence), role)], seconds)
+        """Show a sentence in place of the keys of the visible screen."""
+        self.show_line([Piece(one_line(sentence), role)], seconds)
 
-    def acted(self, name: str) -> None:
-        """An act on a task was done."""
+    def on_task_acted(self, name: str) -> None:
+        """Tell the screens that an act on a task was done."""
         for screen in self._console_screens():
-            screen.acted(name)
+            screen.on_task_acted(name)
 
     def follow(self, run_id: str) -> None:
-        """Show another run of the file, as its graph."""
+        """Show the graph of another run of the state file."""
         self.selected = None
         self._is_new_run = True
         self.live.follow(run_id)
 
     def show_details(self) -> None:
-        """Everything about the selected task, over the screen."""
+        """Show the details of the selected task over the current view."""
         from ..screens.detail import DetailScreen
 
         self.push_screen(
-            DetailScreen(Place(self.screen.view if isinstance(self.screen, ConsoleScreen) else Place.GRAPH))
+            DetailScreen(ScreenName(self.screen.view if isinstance(self.screen, ConsoleScreen) else ScreenName.GRAPH))
         )
 
-    def use_theme(self, look: Theme) -> None:
-        """Other colours from now on."""
-        self._look = look = self._allowed(look, self.terminal)
-        self.palette = look.stale_palette() if self._greyed else look.palette()
+    def use_theme(self, theme: Theme) -> None:
+        """Use another theme."""
+        self._console_theme = theme = self._for_terminal(theme, self.capabilities)
+        self.palette = theme.stale_palette() if self._is_greyed else theme.palette()
         self.refresh_css(animate=False)
         for screen in self._console_screens():
             screen.refresh()
 
     @staticmethod
-    def _allowed(look: Theme, terminal: Terminal) -> Theme:
-        """Without colours only the default tells by reverse video what others tell by a colour of the ground."""
+    def _for_terminal(look: Theme, terminal: TerminalCapabilities) -> Theme:
+        """The theme itself, or the default theme without colours: other themes need a background colour."""
         return look if terminal.colours is not Colours.NONE else load_theme(DEFAULT).without_colours()
 
     def get_css_variables(self) -> dict[str, str]:
-        """The ground of everything that is not made of pieces."""
-        ground = {"ground": self._look.background, "ink": self._look.foreground}
+        """The colours of Textual's own backgrounds."""
+        ground = {"ground": self._console_theme.background, "ink": self._console_theme.foreground}
         return {**super().get_css_variables(), **ground}
 
     def toggle_mouse(self) -> bool:
-        """Whether clicks come here from now on."""
+        """Turn the mouse on or off. Return whether it is on."""
         driver = self._driver
         if not isinstance(driver, ConsoleDriver):
             return False
-        driver.set_mouse(not driver.mouse_on)
-        return driver.mouse_on
+        driver.set_mouse(not driver.captures_mouse)
+        return driver.captures_mouse
 
     def _console_screens(self) -> Iterator[ConsoleScreen]:
-        """Every screen that exists, seen or not."""
+        """Every existing screen, also hidden ones."""
         for stack in self._screen_stacks.values():
             for screen in stack:
                 if isinstance(screen, ConsoleScreen):
@@ -253,13 +253,13 @@ class ConsoleApp(ConsoleBase):
     # --- The run ---------------------------------------------------------------------------------------------------
 
     def on_mount(self) -> None:
-        """Begin to follow."""
+        """Start to follow the run."""
         self.live.follow(self._run_id)
 
-    def board_replaced(self, board: Board) -> None:
-        """Show it: the first picture, and that of a run that was asked for, as a graph."""
-        self.rewind.forget()
-        self._attention = Attention(board)
+    def on_board_replaced(self, board: Board) -> None:
+        """Give the board to every screen; show the graph for the first board of a run."""
+        self.time_travel.reset()
+        self._badge_counts = BadgeCounts(board)
         if self.selected not in board.fold.tasks:
             self.selected = None
         for screen in self._console_screens():
@@ -267,98 +267,98 @@ class ConsoleApp(ConsoleBase):
                 screen.board_replaced(board)
         if self._is_new_run:
             self._is_new_run = False
-            self.trail.forget()
-            (self.lead_to if self.current_mode == Place.RUNS.value else self._view)(Place.GRAPH)
+            self.history.clear()
+            (self.open_view if self.current_mode == ScreenName.RUNS.value else self._switch_to)(ScreenName.GRAPH)
         self.show_frames()
-        self.keep()
+        self.freeze_gc()
 
-    def take(self, news: News) -> None:
-        """Models on every screen, the frame on the one that is seen."""
-        self.bell_of_pages.hear(news.events, self.live.clock_us)
-        if self._attention is not None:
-            self._attention.take(news.delta.tasks)
+    def on_board_update(self, update: BoardUpdate) -> None:
+        """Update every screen, and redraw the visible one."""
+        self.page_bell.ring_for(update.events, self.live.clock_us)
+        if self._badge_counts is not None:
+            self._badge_counts.update(update.delta.tasks)
         for screen in self._console_screens():
             if screen.is_mounted:
-                screen.take(news)
+                screen.on_news(update)
         self.show_frames()
 
     def tick(self, now_us: int) -> None:
-        """A second has passed."""
-        if self.output_busy:
-            self._behind = True
+        """Update countdowns and ages, once a second."""
+        if self.is_output_busy:
+            self._missed_frames = True
             return
         if not self.live.is_past:
-            self.acts.tick(now_us)
+            self.operator_actions.tick(now_us)
         for screen in self.screen_stack:
             if isinstance(screen, ConsoleScreen):
                 screen.tick(now_us)
         self.show_frames()
 
-    def turned(self, seq: int, task: str | None) -> None:
-        """The board shows the moment after the event ``seq`` of the past; ``task`` is wanted under the cursor."""
-        is_wanted = self.live.board is not None and task in self.live.board.fold.tasks
-        if is_wanted:
+    def on_seek(self, seq: int, task: str | None) -> None:
+        """The board shows the instant after the event ``seq``; select ``task`` if the run has it."""
+        has_task = self.live.board is not None and task in self.live.board.fold.tasks
+        if has_task:
             self.selected = task
         for screen in self.screen_stack:
             if isinstance(screen, ConsoleScreen):
-                if is_wanted:
-                    screen.shown()
-                screen.turned(seq)
+                if has_task:
+                    screen.on_shown()
+                screen.on_seek(seq)
 
-    def heard(self) -> None:
-        """The status may be another one."""
-        if self.stopping and not self.live.status.executor_alive:
+    def on_status(self) -> None:
+        """Redraw the header; leave if the operator stopped the executor and it is gone."""
+        if self.is_stopping and not self.live.status.executor_alive:
             self.exit(0)
         self.show_frames()
 
-    def failed(self, error: Exception) -> None:
-        """Something is broken in here: end as any other crash does."""
+    def on_error(self, error: Exception) -> None:
+        """End the console with a crash report."""
         self._handle_exception(error)
 
     def frame_shown(self) -> None:
-        """The terminal reads again: show it what it has missed."""
-        if self._behind:
-            self._behind = False
+        """Draw what was skipped while the terminal was busy."""
+        if self._missed_frames:
+            self._missed_frames = False
             self.tick(self.live.now_us)
 
     def show_frames(self) -> None:
-        """Header, tabs and keys of what is seen; greyed while the picture is old."""
-        stale = self.health.stale
-        if stale != self._greyed:
-            self._greyed = stale
-            self.palette = self._look.stale_palette() if stale else self._look.palette()
+        """Draw header, tabs and keys of visible screens, greyed while the data is stale."""
+        stale = self.health.is_stale
+        if stale != self._is_greyed:
+            self._is_greyed = stale
+            self.palette = self._console_theme.stale_palette() if stale else self._console_theme.palette()
         for screen in self.screen_stack:
             if isinstance(screen, ConsoleScreen) and screen.is_mounted:
                 screen.show_frame()
 
     # --- Keys ------------------------------------------------------------------------------------------------------
 
-    def _view(self, view: Place) -> None:
-        """Show a view itself, without what was opened over it."""
+    def _switch_to(self, view: ScreenName) -> None:
+        """Show a view, and close what is open over it."""
         self.switch_mode(view.value)
         while len(self.screen_stack) > 1 and isinstance(self.screen, ConsoleScreen):
             self.pop_screen()
 
-    def view(self, view: Place) -> None:
-        """Go to a view as to a top level."""
-        if self.live.board is None and view is not Place.RUNS:
-            self.say([Piece("there is no run to show yet", Role.WARNING)], REFUSAL_SECONDS)
+    def switch_view(self, view: ScreenName) -> None:
+        """Go to a view as a top level, from which ``go_back`` does not return."""
+        if self.live.board is None and view is not ScreenName.RUNS:
+            self.show_line([Piece("there is no run to show yet", Role.WARNING)], REFUSAL_SECONDS)
         else:
-            self.trail.forget()
-            self._view(view)
+            self.history.clear()
+            self._switch_to(view)
 
-    def lead_to(self, view: Place) -> None:
-        """Go on to a view from which ``go_back`` returns to what is seen now."""
+    def open_view(self, view: ScreenName) -> None:
+        """Go to a view from which ``go_back`` returns to the current one."""
         if self.current_mode != view.value:
-            self.trail.leave(Place(self.current_mode), self.selected)
-        self._view(view)
+            self.history.push(ScreenName(self.current_mode), self.selected)
+        self._switch_to(view)
 
     def go_back(self) -> bool:
-        """To what lies below, else to the view before, as it was. False: this is the top level."""
+        """Go to the screen below, else to the previous view and its selection. False: this is the top level."""
         if len(self.screen_stack) > 1:
             self.pop_screen()
             return True
-        stop = self.trail.back()
+        stop = self.history.pop()
         if stop is None:
             return False
         if self.live.board is not None and stop.selected in self.live.board.fold.tasks:
@@ -366,77 +366,77 @@ class ConsoleApp(ConsoleBase):
         self.switch_mode(stop.view.value)
         return True
 
-    def leave(self) -> None:
-        """Back; at the top level leave."""
-        if not self.go_back() and not self.rewind.leave():
+    def quit_view(self) -> None:
+        """Go back; at the top level return to the present, else quit."""
+        if not self.go_back() and not self.time_travel.return_to_present():
             self.run_control.quit()
 
-    def read_and_redraw(self) -> None:
-        """Draw and read everything again."""
-        self.live.read_again()
+    def reload(self) -> None:
+        """Load and draw everything again."""
+        self.live.reload()
         self.redraw()
 
     def toggle_times(self) -> None:
-        """Clock times or ages."""
+        """Switch between clock times and ages."""
         self.absolute_times = not self.absolute_times
         self.tick(self.live.now_us)
         self.repaint()
 
-    def say_how_to_leave(self) -> None:
-        """Ctrl-C is pressed by reflex; it ends nothing here."""
-        self.say([Piece(f"{self.keymap.label('quit')} leaves; the run goes on")], REFUSAL_SECONDS)
+    def show_how_to_leave(self) -> None:
+        """Show the key that leaves: people press Ctrl-C by reflex, and here it ends nothing."""
+        self.show_line([Piece(f"{self.keymap.label('quit')} leaves; the run goes on")], REFUSAL_SECONDS)
 
-    def _worded_commands(self) -> Mapping[str, Callable[[str], None]]:
-        """Commands of the palette that end in a word of the operator's own."""
+    def _argument_commands(self) -> Mapping[str, Callable[[str], None]]:
+        """Commands of the palette that take an argument."""
         return {
             "theme": self.preferences.use_theme,
-            "at": self.rewind.to_time,
-            "replay": lambda speed: self.rewind.play(int(speed)),
+            "at": self.time_travel.to_time,
+            "replay": lambda speed: self.time_travel.play(int(speed)),
             "what-if": self.analysis.what_if,
         }
 
     def handler_of(self, action: Action) -> Callable[[], object] | None:
-        """What an action calls on the screen that is seen, whatever box lies over it."""
+        """The handler of an action on the visible screen, also below a dialog; None if it has none."""
         return self.handler(action, self.console_screen)
 
-    def receiver(self, receiver: Receiver) -> object:
-        """The controllers are attributes that have the names of receivers."""
+    def receiver_of(self, receiver: Receiver) -> object:
+        """The app, or the controller in the attribute with the value of ``receiver``."""
         return self if receiver is Receiver.CONSOLE else getattr(self, receiver.value)
 
-    def passed(self, call: Call) -> tuple[object, ...]:
-        """The tasks that are meant, or what is under the cursor."""
+    def screen_arguments(self, call: ActionCall) -> tuple[object, ...]:
+        """The selected tasks or the item under the cursor, as ``call`` needs it."""
         screen = self.console_screen
-        if call.passes is Passed.NOTHING:
+        if call.screen_argument is ScreenArgument.NONE:
             return ()
-        return (screen.chosen() if call.passes is Passed.CHOSEN else screen.subject(),)
+        return (screen.target_tasks() if call.screen_argument is ScreenArgument.TASKS else screen.subject(),)
 
     async def handle(self, action: Action, handler: Callable[[], object]) -> None:
-        """Do nothing to a row that has just come under the cursor."""
-        if action.needs_rest and self.console_screen.has_jumped():
+        """Call a handler, unless the row under the cursor has just changed and the action acts on it."""
+        if action.needs_stable_cursor and self.console_screen.has_cursor_jumped():
             words = "the row under the cursor has just left: nothing was done, look and press again"
-            self.say([Piece(words, Role.WARNING)], REFUSAL_SECONDS)
+            self.show_line([Piece(words, Role.WARNING)], REFUSAL_SECONDS)
         else:
             await super().handle(action, handler)
 
     def key_refused(self, refusal: Refusal) -> None:
-        """Say why a key did nothing."""
-        self.say([Piece(refusal.value, Role.WARNING)], REFUSAL_SECONDS)
+        """Show why a key was ignored."""
+        self.show_line([Piece(refusal.value, Role.WARNING)], REFUSAL_SECONDS)
 
 
-def health_of(status: SessionStatus) -> Health:
-    """What the header says of a session."""
-    down = None if status.link is Link.LIVE else status.trouble or str(status.link)
-    return Health(
-        executor_alive=status.executor_alive,
-        heartbeat_age=status.heartbeat_age_seconds,
-        gone_at=status.executor_gone_at,
+def health_of(status: SessionStatus) -> SessionHealth:
+    """The fields of the header for a session."""
+    down = None if status.link is Link.LIVE else status.problem or str(status.link)
+    return SessionHealth(
+        is_executor_alive=status.executor_alive,
+        heartbeat_age_seconds=status.heartbeat_age_seconds,
+        gone_at=status.executor_last_seen_at,
         dead_pid=None if status.executor_alive or status.executor_stopped else status.executor_pid,
         service_pid=status.service_pid,
-        storage_trouble=status.storage_trouble,
-        picture_age=status.picture_age_seconds,
-        line_down=down,
+        storage_error=status.storage_problem,
+        snapshot_age_seconds=status.data_age_seconds,
+        connection_error=down,
         retry_in_seconds=status.retry_in_seconds,
         read_only=status.read_only,
-        others=status.others,
-        clock_offset=status.clock_offset_seconds,
+        other_operators=status.others,
+        clock_offset_seconds=status.clock_offset_seconds,
     )

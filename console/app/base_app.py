@@ -1,5 +1,4 @@
-"""Keys on their way to Textual and from there to what they call: through the guard, by the map, by the table of
-actions, with a hook for what was refused."""
+"""The base of the app: passes keys through the guard and the key map to Textual, and calls the actions of the table."""
 
 from __future__ import annotations
 
@@ -14,22 +13,22 @@ from textual.actions import SkipAction
 from textual.binding import BindingType
 from textual.screen import Screen
 
-from ..keys.actions import SUSPEND_KEY, Action, Call, Receiver, action_named
-from ..keys.keymap import DEFAULT_KEYS, KeyGuard, KeyMap, Press, Refusal
+from ..keys.actions import SUSPEND_KEY, Action, ActionCall, Receiver, action_named
+from ..keys.keymap import DEFAULT_KEYS, KeyGuard, KeyMap, KeyPress, Refusal
 from ..terminal.driver import ConsoleDriver, ConsoleTerminal
-from ..terminal.tty import Hold
+from ..terminal.tty import Tty
 from ..widgets.bindings import bindings
-from ..widgets.role_styles import PLAIN, Palette
+from ..widgets.role_styles import PLAIN, RoleStyles
 from ..widgets.text_input import TextField
 
-_REFUSAL_SECONDS = 1.0  # one burst is refused once
+_REFUSAL_SECONDS = 1.0  # between two messages, so that one burst has one message
 
 
 class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
-    """An App on our driver, with guarded keys, a palette, and the one place where actions of the table are called.
+    """An App on the console's driver, with guarded keys and a palette; the only class that calls actions of the table.
 
-    Overridables: ``key_refused``, ``receiver``, ``passed``, and those of ``ConsoleTerminal``. A screen may name the
-    keys that do more than look in ``guarded_keys``; elsewhere these are the keys of all actions that ask or change.
+    To override: ``key_refused``, ``receiver_of``, ``screen_arguments``, and the hooks of ``ConsoleTerminal``. A screen
+    can define ``guarded_keys``; by default the keys of all actions that ask or change something are guarded.
     """
 
     ENABLE_COMMAND_PALETTE = False
@@ -42,107 +41,111 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
     }
     """
 
-    def __init__(self, hold: Hold | None = None, keymap: KeyMap = DEFAULT_KEYS, palette: Palette = PLAIN) -> None:
-        super().__init__(hold)
+    def __init__(self, tty: Tty | None = None, keymap: KeyMap = DEFAULT_KEYS, palette: RoleStyles = PLAIN) -> None:
+        super().__init__(tty)
         self.keymap = keymap
         self._palette = palette
-        self._acting_keys = keymap.guarded() | {SUSPEND_KEY}
-        self._guard = KeyGuard(self.key_acts)
-        self._arrived: deque[events.Key] = deque()  # those that are still to come through the queue of the app
-        self._vetted: deque[events.Key] = deque(maxlen=16)  # those that may act, on their way through the widgets
+        self._default_guarded_keys = keymap.guarded_keys() | {SUSPEND_KEY}
+        self._guard: KeyGuard[events.Key] = KeyGuard(self.key_has_effect)
+        self._arrived: deque[events.Key] = deque()  # not yet received by ``on_event``
+        self._vetted: deque[events.Key] = deque(maxlen=16)  # passed by the guard, not yet handled by a widget
         self._waiting_for_keys = False
         self._refused_at = float("-inf")
         self.set_keymap(keymap.for_textual())
 
     @property
-    def palette(self) -> Palette:
-        """What roles look like."""
+    def palette(self) -> RoleStyles:
+        """The styles of roles."""
         return self._palette
 
     @palette.setter
-    def palette(self, palette: Palette) -> None:
+    def palette(self, palette: RoleStyles) -> None:
         self._palette = palette
         self.repaint()
 
     def on_ready(self) -> None:
-        """The first frame is there."""
-        self.keep()
+        """The first frame is drawn."""
+        self.freeze_gc()
 
-    def keep(self) -> None:
-        """Nothing that exists by now is garbage: without this, looking for garbage costs some frame 30 ms after the
-        start, and 80 ms when a run of 10,000 tasks has been read."""
+    def freeze_gc(self) -> None:
+        """Exclude all current objects from garbage collection.
+
+        A collection costs one frame 30 ms after the start, and 80 ms after a run of 10,000 tasks was loaded.
+        """
         if not self.is_headless:
             gc.freeze()
 
     async def action_handle(self, name: str) -> None:
-        """Every binding leads here (``widgets.bindings``): make the call of an action of the table."""
+        """Call the handler of an action; Textual's handler of every binding (``widgets.bindings``)."""
         action = action_named(name)
         handler = self.handler(action, self.screen)
         if handler is None:
-            raise SkipAction  # the next binding of the key may have one
+            raise SkipAction  # the next binding of the key may have a handler
         await self.handle(action, handler)
 
     async def handle(self, action: Action, handler: Callable[[], object]) -> None:
-        """Make a call that ``handler`` has found."""
-        answer = handler()
-        if isinstance(answer, Awaitable):
-            await answer
+        """Call a handler of ``handler()`` and await its result if it is awaitable."""
+        result = handler()
+        if isinstance(result, Awaitable):
+            await result
 
     def handler(self, action: Action, screen: Screen[Any]) -> Callable[[], object] | None:
-        """What an action calls on a screen, ready to be called; None if nothing there handles it."""
+        """The method of an action with its arguments bound; None if no receiver on ``screen`` has the method."""
         call = action.call
         if call.receiver is Receiver.VIEW:
             around = screen.focused.ancestors_with_self if screen.focused is not None else [screen]
             receivers: list[object] = [node for node in around if node is not self]
         else:
-            receivers = [self.receiver(call.receiver)]
+            receivers = [self.receiver_of(call.receiver)]
         methods = (getattr(receiver, call.method, None) for receiver in receivers)
         method = next((method for method in methods if method is not None), None)
-        return None if method is None else lambda: method(*self.passed(call), *call.arguments)
+        return None if method is None else lambda: method(*self.screen_arguments(call), *call.arguments)
 
-    def receiver(self, receiver: Receiver) -> object:
-        """The object that handles calls to a receiver other than the view; None if there is none here."""
+    def receiver_of(self, receiver: Receiver) -> object:
+        """The object for a receiver other than the view; None if this app has no such object."""
         return self if receiver is Receiver.CONSOLE else None
 
-    def passed(self, call: Call) -> tuple[object, ...]:
-        """What a call gets of the screen."""
+    def screen_arguments(self, call: ActionCall) -> tuple[object, ...]:
+        """The arguments that the screen passes to a call."""
         return ()
 
-    def key_acts(self, key: str) -> bool:
-        """Whether a key, pressed now, would do more than look."""
+    def key_has_effect(self, key: str) -> bool:
+        """Whether a key, pressed now, would change more than the view."""
         return key == "enter" if isinstance(self.focused, TextField) else key in self._guarded_keys()
 
     def _guarded_keys(self) -> frozenset[str]:
-        guarded: frozenset[str] = getattr(self.screen, "guarded_keys", self._acting_keys)
+        guarded: frozenset[str] = getattr(self.screen, "guarded_keys", self._default_guarded_keys)
         return guarded
 
     def key_refused(self, refusal: Refusal) -> None:
-        """A key did nothing because no hand seems to have pressed it; ``refusal.value`` says so in words."""
+        """A key was ignored because no hand seems to have pressed it; ``refusal.value`` is the message."""
 
     def key_arrived(self, key: events.Key) -> bool:
-        """The guard must know of a key when it comes, not when those before it have been handled."""
-        let_in = self._guard.press(key.key, key.time, key)
-        if let_in:
+        """Tell the guard about a key when it arrives, not after the keys before it have been handled."""
+        is_accepted = self._guard.press(key.key, key.time, key)
+        if is_accepted:
             self._arrived.append(key)
-        return let_in
+        return is_accepted
 
     def simulate_key(self, key: str) -> None:
-        """As if it had been pressed."""
+        """Handle ``key`` as if it was pressed."""
         event = events.Key(key, None)
         if self.key_arrived(event):
             self.post_message(event)
 
     async def on_event(self, event: events.Event) -> None:
-        """A key is the sign that those which may go on should; which one it is, the guard knows."""
-        if self._arrived and event is self._arrived[0]:  # it comes again, later, if no widget has used it
+        """Pass on the keys that the guard releases, when a key arrives."""
+        if self._arrived and event is self._arrived[0]:  # Textual sends a key again that no widget has handled
             self._arrived.popleft()
             await self._pass_keys()
         else:
             await super().on_event(event)
 
     async def _on_key(self, event: events.Key) -> None:
-        """A key that nothing below has used comes to its binding. It may have meant something else when it was let
-        through: text for a field that closed meanwhile, a key for a dialog that is gone."""
+        """Refuse a guarded key that the guard released with another meaning.
+
+        It was text for a field, or a key for a dialog, that has closed since.
+        """
         if not self.is_headless and event not in self._vetted and event.key in self._guarded_keys():
             event.prevent_default()
             self._refuse(Refusal.BURST)
@@ -152,9 +155,9 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
             if press.refusal is not None:
                 self._refuse(press.refusal)
                 continue
-            if self.key_acts(press.key):
-                self._vetted.append(press.token)
-            await super().on_event(press.token)
+            if self.key_has_effect(press.key):
+                self._vetted.append(press.event)
+            await super().on_event(press.event)
         due = self._guard.due()
         if due is not None and not self._waiting_for_keys:
             self._waiting_for_keys = True
@@ -169,9 +172,9 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
             self._refused_at = monotonic()
             self.key_refused(refusal)
 
-    def _next_press(self) -> Press | None:
-        """While the loop was busy the rest of a burst may have come: nothing is decided before it is read."""
+    def _next_press(self) -> KeyPress[events.Key] | None:
+        """The next released press. Input that arrived while the loop was busy is read first: it may end a burst."""
         due = self._guard.due()
         if due is not None and isinstance(self._driver, ConsoleDriver):
-            self._driver.read_waiting(at_most=due)
+            self._driver.read_pending(at_most=due)
         return next(self._guard.ready(monotonic()), None)

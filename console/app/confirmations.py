@@ -1,4 +1,4 @@
-"""What is asked before an act: in words, with the exact list of what it touches and of what it does not."""
+"""The questions that confirm acts, with their consequences and the exact list of tasks or rows."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import replace
 from ...engine.domain.acts import BY_NAME
 from ...engine.statefile.changes.notes import TEXT_CHARACTERS_MAX
 from ..model.board import Board
-from ..model.breaker_view import Guard
-from ..model.inbox import Cause
+from ..model.breaker_view import BreakerStatus
+from ..model.inbox import InboxCause
 from ..model.preview import Preview
-from ..present.states import LOOKS, sign
+from ..present.states import STATE_STYLES, state_sign
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line, pad
@@ -23,7 +23,7 @@ _NAMED_MAX = 3
 
 
 def accept_key(trigger: str | None) -> str:
-    """The key that says yes: never the one that asked, whatever the operator's file of keys says."""
+    """The key that accepts; never ``trigger``, the key that asked."""
     return "a" if trigger != "a" else "o"
 
 
@@ -33,37 +33,37 @@ def tasks(count: int) -> str:
 
 
 def named(names: Sequence[str]) -> str:
-    """A few names, and how many more."""
+    """The first names, and the number of further ones."""
     shown = ", ".join(one_line(name) for name in names[:_NAMED_MAX])
     return shown if len(names) <= _NAMED_MAX else f"{shown} and {len(names) - _NAMED_MAX:,} more"
 
 
-def of_preview(
+def preview_question(
     preview: Preview, board: Board, trigger: str | None, glyphs: Glyphs, rate: float | None = None
 ) -> Question:
-    """Before a requeue or a skip. ``rate``: starts a second, where they are spread."""
+    """The question before a requeue or a skip. ``rate``: starts per second if they are spread."""
     asked = preview.run_again if preview.act == "requeue" else preview.skipped
     count = len(asked) + (len(preview.unblocked) if not asked else 0)
-    what = one_line(asked[0]) if len(asked) == 1 else tasks(count)
+    title = one_line(asked[0]) if len(asked) == 1 else tasks(count)
     facts = [[Piece(text)] for text in _consequences(preview)]
     if rate is not None:
         facts.append([Piece(f"One at once, then {rate:g} a second: about {spread_seconds(count, rate)} s in all.")])
     return Question(
-        title=[Piece(f"{BY_NAME[preview.act].verb.capitalize()} {what}", Role.TITLE)],
+        title=[Piece(f"{BY_NAME[preview.act].verb.capitalize()} {title}", Role.TITLE)],
         facts=facts,
         preview=[_task_line(name, board, glyphs) for name in asked] if len(asked) > 1 else (),
         accept=f"{preview.act} {count:,}" if count > 1 else preview.act,
         trigger=trigger,
         accept_key=accept_key(trigger),
-        reason="why; it goes into the journal" if preview.act == "skip" else None,
-        reason_needed=preview.act == "skip",
+        reason_hint="why; it goes into the journal" if preview.act == "skip" else None,
+        is_reason_required=preview.act == "skip",
         type_exactly=str(count) if count > TYPED_ABOVE else None,
-        value='JSON: 42, {"rows": 0}, "a text"' if preview.needed_by else None,
-        value_trouble=_why_no_json,
+        value_hint='JSON: 42, {"rows": 0}, "a text"' if preview.needed_by else None,
+        value_error=_json_problem,
     )
 
 
-def _why_no_json(text: str) -> str | None:
+def _json_problem(text: str) -> str | None:
     try:
         json.loads(text)
     except ValueError:
@@ -72,14 +72,14 @@ def _why_no_json(text: str) -> str | None:
 
 
 def with_canary(question: Question, rate: float) -> Question:
-    """The same question, with the choice to send one first and the others only when it has succeeded."""
+    """``question`` with a second choice: a canary first, and the others when it has succeeded."""
     key = next(key for key in "oc" if key not in (question.accept_key, question.trigger))
     fact = [Piece(f"Or one first: the others follow when it has succeeded, {rate:g} a second.")]
-    return replace(question, facts=[*question.facts, fact], other=(key, "one first"))
+    return replace(question, facts=[*question.facts, fact], alternative=(key, "one first"))
 
 
 def spread_seconds(count: int, rate: float) -> int:
-    """How long starts at a rate take."""
+    """For how many seconds ``count`` starts at ``rate`` per second last."""
     return round(count / rate)
 
 
@@ -92,8 +92,8 @@ def _consequences(preview: Preview) -> Iterator[str]:
         yield f"{tasks(len(preview.run_again))} run again, with a fresh budget."
     if preview.unblocked:
         yield f"{tasks(len(preview.unblocked))} below no longer stopped: {named(preview.unblocked)}."
-    if preview.may_go_on:
-        yield f"{tasks(len(preview.may_go_on))} below may go on: {named(preview.may_go_on)}."
+    if preview.released:
+        yield f"{tasks(len(preview.released))} below may go on: {named(preview.released)}."
     if preview.held_back:
         yield f"{tasks(len(preview.held_back))} about to start will wait again: {named(preview.held_back)}."
     if preview.stale:
@@ -112,18 +112,18 @@ def _consequences(preview: Preview) -> Iterator[str]:
 
 def _task_line(name: str, board: Board, glyphs: Glyphs) -> Line:
     row = board.row(name)
-    look = LOOKS[row.state]
+    look = STATE_STYLES[row.state]
     return [
-        Piece(sign(row.state, glyphs), look.role),
+        Piece(state_sign(row.state, glyphs), look.role),
         Piece(f" {pad(one_line(name), 30)} "),
         Piece(look.word, look.role),
         Piece(f"  {one_line(row.error or '')}", Role.DIM),
     ]
 
 
-def of_stop(names: Sequence[str], board: Board, trigger: str | None, glyphs: Glyphs) -> Question:
-    """Before running attempts are ended, or waiting tasks are cancelled."""
-    below = board.held_names(*names)
+def stop_question(names: Sequence[str], board: Board, trigger: str | None, glyphs: Glyphs) -> Question:
+    """The question before running attempts are stopped or waiting tasks are cancelled."""
+    below = board.names_waiting_below(*names)
     facts: list[Line] = [[Piece("A running attempt gets SIGTERM, its grace, then SIGKILL, with all its processes.")]]
     if below:
         facts.append([Piece(f"{tasks(len(below))} below stop with it: {named(below)}.")])
@@ -134,14 +134,14 @@ def of_stop(names: Sequence[str], board: Board, trigger: str | None, glyphs: Gly
         accept=f"stop {len(names):,}" if len(names) > 1 else "stop it",
         trigger=trigger,
         accept_key=accept_key(trigger),
-        reason="why; it goes into the journal",
-        reason_needed=True,
+        reason_hint="why; it goes into the journal",
+        is_reason_required=True,
         type_exactly=str(len(names)) if len(names) > TYPED_ABOVE else None,
     )
 
 
-def of_hurry(names: Sequence[str], board: Board, trigger: str | None, glyphs: Glyphs) -> Question:
-    """Before many retries come at once."""
+def hurry_question(names: Sequence[str], board: Board, trigger: str | None, glyphs: Glyphs) -> Question:
+    """The question before many tasks are retried at once."""
     return Question(
         title=[Piece(f"Retry {tasks(len(names))} now", Role.TITLE)],
         facts=[[Piece("Their backoff ends at once; breakers, pools and slots still hold.")]],
@@ -160,29 +160,29 @@ _BREAKER_WORDS = {
 }
 
 
-def of_breaker(guard: Guard, how: str, trigger: str | None) -> Question:
-    """Before a breaker is set by hand: whom it holds, and what they do then."""
+def breaker_question(breaker: BreakerStatus, how: str, trigger: str | None) -> Question:
+    """The question before a breaker is set by hand, with its effect on tasks."""
     title, accept = _BREAKER_WORDS[how]
     return Question(
-        title=[Piece(f"{title} {one_line(guard.name)}", Role.TITLE)],
-        facts=[[Piece(fact)] for fact in _of_breaker(guard, how)],
+        title=[Piece(f"{title} {one_line(breaker.name)}", Role.TITLE)],
+        facts=[[Piece(fact)] for fact in _breaker_effects(breaker, how)],
         accept=accept,
         trigger=trigger,
         accept_key=accept_key(trigger),
-        reason="why; it goes into the journal",
-        reason_needed=how != "close",  # it stays like that until somebody else finds it in the morning
+        reason_hint="why; it goes into the journal",
+        is_reason_required=how != "close",  # a forced state lasts until somebody changes it
     )
 
 
-def _of_breaker(guard: Guard, how: str) -> Iterator[str]:
-    held, spec = len(guard.held), guard.spec
+def _breaker_effects(breaker: BreakerStatus, how: str) -> Iterator[str]:
+    held, spec = len(breaker.held), breaker.spec
     if how == "open":
         yield {
             "fail": "Tasks that would call it end as failed until somebody closes it.",
             "dead_letter": "Tasks that would call it become dead letters until somebody closes it.",
         }.get(spec.on_open, "Nobody calls it until somebody closes it; tasks wait and spend no attempt.")
-        if guard.running:
-            yield f"{guard.running:,} call{' is' if guard.running == 1 else 's are'} on the way and may come to an end."
+        if breaker.running:
+            yield f"{breaker.running:,} running call{'' if breaker.running == 1 else 's'} may still end."
     elif how == "close":
         pace = f", {spec.release_per_second:g} a second" if spec.release_per_second > 0 else " at once"
         yield f"{tasks(held)} held by it {'goes' if held == 1 else 'go'} on{pace}." if held else "It holds nobody now."
@@ -194,22 +194,24 @@ def _of_breaker(guard: Guard, how: str) -> Iterator[str]:
         yield "Nothing is counted any more, and nobody is held, however many calls fail. Closing it ends that."
 
 
-def of_requeued_rows(task: str, count: int, lines: Sequence[Line], preview: Preview, trigger: str | None) -> Question:
-    """Before a task runs again over some of its rows."""
+def requeue_rows_question(
+    task: str, count: int, lines: Sequence[Line], preview: Preview, trigger: str | None
+) -> Question:
+    """The question before a task runs again over some of its rows."""
     facts = [f"{one_line(task)} runs again over {'this row' if count == 1 else 'these rows'} only."]
     facts += [fact for fact in _consequences(preview) if fact]
-    return _of_rows("Requeue", "requeue", task, count, facts, lines, trigger)
+    return _rows_question("Requeue", "requeue", task, count, facts, lines, trigger)
 
 
-def of_discarded_rows(task: str, count: int, lines: Sequence[Line], trigger: str | None) -> Question:
-    """Before held rows are dropped."""
+def discard_rows_question(task: str, count: int, lines: Sequence[Line], trigger: str | None) -> Question:
+    """The question before held rows are discarded."""
     facts = [
         f"Nobody asks about {'it' if count == 1 else 'them'} again. They stay in the file, and undo holds them again."
     ]
-    return _of_rows("Discard", "discard", task, count, facts, lines, trigger)
+    return _rows_question("Discard", "discard", task, count, facts, lines, trigger)
 
 
-def _of_rows(
+def _rows_question(
     verb: str, accept: str, task: str, count: int, facts: Sequence[str], lines: Sequence[Line], trigger: str | None
 ) -> Question:
     rows = f"{count:,} row{'' if count == 1 else 's'}"
@@ -220,14 +222,14 @@ def _of_rows(
         accept=f"{accept} {rows}",
         trigger=trigger,
         accept_key=accept_key(trigger),
-        reason="why; it goes into the journal",
-        reason_needed=accept == "discard",
+        reason_hint="why; it goes into the journal",
+        is_reason_required=accept == "discard",
         type_exactly=str(count) if count > TYPED_ABOVE else None,
     )
 
 
-def of_note(cause: Cause, facts: Sequence[str], trigger: str | None) -> Question:
-    """Before a note on a cause. ``facts``: what was written on it already."""
+def note_question(cause: InboxCause, facts: Sequence[str], trigger: str | None) -> Question:
+    """The question for a note on a cause. ``facts``: its earlier notes."""
     shown = "Shown with this cause from now on, in later runs as well."
     return Question(
         title=[Piece(f"Note on {one_line(cause.title)}", Role.TITLE)],
@@ -235,20 +237,20 @@ def of_note(cause: Cause, facts: Sequence[str], trigger: str | None) -> Question
         accept="write it",
         trigger=trigger,
         accept_key=accept_key(trigger),
-        value="what the next one who is called should know",
+        value_hint="what the next one who is called should know",
         value_label="Note: ",
-        value_needed="Nothing is written yet.",
-        value_trouble=_why_no_note,
+        missing_value_error="Nothing is written yet.",
+        value_error=_note_problem,
     )
 
 
-def _why_no_note(text: str) -> str | None:
+def _note_problem(text: str) -> str | None:
     too_many = len(text) - TEXT_CHARACTERS_MAX
     return f"Too long by {too_many:,} characters." if too_many > 0 else None
 
 
-def of_undo(what: str, names: Sequence[str], trigger: str | None) -> Question:
-    """Before an act of some time ago is taken back."""
+def undo_question(what: str, names: Sequence[str], trigger: str | None) -> Question:
+    """The question before an earlier act is undone."""
     return Question(
         title=[Piece(f"Undo: {one_line(what)}", Role.TITLE)],
         facts=[[Piece("Possible as long as nothing has happened to these tasks or to their children.")]],
@@ -259,8 +261,8 @@ def of_undo(what: str, names: Sequence[str], trigger: str | None) -> Question:
     )
 
 
-def of_resume(board: Board, since: str, trigger: str | None) -> Question:
-    """Before an executor is started here."""
+def resume_question(board: Board, since: str, trigger: str | None) -> Question:
+    """The question before an executor is started here."""
     left = board.total - board.finished
     return Question(
         title=[Piece(f"Start an executor here for {one_line(board.fold.run.run_id)}", Role.TITLE)],
@@ -274,8 +276,8 @@ def of_resume(board: Board, since: str, trigger: str | None) -> Question:
     )
 
 
-def of_arming(minutes: int, why: str, trigger: str | None) -> Question:
-    """Before changes are allowed on a console that was opened to look."""
+def arming_question(minutes: int, why: str, trigger: str | None) -> Question:
+    """The question before a read-only console allows changes."""
     return Question(
         title=[Piece("Allow changes", Role.TITLE)],
         facts=[[Piece(f"Now: {one_line(why)}.")], [Piece(f"For {minutes} minutes from now on.")]],

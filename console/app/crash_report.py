@@ -1,4 +1,4 @@
-"""When the console itself fails: a report on disk, one sentence on the terminal, and nothing of the run touched."""
+"""Reports a crash of the console: a file with the traceback, and a message on the terminal. The run goes on."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _LINE_CHARACTERS_MAX = 2000
 
 
 def write_report(error: BaseException, facts: Mapping[str, object], folder: Path | None = None) -> Path:
-    """Write what happened to a new file, readable by its owner alone, and forget the oldest reports.
+    """Write a report to a new file that only its owner can read, and delete the oldest reports above ``REPORTS_MAX``.
 
-    Values of variables are left out: they may hold secrets. ``facts`` are lines of the caller: target, size, theme.
+    The report has no values of variables: they may be secrets. ``facts``: further lines, as target, size and view.
 
     Raises:
         OSError: the folder (default: the user's state folder) cannot be written.
@@ -62,16 +62,16 @@ def _version(package: str) -> str:
         return "unknown"
 
 
-def tell(error: BaseException, facts: Mapping[str, object], resume: str = "redrive attach") -> str:
-    """Report ``error`` and say so in the words for standard error, one line each. Call it on a restored terminal."""
-    what = sanitize(f"{type(error).__name__}: {error}".splitlines()[0], 200)
+def crash_message(error: BaseException, facts: Mapping[str, object], resume: str = "redrive attach") -> str:
+    """Write a report and return the message for standard error, of three lines."""
+    summary = sanitize(f"{type(error).__name__}: {error}".splitlines()[0], 200)
     try:
-        where = f"Report: {write_report(error, facts)}"
-    except OSError as trouble:
-        where = f"The report could not be written: {trouble.strerror}"
-    return f"The console failed: {what}\nThe run was not touched; come back with: {resume}\n{where}"
+        location = f"Report: {write_report(error, facts)}"
+    except OSError as write_error:
+        location = f"The report could not be written: {write_error.strerror}"
+    return f"The console failed: {summary}\nThe run was not touched; come back with: {resume}\n{location}"
 
 
 def print_crash(error: BaseException, facts: Mapping[str, object], resume: str = "redrive attach") -> None:
-    """``tell`` on standard error."""
-    print(tell(error, facts, resume), file=sys.stderr)
+    """Write a report and print the message on standard error, on a restored terminal."""
+    print(crash_message(error, facts, resume), file=sys.stderr)

@@ -1,4 +1,4 @@
-"""What is left of a console: how it ended, and a few lines on where the run stands."""
+"""The end of a console: its result, and a few lines about the run for the terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ...engine.core.projection import RunRow
 from ...engine.domain.states import TaskState
 from ..model.board import Board
-from ..present.runs import look_of
+from ..present.runs import run_style
 from ..text.durations import clock
 from ..text.text import one_line
 
@@ -16,45 +16,46 @@ if TYPE_CHECKING:
 
 
 class ConsoleEnd(NamedTuple):
-    """How a console ended.
+    """The result of a console.
 
     Attributes:
-        return_code: 128 + the number of the signal that ended it, or ``visit.CRASHED``; 0: the operator left.
-        started_run: the run that was started here; None: it was only shown, or never began.
-        stopping: whether the operator stopped its executor.
+        return_code: 128 + the number of the signal that ended it, or ``launch.CRASHED``; 0: the operator left.
+        started_run: the run that this console started; None if it started no run.
+        stopping: whether the operator stopped the executor.
     """
 
     return_code: int = 0
     started_run: RunRow | None = None
-    stopping: bool = False
+    is_stopping: bool = False
 
 
 def console_end(app: ConsoleApp, return_code: int | None = None) -> ConsoleEnd:
-    """How a console that has been left ended."""
+    """The result of a console that was left."""
     board = app.live.board
-    started_run = board.fold.run if board is not None and app.way.started_here else None
-    return ConsoleEnd(return_code or 0, started_run, app.stopping)
+    started_run = board.fold.run if board is not None and app.launch.started_here else None
+    return ConsoleEnd(return_code or 0, started_run, app.is_stopping)
 
 
-def last_words(board: Board | None, alive: bool, way_back: str) -> list[str]:
-    """A few lines for the terminal that was given back."""
+def exit_lines(board: Board | None, is_executor_alive: bool, resume_command: str) -> list[str]:
+    """The lines about the run that are printed after the console has closed."""
     if board is None:
         return []
     run = board.fold.run
-    took = clock((run.ended_at or board.fold.run.started_at) - run.started_at).strip()
-    look = look_of(run).word
-    lines = [f"{one_line(run.dag_name)} {one_line(run.run_id)}: {look}, {board.finished} of {board.total} done"]
+    elapsed = clock((run.ended_at or board.fold.run.started_at) - run.started_at).strip()
+    state = run_style(run).word
+    lines = [f"{one_line(run.dag_name)} {one_line(run.run_id)}: {state}, {board.finished} of {board.total} done"]
     if run.ended_at is not None:
-        lines[0] += f" in {took}"
+        lines[0] += f" in {elapsed}"
     if board.dead_letters:
-        lines.append(
-            f"{board.dead_letters} dead letter{'s' if board.dead_letters != 1 else ''} to decide: {_some(board)}"
-        )
+        letters = f"dead letter{'s' if board.dead_letters != 1 else ''}"
+        lines.append(f"{board.dead_letters} {letters} to decide: {_dead_letter_names(board)}")
     if run.ended_at is None:
-        lines.append(f"{'the run goes on' if alive else 'no executor runs it now'}; come back with: {way_back}")
+        lines.append(
+            f"{'the run goes on' if is_executor_alive else 'no executor runs it now'}; come back with: {resume_command}"
+        )
     return lines
 
 
-def _some(board: Board) -> str:
+def _dead_letter_names(board: Board) -> str:
     names = [name for name in board.problems if board.row(name).state is TaskState.DEAD_LETTER]
     return ", ".join(one_line(name) for name in names[:3]) + (" ..." if len(names) > 3 else "")

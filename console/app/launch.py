@@ -1,8 +1,8 @@
-"""One visit of the console to a run: the door is opened, the executor started where one is wanted, the app shown.
+"""Launches the console on a run: opens a session, starts an executor if needed, and runs the app.
 
-What the operator has written into files is read first, so that a mistake in them starts nothing. Whatever may ask for a
-password comes before the screen is taken. The executor starts while Textual is imported, in a process of its own, so
-that nothing that happens to this terminal happens to the run.
+The user's files are read first, so that a mistake in them starts nothing. A session that may ask for a password is
+opened before the screen is taken. The executor is a separate process, so that a failure of this terminal does not stop
+the run; it starts while Textual is imported.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..sessions.target import is_remote
-from ..terminal.tty import Hold
+from ..terminal.tty import Tty
 
 if TYPE_CHECKING:
     from ...engine.executor.loop import RunOptions
@@ -25,64 +25,66 @@ if TYPE_CHECKING:
     from .exit_summary import ConsoleEnd
     from .theme import Theme
 
-CRASHED = 70  # EX_SOFTWARE: the console failed, which says nothing about the run
+CRASHED = 70  # EX_SOFTWARE: the console failed; the run may go on
 
-Door = Callable[[], Awaitable["Session"]]
+SessionOpener = Callable[[], Awaitable["Session"]]
 
 
-class Habits(NamedTuple):
-    """What the operator's own files say."""
+class UserSettings(NamedTuple):
+    """The contents of the user's configuration files."""
 
     keymap: KeyMap
-    look: Theme
+    theme: Theme
 
     @classmethod
-    def read(cls) -> Habits:
-        """Raises RedriveError with what is wrong in them."""
+    def read(cls) -> UserSettings:
+        """Read the files. Raises RedriveError with what is wrong in them."""
         from ..keys.keymap import load_keys
-        from .theme import chosen_name, load_theme
+        from .theme import initial_theme_name, load_theme
 
-        return cls(load_keys(), load_theme(chosen_name()))
+        return cls(load_keys(), load_theme(initial_theme_name()))
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
-    """Where to, and how. ``open_to_act``: for a console that only looks, the door for when it is armed."""
+class ConsoleLaunch:
+    """The target and the way to open it. ``open_for_changes``: the session of a read-only console that is armed."""
 
     target: str
     run_id: str | None
     started_here: bool = False
     run_options: Mapping[str, object] = field(default_factory=dict)
-    open_to_act: Door | None = None
+    open_for_changes: SessionOpener | None = None
 
     @property
     def state_path(self) -> str | None:
-        """The state file, where an executor can be started from here."""
+        """The state file if it is on this machine; an executor can be started on it."""
         return None if is_remote(self.target) else self.target
 
 
-def attach(hold: Hold, visit: Visit, read_only: bool, python: str | None, ssh_option: Sequence[str]) -> ConsoleEnd:
-    """Visit a run that somebody else started."""
+def attach(
+    tty: Tty, launch: ConsoleLaunch, read_only: bool, python: str | None, ssh_option: Sequence[str]
+) -> ConsoleEnd:
+    """Open the console on a run of another process."""
     from ..sessions.open import open_session
 
-    def door(look_only: bool = read_only) -> Awaitable[Session]:
-        return open_session(visit.target, read_only=look_only, python=python, ssh_option=ssh_option)
+    def open_target(is_read_only: bool = read_only) -> Awaitable[Session]:
+        return open_session(launch.target, read_only=is_read_only, python=python, ssh_option=ssh_option)
 
-    async def acting() -> Session:
-        return await door(look_only=False)
+    async def open_for_changes() -> Session:
+        return await open_target(is_read_only=False)
 
     if read_only:
-        visit = Visit(visit.target, visit.run_id, open_to_act=acting)
-    return asyncio.run(_go(hold, door, visit, Habits.read()))
+        launch = ConsoleLaunch(launch.target, launch.run_id, open_for_changes=open_for_changes)
+    return asyncio.run(_run_app(tty, open_target, launch, UserSettings.read()))
 
 
-def start(hold: Hold, flow: str | None, state: str, run_id: str | None, options: RunOptions) -> ConsoleEnd:
-    """Start an executor and visit its run."""
-    later = {"max_parallel": options.max_parallel, "durability": options.durability}
-    visit, habits = Visit(state, run_id, started_here=True, run_options=later), Habits.read()
-    with ThreadPoolExecutor(1) as beside:
-        starting = beside.submit(_spawn, flow, state, run_id, options)
-        return asyncio.run(_go(hold, lambda: _embedded(starting, state, later), visit, habits))
+def start(tty: Tty, flow: str | None, state: str, run_id: str | None, options: RunOptions) -> ConsoleEnd:
+    """Start an executor and open the console on its run."""
+    run_options = {"max_parallel": options.max_parallel, "durability": options.durability}
+    launch, settings = ConsoleLaunch(state, run_id, started_here=True, run_options=run_options), UserSettings.read()
+    with ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(_spawn, flow, state, run_id, options)
+        return asyncio.run(_run_app(tty, lambda: _embedded(starting, state, run_options), launch, settings))
 
 
 def _spawn(flow: str | None, state: str, run_id: str | None, options: RunOptions) -> None:
@@ -93,27 +95,27 @@ def _spawn(flow: str | None, state: str, run_id: str | None, options: RunOptions
     host.spawn(flow=flow, state=state, run_id=run_id, params=params, options=settings)
 
 
-async def _embedded(starting: Future[None], state: str, later: Mapping[str, object]) -> Session:
+async def _embedded(starting: Future[None], state: str, run_options: Mapping[str, object]) -> Session:
     from ..sessions.embedded import EmbeddedSession
 
     await asyncio.wrap_future(starting)
     session = await EmbeddedSession.open(state)
     assert isinstance(session, EmbeddedSession)
-    session.run_options = later
+    session.run_options = run_options
     return session
 
 
-async def _go(hold: Hold, door: Door, visit: Visit, habits: Habits) -> ConsoleEnd:
+async def _run_app(tty: Tty, open_target: SessionOpener, launch: ConsoleLaunch, settings: UserSettings) -> ConsoleEnd:
     session = None
-    if visit.state_path is None:
-        session = await door()
-        hold.splash(f"redrive - {visit.target}")
-    from ..screens.console import Way
+    if launch.state_path is None:
+        session = await open_target()
+        tty.splash(f"redrive - {launch.target}")
+    from ..screens.console import LaunchContext
     from .app import ConsoleApp
 
-    way = Way(visit.state_path, visit.started_here, visit.run_options, visit.open_to_act)
-    session = session or await door()
-    app = ConsoleApp(session, visit.run_id, hold=hold, keymap=habits.keymap, look=habits.look, way=way)
+    context = LaunchContext(launch.state_path, launch.started_here, launch.run_options, launch.open_for_changes)
+    session = session or await open_target()
+    app = ConsoleApp(session, launch.run_id, tty=tty, keymap=settings.keymap, theme=settings.theme, launch=context)
     try:
         code = await app.run_async()
     finally:
@@ -121,19 +123,19 @@ async def _go(hold: Hold, door: Door, visit: Visit, habits: Habits) -> ConsoleEn
         await session.close()
         if app.acting_session is not None:
             await app.acting_session.close()
-    hold.release()
-    return _say_goodbye(app, code, visit.target)
+    tty.release()
+    return _print_end(app, code, launch.target)
 
 
-def _say_goodbye(app: ConsoleApp, code: int | None, target: str) -> ConsoleEnd:
-    from .exit_summary import ConsoleEnd, console_end, last_words
+def _print_end(app: ConsoleApp, code: int | None, target: str) -> ConsoleEnd:
+    from .exit_summary import ConsoleEnd, console_end, exit_lines
 
-    way_back = f"redrive attach {shlex.quote(target)}"
+    resume_command = f"redrive attach {shlex.quote(target)}"
     if app.failure is not None:
         from .crash_report import print_crash
 
-        print_crash(app.failure, {"target": target, "size": app.size, "view": app.current_mode}, way_back)
+        print_crash(app.failure, {"target": target, "size": app.size, "view": app.current_mode}, resume_command)
         return ConsoleEnd(CRASHED)
-    for line in last_words(app.live.board, app.live.status.executor_alive, way_back):
+    for line in exit_lines(app.live.board, app.live.status.executor_alive, resume_command):
         print(line)
     return console_end(app, code)

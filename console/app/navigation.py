@@ -1,7 +1,7 @@
-"""The way back: which views the operator came through, and what was selected there.
+"""The navigation history: the views that ``Esc`` and ``q`` return to, with their selected tasks.
 
-Going to a view by its key or tab begins anew, as such a view is a top level; whatever leads on from a task (its log, a
-run of the list) leaves a stop behind that ``Esc`` and ``q`` return to.
+A view that is opened by its key or tab is a top level and clears the history; a view that is opened from a task or a
+run adds an entry.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from ..keys.actions import Place
+from ..keys.actions import ScreenName
 
 STOPS_MAX = 50
 
@@ -17,29 +17,29 @@ STOPS_MAX = 50
 class Stop(NamedTuple):
     """A view, and the task that was selected in it."""
 
-    view: Place
+    view: ScreenName
     selected: str | None
 
 
-class Trail:
-    """The stops, the latest last."""
+class NavigationHistory:
+    """A stack of views, at most ``STOPS_MAX``."""
 
     def __init__(self) -> None:
         self._stops: deque[Stop] = deque(maxlen=STOPS_MAX)
 
     @property
     def last(self) -> Stop | None:
-        """Where going back leads to; None at the top level."""
+        """The view to which ``pop`` returns; None at the top level."""
         return self._stops[-1] if self._stops else None
 
-    def leave(self, view: Place, selected: str | None) -> None:
-        """Somebody goes on from here."""
+    def push(self, view: ScreenName, selected: str | None) -> None:
+        """Remember a view that the operator leaves."""
         self._stops.append(Stop(view, selected))
 
-    def back(self) -> Stop | None:
-        """Take the latest stop."""
+    def pop(self) -> Stop | None:
+        """Remove and return the latest view; None at the top level."""
         return self._stops.pop() if self._stops else None
 
-    def forget(self) -> None:
-        """This is a top level."""
+    def clear(self) -> None:
+        """Make the current view a top level."""
         self._stops.clear()

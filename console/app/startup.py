@@ -1,6 +1,6 @@
-"""Opens the console: looks at the terminal, shows the first cells, then lets ``visit`` do what takes longer.
+"""Opens the console: checks the terminal, shows a splash screen, and leaves the slow part to ``launch``.
 
-Only what is needed for the first cells is imported here: they come before Textual, the engine and asyncio do.
+This module imports only what the splash screen needs: it appears before Textual, the engine and asyncio are imported.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..sessions.target import is_remote
-from ..terminal.capabilities import Terminal, survey
-from ..terminal.tty import Hold
+from ..terminal.capabilities import TerminalCapabilities, detect_capabilities
+from ..terminal.tty import Tty
 
 if TYPE_CHECKING:
     from ...engine.executor.loop import RunOptions
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def first_cells(words: str) -> Iterator[Hold | None]:
-    """Something on the screen at once; None where there can be no screen.
+def splash_screen(words: str) -> Iterator[Tty | None]:
+    """Show ``words`` (trusted text) on the screen at once; None if the terminal can show no screen.
 
-    ``words`` are ours. On the way out the terminal is as it was before, whatever has happened.
+    The terminal is restored on exit, also after an error.
     """
-    terminal = survey()
-    if terminal.plain_because is not None:
+    terminal = detect_capabilities()
+    if terminal.unsupported_reason is not None:
         yield None
         return
-    with Hold(terminal) as hold:
-        hold.splash(f"redrive - {words}")
-        yield hold
+    with Tty(terminal) as tty:
+        tty.splash(f"redrive - {words}")
+        yield tty
 
 
 def show_target(
-    terminal: Terminal,
+    terminal: TerminalCapabilities,
     target: str,
     run_id: str | None,
     *,
@@ -43,23 +43,23 @@ def show_target(
     python: str | None,
     ssh_option: Sequence[str],
 ) -> ConsoleEnd:
-    """Attach to a state file that somebody else writes, here or behind ssh, on a terminal that can show a screen.
+    """Open the console on a state file of another process, here or over ssh; the terminal must support a screen.
 
-    Raises RedriveError with one sentence, on a terminal that is as it was before.
+    Raises RedriveError with one sentence, after the terminal was restored.
     """
-    with Hold(terminal) as hold:
+    with Tty(terminal) as tty:
         if not is_remote(target):  # ssh may ask for a password, which the screen would hide
-            hold.splash(f"redrive - {Path(target).name}")
-        from .launch import Visit, attach
+            tty.splash(f"redrive - {Path(target).name}")
+        from .launch import ConsoleLaunch, attach
 
-        return attach(hold, Visit(target, run_id), read_only, python, ssh_option)
+        return attach(tty, ConsoleLaunch(target, run_id), read_only, python, ssh_option)
 
 
-def show_run(hold: Hold, flow: str | None, state: str, run_id: str | None, options: RunOptions) -> ConsoleEnd:
+def show_run(tty: Tty, flow: str | None, state: str, run_id: str | None, options: RunOptions) -> ConsoleEnd:
     """Start an executor for a new run (or, with ``options.resume``, an old one) and show it.
 
-    ``hold``: of ``first_cells``. Raises what kept the executor from starting.
+    ``tty``: of ``splash_screen``. Raises the error that kept the executor from starting.
     """
     from .launch import start
 
-    return start(hold, flow, state, run_id, options)
+    return start(tty, flow, state, run_id, options)

@@ -1,7 +1,7 @@
-"""Back and forth in the night of the run on the screen: by steps, by troubles, to a time, and playing on.
+"""Time travel: shows the run as it was, by events, by problems, at a time, or played.
 
-Where to go is reckoned when the events for it are there: of many presses that wait for a slow line only the last moment
-is shown. The present goes on behind it (``live_run.py``).
+The target is computed when its events are loaded: if several key presses wait for a slow connection, only the last
+target is shown. The present is updated in the background (``live_run.py``).
 """
 
 from __future__ import annotations
@@ -13,285 +13,289 @@ from textual.timer import Timer
 
 from ...engine.domain.events import Event
 from ...engine.errors import RedriveError
-from ..feed.event_reader import Night, Sight
-from ..model.replay import NUMBER_MAX, Reel, parse_when
-from ..present.replay import Visit, why_locked
+from ..feed.event_reader import EventHistory, HistoryPoint
+from ..model.replay import NUMBER_MAX, ReplayIndex, parse_when
+from ..present.replay import ReplayPosition, describe_read_only
 from ..screens.console import ConsoleHost
-from ..text.event_text import subject
+from ..text.event_text import event_subject
 from ..text.pieces import Role
 
-SPEEDS = (1, 10, 60)  # seconds of the night in one of ours
-FRAME_SECONDS = 0.1  # between two pictures of what is played
-SILENCE_SECONDS = 5.0  # of playing; what is longer is cut short
-SAID_SECONDS = 5.0
+SPEEDS = (1, 10, 60)  # recorded seconds per second
+FRAME_SECONDS = 0.1  # at least, between two frames of playback
+SILENCE_SECONDS = 5.0  # of playback without events; longer gaps are skipped
+MESSAGE_SECONDS = 5.0
 SECOND_US = 1_000_000
 
 _PRESENT = "this is the present"
 
-#: From the event where one is, by its number, to where one wants to be; beyond ``Reel.seq`` is the present.
-Move = Callable[[Reel, int], int]
+#: (index, number of the current event) -> number of the target event; a number above ``index.seq`` is the present.
+Move = Callable[[ReplayIndex, int], int]
 
 
-class Rewind:
-    """One for each console."""
+class TimeTravel:
+    """The controller of the past; each console has one."""
 
     def __init__(self, console: ConsoleHost) -> None:
         self._console = console
-        self._night: Night | None = None
-        self._moves: list[Move] = []  # pressed, and not answered yet
-        self._points = False  # the task of the event is wanted under the cursor
-        self._instant: int | None = None  # that somebody asked for, rather than that of the event
+        self._history: EventHistory | None = None
+        self._moves: list[Move] = []  # of keys whose target is not shown yet
+        self._selects_task = False  # move the cursor to the task of the target event
+        self._instant_us: int | None = None  # the time that the operator typed; None: the time of the target event
         self._is_reading = False
         self._seq = 0
         self._event: Event | None = None
-        self._speed = 0
-        self._speed_wanted = 0  # as soon as one is there
-        self._began = (0.0, 0)  # to play: when by the loop's clock, and the instant that was shown then
-        self._timer: Timer | None = None  # to the next picture of what is played
+        self._speed = 0  # recorded seconds per second; 0: no playback
+        self._next_speed = 0  # start playback at this speed when the target is shown
+        self._play_start = (0.0, 0)  # seconds of the loop's clock, and the recorded instant at that time
+        self._timer: Timer | None = None  # for the next frame of playback
 
-    # --- Asked -----------------------------------------------------------------------------------------------------
+    # --- State -----------------------------------------------------------------------------------------------------
 
     @property
-    def visit(self) -> Visit | None:
-        """Where one is; None: in the present."""
+    def position(self) -> ReplayPosition | None:
+        """The position in the past; None: the board shows the present."""
         live = self._console.live
         if not live.is_past:
             return None
-        return Visit(live.now_us, live.clock_us, self._seq, live.head, self._event, self._speed)
+        return ReplayPosition(live.now_us, live.clock_us, self._seq, live.latest_seq, self._event, self._speed)
 
     @property
-    def locked(self) -> str | None:
+    def lock_reason(self) -> str | None:
         """Why nothing can be changed; None in the present."""
-        visit = self.visit
-        return None if visit is None else why_locked(visit, self._console.keymap.label("back"))
+        position = self.position
+        return None if position is None else describe_read_only(position, self._console.keymap.label("back"))
 
     # --- Keys ------------------------------------------------------------------------------------------------------
 
     def step(self, count: int) -> None:
-        """So many events back or forward; behind the last one is the present."""
+        """Go ``count`` events forward, or back if negative; after the last event comes the present."""
 
-        def move(reel: Reel, here: int) -> int:
-            found = reel.step(here, count - (here > reel.seq))  # the last one leads to what is shown already
-            return reel.seq + 1 if found is None else found
+        def move(index: ReplayIndex, here: int) -> int:
+            found = index.step(here, count - (here > index.seq))  # the present already shows the last event
+            return index.seq + 1 if found is None else found
 
         self._go(move, back=count < 0)
 
-    def to_trouble(self, direction: int) -> None:
-        """To the next failure, hang or act, or the one before; its task comes under the cursor."""
+    def to_problem(self, direction: int) -> None:
+        """Go to the next (1) or previous (-1) failure, hang or act, and move the cursor to its task."""
 
-        def move(reel: Reel, here: int) -> int:
-            found = reel.trouble(here, direction)
+        def move(index: ReplayIndex, here: int) -> int:
+            found = index.next_problem(here, direction)
             if found is None:
-                self._say(f"nothing went wrong {'before' if direction < 0 else 'after'} this")
+                self._show_message(f"nothing went wrong {'before' if direction < 0 else 'after'} this")
             return here if found is None else found
 
-        self._go(move, back=direction < 0, points=True)
+        self._go(move, back=direction < 0, selects_task=True)
 
-    def to_subject(self, subject: object) -> None:
-        """To the moment after the event under the cursor, if one is."""
+    def to_cursor_event(self, subject: object) -> None:
+        """Go to the instant after ``subject`` if it is an event."""
         if isinstance(subject, Event):
             self.to_event(subject.seq)
 
     def to_event(self, seq: int) -> None:
-        """To the moment after an event."""
-        self._go(lambda reel, here: seq)
+        """Go to the instant after an event."""
+        self._go(lambda index, here: seq)
 
     def to_time(self, text: str) -> None:
-        """To a clock time, or an event's number, as somebody types it."""
+        """Go to a clock time, or to the number of an event, as the operator typed it."""
         board = self._console.live.board
         if board is None:
             return
         try:
             when = parse_when(text, board.fold.run)
         except RedriveError as error:
-            self._say(str(error))
+            self._show_message(str(error))
+            return
+        if when < NUMBER_MAX:
+            self.to_event(when)
         else:
-            is_number = when < NUMBER_MAX
-            self._go(lambda reel, here: when if is_number else reel.at(when), instant=None if is_number else when)
+            self._go(lambda index, here: index.seq_at(when), instant_us=when)
 
     def faster(self) -> None:
-        """Play on from here, or from the beginning; when it plays already, faster."""
-        now = self._speed or self._speed_wanted
+        """Start playback here, or from the start of the run; during playback: play faster."""
+        now = self._speed or self._next_speed
         self.play(next((speed for speed in SPEEDS if speed > now), SPEEDS[-1]))
 
     def slower(self) -> None:
-        """Play slower, in the end not at all."""
+        """Play slower; at the lowest speed, stop."""
         slower = [speed for speed in SPEEDS if speed < self._speed]
         if slower:
             self.play(slower[-1])
         elif self._speed:
-            self.stand_still()
+            self.stop_playing()
         else:
-            self._say("time stands still" if self._console.live.is_past else _PRESENT)
+            self._show_message("time stands still" if self._console.live.is_past else _PRESENT)
 
     def play(self, speed: int) -> None:
-        """So many seconds of the night in one of ours."""
+        """Start playback at ``speed`` recorded seconds per second."""
         if self._console.live.is_past:
-            self._begin(speed)
+            self._start_playing(speed)
         else:
-            self._go(lambda reel, here: reel.first)
+            self._go(lambda index, here: index.first)
             self._speed_wanted = speed
 
-    def stand_still(self) -> None:
-        """Play no more, and stay where one is."""
-        played, self._speed, self._speed_wanted = self._speed, 0, 0
+    def stop_playing(self) -> None:
+        """Stop playback at the current instant."""
+        was_playing, self._speed, self._next_speed = self._speed > 0, 0, 0
         if self._timer is not None:
             self._timer.stop()
             self._timer = None
-        if played:
+        if was_playing:
             self._console.show_frames()
 
-    def leave(self) -> bool:
-        """Back to the present. False: this is the present."""
+    def return_to_present(self) -> bool:
+        """Show the present. Return False if the board showed it already."""
         live = self._console.live
-        was_away = live.is_past or bool(self._moves)
-        if was_away:
+        was_past = live.is_past or bool(self._moves)
+        if was_past:
             self._moves = []
-            live.show_present()
-            self.stand_still()
-        return was_away
+            live.seek_present()
+            self.stop_playing()
+        return was_past
 
-    def forget(self) -> None:
-        """The picture is another one: what was read of the past may be that of another run."""
+    def reset(self) -> None:
+        """Forget the loaded history: the board was replaced, perhaps by that of another run."""
         self._moves = []
-        self._night = None
-        self.stand_still()
+        self._history = None
+        self.stop_playing()
 
     # --- Going -----------------------------------------------------------------------------------------------------
 
-    def _go(self, move: Move, *, back: bool = True, points: bool = False, instant: int | None = None) -> None:
+    def _go(self, move: Move, *, back: bool = True, selects_task: bool = False, instant_us: int | None = None) -> None:
         live = self._console.live
         if live.board is None or not (back or live.is_past or self._moves):
-            self._say(_PRESENT)
+            self._show_message(_PRESENT)
             return
-        self.stand_still()
+        self.stop_playing()
         self._moves.append(move)
-        self._points, self._instant = points, instant
-        if not self._is_reading and not self._go_at_once():
+        self._selects_task, self._instant_us = selects_task, instant_us
+        if not self._is_reading and not self._go_from_cache():
             self._is_reading = True
-            self._console.run_worker(self._read_and_go(), group="rewind")
+            self._console.run_worker(self._read_and_go(), group="time_travel")
 
-    def _go_at_once(self) -> bool:
-        """Go where nothing has to be read for it."""
-        night = self._night
-        if night is None or not self._console.live.is_past:
+    def _go_from_cache(self) -> bool:
+        """Show the target if its events are in the cache."""
+        history = self._history
+        if history is None or not self._console.live.is_past:
             return False
-        seq = self._target(night.reel)
-        sight = night.sight_at_hand(seq) if seq <= night.reel.seq else None
-        if sight is None:
+        seq = self._target(history.index)
+        point = history.cached_point(seq) if seq <= history.index.seq else None
+        if point is None:
             return False
         self._moves = []
-        self._arrive(night.reel, seq, sight)
+        self._show_target(history.index, seq, point)
         return True
 
-    def _target(self, reel: Reel) -> int:
-        """Where the presses lead that were not answered yet."""
-        here = self._seq if self._console.live.is_past else reel.seq + 1
+    def _target(self, index: ReplayIndex) -> int:
+        """The number of the event that the waiting moves lead to."""
+        here = self._seq if self._console.live.is_past else index.seq + 1
         for move in self._moves:
-            here = move(reel, here)
+            here = move(index, here)
         return here
 
     async def _read_and_go(self) -> None:
         try:
             while self._moves:
-                await self._answer(self._moves)
+                await self._make_moves(self._moves)
         except RedriveError as error:
             self._moves = []
-            self._say(str(error))
+            self._show_message(str(error))
         finally:
             self._is_reading = False
 
-    async def _answer(self, moves: list[Move]) -> None:
-        """Read what they need, and show where they lead, unless somebody wants something else by then."""
-        night = await self.read_night()
-        seq = self._target(night.reel)
+    async def _make_moves(self, moves: list[Move]) -> None:
+        """Load the events for ``moves`` and show their target, unless the operator has left the past meanwhile."""
+        history = await self.load_history()
+        seq = self._target(history.index)
         count = len(moves)
-        sight = await night.sight(seq) if seq <= night.reel.seq else None
+        point = await history.point_at(seq) if seq <= history.index.seq else None
         if moves is not self._moves:
             return
         del moves[:count]
-        if sight is not None:
-            self._arrive(night.reel, seq, sight)
-            if self._speed_wanted:
-                self._begin(self._speed_wanted)
-        elif self.leave():
-            self._say(_PRESENT)
+        if point is not None:
+            self._show_target(history.index, seq, point)
+            if self._next_speed:
+                self._start_playing(self._next_speed)
+        elif self.return_to_present():
+            self._show_message(_PRESENT)
 
-    async def read_night(self) -> Night:
-        """The events up to the present: all of them the first time, then those that have come since."""
-        live, is_first = self._console.live, self._night is None
-        if self._night is None:
+    async def load_history(self) -> EventHistory:
+        """Load the events up to the present: all of them the first time, later only new ones."""
+        live, is_first = self._console.live, self._history is None
+        if self._history is None:
             assert live.board is not None
-            self._night = Night(live.session, live.board.fold)
-        night, head = self._night, live.head
-        await night.read(head, lambda seq: self._say(f"reading the past, {100 * seq // max(head, 1)} %", 1.0))
+            self._history = EventHistory(live.session, live.board.fold)
+        history, latest_seq = self._history, live.latest_seq
+        await history.load(
+            latest_seq, lambda seq: self._show_message(f"reading the past, {100 * seq // max(latest_seq, 1)} %", 1.0)
+        )
         if is_first:
-            self._console.keep()
-        return night
+            self._console.freeze_gc()
+        return history
 
-    def _arrive(self, reel: Reel, seq: int, sight: Sight) -> None:
-        at_us = reel.instant(seq)
-        if self._instant is not None:
-            at_us = max(at_us, min(self._instant, self._console.live.clock_us))
-        self._show(seq, sight, at_us)
+    def _show_target(self, index: ReplayIndex, seq: int, point: HistoryPoint) -> None:
+        at_us = index.instant_of(seq)
+        if self._instant_us is not None:
+            at_us = max(at_us, min(self._instant_us, self._console.live.clock_us))
+        self._show(seq, point, at_us)
 
-    def _show(self, seq: int, sight: Sight, at_us: int) -> None:
-        self._seq, self._event = seq, sight.event
-        self._console.live.show_moment(sight.moment, at_us)
-        task = subject(sight.event) if sight.event is not None and self._points else None
-        self._points = False
-        self._console.turned(seq, task)
+    def _show(self, seq: int, point: HistoryPoint, at_us: int) -> None:
+        self._seq, self._event = seq, point.event
+        self._console.live.seek(point.snapshot, at_us)
+        task = event_subject(point.event) if point.event is not None and self._selects_task else None
+        self._selects_task = False
+        self._console.on_seek(seq, task)
 
-    def _say(self, sentence: str, seconds: float = SAID_SECONDS) -> None:
+    def _show_message(self, sentence: str, seconds: float = MESSAGE_SECONDS) -> None:
         self._console.show_message(sentence, Role.WARNING, seconds)
 
     # --- Playing ---------------------------------------------------------------------------------------------------
 
-    def _begin(self, speed: int) -> None:
-        self.stand_still()
+    def _start_playing(self, speed: int) -> None:
+        self.stop_playing()
         self._speed = speed
-        self._began = asyncio.get_running_loop().time(), self._console.live.now_us
-        self._plan(self._console.live.now_us, self._seq)
+        self._play_start = asyncio.get_running_loop().time(), self._console.live.now_us
+        self._schedule_frame(self._console.live.now_us, self._seq)
         self._console.show_frames()
 
-    def _plan(self, now_us: int, seq: int) -> None:
-        """When the next picture is due: with the next event or the next whole second. A long silence is cut short."""
-        night, speed = self._night, self._speed
-        assert night is not None
-        due = night.reel.next_instant(seq)
+    def _schedule_frame(self, now_us: int, seq: int) -> None:
+        """Schedule the next frame: at the next event or the next whole second. Long gaps without events are skipped."""
+        history, speed = self._history, self._speed
+        assert history is not None
+        due = history.index.next_instant(seq)
         second = now_us - now_us % SECOND_US + SECOND_US
         left_us = min(second if due is None else due, second) - now_us
         if due is not None and due - now_us > SILENCE_SECONDS * speed * SECOND_US:
-            self._began = asyncio.get_running_loop().time(), due - speed * SECOND_US
+            self._play_start = asyncio.get_running_loop().time(), due - speed * SECOND_US
             left_us = 0
         delay = max(left_us / SECOND_US / speed, FRAME_SECONDS)
-        self._timer = self._console.set_timer(delay, self._on_time)
+        self._timer = self._console.set_timer(delay, self._on_timer)
 
-    def _on_time(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         if self._speed:
-            self._console.run_worker(self._play_on(), group="play", exclusive=True)
+            self._console.run_worker(self._play_frame(), group="play", exclusive=True)
 
-    async def _play_on(self) -> None:
+    async def _play_frame(self) -> None:
         try:
-            await self._show_played()
+            await self._show_frame()
         except RedriveError as error:
-            self.stand_still()
-            self._say(str(error))
+            self.stop_playing()
+            self._show_message(str(error))
 
-    async def _show_played(self) -> None:
-        night, began = self._night, self._began
-        assert night is not None
-        passed = asyncio.get_running_loop().time() - began[0]
-        now_us = began[1] + round(passed * self._speed * SECOND_US)
-        if night.reel.next_instant(night.reel.at(now_us)) is None:
-            await night.read(self._console.live.head)  # the run has gone on meanwhile
-        seq = night.reel.at(now_us)
-        sight = await night.sight(seq)
-        if not self._speed or began is not self._began or night is not self._night:
-            return  # somebody wants something else by now
-        self._show(seq, sight, now_us)
-        if night.reel.next_instant(seq) is not None:
-            self._plan(now_us, seq)
-        elif self.leave():
-            self._say(_PRESENT)
+    async def _show_frame(self) -> None:
+        history, play_start = self._history, self._play_start
+        assert history is not None
+        passed = asyncio.get_running_loop().time() - play_start[0]
+        now_us = play_start[1] + round(passed * self._speed * SECOND_US)
+        if history.index.next_instant(history.index.seq_at(now_us)) is None:
+            await history.load(self._console.live.latest_seq)  # new events have arrived
+        seq = history.index.seq_at(now_us)
+        point = await history.point_at(seq)
+        if not self._speed or play_start is not self._play_start or history is not self._history:
+            return  # the operator has gone elsewhere meanwhile
+        self._show(seq, point, now_us)
+        if history.index.next_instant(seq) is not None:
+            self._schedule_frame(now_us, seq)
+        elif self.return_to_present():
+            self._show_message(_PRESENT)

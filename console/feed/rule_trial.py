@@ -103,7 +103,7 @@ def _existing_rules(fold: RunProjection, downstream: str | None) -> list[Mapping
 
 
 def trial_rows(trial: RuleTrial) -> Iterator[tuple[str, str]]:
-    """Labels and texts: rule, text to paste, history, other causes that the rule fits. "" continues the label before."""
+    """Labels and texts: rule, text to paste, history, other causes that the rule fits. "" continues a label."""
     yield "rule", one_line(describe_rule(trial.rule, trial.downstream))
     yield "paste", sanitize(trial.text)
     if trial.downstream is None:

@@ -43,9 +43,10 @@ async def replay_under_policy(
     seq: int | None = None,
     replays: int = REPLAYS,
 ) -> WhatIfResult:
-    """Replay the run of ``fold``, a picture of its present, from the snapshot after the event ``seq`` of its ``night``.
+    """Replay the run of ``fold``, a snapshot of the present, from after the event ``seq``; None: from its start.
 
-    The night is read up to the present first. Reckoned in a thread: a large run holds up no screen.
+    ``replays``: how many, each with other random numbers. Reads ``history`` up to the present first. The replays run in
+    a thread, so that a large run does not block the screen.
     """
     await history.load(fold.seq)
     index, stats = history.index, await session.duration_stats(fold.run.run_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
-from redrive.console.app.crash_report import REPORTS_MAX, tell, write_report
+from redrive.console.app.crash_report import REPORTS_MAX, crash_message, write_report
 
 
 def failure(message: str = "division by zero") -> BaseException:
@@ -41,7 +41,7 @@ def test_old_reports_are_forgotten(tmp_path: Path) -> None:
 
 
 def test_the_words_say_that_the_run_goes_on_and_where_the_report_is(own_state_home: Path) -> None:
-    words = tell(failure("bad\nsecond line"), {}, "redrive attach x.db")
+    words = crash_message(failure("bad\nsecond line"), {}, "redrive attach x.db")
     first, second, third = words.splitlines()
     assert first == "The console failed: ZeroDivisionError: bad"
     assert "not touched" in second and "redrive attach x.db" in second
@@ -51,4 +51,4 @@ def test_the_words_say_that_the_run_goes_on_and_where_the_report_is(own_state_ho
 def test_a_report_that_cannot_be_written_is_said_so(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    assert "could not be written" in tell(failure(), {})
+    assert "could not be written" in crash_message(failure(), {})

@@ -9,7 +9,7 @@ from redrive.console.app import theme
 from redrive.console.text.pieces import Role
 from rich.style import Style
 
-FULL = [name for name in theme.names(Path("/nonexistent")) if name != theme.DEFAULT]
+FULL = [name for name in theme.theme_names(Path("/nonexistent")) if name != theme.DEFAULT]
 LEAST_CONTRAST = 4.5  # WCAG 2.2, AA; for what is dimmed on purpose, 3
 DIMMED = {Role.DIM, Role.RULE, Role.PENDING, Role.STALE, Role.SKIPPED}
 
@@ -24,15 +24,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_default_is_the_terminals_own_and_comes_first(folder: Path):
-    assert theme.names(folder)[0] == theme.chosen_name(folder) == "terminal"
-    assert {"dark", "light", "high-contrast", "colour-blind"} <= set(theme.names(folder))
+    assert theme.theme_names(folder)[0] == theme.initial_theme_name(folder) == "terminal"
+    assert {"dark", "light", "high-contrast", "colour-blind"} <= set(theme.theme_names(folder))
 
 
-@pytest.mark.parametrize("name", theme.names(Path("/nonexistent")))
+@pytest.mark.parametrize("name", theme.theme_names(Path("/nonexistent")))
 def test_every_theme_of_ours_gives_every_role_a_look(name: str, folder: Path):
     found = theme.load_theme(name, folder)
     assert found.title
-    assert found.about
+    assert found.description
     assert set(found.styles) == {str(role) for role in Role} - {Role.TEXT}
 
 
@@ -94,7 +94,7 @@ def test_a_stale_palette_greys_all_but_what_says_so(folder: Path):
 
 def test_a_theme_of_ones_own_comes_beside_ours(folder: Path):
     (folder / "mine.toml").write_text('title = "Mine"\n[roles]\nrunning = "bold green"\n')
-    assert theme.names(folder)[-1] == "mine"
+    assert theme.theme_names(folder)[-1] == "mine"
     assert theme.load_theme("mine", folder).styles["running"] == Style.parse("bold green")
 
 
@@ -127,15 +127,15 @@ def test_a_name_is_not_a_path(folder: Path):
 def test_the_last_choice_is_remembered_and_the_environment_has_the_last_word(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    theme.remember("light", folder)
-    assert theme.chosen_name(folder) == "light"
+    theme.save_choice("light", folder)
+    assert theme.initial_theme_name(folder) == "light"
     monkeypatch.setenv("REDRIVE_THEME", "dark")
-    assert theme.chosen_name(folder) == "dark"
+    assert theme.initial_theme_name(folder) == "dark"
 
 
 def test_a_choice_that_is_no_longer_there_is_forgotten(folder: Path):
-    theme.remember("gone", folder)
-    assert theme.chosen_name(folder) == theme.DEFAULT
+    theme.save_choice("gone", folder)
+    assert theme.initial_theme_name(folder) == theme.DEFAULT
 
 
 def contrast(style: Style) -> float:
