@@ -141,8 +141,8 @@ class AttemptSupervisor:
     def _emit(self, payload: Payload) -> None:
         claim = self.claim
 
-        def item(journal: Transaction) -> None:
-            journal.emit(payload, claim.run_id, claim.name, attempt=claim.attempt, generation=claim.generation)
+        def item(transaction: Transaction) -> None:
+            transaction.emit(payload, claim.run_id, claim.name, attempt=claim.attempt, generation=claim.generation)
 
         self._manager.write(item)
 
@@ -158,10 +158,10 @@ class AttemptSupervisor:
         event_columns = columns.copy()
         event_columns.pop("pid_start_ticks", None)
 
-        def item(journal: Transaction) -> None:
-            journal.change_attempt(claim.run_id, claim.name, claim.attempt, columns)
+        def item(transaction: Transaction) -> None:
+            transaction.change_attempt(claim.run_id, claim.name, claim.attempt, columns)
             started = AttemptStarted(event_columns)
-            journal.emit(started, claim.run_id, claim.name, attempt=claim.attempt, generation=claim.generation)
+            transaction.emit(started, claim.run_id, claim.name, attempt=claim.attempt, generation=claim.generation)
 
         self._manager.write(item)
 
@@ -174,9 +174,9 @@ class AttemptSupervisor:
         is_heartbeat = previous == self._stored_progress
         columns: TaskColumns = {} if is_heartbeat else {"progress_done": done, "progress_total": total}
 
-        def item(journal: Transaction) -> None:
-            beat: TaskColumns = {**columns, "last_heartbeat_at": journal.at}
-            journal.change(claim.run_id, claim.name, beat, attempt=claim.attempt)
+        def item(transaction: Transaction) -> None:
+            beat: TaskColumns = {**columns, "last_heartbeat_at": transaction.at}
+            transaction.change(claim.run_id, claim.name, beat, attempt=claim.attempt)
 
         self._manager.write(item)
 
@@ -189,7 +189,7 @@ class AttemptSupervisor:
         self._checkpoint_timer = None
         value, self._checkpoint = self._checkpoint, None
         if value is not None:
-            self._manager.write(lambda journal: claims.save_checkpoint(journal, self.claim, value))
+            self._manager.write(lambda transaction: claims.save_checkpoint(transaction, self.claim, value))
 
     def _flush_rows(self) -> None:
         self._rows_timer = None
@@ -197,8 +197,8 @@ class AttemptSupervisor:
         if found:
             claim = self.claim
             self._manager.write(
-                lambda journal: quarantine.add(
-                    journal, claim.run_id, claim.name, claim.attempt, claim.generation, found
+                lambda transaction: quarantine.add(
+                    transaction, claim.run_id, claim.name, claim.attempt, claim.generation, found
                 )
             )
 
@@ -218,7 +218,7 @@ class AttemptSupervisor:
         if chunk:
             claim = self.claim
             self._is_writing = True
-            written = self._manager.write(lambda journal: _append_output(journal, claim, chunk))
+            written = self._manager.write(lambda transaction: _append_output(transaction, claim, chunk))
             written.add_done_callback(self._on_output_written)
 
     def _on_output_written(self, written: asyncio.Future[None]) -> None:
@@ -340,11 +340,11 @@ class AttemptManager:
         self._on_ended(claim, outcome)
         freed = self._freed_by(claim.name) if outcome.kind is OutcomeKind.SUCCESS else {}
 
-        def item(journal: Transaction) -> None:
+        def item(transaction: Transaction) -> None:
             if chunk:
-                _append_output(journal, claim, chunk)
+                _append_output(transaction, claim, chunk)
             settle(
-                journal,
+                transaction,
                 claim,
                 spec,
                 outcome,
@@ -354,7 +354,7 @@ class AttemptManager:
                 is_probe=supervisor.is_probe,
                 interrupted=supervisor.interrupted,
             )
-            runs.promote(journal, claim.run_id, freed)
+            runs.promote(transaction, claim.run_id, freed)
 
         self._track(self._writer.submit(item, durable=spec.effect))
 
@@ -389,9 +389,9 @@ def _join_json(results: Mapping[str, str | None]) -> str:
     return "{" + ",".join(f"{json.dumps(name)}:{text or 'null'}" for name, text in results.items()) + "}"
 
 
-def _append_output(journal: Transaction, claim: Claim, chunk: OutputChunk) -> None:
+def _append_output(transaction: Transaction, claim: Claim, chunk: OutputChunk) -> None:
     key = (claim.run_id, claim.name, claim.attempt)
-    logs.append(journal, *key, chunk.head)
+    logs.append(transaction, *key, chunk.head)
     if chunk.tail:
-        logs.count_dropped(journal, *key, chunk.dropped_bytes)
-        logs.append(journal, *key, chunk.tail)
+        logs.count_dropped(transaction, *key, chunk.dropped_bytes)
+        logs.append(transaction, *key, chunk.tail)

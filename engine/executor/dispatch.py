@@ -38,7 +38,7 @@ class Dispatcher:
         if not self._runner.is_open:
             return None
         if expired := self._view.expired():
-            return Commit(lambda journal: expire(journal, self._view.fold.run.run_id, expired))
+            return Commit(lambda transaction: expire(transaction, self._view.fold.run.run_id, expired))
         if rejected := dict(self._capacity.rejected()):
             return self._reject(rejected)
         ledger, free = self._view.ledger, self._free_slots()
@@ -54,8 +54,8 @@ class Dispatcher:
         """Promote tasks whose parents are satisfied, claim the picked ones, and launch the claims."""
         run_id, claimant, orders = self._view.fold.run.run_id, self._claimant, self._orders(picked)
 
-        def item(journal: Transaction) -> list[Claim]:
-            return claims.dispatch(journal, run_id, promote, orders, claimant)
+        def item(transaction: Transaction) -> list[Claim]:
+            return claims.dispatch(transaction, run_id, promote, orders, claimant)
 
         # The claim of a task with external effects must be on disk before the task runs.
         durable = any(order.spec.effect for order in orders)
@@ -124,8 +124,8 @@ class Dispatcher:
     def _reject(self, names: Mapping[str, str]) -> Commit:
         run_id, orders = self._view.fold.run.run_id, self._orders(names)
 
-        def item(journal: Transaction) -> None:
+        def item(transaction: Transaction) -> None:
             for order in orders:
-                claims.reject(journal, run_id, order, names[order.name])
+                claims.reject(transaction, run_id, order, names[order.name])
 
         return Commit(item)

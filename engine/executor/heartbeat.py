@@ -35,7 +35,7 @@ class Heartbeat:
         self._beats += 1
         if self._beats % HEARTBEATS_PER_ROW == 0:
             executor_id = self._opened.claimant.executor_id
-            self._attempts.write(lambda journal: executors.write_heartbeat(journal, executor_id))
+            self._attempts.write(lambda transaction: executors.write_heartbeat(transaction, executor_id))
         for check in self._checks:
             check()
 

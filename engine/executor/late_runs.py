@@ -41,7 +41,9 @@ class LateRuns:
             self._next_late_at = self._clock.now_us() + round(SERVICE_POLL_SECONDS * 1e6)
             return
         self._next_late_at = None
-        self._submit(lambda journal: schedules.record_late_runs(journal, served)).add_done_callback(self._on_recorded)
+        self._submit(lambda transaction: schedules.record_late_runs(transaction, served)).add_done_callback(
+            self._on_recorded
+        )
 
     def _on_recorded(self, written: asyncio.Future[int | None]) -> None:
         if written.cancelled():

@@ -441,22 +441,22 @@ class RunLoop:
     def _emit_breaker(self, downstream: str) -> None:
         change, run_id = self.downstreams.change_event(downstream), self.fold.run.run_id
         rows = self.downstreams.drain_dirty_rows()
-        self.attempts.write(lambda journal: emit_change(journal, run_id, change, rows))
+        self.attempts.write(lambda transaction: emit_change(transaction, run_id, change, rows))
 
     def _store_breakers(self) -> None:
         if rows := self.downstreams.drain_dirty_rows():
-            self.attempts.write(lambda journal: breaker_rows.store(journal, rows))
+            self.attempts.write(lambda transaction: breaker_rows.store(transaction, rows))
 
     def _shift_times(self, jump_us: int) -> None:
         run_id = self.fold.run.run_id
         self.downstreams.shift_clock(jump_us)
-        self.attempts.write(lambda journal: claims.shift_times(journal, run_id, jump_us))
+        self.attempts.write(lambda transaction: claims.shift_times(transaction, run_id, jump_us))
 
     def _emit_news(self, payload: ExecutorChanged) -> None:
         """Emit an event about the executor's processes that belongs to no attempt."""
         run_id = self.fold.run.run_id
-        self.attempts.write(lambda journal: _emit(journal, run_id, payload))
+        self.attempts.write(lambda transaction: _emit(transaction, run_id, payload))
 
 
-def _emit(journal: Transaction, run_id: str, payload: ExecutorChanged) -> None:
-    journal.emit(payload, run_id)
+def _emit(transaction: Transaction, run_id: str, payload: ExecutorChanged) -> None:
+    transaction.emit(payload, run_id)

@@ -73,8 +73,8 @@ class RunEndCheck:
     def _unblock(self) -> Commit:
         run_id = self._view.fold.run.run_id
         unblocked = RunChanged(RunChange.UNBLOCKED, {"blocked_since": None})
-        return Commit(lambda journal: journal.change_run(run_id, unblocked))
+        return Commit(lambda transaction: transaction.change_run(run_id, unblocked))
 
     def _commit_verdict(self, verdict: RunOutcome) -> Commit:
         run_id = self._view.fold.run.run_id
-        return Commit(lambda journal: claims.write_verdict(journal, run_id, verdict))
+        return Commit(lambda transaction: claims.write_verdict(transaction, run_id, verdict))

@@ -177,9 +177,9 @@ class CommandServer:
         return (await HANDLERS.get(name, CommandServer._apply)(self, command)).as_json()
 
     async def _apply(self, command: Command) -> Answer:
-        def item(journal: Transaction) -> tuple[Answer, bool]:
-            is_new = find_act(journal.connection, command.id) is None
-            return operator_actions.apply(journal, command), is_new
+        def item(transaction: Transaction) -> tuple[Answer, bool]:
+            is_new = find_act(transaction.connection, command.id) is None
+            return operator_actions.apply(transaction, command), is_new
 
         answer, is_new = await self._run.submit(item, **_author(command))
         if not any(result.outcome == RUNNING for result in answer.results):
@@ -211,7 +211,7 @@ class CommandServer:
             return False, "its deadline has just passed, or its process is only starting"
         claim, timeout = supervisor.claim, supervisor.timeout
         await self._run.submit(
-            lambda journal: claims.extend_timeout(journal, claim, timeout, seconds), **_author(command)
+            lambda transaction: claims.extend_timeout(transaction, claim, timeout, seconds), **_author(command)
         )
         return True, f"{format_duration(round(seconds * 1e6))} more: {format_duration(round(timeout * 1e6))} in all"
 
@@ -234,9 +234,9 @@ class CommandServer:
         present = self.attached
         run_id = self._run.fold.run.run_id
 
-        def item(journal: Transaction) -> None:
-            journal.actor = actor
-            journal.emit(OperatorActed(what=what, present=present), run_id)
+        def item(transaction: Transaction) -> None:
+            transaction.actor = actor
+            transaction.emit(OperatorActed(what=what, present=present), run_id)
 
         self._run.attempts.write(item)
 
@@ -259,7 +259,7 @@ class CommandServer:
 
     async def _breaker(self, command: Command) -> Answer:
         """Change a breaker in memory and write it to the state file; once per command id."""
-        earlier = await self._run.submit(lambda journal: find_act(journal.connection, command.id))
+        earlier = await self._run.submit(lambda transaction: find_act(transaction.connection, command.id))
         if earlier is not None:
             return earlier.answer
         downstream, how = str(command.options.get("downstream")), str(command.options.get("how"))
@@ -277,8 +277,8 @@ class CommandServer:
             how=how,
         )
 
-        def item(journal: Transaction) -> None:
-            journal.emit(acted, run_id)
+        def item(transaction: Transaction) -> None:
+            transaction.emit(acted, run_id)
 
         await self._run.submit(item, **_author(command))
         self._run.wake()

@@ -43,7 +43,7 @@ class StorageHealth:
             self._notify([Event._make((0, self._clock.now_us(), EventKind.STORAGE, *[None] * 9, payload))])
         else:
             self._write_problem = None
-            self._write(lambda journal: _emit(journal, payload))
+            self._write(lambda transaction: _emit(transaction, payload))
 
     def on_file_change(self, sentence: str | None) -> None:
         """Handle a missing state file (``sentence``: what to do), or a restored one (None)."""
@@ -56,8 +56,8 @@ class StorageHealth:
     def emit(self, what: str, sentence: str) -> None:
         """Write an event; a missing file can still be written through its open descriptor."""
         payload = StorageChanged(what, sentence)
-        self._write(lambda journal: _emit(journal, payload))
+        self._write(lambda transaction: _emit(transaction, payload))
 
 
-def _emit(journal: Transaction, payload: StorageChanged) -> None:
-    journal.emit(payload)
+def _emit(transaction: Transaction, payload: StorageChanged) -> None:
+    transaction.emit(payload)

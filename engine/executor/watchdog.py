@@ -91,13 +91,13 @@ class Watchdog:
         claim = supervisor.claim
         payload = evidence(supervisor.pid, supervisor.start_ticks, seen, round(silent_seconds, 1))
 
-        def item(journal: Transaction) -> None:
-            journal.emit(payload, claim.run_id, claim.name, attempt=claim.attempt, generation=claim.generation)
+        def item(transaction: Transaction) -> None:
+            transaction.emit(payload, claim.run_id, claim.name, attempt=claim.attempt, generation=claim.generation)
 
         self._attempts.write(item)
 
     def _page(self, request: PageRequest) -> None:
-        self._attempts.write(lambda journal: trigger_page(journal, request))
+        self._attempts.write(lambda transaction: trigger_page(transaction, request))
 
     # --- Downstreams ------------------------------------------------------------------------------------------------
 

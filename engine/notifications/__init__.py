@@ -1,1 +1,1 @@
-"""Sends pages beside the loop: a command, a webhook, a notification library, the terminal's bell."""
+"""Sends pages in the background: by command, webhook, notification library or terminal bell."""

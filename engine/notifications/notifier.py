@@ -1,8 +1,8 @@
-"""Sends pages: beside the loop, from the outbox that ``store/pages.py`` fills, to the senders that the flow names.
+"""Sends pages in the background, from the outbox of ``store/pages.py`` to the senders of the flow.
 
-Every page goes out at least once, with a key by which a receiver knows a repetition. A sender that fails or hangs holds
-up nobody, neither the run nor the other senders: its error is stored and told, and it is asked again, less and less
-often. What is not sent when the executor ends stays in the outbox for the next one (SPEC 4.13).
+Every page is sent at least once, with a deduplication key. A sender that fails or hangs blocks neither the run nor the
+other senders: its error is stored and emitted, and it is retried with backoff. Unsent pages stay in the outbox for the
+next executor (SPEC 4.13).
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from datetime import datetime
 from typing import Any
 
 from ..clock import Clock
-from ..core.cause_history import last_time, memory_of, noted
+from ..core.cause_history import describe_last_incident, describe_note, parse_cause_history
 from ..core.outcome import FailureClass
-from ..core.paging import SEVERITIES, STORM_WINDOW_US, Plan, plan_sending
-from ..core.policy import RetryPolicy, draw
+from ..core.paging import SEVERITIES, STORM_WINDOW_US, SendPlan, plan_sending
+from ..core.policy import RetryPolicy, draw_delay
 from ..domain.event_payloads import PageChange, PageChanged
 from ..domain.events import Event
 from ..errors import StorageError
-from ..statefile.changes.transitions import Journal
+from ..statefile.changes.transitions import Transaction
 from ..store import pages
 from .senders import Sender, make_senders
 
-#: How long a sender that failed is left alone.
-RESEND = RetryPolicy(base=5.0, cap=300.0, jitter="equal")
-CLOSE_SECONDS = 15.0  # a little more than a sender may take: the page that ended the run must still go out
+#: Backoff after a failed sending.
+RESEND_POLICY = RetryPolicy(base=5.0, cap=300.0, jitter="equal")
+CLOSE_SECONDS = 15.0  # longer than the timeout of a sender, so that the last page is still sent
 ERROR_CHARACTERS = 500
 
-_NEWS = frozenset([PageChange.OPENED, PageChange.FOLDED, PageChange.SNOOZED, PageChange.WOKEN])
+_WAKING_CHANGES = frozenset([PageChange.OPENED, PageChange.FOLDED, PageChange.SNOOZED, PageChange.WOKEN])
 
-Submit = Callable[[Callable[[Journal], Any]], "asyncio.Future[Any]"]
+Submit = Callable[[Callable[[Transaction], Any]], "asyncio.Future[Any]"]
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
-    """Where the pages come from; part of every message."""
+class MessageOrigin:
+    """The run that pages come from; part of every message."""
 
     flow: str
     run_id: str
@@ -46,119 +46,121 @@ class Origin:
 
 @dataclass(slots=True)
 class _Delivery:
-    """One message under way. ``owed``: the senders that did not take it yet, by their number."""
+    """One message in delivery. ``pending``: indexes of the senders that have not accepted it."""
 
     ids: tuple[int, ...]
     how: str  # page or digest
-    owed: set[int]
+    pending: set[int]
     tries: int = 0
     due_at: float = 0.0  # on the loop's clock
-    is_on_its_way: bool = False
-    told: dict[int, int] = field(default_factory=dict)  # page -> the count that it says
+    is_in_flight: bool = False
+    counts: dict[int, int] = field(default_factory=dict)  # by page id: the count in the message
 
     @property
-    def waits(self) -> bool:
-        """For its instant: some sender has not taken it, and none is being asked."""
-        return bool(self.owed) and not self.is_on_its_way
+    def is_waiting(self) -> bool:
+        """Whether it waits for ``due_at``: some sender is pending, and no sending is in flight."""
+        return bool(self.pending) and not self.is_in_flight
 
 
 class Notifier:
-    """Runs from ``start`` to ``close``. Without senders it does nothing: the pages wait in the inbox."""
+    """Runs from ``start`` to ``close``. Without senders it is idle: the pages stay in the inbox."""
 
-    def __init__(self, declared: Sequence[Mapping[str, object]], origin: Origin, submit: Submit, clock: Clock) -> None:
+    def __init__(
+        self, declared: Sequence[Mapping[str, object]], origin: MessageOrigin, submit: Submit, clock: Clock
+    ) -> None:
         self._senders: list[Sender] = make_senders(declared, self._ring)
         self._origin = origin
         self._submit = submit
         self._clock = clock
-        self._under_way: list[_Delivery] = []
-        self._sent: list[int] = []  # when messages of their own went out, within the storm window
+        self._deliveries: list[_Delivery] = []
+        self._sent: list[int] = []  # when single pages were sent within the storm window, in microseconds UTC
         self._digest_at: int | None = None
         self._wake = asyncio.Event()
-        self._closing = False
+        self._is_closing = False
         self._task: asyncio.Task[None] | None = None
-        self._sending: set[asyncio.Task[None]] = set()
+        self._delivery_tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Begin with what is in the outbox already."""
+        """Start sending, including pages that are in the outbox already."""
         if self._senders:
             self._task = asyncio.get_running_loop().create_task(self._serve())
             self._task.add_done_callback(self._report)
 
-    def take(self, events: Iterable[Event]) -> None:
-        """Listen to the executor."""
-        if any(isinstance(event.payload, PageChanged) and event.payload.what in _NEWS for event in events):
+    def handle_events(self, events: Iterable[Event]) -> None:
+        """Wake up for new or changed pages."""
+        if any(isinstance(event.payload, PageChanged) and event.payload.what in _WAKING_CHANGES for event in events):
             self._wake.set()
 
-    async def close(self, patience_seconds: float = CLOSE_SECONDS) -> None:
-        """Send what is due now and leave; waits for no sender longer than ``patience_seconds``."""
+    async def close(self, timeout_seconds: float = CLOSE_SECONDS) -> None:
+        """Send the due pages and stop, within ``timeout_seconds``."""
         if self._task is None:
             return
-        self._closing = True
+        self._is_closing = True
         self._wake.set()
-        _, pending = await asyncio.wait([self._task], timeout=patience_seconds)
-        late = pending | self._sending
+        _, pending = await asyncio.wait([self._task], timeout=timeout_seconds)
+        late = pending | self._delivery_tasks
         for task in late:
             task.cancel()
         if late:
             await asyncio.wait(late)
 
     def _report(self, task: asyncio.Task[None]) -> None:
-        """A fault of our own is told like any other of the loop's; the run goes on without pages."""
+        """Report a failed task to the loop's exception handler; the run continues without pages."""
         if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, StorageError):
             context = {"message": "the sender of pages ended", "exception": error}
             asyncio.get_running_loop().call_exception_handler(context)
 
-    # --- Round by round --------------------------------------------------------------------------------------------
+    # --- Rounds ----------------------------------------------------------------------------------------------------
 
     async def _serve(self) -> None:
-        self._sent = await self._submit(lambda journal: pages.recently_sent(journal.connection, journal.at))
+        self._sent = await self._submit(lambda transaction: pages.recently_sent(transaction.connection, transaction.at))
         while True:
-            last = self._closing
+            last = self._is_closing
             self._wake.clear()
-            look_again_at = await self._round()
+            look_again_at = await self._send_due()
             if last:
                 break
-            await self._rest(look_again_at)
-        if self._sending:
-            await asyncio.wait(self._sending)
+            await self._wait(look_again_at)
+        if self._delivery_tasks:
+            await asyncio.wait(self._delivery_tasks)
 
-    async def _round(self) -> int | None:
-        """Set off all that is due. Answers with the instant (microseconds UTC) of the next thing that only waits."""
+    async def _send_due(self) -> int | None:
+        """Start all due deliveries. Return when the next page is due, in microseconds UTC; None: none is_waiting."""
         run_id = self._origin.run_id
-        # Before the outbox is read: what arrives while it is would look there as if nobody had sent it.
-        self._under_way = [one for one in self._under_way if one.owed or one.is_on_its_way]
-        outbox = await self._submit(lambda journal: pages.read_outbox(journal, run_id))
+        # Before the outbox is read: a delivery that completes during the read would look unsent there.
+        self._deliveries = [delivery for delivery in self._deliveries if delivery.pending or delivery.is_in_flight]
+        outbox = await self._submit(lambda transaction: pages.read_outbox(transaction, run_id))
         open_ids = {page.id for page in outbox if page.state == "open"}
-        self._under_way = [one for one in self._under_way if open_ids.issuperset(one.ids)]
-        held = {page_id for one in self._under_way for page_id in one.ids}
+        self._deliveries = [delivery for delivery in self._deliveries if open_ids.issuperset(delivery.ids)]
+        held = {page_id for delivery in self._deliveries for page_id in delivery.ids}
         now = self._clock.now_us()
         plan = plan_sending((page for page in outbox if page.id not in held), self._sent, self._digest_at, now)
-        self._begin(plan, now)
+        self._add_deliveries(plan, now)
         clock = asyncio.get_running_loop().time()
-        for one in self._under_way:
-            if one.waits and one.due_at <= clock:
-                self._set_off(one)
-        return plan.look_again_at
+        for delivery in self._deliveries:
+            if delivery.is_waiting and delivery.due_at <= clock:
+                self._start_delivery(delivery)
+        return plan.next_check_at
 
-    def _set_off(self, delivery: _Delivery) -> None:
-        """Have it delivered beside all others, of which one may hang."""
-        delivery.is_on_its_way = True
+    def _start_delivery(self, delivery: _Delivery) -> None:
+        """Deliver concurrently, because a delivery may hang."""
+        delivery.is_in_flight = True
         task = asyncio.get_running_loop().create_task(self._deliver(delivery))
-        self._sending.add(task)
+        self._delivery_tasks.add(task)
         task.add_done_callback(self._report)
-        task.add_done_callback(self._sending.discard)
+        task.add_done_callback(self._delivery_tasks.discard)
 
-    def _begin(self, plan: Plan, now: int) -> None:
-        everybody = range(len(self._senders))
-        self._under_way += [_Delivery((page_id,), "page", set(everybody)) for page_id in plan.single]
+    def _add_deliveries(self, plan: SendPlan, now: int) -> None:
+        all_senders = range(len(self._senders))
+        self._deliveries += [_Delivery((page_id,), "page", set(all_senders)) for page_id in plan.single]
         self._sent = [at for at in self._sent if at > now - STORM_WINDOW_US] + [now] * len(plan.single)
         if plan.digest:
             self._digest_at = now
-            self._under_way.append(_Delivery(plan.digest, "digest", set(everybody)))
+            self._deliveries.append(_Delivery(plan.digest, "digest", set(all_senders)))
 
-    async def _rest(self, look_again_at: int | None) -> None:
+    async def _wait(self, look_again_at: int | None) -> None:
         loop = asyncio.get_running_loop()
-        waits = [one.due_at - loop.time() for one in self._under_way if one.waits]
+        waits = [delivery.due_at - loop.time() for delivery in self._deliveries if delivery.is_waiting]
         if look_again_at is not None:
             waits.append((look_again_at - self._clock.now_us()) / 1e6)
         try:
@@ -170,49 +172,49 @@ class Notifier:
     # --- One message -----------------------------------------------------------------------------------------------
 
     async def _deliver(self, delivery: _Delivery) -> None:
-        messages = await self._submit(lambda journal: pages.read_messages(journal.connection, delivery.ids))
-        delivery.told = {message["id"]: message["count"] for message in messages}
+        messages = await self._submit(lambda transaction: pages.read_messages(transaction.connection, delivery.ids))
+        delivery.counts = {message["id"]: message["count"] for message in messages}
         if delivery.how == "page":
             message = page_message(messages[0], self._origin)
         else:
             message = digest_message(messages, self._origin, self._clock.now_us())
         delivery.tries += 1
-        await asyncio.gather(*(self._send(delivery, number, message) for number in sorted(delivery.owed)))
-        if delivery.owed:
-            wait, _ = draw(RESEND, delivery.tries - 1, None, self._clock.uniform)
+        await asyncio.gather(*(self._send(delivery, number, message) for number in sorted(delivery.pending)))
+        if delivery.pending:
+            wait, _ = draw_delay(RESEND_POLICY, delivery.tries - 1, None, self._clock.uniform)
             delivery.due_at = asyncio.get_running_loop().time() + wait
         else:
-            await self._submit(lambda journal: pages.write_sent(journal, delivery.told, delivery.how))
-        delivery.is_on_its_way = False
+            await self._submit(lambda transaction: pages.write_sent(transaction, delivery.counts, delivery.how))
+        delivery.is_in_flight = False
         self._wake.set()
 
     async def _send(self, delivery: _Delivery, number: int, message: Mapping[str, object]) -> None:
         sender = self._senders[number]
         try:
             await sender.send(message)
-        except Exception as raised:  # a library's or a person's program: whatever it is, it is why
+        except Exception as raised:  # senders run third-party code, which may raise any error
             error = (str(raised) or type(raised).__name__)[:ERROR_CHARACTERS]
             ids, tries = delivery.ids, delivery.tries
-            await self._submit(lambda journal: pages.write_send_error(journal, ids, sender.name, error, tries))
+            await self._submit(lambda transaction: pages.write_send_error(transaction, ids, sender.name, error, tries))
         else:
-            delivery.owed.discard(number)
+            delivery.pending.discard(number)
 
     async def _ring(self, ids: Sequence[int]) -> None:
-        await self._submit(lambda journal: pages.ring(journal, ids))
+        await self._submit(lambda transaction: pages.emit_bell(transaction, ids))
 
 
-# --- What a message says -------------------------------------------------------------------------------------------
+# --- Messages ------------------------------------------------------------------------------------------------------
 
 
-def page_message(page: Mapping[str, object], origin: Origin) -> dict[str, object]:
-    """One page for senders: its columns, ``kind``, ``key``, ``flow``, ``state``, and ``text`` for people."""
+def page_message(page: Mapping[str, object], origin: MessageOrigin) -> dict[str, object]:
+    """Return a page as a message: its columns, ``kind``, ``key``, ``flow``, ``state``, and a readable ``text``."""
     message = {**page, "kind": "page", "ids": [page["id"]], "flow": origin.flow, "state": origin.state}
     message["text"] = "\n".join(_page_lines(page, origin))
     return message
 
 
-def digest_message(found: Sequence[Mapping[str, Any]], origin: Origin, now: int) -> dict[str, Any]:
-    """Several pages in one message: those beyond the storm cap, and those that have grown since they were told."""
+def digest_message(found: Sequence[Mapping[str, Any]], origin: MessageOrigin, now: int) -> dict[str, Any]:
+    """Return several pages as one message: pages beyond the storm limit, and pages whose count has grown."""
     failures = sum(page["count"] for page in found)
     causes = f"{len(found)} cause{'' if len(found) == 1 else 's'}"
     lines = [f"[{page['severity']}] {page['title']}: {page['count']} so far" for page in found]
@@ -231,7 +233,7 @@ def digest_message(found: Sequence[Mapping[str, Any]], origin: Origin, now: int)
     }
 
 
-def _page_lines(page: Mapping[str, Any], origin: Origin) -> list[str]:
+def _page_lines(page: Mapping[str, Any], origin: MessageOrigin) -> list[str]:
     body = page["body"]
     where = origin.flow if page["run_id"] is None else f"{origin.flow}, run {page['run_id']}"
     lines = [f"[{page['severity']}] {page['title']}", f"{where}: {body.get('why')}"]
@@ -239,7 +241,7 @@ def _page_lines(page: Mapping[str, Any], origin: Origin) -> list[str]:
     lines += [str(text) for text in said if text] or [str(text) for text in (body.get("error"),) if text]
     if body.get("changed") is not None:
         lines.append(f"changed between the last two attempts: {', '.join(body['changed']) or 'nothing'}")
-    lines += _remembered(page)
+    lines += _cause_history_lines(page)
     if body.get("held"):
         lines.append("1 task below is held up" if body["held"] == 1 else f"{body['held']} tasks below are held up")
     if body.get("deadline_at"):
@@ -249,10 +251,10 @@ def _page_lines(page: Mapping[str, Any], origin: Origin) -> list[str]:
     return [*lines, str(body.get("command") or "")]
 
 
-def _remembered(page: Mapping[str, Any]) -> list[str]:
-    """What came of it the last time, and what people wrote on it."""
+def _cause_history_lines(page: Mapping[str, Any]) -> list[str]:
+    """Return a line on the previous episode of the cause and the notes of operators."""
     if not page["body"].get("memory"):
         return []
-    memory, now_us = memory_of(page["body"]["memory"]), page["created_at"]
-    before = last_time(memory, now_us)
-    return [*([before] if before else []), *(noted(note, now_us) for note in memory.notes)]
+    memory, now_us = parse_cause_history(page["body"]["memory"]), page["created_at"]
+    before = describe_last_incident(memory, now_us)
+    return [*([before] if before else []), *(describe_note(note, now_us) for note in memory.notes)]

@@ -1,7 +1,7 @@
-"""The ways in which a page leaves this machine: a command, a webhook, a notification library, the terminal's bell.
+"""Senders of pages: a command, a webhook, a notification library, the terminal's bell.
 
-A message is plain JSON. What comes from tasks travels as data, on standard input, in the environment or in a body,
-never as a word of a shell line. A sender raises whatever went wrong; ``notifier.py`` keeps it and tries again.
+A message is plain JSON. Text from tasks is passed as data, on standard input, in the environment or in a body, never
+within a shell command. A sender raises its error; ``notifier.py`` stores the error and retries.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ Ring = Callable[[Sequence[int]], Awaitable[None]]
 
 
 class SendError(Exception):
-    """The message was not taken, and why, in one sentence that holds no secret."""
+    """The message was not accepted; the text is one sentence without secrets."""
 
 
 class Sender(Protocol):
-    """One way out."""
+    """Sends messages to one destination."""
 
     name: str
 
     async def send(self, message: Message) -> None:
-        """Deliver. Returns once the other side took it; raises for everything else, also for silence."""
+        """Deliver a message. Returns once the receiver has accepted it; raises otherwise, also on a timeout."""
 
 
 def make_senders(declared: Sequence[Mapping[str, object]], ring: Ring) -> list[Sender]:
-    """What a flow's ``page(...)`` lines mean. ``ring`` writes the event of the bell. Raises ValueError."""
+    """Build the senders of a flow's ``page(...)`` lines. ``ring`` emits the bell event. Raises ValueError."""
     return [_make(dict(options), ring) for options in declared]
 
 
@@ -67,8 +67,8 @@ class CommandSender:
         self._timeout_seconds = timeout_seconds
 
     async def send(self, message: Message) -> None:
-        """Exit status 0 means that it was taken. Its whole process group is killed when it takes too long."""
-        # Files, not pipes: a grandchild that keeps a pipe open would keep us waiting for its end.
+        """Exit status 0 means accepted. After the timeout the whole process group is killed."""
+        # Files, not pipes: a grandchild that keeps a pipe open would delay the end.
         with tempfile.TemporaryFile() as standard_input, tempfile.TemporaryFile() as standard_error:
             standard_input.write(json.dumps(message, ensure_ascii=False).encode())
             standard_input.seek(0)
@@ -80,11 +80,11 @@ class CommandSender:
                 env={**os.environ, **environment_of(message)},
                 start_new_session=True,
             )
-            await self._end(process)
+            await self._wait_or_kill(process)
             if process.returncode:
                 raise SendError(f"exit status {process.returncode}{_last_line(standard_error)}")
 
-    async def _end(self, process: asyncio.subprocess.Process) -> None:
+    async def _wait_or_kill(self, process: asyncio.subprocess.Process) -> None:
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 await process.wait()
@@ -97,16 +97,16 @@ class CommandSender:
 
 
 def environment_of(message: Message) -> dict[str, str]:
-    """The fields that a short script wants, without characters that an environment or a terminal cannot hold."""
+    """Return the main fields as environment variables, with printable characters only."""
     fields = ("kind", "key", "severity", "title", "text", "cause", "run_id", "task", "count", "flow", "state")
     return {
-        f"REDRIVE_PAGE_{field.upper()}": _plain(str(message[field]))
+        f"REDRIVE_PAGE_{field.upper()}": _printable(str(message[field]))
         for field in fields
         if message.get(field) is not None
     }
 
 
-def _plain(text: str) -> str:
+def _printable(text: str) -> str:
     kept = (letter if letter.isprintable() or letter == "\n" else " " for letter in text[:ENVIRONMENT_CHARACTERS])
     return "".join(kept)
 
@@ -115,7 +115,7 @@ def _last_line(stream: IO[bytes]) -> str:
     size = stream.seek(0, os.SEEK_END)
     stream.seek(max(0, size - STDERR_BYTES))
     lines = stream.read().decode("utf-8", "replace").strip().splitlines()
-    return f": {_plain(lines[-1])}" if lines else ""
+    return f": {_printable(lines[-1])}" if lines else ""
 
 
 class WebhookSender:
@@ -129,7 +129,7 @@ class WebhookSender:
         self._timeout_seconds = timeout_seconds
 
     async def send(self, message: Message) -> None:
-        """Any 2xx means that it was taken."""
+        """Any 2xx status means accepted."""
         data = json.dumps(message, ensure_ascii=False).encode()
         await _in_a_thread(lambda: self._post(data), self._timeout_seconds)
 
@@ -140,7 +140,7 @@ class WebhookSender:
                 return
         except urllib.error.HTTPError as error:
             with error:
-                raise SendError(f"HTTP {error.code} {_plain(error.reason)}") from None
+                raise SendError(f"HTTP {error.code} {_printable(error.reason)}") from None
         except urllib.error.URLError as error:
             raise SendError(str(error.reason)) from None
 
@@ -149,7 +149,7 @@ _APPRISE_TYPES = {"critical": "failure", "high": "failure"}
 
 
 class AppriseSender:
-    """Hands the message to apprise, which knows a hundred services by their URLs. Needs ``redrive[notify]``."""
+    """Sends by the apprise library, which supports many services by URL. Needs ``redrive[notify]``."""
 
     name = "apprise"
 
@@ -158,7 +158,7 @@ class AppriseSender:
         self._timeout_seconds = timeout_seconds
 
     async def send(self, message: Message) -> None:
-        """Taken when apprise says so."""
+        """Apprise reports whether the message was accepted."""
         await _in_a_thread(lambda: self._notify(message), self._timeout_seconds)
 
     def _notify(self, message: Message) -> None:
@@ -166,11 +166,11 @@ class AppriseSender:
             apprise: Any = importlib.import_module("apprise")
         except ImportError:
             raise SendError("apprise is not installed: pip install 'redrive[notify]'") from None
-        teller = apprise.Apprise()
-        if not teller.add(self._url):
+        client = apprise.Apprise()
+        if not client.add(self._url):
             raise SendError("apprise does not understand this url")
         kind = _APPRISE_TYPES.get(str(message["severity"]), "warning")
-        if not teller.notify(title=message["title"], body=message["text"], notify_type=kind):
+        if not client.notify(title=message["title"], body=message["text"], notify_type=kind):
             raise SendError("apprise could not deliver it")
 
 
@@ -183,12 +183,12 @@ class BellSender:
         self._ring = ring
 
     async def send(self, message: Message) -> None:
-        """Taken when it is written: whether somebody listens, nobody can know."""
+        """Accepted once the event is written; whether a console shows it is unknown."""
         await self._ring(message["ids"])
 
 
 async def _in_a_thread(work: Callable[[], None], timeout_seconds: float) -> None:
-    """Run what blocks in a daemon thread: one that never comes back must not keep the executor from ending."""
+    """Run blocking work in a daemon thread, so that a hanging call cannot keep the executor from ending."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
 
@@ -196,12 +196,12 @@ async def _in_a_thread(work: Callable[[], None], timeout_seconds: float) -> None
         error: Exception | None = None
         try:
             work()
-        except Exception as raised:  # whatever a library raises is why the page was not sent
+        except Exception as raised:  # a library may raise any error
             error = raised
         try:
             loop.call_soon_threadsafe(_finish, done, error)
         except RuntimeError:
-            return  # the loop is closed, and nobody waits any more
+            return  # the loop is closed
 
     threading.Thread(target=run, name="redrive-page", daemon=True).start()
     try:

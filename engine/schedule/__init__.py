@@ -1,1 +1,1 @@
-"""Starts the runs of a schedule, one at a time, and fills the gaps of the past."""
+"""Starts the runs of a schedule, one at a time, and backfills missed ones."""

@@ -1,4 +1,4 @@
-"""Which logical times of a schedule still want a run, and how a backfill keeps out of the way of the live schedule."""
+"""Backfill: the logical times of a schedule without a run, and waiting for runs of the live schedule."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..statefile import lock_file
 from ..store import database, runs, schedules
 from ..store.schedules import ServedFlow
 
-RUNS_MAX = 10_000  # at a time
-LOOK_SECONDS = 0.5  # a service that starts its run tells nobody
+RUNS_MAX = 10_000  # in one backfill
+POLL_SECONDS = 0.5  # between polls: a service that starts its run sends no event
 
 
 @dataclass(frozen=True, slots=True)
 class BackfillSlot:
-    """One logical time. ``run_id`` None: nothing has run for it yet."""
+    """A logical time. ``run_id`` None: it has no run yet."""
 
     logical: int
     run_id: str | None = None
@@ -31,43 +31,43 @@ class BackfillSlot:
 
     @property
     def is_pending(self) -> bool:
-        """It has no run, or one that was interrupted."""
+        """Whether it has no run, or an interrupted one."""
         return self.run_id is None or (self.state is RunState.RUNNING and not self.is_blocked)
 
 
 def backfill_slots(state_path: str, served: ServedFlow, since: int, until: int) -> list[BackfillSlot]:
-    """The logical times from ``since`` to ``until``, both included, and what has become of each.
+    """Return the logical times from ``since`` to ``until`` inclusive, each with its run.
 
-    Raises RefusedError for more than RUNS_MAX, StateFileError where the file cannot be read.
+    Raises RefusedError for more than RUNS_MAX, StateFileError if the file cannot be read.
     """
     times = list(islice(takewhile(lambda at: at <= until, served.schedule.recurrence.after(since - 1)), RUNS_MAX + 1))
     if len(times) > RUNS_MAX:
-        raise RefusedError(f"that is more than {RUNS_MAX:,} runs: backfill a shorter stretch at a time")
+        raise RefusedError(f"that is more than {RUNS_MAX:,} runs: backfill a shorter range at a time")
     if not times or _is_missing_or_empty(state_path):
         return [BackfillSlot(at) for at in times]
     with database.reading(state_path) as connection:
-        found = _found(connection, served, times)
-    return [found.get(at, BackfillSlot(at)) for at in times]
+        slots = _slots_with_runs(connection, served, times)
+    return [slots.get(at, BackfillSlot(at)) for at in times]
 
 
-def _found(connection: sqlite3.Connection, served: ServedFlow, times: list[int]) -> dict[int, BackfillSlot]:
+def _slots_with_runs(connection: sqlite3.Connection, served: ServedFlow, times: list[int]) -> dict[int, BackfillSlot]:
     started = schedules.runs_of(connection, served.name, times[0], times[-1])
-    return {at: _what_became(connection, at, run_id) for at, run_id in started.items()}
+    return {at: _slot(connection, at, run_id) for at, run_id in started.items()}
 
 
-def _what_became(connection: sqlite3.Connection, logical: int, run_id: str) -> BackfillSlot:
+def _slot(connection: sqlite3.Connection, logical: int, run_id: str) -> BackfillSlot:
     state, is_blocked = runs.run_state(connection, run_id)
     return BackfillSlot(logical, run_id, state, is_blocked)
 
 
-def wait_for_schedule(state_path: str, served: ServedFlow, clock: Clock, say: Callable[[str], None]) -> None:
-    """Wait as long as a service of the same file has a run to start that is due: tonight comes before last month."""
-    is_told = False
+def wait_for_schedule(state_path: str, served: ServedFlow, clock: Clock, report: Callable[[str], None]) -> None:
+    """Wait while a service of the same file has a due run to start, which takes precedence over the backfill."""
+    is_reported = False
     while lock_file.served_by(state_path) is not None and _is_due(state_path, served, clock.now_us()):
-        if not is_told:
-            say("waiting for the run that is due by the schedule")
-            is_told = True
-        time.sleep(LOOK_SECONDS)  # that it has begun its run tells nobody but the file
+        if not is_reported:
+            report("waiting for the run that is due by the schedule")
+            is_reported = True
+        time.sleep(POLL_SECONDS)
 
 
 def _is_due(state_path: str, served: ServedFlow, now: int) -> bool:

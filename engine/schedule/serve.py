@@ -1,11 +1,11 @@
-"""Serves the schedule of a flow: starts each run when it is due, one at a time, and takes up what an operator freed.
+"""Serves the schedule of a flow: starts each run when it is due, one at a time, and resumes runs that can continue.
 
-Between two runs nobody owns the state file, so an operator's act is applied by whoever asks for it, and is seen here by
-what it leaves on the file system. What the file has to remember (logical times that were given up, promises that broke)
-is written under its lock, in a moment of its own; what runs is written with its run. So a kill at any instant loses
-nothing and doubles nothing: the next service reads how far this one came.
+Between two runs no process owns the state file: operators' clients apply their acts themselves, and the service detects
+the changed file. Missed logical times and late runs are written in a short transaction under the lock; a started
+logical time is written with its run. So a kill at any time loses and repeats no run: the next service reads the
+progress of this one.
 
-``core/schedule.py`` decides, ``store/schedules.py`` remembers, ``loop.py`` runs.
+``core/schedule.py`` decides, ``store/schedules.py`` writes, ``executor/loop.py`` runs.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from ..store import database, lock, schedules
 from ..store.schedules import ScheduleStatus, ServedFlow
 from ..store.writer import Writer
 
-LOOK_SECONDS = 1.0  # between two looks at the wall clock and at the file: neither tells when it moves
-BUSY_SECONDS = 1.0  # somebody else owns the file: nobody tells when he leaves it
-AGAIN_SECONDS = 60.0  # until what could not be done is tried again, or a page that no sender took is sent again
+POLL_SECONDS = 1.0  # between polls of the wall clock and the state file, which send no events
+BUSY_SECONDS = 1.0  # between tries while another process owns the file
+RETRY_SECONDS = 60.0  # between tries after an error, or after a failed page
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceResult:
-    """How a service ended. ``interrupted``: in the middle of a run, which the next one takes up."""
+    """The result of a service. ``interrupted``: it ended during a run, which the next service resumes."""
 
     interrupted: bool
 
@@ -53,7 +53,7 @@ class ServiceResult:
 class ScheduleService:
     """Serves one flow from one state file until SIGTERM or SIGINT.
 
-    ``say(sentence)`` tells people what it does; ``on_events`` gets what its runs and its own writing tell.
+    ``report(sentence)`` prints a status line; ``on_events`` gets the events of its runs and of its own writes.
     """
 
     def __init__(
@@ -62,43 +62,43 @@ class ScheduleService:
         state_path: str,
         options: RunOptions,
         *,
-        say: Callable[[str], None],
+        report: Callable[[str], None],
         on_events: Callable[[Sequence[Event]], None],
         clock: Clock | None = None,
     ) -> None:
         self._target = target
         self._flow_path = split_target(target)[0]
-        self._flow_seen = stamps_of(self._flow_path)
+        self._flow_version = stamps_of(self._flow_path)
         self._state_path = state_path
-        self._stands_by = options.wait
+        self._waits_for_lock = options.wait
         self._options = replace(options, served=True, stay=False, wait=False)
-        self._say = say
+        self._report = report
         self._on_events = on_events
         self._clock: Clock = clock or SystemClock()
-        self._clock_watch = ClockWatch(self._clock, self._follow_the_clock)
+        self._clock_watch = ClockWatch(self._clock, self._on_clock_step)
         self._id = uuid.uuid4().hex
         self._executor: Executor | None = None
         self._interrupted = False
-        self._has_begun = False
-        self._stopped: set[str] = set()  # runs that an operator has stopped: who goes on with them is his to say
-        self._unusable: set[str] = set()  # runs that the flow as it is now cannot go on with
-        self._hold_until = 0  # microseconds UTC: nothing is started before
-        self._send_at = 0  # from when on a page that was not sent is tried again
-        self._wakes_at = 0
-        self._told = ""  # the latest sentence: said once
+        self._has_succeeded = False
+        self._stopped_run_ids: set[str] = set()  # runs stopped by an operator, who decides about their resumption
+        self._unusable_run_ids: set[str] = set()  # runs that the current flow cannot resume
+        self._paused_until = 0  # microseconds UTC: no run starts before
+        self._resend_at = 0  # microseconds UTC: unsent pages are retried from then on
+        self._next_step_at = 0
+        self._last_report = ""  # the latest status line, to avoid repetition
 
     def run(self) -> ServiceResult:
-        """Serve. Raises ExecutorBusyError where the file is served already, FlowError, StateFileError."""
+        """Serve. Raises ExecutorBusyError if the file is served already, FlowError, StateFileError."""
         create_state_folder(self._state_path)
-        held = self._become_the_server()
+        held = self._acquire_service_lock()
         try:
             return asyncio.run(self._serve())
         finally:
             held.release()
 
-    def _become_the_server(self) -> lock.StateLock:
+    def _acquire_service_lock(self) -> lock.StateLock:
         try:
-            return lock.acquire(self._state_path + lock_file.SERVICE, self._id, wait=self._stands_by)
+            return lock.acquire(self._state_path + lock_file.SERVICE, self._id, wait=self._waits_for_lock)
         except ExecutorBusyError as error:
             who = f"pid {error.pid} on {error.host}"
             raise ExecutorBusyError(
@@ -115,142 +115,154 @@ class ScheduleService:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        self._served = await self._read_schedule()
-        self._tell_once(f"serves {self._served.name}; look at it with: redrive attach {shlex.quote(self._state_path)}")
+        self._served = await self._load_schedule()
+        self._report_once(
+            f"serves {self._served.name}; look at it with: redrive attach {shlex.quote(self._state_path)}"
+        )
         while not self._stopping.is_set():
-            self._seen = stamps_of(self._state_path)
-            if not await self._try_a_step():
-                await self._rest()
+            self._file_version = stamps_of(self._state_path)
+            if not await self._try_step():
+                await self._wait()
         return ServiceResult(self._interrupted)
 
     def _stop(self) -> None:
-        """In order: what runs is ended and stays unfinished."""
+        """Stop gracefully: terminate a running run, which stays resumable."""
         self._stopping.set()
         if self._executor is not None:
             self._executor.stop()
 
-    async def _try_a_step(self) -> bool:
-        """True where something was done, and so something else may be to do."""
+    async def _try_step(self) -> bool:
+        """Run one step; True: try the next one at once."""
         try:
             return await self._step()
         except ExecutorBusyError as error:
-            self._hold(BUSY_SECONDS, f"waiting: {error}")
+            self._pause(BUSY_SECONDS, f"waiting: {error}")
         except RedriveError as error:
-            if not self._has_begun:
-                raise  # it never worked: whoever started the service is still there to read why
-            self._hold(AGAIN_SECONDS, f"not possible now, tried again in {AGAIN_SECONDS:g} s: {error}")
+            if not self._has_succeeded:
+                raise  # the first step failed: end with the error, for the user who started the service
+            self._pause(RETRY_SECONDS, f"not possible now, tried again in {RETRY_SECONDS:g} s: {error}")
         return False
 
     async def _step(self) -> bool:
-        if stamps_of(self._flow_path) != self._flow_seen:
-            await self._read_schedule_again()
+        if stamps_of(self._flow_path) != self._flow_version:
+            await self._reload_schedule()
         now = self._clock.now_us()
-        view = await asyncio.to_thread(self._look, now)
-        if self._is_to_be_written(view, now):
-            await self._write()
+        status = await asyncio.to_thread(self._load_status, now)
+        if self._needs_write(status, now):
+            await self._update_file()
             return True
-        self._wakes_at = self._next_instant(view, now)
-        if now < self._hold_until:
+        self._next_step_at = self._next_due_time(status, now)
+        if now < self._paused_until:
             return False
-        decision = view.decision(self._served, now)
-        if waiting := [run_id for run_id in view.unfinished if run_id not in self._stopped | self._unusable]:
-            await self._take_up(waiting[0])
+        decision = status.decision(self._served, now)
+        if resumable := [
+            run_id for run_id in status.unfinished if run_id not in self._stopped_run_ids | self._unusable_run_ids
+        ]:
+            await self._resume(resumable[0])
         elif decision is not None and decision.run is not None:
             await self._start(decision.run)
         else:
-            self._tell_next(view, now)
+            self._report_next(status, now)
             return False
         return True
 
-    async def _rest(self) -> None:
-        """Until something is due, the file or the flow has changed, or it is time to stop."""
+    async def _wait(self) -> None:
+        """Wait until the next due time, a change of the state file or flow file, or a stop."""
         while not self._stopping.is_set():
             self._clock_watch.check()
-            left_seconds = (self._wakes_at - self._clock.now_us()) / 1e6
+            left_seconds = (self._next_step_at - self._clock.now_us()) / 1e6
             try:
-                async with asyncio.timeout(min(max(left_seconds, 0.0), LOOK_SECONDS)):
+                async with asyncio.timeout(min(max(left_seconds, 0.0), POLL_SECONDS)):
                     await self._stopping.wait()
             except TimeoutError:
                 pass
-            has_changed = stamps_of(self._state_path) != self._seen or stamps_of(self._flow_path) != self._flow_seen
-            if has_changed or self._clock.now_us() >= self._wakes_at:
+            has_changed = (
+                stamps_of(self._state_path) != self._file_version or stamps_of(self._flow_path) != self._flow_version
+            )
+            if has_changed or self._clock.now_us() >= self._next_step_at:
                 return
 
-    def _next_instant(self, view: ScheduleStatus, now: int) -> int:
-        """When time alone may change what is to be done."""
-        instants = [self._hold_until, view.next_late_at, view.progress.next_at if view.progress is not None else None]
-        instants += [self._send_at] if view.has_unsent_page and self._served.flow.pages else []
-        return min((at for at in instants if at is not None and at > now), default=now + round(AGAIN_SECONDS * 1e6))
+    def _next_due_time(self, status: ScheduleStatus, now: int) -> int:
+        """Return the next time, in microseconds UTC, at which a step may be due."""
+        instants = [
+            self._paused_until,
+            status.next_late_at,
+            status.progress.next_at if status.progress is not None else None,
+        ]
+        instants += [self._resend_at] if status.has_unsent_page and self._served.flow.pages else []
+        return min((at for at in instants if at is not None and at > now), default=now + round(RETRY_SECONDS * 1e6))
 
-    def _hold(self, seconds: float, why: str) -> None:
-        """Start nothing for a while."""
-        self._hold_until = self._wakes_at = self._clock.now_us() + round(seconds * 1e6)
-        self._tell_once(why)
+    def _pause(self, seconds: float, why: str) -> None:
+        """Start no runs for ``seconds``."""
+        self._paused_until = self._next_step_at = self._clock.now_us() + round(seconds * 1e6)
+        self._report_once(why)
 
     # --- The flow and the file -------------------------------------------------------------------------------------
 
-    async def _read_schedule(self) -> ServedFlow:
+    async def _load_schedule(self) -> ServedFlow:
         served = schedules.served_flow(await read_flow(self._target, self._options.params))
         if served is None:
             raise FlowError(f"{self._target} has no schedule: write Flow('name', schedule='0 2 * * *')")
         return served
 
-    async def _read_schedule_again(self) -> None:
-        """The file of the flow has changed. What it says now holds from now on, if it can be read."""
-        self._flow_seen = stamps_of(self._flow_path)
-        self._unusable.clear()
-        self._hold_until = 0
+    async def _reload_schedule(self) -> None:
+        """Apply a changed flow file, if it can be imported."""
+        self._flow_version = stamps_of(self._flow_path)
+        self._unusable_run_ids.clear()
+        self._paused_until = 0
         try:
-            self._served = await self._read_schedule()
+            self._served = await self._load_schedule()
         except FlowError as error:
-            self._tell_once(f"the flow has changed and cannot be used, its old schedule stays: {error}")
+            self._report_once(f"the flow has changed and cannot be used, its old schedule stays: {error}")
 
-    def _look(self, now: int) -> ScheduleStatus:
+    def _load_status(self, now: int) -> ScheduleStatus:
         if not os.path.exists(self._state_path) or not os.path.getsize(self._state_path):
             return ScheduleStatus(None)
         with database.reading(self._state_path) as connection:
             return schedules.load_status(connection, self._served, now)
 
-    def _is_to_be_written(self, view: ScheduleStatus, now: int) -> bool:
-        """Whether there is more to write down than the start of a run."""
-        decision = view.decision(self._served, now)
-        if view.progress is None or decision is None or (view.next_late_at is not None and view.next_late_at <= now):
+    def _needs_write(self, status: ScheduleStatus, now: int) -> bool:
+        """Whether the schedule, late runs or pages need a write, apart from the start of a run."""
+        decision = status.decision(self._served, now)
+        if (
+            status.progress is None
+            or decision is None
+            or (status.next_late_at is not None and status.next_late_at <= now)
+        ):
             return True
-        if view.has_unsent_page and self._served.flow.pages and self._send_at <= now:
+        if status.has_unsent_page and self._served.flow.pages and self._resend_at <= now:
             return True
-        return bool(decision.missed) or (decision.run is None and decision.decided_until != view.progress.decided_until)
+        return bool(decision.missed) or (
+            decision.run is None and decision.decided_until != status.progress.decided_until
+        )
 
-    async def _write(self) -> None:
-        """Bring the file up to now under its lock, and send the pages that this, or an earlier run, has left."""
+    async def _update_file(self) -> None:
+        """Update the schedule in the file under its lock, and send unsent pages."""
         served = self._served
         held = lock.acquire(self._state_path, self._id)
         try:
             check_sole_writer(self._state_path)
-            self._send_at = self._clock.now_us() + round(AGAIN_SECONDS * 1e6)
+            self._resend_at = self._clock.now_us() + round(RETRY_SECONDS * 1e6)
             writer = self._open_writer()
             origin = MessageOrigin(served.name, "", self._state_path)
             notifier = Notifier(served.flow.pages, origin, writer.submit, self._clock)
             notifier.start()
             try:
-                await writer.submit(lambda journal: schedules.update_schedule(journal, served))
+                await writer.submit(lambda transaction: schedules.update_schedule(transaction, served))
             finally:
                 await notifier.close()
                 await writer.close()
         finally:
             held.release()
-        self._has_begun = True
+        self._has_succeeded = True
 
     def _open_writer(self) -> Writer:
-        connection = database.open_for_writing(self._state_path, self._durability)
+        connection = database.open_for_writing(self._state_path, self._options.durability)
         try:
             return Writer(connection, asyncio.get_running_loop(), self._clock.now_us, self._on_events)
         except BaseException:
             connection.close()
             raise
-
-    @property
-    def _durability(self) -> database.Durability:
-        return "normal" if self._options.durability == "normal" else "full"
 
     # --- Runs ------------------------------------------------------------------------------------------------------
 
@@ -258,19 +270,19 @@ class ScheduleService:
         zone = self._served.schedule.zone
         params = {**self._options.params, LOGICAL_TIME: iso_time(logical, zone)}
         run_id = logical_name(logical, zone)
-        self._tell_once(f"run {run_id} is due")
+        self._report_once(f"run {run_id} is due")
         try:
             await self._run(run_id, replace(self._options, params=params, logical_time=logical))
-        except RefusedError as error:  # somebody else was quicker
-            self._tell_once(str(error))
+        except RefusedError as error:  # another process started it first
+            self._report_once(str(error))
 
-    async def _take_up(self, run_id: str) -> None:
-        self._tell_once(f"run {run_id} is taken up")
+    async def _resume(self, run_id: str) -> None:
+        self._report_once(f"run {run_id} is taken up")
         try:
             await self._run(run_id, replace(self._options, params={}, resume=True))
-        except (FlowError, RefusedError) as error:  # the others need not wait until somebody has repaired this
-            self._unusable.add(run_id)
-            self._tell_once(f"run {run_id} is left as it is: {error}")
+        except (FlowError, RefusedError) as error:  # other runs continue
+            self._unusable_run_ids.add(run_id)
+            self._report_once(f"run {run_id} is left as it is: {error}")
 
     async def _run(self, run_id: str, options: RunOptions) -> None:
         executor = Executor(
@@ -286,31 +298,31 @@ class ScheduleService:
             result = await executor.run_here()
         finally:
             self._executor = None
-        self._has_begun = True
+        self._has_succeeded = True
         is_unfinished = result.interrupted and result.state is RunState.RUNNING
         self._interrupted = is_unfinished and self._stopping.is_set()
         if is_unfinished and not self._stopping.is_set():
-            self._stopped.add(result.run_id)
-            self._tell_once(f"run {result.run_id} was stopped by an operator; `redrive resume` goes on with it")
+            self._stopped_run_ids.add(result.run_id)
+            self._report_once(f"run {result.run_id} was stopped by an operator; `redrive resume` goes on with it")
 
-    # --- What people hear ------------------------------------------------------------------------------------------
+    # --- Status lines ----------------------------------------------------------------------------------------------
 
-    def _tell_next(self, view: ScheduleStatus, now: int) -> None:
-        upcoming = None if view.progress is None else view.progress.next_at
+    def _report_next(self, status: ScheduleStatus, now: int) -> None:
+        upcoming = None if status.progress is None else status.progress.next_at
         if upcoming is None:
-            self._tell_once("nothing comes any more")
+            self._report_once("nothing comes any more")
             return
         wall = local_time(upcoming - self._served.schedule.splay_us, self._served.schedule.zone)
         text = f"next {wall:%Y-%m-%d %H:%M:%S} {self._served.spec.timezone}"
-        if text not in self._told:
-            self._tell_once(f"{text}, in {format_duration(upcoming - now)}")
+        if text not in self._last_report:
+            self._report_once(f"{text}, in {format_duration(upcoming - now)}")
 
-    def _tell_once(self, sentence: str) -> None:
-        if sentence != self._told:
-            self._told = sentence
-            self._say(sentence)
+    def _report_once(self, sentence: str) -> None:
+        if sentence != self._last_report:
+            self._last_report = sentence
+            self._report(sentence)
 
-    def _follow_the_clock(self, jump_us: int) -> None:
-        """Logical times are times of day and stay; what waits for a minute does not wait for a day because of it."""
-        self._hold_until = self._send_at = self._wakes_at = 0
-        self._tell_once(f"the clock of this machine moved by {jump_us / 1e6:+.0f} s")
+    def _on_clock_step(self, jump_us: int) -> None:
+        """Reset the waits after a clock step; logical times are times of day and stay."""
+        self._paused_until = self._resend_at = self._next_step_at = 0
+        self._report_once(f"the clock of this machine moved by {jump_us / 1e6:+.0f} s")

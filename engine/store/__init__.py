@@ -1,1 +1,1 @@
-"""What remembers: the only place that says SQLite."""
+"""Writes and reads the state file through SQLite, for the executor and the commands."""

@@ -1,4 +1,4 @@
-"""Copies a state file that is in use, with what its write-ahead log holds."""
+"""Copies a state file that is in use, including its write-ahead log."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from ..errors import StorageError
 
 
 def copy(connection: sqlite3.Connection, target: str) -> None:
-    """Copy all that a connection sees, which is in no transaction, to a file that then takes the place of ``target``.
+    """Copy the database of a connection, which must be in no transaction, and replace ``target`` by the copy.
 
     Raises StorageError.
     """
-    unfinished = target + ".part"
+    partial = target + ".part"
     try:
-        descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         os.close(descriptor)
-        with closing(sqlite3.connect(unfinished)) as to:
-            connection.backup(to)
-        _sync(unfinished)
-        os.replace(unfinished, target)
-        _sync(os.path.dirname(target))
+        with closing(sqlite3.connect(partial)) as copied:
+            connection.backup(copied)
+        _fsync(partial)
+        os.replace(partial, target)
+        _fsync(os.path.dirname(target))
     except (OSError, sqlite3.Error) as error:
         raise StorageError(f"the copy {target} could not be made: {error}") from error
 
 
-def _sync(path: str) -> None:
+def _fsync(path: str) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

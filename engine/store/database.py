@@ -1,7 +1,7 @@
-"""Opens the state file: to write it, or to look at it without leaving a trace.
+"""Opens the state file for writing, or for reading without side effects.
 
-The only place that knows pragmas, modes of opening and versions of the schema. Measurements behind each choice:
-connections are opened once and kept; FULL is the default because group commit pays for it; readers never checkpoint.
+All pragmas, open modes and schema versions are here. By measurement: connections are opened once and kept, FULL is the
+default because group commit pays for it, and readers never checkpoint.
 """
 
 from __future__ import annotations
@@ -18,75 +18,75 @@ from typing import Literal
 
 from ..errors import CorruptFileError, StateFileError, StorageError
 from ..statefile.changes.migrations import set_version, upgrade
-from ..statefile.changes.open_writing import connect, demand_known_version, demand_ours, transaction
-from ..statefile.file_systems import network_trouble
+from ..statefile.changes.open_writing import check_known_version, check_ours, connect, write_transaction
+from ..statefile.file_systems import network_problem
 from ..statefile.header import APPLICATION_ID, Header, has_content, inspect
-from ..statefile.open_readonly import file_uri, look
+from ..statefile.open_readonly import file_uri, open_readonly
 
 Durability = Literal["full", "normal"]
 
-MINIMUM_SQLITE = (3, 24, 0)  # the oldest that reads and writes all of our SQL
-CHECKED_BYTES = 32 * 1024 * 1024  # files up to this size are checked whole before they are written
+MINIMUM_SQLITE = (3, 24, 0)  # the oldest version that supports all SQL statements here
+CHECKED_BYTES = 32 * 1024 * 1024  # files up to this size get a full check before writing
 
 _SYNCHRONOUS = {"full": "FULL", "normal": "NORMAL"}
 
 
 def open_for_writing(path: str | os.PathLike[str], durability: Durability = "full") -> sqlite3.Connection:
-    """Open the state file as its one writer; make it (mode 0600) where there is none, and bring it up to date.
+    """Open the state file as its only writer; create it (mode 0600) if missing, and migrate it if old.
 
-    "full": a commit is on the disk when it returns. "normal": a power cut may take the latest commits along, in no
-    bound of time; a crash of the process takes none. The caller holds the lock of the file.
+    "full": a commit is on disk when it returns. "normal": a power cut may lose the latest commits, without a time
+    bound; a crash of the process loses none. The caller holds the lock of the file.
 
     Raises StateFileError or one of its kinds, with the file unchanged.
     """
     path = os.fspath(path)
-    _demand_sqlite()
-    trouble = network_trouble(path)
+    _require_sqlite_version()
+    trouble = network_problem(path)
     if trouble:
         raise StateFileError(trouble)
     header = _inspect_for_writing(path)
-    made = header is None and _make_empty(path)
+    is_created = header is None and _create_file(path)
     try:
         connection = connect(path)
         try:
-            _bring_up_to_date(connection, path)
+            _create_or_migrate(connection, path)
             _set_modes(connection, path, durability)
         except BaseException:
             connection.close()
             raise
     except sqlite3.Error as error:
-        if made:
-            _remove_made(path)
+        if is_created:
+            _remove_created(path)
         raise translate(error, path) from error
     return connection
 
 
 def open_for_reading(path: str | os.PathLike[str]) -> sqlite3.Connection:
-    """Open the state file to look at it: never writes, never checkpoints, creates nothing in its folder.
+    """Open the state file for reading: never writes, never checkpoints, creates no files in its folder.
 
-    A file that nobody has open may be seen as of this moment only; ``tail.follow`` looks again as soon as a writer
-    appears. Never while this process writes the file: the first look at its bytes would drop the writer's locks
+    Without a writer the connection may show a fixed snapshot; ``follow.follow`` opens the file again once a writer
+    appears. Do not call while this process writes the file: reading its bytes would drop the writer's locks
     (https://sqlite.org/howtocorrupt.html, section 2.2).
 
     Raises StateFileError or one of its kinds.
     """
-    _demand_sqlite()
-    return look(os.fspath(path)).connection
+    _require_sqlite_version()
+    return open_readonly(os.fspath(path)).connection
 
 
 @contextmanager
 def reading(path: str | os.PathLike[str]) -> Iterator[sqlite3.Connection]:
-    """Look at the state file, as ``open_for_reading`` does, and close it. Damage that only a look finds is told, too.
+    """Open the state file by ``open_for_reading``, translate SQLite errors in the block, and close it.
 
     Raises StateFileError or one of its kinds.
     """
-    with explained(os.fspath(path)), closing(open_for_reading(path)) as connection:
+    with translated_errors(os.fspath(path)), closing(open_for_reading(path)) as connection:
         yield connection
 
 
 @contextmanager
-def explained(path: str) -> Iterator[None]:
-    """What SQLite refuses in here is raised as an error of ours, with what to do."""
+def translated_errors(path: str) -> Iterator[None]:
+    """Translate SQLite errors in the block into StateFileError with advice."""
     try:
         yield
     except sqlite3.Error as error:
@@ -94,7 +94,7 @@ def explained(path: str) -> Iterator[None]:
 
 
 def integrity_check(connection: sqlite3.Connection, limit: int = 20) -> list[str]:
-    """Return what is wrong with the file, in SQLite's words; empty when nothing is."""
+    """Return the problems of the file in SQLite's words; empty: none."""
     try:
         found = [str(row[0]) for row in connection.execute(f"PRAGMA integrity_check({int(limit)})")]
     except sqlite3.DatabaseError as error:
@@ -103,12 +103,12 @@ def integrity_check(connection: sqlite3.Connection, limit: int = 20) -> list[str
 
 
 def file_uuid(connection: sqlite3.Connection) -> str:
-    """Return the identity of the file, made with it: a file replaced by another one has another."""
+    """Return the identity of the file, created with it; a replaced file has another one."""
     row = connection.execute("SELECT value FROM meta WHERE key = 'uuid'").fetchone()
     return str(row[0]) if row else ""
 
 
-# --- What SQLite says, in words for a person -----------------------------------------------------------------------
+# --- SQLite errors -------------------------------------------------------------------------------------------------
 
 #: Primary result codes (https://sqlite.org/rescode.html) -> the error, and its sentence.
 _SENTENCES: dict[int, tuple[type[StateFileError], str]] = {
@@ -125,12 +125,12 @@ _SENTENCES: dict[int, tuple[type[StateFileError], str]] = {
 
 
 def primary_code(error: BaseException) -> int:
-    """Return SQLite's primary result code of an error, 0 for what is none."""
+    """Return SQLite's primary result code of an error, 0 for other errors."""
     return int(getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
 
 
 def translate(error: sqlite3.Error, path: str) -> StateFileError:
-    """Return the error of ours that says what SQLite meant and what to do."""
+    """Return a StateFileError that explains an SQLite error and what to do."""
     kind, sentence = _SENTENCES.get(primary_code(error), (StateFileError, "{path} cannot be used: {error}"))
     return kind(sentence.format(path=path, error=error))
 
@@ -138,38 +138,40 @@ def translate(error: sqlite3.Error, path: str) -> StateFileError:
 # --- Writing -------------------------------------------------------------------------------------------------------
 
 
-def _demand_sqlite() -> None:
+def _require_sqlite_version() -> None:
     if sqlite3.sqlite_version_info < MINIMUM_SQLITE:
-        wanted = ".".join(str(part) for part in MINIMUM_SQLITE)
-        raise StateFileError(f"this Python comes with SQLite {sqlite3.sqlite_version}; redrive needs {wanted} or later")
+        required = ".".join(str(part) for part in MINIMUM_SQLITE)
+        raise StateFileError(
+            f"this Python comes with SQLite {sqlite3.sqlite_version}; redrive needs {required} or later"
+        )
 
 
 def _inspect_for_writing(path: str) -> Header | None:
     try:
         header = inspect(path)
     except FileNotFoundError:
-        _demand_writable(os.path.dirname(os.path.abspath(path)))
+        _require_writable(os.path.dirname(os.path.abspath(path)))
         return None
-    _demand_writable(path)
-    _demand_writable(os.path.dirname(os.path.abspath(path)))
+    _require_writable(path)
+    _require_writable(os.path.dirname(os.path.abspath(path)))
     if header is not None and not has_content(path + "-wal") and not has_content(path + "-journal"):
-        _look_inside(path)
+        _check_readable(path)
     return header
 
 
-def _demand_writable(path: str) -> None:
+def _require_writable(path: str) -> None:
     if not os.path.exists(path):
         raise StorageError(f"the folder {path} does not exist; create it, or name another with --state")
     if not os.access(path, os.W_OK):
         raise StorageError(f"{path} is not writable for this user; change its mode, or name another with --state")
 
 
-def _look_inside(path: str) -> None:
-    """Find damage while the file can still be left as it is: ``immutable`` locks nothing and creates nothing."""
+def _check_readable(path: str) -> None:
+    """Detect damage before the file is changed: ``immutable`` takes no locks and creates no files."""
     try:
         connection = sqlite3.connect(file_uri(path, "immutable=1"), uri=True, isolation_level=None)
         try:
-            _demand_whole(connection, path)
+            _require_tables(connection, path)
             if os.path.getsize(path) <= CHECKED_BYTES:
                 found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
                 if found != "ok":
@@ -180,9 +182,9 @@ def _look_inside(path: str) -> None:
         raise translate(error, path) from error
 
 
-def _demand_whole(connection: sqlite3.Connection, path: str) -> None:
-    """What the header claims must also be in the file. Raises CorruptFileError, NewerFileError."""
-    demand_ours(connection, path)
+def _require_tables(connection: sqlite3.Connection, path: str) -> None:
+    """Check that the tables named by the header exist. Raises CorruptFileError, NewerFileError."""
+    check_ours(connection, path)
     try:
         identity = file_uuid(connection)
     except sqlite3.OperationalError as error:
@@ -193,8 +195,8 @@ def _demand_whole(connection: sqlite3.Connection, path: str) -> None:
         raise CorruptFileError(f"{path} is damaged: its tables are missing; restore a copy")
 
 
-def _make_empty(path: str) -> bool:
-    """Create the file with mode 0600 before SQLite does it with the umask's; errors and logs hold secrets."""
+def _create_file(path: str) -> bool:
+    """Create the file with mode 0600, not the umask's, because errors and logs may contain secrets."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
@@ -206,7 +208,7 @@ def _make_empty(path: str) -> bool:
     return True
 
 
-def _remove_made(path: str) -> None:
+def _remove_created(path: str) -> None:
     for leftover in (path + "-journal", path + "-wal", path + "-shm", path):
         try:
             os.unlink(leftover)
@@ -219,22 +221,22 @@ def _set_modes(connection: sqlite3.Connection, path: str, durability: Durability
     if mode != "wal":
         raise StateFileError(f"{path} is on a file system without shared memory, where SQLite's WAL does not work")
     connection.execute(f"PRAGMA synchronous={_SYNCHRONOUS[durability]}")
-    file_uuid(connection)  # the first read makes -wal and -shm: from now on readers see that somebody is here
+    file_uuid(connection)  # the first read creates -wal and -shm, by which readers detect a writer
 
 
-def _bring_up_to_date(connection: sqlite3.Connection, path: str) -> None:
-    """Make the tables of a new file, or upgrade one of an earlier format, in one transaction.
+def _create_or_migrate(connection: sqlite3.Connection, path: str) -> None:
+    """Create the tables of a new file, or migrate an older format, in one transaction.
 
-    A new file gets them in SQLite's rollback mode, so that its header names us from the first byte on.
+    A new file gets its tables in SQLite's rollback mode, so that its header has our application id from the start.
     """
-    with transaction(connection):
-        version = demand_known_version(connection, path)  # a later one said by the log only: the header is older
+    with write_transaction(connection):
+        version = check_known_version(connection, path)  # a newer version may be in the log only
         if version == 0:
-            _create(connection)
+            _create_tables(connection)
         upgrade(connection, path)
 
 
-def _create(connection: sqlite3.Connection) -> None:
+def _create_tables(connection: sqlite3.Connection) -> None:
     _run_script(connection, resources.files(__package__).joinpath("schema.sql").read_text(encoding="utf-8"))
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     facts = {"uuid": uuid.uuid4().hex, "created_at": str(time.time_ns() // 1000), "schema_version": "0"}
@@ -243,7 +245,7 @@ def _create(connection: sqlite3.Connection) -> None:
 
 
 def _run_script(connection: sqlite3.Connection, script: str) -> None:
-    """Like ``executescript``, which would commit the transaction that this belongs to."""
+    """Run a script within the transaction; ``executescript`` would commit it."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line

@@ -1,4 +1,4 @@
-"""Table ``executor``: who has had the state file open, from when to when."""
+"""Table ``executor``: the executors of the state file, with start, heartbeat and end."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 
 from ..domain.event_payloads import ExecutorChange, ExecutorChanged
 from ..statefile import processes
-from ..statefile.changes.transitions import Journal
+from ..statefile.changes.transitions import Transaction
 from ..version import VERSION
 from .claims import Claimant
 
 
-def insert(journal: Journal, claimant: Claimant, run_id: str) -> None:
-    """Enter this process as the executor; emits no event."""
+def insert(transaction: Transaction, claimant: Claimant, run_id: str) -> None:
+    """Insert this process as the executor; emits no event."""
     start_ticks, boot_id = processes.identity(os.getpid())
     columns = {
         "executor_id": claimant.executor_id,
@@ -21,24 +21,26 @@ def insert(journal: Journal, claimant: Claimant, run_id: str) -> None:
         "boot_id": boot_id,
         "host": claimant.host,
         "version": VERSION,
-        "started_at": journal.at,
-        "heartbeat_at": journal.at,
+        "started_at": transaction.at,
+        "heartbeat_at": transaction.at,
         "run_id": run_id,
     }
-    journal.connection.execute(
+    transaction.connection.execute(
         f"INSERT INTO executor ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})", (*columns.values(),)
     )
 
 
-def beat(journal: Journal, executor_id: str) -> None:
-    """Write the heartbeat; emits no event."""
-    journal.connection.execute("UPDATE executor SET heartbeat_at = ? WHERE executor_id = ?", (journal.at, executor_id))
-
-
-def mark_stopped(journal: Journal, executor_id: str) -> None:
-    """Write the orderly end of an executor, with its event."""
-    journal.connection.execute(
-        "UPDATE executor SET stopped_at = ?, heartbeat_at = ? WHERE executor_id = ?",
-        (journal.at, journal.at, executor_id),
+def write_heartbeat(transaction: Transaction, executor_id: str) -> None:
+    """Update the heartbeat; emits no event."""
+    transaction.connection.execute(
+        "UPDATE executor SET heartbeat_at = ? WHERE executor_id = ?", (transaction.at, executor_id)
     )
-    journal.emit(ExecutorChanged(ExecutorChange.STOPPED, executor_id))
+
+
+def mark_stopped(transaction: Transaction, executor_id: str) -> None:
+    """Record the regular end of an executor, with its event."""
+    transaction.connection.execute(
+        "UPDATE executor SET stopped_at = ?, heartbeat_at = ? WHERE executor_id = ?",
+        (transaction.at, transaction.at, executor_id),
+    )
+    transaction.emit(ExecutorChanged(ExecutorChange.STOPPED, executor_id))

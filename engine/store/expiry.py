@@ -1,4 +1,4 @@
-"""Dead letters that nobody decides about: by a ``dead_letter_ttl`` they become FAILED, and the run ends (SPEC 4.7)."""
+"""Expiry of undecided dead letters: after ``dead_letter_ttl`` they become FAILED, and the run can end (SPEC 4.7)."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import json
 import sqlite3
 from collections.abc import Mapping
 
-from ..core.durations import spoken
+from ..core.durations import format_duration
 from ..domain.event_payloads import TaskColumns, TaskMoved
 from ..domain.states import DeadLetterKind, TaskState
 from ..statefile.changes.propagation import propagate
-from ..statefile.changes.transitions import Journal
-from .pages import Trouble, page
+from ..statefile.changes.transitions import Transaction
+from .pages import PageRequest, trigger_page
 
 
 def expires_at(connection: sqlite3.Connection, run_id: str, at: int) -> int | None:
-    """Return when what is dead-lettered at ``at`` (microseconds UTC) expires; None: never.
+    """Return when a dead letter created at ``at`` expires; None: never. Times in microseconds UTC.
 
-    After the flow's ``dead_letter_ttl``, or at the deadline of the run if that is still to come and comes sooner.
+    It expires after the flow's ``dead_letter_ttl``, or at the deadline of the run if that is in the future and sooner.
     """
     row = connection.execute("SELECT options, deadline_at FROM run WHERE run_id = ?", (run_id,)).fetchone()
     ttl = json.loads(row[0]).get("dead_letter_ttl") if row is not None else None
@@ -28,30 +28,32 @@ def expires_at(connection: sqlite3.Connection, run_id: str, at: int) -> int | No
     return min(by_ttl, deadline_at) if deadline_at is not None and deadline_at > at else by_ttl
 
 
-def expire(journal: Journal, run_id: str, seen: Mapping[str, int]) -> None:
-    """Fail those that are still dead letters and wait for nobody's fix. That their time has come is the caller's word.
+def expire(transaction: Transaction, run_id: str, seen: Mapping[str, int]) -> None:
+    """Fail the tasks that are still dead letters and wait for no canary. The caller has checked ``expires_at``.
 
-    ``seen``: names, and the generation in which the caller saw each.
+    ``seen``: by name, the generation that the caller saw.
     """
     for name, generation in seen.items():
-        row = journal.connection.execute(
+        row = transaction.connection.execute(
             "SELECT ended_at, dead_letter_kind FROM task WHERE run_id = ? AND name = ? AND state = 'DEAD_LETTER'"
             " AND expires_at IS NOT NULL AND canary IS NULL",
             (run_id, name),
         ).fetchone()
         if row is not None:
-            _expire(journal, run_id, name, generation, *row)
+            _expire(transaction, run_id, name, generation, *row)
 
 
-def _expire(journal: Journal, run_id: str, name: str, generation: int, ended_at: int | None, kind: str | None) -> None:
-    waited = "" if ended_at is None else f" for {spoken(journal.at - ended_at)}"
+def _expire(
+    transaction: Transaction, run_id: str, name: str, generation: int, ended_at: int | None, kind: str | None
+) -> None:
+    waited = "" if ended_at is None else f" for {format_duration(transaction.at - ended_at)}"
     why = f"nobody has decided about it{waited}: dead_letter_ttl"
     columns: TaskColumns = {"expires_at": None}
     payload = TaskMoved(why=why)
-    if not journal.move(
+    if not transaction.move(
         run_id, name, TaskState.DEAD_LETTER, TaskState.FAILED, generation, set=columns, payload=payload
     ):
         return
-    propagate(journal, run_id, name)
+    propagate(transaction, run_id, name)
     known = None if kind is None else DeadLetterKind(kind)
-    page(journal, Trouble(run_id=run_id, task=name, title="dead letter expired", why=why, kind=known))
+    trigger_page(transaction, PageRequest(run_id=run_id, task=name, title="dead letter expired", why=why, kind=known))

@@ -1,7 +1,7 @@
-"""Everything since N, then live: the asynchronous read side of a state file that another process writes.
+"""Follows a state file that another process writes: all events since N, then new ones, asynchronously.
 
-``reader.Follower`` says what to ask. ``aiosqlite`` gives each follower of the file a thread of its own, so that no disk
-ever holds up a loop.
+``reader.Follower`` yields the queries. ``aiosqlite`` gives each follower its own thread, so that a slow disk never
+blocks the event loop.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import aiosqlite
 
 from ..domain.events import Event
 from ..statefile import open_readonly
-from ..statefile.reader import Follower, Result, Steps, forgiving_text
+from ..statefile.reader import Follower, Result, Steps, lenient_text
 from .database import translate
-from .runs import event_of
+from .runs import event_from_row
 
 POLL_SECONDS = 0.05
 BATCH_EVENTS = 500
@@ -26,10 +26,10 @@ BATCH_EVENTS = 500
 async def follow(
     path: str | os.PathLike[str], since: int, run_id: str | None = None, poll_seconds: float = POLL_SECONDS
 ) -> AsyncIterator[list[Event]]:
-    """Yield batches of the events after ``since``, in order, none twice, for ever; with ``run_id`` of that run alone.
+    """Yield batches of the events after ``since``, in order, each once, for ever; ``run_id``: of that run alone.
 
-    Raises SnapshotNeeded when another file has taken the place of the one that was followed, or it was cut back: what
-    is known must be read anew. Raises StateFileError or one of its kinds when there is nothing to read any more.
+    Raises SnapshotNeeded if the file was replaced or truncated, so that the caller must load it again, and
+    StateFileError or a subclass if the file cannot be read any more.
     """
     reader = _AsyncReader(os.fspath(path))
     try:
@@ -62,29 +62,29 @@ class _AsyncReader:
 
     async def changed(self) -> bool:
         database = self._database
-        if database is None or self._follower.is_opening_due():
+        if database is None or self._follower.is_reopen_due():
             database = await self._open()
-        return await _ask(database, self._follower.changed())
+        return await _run_queries(database, self._follower.changed())
 
     async def events(self, since: int, run_id: str | None) -> list[Event]:
         assert self._database is not None
-        rows = await _ask(self._database, self._follower.events(since, BATCH_EVENTS, run_id))
-        return [event_of(row) for row in rows]
+        rows = await _run_queries(self._database, self._follower.events(since, BATCH_EVENTS, run_id))
+        return [event_from_row(row) for row in rows]
 
     async def _open(self) -> aiosqlite.Connection:
         await self.close()
-        self._follower.before_opening()
-        # Not by aiosqlite itself: its thread outlives a refusal.
-        connection, still = await asyncio.to_thread(open_readonly.look, self._path)
-        connection.text_factory = forgiving_text
+        self._follower.prepare_open()
+        # Not by aiosqlite, whose thread would outlive an error.
+        connection, still = await asyncio.to_thread(open_readonly.open_readonly, self._path)
+        connection.text_factory = lenient_text
         database = aiosqlite.Connection(lambda: connection, iter_chunk_size=BATCH_EVENTS)
         await database
         self._database = database
-        await _ask(database, self._follower.opened(still))
+        await _run_queries(database, self._follower.verify_identity(still))
         return database
 
 
-async def _ask(database: aiosqlite.Connection, steps: Steps[Result]) -> Result:
+async def _run_queries(database: aiosqlite.Connection, steps: Steps[Result]) -> Result:
     try:
         sql, values = next(steps)
         while True:

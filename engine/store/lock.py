@@ -1,7 +1,7 @@
-"""Who owns a state file: an exclusive flock on ``<state>.lock``, inherited by every process that the owner starts.
+"""Ownership of a state file: an exclusive flock on ``<state>.lock``, inherited by every process of the owner.
 
-So a free lock says that nobody of an old run is alive, except who closed what it inherited: those bear the token of
-their executor in their environment, and are swept before anything of theirs is run again (SPEC 4.9, 4.11).
+A free lock means that no process of an old run lives, except those that closed the inherited descriptor: these carry
+the token of their executor in their environment, and are killed before their tasks run again (SPEC 4.9, 4.11).
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from collections.abc import Collection
 
 from ..errors import ExecutorBusyError, StorageError
 from ..runner import kill
-from ..statefile.changes.locking import has_its_name, open_lock, write_holder
+from ..statefile.changes.locking import is_current_file, open_lock, write_holder
 from ..statefile.lock_file import LockHolder, lock_path, read_holder, try_lock
-from ..statefile.processes import ancestors, bears_token, identity
+from ..statefile.processes import ancestors, has_token, identity
 
-PATIENCE_SECONDS = 2.0  # for a commander who holds the lock for one command, or a console that probes it
-LOOK_AGAIN_SECONDS = 0.02  # a flock that is given back tells nobody
-KILL_SECONDS = 5.0  # SIGKILL is not instant
+PATIENCE_SECONDS = 2.0  # for a client that holds the lock for one command, or a console that probes it
+POLL_SECONDS = 0.02  # between polls: the release of a flock sends no event
+KILL_SECONDS = 5.0  # until a process has gone after SIGKILL
 
 
 class StateLock:
-    """The lock, held. Children inherit it through ``fileno``; it is free when the last of them is gone."""
+    """A held lock. Children inherit it through ``fileno``; it is free when the last of them has ended."""
 
     def __init__(self, descriptor: int, holder: LockHolder, state_path: str, is_new: bool) -> None:
         self._descriptor = descriptor
@@ -34,23 +34,22 @@ class StateLock:
         self.holder = holder
 
     def fileno(self) -> int:
-        """The descriptor to be inherited."""
         return self._descriptor
 
     def touch(self) -> None:
-        """Show from outside that the owner's loop turns: by the file's mtime, which costs no commit."""
+        """Update the mtime of the lock file, which shows other processes that the owner is alive."""
         os.utime(self._descriptor)
 
-    def tell_run(self, run_id: str) -> None:
-        """Say which run it is, where that was not known from the start."""
+    def set_run(self, run_id: str) -> None:
+        """Write the name of the run, if it was unknown when the lock was acquired."""
         if run_id != self.holder.run_id:
             self.holder = self.holder._replace(run_id=run_id)
             write_holder(self._descriptor, self.holder)
 
-    def take_again(self, state_path: str) -> bool:
-        """Somebody has taken the name of the lock file away: lock what has it now. False: not at this moment.
+    def reacquire(self, state_path: str) -> bool:
+        """Create and lock the lock file again after its removal. False: another process holds it briefly.
 
-        Raises ExecutorBusyError when another executor has it, StorageError when it cannot be made.
+        Raises ExecutorBusyError if another executor holds it, StorageError if it cannot be created.
         """
         descriptor, _ = open_lock(lock_path(state_path))
         try:
@@ -66,18 +65,18 @@ class StateLock:
             os.close(descriptor)
 
     def release(self) -> None:
-        """Let go. No LOCK_UN: that would free the lock for children as well, who may still be dying."""
+        """Close the descriptor. LOCK_UN would release the lock of children that are still dying as well."""
         if self._descriptor >= 0:
-            with contextlib.suppress(OSError):  # on a full disk; that its process is gone says the same
+            with contextlib.suppress(OSError):  # full disk: the dead process shows the release as well
                 write_holder(self._descriptor, self.holder._replace(released_at=_now_us()))
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def abandon(self) -> None:
-        """Let go of what was refused before anything was written: a lock file made for it goes with it.
+    def remove(self) -> None:
+        """Release the lock, and delete the lock file if this process created it, because no run was written.
 
-        Only while it is held, and everybody who takes a lock looks whether its file is still there (``has_its_name``):
-        else two owners could hold two files of one name.
+        The file is deleted while the lock is held, and ``acquire`` checks that its file still exists: otherwise two
+        owners could hold two lock files of one state file.
         """
         if self._is_new and self._descriptor >= 0:
             with contextlib.suppress(OSError):
@@ -86,18 +85,18 @@ class StateLock:
 
 
 def acquire(state_path: str, executor_id: str, run_id: str | None = None, *, wait: bool = False) -> StateLock:
-    """Become the owner of a state file. What a dead owner has left alive is killed first.
+    """Acquire the lock of a state file. Leftover processes of a dead owner are killed first.
 
-    ``wait``: until a living owner leaves. Raises ExecutorBusyError, which names it, or StorageError.
+    ``wait``: wait until a living owner releases it. Raises ExecutorBusyError, which names the owner, or StorageError.
     """
     path, is_new = lock_path(state_path), False
     while True:
-        descriptor, made = open_lock(path)
-        is_new = is_new or made
+        descriptor, was_created = open_lock(path)
+        is_new = is_new or was_created
         try:
-            _take(descriptor, state_path, wait)
-            if has_its_name(descriptor, path):
-                holder = _sign(descriptor, executor_id, run_id)
+            _wait_for_lock(descriptor, state_path, wait)
+            if is_current_file(descriptor, path):
+                holder = _sign_lock(descriptor, executor_id, run_id)
                 return StateLock(descriptor, holder, state_path, is_new)
         except OSError as error:
             os.close(descriptor)
@@ -105,20 +104,20 @@ def acquire(state_path: str, executor_id: str, run_id: str | None = None, *, wai
         except BaseException:
             os.close(descriptor)
             raise
-        os.close(descriptor)  # the one before us was refused, and took the file with it
+        os.close(descriptor)  # the previous owner deleted the file
 
 
-def _sign(descriptor: int, executor_id: str, run_id: str | None) -> LockHolder:
+def _sign_lock(descriptor: int, executor_id: str, run_id: str | None) -> LockHolder:
     start_ticks, boot_id = identity(os.getpid())
     holder = LockHolder(executor_id, os.getpid(), start_ticks, boot_id, socket.gethostname(), _now_us(), run_id)
     write_holder(descriptor, holder)
     return holder
 
 
-# --- Taking --------------------------------------------------------------------------------------------------------
+# --- Acquire -------------------------------------------------------------------------------------------------------
 
 
-def _take(descriptor: int, state_path: str, wait: bool) -> None:
+def _wait_for_lock(descriptor: int, state_path: str, wait: bool) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not try_lock(descriptor, fcntl.LOCK_EX):
         holder = read_holder(descriptor)
@@ -130,7 +129,7 @@ def _take(descriptor: int, state_path: str, wait: bool) -> None:
             continue
         elif time.monotonic() > deadline:
             raise ExecutorBusyError(f"{state_path} is locked by a process that does not say who it is; try again")
-        time.sleep(LOOK_AGAIN_SECONDS)  # a flock that is given back tells nobody
+        time.sleep(POLL_SECONDS)
 
 
 def _busy(state_path: str, holder: LockHolder) -> ExecutorBusyError:
@@ -142,29 +141,29 @@ def _busy(state_path: str, holder: LockHolder) -> ExecutorBusyError:
     )
 
 
-# --- Sweeping ------------------------------------------------------------------------------------------------------
+# --- Orphans -------------------------------------------------------------------------------------------------------
 
 
 def sweep_orphans(executor_ids: Collection[str], state_path: str) -> list[int]:
-    """Kill what executors that are dead have left alive, wait until it is gone, and return the pids.
+    """Kill the leftover processes of dead executors, wait until they have ended, and return their pids.
 
-    Found by the token in their environment, or by the lock that they inherited. Never this process, nor what it
-    descends from. Raises ExecutorBusyError if one cannot be killed.
+    They are found by the token in their environment, or by the inherited lock. This process and its ancestors are
+    spared. Raises ExecutorBusyError if a process cannot be killed.
     """
-    heirs = _Heirs(set(executor_ids), state_path)
-    killed, alive = kill.sweep(heirs.include, ancestors(), KILL_SECONDS)
+    matcher = _OrphanMatcher(set(executor_ids), state_path)
+    killed, alive = kill.sweep(matcher.matches, ancestors(), KILL_SECONDS)
     if alive:
         raise ExecutorBusyError(f"process {alive[0]} of a dead executor does not die; look at it before trying again")
     return sorted(killed)
 
 
-class _Heirs:
-    """Tells whether a process comes from one of the dead executors."""
+class _OrphanMatcher:
+    """Matches processes that were started by the dead executors."""
 
     def __init__(self, executor_ids: set[str], state_path: str) -> None:
         self._executor_ids = executor_ids
         self._lock: tuple[int, int] | None = None
-        self._taker = 0
+        self._owner_pid = 0
         try:
             descriptor = os.open(lock_path(state_path), os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -174,13 +173,13 @@ class _Heirs:
         finally:
             os.close(descriptor)
         if holder is not None and holder.executor_id in executor_ids:
-            self._lock, self._taker = (status.st_dev, status.st_ino), holder.pid
+            self._lock, self._owner_pid = (status.st_dev, status.st_ino), holder.pid
 
-    def include(self, pid: int) -> bool:
-        return bears_token(pid, self._executor_ids) or self._has_lock(pid)
+    def matches(self, pid: int) -> bool:
+        return has_token(pid, self._executor_ids) or self._has_lock(pid)
 
     def _has_lock(self, pid: int) -> bool:
-        """True if it inherited the very lock that the dead executor took; who probes or takes it anew has another."""
+        """True if the process inherited the lock of the dead executor; a later lock has another owner pid."""
         if self._lock is None:
             return False
         try:
@@ -188,7 +187,7 @@ class _Heirs:
                 status = os.stat(f"/proc/{pid}/fd/{name}")
                 if (status.st_dev, status.st_ino) == self._lock and self._is_inherited(pid, name):
                     return True
-        except OSError:  # it has gone meanwhile, or belongs to somebody else
+        except OSError:  # the process has ended, or belongs to another user
             pass
         return False
 
@@ -197,7 +196,7 @@ class _Heirs:
             for line in info:  # lock:  1: FLOCK  ADVISORY  WRITE 4711 fe:01:1234 0 EOF
                 fields = line.split()
                 if fields[:1] == ["lock:"] and "FLOCK" in fields and "WRITE" in fields:
-                    return fields[fields.index("WRITE") + 1] == str(self._taker)
+                    return fields[fields.index("WRITE") + 1] == str(self._owner_pid)
         return False
 
 

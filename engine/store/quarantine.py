@@ -1,8 +1,7 @@
-"""Rows that were bad while their task was good: provisional until the attempt succeeds, then held for an operator.
+"""Quarantined rows of successful tasks: provisional until the attempt succeeds, then held for an operator.
 
-A row that an attempt set aside counts only with the success of that attempt, or a task that is retried would double
-it. What an operator sends back runs through the same task in a new generation; a row that fails there again is held
-again, one that does not is resolved (SPEC 000.31, 004.38, 4.15).
+A row counts only if its attempt succeeds; otherwise retries would count it twice. Requeued rows run through the same
+task in a new generation: a row that fails again is held again, the others are resolved (SPEC 000.31, 004.38, 4.15).
 """
 
 from __future__ import annotations
@@ -12,20 +11,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..domain.event_payloads import RowsChange, RowsChanged
-from ..statefile.changes.quarantine_actions import drop_provisional, hold_again
-from ..statefile.changes.transitions import Journal
+from ..statefile.changes.quarantine_actions import drop_provisional, hold_requeued_rows
+from ..statefile.changes.transitions import Transaction
 
-#: As a row travels to the attempt: its key, and what it held when it was set aside.
+#: A requeued row: its key, and its payload when it was quarantined.
 KeyAndPayload = tuple[str, str | None]
 
-ERROR_CHARACTERS = 200  # in events; all of it is in the row
+ERROR_CHARACTERS = 200  # in events; the row has the full text
 
 
 def add(
-    journal: Journal, run_id: str, name: str, attempt: int, generation: int, rows: Sequence[Mapping[str, Any]]
+    transaction: Transaction, run_id: str, name: str, attempt: int, generation: int, rows: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Write rows that a running attempt has set aside: row_key, payload, error, fingerprint."""
-    journal.connection.executemany(
+    """Write quarantined rows of a running attempt: row_key, payload, error, fingerprint."""
+    transaction.connection.executemany(
         "INSERT INTO quarantine (run_id, name, attempt, generation, row_key, payload, error, fingerprint, at)"
         " VALUES (?,?,?,?,?,?,?,?,?)",
         [
@@ -38,7 +37,7 @@ def add(
                 row.get("payload"),
                 row.get("error"),
                 row.get("fingerprint"),
-                journal.at,
+                transaction.at,
             )
             for row in rows
         ],
@@ -46,23 +45,23 @@ def add(
     latest = rows[-1]
     error = str(latest.get("error") or "")[:ERROR_CHARACTERS]
     added = RowsChanged(RowsChange.PROVISIONAL, len(rows), row_key=str(latest["row_key"]), error=error)
-    journal.emit(added, run_id, name, attempt=attempt, generation=generation)
+    transaction.emit(added, run_id, name, attempt=attempt, generation=generation)
 
 
-def confirm(journal: Journal, run_id: str, name: str, attempt: int, generation: int) -> None:
-    """The attempt succeeded: its bad rows are held from now on, and earlier ones of the task are dealt with.
+def confirm(transaction: Transaction, run_id: str, name: str, attempt: int, generation: int) -> None:
+    """Hold the quarantined rows of a successful attempt, and resolve the earlier rows that it processed again.
 
-    Earlier rows went through this attempt again: all of them, or those that an operator had sent back.
+    These are the requeued rows of its generation, or else all earlier rows of the task.
     """
-    connection = journal.connection
+    connection = transaction.connection
     if not _has_rows(connection, run_id, name):
         return
-    again = connection.execute(
+    resolved = connection.execute(
         "UPDATE quarantine SET state = 'resolved' WHERE run_id = ? AND name = ? AND state = 'requeued'"
         " AND generation = ?",
         (run_id, name, generation),
     ).rowcount
-    if not again:
+    if not resolved:
         connection.execute(
             "UPDATE quarantine SET state = 'resolved' WHERE run_id = ? AND name = ? AND state IN ('held', 'requeued')",
             (run_id, name),
@@ -71,21 +70,21 @@ def confirm(journal: Journal, run_id: str, name: str, attempt: int, generation: 
         "UPDATE quarantine SET state = 'held' WHERE run_id = ? AND name = ? AND attempt = ? AND state = 'provisional'",
         (run_id, name, attempt),
     ).rowcount
-    _count(journal, run_id, name, attempt, RowsChanged(RowsChange.HELD, held, again))
+    _emit_and_count(transaction, run_id, name, attempt, RowsChanged(RowsChange.HELD, held, resolved))
 
 
-def discard(journal: Journal, run_id: str, name: str, attempt: int, final: bool) -> None:
-    """The attempt did not succeed: what it set aside never counts. ``final``: nor will another attempt come by itself.
+def discard(transaction: Transaction, run_id: str, name: str, attempt: int, final: bool) -> None:
+    """Drop the quarantined rows of a failed attempt.
 
-    Rows that an operator had sent back are held again then.
+    ``final``: no automatic retry follows, so requeued rows are held again.
     """
-    if not _has_rows(journal.connection, run_id, name):
+    if not _has_rows(transaction.connection, run_id, name):
         return
-    dropped = drop_provisional(journal, run_id, name, attempt)
+    dropped = drop_provisional(transaction, run_id, name, attempt)
     if final:
-        hold_again(journal, run_id, name)
+        hold_requeued_rows(transaction, run_id, name)
     if dropped or final:
-        _count(journal, run_id, name, attempt, RowsChanged(RowsChange.DISCARDED, dropped))
+        _emit_and_count(transaction, run_id, name, attempt, RowsChanged(RowsChange.DISCARDED, dropped))
 
 
 def _has_rows(connection: sqlite3.Connection, run_id: str, name: str) -> bool:
@@ -93,20 +92,20 @@ def _has_rows(connection: sqlite3.Connection, run_id: str, name: str) -> bool:
     return found.fetchone() is not None
 
 
-def _count(journal: Journal, run_id: str, name: str, attempt: int, payload: RowsChanged) -> None:
-    """Emit what became of rows, and keep ``task.bad_rows`` true."""
-    journal.emit(payload, run_id, name, attempt=attempt)
-    held, known = journal.connection.execute(
+def _emit_and_count(transaction: Transaction, run_id: str, name: str, attempt: int, payload: RowsChanged) -> None:
+    """Emit the change, and update ``task.bad_rows``."""
+    transaction.emit(payload, run_id, name, attempt=attempt)
+    held, known = transaction.connection.execute(
         "SELECT (SELECT count(*) FROM quarantine WHERE run_id = task.run_id AND name = task.name AND state = 'held'),"
         " bad_rows FROM task WHERE run_id = ? AND name = ?",
         (run_id, name),
     ).fetchone()
     if held != known:
-        journal.change(run_id, name, {"bad_rows": held})
+        transaction.change(run_id, name, {"bad_rows": held})
 
 
-def sent_back(connection: sqlite3.Connection, run_id: str, name: str, generation: int) -> tuple[KeyAndPayload, ...]:
-    """Return the rows that this generation of a task is about; empty: about all of them."""
+def requeued_rows(connection: sqlite3.Connection, run_id: str, name: str, generation: int) -> tuple[KeyAndPayload, ...]:
+    """Return the rows that this generation of a task processes; empty: all rows."""
     rows = connection.execute(
         "SELECT row_key, payload FROM quarantine WHERE run_id = ? AND name = ? AND state = 'requeued'"
         " AND generation = ? ORDER BY id",

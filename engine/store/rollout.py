@@ -1,99 +1,101 @@
-"""What follows from the end of a canary: the others run at a rate, or all of them are held (``canary.py``).
+"""The end of a canary: its success releases the other tasks at a limited rate, its failure holds them (``canary.py``).
 
-Written in the transaction of that end. The others run by the act of whoever sent the canary, in their name, recorded
-like any other act, so that it can be seen, and taken back.
+Written in the transaction of that end. The release is an act of the operator who sent the canary, recorded like any
+other act, so that it is visible and can be undone.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ..core.decide import DeadLetter, Decision, Interrupt, Retry, Sense, Succeed
+from ..core.decide import DeadLetter, Decision, Defer, Interrupt, Retry, Succeed
 from ..domain.acts import release_id
 from ..domain.command import DONE, Command, Target
 from ..domain.event_payloads import CanaryEnd, CanaryEnded, TaskColumns
-from ..domain.overrides import read
+from ..domain.overrides import load_overrides
 from ..domain.states import NEEDS_HUMAN, WAITING
 from ..statefile.changes import canary, operator_actions
-from ..statefile.changes.transitions import Journal
-from ..statefile.changes.undo import find_act, restore
+from ..statefile.changes.transitions import Transaction
+from ..statefile.changes.undo import find_act, restore_tasks
 
 RELEASE_PER_SECOND = 5.0
 
-#: Of the first act: these were about its beginning.
-_NOT_FOR_THE_OTHERS = frozenset(["canary", "not_before"])
+#: Options of the first act that concern the canary alone.
+_CANARY_OPTIONS = frozenset(["canary", "not_before"])
 
 
-def conclude(journal: Journal, run_id: str, name: str, decision: Decision) -> None:
-    """Carry the consequences of an attempt's end, if its task ran as a canary, or because one had succeeded."""
-    overrides = _overrides(journal, run_id, name)
-    if "rollout" not in overrides or isinstance(decision, Retry | Sense | Interrupt):
+def finish_canary(transaction: Transaction, run_id: str, name: str, decision: Decision) -> None:
+    """Apply the end of an attempt whose task was a canary, or was released by one."""
+    overrides = _overrides(transaction, run_id, name)
+    if "rollout" not in overrides or isinstance(decision, Retry | Defer | Interrupt):
         return
-    held = canary.let_go(journal, run_id, name)  # first: what is taken back or put back later waits for nobody
+    held = canary.release_followers(
+        transaction, run_id, name
+    )  # before restore, so that restored tasks wait for no canary
     if isinstance(decision, Succeed):
         if held:
-            _release(journal, run_id, name, overrides, held)
+            _release(transaction, run_id, name, overrides, held)
         return
-    not_fixed = isinstance(decision, DeadLetter) and decision.not_fixed
+    not_fixed = isinstance(decision, DeadLetter) and decision.fix_failed
     if not_fixed:
-        held += _put_back(journal, run_id, name, overrides["rollout"])
+        held += _hold_released(transaction, run_id, name, overrides["rollout"])
     if held:
-        _emit(journal, run_id, name, CanaryEnd.NOT_FIXED if not_fixed else CanaryEnd.FAILED, held)
+        _emit(transaction, run_id, name, CanaryEnd.NOT_FIXED if not_fixed else CanaryEnd.FAILED, held)
 
 
-def _overrides(journal: Journal, run_id: str, name: str) -> dict[str, Any]:
-    row = journal.connection.execute(
+def _overrides(transaction: Transaction, run_id: str, name: str) -> dict[str, Any]:
+    row = transaction.connection.execute(
         "SELECT overrides FROM task WHERE run_id = ? AND name = ?", (run_id, name)
     ).fetchone()
-    return read(row[0]) if row is not None else {}
+    return load_overrides(row[0]) if row is not None else {}
 
 
-def _emit(journal: Journal, run_id: str, name: str, what: str, others: list[str]) -> None:
-    journal.emit(CanaryEnded(what, others), run_id, name)
+def _emit(transaction: Transaction, run_id: str, name: str, what: str, others: list[str]) -> None:
+    transaction.emit(CanaryEnded(what, others), run_id, name)
 
 
-def _release(journal: Journal, run_id: str, name: str, overrides: dict[str, Any], waiting: list[str]) -> None:
-    act = find_act(journal.connection, overrides["rollout"])
+def _release(transaction: Transaction, run_id: str, name: str, overrides: dict[str, Any], waiting: list[str]) -> None:
+    act = find_act(transaction.connection, overrides["rollout"])
     assert act is not None, "a rollout begins with its act, in one transaction"
-    _emit(journal, run_id, name, CanaryEnd.RELEASED, waiting)
-    options = {key: value for key, value in act.payload.options.items() if key not in _NOT_FOR_THE_OTHERS}
+    _emit(transaction, run_id, name, CanaryEnd.RELEASED, waiting)
+    options = {key: value for key, value in act.payload.options.items() if key not in _CANARY_OPTIONS}
     options.setdefault("rate_per_second", RELEASE_PER_SECOND)
     options.update(rollout=overrides["rollout"], verifies=overrides.get("verifies"))
     command = Command(
         id=release_id(overrides["rollout"]),
         act="requeue",
         run_id=run_id,
-        targets=_as_they_are(journal, run_id, waiting),
+        targets=_current_targets(transaction, run_id, waiting),
         actor=act.actor or "",
         reason=act.reason or "",
         options=options,
     )
-    operator_actions.apply(journal, command)
+    operator_actions.apply(transaction, command)
 
 
-def _as_they_are(journal: Journal, run_id: str, names: list[str]) -> tuple[Target, ...]:
+def _current_targets(transaction: Transaction, run_id: str, names: list[str]) -> tuple[Target, ...]:
     sql = "SELECT name, state, generation FROM task WHERE run_id = ? AND name = ?"
-    rows = [journal.connection.execute(sql, (run_id, name)).fetchone() for name in names]
+    rows = [transaction.connection.execute(sql, (run_id, name)).fetchone() for name in names]
     return tuple(Target(*row) for row in rows if row[1] in NEEDS_HUMAN)
 
 
-def _put_back(journal: Journal, run_id: str, name: str, rollout: str) -> list[str]:
-    """Those that were let go after a success and have not begun yet are held again. Answers with their names."""
-    act = find_act(journal.connection, release_id(rollout))
+def _hold_released(transaction: Transaction, run_id: str, name: str, rollout: str) -> list[str]:
+    """Hold the released tasks that have not started yet again, and return their names."""
+    act = find_act(transaction.connection, release_id(rollout))
     if act is None:
         return []
-    targets = {result.task for result in act.answer.results if result.word == DONE}
+    targets = {result.task for result in act.answer.results if result.outcome == DONE}
     was = {task: before for task, before in act.payload.was.items() if task in targets}
-    unbegun = {task: before for task, before in was.items() if _has_not_begun(journal, run_id, task, before)}
-    restore(journal, run_id, unbegun, f"the fix did not fix it: {name} failed as before")
-    return list(unbegun)
+    unstarted = {task: before for task, before in was.items() if _is_unstarted(transaction, run_id, task, before)}
+    restore_tasks(transaction, run_id, unstarted, f"the fix did not fix it: {name} failed as before")
+    return list(unstarted)
 
 
-def _has_not_begun(journal: Journal, run_id: str, name: str, before: TaskColumns) -> bool:
-    state, generation, begun = journal.connection.execute(
+def _is_unstarted(transaction: Transaction, run_id: str, name: str, before: TaskColumns) -> bool:
+    state, generation, has_started = transaction.connection.execute(
         "SELECT state, generation, EXISTS (SELECT 1 FROM attempt WHERE attempt.run_id = task.run_id"
         " AND attempt.name = task.name AND attempt.generation = task.generation) FROM task"
         " WHERE run_id = ? AND name = ?",
         (run_id, name),
     ).fetchone()
-    return state in WAITING and generation == before["generation"] + 1 and not begun
+    return state in WAITING and generation == before["generation"] + 1 and not has_started

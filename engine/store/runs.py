@@ -1,6 +1,6 @@
-"""Runs as rows: made, promoted, claimed, and read back as the fold that everybody works with.
+"""Rows of runs: creates runs, promotes and claims tasks, and loads a run as a projection.
 
-What writes takes a Journal and belongs to the caller's transaction; what reads takes a connection and sees one moment.
+Writing functions take a Transaction and belong to the caller's transaction; reading functions take a connection.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..core.projection import AttemptRow, RunFold, RunRow, TaskRow
+from ..core.projection import AttemptRow, RunProjection, RunRow, TaskRow
 from ..core.spec import FlowSpec, TaskSpec
 from ..domain.event_codec import decode
 from ..domain.event_payloads import AttemptColumns, RunChange, RunChanged, RunColumns, TaskColumns, TaskMoved
 from ..domain.events import KILL_STEPS, Event, kill_step_value
 from ..domain.states import TIMED, RunState, TaskState
 from ..errors import NotFoundError, RefusedError
-from ..statefile.changes.propagation import UNSATISFIED_PARENT, reconsider
-from ..statefile.changes.transitions import Journal
+from ..statefile.changes.propagation import UNSATISFIED_PARENT, reevaluate
+from ..statefile.changes.transitions import Transaction
 from ..statefile.state_lists import in_list
 
 _NAMES_PER_QUERY = 500  # below the 999 parameters of older SQLite
@@ -30,17 +30,17 @@ _NAMES_PER_QUERY = 500  # below the 999 parameters of older SQLite
 
 @dataclass(frozen=True, slots=True)
 class RunListing:
-    """One run of the file and how many of its tasks are in which state."""
+    """One run of the file with the number of its tasks by state."""
 
     run: RunRow
     counts: dict[str, int]
 
 
-# --- Made ----------------------------------------------------------------------------------------------------------
+# --- Create --------------------------------------------------------------------------------------------------------
 
 
 def create_run(
-    journal: Journal,
+    transaction: Transaction,
     *,
     run_id: str,
     flow: FlowSpec,
@@ -50,9 +50,9 @@ def create_run(
     deadline_at: int | None,
     logical_time: int | None = None,
 ) -> None:
-    """Write a run with its tasks and edges, and tell it in one event. Instants are microseconds UTC.
+    """Insert a run with its tasks and edges, with one event. Times are microseconds UTC.
 
-    Raises RefusedError where the file has a run of this name already.
+    Raises RefusedError if the file has a run of this name already.
     """
     columns: RunColumns = {
         "dag_name": flow.name,
@@ -67,7 +67,7 @@ def create_run(
     }
     if logical_time is not None:
         columns["logical_time"] = logical_time
-    connection = journal.connection
+    connection = transaction.connection
     if exists(connection, run_id):
         raise RefusedError(f"run {run_id!r} is in this state file already; resume it, or give another --run-id")
     connection.execute(
@@ -82,15 +82,15 @@ def create_run(
         ((run_id, task.name, parent) for task in flow.tasks for parent in dict.fromkeys(task.parents)),
     )
     created = RunChanged(RunChange.CREATED, columns, tasks=len(flow.tasks))
-    journal.emit(created, run_id, new=str(RunState.RUNNING))
+    transaction.emit(created, run_id, new=str(RunState.RUNNING))
 
 
 def options_of(flow: FlowSpec) -> str:
-    """What a flow declares beside its tasks, as the run keeps it."""
-    said: dict[str, object] = {"pools": flow.pools, "downstreams": flow.downstreams, "pages": flow.pages}
+    """Return the options of a flow (pools, downstreams, pages, TTL) as JSON, as stored in the run."""
+    options: dict[str, object] = {"pools": flow.pools, "downstreams": flow.downstreams, "pages": flow.pages}
     if flow.dead_letter_ttl is not None:
-        said["dead_letter_ttl"] = flow.dead_letter_ttl
-    return msgspec.json.encode(said).decode()
+        options["dead_letter_ttl"] = flow.dead_letter_ttl
+    return msgspec.json.encode(options).decode()
 
 
 def _task_rows(run_id: str, tasks: Sequence[TaskSpec]) -> Iterator[tuple[object, ...]]:
@@ -100,7 +100,7 @@ def _task_rows(run_id: str, tasks: Sequence[TaskSpec]) -> Iterator[tuple[object,
         yield run_id, task.name, pending, task.retry.max_attempts, position, task.rule, encode(task).decode()
 
 
-# --- Promoted and claimed ------------------------------------------------------------------------------------------
+# --- Promote and claim ---------------------------------------------------------------------------------------------
 
 _PROMOTABLE = (
     "SELECT name, next_retry_at FROM task WHERE run_id = ? AND name IN ({marks}) AND state = 'PENDING'"
@@ -108,33 +108,33 @@ _PROMOTABLE = (
 )
 
 
-def promote(journal: Journal, run_id: str, seen: Mapping[str, int]) -> list[str]:
-    """Make READY those that are PENDING and whose parents, by their rule, all allow it; answer with their names.
+def promote(transaction: Transaction, run_id: str, seen: Mapping[str, int]) -> list[str]:
+    """Move PENDING tasks whose parents allow it, by their trigger rule, to READY, and return their names.
 
-    ``seen``: names, and the generation in which the caller saw each. The proof and the move share a transaction. That a
-    not-before has come is the caller's word, because it has the timer, and holds for that generation alone.
+    ``seen``: by name, the generation that the caller saw. The check and the move share a transaction. The caller, which
+    has the timers, has checked ``not_before`` for that generation.
     """
     promoted = []
     for chunk in _chunks(seen):
         sql = _PROMOTABLE.format(marks=_marks(chunk))
-        for name, due in journal.connection.execute(sql, (run_id, *chunk)).fetchall():
+        for name, due in transaction.connection.execute(sql, (run_id, *chunk)).fetchall():
             columns: TaskColumns | None = None if due is None else {"next_retry_at": None}
-            if journal.move(run_id, name, TaskState.PENDING, TaskState.READY, seen[name], set=columns):
+            if transaction.move(run_id, name, TaskState.PENDING, TaskState.READY, seen[name], set=columns):
                 promoted.append(name)
     return promoted
 
 
-def wake(journal: Journal, run_id: str, seen: Mapping[str, int]) -> list[str]:
-    """Make READY those that are RETRYING or SENSING, as ``promote`` does: their instant has come."""
+def wake(transaction: Transaction, run_id: str, seen: Mapping[str, int]) -> list[str]:
+    """Move RETRYING and SENSING tasks whose due time has come to READY; see ``promote``."""
     woken = []
     for chunk in _chunks(seen):
-        rows = journal.connection.execute(
+        rows = transaction.connection.execute(
             f"SELECT name, state FROM task WHERE run_id = ? AND name IN ({_marks(chunk)})"
             f" AND state IN {in_list(TIMED)} ORDER BY position",
             (run_id, *chunk),
         ).fetchall()
         for name, state in rows:
-            if journal.move(run_id, name, state, TaskState.READY, seen[name], set={"next_retry_at": None}):
+            if transaction.move(run_id, name, state, TaskState.READY, seen[name], set={"next_retry_at": None}):
                 woken.append(name)
     return woken
 
@@ -145,34 +145,36 @@ _CLAIMABLE = (
 )
 
 
-def claim(journal: Journal, run_id: str, name: str, generation: int, token: str, attempt_row: AttemptColumns) -> int:
-    """Start the next attempt of a READY task: count it, and insert its row. Answers with its number.
+def claim(
+    transaction: Transaction, run_id: str, name: str, generation: int, token: str, attempt_row: AttemptColumns
+) -> int:
+    """Start the next attempt of a READY task: insert its row, and return its number.
 
-    0: the task is not READY in this generation any more. One whose parents no longer allow it is moved to the state
-    that they leave it, so that it cannot stay READY for ever. ``attempt_row`` are further columns of the attempt.
+    0: the task is not READY in this generation any more. If its parents no longer allow it, the task is moved to the
+    state that follows from them. ``attempt_row``: further columns of the attempt.
     """
-    found = journal.connection.execute(_CLAIMABLE, (run_id, name, generation)).fetchone()
+    found = transaction.connection.execute(_CLAIMABLE, (run_id, name, generation)).fetchone()
     if found is None:
         return 0
-    attempts, stale, first_started_at, progress_done, held = found
-    if held:
-        reconsider(journal, run_id, name)
+    attempts, stale, first_started_at, progress_done, is_held = found
+    if is_held:
+        reevaluate(transaction, run_id, name)
         return 0
     attempt = int(attempts) + 1
     columns: TaskColumns = {
         "attempt": attempt,
-        "started_at": journal.at,
+        "started_at": transaction.at,
         "ended_at": None,
         "claim_token": token,
     }
     if first_started_at is None:
-        columns["first_started_at"] = journal.at
+        columns["first_started_at"] = transaction.at
     if stale:
-        columns["stale"] = 0  # from here on it works with what its parents made last
+        columns["stale"] = 0  # the attempt gets the latest results of its parents
     if progress_done is not None:
         columns["progress_done"] = columns["progress_total"] = None
-    shown: AttemptColumns = {"generation": generation, "started_at": journal.at, **attempt_row}
-    moved = journal.move(
+    shown: AttemptColumns = {"generation": generation, "started_at": transaction.at, **attempt_row}
+    moved = transaction.move(
         run_id,
         name,
         TaskState.READY,
@@ -184,7 +186,7 @@ def claim(journal: Journal, run_id: str, name: str, generation: int, token: str,
     )
     if not moved:
         return 0
-    journal.start_attempt({"run_id": run_id, "name": name, "attempt": attempt, "token": token, **shown})
+    transaction.insert_attempt({"run_id": run_id, "name": name, "attempt": attempt, "token": token, **shown})
     return attempt
 
 
@@ -195,14 +197,14 @@ _AUDIT = (
 
 
 def ready_audit(connection: sqlite3.Connection, run_id: str, at: int = 0) -> list[str]:
-    """Return the PENDING tasks that nothing keeps from being READY: the truth that every cache is held against.
+    """Return the PENDING tasks that could be READY, as a reference for caches.
 
-    ``at`` (microseconds UTC): tasks with a not-before count from then on.
+    ``at``: microseconds UTC, compared with ``not_before`` of the tasks.
     """
     return [name for (name,) in connection.execute(_AUDIT, (run_id, at))]
 
 
-# --- Read back -----------------------------------------------------------------------------------------------------
+# --- Read ----------------------------------------------------------------------------------------------------------
 
 _NOT_IN_TASK = ("changed_seq", "changed_at", "spec", "attempts")
 _FROM_EVENTS = frozenset(KILL_STEPS.values())
@@ -213,8 +215,8 @@ _STATES = {str(state): state for state in TaskState}
 
 
 @contextmanager
-def one_moment(connection: sqlite3.Connection) -> Iterator[None]:
-    """Let several SELECTs see the same state of the file; ends before anybody waits for anything."""
+def read_snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    """Let several SELECTs see the same snapshot of the file."""
     if connection.in_transaction:
         yield
         return
@@ -225,20 +227,20 @@ def one_moment(connection: sqlite3.Connection) -> Iterator[None]:
         connection.execute("COMMIT")
 
 
-def load_fold(connection: sqlite3.Connection, run_id: str) -> RunFold:
-    """Return a run as of now; ``fold.seq`` is the latest event of the file.
+def load_run(connection: sqlite3.Connection, run_id: str) -> RunProjection:
+    """Return the current state of a run; its ``seq`` is the latest event of the file.
 
-    Raises NotFoundError where the file has no such run.
+    Raises NotFoundError if the file has no such run.
     """
-    with one_moment(connection):
+    with read_snapshot(connection):
         run = _read_run(connection, run_id)
         (seq,) = connection.execute("SELECT coalesce(max(seq), 0) FROM event").fetchone()
         tasks = _read_tasks(connection, run_id)
         parents, children = _read_edges(connection, run_id, tasks)
         _read_attempts(connection, run_id, tasks)
-        _read_ladder(connection, run_id, tasks)
+        _read_kill_steps(connection, run_id, tasks)
         _read_changed(connection, run_id, tasks)
-    return RunFold(run, tasks, parents, children, seq)
+    return RunProjection(run, tasks, parents, children, seq)
 
 
 def _read_run(connection: sqlite3.Connection, run_id: str) -> RunRow:
@@ -272,7 +274,7 @@ Names = dict[str, tuple[str, ...]]
 
 
 def _read_edges(connection: sqlite3.Connection, run_id: str, tasks: Mapping[str, TaskRow]) -> tuple[Names, Names]:
-    """Parents in the order in which the flow names them where it does, children in the order of the flow."""
+    """Return the parents in the order of the task's declaration, and the children in the order of the flow."""
     parents: dict[str, list[str]] = {name: [] for name in tasks}
     children: dict[str, list[str]] = {name: [] for name in tasks}
     for child, parent in connection.execute("SELECT child, parent FROM edge WHERE run_id = ?", (run_id,)):
@@ -283,10 +285,10 @@ def _read_edges(connection: sqlite3.Connection, run_id: str, tasks: Mapping[str,
             found.sort(key=spec.parents.index if set(found) <= set(spec.parents) else None)
         for parent in found:
             children[parent].append(name)
-    return _frozen(parents), _frozen(children)
+    return _as_tuples(parents), _as_tuples(children)
 
 
-def _frozen(lists: Mapping[str, list[str]]) -> Names:
+def _as_tuples(lists: Mapping[str, list[str]]) -> Names:
     return {name: tuple(names) for name, names in lists.items()}
 
 
@@ -298,16 +300,16 @@ def _read_attempts(connection: sqlite3.Connection, run_id: str, tasks: Mapping[s
         tasks[name].attempts[values[0]] = AttemptRow(*values)
 
 
-_LADDER = (
+_KILL_EVENTS = (
     "SELECT seq, at, kind, task, attempt, data FROM event WHERE run_id = ? AND kind IN ("
     + ", ".join(f"'{kind}'" for kind in KILL_STEPS)
     + ") ORDER BY seq"
 )
 
 
-def _read_ladder(connection: sqlite3.Connection, run_id: str, tasks: Mapping[str, TaskRow]) -> None:
-    """How attempts were killed is told in events alone."""
-    for _, at, kind, name, number, data in connection.execute(_LADDER, (run_id,)):
+def _read_kill_steps(connection: sqlite3.Connection, run_id: str, tasks: Mapping[str, TaskRow]) -> None:
+    """Add the kill steps of attempts, which only events record."""
+    for _, at, kind, name, number, data in connection.execute(_KILL_EVENTS, (run_id,)):
         attempt = tasks[name].attempts.get(number) if name in tasks else None
         if attempt is not None:
             setattr(attempt, KILL_STEPS[kind], kill_step_value(kind, at, data))
@@ -326,7 +328,7 @@ def _read_changed(connection: sqlite3.Connection, run_id: str, tasks: Mapping[st
 def list_runs(connection: sqlite3.Connection) -> list[RunListing]:
     """Return every run of the file, latest first."""
     counts: dict[str, dict[str, int]] = {}
-    with one_moment(connection):
+    with read_snapshot(connection):
         for run_id, state, count in connection.execute(
             "SELECT run_id, state, count(*) FROM task GROUP BY run_id, state"
         ):
@@ -336,24 +338,24 @@ def list_runs(connection: sqlite3.Connection) -> list[RunListing]:
 
 
 class RunSource(NamedTuple):
-    """Where a run comes from: its flow file, None for a flow made by a program, and its parameters."""
+    """The flow file of a run (None: the flow was built by a program) and its parameters."""
 
     flow_path: str | None
     params: dict[str, Any]
 
 
 def find_source(connection: sqlite3.Connection, run_id: str) -> RunSource | None:
-    """Return where a run comes from, None where the file has no such run."""
+    """Return the source of a run; None: no such run."""
     row = connection.execute("SELECT flow_path, params FROM run WHERE run_id = ?", (run_id,)).fetchone()
     return None if row is None else RunSource(row[0], json.loads(row[1]))
 
 
 def exists(connection: sqlite3.Connection, run_id: str) -> bool:
-    """Whether the file has a run of this name."""
+    """Return whether the file has a run of this name."""
     return connection.execute("SELECT 1 FROM run WHERE run_id = ?", (run_id,)).fetchone() is not None
 
 
-def standing_of(connection: sqlite3.Connection, run_id: str) -> tuple[RunState, bool]:
+def run_state(connection: sqlite3.Connection, run_id: str) -> tuple[RunState, bool]:
     """Return the state of a run that exists, and whether it is blocked or paused."""
     sql = "SELECT state, blocked_since IS NOT NULL OR paused_since IS NOT NULL FROM run WHERE run_id = ?"
     state, is_held = connection.execute(sql, (run_id,)).fetchone()
@@ -361,17 +363,17 @@ def standing_of(connection: sqlite3.Connection, run_id: str) -> tuple[RunState, 
 
 
 def latest_run_id(connection: sqlite3.Connection) -> str | None:
-    """Return the run that was started last, None where there is none."""
+    """Return the run that was started last; None: no runs."""
     row = connection.execute("SELECT run_id FROM run ORDER BY started_at DESC, rowid DESC LIMIT 1").fetchone()
     return None if row is None else str(row[0])
 
 
-def event_of(row: Sequence[Any]) -> Event:
-    """Return the event that a row of the table is."""
+def event_from_row(row: Sequence[Any]) -> Event:
+    """Decode a row of table ``event``."""
     return Event._make((*row[:-1], decode(row[2], json.loads(row[-1]))))
 
 
-# --- Names in queries ----------------------------------------------------------------------------------------------
+# --- Query parameters ----------------------------------------------------------------------------------------------
 
 
 def _chunks(names: Iterable[str]) -> Iterator[list[str]]:

@@ -1,11 +1,10 @@
-"""Three independent layers between a write and the disk, each catching what the one below did not (document 002).
+"""Three layers of retries for writes, each for the errors that the layer below has not handled (document 002).
 
 - A: SQLite's own busy handler (``open_writing.BUSY_SECONDS``), invisible to the caller.
-- B: ``exec_query``: one statement or transaction again, when the file was locked for longer than that.
-- C: ``writer.Writer``: the flush of a batch again, for whatever may pass: full disk, input/output error, locked file.
+- B: ``exec_query`` repeats a statement or transaction if the file was locked for longer.
+- C: ``writer.Writer``: repeats the flush of a batch after transient errors: full disk, input/output error, locked file.
 
-Together they could multiply (5 x 3 x 4 tries), so each layer also counts the time since its own first try and stops at
-its own bound.
+The tries multiply (5 x 3 x 4), so each layer also limits the time since its own first try.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from .database import primary_code
 
 T = TypeVar("T")
 
-#: Somebody else holds the file for a moment.
-CONTENTION = frozenset([sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED])
+#: Another process holds a lock.
+LOCKED_CODES = frozenset([sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED])
 
-#: The storage refuses now and may accept later; says nothing about what was to be written.
-STORAGE_TROUBLE = CONTENTION | {
+#: The storage refuses now and may accept later, whatever is written.
+TRANSIENT_CODES = LOCKED_CODES | {
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_IOERR,
     sqlite3.SQLITE_READONLY,
@@ -35,18 +34,18 @@ STORAGE_TROUBLE = CONTENTION | {
     sqlite3.SQLITE_NOMEM,
 }
 
-#: The file itself is damaged: no number of tries helps.
-DAMAGE = frozenset([sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB])
+#: The file is damaged: retries do not help.
+CORRUPTION_CODES = frozenset([sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB])
 
 
-def is_storage_trouble(error: BaseException) -> bool:
-    """True where the disk or the file is at fault and another try may succeed."""
-    return isinstance(error, StorageError) or primary_code(error) in STORAGE_TROUBLE
+def is_transient(error: BaseException) -> bool:
+    """True if a storage error may pass, so that a retry may succeed."""
+    return isinstance(error, StorageError) or primary_code(error) in TRANSIENT_CODES
 
 
 @dataclass(frozen=True, slots=True)
 class QueryLimits:
-    """Layer B: two more tries, 50 and 100 ms apart, none begun later than ``elapsed_seconds`` after the first."""
+    """Layer B: two retries after 50 and 100 ms, none later than ``elapsed_seconds`` after the first try."""
 
     delays_seconds: tuple[float, ...] = (0.05, 0.1)
     elapsed_seconds: float = 10.0
@@ -54,20 +53,20 @@ class QueryLimits:
 
 @dataclass(frozen=True, slots=True)
 class FlushLimits:
-    """Layer C. After ``retries`` more tries, or ``elapsed_seconds``, the storage counts as degraded.
+    """Layer C. After ``retries`` retries, or ``elapsed_seconds``, the storage counts as degraded.
 
-    A degraded writer holds its batch and goes on trying every ``cap_seconds``: tasks do not fail because a disk did.
+    A degraded writer keeps its batch and retries every ``cap_seconds``, so that tasks do not fail with the disk.
     """
 
     retries: int = 3
     backoff_seconds: float = 0.1
     cap_seconds: float = 5.0
     elapsed_seconds: float = 30.0
-    batch: int = 2000  # bounds memory and the time that the file is locked; smaller batches only cost (measured)
+    batch: int = 2000  # limits memory and lock time; smaller batches were slower (measured)
     query: QueryLimits = field(default_factory=QueryLimits)
 
     def delays(self, uniform: Callable[[float, float], float]) -> Iterator[float]:
-        """The waits before each further try in seconds, without end: doubling, plus up to half of itself."""
+        """Yield the delays before retries in seconds, without end: doubling, plus up to 50 % jitter."""
         delay = self.backoff_seconds
         while True:
             yield delay + uniform(0.0, delay * 0.5)
@@ -75,21 +74,21 @@ class FlushLimits:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> FlushLimits:
-        """Read the knobs of document 002: REDRIVE_SIGNAL_SEND_RETRIES, ..., or under their first names, DIGITALKIN_...
+        """Read REDRIVE_SIGNAL_SEND_RETRIES and the other settings of document 002, or their names with DIGITALKIN_.
 
-        Its flush interval has no counterpart: waiting for company only ever added latency. Raises RedriveError.
+        The flush interval is not supported, because waiting for more items only added latency. Raises RedriveError.
         """
         default = cls()
-        milliseconds = _knob(environment, "SIGNAL_SEND_BACKOFF_MS", default.backoff_seconds * 1000)
+        milliseconds = _read_setting(environment, "SIGNAL_SEND_BACKOFF_MS", default.backoff_seconds * 1000)
         return cls(
-            retries=int(_knob(environment, "SIGNAL_SEND_RETRIES", default.retries)),
+            retries=int(_read_setting(environment, "SIGNAL_SEND_RETRIES", default.retries)),
             backoff_seconds=milliseconds / 1000,
-            elapsed_seconds=_knob(environment, "GRPC_TIMEOUT", default.elapsed_seconds),
-            batch=max(1, int(_knob(environment, "SIGNAL_MAX_BATCH_SIZE", default.batch))),
+            elapsed_seconds=_read_setting(environment, "GRPC_TIMEOUT", default.elapsed_seconds),
+            batch=max(1, int(_read_setting(environment, "SIGNAL_MAX_BATCH_SIZE", default.batch))),
         )
 
 
-def _knob(environment: Mapping[str, str], name: str, default: float) -> float:
+def _read_setting(environment: Mapping[str, str], name: str, default: float) -> float:
     for prefix in ("REDRIVE_", "DIGITALKIN_"):
         text = environment.get(prefix + name)
         if text:
@@ -103,24 +102,24 @@ def _knob(environment: Mapping[str, str], name: str, default: float) -> float:
     return default
 
 
-def exec_query(
+def run_with_retry(
     work: Callable[[], T],
     limits: QueryLimits = QueryLimits(),
     *,
     pause: Callable[[float], object] = time.sleep,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> T:
-    """Layer B: run ``work`` again while the file is locked by somebody else.
+    """Layer B: repeat ``work`` while the file is locked by another process.
 
-    ``work`` is one statement or one whole transaction, and has rolled back whatever it began when it raises.
-    Raises the last error once the tries or the time are spent; anything but a lock at once.
+    ``work`` is one statement or one whole transaction, and rolls back before it raises. Raises the last error once the
+    tries or the time are spent, and other errors at once.
     """
     started = monotonic()
     for delay in limits.delays_seconds:
         try:
             return work()
         except sqlite3.OperationalError as error:
-            if primary_code(error) not in CONTENTION or monotonic() - started + delay > limits.elapsed_seconds:
+            if primary_code(error) not in LOCKED_CODES or monotonic() - started + delay > limits.elapsed_seconds:
                 raise
         pause(delay)
     return work()

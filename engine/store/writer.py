@@ -1,10 +1,10 @@
-"""The one writer of a state file: a buffer in front of one thread that commits in groups.
+"""The only writer of a state file: a queue in front of one thread with group commit.
 
-Items queue while a batch is being written; what has queued by then is the next batch. There is no timer: under load
-batches grow by themselves, when idle an item is written at once, and waiting for company only ever added latency.
-An item's future resolves after the COMMIT that made it durable, and after its events were handed on.
+Items queue while a batch is written; the queued items are the next batch. There is no timer: under load batches grow by
+themselves, when idle an item is written at once. The future of an item resolves after its COMMIT, and after its events
+were passed on.
 
-This is layer C of ``layers.py``: a batch that the storage refuses is held and tried again, for as long as it takes.
+This is layer C of ``layers.py``: a batch that the storage refuses is kept and retried without a limit.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from typing import Any, TypeVar
 from ..domain.event_payloads import StorageChange
 from ..domain.events import Event
 from ..errors import StorageError
-from ..statefile.changes.transitions import Journal
+from ..statefile.changes.transitions import Transaction
 from .database import primary_code, translate
-from .write_retry import DAMAGE, FlushLimits, exec_query, is_storage_trouble
+from .write_retry import CORRUPTION_CODES, FlushLimits, is_transient, run_with_retry
 
-SYNCHRONOUS_FULL = 2  # as ``PRAGMA synchronous`` answers
+SYNCHRONOUS_FULL = 2  # value of ``PRAGMA synchronous``
 
 T = TypeVar("T")
-OnTrouble = Callable[[str, str], None]  # (DEGRADED or RECOVERED of StorageChange, one sentence)
+OnStorageChange = Callable[[str, str], None]  # (DEGRADED or RECOVERED of StorageChange, one sentence)
 
 
 @dataclass(slots=True)
-class _Entry:
-    item: Callable[[Journal], object]
+class _QueuedItem:
+    item: Callable[[Transaction], object]
     future: asyncio.Future[Any]
     actor: str | None
     reason: str | None
@@ -44,8 +44,8 @@ class _Entry:
 
 
 @dataclass(slots=True)
-class _Written:
-    """A committed batch: the result of each item, or the exception that it alone raised, and all events in order."""
+class _CommittedBatch:
+    """A committed batch: results of the items, exceptions by index of the item, and all events in order."""
 
     results: list[object]
     errors: dict[int, Exception]
@@ -53,14 +53,13 @@ class _Written:
 
 
 class Writer:
-    """Owns the write connection from now on; ``close`` closes it.
+    """Takes ownership of the write connection; ``close`` closes it.
 
-    ``on_events`` is called in the loop with what each commit told, in order of seq, before the futures of that commit
-    resolve. ``on_trouble(DEGRADED, sentence)`` says that the storage has been refusing for a while,
-    ``on_trouble(RECOVERED, sentence)`` that it accepts again. ``thread`` runs the batches: by default one thread of
-    the writer's own; a simulation passes one that runs them at once.
-
-    ``reopen`` makes a new connection after a failed fsync, when the old one's idea of the file cannot be trusted.
+    ``on_events`` is called in the loop with the events of each commit, in order of seq, before the futures of that
+    commit resolve. ``on_storage_change(DEGRADED, sentence)``: the storage has refused writes for a while;
+    ``on_storage_change(RECOVERED, sentence)``: it accepts writes again. ``thread`` runs the batches, by default a
+    thread of the writer; a simulation passes an executor that runs them at once. ``reopen`` opens a new connection
+    after a failed fsync, when the cache of the old one cannot be trusted.
     """
 
     def __init__(
@@ -69,7 +68,7 @@ class Writer:
         loop: asyncio.AbstractEventLoop,
         now_us: Callable[[], int],
         on_events: Callable[[list[Event]], None],
-        on_trouble: OnTrouble | None = None,
+        on_storage_change: OnStorageChange | None = None,
         *,
         limits: FlushLimits | None = None,
         thread: concurrent.futures.Executor | None = None,
@@ -81,88 +80,88 @@ class Writer:
         self._loop = loop
         self._now_us = now_us
         self._on_events = on_events
-        self._on_trouble = on_trouble
+        self._on_storage_change = on_storage_change
         self._limits = limits or FlushLimits.from_environment()
         self._uniform = uniform
         self._reopen = reopen
         self._thread = thread or concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="redrive-writer")
-        self._queue: deque[_Entry] = deque()
-        self._batch: list[_Entry] = []  # in flight, or held for another try
-        self._armed = False
+        self._queue: deque[_QueuedItem] = deque()
+        self._batch: list[_QueuedItem] = []  # in flight, or waiting for a retry
+        self._is_flush_scheduled = False
         self._retry_timer: asyncio.TimerHandle | None = None
-        self._delays: Iterator[float] | None = None  # of the flush that is in trouble
+        self._delays: Iterator[float] | None = None  # of a failing flush
         self._tries = 0
-        self._trouble_since = 0.0
-        self._degraded = False
-        self._closing = False
-        self._closed = False
-        self._doubtful: _Written | None = None  # its COMMIT met a failed fsync: it may be in the file, or not
-        self._hurry = threading.Event()  # ends the pauses of layer B when the writer closes
+        self._failing_since = 0.0
+        self._is_degraded = False
+        self._is_closing = False
+        self._is_closed = False
+        self._doubtful: _CommittedBatch | None = None  # a batch whose COMMIT failed in fsync: committed or not
+        self._closing_event = threading.Event()  # ends the delays of layer B when the writer closes
         self._idle = asyncio.Event()
         self._idle.set()
 
     @property
     def backlog(self) -> int:
-        """Items that are not committed yet."""
+        """The number of uncommitted items."""
         return len(self._queue) + len(self._batch)
 
     @property
-    def degraded(self) -> bool:
+    def is_degraded(self) -> bool:
         """True while the storage refuses."""
-        return self._degraded
+        return self._is_degraded
 
     def submit(
         self,
-        item: Callable[[Journal], T],
+        item: Callable[[Transaction], T],
         *,
         actor: str | None = None,
         reason: str | None = None,
         command_id: str | None = None,
         durable: bool = False,
     ) -> asyncio.Future[T]:
-        """Queue a piece of work for the next transaction; the future resolves to its result after the COMMIT.
+        """Queue an item for the next transaction; the future resolves to its result after the COMMIT.
 
-        The item runs in the writer's thread, between BEGIN and COMMIT, and possibly more than once: it may only touch
-        what its Journal gives it. What it raises reaches its own future alone, with all that it wrote rolled back.
-        Cancelling the future does not unqueue the item. ``durable``: its COMMIT, and all before it, is on the disk when
-        the future resolves, also with ``--durability normal``. Raises StorageError once the writer is closing.
+        The item runs in the writer's thread, between BEGIN and COMMIT, possibly more than once: it may only use its
+        argument. If it raises, its writes are rolled back and its own future alone gets the exception. Cancelling the
+        future does not unqueue the item. ``durable``: its COMMIT and all earlier ones are on disk when the future
+        resolves, also with ``--durability normal``. Raises StorageError once the writer is closing.
         """
-        if self._closing:
+        if self._is_closing:
             raise StorageError("the state file is being closed")
         future: asyncio.Future[T] = self._loop.create_future()
-        self._queue.append(_Entry(item, future, actor, reason, command_id, durable))
-        if not self._batch and not self._armed:
-            self._armed = True
+        self._queue.append(_QueuedItem(item, future, actor, reason, command_id, durable))
+        if not self._batch and not self._is_flush_scheduled:
+            self._is_flush_scheduled = True
             self._idle.clear()
-            self._loop.call_soon(self._begin_flush)  # the end of this pass of the loop: company for free
+            self._loop.call_soon(self._start_flush)  # at the end of this loop iteration, with all items that it queues
         return future
 
-    def aside(self, use: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
-        """Use the connection between two transactions, for what cannot be done within one. Not once it is closed."""
+    def run_between(self, use: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
+        """Use the connection between two transactions. Not after ``close``."""
         return asyncio.wrap_future(self._thread.submit(lambda: use(self._connection)), loop=self._loop)
 
     async def close(self) -> None:
-        """Write what is queued, then close the connection. Only now may an item fail because the storage refuses."""
-        if not self._closing:
-            self._closing = True
-            self._hurry.set()
+        """Flush the queue, then close the connection. From now on items fail if the storage refuses."""
+        if not self._is_closing:
+            self._is_closing = True
+            self._closing_event.set()
             if self._retry_timer is not None:
                 self._retry_timer.cancel()
                 self._flush()
         await self._idle.wait()
-        if self._closed:
+        if self._is_closed:
             return
-        self._closed = True
+        self._is_closed = True
         await asyncio.wrap_future(self._thread.submit(self._connection.close), loop=self._loop)
         self._thread.shutdown(wait=False)
 
     # --- In the loop -----------------------------------------------------------------------------------------------
 
-    def _begin_flush(self) -> None:
-        self._armed = False
-        self._take_batch()
+    def _start_flush(self) -> None:
+        self._is_flush_scheduled = False
+        self._next_batch()
 
-    def _take_batch(self) -> None:
+    def _next_batch(self) -> None:
         count = min(len(self._queue), self._limits.batch)
         self._batch = [self._queue.popleft() for _ in range(count)]
         if self._batch:
@@ -172,50 +171,50 @@ class Writer:
 
     def _flush(self) -> None:
         self._retry_timer = None
-        self._thread.submit(self._write, self._batch).add_done_callback(self._hand_over)
+        self._thread.submit(self._write, self._batch).add_done_callback(self._on_batch_written)
 
-    def _hand_over(self, written: concurrent.futures.Future[_Written]) -> None:
+    def _on_batch_written(self, written: concurrent.futures.Future[_CommittedBatch]) -> None:
         try:
             self._loop.call_soon_threadsafe(self._settle, written)
-        except RuntimeError:  # the loop is gone, and everybody who waited with it
+        except RuntimeError:  # the loop is closed, and no future is awaited
             if not self._loop.is_closed():
                 raise
 
-    def _settle(self, written: concurrent.futures.Future[_Written]) -> None:
+    def _settle(self, written: concurrent.futures.Future[_CommittedBatch]) -> None:
         error = written.exception()
         if error is None:
             self._recover()
             batch = self._batch
-            self._take_batch()  # the disk works while the callers are told
-            self._tell(written.result().events)
+            self._next_batch()  # writes the next batch while listeners run
+            self._emit_events(written.result().events)
             _resolve(batch, written.result())
-        elif is_storage_trouble(error) and not self._closing:
-            self._hold(error)
+        elif is_transient(error) and not self._is_closing:
+            self._schedule_retry(error)
         else:
             self._give_up(error)
 
-    def _tell(self, events: list[Event]) -> None:
+    def _emit_events(self, events: list[Event]) -> None:
         if not events:
             return
         try:
             self._on_events(events)
-        except Exception as error:  # a listener's fault must not leave callers waiting for what is committed
+        except Exception as error:  # a failing listener must not block the futures
             self._report("a listener of events raised", error)
 
     def _report(self, message: str, error: BaseException) -> None:
         self._loop.call_exception_handler({"message": message, "exception": error})
 
-    def _hold(self, error: BaseException) -> None:
-        """Keep the batch and try it again later; after enough tries say so."""
+    def _schedule_retry(self, error: BaseException) -> None:
+        """Keep the batch and retry it later; after enough tries report DEGRADED."""
         if self._delays is None:
             self._delays = self._limits.delays(self._uniform)
             self._tries = 0
-            self._trouble_since = self._loop.time()
+            self._failing_since = self._loop.time()
         self._tries += 1
-        elapsed = self._loop.time() - self._trouble_since
-        if not self._degraded and (self._tries > self._limits.retries or elapsed >= self._limits.elapsed_seconds):
-            self._degraded = True
-            self._say(
+        elapsed = self._loop.time() - self._failing_since
+        if not self._is_degraded and (self._tries > self._limits.retries or elapsed >= self._limits.elapsed_seconds):
+            self._is_degraded = True
+            self._report_storage(
                 StorageChange.DEGRADED,
                 f"{self._explain(error)}; nothing is lost, {self.backlog} changes wait in memory",
             )
@@ -223,27 +222,27 @@ class Writer:
 
     def _recover(self) -> None:
         self._delays = None
-        if self._degraded:
-            self._degraded = False
-            seconds = self._loop.time() - self._trouble_since
-            self._say(StorageChange.RECOVERED, f"the state file is written again after {seconds:.1f} s")
+        if self._is_degraded:
+            self._is_degraded = False
+            seconds = self._loop.time() - self._failing_since
+            self._report_storage(StorageChange.RECOVERED, f"the state file is written again after {seconds:.1f} s")
 
-    def _say(self, what: str, sentence: str) -> None:
-        if self._on_trouble is None:
+    def _report_storage(self, what: str, sentence: str) -> None:
+        if self._on_storage_change is None:
             return
         try:
-            self._on_trouble(what, sentence)
+            self._on_storage_change(what, sentence)
         except Exception as error:
             self._report("a listener of storage trouble raised", error)
 
     def _give_up(self, error: BaseException) -> None:
-        """Fail the batch: the file is damaged, or the writer closes while the storage refuses."""
+        """Fail the futures of the batch: the file is damaged, or the writer closes while the storage refuses."""
         failure = self._explain(error)
         batch = self._batch
-        if self._closing:
+        if self._is_closing:
             batch += self._queue
             self._queue.clear()
-        self._take_batch()
+        self._next_batch()
         for entry in batch:
             if not entry.future.done():
                 entry.future.set_exception(failure)
@@ -253,57 +252,59 @@ class Writer:
 
     # --- In the thread ---------------------------------------------------------------------------------------------
 
-    def _write(self, batch: Sequence[_Entry]) -> _Written:
-        return exec_query(lambda: self._write_batch(batch), self._limits.query, pause=self._hurry.wait)
+    def _write(self, batch: Sequence[_QueuedItem]) -> _CommittedBatch:
+        return run_with_retry(lambda: self._write_batch(batch), self._limits.query, pause=self._closing_event.wait)
 
-    def _write_batch(self, batch: Sequence[_Entry]) -> _Written:
-        if self._doubtful is not None and (written := self._look_again(self._doubtful)) is not None:
+    def _write_batch(self, batch: Sequence[_QueuedItem]) -> _CommittedBatch:
+        if self._doubtful is not None and (written := self._reopen_and_check(self._doubtful)) is not None:
             return written
         try:
             return self._transaction(batch, self._run_all)
         except Exception as error:
-            if is_storage_trouble(error) or primary_code(error) in DAMAGE:
+            if is_transient(error) or primary_code(error) in CORRUPTION_CODES:
                 raise
-        # One of them raised, and took its neighbours' work with it: again, each behind a savepoint of its own.
+        # One item raised and the whole batch was rolled back: run each item behind its own savepoint.
         return self._transaction(batch, self._run_each)
 
-    def _transaction(self, batch: Sequence[_Entry], run: Callable[[Sequence[_Entry]], _Written]) -> _Written:
+    def _transaction(
+        self, batch: Sequence[_QueuedItem], run: Callable[[Sequence[_QueuedItem]], _CommittedBatch]
+    ) -> _CommittedBatch:
         connection = self._connection
         with _synced(connection, any(entry.durable for entry in batch)):
             connection.execute("BEGIN IMMEDIATE")
-            written: _Written | None = None
+            written: _CommittedBatch | None = None
             try:
                 written = run(batch)
                 connection.execute("COMMIT")
             except BaseException as error:
                 _roll_back(connection)
                 if _is_failed_sync(error) and self._reopen is not None:
-                    self._doubtful = written or _Written([], {}, [])
+                    self._doubtful = written or _CommittedBatch([], {}, [])
                 raise
         return written
 
-    def _run_all(self, batch: Sequence[_Entry]) -> _Written:
+    def _run_all(self, batch: Sequence[_QueuedItem]) -> _CommittedBatch:
         now = self._now_us()
-        written = _Written([], {}, [])
+        written = _CommittedBatch([], {}, [])
         for entry in batch:
-            journal = Journal(self._connection, now, entry.actor, entry.reason, entry.command_id)
-            written.results.append(entry.item(journal))
-            written.events += journal.events
+            transaction = Transaction(self._connection, now, entry.actor, entry.reason, entry.command_id)
+            written.results.append(entry.item(transaction))
+            written.events += transaction.events
         return written
 
-    def _run_each(self, batch: Sequence[_Entry]) -> _Written:
+    def _run_each(self, batch: Sequence[_QueuedItem]) -> _CommittedBatch:
         now = self._now_us()
-        written = _Written([], {}, [])
+        written = _CommittedBatch([], {}, [])
         connection = self._connection
         for index, entry in enumerate(batch):
-            journal = Journal(connection, now, entry.actor, entry.reason, entry.command_id)
+            transaction = Transaction(connection, now, entry.actor, entry.reason, entry.command_id)
             result = None
             connection.execute("SAVEPOINT item")
             try:
-                result = entry.item(journal)
-                written.events += journal.events
+                result = entry.item(transaction)
+                written.events += transaction.events
             except Exception as error:
-                if is_storage_trouble(error) or primary_code(error) in DAMAGE:
+                if is_transient(error) or primary_code(error) in CORRUPTION_CODES:
                     raise
                 connection.execute("ROLLBACK TO item")
                 written.errors[index] = error
@@ -311,8 +312,8 @@ class Writer:
             written.results.append(result)
         return written
 
-    def _look_again(self, doubtful: _Written) -> _Written | None:
-        """After a failed fsync: open the file anew, and return the batch if it is in there after all."""
+    def _reopen_and_check(self, doubtful: _CommittedBatch) -> _CommittedBatch | None:
+        """Reopen the file after a failed fsync, and return the batch if it was committed after all."""
         assert self._reopen is not None
         connection = self._reopen()
         self._connection.close()
@@ -324,22 +325,22 @@ class Writer:
         return doubtful if row is not None and tuple(row) == (last.at, last.kind, last.task) else None
 
 
-def _resolve(batch: Sequence[_Entry], written: _Written) -> None:
+def _resolve(batch: Sequence[_QueuedItem], written: _CommittedBatch) -> None:
     for index, entry in enumerate(batch):
         future = entry.future
-        if future.done():  # its caller was cancelled
+        if future.done():  # cancelled by its caller
             continue
         error = written.errors.get(index)
         if error is None:
             future.set_result(written.results[index])
-        elif isinstance(error, StopIteration):  # which a future cannot carry
+        elif isinstance(error, StopIteration):  # a future cannot hold StopIteration
             future.set_exception(RuntimeError(f"the item raised {error!r}"))
         else:
             future.set_exception(error)
 
 
 def _roll_back(connection: sqlite3.Connection) -> None:
-    """Leave the transaction, if SQLite has not left it by itself already, as it does on a full disk."""
+    """Roll back, unless SQLite has done so itself, as on a full disk."""
     if connection.in_transaction:
         try:
             connection.execute("ROLLBACK")
@@ -349,10 +350,10 @@ def _roll_back(connection: sqlite3.Connection) -> None:
 
 
 @contextmanager
-def _synced(connection: sqlite3.Connection, wanted: bool) -> Iterator[None]:
-    """The commit in here waits for the disk if ``wanted``: ``PRAGMA synchronous`` is deaf within a transaction, so it
-    is changed around one. In WAL mode the sync is of the whole log, and takes all commits before it along."""
-    (level,) = connection.execute("PRAGMA synchronous").fetchone() if wanted else (SYNCHRONOUS_FULL,)
+def _synced(connection: sqlite3.Connection, durable: bool) -> Iterator[None]:
+    """Sync the commit in the block to disk if ``durable``. ``PRAGMA synchronous`` has no effect within a transaction,
+    so it is set around one. In WAL mode the sync covers the whole log, including earlier commits."""
+    (level,) = connection.execute("PRAGMA synchronous").fetchone() if durable else (SYNCHRONOUS_FULL,)
     if level >= SYNCHRONOUS_FULL:
         yield
         return

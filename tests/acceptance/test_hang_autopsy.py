@@ -15,13 +15,13 @@ from redrive.console.cli import event_lines
 from redrive.console.model.board import Board
 from redrive.console.model.inbox import Inbox
 from redrive.console.present import detail, evidence
-from redrive.console.present.tasks import Scene, facts
+from redrive.console.present.tasks import Scene, state_facts
 from redrive.console.text.event_text import describe_event as told
 from redrive.console.text.glyphs import UTF8
 from redrive.console.text.pieces import Line
 from redrive.engine import Executor, Flow, RetryPolicy
 from redrive.engine.domain.events import EventKind
-from redrive.engine.notifications.notifier import Origin, page_message
+from redrive.engine.notifications.notifier import MessageOrigin, page_message
 from redrive.engine.statefile.changes import logs
 from redrive.engine.statefile.reader import events_query
 from redrive.engine.store import pages, runs
@@ -64,26 +64,26 @@ def text_of(lines: list[Line]) -> str:
 def test_the_sentence_stands_everywhere_and_the_evidence_has_all_of_it(tmp_path: Path, server: int) -> None:
     path, hang = hung(tmp_path, server), HANG.format(port=server)
     with sqlite3.connect(path) as connection:
-        fold = runs.load_fold(connection, "r")
+        fold = runs.load_run(connection, "r")
         texts = logs.attempt_text(connection, "r", "load", 1)
-        events = [runs.event_of(row) for row in connection.execute(*events_query(0, 500))]
-        page = page_message(pages.read_messages(connection, [1])[0], Origin("nightly", "r", str(path)))
+        events = [runs.event_from_row(row) for row in connection.execute(*events_query(0, 500))]
+        page = page_message(pages.read_messages(connection, [1])[0], MessageOrigin("nightly", "r", str(path)))
         (body,) = connection.execute("SELECT body FROM page").fetchone()
     row, board = fold.tasks["load"], Board(fold)
     scene = Scene(board, fold.run.started_at + 60_000_000, UTF8)
 
     assert hang in (row.error or "") and hang in (row.attempts[1].error or "")
-    assert hang in "\n".join(line for event in events for line in event_lines.lines(event))
+    assert hang in "\n".join(line for event in events for line in event_lines.lines_of_event(event))
     assert hang in "\n".join(told(event) for event in events if event.kind == EventKind.ATTEMPT_STACK)
     assert hang in page["text"] and hang in json.loads(body)["error"]
     assert hang in Inbox(board).entry("load").message
-    assert f"timeout: {hang}" in text_of([facts(row, scene)])
+    assert f"timeout: {hang}" in text_of([state_facts(row, scene)])
 
     found = detail.AttemptTexts(1, texts.traceback, texts.stack, texts.diagnostic)
     for columns in (80, 120):
         shown = text_of(detail.detail_page(row, scene, found, None, columns))
         assert hang in shown and "(ESTABLISHED, 0 bytes unread, 0 bytes unsent)" in shown
         assert "Stack at the timeout" in shown and "What it did and held then" in shown
-        left = evidence.LongTexts(1, texts.traceback, texts.stack, texts.diagnostic)
+        left = detail.AttemptTexts(1, texts.traceback, texts.stack, texts.diagnostic)
         shown = text_of(evidence.evidence_page(row, scene, evidence.EvidenceData([left]), columns))
         assert hang in shown and f"tcp 127.0.0.1:{server}" in shown

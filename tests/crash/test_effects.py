@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from redrive.engine import Flow, FlowError, TaskDef
 from redrive.engine.agent import command_client
-from redrive.engine.domain.command import command_of
+from redrive.engine.domain.command import parse_command
 from redrive.engine.domain.event_payloads import ClockMoved
 from redrive.engine.executor import host
 from redrive.engine.store import database
@@ -82,7 +82,9 @@ def test_the_same_is_found_out_by_who_acts_before_anybody_resumes(tmp_path: Path
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     command = {"id": "c", "act": "requeue", "run_id": "r", "actor": "ana@desk", "reason": "again", "options": {}}
-    answer = command_client.send_blocking(state, command_of({**command, "targets": [["pay", "RUNNING", 0]]})).as_json()
+    answer = command_client.send_blocking(
+        state, parse_command({**command, "targets": [["pay", "RUNNING", 0]]})
+    ).as_json()
     assert not answer["ok"] and "look over there for the key r/pay/0" in answer["message"]
     assert row(state)[:2] == ("DEAD_LETTER", "indeterminate")
 
@@ -108,9 +110,9 @@ async def test_its_commit_waits_for_the_disk_with_durability_normal_too(tmp_path
     said: list[str] = []
     connection.set_trace_callback(said.append)
     writer = Writer(connection, asyncio.get_running_loop(), lambda: 1, lambda events: None)
-    await writer.submit(lambda journal: journal.emit(ClockMoved(1)))
+    await writer.submit(lambda transaction: transaction.emit(ClockMoved(1)))
     assert not [words for words in said if "synchronous" in words]
-    await writer.submit(lambda journal: journal.emit(ClockMoved(1)), durable=True)
+    await writer.submit(lambda transaction: transaction.emit(ClockMoved(1)), durable=True)
     kept = [words for words in said if words in ("BEGIN IMMEDIATE", "COMMIT") or "synchronous=" in words]
     assert kept[-4:] == ["PRAGMA synchronous=FULL", "BEGIN IMMEDIATE", "COMMIT", "PRAGMA synchronous=1"]
     await writer.close()

@@ -100,10 +100,10 @@ def check(state: Path, before: set[str]) -> None:
 
 
 def fold_is_table(connection: sqlite3.Connection) -> None:
-    now = runs.load_fold(connection, "r")
+    now = runs.load_run(connection, "r")
     fold = RunProjection(RunRow("r"))
     for name, row in now.tasks.items():
         fold.tasks[name] = TaskRow(name, max_attempts=row.max_attempts, position=row.position, spec=row.spec)
-    for event in map(runs.event_of, connection.execute(*events_query(0, 1_000_000))):
+    for event in map(runs.event_from_row, connection.execute(*events_query(0, 1_000_000))):
         fold.apply(event)
     assert now.tasks == fold.tasks

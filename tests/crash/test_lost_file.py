@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from redrive.engine.agent import command_client
-from redrive.engine.domain.command import command_of
+from redrive.engine.agent import command_client, executor_socket
+from redrive.engine.domain.command import parse_command
 from redrive.engine.statefile import lock_file
 from redrive.engine.store import database
 from support.commands import start_redrive
@@ -109,7 +109,7 @@ def test_a_moved_file_is_moved_back_and_the_run_goes_on(night: RunUnderWay) -> N
     away = night.folder / "away.db"
     night.state.rename(away)
     assert f"mv {away} {night.state} and the run goes on" in night.read_until("storage degraded")
-    answer = command_client.ping(str(night.state))
+    answer = executor_socket.ping(str(night.state))
     assert answer is not None and "was moved" in answer["storage_trouble"]
     night.go_on()
     night.read_until("long SUCCESS")
@@ -140,7 +140,7 @@ def test_acts_are_refused_with_what_to_do(night: RunUnderWay) -> None:
     night.state.unlink()
     night.read_until("storage degraded")
     command = {"id": "c", "act": "pause", "run_id": "r", "actor": "ana@desk", "targets": [], "options": {}}
-    answer = command_client.send_blocking(str(night.state), command_of(command)).as_json()
+    answer = command_client.send_blocking(str(night.state), parse_command(command)).as_json()
     assert not answer["ok"] and "all of it is kept in" in answer["message"]
 
 
@@ -148,7 +148,7 @@ def test_acts_are_refused_with_what_to_do(night: RunUnderWay) -> None:
 def test_a_removed_lock_is_made_again(night: RunUnderWay) -> None:
     Path(lock_file.lock_path(str(night.state))).unlink()
     assert "the lock file of" in night.read_until("storage lock")
-    holder = lock_file.probe(str(night.state))
+    holder = lock_file.current_holder(str(night.state))
     assert holder is not None and holder.pid == night.process.pid and holder.run_id == "r"
     assert night.resume() == 75
     night.go_on()
@@ -157,10 +157,10 @@ def test_a_removed_lock_is_made_again(night: RunUnderWay) -> None:
 
 
 def test_a_removed_socket_is_made_again(night: RunUnderWay) -> None:
-    path = command_client.socket_path(str(night.state))
+    path = executor_socket.socket_path(str(night.state))
     os.unlink(path)
     wait_until(lambda: os.path.exists(path))
-    assert (command_client.ping(str(night.state)) or {})["pid"] == night.process.pid
+    assert (executor_socket.ping(str(night.state)) or {})["pid"] == night.process.pid
     night.go_on()
     night.end()
     assert night.process.returncode == 0 and not os.path.exists(path)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from redrive.engine.agent import command_client
-from redrive.engine.domain.command import command_of
+from redrive.engine.domain.command import parse_command
 from redrive.engine.executor import host
 from support.commands import start_redrive
 from support.waiting import wait_until
@@ -82,7 +82,7 @@ def test_who_resumes_a_copy_leaves_the_original_alone(tmp_path: Path) -> None:
     as_by_a_power_cut(state, copy, pid)
     command = {"id": "c", "act": "requeue", "run_id": "r", "actor": "ana@desk", "reason": "again", "options": {}}
     answer = command_client.send_blocking(
-        str(copy), command_of({**command, "targets": [["long", "RUNNING", 0]]})
+        str(copy), parse_command({**command, "targets": [["long", "RUNNING", 0]]})
     ).as_json()
     assert answer["ok"], answer
     other = host.spawn(**settings, state=str(copy), options={})

@@ -52,7 +52,7 @@ def killed(tmp_path: Path) -> tuple[str, int]:
     state, pid = begin(tmp_path)
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-    wait_until(lambda: lock_file.probe(state) is None)  # what it started dies after it
+    wait_until(lambda: lock_file.current_holder(state) is None)  # what it started dies after it
     return state, pid
 
 

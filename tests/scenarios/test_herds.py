@@ -6,19 +6,19 @@ import random
 from dataclasses import replace
 
 import pytest
-from redrive.engine.analysis.load_models import SCENARIOS, Herd, outage
-from redrive.engine.core.policy import RetryPolicy, fixed
+from redrive.engine.analysis.load_models import SCENARIOS, HerdResult, simulate_outage
+from redrive.engine.core.policy import RetryPolicy, fixed_policy
 
 DEFAULT = RetryPolicy(base=2, cap=600)  # 000.14
 
 
-def herd(scenario: str, policy: RetryPolicy, **options) -> Herd:
-    return outage(SCENARIOS[scenario], policy, random.Random(7), **options)
+def herd(scenario: str, policy: RetryPolicy, **options) -> HerdResult:
+    return simulate_outage(SCENARIOS[scenario], policy, random.Random(7), **options)
 
 
 def test_five_thousand_tasks_after_two_minutes_come_in_one_second_or_never_more_than_the_server_can_do():
     """000.07: fixed waits keep the herd together for ever; full jitter dissolves it."""
-    together = herd("herd-5000", replace(fixed(30), max_attempts=100), seconds_max=150)
+    together = herd("herd-5000", replace(fixed_policy(30), max_attempts=100), seconds_max=150)
     apart = herd("herd-5000", DEFAULT)
     assert 5000 == together.peak_per_second
     assert apart.peak_per_second < 100, "below what the server does in a second"
@@ -27,7 +27,7 @@ def test_five_thousand_tasks_after_two_minutes_come_in_one_second_or_never_more_
 
 def test_twelve_thousand_settlements_without_jitter_are_what_the_rate_limiter_saw():
     """000.08: after 90 s of delay, all of them within one window of thirty seconds."""
-    together = herd("herd-12000", replace(fixed(30), max_attempts=100), seconds_max=125)
+    together = herd("herd-12000", replace(fixed_policy(30), max_attempts=100), seconds_max=125)
     apart = herd("herd-12000", DEFAULT)
     assert together.peak_per_second >= 8 * SCENARIOS["herd-12000"].per_second
     assert apart.peak_per_second < together.peak_per_second / 20
@@ -35,7 +35,7 @@ def test_twelve_thousand_settlements_without_jitter_are_what_the_rate_limiter_sa
 
 def test_five_hundred_workers_that_all_come_again_after_a_second_keep_the_outage_alive():
     """004.18, 004.19: 8 requests a second become 508 by one spike, and the retries become the load."""
-    together = herd("herd-500", fixed(1))
+    together = herd("herd-500", fixed_policy(1))
     apart = herd("herd-500", RetryPolicy(base=1, cap=60))
     assert 490 <= together.peak_per_second <= 500
     assert together.calls_per_second[20] > 300, "twenty seconds after a spike of a fifth of a second"

@@ -65,7 +65,7 @@ def test_progress_is_a_heartbeat_too(tmp_path):
 def test_a_task_that_says_it_is_alive_all_the_time_costs_one_write_in_ten_seconds(tmp_path, monkeypatch):
     from redrive.engine.runner import context
 
-    monkeypatch.setattr(context, "BEAT_INTERVAL", 0.0)
+    monkeypatch.setattr(context, "HEARTBEAT_SECONDS", 0.0)
     flow = Flow("f")
 
     @flow.task(timeout=30)

@@ -138,7 +138,7 @@ def is_alive(pid: int) -> bool:
 
 
 def test_a_sender_that_recovers_gets_the_page_after_all(tmp_path, monkeypatch):
-    monkeypatch.setattr(notifier, "RESEND", Policy(base=0.05, cap=0.05, jitter="none"))
+    monkeypatch.setattr(notifier, "RESEND_POLICY", Policy(base=0.05, cap=0.05, jitter="none"))
     inbox = tmp_path / "inbox"
     flow = Flow("night")
     doomed(flow)

@@ -48,7 +48,7 @@ class ServiceUnderTest:
             str(folder / "flow.py"),
             str(self.state),
             RunOptions(),
-            say=self._say,
+            report=self._say,
             on_events=self._hear,
             clock=self.clock,
         )
@@ -106,7 +106,7 @@ def test_a_clock_that_is_set_forward_runs_what_has_come_and_set_back_it_runs_not
 
 
 def test_a_page_that_no_sender_took_is_sent_again_while_nothing_runs(tmp_path, monkeypatch):
-    monkeypatch.setattr(serve, "AGAIN_SECONDS", 0.2)
+    monkeypatch.setattr(serve, "RETRY_SECONDS", 0.2)
     pager = "flow.page('command', argv=['sh', '-c', 'test -e \"$0\"', str(HERE / 'network')])\n"
     options = "schedule='0 0 1 1 *', start_within='1m', misfire='skip'"
     night = ServiceUnderTest(tmp_path, HEAD + f"flow = Flow('f', {options})\n" + pager + TASK)

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from redrive.engine.core.projection import RunFold
+from redrive.engine.core.projection import RunProjection
 from redrive.engine.core.spec import FlowSpec, TaskSpec
-from redrive.engine.domain.command import Answer, command_of
+from redrive.engine.domain.command import Answer, parse_command
 from redrive.engine.domain.events import Event
 from redrive.engine.statefile.changes import operator_actions
-from redrive.engine.statefile.changes.transitions import Journal
+from redrive.engine.statefile.changes.transitions import Transaction
 from redrive.engine.store import database, runs
 
 T = TypeVar("T")
@@ -36,14 +36,14 @@ class StateFile:
     def write(self, item: Callable[..., T], **who: str) -> T:
         """One transaction, as the writer makes it."""
         self.connection.execute("BEGIN IMMEDIATE")
-        journal = Journal(self.connection, self.now, **who)
+        transaction = Transaction(self.connection, self.now, **who)
         try:
-            result = item(journal)
+            result = item(transaction)
         except BaseException:
             self.connection.execute("ROLLBACK")
             raise
         self.connection.execute("COMMIT")
-        self.told += journal.events
+        self.told += transaction.events
         return result
 
     def create(self, edges: Mapping[str, str], **specs: Any) -> None:
@@ -53,8 +53,8 @@ class StateFile:
         """
         tasks = tuple(TaskSpec(name, tuple(parents.split()), **specs.get(name, {})) for name, parents in edges.items())
         self.write(
-            lambda journal: runs.create_run(
-                journal,
+            lambda transaction: runs.create_run(
+                transaction,
                 run_id=RUN,
                 flow=FlowSpec("settlement", tasks),
                 max_parallel=4,
@@ -97,9 +97,9 @@ class StateFile:
         """Every task and its state."""
         return dict(self.connection.execute("SELECT name, state FROM task WHERE run_id = ?", (RUN,)).fetchall())
 
-    def fold(self) -> RunFold:
+    def fold(self) -> RunProjection:
         """The run as of now."""
-        return runs.load_fold(self.connection, RUN)
+        return runs.load_run(self.connection, RUN)
 
     def command(self, act: str, *names: str, actor: str = "ana@ops", **options: Any) -> dict[str, Any]:
         """A command of an operator who sees the tasks as they are now."""
@@ -117,10 +117,10 @@ class StateFile:
     def send(self, command: dict[str, Any], is_abandoned: bool = False) -> dict[str, Any]:
         """Have a command applied, and its answer as it goes over the wire."""
         try:
-            read = command_of(command)
+            read = parse_command(command)
         except ValueError as error:
             return Answer(False, str(error)).as_json()
-        return self.write(lambda journal: operator_actions.apply(journal, read, is_abandoned)).as_json()
+        return self.write(lambda transaction: operator_actions.apply(transaction, read, is_abandoned)).as_json()
 
     def act(self, act: str, *names: str, **options: Any) -> dict[str, Any]:
         """Make a command and have it applied."""

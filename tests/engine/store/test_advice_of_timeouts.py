@@ -11,7 +11,7 @@ from redrive.engine.core.outcome import Outcome, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.store.claims import Claim
-from redrive.engine.store.history import past_of, weekday_of
+from redrive.engine.store.history import past_attempts, weekday_of
 from redrive.engine.store.settle import settle
 
 from .conftest import RUN, START, StateFile
@@ -27,7 +27,7 @@ def before(state_file: StateFile, seconds: list[float], *, outcome: str = "succe
         for number, each in enumerate(seconds)
     ]
 
-    def item(journal: object) -> None:
+    def item(transaction: object) -> None:
         state_file.connection.executemany(
             "INSERT INTO attempt (run_id, name, attempt, generation, token, started_at, duration_us, outcome)"
             " VALUES (?, ?, 1, 0, 't', ?, ?, ?)",
@@ -43,10 +43,10 @@ def time_out(state_file: StateFile, diagnostic: str | None = None, needs_seconds
     state_file.move("load", "READY")
     number = state_file.claim("load")
     failure = replace(describe_timeout(600, hang="asleep"), diagnostic=diagnostic)
-    outcome = Outcome(OutcomeKind.TIMED_OUT, failure, usage={"needs_seconds": needs_seconds})
+    outcome = Outcome(OutcomeKind.TIMED_OUT, failure, attempt_columns={"needs_seconds": needs_seconds})
     claim = Claim(RUN, "load", number, 0, "token")
     spec = TaskSpec("load", timeout=600.0, retry=RetryPolicy(max_attempts=1))
-    state_file.write(lambda journal: settle(journal, claim, spec, outcome, lambda low, high: low))
+    state_file.write(lambda transaction: settle(transaction, claim, spec, outcome, lambda low, high: low))
     sql = "SELECT diagnostic FROM attempt WHERE run_id = ? AND name = 'load'"
     (found,) = state_file.connection.execute(sql, (RUN,)).fetchone()
     return str(found) if found is not None else None
@@ -90,10 +90,10 @@ def test_the_past_is_read_in_order_with_those_that_were_killed(state_file: State
     before(state_file, [1.0, 2.0])
     before(state_file, [600.0], outcome="timed_out", days=30)
     before(state_file, [5.0], outcome="error", days=31)
-    past = past_of(state_file.connection, "load")
-    assert [(one.seconds, one.ended) for one in past] == [(600.0, False), (2.0, True), (1.0, True)]
+    past = past_attempts(state_file.connection, "load")
+    assert [(one.seconds, one.succeeded) for one in past] == [(600.0, False), (2.0, True), (1.0, True)]
     assert past[-1].weekday == weekday_of(START)
-    assert past_of(state_file.connection, "load", "another flow") == []
+    assert past_attempts(state_file.connection, "load", "another flow") == []
 
 
 def test_it_walks_no_table(state_file: StateFile) -> None:

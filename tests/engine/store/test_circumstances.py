@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from redrive.console.cli import event_lines
-from redrive.console.text.event_text import sentence
+from redrive.console.text.event_text import describe_event
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import TaskSpec
-from redrive.engine.runner.environment_hash import image_hash
+from redrive.engine.runner.environment_hash import environment_hash
 from redrive.engine.store import claims
 from redrive.engine.store.claims import Claimant, ClaimOrder
 from redrive.engine.store.settle import settle
@@ -56,8 +56,8 @@ def test_where_something_changed_it_is_tried_once_more_and_told(
     assert [fail(one_task, HERE), fail(one_task, there)] == ["RETRYING", "RETRYING"]
     event = one_task.told[-1]
     assert list(event.payload.changed) == [word]
-    assert f"the {word} changed since it last failed so" in sentence(event)
-    assert any(line.endswith(f" changed={word}") for line in event_lines.lines(event))
+    assert f"the {word} changed since it last failed so" in describe_event(event)
+    assert any(line.endswith(f" changed={word}") for line in event_lines.lines_of_event(event))
     assert fail(one_task, there) == "DEAD_LETTER"
 
 
@@ -71,6 +71,6 @@ def test_of_another_failure_nobody_says_that_something_changed(one_task: StateFi
 def test_an_image_is_the_packages_by_name_and_version_wherever_they_lie(tmp_path: Path) -> None:
     for folder, version in (("one", "2.31.0"), ("two", "2.31.0"), ("three", "2.32.0")):
         (tmp_path / folder / f"requests-{version}.dist-info").mkdir(parents=True)
-    one, two, three = (image_hash([str(tmp_path / name), "", "/no/such/folder"]) for name in ("one", "two", "three"))
+    one, two, three = (environment_hash([str(tmp_path / name), "", "/no/such/folder"]) for name in ("one", "two", "three"))
     assert one == two != three
-    assert len(one) == 12 and image_hash() == image_hash() != one
+    assert len(one) == 12 and environment_hash() == environment_hash() != one

@@ -447,16 +447,16 @@ def mounts_path(tmp_path: Path) -> str:
     ],
 )
 def test_a_network_file_system_is_refused_with_the_way_out(mounts_path: str, path: str, words: str) -> None:
-    assert words in str(file_systems.network_trouble(path, mounts_path))
+    assert words in str(file_systems.network_problem(path, mounts_path))
 
 
 @pytest.mark.parametrize("path", ["/var/night.db", "/home/local/night.db", "/mnt/etlx/night.db"])
 def test_a_local_file_system_is_fine(mounts_path: str, path: str) -> None:
-    assert file_systems.network_trouble(path, mounts_path) is None
+    assert file_systems.network_problem(path, mounts_path) is None
 
 
 def test_opening_on_a_network_file_system_makes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "network_trouble", lambda path: f"{path} is on nfs")
+    monkeypatch.setattr(database, "network_problem", lambda path: f"{path} is on nfs")
     with pytest.raises(StateFileError, match="is on nfs"):
         database.open_for_writing(tmp_path / "state.db")
     assert not list(tmp_path.iterdir())

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from redrive.engine import Executor, Flow, FlowError, PermanentError, RunOptions
-from redrive.engine.core.explain import why
+from redrive.engine.core.explain import explain_task
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.store import claims, runs
@@ -62,7 +62,7 @@ def test_a_dead_letter_expires_after_its_time_or_at_the_deadline_that_is_still_t
 def test_what_a_breaker_turned_away_expires_as_well(state_file: StateFile) -> None:
     create(state_file)
     order = ClaimOrder("a", 0, TaskSpec("a", downstream="api"))
-    state_file.write(lambda j: claims.turn_away(j, RUN, order, "dead_letter"))
+    state_file.write(lambda j: claims.reject(j, RUN, order, "dead_letter"))
     assert state_file.column("a", "expires_at") == START + 2 * HOUR * SECOND
 
 
@@ -104,7 +104,7 @@ def test_what_waits_for_a_canary_does_not_expire_meanwhile(state_file: StateFile
 def test_how_long_there_is_to_decide_is_in_the_sentence(state_file: StateFile) -> None:
     create(state_file)
     die(state_file)
-    said = why(state_file.fold(), "a", START + HOUR * SECOND + 60 * SECOND)
+    said = explain_task(state_file.fold(), "a", START + HOUR * SECOND + 60 * SECOND)
     assert said.endswith("requeue it after a fix, or skip it, before it counts as failed in 59 min")
 
 

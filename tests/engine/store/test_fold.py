@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
-from redrive.engine.core.projection import RunFold, TaskRow
+from redrive.engine.core.projection import RunProjection, TaskRow
 from redrive.engine.core.spec import TaskSpec
-from redrive.engine.domain.overrides import read
+from redrive.engine.domain.overrides import load_overrides
 from redrive.engine.domain.states import MOVING, NEEDS_HUMAN, TaskState
 from redrive.engine.statefile.changes.dry_run import preview
 from redrive.engine.store import runs
@@ -44,7 +44,7 @@ class Night:
                 "retry": retry,
             }
         state_file.create(edges, **specs)
-        self.fold: RunFold = state_file.fold()
+        self.fold: RunProjection = state_file.fold()
         self.claims: dict[str, Claim] = {}
         self.commands: list[dict[str, Any]] = []
         self.steps: list[Callable[[], None]] = [self.dispatch, self.dispatch, self.settle, self.settle, self.operate]
@@ -61,8 +61,8 @@ class Night:
         names = list(self.fold.tasks)
         some = self.dice.sample(names, self.dice.randint(1, len(names)))
         seen = {name: self.file.column(name, "generation") for name in some}
-        self.file.write(lambda journal: runs.promote(journal, RUN, seen))
-        self.file.write(lambda journal: runs.wake(journal, RUN, {name: seen[name] for name in some[:2]}))
+        self.file.write(lambda transaction: runs.promote(transaction, RUN, seen))
+        self.file.write(lambda transaction: runs.wake(transaction, RUN, {name: seen[name] for name in some[:2]}))
         for name in some[:3]:
             token, generation = f"token-{self.dice.random()}", self.file.column(name, "generation")
             if number := self.file.claim(name, token):
@@ -75,7 +75,7 @@ class Night:
         claim = self.claims[name] if self.dice.random() < 0.1 else self.claims.pop(name)  # some end twice
         spec = self.fold.tasks[name].spec or TaskSpec(name)
         outcome = self.outcome()
-        self.file.write(lambda journal: settle(journal, claim, spec, outcome, lambda low, high: low))
+        self.file.write(lambda transaction: settle(transaction, claim, spec, outcome, lambda low, high: low))
 
     def outcome(self) -> Outcome:
         kind = self.dice.choice(OUTCOMES)
@@ -135,7 +135,7 @@ class Night:
 
     def goes_on(self, first: TaskRow) -> bool:
         """True for a canary whose end is still to come, be it that its own cause is repaired first."""
-        return "rollout" in read(first.overrides) and first.state in MOVING | {"UPSTREAM_FAILED", "SKIPPED"}
+        return "rollout" in load_overrides(first.overrides) and first.state in MOVING | {"UPSTREAM_FAILED", "SKIPPED"}
 
     def is_hopeless(self, name: str) -> bool:
         """True for one that waits although its parents have decided already that it will never start."""

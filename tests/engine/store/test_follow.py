@@ -23,7 +23,7 @@ WRITER = """
     import sys
     from redrive.engine.domain.event_payloads import ClockMoved
     from redrive.engine.store import database
-    from redrive.engine.statefile.changes.transitions import Journal
+    from redrive.engine.statefile.changes.transitions import Transaction
 
     connection = database.open_for_writing(sys.argv[1])
     number = 0
@@ -31,7 +31,7 @@ WRITER = """
         count, _, run_id = line.strip().partition(" ")
         for _ in range(int(count)):
             connection.execute("BEGIN IMMEDIATE")
-            Journal(connection, number).emit(ClockMoved(number), run_id or None)
+            Transaction(connection, number).emit(ClockMoved(number), run_id or None)
             connection.execute("COMMIT")
             number += 1
         print("done", flush=True)

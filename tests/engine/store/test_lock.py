@@ -109,7 +109,7 @@ def state(tmp_path: Path) -> str:
 
 def test_the_owner_says_who_it_is(state: str) -> None:
     held = lock.acquire(state, "executor-1", "monday")
-    found = lock_file.probe(state)
+    found = lock_file.current_holder(state)
     assert found == held.holder and found is not None and found.is_alive()
     assert (found.executor_id, found.pid, found.host) == ("executor-1", os.getpid(), socket.gethostname())
     assert (found.run_id, found.start_ticks) == ("monday", identity(os.getpid())[0])
@@ -117,9 +117,9 @@ def test_the_owner_says_who_it_is(state: str) -> None:
 
 
 def test_a_free_file_has_no_owner(state: str) -> None:
-    assert lock_file.probe(state) is None
+    assert lock_file.current_holder(state) is None
     lock.acquire(state, "executor-1").release()
-    assert lock_file.probe(state) is None
+    assert lock_file.current_holder(state) is None
 
 
 def test_the_lock_file_is_its_owners_alone_and_stays(state: str) -> None:
@@ -169,7 +169,7 @@ def test_a_killed_owner_is_dead_at_once(state: str, start: Callable[..., Child])
     owner = start(OWNER, state, new_id())
     assert owner.line() == "owner"
     owner.kill()
-    assert lock_file.probe(state) is None
+    assert lock_file.current_holder(state) is None
     lock.acquire(state, "executor-2").release()
 
 
@@ -318,7 +318,7 @@ def test_an_owner_that_said_goodbye_leaves_the_file_to_its_dying_children_and_th
     if pid == 0:
         signal.pause()
     held.release()
-    assert lock_file.probe(state) is not None
+    assert lock_file.current_holder(state) is not None
     assert lock.sweep_orphans(["executor-1"], state) == [pid]
     os.waitpid(pid, 0)
     lock.acquire(state, "executor-2").release()

@@ -8,10 +8,10 @@ import pytest
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.paging import EPISODE_SILENCE_US
 from redrive.engine.core.policy import RetryPolicy
-from redrive.engine.core.projection import RunFold
+from redrive.engine.core.projection import RunProjection
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.states import DeadLetterKind
-from redrive.engine.notifications.notifier import Origin, page_message
+from redrive.engine.notifications.notifier import MessageOrigin, page_message
 from redrive.engine.store import claims, pages, runs
 from redrive.engine.store.claims import Claim, ClaimOrder
 from redrive.engine.store.settle import settle
@@ -197,7 +197,7 @@ def test_tasks_that_were_turned_away_share_the_page_of_their_downstream(siblings
     """000.51: the document's first reading, FAIL immediately."""
     for name in "bcd":
         order = ClaimOrder(name, 0, TaskSpec(name, downstream="api", **SPEC))
-        siblings.write(lambda j, order=order: claims.turn_away(j, RUN, order, how))
+        siblings.write(lambda j, order=order: claims.reject(j, RUN, order, how))
     assert {state} == {siblings.column(name, "state") for name in "bcd"}
     assert [("downstream:api", 1, 3, "open")] == table(siblings)
 
@@ -212,7 +212,7 @@ def test_what_happens_to_a_page_changes_nothing_in_its_task(siblings):
     end(siblings, "a", blip())
     siblings.act("ack", "a")
     siblings.act("snooze", "a", seconds=60)
-    fold = RunFold(before.run, before.tasks, before.parents, before.children, before.seq)
+    fold = RunProjection(before.run, before.tasks, before.parents, before.children, before.seq)
     for event in siblings.told:
         fold.apply(event)
     assert "FAILED" == fold.tasks["a"].state
@@ -246,7 +246,7 @@ def test_the_bell_rings_for_a_page_and_not_for_what_is_folded_into_it(siblings):
 
     def ring() -> int:
         told = len(siblings.told)
-        siblings.write(lambda j: pages.ring(j, [1]))
+        siblings.write(lambda j: pages.emit_bell(j, [1]))
         return len(siblings.told) - told
 
     end(siblings, "a", blip())
@@ -290,7 +290,7 @@ def test_a_page_says_what_came_of_its_cause_the_last_time_and_what_people_wrote_
     siblings.now += 3600 * SECOND
     end(siblings, "b", blip())
     (message,) = pages.read_messages(siblings.connection, [2])
-    said = page_message(message, Origin("settlement", RUN, "x.db"))["text"].splitlines()
+    said = page_message(message, MessageOrigin("settlement", RUN, "x.db"))["text"].splitlines()
     (line,) = [line for line in said if line.startswith("last time ")]
     assert line.endswith(": 1 task, requeued by ana 'the vendor has fixed it', healed after 90 s")
     (line,) = [line for line in said if line.startswith("note by ana, ")]

@@ -10,9 +10,9 @@ import pytest
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.domain.event_payloads import ExecutorChanged
 from redrive.engine.domain.events import EventKind
-from redrive.engine.statefile.changes.transitions import Journal
+from redrive.engine.statefile.changes.transitions import Transaction
 from redrive.engine.store import recovery
-from redrive.engine.store.recovery import Recovered
+from redrive.engine.store.recovery import RecoveryReport
 
 from .conftest import RUN, SECOND, START, StateFile
 
@@ -26,8 +26,8 @@ def begin(state_file: StateFile, executor_id: str) -> None:
     )
 
 
-def recover(state_file: StateFile, uniform: Any = lambda low, high: low) -> Recovered:
-    return state_file.write(lambda journal: recovery.recover(journal, "executor-2", uniform))
+def recover(state_file: StateFile, uniform: Any = lambda low, high: low) -> RecoveryReport:
+    return state_file.write(lambda transaction: recovery.recover(transaction, "executor-2", uniform))
 
 
 def crash_while_running(state_file: StateFile, name: str = "a") -> None:
@@ -113,7 +113,7 @@ def test_what_had_succeeded_is_kept(state_file: StateFile) -> None:
     state_file.move("a", "SUCCESS")
     state_file.write(lambda j: j.change_attempt(RUN, "a", 1, {"outcome": "success"}))
     before = state_file.fold()
-    assert recover(state_file) == Recovered((), (), ())
+    assert recover(state_file) == RecoveryReport((), (), ())
     assert state_file.fold() == before
 
 
@@ -132,7 +132,7 @@ def test_a_second_recovery_finds_nothing(state_file: StateFile) -> None:
     crash_while_running(state_file)
     recover(state_file)
     told = len(state_file.told)
-    assert recover(state_file) == Recovered((), (), ()) and len(state_file.told) == told
+    assert recover(state_file) == RecoveryReport((), (), ()) and len(state_file.told) == told
 
 
 def test_every_run_of_the_file_is_recovered(state_file: StateFile) -> None:
@@ -145,7 +145,7 @@ def test_every_run_of_the_file_is_recovered(state_file: StateFile) -> None:
 def test_what_this_executor_runs_is_not_lost(state_file: StateFile) -> None:
     state_file.create({"a": ""})
     crash_while_running(state_file)
-    found = state_file.write(lambda journal: recovery.recover(journal, "executor-1"))
+    found = state_file.write(lambda transaction: recovery.recover(transaction, "executor-1"))
     assert found.lost == () and state_file.states() == {"a": "RUNNING"}
 
 
@@ -153,11 +153,11 @@ def test_executors_that_never_said_goodbye_are_told_once(state_file: StateFile) 
     for executor_id in ("executor-0", "executor-1", "executor-2"):
         begin(state_file, executor_id)
     state_file.connection.execute("UPDATE executor SET stopped_at = 5 WHERE executor_id = 'executor-0'")
-    assert recovery.dead_executors(state_file.connection, "executor-2") == ["executor-1"]
+    assert recovery.unstopped_executors(state_file.connection, "executor-2") == ["executor-1"]
     assert recover(state_file).executors == ("executor-1",)
     (event,) = state_file.told
     assert (event.kind, event.payload) == (EventKind.EXECUTOR, ExecutorChanged("lost", "executor-1"))
-    assert recovery.dead_executors(state_file.connection, "executor-2") == []
+    assert recovery.unstopped_executors(state_file.connection, "executor-2") == []
 
 
 def test_provisional_bad_rows_of_a_lost_attempt_are_dropped(state_file: StateFile) -> None:
@@ -239,6 +239,6 @@ def work_until_killed(parent: StateFile) -> None:
                 mine.write(lambda j, n=name: give_up(j, n, mine.column(n, "attempt"), mine.column(n, "generation")))
 
 
-def give_up(journal: Journal, name: str, attempt_number: int, generation: int) -> None:
-    journal.move(RUN, name, "RUNNING", "RETRYING", generation)
-    journal.change_attempt(RUN, name, attempt_number, {"outcome": "error"})
+def give_up(transaction: Transaction, name: str, attempt_number: int, generation: int) -> None:
+    transaction.move(RUN, name, "RUNNING", "RETRYING", generation)
+    transaction.change_attempt(RUN, name, attempt_number, {"outcome": "error"})

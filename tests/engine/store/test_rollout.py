@@ -193,7 +193,7 @@ def test_a_canary_outlives_its_executor(night: StateFile) -> None:
 def test_a_canary_that_a_breaker_turns_away_leaves_nobody_waiting_for_it(night: StateFile) -> None:
     night.act("requeue", *LOADS, canary=True)
     order = ClaimOrder("load_1", 1, TaskSpec("load_1", downstream=DownstreamSpec("api").name))
-    night.write(lambda j: claims.turn_away(j, RUN, order, "dead_letter"))
+    night.write(lambda j: claims.reject(j, RUN, order, "dead_letter"))
     assert column(night, "state") == ["DEAD_LETTER"] * 4 and column(night, "canary") == [None] * 4
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec
-from redrive.engine.domain.command import command_of
+from redrive.engine.domain.command import parse_command
 from redrive.engine.domain.event_payloads import (
     AttemptDeadline,
     AttemptSigkill,
@@ -23,7 +23,7 @@ from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.states import WAITING, RunState, TaskState
 from redrive.engine.errors import RefusedError
 from redrive.engine.statefile.changes import operator_actions, propagation, skip
-from redrive.engine.statefile.changes.transitions import Journal
+from redrive.engine.statefile.changes.transitions import Transaction
 from redrive.engine.statefile.reader import events_query
 from redrive.engine.statefile.state_lists import in_list
 from redrive.engine.store import claims, database, history, runs, settle
@@ -36,8 +36,8 @@ DIAMOND = {"a": "", "b": "a", "c": "a", "d": "b c"}
 
 def create(state_file: StateFile, flow: FlowSpec, run_id: str = RUN) -> None:
     state_file.write(
-        lambda journal: runs.create_run(
-            journal,
+        lambda transaction: runs.create_run(
+            transaction,
             run_id=run_id,
             flow=flow,
             max_parallel=7,
@@ -99,12 +99,12 @@ def test_names_are_data(state_file: StateFile) -> None:
     hostile = ["'); DROP TABLE task; --", "[red]x[/]", "\x1b[2J", "a b", "ß☃", "%s{}"]
     create(state_file, FlowSpec("'; --", tuple(TaskSpec(name) for name in hostile)))
     assert list(state_file.fold().tasks) == hostile
-    assert state_file.write(lambda journal: runs.promote(journal, RUN, dict.fromkeys(hostile, 0))) == hostile
+    assert state_file.write(lambda transaction: runs.promote(transaction, RUN, dict.fromkeys(hostile, 0))) == hostile
 
 
 def test_an_unknown_run_is_refused_by_name(state_file: StateFile) -> None:
     with pytest.raises(RefusedError, match="no run 'nowhere'"):
-        runs.load_fold(state_file.connection, "nowhere")
+        runs.load_run(state_file.connection, "nowhere")
 
 
 def test_the_fold_holds_attempts_and_the_instants_of_their_kill(state_file: StateFile) -> None:
@@ -146,12 +146,12 @@ def test_an_empty_file_has_no_latest_run(state_file: StateFile) -> None:
 
 
 def test_events_come_in_windows_and_of_one_run_with_those_of_the_file(state_file: StateFile) -> None:
-    def tell(journal: Journal) -> None:
+    def tell(transaction: Transaction) -> None:
         for number in range(10):
-            journal.emit(ClockMoved(number), ["one", "two", None][number % 3])
+            transaction.emit(ClockMoved(number), ["one", "two", None][number % 3])
 
     def read(since: int, run_id: str | None = None, limit: int = 500) -> list[Event]:
-        return [runs.event_of(row) for row in state_file.connection.execute(*events_query(since, limit, run_id))]
+        return [runs.event_from_row(row) for row in state_file.connection.execute(*events_query(since, limit, run_id))]
 
     state_file.write(tell)
     everything = read(0)
@@ -175,7 +175,7 @@ def test_ten_thousand_tasks_are_read_in_time(state_file: StateFile) -> None:
     assert elapsed < 15  # a second where the planner reads the edges by index
     state_file.put("t0", "FAILED")
     started = time.perf_counter()
-    assert len(state_file.write(lambda journal: propagation.propagate(journal, RUN, "t0"))) == 9_999
+    assert len(state_file.write(lambda transaction: propagation.propagate(transaction, RUN, "t0"))) == 9_999
     assert time.perf_counter() - started < 60  # 227 s where the planner chooses the order of the loops
 
 
@@ -188,7 +188,7 @@ def plan(connection: sqlite3.Connection, sql: str, *values: Any) -> str:
 
 @pytest.mark.parametrize(
     ("sql", "values"),
-    [(claims._INPUTS, ("r", "x")), (settle._PAST, ("r", "x", 1, 0)), (skip.NEEDING, ("r", "x"))],
+    [(claims._INPUTS, ("r", "x")), (settle._PAST, ("r", "x", 1, 0)), (skip.CHILDREN_NEEDING_RESULT, ("r", "x"))],
 )
 def test_what_is_asked_for_each_attempt_or_target_walks_no_table(
     state_file: StateFile, sql: str, values: tuple[Any, ...]
@@ -217,11 +217,11 @@ def test_propagation_walks_edges_by_their_parent(state_file: StateFile) -> None:
 
 
 def test_the_instants_of_kills_are_found_without_reading_the_night(state_file: StateFile) -> None:
-    assert "idx_event_ladder" in plan(state_file.connection, runs._LADDER, "r")
+    assert "idx_event_ladder" in plan(state_file.connection, runs._KILL_EVENTS, "r")
 
 
 def promote_all(state_file: StateFile) -> list[str]:
-    return state_file.write(lambda journal: runs.promote(journal, RUN, dict.fromkeys(state_file.states(), 0)))
+    return state_file.write(lambda transaction: runs.promote(transaction, RUN, dict.fromkeys(state_file.states(), 0)))
 
 
 def test_only_roots_can_start_a_run(state_file: StateFile) -> None:
@@ -268,7 +268,7 @@ def test_each_rule_says_which_ends_of_a_parent_it_accepts(
     state_file.put("p", parent[0], skip_cause=parent[1])
     expected = [name for name, yes in zip(names, allowed, strict=True) if yes]
     assert [name for name in runs.ready_audit(state_file.connection, RUN) if name != "p"] == expected
-    assert state_file.write(lambda journal: runs.promote(journal, RUN, dict.fromkeys(names, 0))) == expected
+    assert state_file.write(lambda transaction: runs.promote(transaction, RUN, dict.fromkeys(names, 0))) == expected
 
 
 def test_a_not_before_is_told_by_the_audit_and_cleared_by_the_promotion(state_file: StateFile) -> None:
@@ -283,7 +283,7 @@ def test_a_not_before_is_told_by_the_audit_and_cleared_by_the_promotion(state_fi
 def test_more_names_than_a_query_may_have(state_file: StateFile) -> None:
     names = [f"t{number}" for number in range(1_300)]
     state_file.create(dict.fromkeys(names, ""))
-    assert state_file.write(lambda journal: runs.promote(journal, RUN, dict.fromkeys(names, 0))) == names
+    assert state_file.write(lambda transaction: runs.promote(transaction, RUN, dict.fromkeys(names, 0))) == names
 
 
 @pytest.mark.parametrize("state", ["READY", "RETRYING", "DEAD_LETTER"])
@@ -296,9 +296,9 @@ def test_a_requeue_that_shares_a_commit_with_the_dispatch_keeps_its_not_before(
     order = ClaimOrder("a", 0, TaskSpec("a"))
     command = state_file.command("requeue", "a", not_before=600)
 
-    def batch(journal: Journal) -> list[Claim]:
-        operator_actions.apply(journal, command_of(command))
-        return claims.dispatch(journal, RUN, {"a": 0}, [order], Claimant("executor-1", "here", None))
+    def batch(transaction: Transaction) -> list[Claim]:
+        operator_actions.apply(transaction, parse_command(command))
+        return claims.dispatch(transaction, RUN, {"a": 0}, [order], Claimant("executor-1", "here", None))
 
     assert state_file.write(batch) == []
     row = state_file.fold().tasks["a"]
@@ -309,7 +309,7 @@ def test_a_task_that_is_turned_away_counts_it(state_file: StateFile) -> None:
     state_file.create({"a": ""})
     state_file.put("a", "READY", refusals=2)
     order = ClaimOrder("a", 0, TaskSpec("a", downstream="api"))
-    state_file.write(lambda j: claims.turn_away(j, RUN, order, "fail"))
+    state_file.write(lambda j: claims.reject(j, RUN, order, "fail"))
     assert (state_file.states()["a"], state_file.column("a", "refusals")) == ("FAILED", 3)
 
 
@@ -322,7 +322,7 @@ def test_when_the_clock_is_set_what_is_left_and_what_has_passed_stay(state_file:
     state_file.put("done", "SUCCESS", first_started_at=START - 60 * SECOND)
     state_file.put("dead", "DEAD_LETTER", expires_at=START + 600 * SECOND)
     state_file.put("late", "DEAD_LETTER", expires_at=START + 900 * SECOND)  # with the run's deadline, a time of day
-    state_file.write(lambda journal: claims.shift_instants(journal, RUN, jump * SECOND))
+    state_file.write(lambda transaction: claims.shift_times(transaction, RUN, jump * SECOND))
     columns = ("next_retry_at", "first_started_at", "expires_at")
     rows = {name: [state_file.column(name, column) for column in columns] for name in state_file.states()}
     moved = {name: [at and (at - START) // SECOND for at in row] for name, row in rows.items()}
@@ -346,7 +346,7 @@ def test_a_retry_that_is_due_becomes_ready_and_runs(state_file: StateFile) -> No
     state_file.move("a", "READY")
     assert state_file.claim("a") == 1
     state_file.move("a", "RETRYING", next_retry_at=START + SECOND)
-    assert state_file.write(lambda journal: runs.wake(journal, RUN, {"a": 0})) == ["a"]
+    assert state_file.write(lambda transaction: runs.wake(transaction, RUN, {"a": 0})) == ["a"]
     assert state_file.states() == {"a": "READY"} and state_file.column("a", "next_retry_at") is None
     assert state_file.claim("a") == 2
     assert state_file.states() == {"a": "RUNNING"}
@@ -409,7 +409,7 @@ def test_only_a_ready_task_can_be_claimed(state_file: StateFile, state: str) -> 
 def test_a_claim_of_another_generation_is_refused(state_file: StateFile) -> None:
     state_file.create({"a": ""})
     state_file.move("a", "READY")
-    assert state_file.write(lambda journal: runs.claim(journal, RUN, "a", 1, "t", {})) == 0
+    assert state_file.write(lambda transaction: runs.claim(transaction, RUN, "a", 1, "t", {})) == 0
     assert state_file.states() == {"a": "READY"}
 
 
@@ -450,7 +450,7 @@ def test_two_executors_that_claim_one_task_start_it_once(
     generation = state_file.column("a", "generation")
     assert rival.column("a", "state") == "READY"
     assert state_file.claim("a", "ours") == 1
-    assert rival.write(lambda journal: runs.claim(journal, RUN, "a", generation, "theirs", {})) == 0
+    assert rival.write(lambda transaction: runs.claim(transaction, RUN, "a", generation, "theirs", {})) == 0
     assert state_file.column("a", "claim_token") == "ours"
     other.close()
 
@@ -469,7 +469,7 @@ def attempt(state_file: StateFile, name: str, number: int, outcome: str, **colum
         "outcome": outcome,
         **columns,
     }
-    state_file.write(lambda journal: journal.start_attempt(columns))
+    state_file.write(lambda transaction: transaction.insert_attempt(columns))
 
 
 def test_durations_are_medians_of_what_succeeded(state_file: StateFile) -> None:

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.engine.core.schedule import KEPT
+from redrive.engine.core.schedule import LISTED_MAX
 from redrive.engine.core.spec import FlowSpec, ScheduleSpec, TaskSpec
 from redrive.engine.domain.event_codec import encode
 from redrive.engine.domain.event_payloads import RunChanged
 from redrive.engine.errors import RefusedError
-from redrive.engine.statefile import queries
-from redrive.engine.statefile.changes.transitions import Journal
+from redrive.engine.statefile import list_rows, queries
+from redrive.engine.statefile.changes.transitions import Transaction
 from redrive.engine.store import database, runs, schedules
 
 HOUR = 3600 * 1_000_000
@@ -35,38 +35,38 @@ class Files:
         self.served = self.of(**options)
         self.told: list[dict[str, Any]] = []
 
-    def of(self, expression: str = "0 * * * *", deadline: float | None = None, **options: Any) -> schedules.Served:
+    def of(self, expression: str = "0 * * * *", deadline: float | None = None, **options: Any) -> schedules.ServedFlow:
         flow = FlowSpec(
             "f",
             (TaskSpec("a"), TaskSpec("b", parents=("a",))),
             deadline_seconds=deadline,
             schedule=ScheduleSpec(expression, **options),
         )
-        served = schedules.served_of(flow)
+        served = schedules.served_flow(flow)
         assert served is not None
         return served
 
-    def write(self, item: Callable[[Journal], Any]) -> Any:
+    def write(self, item: Callable[[Transaction], Any]) -> Any:
         self.connection.execute("BEGIN IMMEDIATE")
-        journal = Journal(self.connection, self.now)
+        transaction = Transaction(self.connection, self.now)
         try:
-            result = item(journal)
+            result = item(transaction)
         except BaseException:
             self.connection.execute("ROLLBACK")
             raise
         self.connection.execute("COMMIT")
-        self.told += [{**encode(event.payload), "kind": event.kind} for event in journal.events]
+        self.told += [{**encode(event.payload), "kind": event.kind} for event in transaction.events]
         return result
 
     def settle(self) -> None:
-        self.write(lambda journal: schedules.settle(journal, self.served))
+        self.write(lambda transaction: schedules.update_schedule(transaction, self.served))
 
     def start(self, logical: int, **options: Any) -> None:
-        def item(journal: Journal) -> None:
-            schedules.fire(journal, self.served, logical, str(logical), **options)
+        def item(transaction: Transaction) -> None:
+            schedules.claim_slot(transaction, self.served, logical, str(logical), **options)
             seconds = self.served.flow.deadline_seconds
             runs.create_run(
-                journal,
+                transaction,
                 run_id=str(logical),
                 flow=self.served.flow,
                 max_parallel=4,
@@ -79,7 +79,7 @@ class Files:
         self.write(item)
 
     def decision(self) -> Any:
-        return schedules.outlook(self.connection, self.served, self.now).decision(self.served, self.now)
+        return schedules.load_status(self.connection, self.served, self.now).decision(self.served, self.now)
 
     def ask(self, sql: str) -> list[Any]:
         return self.connection.execute(sql).fetchall()
@@ -187,7 +187,7 @@ def test_of_a_year_without_service_the_latest_are_kept_one_by_one(files):
     begun = time.monotonic()
     file.settle()
     assert time.monotonic() - begun < 10
-    assert [(KEPT,)] == file.ask("SELECT count(*) FROM slot")
+    assert [(LISTED_MAX,)] == file.ask("SELECT count(*) FROM slot")
     assert [False] == [one["is_all"] for one in file.told if one["what"] == "missed"]
     assert file.now == file.decision().run
 
@@ -239,11 +239,11 @@ def test_a_run_that_has_not_started_in_time_is_recorded_and_pages_once(files):
     file = files(start_within_seconds=600)
     file.settle()
     file.now = SIX + HOUR + 600 * 1_000_000
-    assert file.now + 1 == file.write(lambda journal: schedules.keep_promises(journal, file.served))
+    assert file.now + 1 == file.write(lambda transaction: schedules.record_late_runs(transaction, file.served))
     assert [] == pages(file)
     file.now += 1
     for _ in range(3):
-        breaks_at = file.write(lambda journal: schedules.keep_promises(journal, file.served))
+        breaks_at = file.write(lambda transaction: schedules.record_late_runs(transaction, file.served))
     assert SIX + 2 * HOUR + 600 * 1_000_000 + 1 == breaks_at
     assert [("schedule:f", 1, "open")] == pages(file)
     assert [(SIX + HOUR, "start", SIX + HOUR + 600 * 1_000_000, None)] == file.ask(
@@ -282,7 +282,7 @@ def test_a_run_that_nobody_moves_any_more_is_late_all_the_same(files):
     file.now = SIX + HOUR
     file.start(SIX + HOUR)
     due = SIX + HOUR + 1800 * 1_000_000
-    assert due == schedules.outlook(file.connection, file.served, file.now).breaks_at
+    assert due == schedules.load_status(file.connection, file.served, file.now).next_late_at
     file.now = due
     for _ in range(2):
         file.settle()
@@ -294,14 +294,14 @@ def test_a_run_that_nobody_moves_any_more_is_late_all_the_same(files):
 
 def test_who_was_called_already_is_not_called_again_when_it_comes_true(files):
     from redrive.engine.domain.states import DeadLetterKind
-    from redrive.engine.store.pages import Trouble, page
+    from redrive.engine.store.pages import PageRequest, trigger_page
 
     file = files(deadline=1800)
     file.settle()
     file.now = SIX + HOUR
     file.start(SIX + HOUR)
-    seen = Trouble(str(SIX + HOUR), "a", "deadline at risk", "it will be late", kind=DeadLetterKind.DEADLINE)
-    file.write(lambda journal: page(journal, seen))
+    seen = PageRequest(str(SIX + HOUR), "a", "deadline at risk", "it will be late", kind=DeadLetterKind.DEADLINE)
+    file.write(lambda transaction: trigger_page(transaction, seen))
     file.now = SIX + 2 * HOUR - 1
     file.settle()
     assert [(1,)] == file.ask("SELECT count(*) FROM sla")
@@ -314,7 +314,7 @@ def test_a_run_that_ended_in_time_breaks_no_promise(files):
     file.now = SIX + HOUR
     file.start(SIX + HOUR)
     ended = RunChanged("ended", {"state": "SUCCESS", "ended_at": SIX + HOUR + 60_000_000})
-    file.write(lambda journal: journal.change_run(str(SIX + HOUR), ended, old="RUNNING", new="SUCCESS"))
+    file.write(lambda transaction: transaction.change_run(str(SIX + HOUR), ended, old="RUNNING", new="SUCCESS"))
     file.now = SIX + 2 * HOUR - 1
     file.settle()
     assert [] == file.ask("SELECT * FROM sla") and [] == pages(file)
@@ -326,7 +326,7 @@ def test_another_expression_has_promised_nothing_before_it_begins(files):
     file.settle()
     file.now = SIX + HOUR // 2
     file.served = file.of("* * * * *", start_within_seconds=60)
-    assert file.write(lambda journal: schedules.keep_promises(journal, file.served)) is None
+    assert file.write(lambda transaction: schedules.record_late_runs(transaction, file.served)) is None
     assert [] == file.ask("SELECT * FROM sla") and [] == pages(file)
 
 
@@ -336,6 +336,6 @@ def test_another_expression_has_promised_nothing_before_it_begins(files):
 def test_the_list_of_schedules_says_what_comes_next_by_the_clocks_of_its_zone(files):
     file = files(expression="0 2 * * *", timezone="Asia/Kolkata", splay_seconds=60)
     file.settle()
-    (row,) = queries.query(file.connection, queries.SCHEDULES, {})
+    (row,) = queries.query(file.connection, list_rows.SCHEDULES, {})
     assert row.next_local.endswith("T02:00:00+05:30") and "Asia/Kolkata" == row.timezone
-    assert 0 <= row.next_at - next(schedules.served_of(file.served.flow).schedule.rhythm.after(SIX)) < 60_000_000
+    assert 0 <= row.next_at - next(schedules.served_flow(file.served.flow).schedule.recurrence.after(SIX)) < 60_000_000

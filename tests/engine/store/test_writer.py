@@ -18,9 +18,9 @@ import pytest
 from redrive.engine.domain.event_payloads import StorageChanged
 from redrive.engine.domain.events import Event
 from redrive.engine.errors import CorruptFileError, RedriveError, StorageError
-from redrive.engine.statefile.changes.transitions import Journal
+from redrive.engine.statefile.changes.transitions import Transaction
 from redrive.engine.store import database
-from redrive.engine.store.write_retry import FlushLimits, QueryLimits, exec_query
+from redrive.engine.store.write_retry import FlushLimits, QueryLimits, run_with_retry
 from redrive.engine.store.writer import Writer
 
 FAST = FlushLimits(retries=3, backoff_seconds=0.001, cap_seconds=0.002, query=QueryLimits(delays_seconds=()))
@@ -92,16 +92,16 @@ async def desk(path: Path, **options: Any) -> AsyncIterator[Desk]:
         await opened.writer.close()
 
 
-def tell(what: str) -> Callable[[Journal], str]:
-    def item(journal: Journal) -> str:
-        journal.emit(StorageChanged(what))
+def tell(what: str) -> Callable[[Transaction], str]:
+    def item(transaction: Transaction) -> str:
+        transaction.emit(StorageChanged(what))
         return what
 
     return item
 
 
-def fail_after_telling(journal: Journal) -> None:
-    journal.emit(StorageChanged("of the failed"))
+def fail_after_telling(transaction: Transaction) -> None:
+    transaction.emit(StorageChanged("of the failed"))
     raise LookupError("the item's own fault")
 
 
@@ -158,9 +158,9 @@ async def test_an_item_that_raises_fails_alone_and_leaves_nothing(tmp_path: Path
 async def test_a_broken_constraint_is_the_items_own_fault(tmp_path: Path) -> None:
     async with desk(tmp_path) as it:
 
-        def twice(journal: Journal) -> None:
+        def twice(transaction: Transaction) -> None:
             for _ in range(2):
-                journal.connection.execute("INSERT INTO meta VALUES ('same', 'key')")
+                transaction.connection.execute("INSERT INTO meta VALUES ('same', 'key')")
 
         results = await asyncio.gather(it.writer.submit(tell("good")), it.writer.submit(twice), return_exceptions=True)
         assert results[0] == "good" and isinstance(results[1], sqlite3.IntegrityError)
@@ -170,7 +170,7 @@ async def test_a_broken_constraint_is_the_items_own_fault(tmp_path: Path) -> Non
 async def test_stop_iteration_reaches_the_caller_as_an_error(tmp_path: Path) -> None:
     async with desk(tmp_path) as it:
 
-        def stop(journal: Journal) -> None:
+        def stop(transaction: Transaction) -> None:
             raise StopIteration
 
         with pytest.raises(RuntimeError, match="StopIteration"):
@@ -236,7 +236,7 @@ def test_layer_b_tries_a_locked_file_three_times_50_and_100_ms_apart() -> None:
             raise answer
         return str(answer)
 
-    assert exec_query(work, pause=pauses.append) == "in"
+    assert run_with_retry(work, pause=pauses.append) == "in"
     assert pauses == [0.05, 0.1]
 
 
@@ -250,7 +250,7 @@ def test_layer_b_leaves_everything_else_to_layer_c() -> None:
             raise failure(code)
 
         with pytest.raises(sqlite3.OperationalError):
-            exec_query(work, pause=lambda seconds: pytest.fail("no pause is due"))
+            run_with_retry(work, pause=lambda seconds: pytest.fail("no pause is due"))
         assert tries == 1
 
 
@@ -265,7 +265,7 @@ def test_layer_b_stops_at_its_clamp_however_slow_layer_a_was() -> None:
         raise failure(sqlite3.SQLITE_BUSY)
 
     with pytest.raises(sqlite3.OperationalError):
-        exec_query(work, QueryLimits(elapsed_seconds=10), pause=lambda seconds: None, monotonic=lambda: now[0])
+        run_with_retry(work, QueryLimits(elapsed_seconds=10), pause=lambda seconds: None, monotonic=lambda: now[0])
     assert tries == 2
 
 
@@ -296,7 +296,9 @@ async def test_forty_signals_survive_two_failed_flushes(tmp_path: Path) -> None:
     """The trace of document 002: attempts 1 and 2 fail, attempt 3 succeeds, 40 times True."""
     async with desk(tmp_path) as it:
         it.connection.faults = [("COMMIT", failure(sqlite3.SQLITE_BUSY))] * 2
-        futures = [it.writer.submit(lambda journal: bool(journal.emit(StorageChanged("signal")))) for _ in range(40)]
+        futures = [
+            it.writer.submit(lambda transaction: bool(transaction.emit(StorageChanged("signal")))) for _ in range(40)
+        ]
         assert await asyncio.gather(*futures) == [True] * 40
         assert it.stored() == ["signal"] * 40
         assert it.troubles == []
@@ -311,7 +313,7 @@ async def test_one_slow_disk_fails_no_item_however_long_it_takes(tmp_path: Path,
         assert await asyncio.gather(*futures) == ["start"] * 92
         assert it.stored() == ["start"] * 92
         assert [what for what, _ in it.troubles] == ["degraded", "recovered"]
-        assert "92 changes wait" in it.troubles[0][1] and not it.writer.degraded
+        assert "92 changes wait" in it.troubles[0][1] and not it.writer.is_degraded
 
 
 async def test_a_batch_in_trouble_keeps_its_place(tmp_path: Path) -> None:
@@ -352,7 +354,7 @@ async def test_a_listener_of_trouble_that_raises_stops_nothing(tmp_path: Path) -
         def shout(what: str, sentence: str) -> None:
             raise ValueError("the listener's fault")
 
-        it.writer._on_trouble = shout
+        it.writer._on_storage_change = shout
         it.connection.faults = [("COMMIT", failure(sqlite3.SQLITE_FULL))] * 6
         assert await it.writer.submit(tell("a")) == "a"
 
@@ -390,7 +392,10 @@ async def test_a_file_that_may_not_grow_is_written_once_it_may(tmp_path: Path) -
         await it.writer.submit(tell("small"))
         (pages,) = it.connection.execute("PRAGMA page_count").fetchone()
         it.connection.execute(f"PRAGMA max_page_count = {pages + 1}")
-        texts = [it.writer.submit(lambda journal: journal.emit(StorageChanged("big", "x" * 20_000))) for _ in range(5)]
+        texts = [
+            it.writer.submit(lambda transaction: transaction.emit(StorageChanged("big", "x" * 20_000)))
+            for _ in range(5)
+        ]
         await it.degraded.wait()
         assert "full" in it.troubles[0][1] and it.stored() == ["small"]
         it.connection.execute("PRAGMA max_page_count = 1000000")
@@ -408,7 +413,7 @@ async def test_a_limit_of_the_file_size_is_survived(tmp_path: Path) -> None:
         log = Path(f"{it.path}-wal").stat().st_size
         resource.setrlimit(resource.RLIMIT_FSIZE, (log + 8192, old[1]))
         try:
-            big = it.writer.submit(lambda journal: journal.emit(StorageChanged("big", "x" * 200_000)))
+            big = it.writer.submit(lambda transaction: transaction.emit(StorageChanged("big", "x" * 200_000)))
             await it.degraded.wait()
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, old)
@@ -454,7 +459,7 @@ async def test_a_simulation_commits_without_threads(tmp_path: Path) -> None:
 async def test_a_write_does_not_hold_up_the_loop(tmp_path: Path) -> None:
     async with desk(tmp_path) as it:
         go_on = threading.Event()
-        slow = it.writer.submit(lambda journal: go_on.wait(60))
+        slow = it.writer.submit(lambda transaction: go_on.wait(60))
         for _ in range(20):
             await asyncio.sleep(0.001)  # the loop turns
         assert not slow.done()
