@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...engine.domain.command import DONE, Result
+from ...engine.domain.command import DONE, TargetResult
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line, pad
@@ -12,7 +12,7 @@ from ..text.text import one_line, pad
 _NAME_CELLS = 30
 
 
-def answer_line(ok: bool, message: str, results: Sequence[Result], glyphs: Glyphs) -> Line:
+def answer_line(ok: bool, message: str, results: Sequence[TargetResult], glyphs: Glyphs) -> Line:
     """The message; of several results with refusals among them, the first refusal as well."""
     sign = Piece(f"{glyphs.done if ok else glyphs.failed} ", Role.DONE if ok else Role.WARNING)
     line = [sign, Piece(one_line(message), Role.TEXT if ok else Role.WARNING)]
@@ -23,18 +23,18 @@ def answer_line(ok: bool, message: str, results: Sequence[Result], glyphs: Glyph
     return line
 
 
-def refusals(results: Sequence[Result]) -> list[Result]:
+def refusals(results: Sequence[TargetResult]) -> list[TargetResult]:
     """What was not done."""
     return [result for result in results if result[1] != DONE]
 
 
-def lines_of_results(results: Sequence[Result], glyphs: Glyphs) -> list[Line]:
+def result_lines(results: Sequence[TargetResult], glyphs: Glyphs) -> list[Line]:
     """One line a task, what was refused first."""
     ordered = [*refusals(results), *(result for result in results if result[1] == DONE)]
     return [_result_line(result, glyphs) for result in ordered]
 
 
-def _result_line(result: Result, glyphs: Glyphs) -> Line:
+def _result_line(result: TargetResult, glyphs: Glyphs) -> Line:
     task, word, sentence = result
     done = word == DONE
     return [

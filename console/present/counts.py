@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from ...engine.domain.states import FINISHED, UNDER_WAY, TaskState
-from ...engine.domain.trigger_rules import STATES_OF, Standing
+from ...engine.domain.trigger_rules import STATES_OF, ParentStatus
 from ..text.durations import number
 from ..text.glyphs import Glyph, Glyphs
 from ..text.pieces import Line, Piece, Role, join
-from .states import LOOKS, SEVERITY, sign
+from .states import SEVERITY, STATE_STYLES, state_sign
 
 Counts = Mapping[TaskState, int]
 
 DONE = FINISHED | {TaskState.CANCELLED}
-FAILED = STATES_OF[Standing.FAILED] - DONE
+FAILED = STATES_OF[ParentStatus.FAILED] - DONE
 #: In a bar these follow each other; what is left is not yet done.
 _PARTS: Sequence[tuple[Collection[TaskState], Glyph, Role]] = (
     (DONE, Glyph.BAR_DONE, Role.DONE),
@@ -52,16 +52,16 @@ def _shares(parts: Sequence[int], total: int, size: int) -> list[int]:
     return cells
 
 
-def in_words(counts: Counts, glyphs: Glyphs, without: Sequence[TaskState] = ()) -> Line:
+def counts_line(counts: Counts, glyphs: Glyphs, without: Sequence[TaskState] = ()) -> Line:
     """``◆3  2 failed  41 running  1,204 ok``, the worst first."""
     found = []
     for state in SEVERITY:
         count = counts.get(state, 0)
         if not count or state in without:
             continue
-        look = LOOKS[state]
+        look = STATE_STYLES[state]
         text = (
-            f"{sign(state, glyphs)}{number(count)}"
+            f"{state_sign(state, glyphs)}{number(count)}"
             if state is TaskState.DEAD_LETTER
             else f"{number(count)} {look.word}"
         )
@@ -69,14 +69,14 @@ def in_words(counts: Counts, glyphs: Glyphs, without: Sequence[TaskState] = ()) 
     return join(found)
 
 
-def in_signs(counts: Counts, glyphs: Glyphs, size: int) -> Line:
+def counts_signs(counts: Counts, glyphs: Glyphs, size: int) -> Line:
     """``◆3 ●41 ✓1204``, the worst first, as many as ``size`` cells hold."""
     line: Line = []
     left = size
     for state in SEVERITY:
         count = counts.get(state, 0)
-        text = f"{sign(state, glyphs)}{count}"
+        text = f"{state_sign(state, glyphs)}{count}"
         if count and left > len(text):
-            line += [Piece(text, LOOKS[state].role), Piece(" ")]
+            line += [Piece(text, STATE_STYLES[state].role), Piece(" ")]
             left -= len(text) + 1
     return line

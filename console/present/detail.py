@@ -1,4 +1,4 @@
-"""Everything about one task, as lines: why it is where it is, its attempts, what changed between, its relatives."""
+"""The details of one task: why it is in its state, its attempts, what changed between them, its neighbours."""
 
 from __future__ import annotations
 
@@ -9,39 +9,27 @@ from ...engine.core.failures import hang
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.spec import with_overrides
-from ...engine.domain.overrides import in_words, read
+from ...engine.domain.overrides import describe, load_overrides
 from ...engine.domain.states import NEEDS_HUMAN, NOT_STARTED
 from ...engine.domain.trigger_rules import ALL_SUCCESS
 from ..model.evidence import compare, failures_of, verdict
-from ..text.durations import brief, clock, offset, size, spoken, wall
-from ..text.glyphs import Glyph
+from ..text.durations import brief, clock, format_bytes, format_duration, offset, wall
 from ..text.pieces import Line, Piece, Role, fit, two_sided, width
 from ..text.text import one_line, sanitize
-from .states import LOOKS, sign
-from .tasks import Scene, explained, facts, hang_of, tries
+from ..text.wrapping import wrap
+from .states import OUTCOME_STYLES, STATE_STYLES, state_sign
+from .tasks import Scene, attempts_text, duration_of, hang_of, short_failure, state_facts
 
 FINGERPRINT_DIGITS = 6
 _LOG_LINES = 12
 _INDENT = Piece("  ")
-_DEEP = " " * 6
-_SAID = 4  # the piece of an attempt's line that says how it ended
-
-#: outcome -> (field of Glyphs, role)
-_OUTCOMES = {
-    "running": (Glyph.RUNNING, Role.RUNNING),
-    "success": (Glyph.DONE, Role.DONE),
-    "error": (Glyph.FAILED, Role.FAILED),
-    "timed_out": (Glyph.SIGKILL, Role.FAILED),
-    "lost": (Glyph.LOST, Role.WAITING),
-    "cancelled": (Glyph.CANCELLED, Role.SKIPPED),
-    "deferred": (Glyph.SENSING, Role.WAITING),
-    "skipped": (Glyph.SKIPPED, Role.SKIPPED),
-}
+_ATTEMPT_INDENT = 6
+_TEXT_PIECE = 4  # the piece of ``attempt_line`` that holds its text
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
-    """The long texts of one attempt and the end of its log, as far as they have been read."""
+class AttemptTexts:
+    """The long texts of one attempt, and the end of its log, as far as they have been read."""
 
     attempt: int
     traceback: str = ""
@@ -51,27 +39,27 @@ class Texts:
 
 
 def title_line(row: TaskRow, scene: Scene, columns: int) -> Line:
-    """Name, state, since when."""
-    look = LOOKS[row.state]
-    right: Line = [Piece(f"{sign(row.state, scene.glyphs)} {look.word}", look.role)]
+    """Name, state and age."""
+    style = STATE_STYLES[row.state]
+    right: Line = [Piece(f"{state_sign(row.state, scene.glyphs)} {style.word}", style.role)]
     if row.state in NEEDS_HUMAN and row.ended_at is not None:
         right.append(Piece(f" for {clock(scene.now_us - row.ended_at).strip()}"))
     return two_sided([Piece(" "), Piece(one_line(row.name), Role.TITLE)], [*right, Piece(" ")], columns)
 
 
-def strip(row: TaskRow, scene: Scene, columns: int, rows: int) -> list[Line]:
-    """The task in a few rows: state and verdict, the last attempts, what it holds."""
-    look = LOOKS[row.state]
+def summary_lines(row: TaskRow, scene: Scene, columns: int, rows: int) -> list[Line]:
+    """The task in at most ``rows`` rows: state and verdict, the last attempts, the number of tasks that it holds."""
+    style = STATE_STYLES[row.state]
     head: Line = [
         Piece(" "),
         Piece(one_line(row.name), Role.TITLE),
         Piece("  "),
-        Piece(f"{sign(row.state, scene.glyphs)} {look.word}", look.role),
+        Piece(f"{state_sign(row.state, scene.glyphs)} {style.word}", style.role),
     ]
     if row.state in NEEDS_HUMAN and row.ended_at is not None:
         head.append(Piece(f" for {clock(scene.now_us - row.ended_at).strip()}"))
-    head += _remark(row, scene)
-    last = _held(row, scene)
+    head += _conclusion(row, scene)
+    last = _held_text(row, scene)
     shown = _attempts(row)[-max(rows - 1 - bool(last), 0) :] if rows > 1 else []
     lines = [head, *(attempt_line(one, scene) for one in shown)]
     if last and len(lines) < rows:
@@ -79,20 +67,20 @@ def strip(row: TaskRow, scene: Scene, columns: int, rows: int) -> list[Line]:
     return [fit(line, columns, scene.glyphs.more) for line in lines[:rows]]
 
 
-def _remark(row: TaskRow, scene: Scene) -> Line:
-    """What a person may conclude, where there is something."""
+def _conclusion(row: TaskRow, scene: Scene) -> Line:
+    """The verdict on a task that needs a human; else why it waits, or its facts."""
     failures = failures_of(row)
     if row.state in NEEDS_HUMAN and len(failures) > 1:
         return [Piece(f" {scene.glyphs.dot} {verdict(compare(failures))}")]
     if row.state in NEEDS_HUMAN:
         return [Piece(f" {scene.glyphs.dot} {one_line(row.error or row.dead_letter_kind or '')}")]
     if row.state in NOT_STARTED:
-        return [Piece(f" {scene.glyphs.dot} {one_line(scene.board.why(row.name, scene.now_us))}", Role.DIM)]
-    return [Piece("  "), *facts(row, scene)[2:]]
+        return [Piece(f" {scene.glyphs.dot} {one_line(scene.board.explain(row.name, scene.now_us))}", Role.DIM)]
+    return [Piece("  "), *state_facts(row, scene)[2:]]
 
 
-def _held(row: TaskRow, scene: Scene) -> Line:
-    count = scene.board.held_by(row.name)
+def _held_text(row: TaskRow, scene: Scene) -> Line:
+    count = scene.board.waiting_below(row.name)
     if not count or row.state not in NEEDS_HUMAN:
         return []
     return [Piece(f"holds {count:,} task{'' if count == 1 else 's'} and the run's end")]
@@ -104,16 +92,13 @@ def _attempts(row: TaskRow) -> list[AttemptRow]:
 
 def attempt_line(attempt: AttemptRow, scene: Scene) -> Line:
     """One attempt in one row."""
-    glyph, role = _OUTCOMES.get(attempt.outcome, (Glyph.LOST, Role.WAITING))
-    took = attempt.duration_us
-    if took is None:
-        took = (attempt.ended_at or scene.now_us) - attempt.started_at
+    style = OUTCOME_STYLES.get(attempt.outcome, OUTCOME_STYLES["lost"])
     when = wall(attempt.started_at, None)
-    said = explained(attempt.explain or "") or attempt.error or attempt.where or attempt.outcome.replace("_", " ")
+    said = short_failure(attempt.explain or "") or attempt.error or attempt.where or attempt.outcome.replace("_", " ")
     line: Line = [
         Piece(f"   #{attempt.attempt:<2} ", Role.DIM),
-        Piece(scene.glyphs.of(glyph), role),
-        Piece(f" {when} {offset(took)}", Role.DIM),
+        Piece(scene.glyphs.of(style.glyph), style.role),
+        Piece(f" {when} {offset(duration_of(attempt, scene.now_us))}", Role.DIM),
         Piece("  "),
         Piece(one_line(said)),
     ]
@@ -125,51 +110,40 @@ def attempt_line(attempt: AttemptRow, scene: Scene) -> Line:
 # --- The whole page ------------------------------------------------------------------------------------------------
 
 
-def page(row: TaskRow, scene: Scene, texts: Texts | None, gone_at: int | None, columns: int) -> list[Line]:
-    """All that is known, from what matters most to what is looked up."""
+def detail_page(
+    row: TaskRow, scene: Scene, texts: AttemptTexts | None, gone_at: int | None, columns: int
+) -> list[Line]:
+    """Everything known about a task, the most important first."""
     return [
         title_line(row, scene, columns),
         *_sentences(row, scene, gone_at, columns),
         *_attempt_lines(row, scene, columns),
         *_comparison(row),
         *_texts(texts),
-        *_usual(row, scene),
+        *_usual_durations(row, scene),
         *_relatives(row, scene),
         *_rules(row),
     ]
 
 
 def _sentences(row: TaskRow, scene: Scene, gone_at: int | None, columns: int) -> Iterator[Line]:
-    links = scene.board.chain(row.name, scene.now_us, gone_at)
+    links = scene.board.blocking_chain(row.name, scene.now_us, gone_at)
     for place, (name, sentence) in enumerate(links):
         text = sentence if not place else f"{name}: {sentence}"
         lead = " " if not place else f"  {scene.glyphs.arrow} "
-        for number, part in enumerate(_wrapped(one_line(text), columns - len(lead) - 1)):
-            yield [Piece(lead if not number else " " * len(lead), Role.DIM), Piece(part)]
-    held = _held(row, scene)
+        yield from wrap([Piece(lead, Role.DIM), Piece(one_line(text))], columns - 1, len(lead))
+    held = _held_text(row, scene)
     if held:
         yield [Piece(" "), *held]
     if row.owner_note:
         yield [Piece(f" owner: {one_line(row.owner_note)}", Role.DIM)]
 
 
-def _wrapped(text: str, columns: int) -> list[str]:
-    """At spaces, as far as words allow."""
-    lines, line = [], ""
-    for word in text.split(" "):
-        if line and len(line) + 1 + len(word) > max(columns, 20):
-            lines.append(line)
-            line = word
-        else:
-            line = f"{line} {word}" if line else word
-    return [*lines, line]
-
-
 def _attempt_lines(row: TaskRow, scene: Scene, columns: int) -> Iterator[Line]:
     if not row.attempts:
         return
     yield []
-    yield [Piece(" Attempts ", Role.STRONG), Piece(f" {tries(row)} of this generation", Role.DIM)]
+    yield [Piece(" Attempts ", Role.STRONG), Piece(f" {attempts_text(row)} of this generation", Role.DIM)]
     for attempt in reversed(_attempts(row)):
         yield from _attempt_head(attempt, scene, columns)
         yield from _attempt_facts(attempt, scene, columns)
@@ -180,46 +154,44 @@ def _attempt_head(attempt: AttemptRow, scene: Scene, columns: int) -> Iterator[L
     if width(line) <= columns:
         yield line
         return
-    yield [piece for piece in line if piece not in (line[_SAID], line[_SAID - 1])]
-    yield from _folded(line[_SAID].text, columns, Role.TEXT)
+    yield [piece for piece in line if piece not in (line[_TEXT_PIECE], line[_TEXT_PIECE - 1])]
+    yield from _indented(line[_TEXT_PIECE].text, columns, Role.TEXT)
 
 
-def _folded(text: str, columns: int, role: Role) -> Iterator[Line]:
-    """A text of an attempt, at its indentation, at words."""
-    for part in _wrapped(one_line(text), columns - len(_DEEP) - 1):
-        yield [Piece(_DEEP), Piece(part, role)]
+def _indented(text: str, columns: int, role: Role) -> list[Line]:
+    return wrap([Piece(" " * _ATTEMPT_INDENT), Piece(one_line(text), role)], columns - 1, _ATTEMPT_INDENT)
 
 
-def _cut(attempt: AttemptRow) -> str:
-    """What the deadline of the run took from the wait."""
+def _shortening(attempt: AttemptRow) -> str:
+    """By how much the deadline of the run shortened the delay."""
     return "" if attempt.shortened_us is None else f", shortened from {brief(attempt.shortened_us)} for the deadline"
 
 
 def _attempt_facts(attempt: AttemptRow, scene: Scene, columns: int) -> Iterator[Line]:
     if attempt.error and attempt.explain:
-        yield from _folded(attempt.error, columns, Role.TEXT)
+        yield from _indented(attempt.error, columns, Role.TEXT)
     words = [
         f"class {attempt.failure_class.lower()}" if attempt.failure_class else "",
         f"mode {attempt.failure_mode}" if attempt.failure_mode else "",
         f"exit {attempt.exit_code}" if attempt.exit_code else "",
         f"signal {attempt.signal}" if attempt.signal else "",
-        f"then waited {brief(attempt.delay_us)} of {brief(attempt.ceiling_us)}{_cut(attempt)}"
+        f"then waited {brief(attempt.delay_us)} of {brief(attempt.ceiling_us)}{_shortening(attempt)}"
         if attempt.delay_us is not None and attempt.ceiling_us
         else "",
-        f"peak {size(attempt.max_rss_kb * 1024)}" if attempt.max_rss_kb else "",
+        f"peak {format_bytes(attempt.max_rss_kb * 1024)}" if attempt.max_rss_kb else "",
         f"cpu {brief((attempt.cpu_user_us or 0) + (attempt.cpu_system_us or 0))}" if attempt.cpu_user_us else "",
-        f"log {size(attempt.output_bytes)}" if attempt.output_bytes else "",
+        f"log {format_bytes(attempt.output_bytes)}" if attempt.output_bytes else "",
         "late: it changed nothing" if attempt.late else "",
     ]
     said = f" {scene.glyphs.dot} ".join(one_line(word) for word in words if word)
     if said:
-        yield from _folded(said, columns, Role.DIM)
-    for part in _ladder(attempt):
-        yield from _folded(part, columns, Role.WARNING)
+        yield from _indented(said, columns, Role.DIM)
+    for part in _kill_steps(attempt):
+        yield from _indented(part, columns, Role.WARNING)
 
 
-def _ladder(attempt: AttemptRow) -> Iterator[str]:
-    """The kill, step by step."""
+def _kill_steps(attempt: AttemptRow) -> Iterator[str]:
+    """The steps of a kill."""
     if attempt.deadline_at is None and attempt.sigterm_at is None:
         return
     steps = []
@@ -230,7 +202,7 @@ def _ladder(attempt: AttemptRow) -> Iterator[str]:
     if attempt.sigkill_at is not None:
         after = attempt.sigkill_at - (attempt.sigterm_at or attempt.sigkill_at)
         steps.append(f"ignored for {brief(after)}; SIGKILL at {wall(attempt.sigkill_at, None)}")
-    if attempt.where and not hang_of(attempt):  # else that says it
+    if attempt.where and not hang_of(attempt):  # the autopsy sentence names the place
         steps.append(f"it was in {attempt.where}")
     yield "; ".join(steps)
 
@@ -242,15 +214,15 @@ def _comparison(row: TaskRow) -> Iterator[Line]:
     comparison = compare(failures)
     yield []
     yield [Piece(" Changed between ", Role.STRONG), Piece(f" {verdict(comparison)}")]
-    for change in (*comparison.circumstances, *comparison.results):
+    for change in (*comparison.environment, *comparison.results):
         text = f"#{change.attempt} {change.what}: {change.before} -> {change.after}"
         yield [Piece(f"   {one_line(text)}", Role.DIM)]
 
 
-def _texts(texts: Texts | None) -> Iterator[Line]:
+def _texts(texts: AttemptTexts | None) -> Iterator[Line]:
     if texts is None:
         return
-    stack, autopsy = hang.split(texts.stack)
+    stack, autopsy = hang.split_stack_and_report(texts.stack)
     parts = (
         ("Diagnostic", texts.diagnostic),
         ("Traceback", texts.traceback),
@@ -266,9 +238,9 @@ def _texts(texts: Texts | None) -> Iterator[Line]:
                 yield [_INDENT, Piece(sanitize(line.replace("\t", "    ")))]
 
 
-def _usual(row: TaskRow, scene: Scene) -> Iterator[Line]:
-    """How long it took in earlier runs."""
-    usual = scene.board.usual.get(row.name)
+def _usual_durations(row: TaskRow, scene: Scene) -> Iterator[Line]:
+    """Durations in earlier runs."""
+    usual = scene.board.duration_stats.get(row.name)
     if usual is None:
         return
     many = f"{usual.attempts:,} attempt{'' if usual.attempts == 1 else 's'} in earlier runs"
@@ -287,25 +259,25 @@ def _relatives(row: TaskRow, scene: Scene) -> Iterator[Line]:
             yield [Piece(f" {heading} ", Role.STRONG), Piece(f" {len(names)}", Role.DIM)]
             for name in names[:20]:
                 other = scene.board.row(name)
-                look = LOOKS[other.state]
+                style = STATE_STYLES[other.state]
                 yield [
-                    Piece(f"   {sign(other.state, scene.glyphs)} ", look.role),
+                    Piece(f"   {state_sign(other.state, scene.glyphs)} ", style.role),
                     Piece(one_line(name)),
-                    Piece(f"  {look.word}", Role.DIM),
+                    Piece(f"  {style.word}", Role.DIM),
                 ]
             if len(names) > 20:
                 yield [Piece(f"   {scene.glyphs.more} {len(names) - 20} more", Role.DIM)]
 
 
 def _rules(row: TaskRow) -> Iterator[Line]:
-    """What the flow says of it, and what an operator has changed for this generation."""
+    """The options of the task, and what an operator changed for this generation."""
     spec = with_overrides(spec_of(row), row.overrides)
     retry = spec.retry
-    changed = in_words(read(row.overrides))
+    changed = describe(load_overrides(row.overrides))
     words = [
         f"requeued with {changed}, this time only" if changed else "",
         f"{retry.max_attempts} attempts, backoff {retry.base:g} s to {retry.cap:g} s, {retry.jitter} jitter",
-        f"timeout {spoken(int(spec.timeout * 1e6))}, then {spec.grace_seconds:g} s of grace"
+        f"timeout {format_duration(int(spec.timeout * 1e6))}, then {spec.grace_seconds:g} s of grace"
         if spec.timeout
         else "no timeout",
         f"downstream {spec.downstream}" if spec.downstream else "",

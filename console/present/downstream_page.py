@@ -1,23 +1,23 @@
-"""Everything about one breaker, one page or one group of rows, the most wanted first: a few lines of it stand below the
-list, all of it is read on Enter."""
+"""All data of one breaker, page or group of rows, the most important first. The list shows the first lines of it, and
+Enter opens all of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from ...engine.core.breaker import BreakerState
-from ...engine.core.cause_history import noted, told
+from ...engine.core.cause_history import describe_incident, describe_note
 from ...engine.core.ready_queue import spec_of
 from ...engine.core.spec import ROWS_LIMIT
-from ...engine.statefile.queries import QuarantineRow
-from ..model.breaker_view import Guard
-from ..model.downstreams import Group, Page, PageBody
-from ..text.durations import number, spoken, wall, wall_day
+from ...engine.statefile.list_rows import QuarantineRow
+from ..model.breaker_view import BreakerStatus
+from ..model.downstreams import Page, PageBody, RowGroup
+from ..text.durations import format_duration, number, wall, wall_day
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line, sanitize
-from ..text.wrapping import folded
-from .downstreams import group_look, guard_look, page_look, sign_of, tokens
-from .inbox import tasks
+from ..text.wrapping import wrap
+from .downstreams import breaker_style, group_style, page_style, sign_of, tokens
+from .inbox import task_count
 from .tasks import Scene
 
 _INDENT = 3
@@ -25,17 +25,19 @@ _TOKEN_BAR_CELLS = 10
 _NAMED_MAX = 5
 
 
-def subject_lines(subject: Guard | Page | Group, body: PageBody | None, scene: Scene, columns: int) -> list[Line]:
-    """What is known of it, folded to ``columns``. ``body``: of a page, None while it is being read."""
-    if isinstance(subject, Guard):
-        head, rest = _guard_head(subject, scene), list(_of_guard(subject, scene))
+def subject_lines(
+    subject: BreakerStatus | Page | RowGroup, body: PageBody | None, scene: Scene, columns: int
+) -> list[Line]:
+    """The details of a subject, wrapped to ``columns``. ``body``: of a page; None while it is being read."""
+    if isinstance(subject, BreakerStatus):
+        head, rest = _breaker_head(subject, scene), list(_breaker_lines(subject, scene))
     elif isinstance(subject, Page):
-        head, rest = _page_head(subject, scene), list(_of_page(subject, body or PageBody(), scene))
+        head, rest = _page_head(subject, scene), list(_page_lines(subject, body or PageBody(), scene))
     else:
-        head, rest = _group_head(subject, scene), list(_of_group(subject, scene))
-    lines = folded(head, columns - 1, _INDENT)
+        head, rest = _group_head(subject, scene), list(_group_lines(subject, scene))
+    lines = wrap(head, columns - 1, _INDENT)
     for line in rest:
-        lines += folded([Piece(" " * _INDENT), *line], columns - 1, _INDENT)
+        lines += wrap([Piece(" " * _INDENT), *line], columns - 1, _INDENT)
     return lines
 
 
@@ -47,29 +49,29 @@ def _head(title: str, sign: Piece, word: Piece, parts: list[str], scene: Scene) 
 
 
 def _age(at: int, scene: Scene) -> str:
-    return f"since {wall(at, None)}" if scene.absolute else f"for {spoken(scene.now_us - at)}"
+    return f"since {wall(at, None)}" if scene.shows_clock_times else f"for {format_duration(scene.now_us - at)}"
 
 
 # --- A breaker -----------------------------------------------------------------------------------------------------
 
 
-def _guard_head(guard: Guard, scene: Scene) -> Line:
-    look = guard_look(guard)
-    word = look.word if guard.since is None else f"{look.word} {_age(guard.since, scene)}"
+def _breaker_head(guard: BreakerStatus, scene: Scene) -> Line:
+    style = breaker_style(guard)
+    word = style.word if guard.since is None else f"{style.word} {_age(guard.since, scene)}"
     return _head(
         one_line(guard.name),
-        sign_of(look, scene.glyphs),
-        Piece(word, look.role),
+        sign_of(style, scene.glyphs),
+        Piece(word, style.role),
         [one_line(guard.why), _episode(guard)],
         scene,
     )
 
 
-def _episode(guard: Guard) -> str:
+def _episode(guard: BreakerStatus) -> str:
     return f"episode {number(guard.breaker.episode)}" if guard.breaker.episode else ""
 
 
-def _of_guard(guard: Guard, scene: Scene) -> Iterator[Line]:
+def _breaker_lines(guard: BreakerStatus, scene: Scene) -> Iterator[Line]:
     spec, dot = guard.spec, scene.glyphs.dot
     calls, failures = guard.totals(scene.now_us)
     share = f" ({failures * 100 // calls} %)" if failures else ""
@@ -80,24 +82,24 @@ def _of_guard(guard: Guard, scene: Scene) -> Iterator[Line]:
     ]
     yield [
         Piece("retries ", Role.DIM),
-        *_left(guard, scene),
+        *_retries_left(guard, scene),
         Piece(f"of {spec.bucket_capacity:g} left"),
         Piece(f" {dot} a success gives {spec.bucket_refund:g} back", Role.DIM),
     ]
-    yield [Piece(one_line("".join(_held(guard))))]
+    yield [Piece(one_line("".join(_held_text(guard))))]
     yield [Piece(_when_it_closes(guard), Role.DIM)]
     if guard.is_degraded(scene.now_us):
         yield [Piece("degraded: most of what succeeds needed a second try", Role.WARNING)]
 
 
-def _left(guard: Guard, scene: Scene) -> Line:
+def _retries_left(guard: BreakerStatus, scene: Scene) -> Line:
     if int(guard.tokens) >= int(guard.spec.bucket_capacity):
         return [Piece(f"{guard.tokens:g} ")]
     return tokens(guard, scene, _TOKEN_BAR_CELLS)
 
 
-def _held(guard: Guard) -> Iterator[str]:
-    yield f"holds {tasks(len(guard.held))}" if guard.held else "holds nobody"
+def _held_text(guard: BreakerStatus) -> Iterator[str]:
+    yield f"holds {task_count(len(guard.held))}" if guard.held else "holds nobody"
     if guard.held:
         names, more = guard.held[:_NAMED_MAX], len(guard.held) - _NAMED_MAX
         yield f": {', '.join(names)}" + (f" and {number(more)} more" if more > 0 else "")
@@ -105,7 +107,7 @@ def _held(guard: Guard) -> Iterator[str]:
         yield f"; {number(guard.running)} call{'' if guard.running == 1 else 's'} on the way"
 
 
-def _when_it_closes(guard: Guard) -> str:
+def _when_it_closes(guard: BreakerStatus) -> str:
     spec = guard.spec
     if guard.state is BreakerState.METRICS_ONLY:
         return "calls are counted only; nobody is ever held"
@@ -119,18 +121,18 @@ def _when_it_closes(guard: Guard) -> str:
 
 
 def _page_head(page: Page, scene: Scene) -> Line:
-    look, dot = page_look(page), scene.glyphs.dot
+    style, dot = page_style(page), scene.glyphs.dot
     times = f"{number(page.count)} times" if page.count > 1 else ""
     when = f"first {wall_day(page.first_at, None)}"
     if page.count > 1 and page.state == "open":
         when += f", last {wall(page.changed_at, None)}"
-    said = {"acked": f"acknowledged by {one_line(page.acked_by or 'somebody')}"}.get(page.state, look.word)
+    said = {"acked": f"acknowledged by {one_line(page.acked_by or 'somebody')}"}.get(page.state, style.word)
     if page.state == "snoozed" and page.snoozed_until is not None:
         said = f"snoozed until {wall(page.snoozed_until, None)}"
     line = _head(
         one_line(page.title),
-        sign_of(look, scene.glyphs),
-        Piece(f"{said}, {one_line(page.severity)}", look.role),
+        sign_of(style, scene.glyphs),
+        Piece(f"{said}, {one_line(page.severity)}", style.role),
         [times, when],
         scene,
     )
@@ -139,7 +141,7 @@ def _page_head(page: Page, scene: Scene) -> Line:
     return line
 
 
-def _of_page(page: Page, body: PageBody, scene: Scene) -> Iterator[Line]:
+def _page_lines(page: Page, body: PageBody, scene: Scene) -> Iterator[Line]:
     yield _sent(page)
     if body.why:
         yield [Piece(_sentence(body.why))]
@@ -147,9 +149,9 @@ def _of_page(page: Page, body: PageBody, scene: Scene) -> Iterator[Line]:
     if body.changed is not None:
         words = ", ".join(one_line(word) for word in body.changed) or "nothing"
         yield [Piece("changed between the last two attempts ", Role.DIM), Piece(words)]
-    yield from _remembered(body, scene)
+    yield from _cause_history(body, scene)
     if body.held:
-        yield [Piece("below it ", Role.DIM), Piece(f"{tasks(body.held)} held up")]
+        yield [Piece("below it ", Role.DIM), Piece(f"{task_count(body.held)} held up")]
     if body.deadline_at:
         yield [Piece("the run is due at ", Role.DIM), Piece(wall(body.deadline_at, None))]
     yield from _labelled(
@@ -163,13 +165,16 @@ def _labelled(*facts: tuple[str, str | None]) -> Iterator[Line]:
             yield [Piece(f"{label} ", Role.DIM), Piece(one_line(text))]
 
 
-def _remembered(body: PageBody, scene: Scene) -> Iterator[Line]:
-    """As it was known when the page was written."""
+def _cause_history(body: PageBody, scene: Scene) -> Iterator[Line]:
+    """The history of the cause, as of when the page was written."""
     if body.memory is not None:
         for note in body.memory.notes:
-            yield [Piece(one_line(noted(note, scene.now_us)))]
+            yield [Piece(one_line(describe_note(note, scene.now_us)))]
         if body.memory.episodes:
-            yield [Piece("last time ", Role.DIM), Piece(one_line(told(body.memory.episodes[0], scene.now_us)))]
+            yield [
+                Piece("last time ", Role.DIM),
+                Piece(one_line(describe_incident(body.memory.episodes[0], scene.now_us))),
+            ]
 
 
 def _sent(page: Page) -> Line:
@@ -178,7 +183,7 @@ def _sent(page: Page) -> Line:
         return [Piece(f"not sent: {one_line(page.send_error)}", Role.WARNING), Piece(f"; {again}", Role.DIM)]
     if page.sent_at is not None:
         return [Piece("sent at ", Role.DIM), Piece(wall(page.sent_at, None))]
-    return [Piece("not sent yet", Role.DIM if page.is_quiet else Role.TEXT)]
+    return [Piece("not sent yet", Role.DIM if page.is_idle else Role.TEXT)]
 
 
 def _sentence(text: object) -> str:
@@ -186,17 +191,17 @@ def _sentence(text: object) -> str:
     return f"{said[:1].upper()}{said[1:]}"
 
 
-# --- Rows that were set aside --------------------------------------------------------------------------------------
+# --- Quarantined rows ----------------------------------------------------------------------------------------------
 
 
-def _group_head(group: Group, scene: Scene) -> Line:
-    look = group_look(group)
+def _group_head(group: RowGroup, scene: Scene) -> Line:
+    style = group_style(group)
     counts = [f"{number(count)} {state}" for state in _STATES if (count := group.counts.get(state))]
     word = f"{counts[0]}" if counts else "none left"
     return _head(
         one_line(group.key.task),
-        sign_of(look, scene.glyphs),
-        Piece(word, look.role),
+        sign_of(style, scene.glyphs),
+        Piece(word, style.role),
         [", ".join(counts[1:]), f"first {wall_day(group.first_at, None)}, last {wall(group.last_at, None)}"],
         scene,
     )
@@ -205,7 +210,7 @@ def _group_head(group: Group, scene: Scene) -> Line:
 _STATES = ("held", "provisional", "requeued", "discarded", "resolved")
 
 
-def _of_group(group: Group, scene: Scene) -> Iterator[Line]:
+def _group_lines(group: RowGroup, scene: Scene) -> Iterator[Line]:
     yield [Piece(one_line(group.error) or "no error was given")]
     row = scene.board.fold.tasks.get(group.key.task)
     if row is None:
@@ -224,7 +229,7 @@ def _of_group(group: Group, scene: Scene) -> Iterator[Line]:
 
 
 def row_lines(row: QuarantineRow, columns: int) -> list[Line]:
-    """Everything about one quarantined row; its payload as it is, line by line, and never more than it is."""
+    """All data of one quarantined row, with its payload line by line."""
     facts = (
         ("task", one_line(row.name)),
         ("state", one_line(row.state)),
@@ -240,4 +245,4 @@ def row_lines(row: QuarantineRow, columns: int) -> list[Line]:
 def _texts(text: object, columns: int) -> Iterator[Line]:
     said = str(text) if text is not None else "nothing was kept"
     for line in said.splitlines() or [""]:
-        yield from folded([Piece(sanitize(line, limit=len(line)))], columns)
+        yield from wrap([Piece(sanitize(line, limit=len(line)))], columns)

@@ -1,7 +1,7 @@
-"""Evidence: the attempts of a task side by side, what changed between them, and the texts that they left behind.
+"""The evidence on a failure: the attempts of a task side by side, what changed between them, and their long texts.
 
-Whoever must decide between "again" and "without it" asks one thing: would it be different this time? So each fact is a
-row, each attempt a column, and a row whose values differ says so in a word.
+Someone who decides between requeue and skip needs to know whether another attempt would end differently. So each fact
+is a row, each attempt a column, and a row whose values differ is marked as changed.
 """
 
 from __future__ import annotations
@@ -10,26 +10,25 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...engine.core.advice import Took
-from ...engine.core.cause_history import Memory
+from ...engine.core.advice import PastDuration
+from ...engine.core.cause_history import CauseHistory
 from ...engine.core.explain import short_error
 from ...engine.core.failures import hang
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.domain.states import TaskState
-from ...engine.statefile.queries import PastAttemptRow, QuarantineRow
-from ..model.evidence import Comparison, compare, failures_of, verdict
-from ..model.inbox import Cause
+from ...engine.statefile.list_rows import PastAttemptRow, QuarantineRow
+from ..model.evidence import AttemptComparison, compare, failures_of, verdict
+from ..model.inbox import InboxCause
 from ..text.durations import SECOND, brief, number, offset, wall, wall_day, weekday
-from ..text.durations import size as size_of
-from ..text.glyphs import Glyph
+from ..text.durations import format_bytes as size_of
 from ..text.pieces import Line, Piece, Role, two_sided
 from ..text.text import cells, one_line, pad, sanitize, shorten
-from ..text.wrapping import folded
-from .detail import FINGERPRINT_DIGITS
-from .inbox import age, memory_lines, tasks, verdict_of
-from .states import LOOKS, sign
-from .task_durations import took_lines
-from .tasks import Scene, hang_of
+from ..text.wrapping import wrap
+from .detail import FINGERPRINT_DIGITS, AttemptTexts
+from .inbox import age_text, cause_history_lines, task_count, verdict_of
+from .states import OUTCOME_STYLES, STATE_STYLES, state_sign
+from .task_durations import duration_lines
+from .tasks import Scene, duration_of, hang_of
 
 _LABEL_CELLS = 14
 _COLUMN_CELLS_MIN = 16
@@ -42,56 +41,36 @@ _HASH_DIGITS = 10
 _STACK = "Stack at the timeout"
 _AUTOPSY = "What it did and held then"
 
-_OUTCOMES = {
-    "error": Glyph.FAILED,
-    "timed_out": Glyph.SIGKILL,
-    "lost": Glyph.LOST,
-    "success": Glyph.DONE,
-    "cancelled": Glyph.CANCELLED,
-    "running": Glyph.RUNNING,
-    "skipped": Glyph.SKIPPED,
-}
-
 
 @dataclass(frozen=True, slots=True)
-class LongTexts:
-    """What one attempt left behind, as far as it was read."""
+class EvidenceData:
+    """What was read for one task besides the board.
 
-    attempt: int
-    traceback: str = ""
-    stack: str = ""
-    diagnostic: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What was read for one task beside the board.
-
-    ``history``: its attempts in all runs of the file, latest first; ``rows``: its rows in quarantine; ``memory``: what
-    came of its cause before.
+    ``history``: its attempts in all runs of the file, latest first; ``rows``: its rows in quarantine; ``memory``: the
+    history of its cause.
     """
 
-    texts: Sequence[LongTexts] = ()
+    texts: Sequence[AttemptTexts] = ()
     history: Sequence[PastAttemptRow] = ()
     rows: Sequence[QuarantineRow] = ()
-    memory: Memory | None = None
+    memory: CauseHistory | None = None
 
 
 # --- One task ------------------------------------------------------------------------------------------------------
 
 
-def evidence_page(row: TaskRow, scene: Scene, found: Found, columns: int) -> list[Line]:
-    """Everything that speaks for or against another try."""
+def evidence_page(row: TaskRow, scene: Scene, found: EvidenceData, columns: int) -> list[Line]:
+    """Everything that speaks for or against another attempt."""
     failures = failures_of(row)
     comparison = compare(failures)
     return [
         title_line(row, scene, columns),
-        *_indented(_sentence(verdict(comparison)), columns, Role.STRONG if comparison.deterministic else Role.TEXT),
+        *_indented(_sentence(verdict(comparison)), columns, Role.STRONG if comparison.is_deterministic else Role.TEXT),
         *_history(row, scene, found.history),
         [],
-        *memory_lines(found.memory, scene.now_us, columns),
-        *_said(failures, found.texts, columns),
-        *side_by_side(row, comparison, scene, columns),
+        *cause_history_lines(found.memory, scene.now_us, columns),
+        *_messages(failures, found.texts, columns),
+        *attempt_table(row, comparison, scene, columns),
         *_durations(row, found.history),
         *_quarantined(found.rows),
         *_texts(found.texts, columns),
@@ -100,13 +79,13 @@ def evidence_page(row: TaskRow, scene: Scene, found: Found, columns: int) -> lis
 
 
 def title_line(row: TaskRow, scene: Scene, columns: int) -> Line:
-    """Name, state, kind, since when."""
-    look = LOOKS[row.state]
+    """Name, state, kind and age."""
+    style = STATE_STYLES[row.state]
     since = row.ended_at if row.ended_at is not None else row.changed_at
     kind = f" {one_line(row.dead_letter_kind)}" if row.dead_letter_kind else ""
     right = [
-        Piece(f"{sign(row.state, scene.glyphs)} {look.word}", look.role),
-        Piece(f"{kind} for {age(scene.now_us - since)} "),
+        Piece(f"{state_sign(row.state, scene.glyphs)} {style.word}", style.role),
+        Piece(f"{kind} for {age_text(scene.now_us - since)} "),
     ]
     return two_sided([Piece(" "), Piece(one_line(row.name), Role.TITLE)], right, columns, scene.glyphs.more)
 
@@ -116,7 +95,7 @@ def _sentence(text: str) -> str:
 
 
 def _history(row: TaskRow, scene: Scene, attempts: Sequence[PastAttemptRow]) -> Iterator[Line]:
-    """Whether this failure was seen in other runs, and when the task last went well."""
+    """Whether other runs had this failure, and when the task last succeeded."""
     if not attempts:
         return
     strict = row.failure_fingerprint
@@ -133,17 +112,17 @@ def _history(row: TaskRow, scene: Scene, attempts: Sequence[PastAttemptRow]) -> 
 
 
 def _durations(row: TaskRow, attempts: Sequence[PastAttemptRow]) -> Iterator[Line]:
-    """What a timeout is held against: how long it took so far."""
+    """Past durations, to compare a timeout with."""
     if not any(one.outcome == "timed_out" for one in row.attempts.values()):
         return
-    if lines := took_lines(_took_of(attempts), only_other_days=True):
+    if lines := duration_lines(_past_durations(attempts), only_other_days=True):
         yield []
         yield from ([Piece(f" {line}", Role.DIM)] for line in lines)
 
 
-def _took_of(attempts: Sequence[PastAttemptRow]) -> list[Took]:
+def _past_durations(attempts: Sequence[PastAttemptRow]) -> list[PastDuration]:
     return [
-        Took(weekday(one.started_at, None), one.duration_us / SECOND, one.outcome == "success")
+        PastDuration(weekday(one.started_at, None), one.duration_us / SECOND, one.outcome == "success")
         for one in attempts
         if one.outcome in ("success", "timed_out") and one.duration_us is not None
     ]
@@ -152,8 +131,8 @@ def _took_of(attempts: Sequence[PastAttemptRow]) -> list[Took]:
 # --- Side by side --------------------------------------------------------------------------------------------------
 
 
-def side_by_side(row: TaskRow, comparison: Comparison, scene: Scene, columns: int) -> list[Line]:
-    """Attempts as columns, the latest on the right; as many as fit."""
+def attempt_table(row: TaskRow, comparison: AttemptComparison, scene: Scene, columns: int) -> list[Line]:
+    """As many attempts as fit, as columns, the latest on the right."""
     room = columns - _LABEL_CELLS - len(_CHANGED) - 1
     attempts = [row.attempts[key] for key in sorted(row.attempts)]
     shown = attempts[-max(room // _COLUMN_CELLS_MIN, 1) :]
@@ -162,11 +141,11 @@ def side_by_side(row: TaskRow, comparison: Comparison, scene: Scene, columns: in
     size = max(min(room // len(shown), _COLUMN_CELLS_MAX), 8)
     head = "".join(pad(_heading(one, row), size) for one in shown)
     lines: list[Line] = [[Piece(f"{'':{_LABEL_CELLS}}{head}", Role.STRONG)]]
-    changed = {change.what for change in (*comparison.circumstances, *comparison.results)}
+    changed = {change.what for change in (*comparison.environment, *comparison.results)}
     for label, value in _FACTS:
         values = [value(one, scene) for one in shown]
         if any(values):
-            differs = _CHANGES.get(label, label) in changed and len(set(values)) > 1
+            differs = _CHANGE_NAMES.get(label, label) in changed and len(set(values)) > 1
             lines.append(_fact_line(label, values, size, differs))
     hidden = len(attempts) - len(shown)
     if hidden:
@@ -184,23 +163,21 @@ def _fact_line(label: str, values: Sequence[str], column_cells: int, differs: bo
     if len(set(values)) == 1 < len(values) and cells(values[0]) >= column_cells:
         return [*line, Piece(shorten(values[0], column_cells * len(values) - 1)), Piece("  each time", Role.DIM)]
     for place, value in enumerate(values):
-        news = differs and place > 0 and value != values[place - 1]
+        is_new = differs and place > 0 and value != values[place - 1]
         line.append(
-            Piece(f"{pad(shorten(value, column_cells - 1), column_cells)}", Role.WARNING if news else Role.TEXT)
+            Piece(f"{pad(shorten(value, column_cells - 1), column_cells)}", Role.WARNING if is_new else Role.TEXT)
         )
     return [*line, Piece(_CHANGED, Role.WARNING)] if differs else line
 
 
 def _ended(attempt: AttemptRow, scene: Scene) -> str:
-    word = "timed out" if attempt.outcome == "timed_out" else attempt.outcome.replace("_", " ")
-    return f"{scene.glyphs.of(_OUTCOMES.get(attempt.outcome, Glyph.SENSING))} {word}"
+    style = OUTCOME_STYLES.get(attempt.outcome, OUTCOME_STYLES["deferred"])
+    return f"{scene.glyphs.of(style.glyph)} {attempt.outcome.replace('_', ' ')}"
 
 
-def _took(attempt: AttemptRow, scene: Scene) -> str:
-    end = attempt.ended_at if attempt.ended_at is not None else scene.now_us
-    took = attempt.duration_us if attempt.duration_us is not None else end - attempt.started_at
+def _attempt_duration(attempt: AttemptRow, scene: Scene) -> str:
     timeout = f" of {brief(attempt.timeout_us)}" if attempt.timeout_us and attempt.outcome == "timed_out" else ""
-    return f"{brief(took)}{timeout}"
+    return f"{brief(duration_of(attempt, scene.now_us))}{timeout}"
 
 
 def _place(attempt: AttemptRow, scene: Scene) -> str:
@@ -234,7 +211,7 @@ def _hash(value: str | None) -> str:
 #: Row by row: label and value.
 _FACTS: Sequence[tuple[str, Callable[[AttemptRow, Scene], str]]] = (
     ("started", lambda attempt, scene: wall(attempt.started_at, None)),
-    ("took", _took),
+    ("took", _attempt_duration),
     ("ended", _ended),
     ("error", lambda attempt, scene: one_line(short_error(attempt.error_type or ""))),
     ("place", _place),
@@ -254,12 +231,12 @@ _FACTS: Sequence[tuple[str, Callable[[AttemptRow, Scene], str]]] = (
     ("then waited", _waited),
 )
 
-#: Labels of rows whose change ``model/evidence.py`` calls otherwise.
-_CHANGES = {"place": "place of the failure", "fingerprint": "place of the failure"}
+#: label -> the name of its change in ``model/evidence.py``, where the two differ.
+_CHANGE_NAMES = {"place": "place of the failure", "fingerprint": "place of the failure"}
 
 
-def _said(failures: Sequence[AttemptRow], texts: Sequence[LongTexts], columns: int) -> Iterator[Line]:
-    """What the failures said, and what the other side said about them; once if it was the same each time."""
+def _messages(failures: Sequence[AttemptRow], texts: Sequence[AttemptTexts], columns: int) -> Iterator[Line]:
+    """The error messages and diagnostics, once where they are the same."""
     messages = {one.attempt: one.error or "" for one in failures}
     diagnostics = {one.attempt: one.diagnostic for one in texts}
     for label, said in (("said", messages), ("diagnostic", diagnostics)):
@@ -271,7 +248,7 @@ def _said(failures: Sequence[AttemptRow], texts: Sequence[LongTexts], columns: i
 
 
 def _shared(texts: Mapping[int, str]) -> dict[str, list[int]]:
-    """Text -> the attempts that left it behind; those that left none are not in it."""
+    """Text -> the attempts that have it, without empty texts."""
     found: dict[str, list[int]] = {}
     for attempt, text in sorted(texts.items()):
         if text.strip():
@@ -284,13 +261,13 @@ def _numbers(attempts: Sequence[int]) -> str:
 
 
 def labelled(label: str, text: str, columns: int) -> list[Line]:
-    """A text of any length behind its label, folded beside it."""
+    """A text wrapped beside its label."""
     label = f" {label} ".ljust(_LABEL_CELLS)
-    return folded([Piece(label, Role.DIM), Piece(text)], columns - 1, len(label))
+    return wrap([Piece(label, Role.DIM), Piece(text)], columns - 1, len(label))
 
 
 def _indented(text: str, columns: int, role: Role = Role.TEXT) -> list[Line]:
-    return folded([Piece(" "), Piece(text, role)], columns - 1, 1)
+    return wrap([Piece(" "), Piece(text, role)], columns - 1, 1)
 
 
 def _quarantined(rows: Sequence[QuarantineRow]) -> Iterator[Line]:
@@ -308,9 +285,9 @@ def _quarantined(rows: Sequence[QuarantineRow]) -> Iterator[Line]:
         yield [Piece(f"   and {number(len(held) - _ROWS_SHOWN)} more", Role.DIM)]
 
 
-def _texts(texts: Sequence[LongTexts], columns: int) -> Iterator[Line]:
-    """Long texts of the latest attempts; what two of them share is shown once."""
-    seen = {one.attempt: hang.split(one.stack) for one in texts}
+def _texts(texts: Sequence[AttemptTexts], columns: int) -> Iterator[Line]:
+    """Long texts of the latest attempts; a text that several have is shown once."""
+    seen = {one.attempt: hang.split_stack_and_report(one.stack) for one in texts}
     stacks = {attempt: stack for attempt, (stack, _) in seen.items()}
     autopsies = {attempt: autopsy for attempt, (_, autopsy) in seen.items()}
     tracebacks = {one.attempt: one.traceback for one in texts}
@@ -324,24 +301,24 @@ def _texts(texts: Sequence[LongTexts], columns: int) -> Iterator[Line]:
 
 
 def _code_line(text: str, columns: int) -> list[Line]:
-    """A line of a traceback; what does not fit goes on under it, a little further in."""
+    """A line of a traceback; continuation rows are indented further."""
     depth = len(text) - len(text.lstrip()) + 2
-    return folded([Piece(" " * depth), Piece(text.lstrip())], columns - 1, min(depth + 2, columns // 2))
+    return wrap([Piece(" " * depth), Piece(text.lstrip())], columns - 1, min(depth + 2, columns // 2))
 
 
 def _below(names: Sequence[str], scene: Scene) -> Iterator[Line]:
-    held = scene.board.held_names(*names)
+    held = scene.board.names_waiting_below(*names)
     if not held:
         return
     yield []
-    yield [Piece(" Holds ", Role.STRONG), Piece(f" {tasks(len(held))}", Role.DIM)]
+    yield [Piece(" Holds ", Role.STRONG), Piece(f" {task_count(len(held))}", Role.DIM)]
     for name in held[:_HELD_NAMED]:
         row = scene.board.row(name)
-        look = LOOKS[row.state]
+        style = STATE_STYLES[row.state]
         yield [
-            Piece(f"   {sign(row.state, scene.glyphs)} ", look.role),
+            Piece(f"   {state_sign(row.state, scene.glyphs)} ", style.role),
             Piece(one_line(name)),
-            Piece(f"  {look.word}", Role.DIM),
+            Piece(f"  {style.word}", Role.DIM),
         ]
     if len(held) > _HELD_NAMED:
         yield [Piece(f"   {scene.glyphs.more} {number(len(held) - _HELD_NAMED)} more", Role.DIM)]
@@ -350,13 +327,13 @@ def _below(names: Sequence[str], scene: Scene) -> Iterator[Line]:
 # --- One cause -----------------------------------------------------------------------------------------------------
 
 
-def cause_page(cause: Cause, scene: Scene, found: Found, columns: int) -> list[Line]:
-    """Tasks that failed alike: when, which kinds, what they hold, and the texts of the first of them."""
+def cause_page(cause: InboxCause, scene: Scene, found: EvidenceData, columns: int) -> list[Line]:
+    """The tasks of a cause: when, which kinds, what they hold, and the long texts of the first of them."""
     state = TaskState.DEAD_LETTER if cause.dead else TaskState.FAILED
-    look = LOOKS[state]
+    style = STATE_STYLES[state]
     head = two_sided(
         [Piece(" "), Piece(one_line(cause.title), Role.TITLE)],
-        [Piece(f"{sign(state, scene.glyphs)} {number(cause.count)}", look.role), Piece(" ")],
+        [Piece(f"{state_sign(state, scene.glyphs)} {number(cause.count)}", style.role), Piece(" ")],
         columns,
         scene.glyphs.more,
     )
@@ -365,30 +342,36 @@ def cause_page(cause: Cause, scene: Scene, found: Found, columns: int) -> list[L
         *_indented(_sentence(verdict_of(cause.tasks, scene.board)), columns, Role.STRONG),
         *_indented(one_line(cause.message), columns),
         [],
-        *memory_lines(found.memory, scene.now_us, columns),
+        *cause_history_lines(found.memory, scene.now_us, columns),
         *_counted(cause, scene),
-        *_when(cause, scene, columns),
+        *_spark_line(cause, scene, columns),
         *_below(cause.tasks, scene),
         *_texts(found.texts, columns),
     ]
 
 
-def _counted(cause: Cause, scene: Scene) -> Iterator[Line]:
+def _counted(cause: InboxCause, scene: Scene) -> Iterator[Line]:
     kinds = Counter(scene.board.row(name).dead_letter_kind or "failed" for name in cause.tasks)
-    yield _pair("tasks", ", ".join(f"{number(count)} {one_line(kind)}" for kind, count in kinds.most_common()))
-    yield _pair("first seen", f"{wall_day(cause.first_seen, None)}, {age(scene.now_us - cause.first_seen)} ago")
-    yield _pair("last seen", f"{wall_day(cause.last_seen, None)}, {age(scene.now_us - cause.last_seen)} ago")
-    yield _pair("fingerprint", one_line(cause.fingerprint)[:_HASH_DIGITS])
+    yield _labelled_value(
+        "tasks", ", ".join(f"{number(count)} {one_line(kind)}" for kind, count in kinds.most_common())
+    )
+    yield _labelled_value(
+        "first seen", f"{wall_day(cause.first_seen, None)}, {age_text(scene.now_us - cause.first_seen)} ago"
+    )
+    yield _labelled_value(
+        "last seen", f"{wall_day(cause.last_seen, None)}, {age_text(scene.now_us - cause.last_seen)} ago"
+    )
+    yield _labelled_value("fingerprint", one_line(cause.fingerprint)[:_HASH_DIGITS])
     if cause.downstream:
-        yield _pair("downstream", one_line(cause.downstream))
+        yield _labelled_value("downstream", one_line(cause.downstream))
 
 
-def _pair(label: str, value: str) -> Line:
+def _labelled_value(label: str, value: str) -> Line:
     return [Piece(f" {pad(label, _LABEL_CELLS - 1)}", Role.DIM), Piece(value)]
 
 
-def _when(cause: Cause, scene: Scene, columns: int) -> Iterator[Line]:
-    """How they came, from the first to the last, as a line of small bars."""
+def _spark_line(cause: InboxCause, scene: Scene, columns: int) -> Iterator[Line]:
+    """The failures over time, as a line of small bars."""
     count = min(columns - _LABEL_CELLS - 2, _SPARK_CELLS_MAX)
     rows = [scene.board.row(name) for name in cause.tasks]
     ends = [row.ended_at for row in rows if row.ended_at is not None]

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from ...engine.domain.states import TIMED, TaskState
-from ..model.graph.drawing import Lit
-from ..model.graph.rails import LitRails, RailRow
-from ..model.graph.view import MATRIX_MARGIN, Form, Graph, Zoom
+from ..model.graph.drawing import EdgeHighlight
+from ..model.graph.rails import RailHighlight, RailRow
+from ..model.graph.view import MATRIX_MARGIN, Graph, GraphForm, Zoom
 from ..text.durations import clock, number
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, crop, fit, width
 from ..text.text import cells, one_line, pad, pad_left, shorten_middle
 from . import counts
-from .states import LOOKS, sign
-from .tasks import ATTEMPT_CELLS, Scene, attempt_of, facts, tries
+from .states import STATE_STYLES, state_sign
+from .tasks import ATTEMPT_CELLS, Scene, attempt_of, attempts_text, state_facts
 
 LEVEL_CELLS = 5  # beside the signs of a matrix
 _FACTS_CELLS_MIN = 38
@@ -38,8 +38,8 @@ class Highlight:
     critical: Collection[str] = ()
     marked: Collection[str] = ()
     matched: Collection[str] = ()
-    rails: LitRails = field(default_factory=LitRails)
-    lines: Lit = field(default_factory=Lit)
+    rails: RailHighlight = field(default_factory=RailHighlight)
+    lines: EdgeHighlight = field(default_factory=EdgeHighlight)
     line_role: Role = Role.RELATED
 
 
@@ -103,12 +103,12 @@ def _task_facts(name: str, size: int, at: int, facts_at: int, scene: Scene, lit:
     row = scene.board.row(name)
     room = max(facts_at - at, 6)
     shown = shorten_middle(one_line(name), room, scene.glyphs.more)
-    tried = Piece(f"{pad_left(tries(row), ATTEMPT_CELLS)}  " if size >= _TRIES_FROM else " ", Role.DIM)
+    tried = Piece(f"{pad_left(attempts_text(row), ATTEMPT_CELLS)}  " if size >= _TRIES_FROM else " ", Role.DIM)
     line = [
         Piece(shown, _name_role(name, row.state, lit)),
         Piece(" " * (room - cells(shown))),
         tried,
-        *facts(row, scene, bars=size - facts_at - ATTEMPT_CELLS - 2 >= _BARS_FROM),
+        *state_facts(row, scene, bars=size - facts_at - ATTEMPT_CELLS - 2 >= _BARS_FROM),
     ]
     return fit(line, max(size - at, 0), scene.glyphs.more)
 
@@ -125,7 +125,7 @@ def _name_role(name: str, state: TaskState, lit: Highlight) -> Role:
 
 def _sign(name: str, scene: Scene) -> Piece:
     state = scene.board.row(name).state
-    return Piece(sign(state, scene.glyphs), LOOKS[state].role)
+    return Piece(state_sign(state, scene.glyphs), STATE_STYLES[state].role)
 
 
 def _mark(name: str, scene: Scene, lit: Highlight) -> Piece:
@@ -143,7 +143,7 @@ def _group_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) ->
         return [Piece(f"      {glyphs.more} {number(row.hidden)} more (Enter)", Role.DIM)]
     if row.task is not None:
         name = graph.dag.names[row.task]
-        indent = "" if group.single else "  "
+        indent = "" if group.is_single else "  "
         lead = [_mark(name, scene, lit), Piece(f"  {indent}"), _sign(name, scene), Piece(" ")]
         return [*lead, *_task_facts(name, size, width(lead), _title_cells(scene, size) + 5, scene, lit)]
     is_open = groups.is_open(row.group) or groups.shows_problems(row.group)
@@ -154,7 +154,7 @@ def _group_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) ->
         Piece(f" {number(len(group.members)):>6}  ", Role.DIM),
         *counts.bar(group.counts, glyphs, _GROUP_BAR_CELLS),
         Piece(" "),
-        *counts.in_words(group.counts, glyphs, without=(TaskState.PENDING,)),
+        *counts.counts_line(group.counts, glyphs, without=(TaskState.PENDING,)),
     ]
 
 
@@ -175,10 +175,10 @@ def _matrix_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) -
         name = graph.dag.names[task]
         state = scene.board.row(name).state
         found[state] = found.get(state, 0) + 1
-        role = Role.CURSOR if name == graph.selected else Role.MARK if name in lit.marked else LOOKS[state].role
-        line.append(Piece(sign(state, glyphs), role))
+        role = Role.CURSOR if name == graph.selected else Role.MARK if name in lit.marked else STATE_STYLES[state].role
+        line.append(Piece(state_sign(state, glyphs), role))
     line.append(Piece(" " * (matrix.width - len(row.tasks) + 1)))
-    return [*line, *counts.in_signs(found, glyphs, MATRIX_MARGIN - LEVEL_CELLS - 1)]
+    return [*line, *counts.counts_signs(found, glyphs, MATRIX_MARGIN - LEVEL_CELLS - 1)]
 
 
 def _band_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) -> Line:
@@ -192,7 +192,7 @@ def _band_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) -> 
         *counts.bar(band.counts, glyphs, length),
         Piece(" " * (most - length)),
         Piece(f"{number(len(band.tasks)):>7}  "),
-        *counts.in_signs(band.counts, glyphs, size - most - 22),
+        *counts.counts_signs(band.counts, glyphs, size - most - 22),
     ]
 
 
@@ -211,7 +211,7 @@ def drawing_row(graph: Graph, y: int, x0: int, x1: int, scene: Scene, lit: Highl
     """The cells from ``x0`` to before ``x1`` of row ``y`` of the drawing."""
     line: Line = []
     at = x0
-    for run in graph.drawing.runs(y, x0, x1, lit.lines):
+    for run in graph.drawing.segments(y, x0, x1, lit.lines):
         if run.x > at:
             line.append(Piece(" " * (run.x - at)))
             at = run.x
@@ -227,7 +227,7 @@ def drawing_row(graph: Graph, y: int, x0: int, x1: int, scene: Scene, lit: Highl
     return line
 
 
-def part_lines(graph: Graph, fold_key: str, glyphs: Glyphs) -> tuple[Line, Line]:
+def drawing_status(graph: Graph, fold_key: str, glyphs: Glyphs) -> tuple[Line, Line]:
     """How much of the graph is drawn, how the rest is seen; and around what. Nothing where it is all there."""
     if not is_drawing(graph) or graph.drawn_around is None:
         return [], []
@@ -245,7 +245,7 @@ def _label(graph: Graph, name: str, size: int, scene: Scene, lit: Highlight) -> 
     shown = shorten_middle(one_line(name), LABEL_CELLS_MAX, scene.glyphs.more)
     selected = name == graph.selected
     name_role = Role.CURSOR if selected else Role.MARK if name in lit.marked else _name_role(name, state, lit)
-    time_role = Role.DIM if state is TaskState.SUCCESS else LOOKS[state].role
+    time_role = Role.DIM if state is TaskState.SUCCESS else STATE_STYLES[state].role
     line = [_sign(name, scene), Piece(" "), Piece(shown, name_role), Piece(" "), Piece(_time(name, scene), time_role)]
     return fit(line, size, scene.glyphs.more)
 
@@ -265,4 +265,4 @@ def _time(name: str, scene: Scene) -> str:
 
 def is_drawing(graph: Graph) -> bool:
     """Whether the current step is the drawing, which scrolls both ways; all others are lists."""
-    return graph.zoom is Zoom.GRAPH and graph.form is Form.DRAWING
+    return graph.zoom is Zoom.GRAPH and graph.form is GraphForm.DRAWING

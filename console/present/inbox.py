@@ -1,40 +1,47 @@
-"""The inbox in rows: what there is in one line, causes, their tasks, and what an act on the selected ones would do."""
+"""The inbox in rows: the heading, causes, their tasks, and what an act on the selected ones would do."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...engine.core.cause_history import REASON_CHARACTERS, Memory, day, last_time, noted, told
+from ...engine.core.cause_history import (
+    REASON_CHARACTERS,
+    CauseHistory,
+    describe_incident,
+    describe_last_incident,
+    describe_note,
+    format_day,
+)
 from ...engine.core.projection import TaskRow
 from ...engine.domain.states import TaskState
 from ..model.board import Board
 from ..model.evidence import compare, failures_of, verdict
-from ..model.inbox import Cause, Entry
+from ..model.inbox import InboxCause, InboxEntry
 from ..model.preview import Preview
 from ..text.durations import HOUR, MINUTE, SECOND, number, wall
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, fit, join, width
 from ..text.text import one_line, pad, pad_left, shorten, shorten_middle
-from ..text.wrapping import folded
-from .states import LOOKS, sign
-from .tasks import Scene, tries
+from ..text.wrapping import wrap
+from .states import STATE_STYLES, state_sign
+from .tasks import Scene, attempts_text
 
 AGE_CELLS = 7
 _COUNT_CELLS = 5
 _HELD_CELLS = 11
 _KIND_CELLS = 11
 _NAME_CELLS_MAX = 32
-_HELD_FROM = 60  # columns: narrower lists leave out what is held
+_HELD_FROM = 60  # columns: narrower lists leave out the number of held tasks
 _KIND_FROM = 76
 _MESSAGE_FROM = 50
-_COMPARED_MAX = 200  # tasks of one cause that are looked at for a verdict
+_COMPARED_MAX = 200  # tasks of one cause that are compared for a verdict
 _NAMED_MAX = 2
-_REASON_CHARACTERS = (REASON_CHARACTERS, 24, 0)  # how it ended matters more than why somebody tried
+_REASON_CHARACTERS = (REASON_CHARACTERS, 24, 0)  # the reason is shortened before the outcome
 
 
-def age(duration_us: int) -> str:
-    """At most seven cells, and calm: ``41 s``, ``14 min``, ``3 h 05``, ``12 days``."""
+def age_text(duration_us: int) -> str:
+    """At most seven cells, without seconds in long ages: ``41 s``, ``14 min``, ``3 h 05``, ``12 days``."""
     duration_us = max(duration_us, 0)
     if duration_us < MINUTE:
         return f"{duration_us // SECOND} s"
@@ -45,7 +52,7 @@ def age(duration_us: int) -> str:
     return f"{min(duration_us // (24 * HOUR), 99)} days"
 
 
-def tasks(count: int) -> str:
+def task_count(count: int) -> str:
     """``1 task``, ``1,247 tasks``."""
     return f"{number(count)} task{'' if count == 1 else 's'}"
 
@@ -54,8 +61,8 @@ def tasks(count: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Heading:
-    """What the line above the list says. ``shown``: tasks that the filter leaves, of ``total``."""
+class InboxHeading:
+    """The data of the line above the list. ``shown``: tasks that match the filter."""
 
     causes: int
     dead: int
@@ -67,8 +74,8 @@ class Heading:
     sort: str
 
 
-def heading_line(heading: Heading, now_us: int, columns: int, glyphs: Glyphs) -> tuple[Line, Line]:
-    """Left and right side; where there is less room, less is said; of an empty inbox nothing."""
+def heading_line(heading: InboxHeading, now_us: int, columns: int, glyphs: Glyphs) -> tuple[Line, Line]:
+    """Left and right side of the line; parts are left out where there is no room. Empty for an empty inbox."""
     if not heading.dead and not heading.failed:
         return [], []
     right = [Piece("sort: ", Role.DIM), Piece(f"{heading.sort} {glyphs.open} ")]
@@ -84,8 +91,8 @@ def heading_line(heading: Heading, now_us: int, columns: int, glyphs: Glyphs) ->
         parts.pop()
 
 
-def _heading_parts(heading: Heading, now_us: int) -> list[Line]:
-    """The most wanted first."""
+def _heading_parts(heading: InboxHeading, now_us: int) -> list[Line]:
+    """The most important first."""
     parts: list[Line] = [[Piece(f"{number(heading.causes)} cause{'' if heading.causes == 1 else 's'}", Role.STRONG)]]
     if heading.filter_text:
         found = f"/{one_line(heading.filter_text)}: {number(heading.shown)} of {number(heading.dead + heading.failed)}"
@@ -95,12 +102,12 @@ def _heading_parts(heading: Heading, now_us: int) -> list[Line]:
     if heading.failed:
         parts.append([Piece(f"{number(heading.failed)} failed")])
     if heading.oldest is not None:
-        parts.append([Piece(f"oldest {age(now_us - heading.oldest)}", Role.DIM)])
+        parts.append([Piece(f"oldest {age_text(now_us - heading.oldest)}", Role.DIM)])
     return parts
 
 
-def nothing_line(total: int, filter_text: str, glyphs: Glyphs) -> Line:
-    """In place of an empty list."""
+def empty_line(total: int, filter_text: str, glyphs: Glyphs) -> Line:
+    """The line in place of an empty list."""
     if filter_text and total:
         return [Piece(f"   nothing matches /{one_line(filter_text)}; Esc shows all {number(total)}", Role.DIM)]
     return [Piece(f"   {glyphs.done} ", Role.DONE), Piece("nothing needs a human", Role.DIM)]
@@ -109,8 +116,8 @@ def nothing_line(total: int, filter_text: str, glyphs: Glyphs) -> Line:
 # --- Rows ----------------------------------------------------------------------------------------------------------
 
 
-def cause_row(cause: Cause, is_open: bool, scene: Scene, columns: int) -> Line:
-    """How many, what, what it holds, since when."""
+def cause_row(cause: InboxCause, is_open: bool, scene: Scene, columns: int) -> Line:
+    """Number of tasks, title, number of held tasks, age."""
     glyphs = scene.glyphs
     state = TaskState.DEAD_LETTER if cause.dead else TaskState.FAILED
     right = cause_age(cause, scene)
@@ -119,7 +126,7 @@ def cause_row(cause: Cause, is_open: bool, scene: Scene, columns: int) -> Line:
         right = [Piece(pad_left(held, _HELD_CELLS, glyphs.more), Role.DIM), *right]
     left = [
         Piece(f"{glyphs.open if is_open else glyphs.closed} "),
-        Piece(sign(state, glyphs), LOOKS[state].role),
+        Piece(state_sign(state, glyphs), STATE_STYLES[state].role),
         Piece(f" {number(cause.count):>{_COUNT_CELLS}}  ", Role.STRONG),
         Piece(one_line(cause.title) or "unknown"),
     ]
@@ -128,22 +135,22 @@ def cause_row(cause: Cause, is_open: bool, scene: Scene, columns: int) -> Line:
     return [*fit(left, columns - width(right) - 1, glyphs.more), Piece(" "), *right]
 
 
-def cause_age(cause: Cause, scene: Scene) -> Line:
-    """The end of a row: since when the first of them waits. It changes with time, the rest of the row does not."""
-    text = wall(cause.oldest, None) if scene.absolute else age(scene.now_us - cause.oldest)
+def cause_age(cause: InboxCause, scene: Scene) -> Line:
+    """The end of a row: the age of its oldest task. Only this part of the row changes with time."""
+    text = wall(cause.oldest, None) if scene.shows_clock_times else age_text(scene.now_us - cause.oldest)
     return [Piece(f" {pad_left(text, AGE_CELLS + 1)} ", Role.DIM)]
 
 
-def task_row(entry: Entry, row: TaskRow, scene: Scene, columns: int) -> Line:
+def task_row(entry: InboxEntry, row: TaskRow, scene: Scene, columns: int) -> Line:
     """One task of a cause."""
-    glyphs, look = scene.glyphs, LOOKS[TaskState(entry.state)]
+    glyphs, style = scene.glyphs, STATE_STYLES[TaskState(entry.state)]
     cells = min(scene.name_cells, _NAME_CELLS_MAX, columns - 14)
     name = shorten_middle(one_line(entry.name), cells, glyphs.more)
     line = [
         Piece("    "),
-        Piece(glyphs.of(look.glyph), Role.DIM),  # the accent is on the cause
+        Piece(glyphs.of(style.glyph), Role.DIM),  # the accent is on the cause
         Piece(f" {pad(name, cells, glyphs.more)} "),
-        Piece(f"{tries(row):>5}  ", Role.DIM),
+        Piece(f"{attempts_text(row):>5}  ", Role.DIM),
     ]
     if columns < _MESSAGE_FROM:
         return line
@@ -157,15 +164,15 @@ def more_row(hidden: int, key: str, glyphs: Glyphs) -> Line:
     return [Piece(f"      {glyphs.more} {number(hidden)} more ({key})", Role.DIM)]
 
 
-# --- What is selected, and what an act would do to it --------------------------------------------------------------
+# --- The selection, and what an act would do to it -----------------------------------------------------------------
 
 
-def who_lines(names: Sequence[str], scene: Scene) -> list[Line]:
-    """Who, since when, the error, and what may be concluded: two rows."""
+def selection_lines(names: Sequence[str], scene: Scene) -> list[Line]:
+    """The selected tasks in two rows: names, times and error; then the verdict."""
     rows = [scene.board.row(name) for name in names]
     state = next((row.state for row in rows if row.state is TaskState.DEAD_LETTER), rows[0].state)
-    look = LOOKS[state]
-    who = one_line(rows[0].name) if len(names) == 1 else tasks(len(names))
+    style = STATE_STYLES[state]
+    who = one_line(rows[0].name) if len(names) == 1 else task_count(len(names))
     kinds, errors = {row.dead_letter_kind or "" for row in rows}, {row.error or "" for row in rows}
     parts = [one_line(kinds.pop()) if len(kinds) == 1 else "", "", one_line(errors.pop())]
     ends = [row.ended_at for row in rows if row.ended_at is not None]
@@ -173,7 +180,7 @@ def who_lines(names: Sequence[str], scene: Scene) -> list[Line]:
         parts[1] = f"from {wall(min(ends), None)} to {wall(max(ends), None)}"
         parts[2] = f"{number(len(errors) + 1)} different errors" if errors else parts[2]
     head: Line = [Piece(" "), Piece(who, Role.TITLE), Piece(" ")]
-    head.append(Piece(f"{sign(state, scene.glyphs)} {look.word}", look.role))
+    head.append(Piece(f"{state_sign(state, scene.glyphs)} {style.word}", style.role))
     head.append(Piece(f" {parts[0]}"))
     for part in filter(None, parts[1:]):
         head += [Piece(f" {scene.glyphs.dot} ", Role.DIM), Piece(part)]
@@ -181,50 +188,50 @@ def who_lines(names: Sequence[str], scene: Scene) -> list[Line]:
     return [head, [Piece(f"   {said[:1].upper()}{said[1:]}.", Role.STRONG)]]
 
 
-def memory_line(memory: Memory | None, now_us: int, columns: int, glyphs: Glyphs) -> Line:
-    """What people wrote on a cause, and how it went the last time, as far as there is room; nothing while unread."""
+def cause_history_line(memory: CauseHistory | None, now_us: int, columns: int, glyphs: Glyphs) -> Line:
+    """The latest note on a cause and how it ended last time, as far as there is room; empty while not read."""
     if memory is None:
         return []
     if memory.is_new:
         return [Piece("   never seen before in this flow", Role.DIM)]
     line: Line = []
-    said: list[Line] = [[Piece(one_line(noted(note, now_us)), Role.STRONG)] for note in memory.notes[:1]]
+    said: list[Line] = [[Piece(one_line(describe_note(note, now_us)), Role.STRONG)] for note in memory.notes[:1]]
     for reason_characters in _REASON_CHARACTERS:
-        before = last_time(memory, now_us, None, reason_characters) or _seen(memory, now_us)
+        before = describe_last_incident(memory, now_us, None, reason_characters) or _runs_seen(memory, now_us)
         line = join([*said, [Piece(one_line(before))] if before else []], f" {glyphs.dot} ")
         if width(line) < columns - 3:
             break
     return fit([Piece("   "), *line], columns - 1, glyphs.more)
 
 
-def memory_lines(memory: Memory | None, now_us: int, columns: int) -> Iterator[Line]:
-    """All of it, folded: notes first, they are meant for the reader."""
+def cause_history_lines(memory: CauseHistory | None, now_us: int, columns: int) -> Iterator[Line]:
+    """The whole history of a cause, wrapped, notes first."""
     if memory is None or memory.is_new:
         return
     for note in memory.notes:
-        yield from _told([Piece(one_line(noted(note, now_us)), Role.STRONG)], columns)
+        yield from _wrapped([Piece(one_line(describe_note(note, now_us)), Role.STRONG)], columns)
     for place, episode in enumerate(memory.episodes):
         when = Piece("before that " if place else "last time ", Role.DIM)
-        yield from _told([when, Piece(one_line(told(episode, now_us)))], columns)
-    seen = _seen(memory, now_us)
+        yield from _wrapped([when, Piece(one_line(describe_incident(episode, now_us)))], columns)
+    seen = _runs_seen(memory, now_us)
     if seen:
-        yield from _told([Piece(seen, Role.DIM)], columns)
+        yield from _wrapped([Piece(seen, Role.DIM)], columns)
     yield []
 
 
-def _told(line: Line, columns: int) -> list[Line]:
-    return folded([Piece(" "), *line], columns - 1, 3)
+def _wrapped(line: Line, columns: int) -> list[Line]:
+    return wrap([Piece(" "), *line], columns - 1, 3)
 
 
-def _seen(memory: Memory, now_us: int) -> str:
+def _runs_seen(memory: CauseHistory, now_us: int) -> str:
     if not memory.runs or memory.first_at is None:
         return ""
     others = "one other run" if memory.runs == 1 else f"{number(memory.runs)} other runs"
-    return f"seen in {others} of this flow, first {day(memory.first_at, now_us)}"
+    return f"seen in {others} of this flow, first {format_day(memory.first_at, now_us)}"
 
 
 def verdict_of(names: Sequence[str], board: Board) -> str:
-    """What the attempts of one or of many tasks say, in one sentence."""
+    """The verdict on the attempts of one or many tasks, in one sentence."""
     if len(names) == 1:
         return verdict(compare(failures_of(board.row(names[0]))))
     looked_at = names[:_COMPARED_MAX]
@@ -233,7 +240,7 @@ def verdict_of(names: Sequence[str], board: Board) -> str:
     where = "" if len(looked_at) == len(names) else f" (in the first {len(looked_at)})"
     if not several:
         return f"one failure each: nothing to compare them with{where}"
-    same = sum(1 for one in several if one.deterministic)
+    same = sum(1 for one in several if one.is_deterministic)
     if same == len(several) == len(found):
         return f"same failure every time; nothing changed between attempts{where}"
     if same == len(several):
@@ -243,14 +250,16 @@ def verdict_of(names: Sequence[str], board: Board) -> str:
 
 
 def consequence_lines(requeue: Preview, skip: Preview, keys: Mapping[str, str]) -> list[Line]:
-    """What the keys for requeue and skip would do: as much as a decision needs. The dialog has the exact lists."""
-    return _by_key(keys, "; ".join(_of_requeue(requeue)), "; ".join(_of_skip(skip)))
+    """What requeue and skip would do, in one sentence each. The dialog has the exact lists."""
+    return _by_key(keys, "; ".join(_describe_requeue(requeue)), "; ".join(_describe_skip(skip)))
 
 
-def rough_lines(count: int, held: int, keys: Mapping[str, str]) -> list[Line]:
-    """The same for more tasks than can be tried out at every move of the cursor."""
+def estimate_lines(count: int, held: int, keys: Mapping[str, str]) -> list[Line]:
+    """The same without a preview, for a selection too large to preview at every move of the cursor."""
     below = f"; {number(held)} wait below" if held else ""
-    return _by_key(keys, f"requeue: {tasks(count)} run again{below}", f"skip: go on without {tasks(count)}{below}")
+    return _by_key(
+        keys, f"requeue: {task_count(count)} run again{below}", f"skip: go on without {task_count(count)}{below}"
+    )
 
 
 def _by_key(keys: Mapping[str, str], requeue: str, skip: str) -> list[Line]:
@@ -259,37 +268,39 @@ def _by_key(keys: Mapping[str, str], requeue: str, skip: str) -> list[Line]:
     return [[Piece(f" {pad(keys[action], cells)} ", Role.KEY), Piece(sentence)] for action, sentence in said]
 
 
-def _of_requeue(preview: Preview) -> Iterator[str]:
+def _describe_requeue(preview: Preview) -> Iterator[str]:
     again = len(preview.run_again)
-    yield f"requeue: {tasks(again)} {_verb(again, 'runs', 'run')} again"
-    go_on = len(set(preview.may_go_on) | set(preview.unblocked))
+    yield f"requeue: {task_count(again)} {_plural(again, 'runs', 'run')} again"
+    go_on = len(set(preview.released) | set(preview.unblocked))
     if go_on:
         yield f"{number(go_on)} below may go on after success"
     if preview.stale:
-        yield f"{number(len(preview.stale))} ran before and {_verb(len(preview.stale), 'becomes', 'become')} stale"
-    yield from _of_others(preview)
+        yield f"{number(len(preview.stale))} ran before and {_plural(len(preview.stale), 'becomes', 'become')} stale"
+    yield from _describe_still_held(preview)
 
 
-def _of_skip(preview: Preview) -> Iterator[str]:
-    go_on = len(set(preview.may_go_on) | set(preview.unblocked))
+def _describe_skip(preview: Preview) -> Iterator[str]:
+    go_on = len(set(preview.released) | set(preview.unblocked))
     them = "it" if len(preview.skipped) == 1 else "them"
-    yield f"skip: {number(go_on)} {_verb(go_on, 'goes', 'go')} on without {them}" if go_on else "skip: nothing goes on"
+    yield (
+        f"skip: {number(go_on)} {_plural(go_on, 'goes', 'go')} on without {them}" if go_on else "skip: nothing goes on"
+    )
     if preview.stopped:
-        yield f"{number(len(preview.stopped))} {_verb(len(preview.stopped), 'stops', 'stop')}, wanting its success"
-    yield from _of_others(preview)
+        yield f"{number(len(preview.stopped))} {_plural(len(preview.stopped), 'stops', 'stop')}, wanting its success"
+    yield from _describe_still_held(preview)
 
 
-def _of_others(preview: Preview) -> Iterator[str]:
+def _describe_still_held(preview: Preview) -> Iterator[str]:
     if preview.still_held:
         holders = list(dict.fromkeys(holder for _, holder in preview.still_held))
         names = ", ".join(shorten(one_line(holder), 24) for holder in holders[:_NAMED_MAX])
         more = f" and {len(holders) - _NAMED_MAX} more" if len(holders) > _NAMED_MAX else ""
         count = len(preview.still_held)
-        yield f"{number(count)} {_verb(count, 'stays', 'stay')} held by {names}{more}"
+        yield f"{number(count)} {_plural(count, 'stays', 'stay')} held by {names}{more}"
     if preview.stay_blocked:
         count = len(preview.stay_blocked)
-        yield f"{number(count)} {_verb(count, 'stays', 'stay')} blocked"
+        yield f"{number(count)} {_plural(count, 'stays', 'stay')} blocked"
 
 
-def _verb(count: int, one: str, many: str) -> str:
+def _plural(count: int, one: str, many: str) -> str:
     return one if count == 1 else many

@@ -1,4 +1,4 @@
-"""The journal in rows, what there is in one line, and everything about one event."""
+"""The journal in rows, its heading, and all data of one event."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from ...engine.analysis.counters import is_act
+from ...engine.analysis.counters import is_operator_act
 from ...engine.domain.event_codec import encode
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import WAITING, TaskState
 from ..text.durations import number, offset, wall, wall_day
-from ..text.event_text import results_of, sentence, subject
+from ..text.event_text import describe_event, event_subject, target_results
 from ..text.glyphs import Glyph, Glyphs
 from ..text.pieces import Line, Piece, Role, width
 from ..text.text import cells, one_line, pad, pad_left, sanitize, shorten_middle
-from .states import LOOKS
+from .states import STATE_STYLES
 
 _WIDE = 60
 _NARROW_NAME_CELLS = 11
@@ -27,7 +27,7 @@ _DATA_LINES_MAX = 400
 _LABEL_CELLS = 12
 _RESULT_NAME_CELLS_MAX = 28
 
-#: Moves that only lead to others.
+#: Events that only lead to others.
 _FAINT_KINDS = frozenset([EventKind.TASK_CHANGED, EventKind.ATTEMPT_STARTED, EventKind.PROGRESS])
 
 #: kind -> (glyph, role)
@@ -41,32 +41,32 @@ _SIGNS = {
 }
 
 
-def is_faint(event: Event) -> bool:
-    """Whether it says little beside the events around it."""
+def is_minor(event: Event) -> bool:
+    """Whether an event is shown dimmed, because the events around it say more."""
     return event.kind in _FAINT_KINDS or (event.kind == EventKind.TASK and event.new in WAITING)
 
 
 def name_cells(longest: int, columns: int) -> int:
-    """How much room names get, where the longest is so long."""
+    """Width of the column of names. ``longest``: of the longest name, in cells."""
     low, high = _NAME_CELLS
     return _NARROW_NAME_CELLS if columns < _WIDE else max(min(longest, columns // 4, high), low)
 
 
 def event_row(event: Event, started_at: int, absolute: bool, room: int, glyphs: Glyphs) -> Line:
-    """When, what about, what happened, and who wanted it.
+    """Time, subject, sentence and actor of an event.
 
-    ``started_at``: of the run, where offsets begin. ``room``: cells for the name.
+    ``started_at``: of the run, for offsets. ``room``: cells for the subject.
     """
-    faint = is_faint(event) and event.actor is None
-    name = pad(shorten_middle(one_line(subject(event)), room, glyphs.more), room)
+    is_dim = is_minor(event) and event.actor is None
+    name = pad(shorten_middle(one_line(event_subject(event)), room, glyphs.more), room)
     named = event.task is not None or event.kind == EventKind.OPERATOR
-    text = Role.DIM if faint else Role.TEXT
+    text = Role.DIM if is_dim else Role.TEXT
     return [
         Piece(f" {_when(event.at, started_at, absolute, glyphs)} ", Role.DIM),
-        Piece(glyphs.dot, Role.DIM) if faint else _sign(event, glyphs),
+        Piece(glyphs.dot, Role.DIM) if is_dim else _sign(event, glyphs),
         Piece(f" {name} ", text if named else Role.DIM),
-        Piece(one_line(sentence(event)), text),
-        *_by(event, glyphs),
+        Piece(one_line(describe_event(event)), text),
+        *_actor_and_reason(event, glyphs),
     ]
 
 
@@ -77,16 +77,16 @@ def _when(at: int, started_at: int, absolute: bool, glyphs: Glyphs) -> str:
 
 
 def _sign(event: Event, glyphs: Glyphs) -> Piece:
-    if is_act(event):
+    if is_operator_act(event):
         return Piece(glyphs.closed, Role.STRONG)
-    if event.kind == EventKind.TASK and event.new in LOOKS:
-        look = LOOKS[TaskState(event.new)]
-        return Piece(glyphs.of(look.glyph), look.role)
+    if event.kind == EventKind.TASK and event.new in STATE_STYLES:
+        style = STATE_STYLES[TaskState(event.new)]
+        return Piece(glyphs.of(style.glyph), style.role)
     glyph, role = _SIGNS.get(event.kind, (Glyph.DOT, Role.DIM))
     return Piece(glyphs.of(glyph), role)
 
 
-def _by(event: Event, glyphs: Glyphs) -> Line:
+def _actor_and_reason(event: Event, glyphs: Glyphs) -> Line:
     if not event.actor:
         return []
     line = [Piece(f" {glyphs.dot} ", Role.DIM), Piece(one_line(event.actor), Role.STRONG)]
@@ -99,31 +99,31 @@ def _by(event: Event, glyphs: Glyphs) -> Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Heading:
-    """What the line above the list says. ``shown``: events that the filter leaves, of ``known``."""
+class JournalHeading:
+    """The data of the line above the list. ``shown``: events that match the filter, of ``known``."""
 
     known: int
     shown: int
     acts: int
-    whole: bool
+    is_complete: bool
     newer: int
     filter_text: str
     started_at: int
-    absolute: bool
-    following: bool
+    shows_clock_times: bool
+    is_following: bool
 
 
-def heading_line(heading: Heading, columns: int, glyphs: Glyphs) -> tuple[Line, Line]:
-    """Left and right side; where there is less room, less is said."""
-    known = f"{number(heading.known)}{'' if heading.whole else '+'} event{'' if heading.known == 1 else 's'}"
+def heading_line(heading: JournalHeading, columns: int, glyphs: Glyphs) -> tuple[Line, Line]:
+    """Left and right side of the line; parts are left out where there is no room."""
+    known = f"{number(heading.known)}{'' if heading.is_complete else '+'} event{'' if heading.known == 1 else 's'}"
     parts: list[Line] = [[Piece(known, Role.STRONG)]]
     if heading.filter_text:
         parts.append([Piece(f"/{one_line(heading.filter_text)}: {number(heading.shown)}", Role.MATCH)])
     else:
         parts.append([Piece(f"{number(heading.acts)} act{'' if heading.acts == 1 else 's'}")])
-    if not heading.absolute:
+    if not heading.shows_clock_times:
         parts.append([Piece(f"times since {wall(heading.started_at, None)}", Role.DIM)])
-    right: Line = [Piece("following " if heading.following else "", Role.DIM)]
+    right: Line = [Piece("following " if heading.is_following else "", Role.DIM)]
     if heading.newer:
         right = [Piece(f"{number(heading.newer)} newer {glyphs.down} ", Role.WARNING)]
     while True:
@@ -134,8 +134,8 @@ def heading_line(heading: Heading, columns: int, glyphs: Glyphs) -> tuple[Line, 
         parts.pop()
 
 
-def nothing_line(filter_text: str, read: bool) -> Line:
-    """In place of an empty list."""
+def empty_line(filter_text: str, read: bool) -> Line:
+    """The line in place of an empty list."""
     if not read:
         return [Piece("   reading ...", Role.DIM)]
     if filter_text:
@@ -147,11 +147,11 @@ def nothing_line(filter_text: str, read: bool) -> Line:
 
 
 def event_lines(event: Event, command: str | None, copy_key: str, glyphs: Glyphs) -> list[Line]:
-    """Everything that is known of one event; of an act first the command line that does the same."""
-    lines: list[Line] = [[Piece(one_line(sentence(event)), Role.STRONG)], []]
+    """All data of one event; for an act, first the shell command that does the same."""
+    lines: list[Line] = [[Piece(one_line(describe_event(event)), Role.STRONG)], []]
     if command is not None:
         lines += [[Piece("The same from a shell", Role.DIM), *_hint(copy_key)], [Piece(f"  {command}")], []]
-    elif is_act(event):
+    elif is_operator_act(event):
         lines += [[Piece("The shell has no command that does the same.", Role.DIM)], []]
     for label, value in _facts(event, glyphs):
         lines.append([Piece(pad(label, _LABEL_CELLS), Role.DIM), Piece(one_line(value))])
@@ -185,7 +185,7 @@ def _facts(event: Event, glyphs: Glyphs) -> Iterator[tuple[str, str]]:
 
 
 def _result_lines(event: Event, glyphs: Glyphs) -> Iterator[Line]:
-    results = results_of(event)
+    results = target_results(event)
     if results:
         yield []
         yield [Piece("What became of each task", Role.DIM)]

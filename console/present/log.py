@@ -1,4 +1,4 @@
-"""The log in rows: which attempt, how much of it, and its lines with what went wrong set off."""
+"""The log in rows: the heading with the attempt and its size, and the lines with errors set off."""
 
 from __future__ import annotations
 
@@ -7,61 +7,51 @@ from dataclasses import dataclass
 from typing import overload
 
 from ...engine.core.projection import AttemptRow, TaskRow
-from ..model.log import GAP, Selection, tells_of_error
-from ..text.durations import clock, number, size
-from ..text.glyphs import Glyph, Glyphs
+from ..model.log import GAP, LogSelection, looks_like_error
+from ..text.durations import clock, format_bytes, number
+from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role, width
 from ..text.text import cells, one_line, shorten_middle
+from .states import OUTCOME_STYLES
+from .tasks import duration_of
 
 _NAME_CELLS_MIN = 12
 _MARGIN = Piece(" ")
 
-#: outcome -> (glyph, word, role)
-_OUTCOMES = {
-    "running": (Glyph.RUNNING, "running", Role.RUNNING),
-    "success": (Glyph.DONE, "ok", Role.DONE),
-    "error": (Glyph.FAILED, "failed", Role.FAILED),
-    "timed_out": (Glyph.SIGKILL, "timed out", Role.FAILED),
-    "lost": (Glyph.LOST, "lost", Role.WAITING),
-    "cancelled": (Glyph.CANCELLED, "stopped", Role.SKIPPED),
-    "deferred": (Glyph.SENSING, "not ready", Role.WAITING),
-    "skipped": (Glyph.SKIPPED, "skipped", Role.SKIPPED),
-}
-
 
 @dataclass(frozen=True, slots=True)
-class Heading:
-    """What the line above the log says.
+class LogHeading:
+    """The data of the line above the log.
 
     Attributes:
         count: attempts of the task.
-        written: bytes that the attempt wrote; None if that is not known.
-        lines: how many are shown, and the last of them in view.
-        searched, only: what is looked for, and what is shown alone.
-        found: whether the search stands at something.
-        whole: whether everything has been read that is kept.
+        written: bytes that the attempt wrote; None if unknown.
+        lines: number of shown lines; ``last``: the number of the last one in view.
+        searched: the search text; ``only``: the text that all shown lines contain.
+        has_match: whether the search has found a line.
+        is_complete: whether all stored output has been read.
     """
 
     count: int
     written: int | None
     lines: int
     last: int
-    following: bool
-    whole: bool
+    is_following: bool
+    is_complete: bool
     searched: str = ""
     only: str = ""
-    found: bool = True
+    has_match: bool = True
 
 
 def heading_line(
-    row: TaskRow, attempt: AttemptRow | None, heading: Heading, now_us: int, columns: int, glyphs: Glyphs
+    row: TaskRow, attempt: AttemptRow | None, heading: LogHeading, now_us: int, columns: int, glyphs: Glyphs
 ) -> tuple[Line, Line]:
-    """Left and right side; where there is less room, less is said."""
+    """Left and right side of the line; parts are left out where there is no room."""
     name = one_line(row.name)
     parts = _facts(attempt, heading, now_us, glyphs)
     rights = _rights(heading, attempt is not None and attempt.outcome == "running")
     least = min(cells(name), _NAME_CELLS_MIN) + 3
-    for word in _LEAST_WANTED:
+    for word in _DROP_ORDER:
         if least + sum(map(width, (*parts.values(), *rights.values()))) <= columns:
             break
         parts.pop(word, None)
@@ -72,51 +62,45 @@ def heading_line(
     return [Piece(" "), Piece(shorten_middle(name, room, glyphs.more), Role.TITLE), *facts], right
 
 
-#: What gives way first where there is no room.
-_LEAST_WANTED = ("where", "written", "of", "took", "only", "searched")
+#: The parts that are left out first where there is no room.
+_DROP_ORDER = ("where", "written", "of", "duration", "only", "searched")
 
 
-def _facts(attempt: AttemptRow | None, heading: Heading, now_us: int, glyphs: Glyphs) -> dict[str, Line]:
+def _facts(attempt: AttemptRow | None, heading: LogHeading, now_us: int, glyphs: Glyphs) -> dict[str, Line]:
     """Parts of the left side, in order."""
     if attempt is None:
         return {}
-    glyph, word, role = _OUTCOMES.get(attempt.outcome, (Glyph.LOST, attempt.outcome, Role.WAITING))
-    took = attempt.duration_us
-    if took is None:
-        took = (attempt.ended_at if attempt.ended_at is not None else now_us) - attempt.started_at
+    style = OUTCOME_STYLES.get(attempt.outcome, OUTCOME_STYLES["lost"])
     return {
         "number": [Piece(f"  #{attempt.attempt}", Role.STRONG)],
         "of": [Piece(f" of {heading.count}" if heading.count > 1 else "", Role.DIM)],
-        "outcome": [Piece(f"  {glyphs.of(glyph)} {one_line(word)}", role)],
-        "took": [Piece(f" {clock(took).strip()}")],
-        "written": [Piece(f"  {size(heading.written)}" if heading.written is not None else "", Role.DIM)],
+        "outcome": [Piece(f"  {glyphs.of(style.glyph)} {style.word}", style.role)],
+        "duration": [Piece(f" {clock(duration_of(attempt, now_us)).strip()}")],
+        "written": [Piece(f"  {format_bytes(heading.written)}" if heading.written is not None else "", Role.DIM)],
     }
 
 
-def _rights(heading: Heading, running: bool) -> dict[str, Line]:
+def _rights(heading: LogHeading, running: bool) -> dict[str, Line]:
     """Parts of the right side, in order."""
     rights: dict[str, Line] = {}
     if heading.searched:
-        nowhere = "" if heading.found else ": nowhere"
-        role = Role.MATCH if heading.found else Role.WARNING
+        nowhere = "" if heading.has_match else ": nowhere"
+        role = Role.MATCH if heading.has_match else Role.WARNING
         rights["searched"] = [Piece(f"/{one_line(heading.searched)}{nowhere}", role)]
     if heading.only:
         rights["only"] = [Piece(f"&{one_line(heading.only)}", Role.MATCH)]
-    if running and heading.following and not heading.only:
+    if running and heading.is_following and not heading.only:
         rights["where"] = [Piece("following", Role.DIM)]
     elif heading.lines:
-        of = f"{number(heading.lines)}{'' if heading.whole else '+'}"
+        of = f"{number(heading.lines)}{'' if heading.is_complete else '+'}"
         rights["where"] = [Piece(f"{number(heading.last)} of {of}", Role.DIM)]
     return rights
 
 
 class LogLines(Sequence[Line]):
-    """The lines of a ``Selection``, made when they are looked at.
+    """The lines of a ``Selection``, built on access. ``dropped_bytes``: dropped by the engine; None if unknown."""
 
-    ``dropped_bytes``: how much the engine has dropped; None if that is not known.
-    """
-
-    def __init__(self, selection: Selection, glyphs: Glyphs) -> None:
+    def __init__(self, selection: LogSelection, glyphs: Glyphs) -> None:
         self._selection = selection
         self._glyphs = glyphs
         self.dropped_bytes: int | None = None
@@ -133,18 +117,18 @@ class LogLines(Sequence[Line]):
             return [self[one] for one in range(*place.indices(len(self)))]
         text = self._selection[place]
         if text == GAP:
-            return [_MARGIN, Piece(gap_words(self.dropped_bytes, self._glyphs), Role.WARNING)]
-        return [_MARGIN, Piece(text, Role.FAILED if tells_of_error(text) else Role.TEXT)]
+            return [_MARGIN, Piece(gap_text(self.dropped_bytes, self._glyphs), Role.WARNING)]
+        return [_MARGIN, Piece(text, Role.FAILED if looks_like_error(text) else Role.TEXT)]
 
 
-def gap_words(dropped_bytes: int | None, glyphs: Glyphs) -> str:
-    """What stands where output was dropped."""
-    amount = f"{size(dropped_bytes)}" if dropped_bytes else "output was"
+def gap_text(dropped_bytes: int | None, glyphs: Glyphs) -> str:
+    """The line in place of dropped output."""
+    amount = f"{format_bytes(dropped_bytes)}" if dropped_bytes else "output was"
     return f"{glyphs.more} {amount} dropped here {glyphs.more}"
 
 
-def nothing_line(attempt: AttemptRow | None, why: str, only: str, whole: bool, glyphs: Glyphs) -> Line:
-    """In place of lines that are not there."""
+def empty_line(attempt: AttemptRow | None, why: str, only: str, whole: bool, glyphs: Glyphs) -> Line:
+    """The line in place of an empty log."""
     if attempt is None:
         return [Piece(f" {glyphs.dot} no attempt yet: {one_line(why)}", Role.DIM)]
     if only:

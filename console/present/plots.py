@@ -21,7 +21,7 @@ def bar(value: float, most: float, size: int, glyphs: Glyphs) -> str:
     return text if text.strip() or value <= 0 else glyphs.dot
 
 
-def squeeze(values: Sequence[float], size: int) -> list[float]:
+def downsample(values: Sequence[float], size: int) -> list[float]:
     """At most ``size`` values: of those that share a place the largest, so that no peak is averaged away."""
     if len(values) <= size:
         return list(values)
@@ -29,7 +29,7 @@ def squeeze(values: Sequence[float], size: int) -> list[float]:
     return [max(values[start:end]) for start, end in pairwise(edges)]
 
 
-def grid(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def table_lines(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Lines of a table of numbers: the first column from the left, all others from the right."""
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     for row in rows:
@@ -37,7 +37,7 @@ def grid(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield "  ".join([row[0].ljust(widths[0]), *cells]).rstrip()
 
 
-def columns(values: Sequence[float], most: float, rows: int, glyphs: Glyphs) -> Iterator[str]:
+def column_chart(values: Sequence[float], most: float, rows: int, glyphs: Glyphs) -> Iterator[str]:
     """Lines, the top one first, in which each value is a column of up to ``rows`` cells."""
     steps = len(glyphs.spark)
     heights = [_height(value, most, rows * steps) for value in values]

@@ -12,7 +12,7 @@ from ..text.pieces import Line, Piece, Role, fit, width
 from ..text.text import one_line, pad, shorten_middle
 from . import counts
 from .schedules import late_us
-from .states import BLOCKED, PAUSED, RUN_LOOKS, Look
+from .states import BLOCKED, PAUSED, RUN_STYLES, StateStyle
 
 _WORD_CELLS = 8
 _BAR_CELLS, _WIDE_BAR_CELLS = 8, 24
@@ -25,21 +25,21 @@ _OF_NO_NOTE = (TaskState.SUCCESS, TaskState.PENDING)
 
 
 @dataclass(frozen=True, slots=True)
-class RunView:
+class RunListEntry:
     """What is known of a run. ``beside``: what else must be said, as "executor gone"."""
 
     run: RunRow
     counts: counts.Counts
-    beside: str = ""
+    warning: str = ""
 
 
-def look_of(run: RunRow) -> Look:
+def run_style(run: RunRow) -> StateStyle:
     """The sign and the word of a run: blocked and paused are told apart from running."""
     if run.state is not RunState.RUNNING:
-        return RUN_LOOKS[run.state]
+        return RUN_STYLES[run.state]
     if run.blocked_since is not None:
         return BLOCKED
-    return PAUSED if run.paused_since is not None else RUN_LOOKS[run.state]
+    return PAUSED if run.paused_since is not None else RUN_STYLES[run.state]
 
 
 def run_name(run: RunRow, glyphs: Glyphs) -> str:
@@ -63,9 +63,9 @@ def heading_line(
     return left, [Piece("sort: ", Role.DIM), Piece(f"{sort} {glyphs.open} ")]
 
 
-def run_row(view: RunView, now_us: int, columns: int, glyphs: Glyphs, longest_name: int = 0) -> Line:
+def run_row(view: RunListEntry, now_us: int, columns: int, glyphs: Glyphs, longest_name: int = 0) -> Line:
     """State, name, progress, how long, and the counts that matter. ``longest_name``: cells, of all rows."""
-    run, look = view.run, look_of(view.run)
+    run, look = view.run, run_style(view.run)
     total = sum(view.counts.values())
     done = sum(view.counts.get(state, 0) for state in FINISHED)
     took = clock((run.ended_at if run.ended_at is not None else now_us) - run.started_at)
@@ -81,8 +81,8 @@ def run_row(view: RunView, now_us: int, columns: int, glyphs: Glyphs, longest_na
     ]
     if late := late_us(run, now_us):
         fixed += [Piece("  " if columns >= _WORDS_FROM else ""), Piece(f"late {brief(late)}", Role.WARNING)]
-    if view.beside:
-        fixed += [Piece("  " if columns >= _WORDS_FROM else ""), Piece(view.beside, Role.WARNING)]
+    if view.warning:
+        fixed += [Piece("  " if columns >= _WORDS_FROM else ""), Piece(view.warning, Role.WARNING)]
     cells = max(min(room if bar else room + _BAR_CELLS + _BAR_ENDS_CELLS, wanted), low)
     name = shorten_middle(run_name(run, glyphs), cells, glyphs.more)
     line = [
@@ -104,10 +104,10 @@ def _bar_cells(wanted: int, room: int, columns: int) -> int:
     return _BAR_CELLS if wanted <= room else 0
 
 
-def _narrow_row(view: RunView, progress: str, columns: int, glyphs: Glyphs) -> Line:
+def _narrow_row(view: RunListEntry, progress: str, columns: int, glyphs: Glyphs) -> Line:
     """Where a bar would leave no room for what it means."""
-    look = look_of(view.run)
-    right: Line = [Piece(f" {progress} "), *counts.in_signs(_problems(view.counts), glyphs, 10)]
+    look = run_style(view.run)
+    right: Line = [Piece(f" {progress} "), *counts.counts_signs(_problems(view.counts), glyphs, 10)]
     room = columns - _WORD_CELLS - 4 - width(right)
     return [
         Piece(" "),
@@ -121,9 +121,9 @@ def _narrow_row(view: RunView, progress: str, columns: int, glyphs: Glyphs) -> L
 def _counted(found: counts.Counts, columns: int, glyphs: Glyphs) -> Line:
     """What is neither done nor to come; in signs where words would be cut."""
     if columns >= _WORDS_FROM:
-        return counts.in_words(found, glyphs, without=_OF_NO_NOTE)
+        return counts.counts_line(found, glyphs, without=_OF_NO_NOTE)
     noted = {state: count for state, count in found.items() if state not in _OF_NO_NOTE}
-    return counts.in_signs(noted, glyphs, _SIGNS_CELLS)
+    return counts.counts_signs(noted, glyphs, _SIGNS_CELLS)
 
 
 def _problems(found: counts.Counts) -> counts.Counts:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
-from ...engine.core.durations import spoken
+from ...engine.core.durations import format_duration
 from ...engine.core.projection import RunRow
-from ...engine.statefile.queries import ScheduleRow, SlaRow
+from ...engine.statefile.list_rows import ScheduleRow, SlaRow
 from ..text.durations import DAY, SECOND
 from ..text.text import one_line
 
@@ -16,12 +16,12 @@ _RECENT_US = DAY
 _NAMED_MAX = 3
 
 
-def next_words(rows: Sequence[ScheduleRow], now_us: int) -> list[str]:
+def describe_next_runs(rows: Sequence[ScheduleRow], now_us: int) -> list[str]:
     """One sentence for each schedule of a file: ``next 02:00 Asia/Kolkata, in 3 h 12 min``."""
     return [f"{one_line(row.dag_name)}: {_next(row, now_us)}" for row in rows]
 
 
-def nearest_words(rows: Iterable[ScheduleRow], now_us: int) -> str:
+def describe_next_run(rows: Iterable[ScheduleRow], now_us: int) -> str:
     """The one that comes first, for a line that has room for one; empty where there is none."""
     coming = [(row.next_at, place, row) for place, row in enumerate(rows) if row.next_at is not None]
     return _next(min(coming)[2], now_us) if coming else ""
@@ -32,17 +32,17 @@ def _next(row: ScheduleRow, now_us: int) -> str:
         return "nothing comes any more"
     wall, left_us = datetime.fromisoformat(row.next_local), row.next_at - now_us
     if left_us < -_STARTS_US:
-        return f"due {spoken(-left_us)} ago and not started"
+        return f"due {format_duration(-left_us)} ago and not started"
     today = datetime.fromtimestamp(now_us / SECOND, wall.tzinfo).date()
     day = "" if wall.date() - today <= timedelta(days=1) and left_us < DAY else f"{wall:%d %b} "
-    return f"next {day}{_clock(wall)} {one_line(row.timezone)}, in {spoken(max(left_us, 0))}"
+    return f"next {day}{_clock(wall)} {one_line(row.timezone)}, in {format_duration(max(left_us, 0))}"
 
 
 def _clock(wall: datetime) -> str:
     return f"{wall:%H:%M:%S}" if wall.second else f"{wall:%H:%M}"
 
 
-def broken_words(rows: Iterable[SlaRow], now_us: int) -> list[str]:
+def describe_missed_starts(rows: Iterable[SlaRow], now_us: int) -> list[str]:
     """Runs that did not start as promised within the last day, the latest first."""
     late = [row for row in rows if row.promise == "start" and now_us - row.promised_at < _RECENT_US]
     said = [

@@ -1,4 +1,5 @@
-"""How each state looks: a sign, a word and a role. Colour comes last, so no two states share sign and word."""
+"""The style of each state and outcome: a sign, a word and a role. No two task states share sign and word, so that
+they can be told apart without colour."""
 
 from __future__ import annotations
 
@@ -9,29 +10,40 @@ from ..text.glyphs import Glyph, Glyphs
 from ..text.pieces import Role
 
 
-class Look(NamedTuple):
-    """``word`` fits in eight cells."""
+class StateStyle(NamedTuple):
+    """How a state is shown. ``word``: at most eight cells for task states."""
 
     glyph: Glyph
     word: str
     role: Role
 
 
-LOOKS: dict[TaskState, Look] = {
-    TaskState.PENDING: Look(Glyph.PENDING, "pending", Role.PENDING),
-    TaskState.READY: Look(Glyph.READY, "ready", Role.WAITING),
-    TaskState.RUNNING: Look(Glyph.RUNNING, "running", Role.RUNNING),
-    TaskState.SUCCESS: Look(Glyph.DONE, "ok", Role.DONE),
-    TaskState.RETRYING: Look(Glyph.RETRYING, "retry", Role.WAITING),
-    TaskState.SENSING: Look(Glyph.SENSING, "sensing", Role.WAITING),
-    TaskState.FAILED: Look(Glyph.FAILED, "failed", Role.FAILED),
-    TaskState.DEAD_LETTER: Look(Glyph.DEAD, "DEAD", Role.HUMAN),
-    TaskState.UPSTREAM_FAILED: Look(Glyph.UPSTREAM, "upstream", Role.FAILED),
-    TaskState.SKIPPED: Look(Glyph.SKIPPED, "skipped", Role.SKIPPED),
-    TaskState.CANCELLED: Look(Glyph.CANCELLED, "stopped", Role.SKIPPED),
+STATE_STYLES: dict[TaskState, StateStyle] = {
+    TaskState.PENDING: StateStyle(Glyph.PENDING, "pending", Role.PENDING),
+    TaskState.READY: StateStyle(Glyph.READY, "ready", Role.WAITING),
+    TaskState.RUNNING: StateStyle(Glyph.RUNNING, "running", Role.RUNNING),
+    TaskState.SUCCESS: StateStyle(Glyph.DONE, "ok", Role.DONE),
+    TaskState.RETRYING: StateStyle(Glyph.RETRYING, "retry", Role.WAITING),
+    TaskState.SENSING: StateStyle(Glyph.SENSING, "sensing", Role.WAITING),
+    TaskState.FAILED: StateStyle(Glyph.FAILED, "failed", Role.FAILED),
+    TaskState.DEAD_LETTER: StateStyle(Glyph.DEAD, "DEAD", Role.HUMAN),
+    TaskState.UPSTREAM_FAILED: StateStyle(Glyph.UPSTREAM, "upstream", Role.FAILED),
+    TaskState.SKIPPED: StateStyle(Glyph.SKIPPED, "skipped", Role.SKIPPED),
+    TaskState.CANCELLED: StateStyle(Glyph.CANCELLED, "stopped", Role.SKIPPED),
 }
 
-#: The worst first: what counts, bars and strips show when there is room for one.
+OUTCOME_STYLES: dict[str, StateStyle] = {
+    "running": StateStyle(Glyph.RUNNING, "running", Role.RUNNING),
+    "success": StateStyle(Glyph.DONE, "ok", Role.DONE),
+    "error": StateStyle(Glyph.FAILED, "failed", Role.FAILED),
+    "timed_out": StateStyle(Glyph.SIGKILL, "timed out", Role.FAILED),
+    "lost": StateStyle(Glyph.LOST, "lost", Role.WAITING),
+    "cancelled": StateStyle(Glyph.CANCELLED, "stopped", Role.SKIPPED),
+    "deferred": StateStyle(Glyph.SENSING, "not ready", Role.WAITING),
+    "skipped": StateStyle(Glyph.SKIPPED, "skipped", Role.SKIPPED),
+}
+
+#: The worst first: where there is room for one state only, the first is shown.
 SEVERITY: tuple[TaskState, ...] = (
     TaskState.DEAD_LETTER,
     TaskState.FAILED,
@@ -46,17 +58,17 @@ SEVERITY: tuple[TaskState, ...] = (
     TaskState.PENDING,
 )
 
-RUN_LOOKS: dict[RunState, Look] = {
-    RunState.RUNNING: Look(Glyph.RUNNING, "running", Role.RUNNING),
-    RunState.SUCCESS: Look(Glyph.DONE, "success", Role.DONE),
-    RunState.FAILED: Look(Glyph.FAILED, "FAILED", Role.FAILED),
-    RunState.PARTIAL: Look(Glyph.SKIPPED, "partial", Role.WAITING),
+RUN_STYLES: dict[RunState, StateStyle] = {
+    RunState.RUNNING: StateStyle(Glyph.RUNNING, "running", Role.RUNNING),
+    RunState.SUCCESS: StateStyle(Glyph.DONE, "success", Role.DONE),
+    RunState.FAILED: StateStyle(Glyph.FAILED, "FAILED", Role.FAILED),
+    RunState.PARTIAL: StateStyle(Glyph.SKIPPED, "partial", Role.WAITING),
 }
 
-BLOCKED = Look(Glyph.DEAD, "BLOCKED", Role.HUMAN)
-PAUSED = Look(Glyph.READY, "paused", Role.WAITING)
+BLOCKED = StateStyle(Glyph.DEAD, "BLOCKED", Role.HUMAN)
+PAUSED = StateStyle(Glyph.READY, "paused", Role.WAITING)
 
 
-def sign(state: TaskState, glyphs: Glyphs) -> str:
-    """The one-cell sign of a state."""
-    return glyphs.of(LOOKS[state].glyph)
+def state_sign(state: TaskState, glyphs: Glyphs) -> str:
+    """The one-cell sign of a task state."""
+    return glyphs.of(STATE_STYLES[state].glyph)

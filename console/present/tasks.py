@@ -1,7 +1,7 @@
-"""One task in one row: attempts, word, and the fact that says most about its state.
+"""One task in one row: attempts, word, and the most telling fact about its state.
 
-Everything untrusted (names, errors) passes ``one_line`` on its way in. Clocks never change their width, so a second
-that passes changes a digit and nothing else.
+Untrusted text (names, errors) passes ``one_line`` first. Clocks keep their width, so that each second changes only
+digits.
 """
 
 from __future__ import annotations
@@ -14,33 +14,32 @@ from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.core.ready_queue import spec_of
 from ...engine.domain.states import RAN, SkipCause, TaskState
 from ..model.board import Board, PoolUse
-from ..model.eta import is_overdue, still_for_us
+from ..model.eta import is_overdue, stalled_for_us
 from ..model.evidence import failures_of
 from ..text.durations import SECOND, brief, clock, countdown, wall
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
-from .states import LOOKS
+from .states import STATE_STYLES
 
 WORD_CELLS = 8
 ATTEMPT_CELLS = 5
 _BAR_CELLS = 7
-_HOLDERS_LOOKED_AT = 50
+_HOLDERS_SEARCHED = 50
 _NAME_CELLS_MAX = 40
 
 
 @dataclass(slots=True)
 class Scene:
-    """What rows need beside their task. ``absolute``: clock times instead of ages;
-    ``pools`` as of this paint."""
+    """What drawing needs besides the task. ``shows_clock_times``: instead of ages; ``pools``: as of now."""
 
     board: Board
     now_us: int
     glyphs: Glyphs
-    absolute: bool = False
-    name_cells: int = 24  # of the longest name
+    shows_clock_times: bool = False
+    name_cells: int = 24  # width of the longest name
     pools: Mapping[str, PoolUse] = field(default_factory=dict)
-    gone_at: int | None = None  # since when nobody runs what says RUNNING, microseconds UTC
+    gone_at: int | None = None  # microseconds UTC; since when there is no executor for the RUNNING tasks
 
 
 def attempt_of(row: TaskRow) -> AttemptRow | None:
@@ -48,41 +47,48 @@ def attempt_of(row: TaskRow) -> AttemptRow | None:
     return row.attempts.get(row.attempt)
 
 
+def duration_of(attempt: AttemptRow, now_us: int) -> int:
+    """Microseconds that an attempt ran, until now if it still runs."""
+    if attempt.duration_us is not None:
+        return attempt.duration_us
+    return (attempt.ended_at if attempt.ended_at is not None else now_us) - attempt.started_at
+
+
 def short_name(name: str, size: int = _NAME_CELLS_MAX) -> str:
-    """A task's name within a sentence of the screen."""
+    """A task's name as part of a sentence."""
     return one_line(name)[:size]
 
 
-def tries(row: TaskRow) -> str:
-    """``2/5``: attempts of this generation that counted, of those allowed; empty before the first."""
+def attempts_text(row: TaskRow) -> str:
+    """``2/5``: counted attempts of this generation, of the allowed number; empty before the first."""
     if row.attempt == 0 or row.state is TaskState.SKIPPED:
         return ""
-    begun = row.failures + (row.state in RAN)
-    return f"{max(begun, 1)}/{row.max_attempts}"
+    started = row.failures + (row.state in RAN)
+    return f"{max(started, 1)}/{row.max_attempts}"
 
 
-def numbered(row: TaskRow) -> str:
-    """``2/5``; after a requeue the number of the attempt as well, which goes on for ever: ``1/1, attempt 3``."""
-    tried = tries(row) if row.attempt else f"0/{row.max_attempts}"
+def attempt_label(row: TaskRow) -> str:
+    """``2/5``; after a requeue also the number of the attempt in all generations: ``1/1, attempt 3``."""
+    tried = attempts_text(row) if row.attempt else f"0/{row.max_attempts}"
     return f"{tried}, attempt {row.attempt}" if row.attempt and row.generation else tried
 
 
-def facts(row: TaskRow, scene: Scene, bars: bool = True) -> Line:
-    """Word and fact. ``bars``: whether there is room for more than words."""
+def state_facts(row: TaskRow, scene: Scene, bars: bool = True) -> Line:
+    """Word and fact. ``bars``: whether there is room for bars."""
     if row.state is TaskState.RETRYING:
         return _retrying(row, scene, bars)
-    look, tell = LOOKS[row.state], _FACTS.get(row.state)
-    rest = _running(row, scene, bars) if row.state is TaskState.RUNNING else tell(row, scene) if tell else []
-    return [Piece(look.word, look.role), Piece(" " * (WORD_CELLS + 1 - len(look.word))), *rest]
+    style, fact = STATE_STYLES[row.state], _FACTS.get(row.state)
+    rest = _running(row, scene, bars) if row.state is TaskState.RUNNING else fact(row, scene) if fact else []
+    return [Piece(style.word, style.role), Piece(" " * (WORD_CELLS + 1 - len(style.word))), *rest]
 
 
 def _since(at: int, scene: Scene) -> str:
-    return f"since {wall(at, None)}" if scene.absolute else clock(scene.now_us - at)
+    return f"since {wall(at, None)}" if scene.shows_clock_times else clock(scene.now_us - at)
 
 
 def _due(at: int, scene: Scene) -> str:
     late = at <= scene.now_us
-    return f"at {wall(at, None)}" if scene.absolute and not late else countdown(at, scene.now_us)
+    return f"at {wall(at, None)}" if scene.shows_clock_times and not late else countdown(at, scene.now_us)
 
 
 # --- By state ------------------------------------------------------------------------------------------------------
@@ -94,31 +100,31 @@ def _running(row: TaskRow, scene: Scene, bars: bool) -> Line:
     if scene.gone_at is not None:
         return [Piece(f"nobody runs it since {wall(scene.gone_at, None)}", Role.WARNING)]
     line = [Piece(_since(started, scene))]
-    if attempt is not None and (ending := _ending(attempt, scene)):
-        return [*line, Piece("  "), *ending]
-    line += _expected(row, attempt, scene, bars)
+    if attempt is not None and (kill_step := _kill_step(attempt, scene)):
+        return [*line, Piece("  "), *kill_step]
+    line += _duration_hint(row, attempt, scene, bars)
     if row.progress_total:
         line += [Piece("  "), *_progress(row, scene, bars)]
     return line
 
 
-def _expected(row: TaskRow, attempt: AttemptRow | None, scene: Scene, bars: bool) -> Line:
-    """What it takes in other runs, and what it is allowed; the second only where there is room for both."""
+def _duration_hint(row: TaskRow, attempt: AttemptRow | None, scene: Scene, bars: bool) -> Line:
+    """The usual duration in other runs, and the timeout if there is room for both."""
     limit = clock(attempt.timeout_us).strip() if attempt is not None and attempt.timeout_us else ""
-    usual = scene.board.usual.get(row.name)
+    usual = scene.board.duration_stats.get(row.name)
     if usual is None or usual.p50_us < SECOND:
-        return [Piece(f" of {limit}", Role.DIM)] if limit and not scene.absolute else []
-    took = clock(usual.p50_us).strip()
+        return [Piece(f" of {limit}", Role.DIM)] if limit and not scene.shows_clock_times else []
+    usual_clock = clock(usual.p50_us).strip()
     if is_overdue(scene.now_us - (row.started_at or scene.now_us), usual):
-        return [Piece(f", usually {took}", Role.WARNING)]
-    if scene.absolute:
+        return [Piece(f", usually {usual_clock}", Role.WARNING)]
+    if scene.shows_clock_times:
         return []
     at_most = f", at most {limit}" if limit and bars and not row.progress_total else ""
-    return [Piece(f" of ~{took}{at_most}", Role.DIM)]
+    return [Piece(f" of ~{usual_clock}{at_most}", Role.DIM)]
 
 
-def _ending(attempt: AttemptRow, scene: Scene) -> Line:
-    """The ladder of a kill, while it is climbed."""
+def _kill_step(attempt: AttemptRow, scene: Scene) -> Line:
+    """The current step of a kill."""
     if attempt.sigkill_at is not None:
         return [Piece("SIGKILL, not gone yet", Role.WARNING)]
     if attempt.sigterm_at is not None:
@@ -130,10 +136,10 @@ def _ending(attempt: AttemptRow, scene: Scene) -> Line:
 
 
 def _progress(row: TaskRow, scene: Scene, bars: bool) -> Line:
-    """A bar and a percentage; or that it is as far as it was long ago."""
+    """A bar and a percentage, or for how long there has been no progress."""
     total = max(row.progress_total or 1, 1)
     part = min(max((row.progress_done or 0) / total, 0.0), 1.0)
-    still_us = still_for_us(row, scene.now_us)
+    still_us = stalled_for_us(row, scene.now_us)
     if still_us is not None:
         return [Piece(f"{int(part * 100)} %"), Piece(f" no progress for {clock(still_us).strip()}", Role.WARNING)]
     shown = [*bar(part, scene.glyphs, Role.RUNNING), Piece(" ")] if bars else []
@@ -172,10 +178,10 @@ def _sensing(row: TaskRow, scene: Scene) -> Line:
 
 def _success(row: TaskRow, scene: Scene) -> Line:
     attempt = attempt_of(row)
-    took = attempt.duration_us if attempt is not None else None
-    if took is None and row.started_at is not None and row.ended_at is not None:
-        took = row.ended_at - row.started_at
-    at = wall(row.ended_at, None) if scene.absolute and row.ended_at is not None else clock(took or 0)
+    duration = attempt.duration_us if attempt is not None else None
+    if duration is None and row.started_at is not None and row.ended_at is not None:
+        duration = row.ended_at - row.started_at
+    at = wall(row.ended_at, None) if scene.shows_clock_times and row.ended_at is not None else clock(duration or 0)
     line = [Piece(at, Role.DIM)]
     if row.failures:
         line.append(Piece(f"  after {row.failures} failure{'s' if row.failures != 1 else ''}", Role.DIM))
@@ -190,17 +196,17 @@ def _failure(row: TaskRow, scene: Scene) -> Line:
     said = (attempt.explain if attempt is not None else None) or row.error or row.dead_letter_kind or ""
     alike = [one for one in failures_of(row) if attempt is not None and one.fingerprint == attempt.fingerprint]
     times = f" {scene.glyphs.times}{len(alike)}" if len(alike) > 1 else ""
-    return [Piece(f"timeout: {hang}" if hang else explained(said).partition(" in ")[0]), Piece(times, Role.DIM)]
+    return [Piece(f"timeout: {hang}" if hang else short_failure(said).partition(" in ")[0]), Piece(times, Role.DIM)]
 
 
 def hang_of(attempt: AttemptRow) -> str:
-    """What it was at when its time was over, as far as its error tells (``engine/core/failures/hang.py``)."""
+    """The autopsy sentence in the error of a timeout, if any (``engine/core/failures/hang.py``)."""
     exceeded, _, hang = (attempt.error or "").partition(": ")
     return one_line(hang) if attempt.outcome == "timed_out" and exceeded.startswith("task exceeded ") else ""
 
 
-def explained(text: str) -> str:
-    """A failure in a few words, without the modules of its exception."""
+def short_failure(text: str) -> str:
+    """A failure in a few words: its exception without module names."""
     head, space, rest = one_line(text).partition(" ")
     return f"{short_error(head)}{space}{rest}"
 
@@ -228,13 +234,13 @@ def _counted(names: tuple[str, ...]) -> str:
 
 
 def _holder(name: str, unmet: tuple[str, ...], board: Board) -> str | None:
-    """A dead letter above it, the nearest first."""
+    """The nearest dead letter among the ancestors."""
     for parent in unmet:
         if board.row(parent).state is TaskState.DEAD_LETTER:
             return parent
     place = board.dag.number[name]
-    for problem in board.problems[:_HOLDERS_LOOKED_AT]:
-        is_above = board.dag.below[board.dag.number[problem]] >> place & 1
+    for problem in board.problems[:_HOLDERS_SEARCHED]:
+        is_above = board.dag.descendant_bits[board.dag.number[problem]] >> place & 1
         if is_above and board.row(problem).state is TaskState.DEAD_LETTER:
             return problem
     return None
@@ -244,7 +250,7 @@ def _ready(row: TaskRow, scene: Scene) -> Line:
     run, spec = scene.board.fold.run, spec_of(row)
     if run.paused_since is not None:
         return [Piece("the run is paused", Role.DIM)]
-    breaker = scene.board.moment.breakers.get(spec.downstream or "")
+    breaker = scene.board.snapshot.breakers.get(spec.downstream or "")
     if breaker is not None and breaker.state in ("OPEN", "FORCED_OPEN", "HALF_OPEN"):
         due = f", probe {countdown(breaker.reopens_at, scene.now_us)}" if breaker.reopens_at is not None else ""
         return [Piece(f"breaker {one_line(spec.downstream or '')} is open{due}", Role.WAITING)]
@@ -256,15 +262,15 @@ def _ready(row: TaskRow, scene: Scene) -> Line:
     return []
 
 
-def skipped_words(row: TaskRow) -> str:
-    """Why a task was skipped: in its own words where it has said so."""
+def describe_skip(row: TaskRow) -> str:
+    """Why a task was skipped, in the task's own words if it gave any."""
     if row.skip_cause == SkipCause.CONDITION and row.error:
         return one_line(row.error)
     return f"by {one_line(row.skip_cause)}" if row.skip_cause else ""
 
 
 def _skipped(row: TaskRow, scene: Scene) -> Line:
-    return [Piece(words, Role.DIM)] if (words := skipped_words(row)) else []
+    return [Piece(words, Role.DIM)] if (words := describe_skip(row)) else []
 
 
 _FACTS: dict[TaskState, Callable[[TaskRow, Scene], Line]] = {

@@ -1,7 +1,7 @@
-"""A task's attempts as a bar on an axis of time, and the same in words.
+"""A task's attempts as bars on a time axis, and the same as sentences.
 
-A cell may hold more than one thing: what is later in ``_Rank`` wins, so that a failure is never painted over by the
-bar of the next attempt, however far the view is zoomed out.
+Several things may fall into one cell: the higher ``_Rank`` wins, so that the bar of the next attempt never covers a
+failure, at any zoom.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from typing import Protocol
 
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.domain.states import TIMED, TaskState
-from ..text.durations import MINUTE, SECOND, brief, clock, spoken, wall, wall_day
+from ..text.durations import MINUTE, SECOND, brief, clock, format_duration, wall, wall_day
 from ..text.glyphs import Glyph, Glyphs
 from ..text.pieces import Line, Piece, Role, fit
 from ..text.text import cells, one_line, pad, shorten_middle
-from ..text.wrapping import folded
-from .states import LOOKS, sign
-from .tasks import Scene, facts, hang_of, tries
+from ..text.wrapping import wrap
+from .states import STATE_STYLES, state_sign
+from .tasks import Scene, attempts_text, duration_of, hang_of, state_facts
 
 #: Round distances between labels of the axis.
 _SECONDS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30)
 _MINUTES = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 10080)
 _TICKS = (*(round(seconds * SECOND) for seconds in _SECONDS), *(minutes * MINUTE for minutes in _MINUTES))
 _LABEL_GAP = 5
-_WORDS_INDENT = 7
-_MARKS_ROOM = 2  # cells that deadline, SIGTERM and SIGKILL need to be told apart
+_TEXT_INDENT = 7
+_MARKS_ROOM = 2  # cells that deadline, SIGTERM and SIGKILL need beside each other
 
 
 class Axis(Protocol):
-    """The part of time that is shown: ``cells`` cells of ``per_cell`` microseconds from ``start`` on."""
+    """The visible time span: ``cells`` cells of ``per_cell`` microseconds each, from ``start`` on."""
 
     @property
     def start(self) -> int:
@@ -44,17 +44,17 @@ class Axis(Protocol):
 
     @property
     def cells(self) -> int:
-        """How many."""
+        """Number of visible cells."""
 
     def cell(self, at: int) -> int:
-        """The cell that holds an instant; outside of 0 to ``cells`` if it is not shown."""
+        """The cell of an instant; outside of 0 to ``cells`` if it is not visible."""
 
 
 # --- The axis ------------------------------------------------------------------------------------------------------
 
 
 def axis_line(axis: Axis, now_us: int | None, glyphs: Glyphs) -> Line:
-    """Clock times at round instants, each beginning at its cell, and where now is."""
+    """Clock times at round instants, each starting at its cell, and a mark for now."""
     step = next((tick for tick in _TICKS if tick // axis.per_cell >= _label_cells(tick) + _LABEL_GAP), _TICKS[-1])
     now_cell = axis.cell(now_us) if now_us is not None else -1
     text = [" "] * axis.cells
@@ -76,7 +76,7 @@ def axis_line(axis: Axis, now_us: int | None, glyphs: Glyphs) -> Line:
 
 
 def _offset_us(at: int) -> int:
-    """How far the clock on the wall is ahead of UTC: round hours are round here."""
+    """UTC offset of the local time zone, so that labels are at round local times."""
     local = datetime.fromtimestamp(at / SECOND, UTC).astimezone()
     offset = local.utcoffset()
     return round(offset.total_seconds()) * SECOND if offset is not None else 0
@@ -99,13 +99,13 @@ def _label(at: int, tick: int) -> str:
 
 
 class _Rank(IntEnum):
-    """What wins a cell."""
+    """Which content wins a cell: the highest rank."""
 
     NOTHING = 0
     NOW = 1
     GAP = 2
     BAR = 3
-    AHEAD = 4  # a deadline that has not come
+    AHEAD = 4  # a future deadline
     MARK = 5
     HEAD = 6
     WORDS = 7
@@ -119,22 +119,22 @@ class _Canvas:
         self._cells: list[tuple[_Rank, str, Role]] = [(_Rank.NOTHING, " ", Role.TEXT)] * axis.cells
 
     def put(self, cell: int, character: str, role: Role, rank: _Rank) -> None:
-        """One cell, if it is shown and nothing of a higher rank is in it."""
+        """Set one cell if it is visible and has no content of a higher rank."""
         if 0 <= cell < len(self._cells) and self._cells[cell][0] <= rank:
             self._cells[cell] = (rank, character, role)
 
     def fill(self, first: int, last: int, character: str, role: Role, rank: _Rank) -> None:
-        """From ``first`` to ``last``, both included."""
+        """Set the cells from ``first`` to ``last``, both included."""
         for cell in range(max(first, 0), min(last + 1, len(self._cells))):
             self.put(cell, character, role, rank)
 
     def write(self, cell: int, text: str, role: Role) -> None:
-        """A text, from this cell on."""
+        """Write a text from ``cell`` on."""
         for place, character in enumerate(text):
             self.put(cell + place, character, role, _Rank.WORDS)
 
     def line(self) -> Line:
-        """The cells as few pieces."""
+        """The cells, grouped into pieces."""
         return [
             Piece("".join(character for _, character, _ in group), role)
             for role, group in groupby(self._cells, key=lambda cell: cell[2])
@@ -142,7 +142,7 @@ class _Canvas:
 
 
 def bar_line(row: TaskRow, axis: Axis, now_us: int | None, glyphs: Glyphs) -> Line:
-    """What happened to a task, and what will. ``now_us`` None: the run is over, nothing goes on."""
+    """The past and the future of a task as bars. ``now_us``: None if the run is over."""
     canvas = _Canvas(axis)
     if now_us is not None:
         canvas.put(axis.cell(now_us), glyphs.now, Role.NOW, _Rank.NOW)
@@ -161,14 +161,14 @@ def bar_line(row: TaskRow, axis: Axis, now_us: int | None, glyphs: Glyphs) -> Li
 
 
 def _attempts_in(row: TaskRow, axis: Axis) -> Iterator[AttemptRow]:
-    """Those that can be seen, and the one before them, the latest first."""
+    """The visible attempts and the one before them, the latest first."""
     for attempt in reversed(row.attempts.values()):
         yield attempt
         if attempt.ended_at is not None and attempt.ended_at < axis.start:
             return
 
 
-#: outcome -> how the bar looks
+#: outcome -> role of the bar; the others are dim
 _BAR_ROLES = {"running": Role.RUNNING, "success": Role.DONE}
 
 #: outcome -> (glyph, role) of the mark at its end; the others have none
@@ -189,7 +189,7 @@ def _paint_attempt(
     role = _BAR_ROLES.get(attempt.outcome, Role.DIM)
     canvas.fill(first, last, glyphs.run, role, _Rank.BAR)
     if attempt.sigterm_at is not None or attempt.sigkill_at is not None:
-        _paint_ladder(canvas, attempt, last, glyphs)
+        _paint_kill_steps(canvas, attempt, last, glyphs)
     elif attempt.ended_at is not None and attempt.outcome in _ENDS:
         glyph, end_role = _ENDS[attempt.outcome]
         is_last = attempt.attempt == row.attempt
@@ -200,8 +200,8 @@ def _paint_attempt(
         canvas.put(axis.cell(now_us), glyphs.running, Role.RUNNING, _Rank.HEAD)
 
 
-def _paint_ladder(canvas: _Canvas, attempt: AttemptRow, last: int, glyphs: Glyphs) -> None:
-    """Deadline, SIGTERM, grace, SIGKILL: side by side where the zoom allows it, else the gravest alone."""
+def _paint_kill_steps(canvas: _Canvas, attempt: AttemptRow, last: int, glyphs: Glyphs) -> None:
+    """Deadline, SIGTERM, grace, SIGKILL: side by side if there is room, else only the last of them."""
     axis = canvas.axis
     instants = (
         (attempt.deadline_at, glyphs.deadline, Role.WARNING),
@@ -223,13 +223,15 @@ def _paint_ladder(canvas: _Canvas, attempt: AttemptRow, last: int, glyphs: Glyph
 
 
 def _paint_decision(canvas: _Canvas, row: TaskRow, glyphs: Glyphs) -> None:
-    """Ends that no attempt brought about: an operator's skip or cancel."""
+    """The end of a task by an operator's skip or cancel."""
     if row.state in (TaskState.SKIPPED, TaskState.CANCELLED) and row.ended_at is not None:
-        canvas.put(canvas.axis.cell(row.ended_at), sign(row.state, glyphs), LOOKS[row.state].role, _Rank.MARK)
+        canvas.put(
+            canvas.axis.cell(row.ended_at), state_sign(row.state, glyphs), STATE_STYLES[row.state].role, _Rank.MARK
+        )
 
 
 def _paint_ahead(canvas: _Canvas, row: TaskRow, now_us: int, glyphs: Glyphs) -> None:
-    """To the right of now: when it goes on, or when its time is up."""
+    """To the right of now: when the task continues, or its deadline."""
     axis, attempt = canvas.axis, row.attempts.get(row.attempt)
     now_cell = axis.cell(now_us)
     if row.state is TaskState.RUNNING and attempt is not None and attempt.timeout_us:
@@ -244,7 +246,7 @@ def _paint_ahead(canvas: _Canvas, row: TaskRow, now_us: int, glyphs: Glyphs) -> 
 
 
 def due_cell(row: TaskRow, axis: Axis, now_us: int, glyphs: Glyphs) -> int | None:
-    """Where the countdown of a waiting task stands; None if there is none in view."""
+    """The cell of the countdown of a waiting task; None if there is none in view."""
     waits = row.state in TIMED or (row.state is TaskState.PENDING and row.next_retry_at is not None)
     now_cell = axis.cell(now_us)
     if not waits or row.next_retry_at is None or not 0 <= now_cell < axis.cells:
@@ -254,7 +256,7 @@ def due_cell(row: TaskRow, axis: Axis, now_us: int, glyphs: Glyphs) -> int | Non
 
 
 def _due_text(row: TaskRow, now_us: int, glyphs: Glyphs) -> str:
-    """Never wider than what is kept free behind now; the words below say it in full."""
+    """The countdown, at most as wide as the space to the right of now."""
     assert row.next_retry_at is not None
     left = row.next_retry_at - now_us
     when = clock(left + SECOND - 1).strip() if left > 0 else f"due {brief(-left // SECOND * SECOND)}"
@@ -265,14 +267,14 @@ def _due_text(row: TaskRow, now_us: int, glyphs: Glyphs) -> str:
 
 
 def label_line(row: TaskRow, columns: int, glyphs: Glyphs, role: Role = Role.TEXT) -> Line:
-    """The sign of a task's state and its name, in a role over the whole of its width."""
-    look = LOOKS[row.state]
+    """The sign of a task's state and its name, padded to ``columns``."""
+    style = STATE_STYLES[row.state]
     name = shorten_middle(one_line(row.name), columns - 3, glyphs.more)
-    return [Piece(" "), Piece(glyphs.of(look.glyph), look.role), Piece(f" {pad(name, columns - 3)}", role)]
+    return [Piece(" "), Piece(glyphs.of(style.glyph), style.role), Piece(f" {pad(name, columns - 3)}", role)]
 
 
 def label_columns(names: Sequence[str], columns: int) -> int:
-    """How wide the part left of the bars is: as the names want it, a third of the screen at most."""
+    """Width of the labels left of the bars: enough for the names, at most a third of the screen."""
     wanted = max((cells(one_line(name)) for name in names), default=0) + 4
     return max(min(wanted, columns // 3, 40), 12)
 
@@ -280,37 +282,38 @@ def label_columns(names: Sequence[str], columns: int) -> int:
 # --- Words ---------------------------------------------------------------------------------------------------------
 
 
-def words(row: TaskRow, scene: Scene, columns: int, rows: int) -> list[Line]:
-    """The selected row in sentences: how it stands, then its attempts, the latest first."""
+def task_lines(row: TaskRow, scene: Scene, columns: int, rows: int) -> list[Line]:
+    """The selected task in sentences: its state, then its attempts, the latest first."""
     head = [Piece(" "), Piece(one_line(row.name), Role.TITLE), Piece("  ")]
-    head.append(Piece(f"{sign(row.state, scene.glyphs)} ", LOOKS[row.state].role))
-    tried = tries(row)
-    head += [*facts(row, scene), Piece(f"   {tried}" if tried else "", Role.DIM)]
+    head.append(Piece(f"{state_sign(row.state, scene.glyphs)} ", STATE_STYLES[row.state].role))
+    tried = attempts_text(row)
+    head += [*state_facts(row, scene), Piece(f"   {tried}" if tried else "", Role.DIM)]
     lines = [fit(head, columns, scene.glyphs.more)]
     for attempt in list(reversed(row.attempts.values()))[: rows - 1]:
-        number = Piece(pad(f"   #{attempt.attempt}", _WORDS_INDENT), Role.DIM)
-        said = Piece(one_line(attempt_words(attempt, scene.now_us)))
-        lines += folded([number, said], columns - 1, _WORDS_INDENT)
+        number = Piece(pad(f"   #{attempt.attempt}", _TEXT_INDENT), Role.DIM)
+        said = Piece(one_line(describe_attempt(attempt, scene.now_us)))
+        lines += wrap([number, said], columns - 1, _TEXT_INDENT)
     return [fit(line, columns, scene.glyphs.more) for line in lines[:rows]]
 
 
-def attempt_words(attempt: AttemptRow, now_us: int) -> str:
+def describe_attempt(attempt: AttemptRow, now_us: int) -> str:
     """One attempt as a sentence."""
-    end = attempt.ended_at if attempt.ended_at is not None else now_us
-    took = attempt.duration_us if attempt.duration_us is not None else end - attempt.started_at
-    begun = f"{wall(attempt.started_at, None)}, "
+    duration = format_duration(duration_of(attempt, now_us))
+    start = f"{wall(attempt.started_at, None)}, "
     if attempt.deadline_at is not None or attempt.sigterm_at is not None:
-        return begun + "; ".join(_ladder_words(attempt))
+        return start + "; ".join(_describe_kill(attempt))
     if attempt.ended_at is None:
-        limit = f" of {spoken(attempt.timeout_us)}" if attempt.timeout_us else ""
-        return f"{begun}runs for {spoken(took)}{limit}"
+        limit = f" of {format_duration(attempt.timeout_us)}" if attempt.timeout_us else ""
+        return f"{start}runs for {duration}{limit}"
     why = attempt.explain or attempt.error or ""
     said = _OUTCOME_WORDS.get(attempt.outcome, attempt.outcome)
-    text = f"{begun}{said} after {spoken(took)}" + (f": {why}" if why else "")
+    text = f"{start}{said} after {duration}" + (f": {why}" if why else "")
     if attempt.delay_us is not None:
-        ceiling = f" of up to {spoken(attempt.ceiling_us)}" if attempt.ceiling_us else ""
-        cut = f", shortened from {spoken(attempt.shortened_us)} for the deadline" if attempt.shortened_us else ""
-        text += f"; then waited {spoken(attempt.delay_us)}{ceiling}{cut}"
+        ceiling = f" of up to {format_duration(attempt.ceiling_us)}" if attempt.ceiling_us else ""
+        shortened = (
+            f", shortened from {format_duration(attempt.shortened_us)} for the deadline" if attempt.shortened_us else ""
+        )
+        text += f"; then waited {format_duration(attempt.delay_us)}{ceiling}{shortened}"
     return text
 
 
@@ -326,11 +329,11 @@ _OUTCOME_WORDS: Mapping[str, str] = {
 
 
 def _exact(timeout_us: int) -> str:
-    """As the flow has it: ``1.5 s`` is neither 1 nor 2."""
-    return f"{timeout_us / SECOND:g} s" if timeout_us < 2 * MINUTE else spoken(timeout_us)
+    """Exact to the fraction of a second, as in the flow: ``1.5 s``."""
+    return f"{timeout_us / SECOND:g} s" if timeout_us < 2 * MINUTE else format_duration(timeout_us)
 
 
-def _ladder_words(attempt: AttemptRow) -> Iterator[str]:
+def _describe_kill(attempt: AttemptRow) -> Iterator[str]:
     """``deadline 3 s passed at 02:29:27; SIGTERM; ignored for 2 s; SIGKILL at 02:29:29; it was in demo.py:41``."""
     if attempt.deadline_at is not None:
         timeout = f"{_exact(attempt.timeout_us)} " if attempt.timeout_us else ""
@@ -339,11 +342,11 @@ def _ladder_words(attempt: AttemptRow) -> Iterator[str]:
         yield "SIGTERM" if attempt.deadline_at is not None else f"SIGTERM at {wall(attempt.sigterm_at, None)}"
     if attempt.sigkill_at is not None:
         if attempt.sigterm_at is not None:
-            yield f"ignored for {spoken(attempt.sigkill_at - attempt.sigterm_at)}"
+            yield f"ignored for {format_duration(attempt.sigkill_at - attempt.sigterm_at)}"
         yield f"SIGKILL at {wall(attempt.sigkill_at, None)}"
     elif attempt.sigterm_at is not None and attempt.ended_at is not None:
         after = attempt.ended_at - attempt.sigterm_at
-        yield f"gone after {spoken(after)}" if after >= SECOND // 20 else "gone at once"
+        yield f"gone after {format_duration(after)}" if after >= SECOND // 20 else "gone at once"
     if hang := hang_of(attempt):
         yield hang
     elif attempt.where:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ...engine.analysis.compare import Comparison, differences
-from ...engine.analysis.recorded_run import Reading
-from ...engine.analysis.what_if import Figures
+from ...engine.analysis.compare import PolicyComparison, differences
+from ...engine.analysis.recorded_run import FailureAttribution
+from ...engine.analysis.what_if import RunFigures
 from ..text.durations import number, wall
-from .plots import grid
+from .plots import table_lines
 
 _HEADS = ("", "calls", "failed", "dead letters", "not run", "pages", "finish")
 _WORDS = {
@@ -33,7 +33,7 @@ _UNKNOWN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Circumstances:
+class ReplayContext:
     """``forked_at``: microseconds UTC, None: at the start of the run. ``acts``: of operators, since then."""
 
     forked_at: int | None = None
@@ -42,24 +42,24 @@ class Circumstances:
     is_running: bool = False
 
 
-def table(comparison: Comparison) -> Iterator[str]:
+def table(comparison: PolicyComparison) -> Iterator[str]:
     """The run, the same again, and the change; of several nights the median, and what differs from it."""
-    rows: list[Sequence[str]] = [_HEADS, _row("as it was", comparison.was), ("the same again", *[""] * 6)]
+    rows: list[Sequence[str]] = [_HEADS, _row("as it was", comparison.recorded), ("the same again", *[""] * 6)]
     rows += [_row(f"  {reading}", figures) for reading, figures in comparison.control.items()]
     rows.append(("with the change", *[""] * 6))
     for reading, spread in comparison.changed.items():
         rows.append(_row(f"  {reading}", spread.median))
         if spread.least != spread.most:
             rows += [_row("    at least", spread.least), _row("    at most", spread.most)]
-    yield from grid(rows)
+    yield from table_lines(rows)
 
 
-def title(comparison: Comparison) -> str:
+def title(comparison: PolicyComparison) -> str:
     """``what if max_attempts=5 jitter=equal``."""
     return f"what if {comparison.change.text}"
 
 
-def sentences(comparison: Comparison, of: Circumstances) -> Iterator[str]:
+def describe_comparison(comparison: PolicyComparison, of: ReplayContext) -> Iterator[str]:
     """How far the table can be trusted comes first."""
     yield _control(comparison)
     yield from _beyond(comparison)
@@ -69,45 +69,45 @@ def sentences(comparison: Comparison, of: Circumstances) -> Iterator[str]:
         acts = "1 act of an operator" if of.acts == 1 else f"{of.acts} acts of operators"
         yield f"Nobody acts in a replay: the run had {acts} since then."
     if of.deadline_seconds is not None:
-        yield f"The run is due after {span(of.deadline_seconds)}."
+        yield f"The run is due after {format_span(of.deadline_seconds)}."
     begun = "from its start" if of.forked_at is None else f"from {wall(of.forked_at, None)} on"
-    nights = "one night" if comparison.nights == 1 else f"{comparison.nights} nights with other dice; their median"
+    nights = "one night" if comparison.replays == 1 else f"{comparison.replays} nights with other dice; their median"
     yield f"Replayed {begun} by the engine's own rules, with the slots, pools and breakers of the flow: {nights}."
     yield from _READINGS
     yield _UNKNOWN
 
 
-def span(seconds: float) -> str:
+def format_span(seconds: float) -> str:
     """``0.4 s``, ``59.9 s``, ``0:41:10``, ``26:00:00``."""
     whole = round(seconds)
     return f"{seconds:.1f} s" if seconds < 59.95 else f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
 
 
-def _row(name: str, figures: Figures) -> tuple[str, ...]:
+def _row(name: str, figures: RunFigures) -> tuple[str, ...]:
     counts = (figures.calls, figures.failed, figures.dead_letters, figures.not_run, figures.pages)
-    return (name, *map(number, counts), span(figures.seconds) if figures.is_over else "never")
+    return (name, *map(number, counts), format_span(figures.seconds) if figures.is_over else "never")
 
 
-def _control(comparison: Comparison) -> str:
-    off = {reading: _off(comparison.was, figures) for reading, figures in comparison.control.items()}
+def _control(comparison: PolicyComparison) -> str:
+    off = {reading: _off(comparison.recorded, figures) for reading, figures in comparison.control.items()}
     if not any(off.values()):
         return "The same again is what the run was: what the replay leaves out did not matter here."
     told = "; ".join(f"{reading}: {words or 'nothing'}" for reading, words in off.items())
     return f"The same again is not quite what the run was ({told}): a difference no larger than that shows nothing."
 
 
-def _off(was: Figures, again: Figures) -> str:
+def _off(was: RunFigures, again: RunFigures) -> str:
     if not again.is_over:
         return "it never ends"
     found = differences(was, again)
     seconds = found.pop("seconds", 0.0)
     words = [f"{difference:+,} {_WORDS[name][abs(difference) != 1]}" for name, difference in found.items()]
     if abs(seconds) >= _SECONDS_MIN:
-        words.append(f"{span(abs(seconds))} {'later' if seconds > 0 else 'sooner'}")
+        words.append(f"{format_span(abs(seconds))} {'later' if seconds > 0 else 'sooner'}")
     return ", ".join(words)
 
 
-def _beyond(comparison: Comparison) -> Iterator[str]:
+def _beyond(comparison: PolicyComparison) -> Iterator[str]:
     medians = {reading: spread.median for reading, spread in comparison.changed.items()}
     told = [f"{figures.unrecorded:,} {reading}" for reading, figures in medians.items() if figures.unrecorded]
     if told:
@@ -122,5 +122,5 @@ def _beyond(comparison: Comparison) -> Iterator[str]:
         )
 
 
-def _calls(medians: dict[Reading, Figures]) -> str:
+def _calls(medians: dict[FailureAttribution, RunFigures]) -> str:
     return " and ".join(dict.fromkeys(number(figures.calls) for figures in medians.values()))

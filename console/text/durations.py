@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, tzinfo
 
 from ...engine.core.durations import (
-    format_duration as format_duration,  # the same words as in pages and in what the engine says
+    format_duration as format_duration,  # one wording for pages, engine and console
 )
 
 SECOND = 1_000_000

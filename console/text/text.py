@@ -11,7 +11,7 @@ import re
 
 from rich.cells import cell_len, get_character_cell_size
 
-#: C0, DEL and C1, direction and zero-width characters, joiners, variation selectors, tags, surrogates; and the two kinds
+#: C0, DEL and C1, direction and zero-width characters, joiners, variation selectors, tags, surrogates; and two kinds
 #: of emoji parts (flag letters, skin tones) that terminals draw in one, two or four cells.
 _UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"

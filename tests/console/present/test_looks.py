@@ -5,7 +5,7 @@ from dataclasses import fields
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.present.states import LOOKS, RUN_LOOKS, SEVERITY, sign
+from redrive.console.present.states import STATE_STYLES, RUN_STYLES, SEVERITY, state_sign
 from redrive.console.text.glyphs import ASCII, UTF8, Glyph, Glyphs, glyphs_for
 from redrive.console.text.pieces import Piece, Role, crop, fit, join, plain, two_sided, width
 from redrive.console.text.text import cells, sanitize
@@ -42,17 +42,17 @@ def test_the_ascii_set_is_ascii():
 
 @pytest.mark.parametrize("glyphs", SETS.values(), ids=SETS)
 def test_no_two_states_share_a_sign_or_a_word(glyphs):
-    assert len({sign(state, glyphs) for state in TaskState}) == len(TaskState)
-    assert len({LOOKS[state].word for state in TaskState}) == len(TaskState)
-    assert len({RUN_LOOKS[state].word for state in RunState}) == len(RunState)
+    assert len({state_sign(state, glyphs) for state in TaskState}) == len(TaskState)
+    assert len({STATE_STYLES[state].word for state in TaskState}) == len(TaskState)
+    assert len({RUN_STYLES[state].word for state in RunState}) == len(RunState)
 
 
 def test_words_of_states_keep_their_column():
-    assert max(len(look.word) for look in LOOKS.values()) <= 8
+    assert max(len(look.word) for look in STATE_STYLES.values()) <= 8
 
 
 def test_the_one_accent_belongs_to_what_needs_a_decision():
-    assert {state for state in TaskState if LOOKS[state].role is Role.HUMAN} == {TaskState.DEAD_LETTER}
+    assert {state for state in TaskState if STATE_STYLES[state].role is Role.HUMAN} == {TaskState.DEAD_LETTER}
     assert set(SEVERITY) == set(TaskState)
     assert set(SEVERITY[:2]) == NEEDS_HUMAN
 

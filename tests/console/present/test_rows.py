@@ -5,20 +5,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.model.board import Board
 from redrive.console.model.evidence import failures_of
-from redrive.console.model.graph.view import Form, Graph, Zoom
+from redrive.console.model.graph.view import GraphForm, Graph, Zoom
 from redrive.console.model.inbox import Inbox
 from redrive.console.present import counts, detail, evidence, inbox, timeline
 from redrive.console.present.graph import Highlight, drawing_row, graph_row, label_width
 from redrive.console.present.header import run_line
-from redrive.console.present.summary import incident
-from redrive.console.present.tasks import Scene, facts, tries
+from redrive.console.present.summary import incident_summary
+from redrive.console.present.tasks import Scene, attempts_text, state_facts
 from redrive.console.text import durations
 from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import plain, width
 from redrive.console.widgets.timeline import Span
 from redrive.engine.core.projection import AttemptRow
 from redrive.engine.domain.states import NEEDS_HUMAN, TaskState
-from redrive.engine.statefile.duration_stats import Usual
+from redrive.engine.statefile.list_rows import DurationStats
 
 from ..model.runs import START, S, failed_task, fold_of
 
@@ -70,27 +70,27 @@ def every_line(board, columns, glyphs):
         graph.zoom = zoom
         for y in range(graph.height):
             yield f"{zoom.name} row", graph_row(graph, y, columns, scene, Highlight())
-    graph.form = Form.DRAWING
+    graph.form = GraphForm.DRAWING
     for y in range(graph.height):
         yield "drawing", drawing_row(graph, y, 0, columns, scene, Highlight())
     yield "header", run_line(board, "ssh://host/path/file.db", None, NOW, columns, glyphs)
     box, span = Inbox(board), Span(START, S, columns)
-    for cause in box.groups():
+    for cause in box.causes():
         yield "cause", inbox.cause_row(cause, True, scene, columns)
         for name in cause.tasks:
             yield "inbox task", inbox.task_row(box.entry(name), board.row(name), scene, columns)
-        for line in evidence.cause_page(cause, scene, evidence.Found(), columns):
+        for line in evidence.cause_page(cause, scene, evidence.EvidenceData(), columns):
             yield "cause page", line
     for row in board.fold.tasks.values():
         yield "bar", timeline.bar_line(row, span, NOW, glyphs)
         yield "label", timeline.label_line(row, columns, glyphs)
-        for line in timeline.words(row, scene, columns, 6):
+        for line in timeline.task_lines(row, scene, columns, 6):
             yield "words", line
-        for line in detail.strip(row, scene, columns, 4):
+        for line in detail.summary_lines(row, scene, columns, 4):
             yield "strip", line
-        for line in detail.page(row, scene, None, None, columns):
+        for line in detail.detail_page(row, scene, None, None, columns):
             yield "page", line
-        for line in evidence.evidence_page(row, scene, evidence.Found(), columns):
+        for line in evidence.evidence_page(row, scene, evidence.EvidenceData(), columns):
             yield "evidence", line
 
 
@@ -110,13 +110,13 @@ def test_no_row_takes_more_than_its_place(columns):
 def test_nothing_that_a_task_wrote_steers_the_terminal(glyphs):
     for what, line in every_line(board_of_everything(EVIL), 100, glyphs):
         assert all(piece.text.isprintable() for piece in line), (what, line)
-    assert not set(incident(board_of_everything(EVIL), EVIL, NOW)) & set("\x1b\x9b\u202e\u200b\x07\r")
+    assert not set(incident_summary(board_of_everything(EVIL), EVIL, NOW)) & set("\x1b\x9b\u202e\u200b\x07\r")
 
 
 def test_every_state_says_its_word_or_when_it_goes_on():
     board = board_of_everything()
     scene = Scene(board, NOW, UTF8)
-    said = {row.state: plain(facts(row, scene)) for row in board.fold.tasks.values()}
+    said = {row.state: plain(state_facts(row, scene)) for row in board.fold.tasks.values()}
     assert said[TaskState.RETRYING].startswith("retry in 00:07 ")
     assert said[TaskState.SENSING].startswith("sensing  next look in 00:07")
     assert said[TaskState.RUNNING].startswith("running  00:41")
@@ -128,15 +128,15 @@ def test_a_time_that_has_passed_is_told_as_passed():
     board = board_of_everything()
     late = Scene(board, NOW + 11 * S, UTF8)
     row = next(row for row in board.fold.tasks.values() if row.state is TaskState.RETRYING)
-    assert plain(facts(row, late)).startswith("retry due 4 s ago")
+    assert plain(state_facts(row, late)).startswith("retry due 4 s ago")
 
 
 def test_attempts_are_counted_as_the_budget_counts_them():
     fold = fold_of([("a", [])])
     row = fold.tasks["a"]
-    assert tries(row) == ""
+    assert attempts_text(row) == ""
     row.state, row.attempt, row.failures, row.max_attempts = TaskState.RUNNING, 3, 1, 5
-    assert tries(row) == "2/5", "a lost attempt was started and costs nothing"
+    assert attempts_text(row) == "2/5", "a lost attempt was started and costs nothing"
 
 
 # --- Counts ----------------------------------------------------------------------------------------------------------
@@ -227,18 +227,18 @@ def running_row(usual=None, progress=None, elapsed=41, **scene):
     if progress is not None:
         row.progress_done, row.progress_total, row.changed_at = progress
     board = Board(fold)
-    board.usual = {"a": usual} if usual is not None else {}
-    return plain(facts(row, Scene(board, NOW, UTF8, **scene))).removeprefix("running").strip()
+    board.duration_stats = {"a": usual} if usual is not None else {}
+    return plain(state_facts(row, Scene(board, NOW, UTF8, **scene))).removeprefix("running").strip()
 
 
 @pytest.mark.parametrize(
     ("usual", "elapsed", "said"),
     [
         (None, 41, "00:41 of 05:00"),
-        (Usual(130 * S, 160 * S, 9), 41, "00:41 of ~02:10, at most 05:00"),
-        (Usual(130 * S, 160 * S, 9), 170, "02:50 of ~02:10, at most 05:00"),
-        (Usual(130 * S, 160 * S, 9), 250, "04:10, usually 02:10"),
-        (Usual(S // 2, S, 9), 5, "00:05 of 05:00"),
+        (DurationStats(130 * S, 160 * S, 9), 41, "00:41 of ~02:10, at most 05:00"),
+        (DurationStats(130 * S, 160 * S, 9), 170, "02:50 of ~02:10, at most 05:00"),
+        (DurationStats(130 * S, 160 * S, 9), 250, "04:10, usually 02:10"),
+        (DurationStats(S // 2, S, 9), 5, "00:05 of 05:00"),
     ],
 )
 def test_a_running_task_is_held_against_what_is_usual(usual, elapsed, said):
@@ -246,9 +246,9 @@ def test_a_running_task_is_held_against_what_is_usual(usual, elapsed, said):
 
 
 def test_clock_times_leave_what_is_usual_out_until_it_is_passed():
-    usual = Usual(130 * S, 160 * S, 9)
-    assert running_row(usual, absolute=True) == f"since {durations.wall(NOW - 41 * S, None)}"
-    assert running_row(usual, elapsed=250, absolute=True).endswith(", usually 02:10")
+    usual = DurationStats(130 * S, 160 * S, 9)
+    assert running_row(usual, shows_clock_times=True) == f"since {durations.wall(NOW - 41 * S, None)}"
+    assert running_row(usual, elapsed=250, shows_clock_times=True).endswith(", usually 02:10")
 
 
 def test_a_task_that_tells_how_far_it_is_and_no_more_is_said_to_stand_still():
@@ -259,8 +259,8 @@ def test_a_task_that_tells_how_far_it_is_and_no_more_is_said_to_stand_still():
 def test_the_details_say_what_is_usual():
     fold = fold_of([("a", [])])
     board = Board(fold)
-    board.usual = {"a": Usual(130 * S, 240 * S, 1)}
-    lines = detail.page(fold.tasks["a"], Scene(board, NOW, UTF8), None, None, 80)
+    board.duration_stats = {"a": DurationStats(130 * S, 240 * S, 1)}
+    lines = detail.detail_page(fold.tasks["a"], Scene(board, NOW, UTF8), None, None, 80)
     assert " Usually  2m10, 95 of 100 within 4m · 1 attempt in earlier runs" in [plain(line) for line in lines]
 
 
@@ -268,6 +268,6 @@ def test_the_rules_of_a_task_are_those_of_this_time():
     fold = fold_of([("a", [])], {"a": {"timeout": 30.0}})
     fold.tasks["a"].overrides = '{"max_attempts": 1, "params": {"day": 4}, "timeout": 1200}'
     board = Board(fold)
-    said = [plain(line).strip() for line in detail.page(board.row("a"), Scene(board, NOW, UTF8), None, None, 80)]
+    said = [plain(line).strip() for line in detail.detail_page(board.row("a"), Scene(board, NOW, UTF8), None, None, 80)]
     assert "requeued with timeout 20 min, one try, day=4, this time only" in said
     assert any(line.startswith("1 attempts") for line in said) and any("timeout 20 min, then" in line for line in said)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 
 import pytest
-from redrive.console.present.schedules import broken_words, late_us, nearest_words, next_words
+from redrive.console.present.schedules import describe_missed_starts, describe_next_run, describe_next_runs, late_us
 from redrive.engine.core.projection import RunRow
-from redrive.engine.statefile.queries import ScheduleRow, SlaRow
+from redrive.engine.statefile.list_rows import ScheduleRow, SlaRow
 
 MINUTE = 60_000_000
 NOW = round(datetime.fromisoformat("2026-11-21T22:48:00+05:30").timestamp() * 1e6)
@@ -28,24 +28,24 @@ def row(local: str, name: str = "revenue", splay_us: int = 0) -> ScheduleRow:
     ],
 )
 def test_what_comes_next_is_said_by_its_own_clocks_and_by_how_long_it_takes(local, said):
-    assert [f"revenue: {said}"] == next_words([row(local)], NOW)
-    assert said == nearest_words([row(local)], NOW)
+    assert [f"revenue: {said}"] == describe_next_runs([row(local)], NOW)
+    assert said == describe_next_run([row(local)], NOW)
 
 
 def test_where_there_is_room_for_one_it_is_the_nearest():
     rows = [row("2026-11-22T02:00:00+05:30"), row("2026-11-21T23:00:00+05:30", "other")]
-    assert nearest_words(rows, NOW).startswith("next 23:00")
-    assert "" == nearest_words([], NOW)
+    assert describe_next_run(rows, NOW).startswith("next 23:00")
+    assert "" == describe_next_run([], NOW)
 
 
 def test_a_name_cannot_do_anything():
-    (said,) = next_words([row("2026-11-22T02:00:00+05:30", "a\x1b[2Jb")], NOW)
+    (said,) = describe_next_runs([row("2026-11-22T02:00:00+05:30", "a\x1b[2Jb")], NOW)
     assert "\x1b" not in said
 
 
 def test_promises_of_the_last_day_that_broke_are_named_the_latest_first():
     rows = [SlaRow("f", NOW - n * 60 * MINUTE, "start", NOW - n * 60 * MINUTE, None, NOW) for n in range(1, 30)]
-    said = broken_words([*rows, rows[0]._replace(promise="end")], NOW)
+    said = describe_missed_starts([*rows, rows[0]._replace(promise="end")], NOW)
     assert 4 == len(said) and all("did not start as promised" in one for one in said[:3])
     assert "and 20 before it" == said[3]
 

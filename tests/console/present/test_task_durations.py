@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from redrive.console.present.task_durations import took_lines
-from redrive.engine.core.advice import Took
+from redrive.console.present.task_durations import duration_lines
+from redrive.engine.core.advice import PastDuration
 
 
 def test_a_day_of_which_enough_is_known_has_a_line_of_its_own() -> None:
-    past = [*(Took(0, 600.0) for _ in range(4)), Took(0, 600.0, ended=False), Took(2, 30.0)]
-    assert took_lines(past) == [
+    past = [*(PastDuration(0, 600.0) for _ in range(4)), PastDuration(0, 600.0, succeeded=False), PastDuration(2, 30.0)]
+    assert duration_lines(past) == [
         "took      p50 10m, p95 10m, p99 10m in 5 attempts, 1 killed",
         "Monday    p50 10m, p95 10m, p99 10m in 4 attempts, 1 killed",
     ]
 
 
 def test_where_there_is_little_room_only_days_that_are_others_have_a_line() -> None:
-    past = [Took(day, 600.0 if day == 0 else 60.0) for day in range(7) for _ in range(4)]
-    assert [line.split()[0] for line in took_lines(past)[:3]] == ["took", "Monday", "Tuesday"]
-    assert [line.split()[0] for line in took_lines(past, only_other_days=True)] == ["took", "Monday"]
+    past = [PastDuration(day, 600.0 if day == 0 else 60.0) for day in range(7) for _ in range(4)]
+    assert [line.split()[0] for line in duration_lines(past)[:3]] == ["took", "Monday", "Tuesday"]
+    assert [line.split()[0] for line in duration_lines(past, only_other_days=True)] == ["took", "Monday"]
 
 
 def test_what_never_ended_took_nothing_that_could_be_told() -> None:
-    assert took_lines([Took(0, 600.0, ended=False)]) == []
-    assert took_lines([]) == []
+    assert duration_lines([PastDuration(0, 600.0, succeeded=False)]) == []
+    assert duration_lines([]) == []
