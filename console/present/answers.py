@@ -1,4 +1,4 @@
-"""What the engine said about an act, in one line and in a list: one sentence a task, who came first included."""
+"""The response to an act: one line in all, and one line per task, refusals first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAME_CELLS = 30
 
 
 def answer_line(ok: bool, message: str, results: Sequence[TargetResult], glyphs: Glyphs) -> Line:
-    """The message; of several results with refusals among them, the first refusal as well."""
+    """The message, and the first refusal if there are several results."""
     sign = Piece(f"{glyphs.done if ok else glyphs.failed} ", Role.DONE if ok else Role.WARNING)
     line = [sign, Piece(one_line(message), Role.TEXT if ok else Role.WARNING)]
     refused = refusals(results)
@@ -24,12 +24,11 @@ def answer_line(ok: bool, message: str, results: Sequence[TargetResult], glyphs:
 
 
 def refusals(results: Sequence[TargetResult]) -> list[TargetResult]:
-    """What was not done."""
     return [result for result in results if result[1] != DONE]
 
 
 def result_lines(results: Sequence[TargetResult], glyphs: Glyphs) -> list[Line]:
-    """One line a task, what was refused first."""
+    """One line per task, refusals first."""
     ordered = [*refusals(results), *(result for result in results if result[1] == DONE)]
     return [_result_line(result, glyphs) for result in ordered]
 

@@ -1,4 +1,4 @@
-"""How many tasks are in which state: as a bar, in words, and as signs."""
+"""Counts of tasks by state: as a bar, as words, and as signs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Counts = Mapping[TaskState, int]
 
 DONE = FINISHED | {TaskState.CANCELLED}
 FAILED = STATES_OF[ParentStatus.FAILED] - DONE
-#: In a bar these follow each other; what is left is not yet done.
+#: The parts of a bar in order; the rest are tasks that are not done yet.
 _PARTS: Sequence[tuple[Collection[TaskState], Glyph, Role]] = (
     (DONE, Glyph.BAR_DONE, Role.DONE),
     (UNDER_WAY, Glyph.BAR_ACTIVE, Role.RUNNING),
@@ -25,7 +25,7 @@ _PARTS: Sequence[tuple[Collection[TaskState], Glyph, Role]] = (
 
 
 def bar(counts: Counts, glyphs: Glyphs, size: int) -> Line:
-    """``size`` cells between two ends. Whatever there is one of takes a cell, so that no problem is rounded away."""
+    """``size`` cells between two ends. A part with any task has at least one cell, so that no problem disappears."""
     total = sum(counts.values())
     cells = _shares([_sum(counts, states) for states, _, _ in _PARTS], total, size)
     line: Line = [Piece(glyphs.bar_left, Role.DIM)]
@@ -41,7 +41,7 @@ def _sum(counts: Counts, states: Collection[TaskState]) -> int:
 
 
 def _shares(parts: Sequence[int], total: int, size: int) -> list[int]:
-    """Cells of each part; a whole bar only when all is done, and the small parts before the large ones."""
+    """Cells of each part, assigned to small parts first; they fill the bar only if no task is left over."""
     cells = [0] * len(parts)
     left = size
     for place in sorted(range(len(parts)), key=parts.__getitem__):
@@ -53,24 +53,24 @@ def _shares(parts: Sequence[int], total: int, size: int) -> list[int]:
 
 
 def counts_line(counts: Counts, glyphs: Glyphs, without: Sequence[TaskState] = ()) -> Line:
-    """``◆3  2 failed  41 running  1,204 ok``, the worst first."""
+    """``◆3  2 failed  41 running  1,204 ok``, the worst state first."""
     found = []
     for state in SEVERITY:
         count = counts.get(state, 0)
         if not count or state in without:
             continue
-        look = STATE_STYLES[state]
+        style = STATE_STYLES[state]
         text = (
             f"{state_sign(state, glyphs)}{number(count)}"
             if state is TaskState.DEAD_LETTER
-            else f"{number(count)} {look.word}"
+            else f"{number(count)} {style.word}"
         )
-        found.append([Piece(text, look.role)])
+        found.append([Piece(text, style.role)])
     return join(found)
 
 
 def counts_signs(counts: Counts, glyphs: Glyphs, size: int) -> Line:
-    """``◆3 ●41 ✓1204``, the worst first, as many as ``size`` cells hold."""
+    """``◆3 ●41 ✓1204``, the worst state first, as many as fit in ``size`` cells."""
     line: Line = []
     left = size
     for state in SEVERITY:

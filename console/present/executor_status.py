@@ -1,7 +1,7 @@
-"""Who runs a run, in one sentence: nothing while somebody does, else since when nobody does and how to go on with it.
+"""Whether an executor runs a run, in one sentence: empty if so, else since when not, and the command to resume.
 
-A run that says RUNNING while its executor is dead reads as if all were well. So every list, and every JSON value about
-a run or a task of it, carries this beside the state (SPEC 4.9).
+A run whose executor is dead is still in state RUNNING. So every list, and every JSON value about a run or one of its
+tasks, has this sentence beside the state (SPEC 4.9).
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ from dataclasses import dataclass
 from ...engine.core.projection import RunRow
 from ..text.durations import DAY, wall, wall_day
 
-SILENT_SECONDS = 5.0  # it shows itself once a second: stopped, starved, or its disk does not answer
+SILENT_SECONDS = 5.0  # without a heartbeat, due every second: the process is stopped or starved, or its disk hangs
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorStatus:
-    """The latest executor of a state file. ``gone_at``: microseconds UTC, None while it is alive, or if unknown.
+    """The latest executor of a state file.
 
-    ``run_id``: the run that it has or had; None: not known. ``stopped``: it left in order. ``silent_seconds``: since
-    its last sign of life, while it is alive.
+    Attributes:
+        run_id: its current or last run; None if unknown.
+        gone_at: when it ended, microseconds UTC; None while it is alive, or if unknown.
+        left_in_order: whether it ended by itself.
+        silent_seconds: since its last heartbeat, while it is alive.
     """
 
     is_alive: bool
@@ -28,59 +31,61 @@ class ExecutorStatus:
     run_id: str | None = None
     gone_at: int | None = None
     left_in_order: bool = False
-    service_pid: int | None = None  # of who starts runs by a schedule
+    service_pid: int | None = None  # of ``redrive serve``
     silent_seconds: float = 0.0
 
     def owns(self, run: RunRow) -> bool:
-        """Whether it runs this one."""
+        """Whether this executor runs ``run``."""
         return self.is_alive and self.run_id in (None, run.run_id)
 
 
-def executor_advice(run: RunRow, keeper: ExecutorStatus, target: str, now_us: int) -> str:
-    """Why nothing of an unfinished run moves, and the command that goes on with it; "" where somebody runs it."""
+def executor_advice(run: RunRow, executor: ExecutorStatus, target: str, now_us: int) -> str:
+    """Why an unfinished run makes no progress, and the command to resume it; empty if an executor runs it."""
     if run.ended_at is not None:
         return ""
-    if keeper.owns(run):
-        is_silent = keeper.silent_seconds >= SILENT_SECONDS
-        return f"executor {keeper.pid} silent for {keeper.silent_seconds:.0f} s: redrive doctor" if is_silent else ""
-    if keeper.service_pid is not None and run.blocked_since is not None:
-        return f"redrive serve (pid {keeper.service_pid}) goes on with it when somebody has decided"
-    return f"{describe_executor_loss(run, keeper, now_us)}; {resume_command(run, keeper, target)}"
+    if executor.owns(run):
+        is_silent = executor.silent_seconds >= SILENT_SECONDS
+        return (
+            f"executor {executor.pid} silent for {executor.silent_seconds:.0f} s: redrive doctor" if is_silent else ""
+        )
+    if executor.service_pid is not None and run.blocked_since is not None:
+        return f"redrive serve (pid {executor.service_pid}) goes on with it when somebody has decided"
+    return f"{describe_executor_loss(run, executor, now_us)}; {resume_command(run, executor, target)}"
 
 
-def describe_executor_loss(run: RunRow, keeper: ExecutorStatus, now_us: int) -> str:
-    """The first half of ``executor_advice``: what became of who ran it."""
-    if keeper.is_alive:
-        return f"nobody runs it: executor {keeper.pid} runs {keeper.run_id}"
-    if keeper.gone_at is None:
+def describe_executor_loss(run: RunRow, executor: ExecutorStatus, now_us: int) -> str:
+    """Why no executor runs an unfinished run."""
+    if executor.is_alive:
+        return f"nobody runs it: executor {executor.pid} runs {executor.run_id}"
+    if executor.gone_at is None:
         return "no executor runs it"
-    since = (wall if now_us - keeper.gone_at < DAY else wall_day)(keeper.gone_at, None)
-    if keeper.run_id not in (None, run.run_id):
+    since = (wall if now_us - executor.gone_at < DAY else wall_day)(executor.gone_at, None)
+    if executor.run_id not in (None, run.run_id):
         return f"no executor since {since}"
-    pid = "its process" if keeper.pid is None else f"pid {keeper.pid}"
+    pid = "its process" if executor.pid is None else f"pid {executor.pid}"
     return (
         f"no executor since {since} ({pid} stopped)"
-        if keeper.left_in_order
+        if executor.left_in_order
         else f"executor dead since {since} ({pid} gone)"
     )
 
 
-def resume_command(run: RunRow, keeper: ExecutorStatus, target: str) -> str:
-    """The line that goes on with a run, where its state file is."""
+def resume_command(run: RunRow, executor: ExecutorStatus, target: str) -> str:
+    """The command that resumes a run, on the host of its state file."""
     host, path = "", target
     if target.startswith("ssh://"):
         authority, _, rest = target.removeprefix("ssh://").partition("/")
         host, path = f"on {authority}: ", f"/{rest}"
-    wait = ["--wait"] if keeper.is_alive else []
+    wait = ["--wait"] if executor.is_alive else []
     return host + shlex.join(["redrive", "resume", path, "--run", run.run_id, *wait])
 
 
-def executor_json(run: RunRow, keeper: ExecutorStatus, target: str, now_us: int) -> dict[str, object]:
-    """The same for programs: ``alive`` is about this run; ``advice`` is None where there is nothing to do."""
+def executor_json(run: RunRow, executor: ExecutorStatus, target: str, now_us: int) -> dict[str, object]:
+    """The same for JSON: ``alive`` is about this run; ``advice`` is None if there is nothing to do."""
     return {
-        "alive": keeper.owns(run),
-        "pid": keeper.pid,
-        "gone_at": keeper.gone_at,
-        "stopped": keeper.left_in_order,
-        "advice": executor_advice(run, keeper, target, now_us) or None,
+        "alive": executor.owns(run),
+        "pid": executor.pid,
+        "gone_at": executor.gone_at,
+        "stopped": executor.left_in_order,
+        "advice": executor_advice(run, executor, target, now_us) or None,
     }

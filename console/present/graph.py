@@ -1,4 +1,4 @@
-"""A row of the graph at each step of its zoom, as pieces: rails and facts, groups, signs, bands, or the drawing."""
+"""A row of the graph at each zoom step, as pieces: rails with facts, groups, signs, bands, or the drawing."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from . import counts
 from .states import STATE_STYLES, state_sign
 from .tasks import ATTEMPT_CELLS, Scene, attempt_of, attempts_text, state_facts
 
-LEVEL_CELLS = 5  # beside the signs of a matrix
+LEVEL_CELLS = 5  # the column of levels left of the matrix
 _FACTS_CELLS_MIN = 38
-_TRIES_FROM = 56  # columns: with fewer the facts have all the room
-_BARS_FROM = 47  # cells for facts: with fewer the words beside a bar would be cut
+_TRIES_FROM = 56  # columns: narrower rows leave out the attempts
+_BARS_FROM = 47  # cells for facts: narrower rows leave out bars
 _NAME_CELLS = (12, 36)
-_RAILS_MAX = 8  # more are no lines that an eye follows
+_RAILS_MAX = 8  # more are hard to follow
 _GROUP_BAR_CELLS = 12
 _BAND_BAR_CELLS = 40
 _CLOCK_CELLS = 6
@@ -32,7 +32,7 @@ LABEL_CELLS_MAX = 32
 
 @dataclass(slots=True)
 class Highlight:
-    """What is set off. ``related`` and ``critical`` are tasks; the other two are the lines between them."""
+    """What is highlighted: sets of tasks; ``rails`` and ``lines`` are the edges between them."""
 
     related: Collection[str] = ()
     critical: Collection[str] = ()
@@ -44,12 +44,12 @@ class Highlight:
 
 
 def label_width(name: str) -> int:
-    """Cells of a task in the drawing: sign, name, and a clock that may stand there."""
+    """Width of a task in the drawing: sign, name and clock."""
     return 2 + min(cells(one_line(name)), LABEL_CELLS_MAX) + _CLOCK_CELLS
 
 
 def graph_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) -> Line:
-    """Row ``y`` of the current step, for the steps that are lists."""
+    """Row ``y`` of the current zoom step, for steps that are lists."""
     return _ROWS[graph.zoom](graph, y, size, scene, lit)
 
 
@@ -75,7 +75,7 @@ def _rails_row(graph: Graph, y: int, size: int, scene: Scene, lit: Highlight) ->
 
 
 def _strokes(row: RailRow, first: int, end: int, scene: Scene, lit: Highlight) -> Line:
-    """The rails in these cells; neighbours that look alike are one piece."""
+    """The rails in these cells; equal neighbours are one piece."""
     signs = scene.glyphs.lines
     return [
         Piece("".join([signs[row.cells[x]] for x in cells]), lit.line_role if is_lit else Role.RULE)
@@ -84,7 +84,7 @@ def _strokes(row: RailRow, first: int, end: int, scene: Scene, lit: Highlight) -
 
 
 def _rails_limit(size: int, scene: Scene) -> int:
-    """Columns of rails that are shown: what names and facts leave."""
+    """Number of columns of rails that names and facts leave room for."""
     return min(max((size - _FACTS_CELLS_MIN - ATTEMPT_CELLS - 2 - _name_room(scene)) // 2, 2), _RAILS_MAX)
 
 
@@ -94,7 +94,7 @@ def _name_room(scene: Scene) -> int:
 
 
 def _left_cells(graph: Graph, size: int, scene: Scene) -> int:
-    """Where the facts begin: the same column in every row."""
+    """The column where facts begin, the same in every row."""
     rails = 2 * min(graph.rails.columns, _rails_limit(size, scene) + 1)
     return rails + min(_name_room(scene) + 2, max(size - rails - _FACTS_CELLS_MIN - ATTEMPT_CELLS, _NAME_CELLS[0]))
 
@@ -228,7 +228,7 @@ def drawing_row(graph: Graph, y: int, x0: int, x1: int, scene: Scene, lit: Highl
 
 
 def drawing_status(graph: Graph, fold_key: str, glyphs: Glyphs) -> tuple[Line, Line]:
-    """How much of the graph is drawn, how the rest is seen; and around what. Nothing where it is all there."""
+    """How much of the graph is drawn, and around which task. Empty if all of it is drawn."""
     if not is_drawing(graph) or graph.drawn_around is None:
         return [], []
     dot = f" {glyphs.dot} "
@@ -251,7 +251,7 @@ def _label(graph: Graph, name: str, size: int, scene: Scene, lit: Highlight) -> 
 
 
 def _time(name: str, scene: Scene) -> str:
-    """What ticks, or how long it took: five cells or nothing."""
+    """The running clock, the countdown or the duration of a task: five cells or nothing."""
     row = scene.board.row(name)
     if row.state is TaskState.RUNNING and row.started_at is not None:
         return clock(scene.now_us - row.started_at)
@@ -264,5 +264,5 @@ def _time(name: str, scene: Scene) -> str:
 
 
 def is_drawing(graph: Graph) -> bool:
-    """Whether the current step is the drawing, which scrolls both ways; all others are lists."""
+    """Whether the current zoom step is the drawing, which scrolls both ways; all others are lists."""
     return graph.zoom is Zoom.GRAPH and graph.form is GraphForm.DRAWING

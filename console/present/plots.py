@@ -1,4 +1,4 @@
-"""Numbers as shapes in plain text: bars, and a load over time, as fine as the signs of the terminal allow."""
+"""Bars, column charts and tables of numbers as plain text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _BLANK = " "
 
 
 def bar(value: float, most: float, size: int, glyphs: Glyphs) -> str:
-    """A bar of up to ``size`` cells; whatever is more than nothing is seen."""
+    """A bar of up to ``size`` cells; any value above zero is visible."""
     steps = len(glyphs.bar) - 1
     eighths = round(value / most * size * steps) if most > 0 else 0
     if value > 0:
@@ -22,7 +22,7 @@ def bar(value: float, most: float, size: int, glyphs: Glyphs) -> str:
 
 
 def downsample(values: Sequence[float], size: int) -> list[float]:
-    """At most ``size`` values: of those that share a place the largest, so that no peak is averaged away."""
+    """At most ``size`` values: the maximum of each group of neighbours, so that peaks stay."""
     if len(values) <= size:
         return list(values)
     edges = [round(place * len(values) / size) for place in range(size + 1)]
@@ -30,7 +30,7 @@ def downsample(values: Sequence[float], size: int) -> list[float]:
 
 
 def table_lines(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Lines of a table of numbers: the first column from the left, all others from the right."""
+    """Lines of a table: the first column aligned left, all others right."""
     widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
@@ -38,7 +38,7 @@ def table_lines(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def column_chart(values: Sequence[float], most: float, rows: int, glyphs: Glyphs) -> Iterator[str]:
-    """Lines, the top one first, in which each value is a column of up to ``rows`` cells."""
+    """Lines of a chart, the top one first; each value is a column of up to ``rows`` cells."""
     steps = len(glyphs.spark)
     heights = [_height(value, most, rows * steps) for value in values]
     for row in reversed(range(rows)):

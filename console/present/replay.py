@@ -1,4 +1,4 @@
-"""The past on the screen: a header that nobody takes for the present, and what happened last, in the line of keys."""
+"""The screen at a past instant: a header that differs clearly from the present, and the last event before it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _KEYS_CELLS = 43  # of the keys beside the sentence
 
 @dataclass(frozen=True, slots=True)
 class ReplayPosition:
-    """Where somebody is in the past of a run.
+    """A position in the past of a run.
 
     Attributes:
         at: the instant that is shown, microseconds UTC.
-        now: the present.
-        seq: the number of the event that was the last by then; ``head`` that of the last so far.
-        event: that event, if it is one of this run.
-        speed: seconds of the night in a second; 0: time stands still.
+        now: the present, microseconds UTC.
+        seq: the number of the last event before ``at``; ``head``: of the last event so far.
+        event: the event ``seq``, if it belongs to this run.
+        speed: recorded seconds per second; 0 if the replay is paused.
     """
 
     at: int
@@ -39,19 +39,19 @@ class ReplayPosition:
     speed: int = 0
 
 
-def format_instant(visit: ReplayPosition) -> str:
-    """``03:11:24``; of another day than today, with the day."""
-    day = wall_day(visit.at, None)
-    return wall(visit.at, None) if day[:5] == wall_day(visit.now, None)[:5] else day
+def format_instant(position: ReplayPosition) -> str:
+    """``03:11:24``; with the date if it is not today."""
+    day = wall_day(position.at, None)
+    return wall(position.at, None) if day[:5] == wall_day(position.now, None)[:5] else day
 
 
-def replay_line(visit: ReplayPosition, board: Board, address: str, key: str, size: int, glyphs: Glyphs) -> Line:
-    """In place of the run's line: when, which event of how many, the key that leads back; then the run as it was."""
-    sign = f"{glyphs.play if visit.speed else glyphs.past} {format_instant(visit)}"
-    speed = f" {glyphs.times}{visit.speed}" if visit.speed else ""
-    event = f"event {number(visit.seq)} of {number(visit.head)}"
+def replay_line(position: ReplayPosition, board: Board, address: str, key: str, size: int, glyphs: Glyphs) -> Line:
+    """The run line of a past instant: time, number of the event, the key back to the present, the run's state."""
+    sign = f"{glyphs.play if position.speed else glyphs.past} {format_instant(position)}"
+    speed = f" {glyphs.times}{position.speed}" if position.speed else ""
+    event = f"event {number(position.seq)} of {number(position.head)}"
     banner = Piece(f" {sign}{speed} {glyphs.dot} {event} {glyphs.dot} {key}: now ", Role.CURSOR)
-    right = [*join(_facts(visit, board, glyphs)), Piece(" ")]
+    right = [*join(_facts(position, board, glyphs)), Piece(" ")]
     room = size - width([banner]) - width(right) - 2
     if room < 0:
         return fit([banner], size, glyphs.more)
@@ -59,20 +59,20 @@ def replay_line(visit: ReplayPosition, board: Board, address: str, key: str, siz
     return [banner, Piece(" "), *fit(left, room + 1, glyphs.more), *right]
 
 
-def _facts(visit: ReplayPosition, board: Board, glyphs: Glyphs) -> list[Line]:
-    run, look = board.fold.run, run_style(board.fold.run)
-    state = [Piece(f"{glyphs.of(look.glyph)} {look.word}", look.role)]
-    return [[*state, Piece(f" {board.finished}/{board.total}")], [Piece(clock(visit.at - run.started_at).strip())]]
+def _facts(position: ReplayPosition, board: Board, glyphs: Glyphs) -> list[Line]:
+    run, style = board.fold.run, run_style(board.fold.run)
+    state = [Piece(f"{glyphs.of(style.glyph)} {style.word}", style.role)]
+    return [[*state, Piece(f" {board.finished}/{board.total}")], [Piece(clock(position.at - run.started_at).strip())]]
 
 
 def describe_last_event(event: Event | None, size: int) -> str:
-    """What happened last by then, in as much of a sentence as leaves room for the keys."""
+    """The last event before the instant, shortened to leave room for the keys."""
     if event is None:
         return ""
     said = one_line(f"{event_subject(event)}: {describe_event(event)}")
     return shorten(said, max(size - _KEYS_CELLS, _SENTENCE_CELLS_MIN))
 
 
-def describe_read_only(visit: ReplayPosition, key: str) -> str:
-    """Why nothing can be changed here, in one sentence."""
-    return f"this is {format_instant(visit)} and not now: {key} returns to the present"
+def describe_read_only(position: ReplayPosition, key: str) -> str:
+    """Why no act is possible at a past instant."""
+    return f"this is {format_instant(position)} and not now: {key} returns to the present"

@@ -18,15 +18,15 @@ _WORD_CELLS = 8
 _BAR_CELLS, _WIDE_BAR_CELLS = 8, 24
 _BAR_ENDS_CELLS = 2
 _NAME_CELLS = (12, 40)
-_BESIDE_NAME_CELLS = 56  # state, bar, progress, how long and counts
+_OTHER_COLUMNS_CELLS = 56  # state, bar, progress, how long and counts
 _WIDEST, _WIDE, _WORDS_FROM, _NARROW = 150, 112, 96, 64
 _SIGNS_CELLS = 16
-_OF_NO_NOTE = (TaskState.SUCCESS, TaskState.PENDING)
+_UNREMARKABLE = (TaskState.SUCCESS, TaskState.PENDING)
 
 
 @dataclass(frozen=True, slots=True)
 class RunListEntry:
-    """What is known of a run. ``beside``: what else must be said, as "executor gone"."""
+    """A run and its counts. ``warning``: as "executor gone"."""
 
     run: RunRow
     counts: counts.Counts
@@ -34,7 +34,7 @@ class RunListEntry:
 
 
 def run_style(run: RunRow) -> StateStyle:
-    """The sign and the word of a run: blocked and paused are told apart from running."""
+    """Sign, word and role of a run; "blocked" and "paused" differ from "running"."""
     if run.state is not RunState.RUNNING:
         return RUN_STYLES[run.state]
     if run.blocked_since is not None:
@@ -50,8 +50,10 @@ def run_name(run: RunRow, glyphs: Glyphs) -> str:
 def heading_line(
     shown: int, known: int, waiting: int, filter_text: str, sort: str, glyphs: Glyphs, coming: str = ""
 ) -> tuple[Line, Line]:
-    """Left and right side of the line above the list. ``waiting``: runs in which something needs a human; ``coming``:
-    what a schedule says comes next."""
+    """Left and right side of the line above the list.
+
+    ``waiting``: number of runs that need a human; ``coming``: the next scheduled run.
+    """
     dot = Piece(f" {glyphs.dot} ", Role.DIM)
     left = [Piece(" "), Piece(f"{number(known)} run{'' if known == 1 else 's'}", Role.STRONG)]
     if filter_text:
@@ -64,31 +66,31 @@ def heading_line(
 
 
 def run_row(view: RunListEntry, now_us: int, columns: int, glyphs: Glyphs, longest_name: int = 0) -> Line:
-    """State, name, progress, how long, and the counts that matter. ``longest_name``: cells, of all rows."""
-    run, look = view.run, run_style(view.run)
+    """State, name, progress, duration and counts. ``longest_name``: of all rows, in cells."""
+    run, style = view.run, run_style(view.run)
     total = sum(view.counts.values())
     done = sum(view.counts.get(state, 0) for state in FINISHED)
-    took = clock((run.ended_at if run.ended_at is not None else now_us) - run.started_at)
+    elapsed = clock((run.ended_at if run.ended_at is not None else now_us) - run.started_at)
     if columns < _NARROW:
         return _narrow_row(view, f"{done}/{total}", columns, glyphs)
     low, high = _NAME_CELLS
-    wanted, room = min(longest_name or high, high), columns - _BESIDE_NAME_CELLS
-    bar = _bar_cells(wanted, room, columns)
+    name_cells, room = min(longest_name or high, high), columns - _OTHER_COLUMNS_CELLS
+    bar = _bar_cells(name_cells, room, columns)
     fixed: Line = [
         *(counts.bar(view.counts, glyphs, bar) if bar else ()),
-        Piece(f" {f'{done}/{total}':>{9 if columns >= _WORDS_FROM else 7}}  {took}  "),
+        Piece(f" {f'{done}/{total}':>{9 if columns >= _WORDS_FROM else 7}}  {elapsed}  "),
         *_counted(view.counts, columns, glyphs),
     ]
     if late := late_us(run, now_us):
         fixed += [Piece("  " if columns >= _WORDS_FROM else ""), Piece(f"late {brief(late)}", Role.WARNING)]
     if view.warning:
         fixed += [Piece("  " if columns >= _WORDS_FROM else ""), Piece(view.warning, Role.WARNING)]
-    cells = max(min(room if bar else room + _BAR_CELLS + _BAR_ENDS_CELLS, wanted), low)
+    cells = max(min(room if bar else room + _BAR_CELLS + _BAR_ENDS_CELLS, name_cells), low)
     name = shorten_middle(run_name(run, glyphs), cells, glyphs.more)
     line = [
         Piece(" "),
-        Piece(f"{glyphs.of(look.glyph)} {look.word}", look.role),
-        Piece(" " * (_WORD_CELLS - len(look.word) + 1)),
+        Piece(f"{glyphs.of(style.glyph)} {style.word}", style.role),
+        Piece(" " * (_WORD_CELLS - len(style.word) + 1)),
         Piece(f"{pad(name, cells)} "),
         *fixed,
     ]
@@ -97,32 +99,32 @@ def run_row(view: RunListEntry, now_us: int, columns: int, glyphs: Glyphs, longe
     return [*fit(line, columns - 16, glyphs.more), Piece(f" {wall_day(run.started_at, None)}", Role.DIM)]
 
 
-def _bar_cells(wanted: int, room: int, columns: int) -> int:
-    """A bar gives way to names: two runs of a flow must not look alike. 0: none."""
+def _bar_cells(name_cells: int, room: int, columns: int) -> int:
+    """Width of the bar; 0 if names need its room, because runs of one flow must stay distinguishable."""
     if columns >= _WIDEST:
         return _WIDE_BAR_CELLS
-    return _BAR_CELLS if wanted <= room else 0
+    return _BAR_CELLS if name_cells <= room else 0
 
 
 def _narrow_row(view: RunListEntry, progress: str, columns: int, glyphs: Glyphs) -> Line:
-    """Where a bar would leave no room for what it means."""
-    look = run_style(view.run)
+    """A row without bar, for narrow screens."""
+    style = run_style(view.run)
     right: Line = [Piece(f" {progress} "), *counts.counts_signs(_problems(view.counts), glyphs, 10)]
     room = columns - _WORD_CELLS - 4 - width(right)
     return [
         Piece(" "),
-        Piece(f"{glyphs.of(look.glyph)} {look.word}", look.role),
-        Piece(" " * (_WORD_CELLS - len(look.word) + 1)),
+        Piece(f"{glyphs.of(style.glyph)} {style.word}", style.role),
+        Piece(" " * (_WORD_CELLS - len(style.word) + 1)),
         Piece(pad(shorten_middle(run_name(view.run, glyphs), room, glyphs.more), room)),
         *right,
     ]
 
 
 def _counted(found: counts.Counts, columns: int, glyphs: Glyphs) -> Line:
-    """What is neither done nor to come; in signs where words would be cut."""
+    """Counts of states that are neither done nor pending; as signs where words have no room."""
     if columns >= _WORDS_FROM:
-        return counts.counts_line(found, glyphs, without=_OF_NO_NOTE)
-    noted = {state: count for state, count in found.items() if state not in _OF_NO_NOTE}
+        return counts.counts_line(found, glyphs, without=_UNREMARKABLE)
+    noted = {state: count for state, count in found.items() if state not in _UNREMARKABLE}
     return counts.counts_signs(noted, glyphs, _SIGNS_CELLS)
 
 

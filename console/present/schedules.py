@@ -1,4 +1,4 @@
-"""What a schedule says of itself where runs are listed: what comes next, and what did not come as promised."""
+"""Sentences about schedules in the list of runs: the next run, and runs that did not start in time."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from ...engine.statefile.list_rows import ScheduleRow, SlaRow
 from ..text.durations import DAY, SECOND
 from ..text.text import one_line
 
-_STARTS_US = 5 * SECOND  # a run that is due takes a moment to start
+_STARTS_US = 5 * SECOND  # the time that a due run takes to start
 _RECENT_US = DAY
 _NAMED_MAX = 3
 
 
 def describe_next_runs(rows: Sequence[ScheduleRow], now_us: int) -> list[str]:
-    """One sentence for each schedule of a file: ``next 02:00 Asia/Kolkata, in 3 h 12 min``."""
-    return [f"{one_line(row.dag_name)}: {_next(row, now_us)}" for row in rows]
+    """One sentence per schedule: ``revenue: next 02:00 Asia/Kolkata, in 3 h 12 min``."""
+    return [f"{one_line(row.dag_name)}: {_describe_next(row, now_us)}" for row in rows]
 
 
 def describe_next_run(rows: Iterable[ScheduleRow], now_us: int) -> str:
-    """The one that comes first, for a line that has room for one; empty where there is none."""
+    """The next run of all schedules; empty if there is none."""
     coming = [(row.next_at, place, row) for place, row in enumerate(rows) if row.next_at is not None]
-    return _next(min(coming)[2], now_us) if coming else ""
+    return _describe_next(min(coming)[2], now_us) if coming else ""
 
 
-def _next(row: ScheduleRow, now_us: int) -> str:
+def _describe_next(row: ScheduleRow, now_us: int) -> str:
     if row.next_at is None or not row.next_local:
         return "nothing comes any more"
     wall, left_us = datetime.fromisoformat(row.next_local), row.next_at - now_us
@@ -43,21 +43,21 @@ def _clock(wall: datetime) -> str:
 
 
 def describe_missed_starts(rows: Iterable[SlaRow], now_us: int) -> list[str]:
-    """Runs that did not start as promised within the last day, the latest first."""
+    """Runs of the last day that did not start in time, the latest first."""
     late = [row for row in rows if row.promise == "start" and now_us - row.promised_at < _RECENT_US]
     said = [
-        f"{one_line(row.dag_name)}: the run of {_here(row.logical_time)} did not start as promised"
+        f"{one_line(row.dag_name)}: the run of {_local_time(row.logical_time)} did not start as promised"
         for row in late[:_NAMED_MAX]
     ]
     return said if len(late) <= _NAMED_MAX else [*said, f"and {len(late) - _NAMED_MAX} before it"]
 
 
-def _here(at: int) -> str:
+def _local_time(at: int) -> str:
     return f"{datetime.fromtimestamp(at // SECOND).astimezone():%d %b %H:%M}"
 
 
 def late_us(run: RunRow, now_us: int) -> int:
-    """By how much a run has missed its deadline; 0 where it has not, or has none."""
+    """Microseconds since a run missed its deadline; 0 if it has not, or has none."""
     if run.deadline_at is None:
         return 0
     return max(0, (run.ended_at if run.ended_at is not None else now_us) - run.deadline_at)

@@ -1,4 +1,4 @@
-"""The run as a few lines of Markdown, for the incident's channel and for the next shift."""
+"""A run as a few lines of Markdown, for an incident channel or the next shift."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ _NAMES_MAX = 5
 
 
 def incident_summary(board: Board, address: str, now_us: int) -> str:
-    """State, counts, and every cause that needs a decision with its tasks."""
+    """State, counts, and each cause that needs a decision, with its tasks."""
     run = board.fold.run
-    took = brief((run.ended_at if run.ended_at is not None else now_us) - run.started_at)
+    elapsed = brief((run.ended_at if run.ended_at is not None else now_us) - run.started_at)
     counts = ", ".join(f"{board.counts[state]} {STATE_STYLES[state].word}" for state in SEVERITY if board.counts[state])
+    name = f"**{one_line(run.dag_name)}** `{_code(run.run_id)}`"
     lines = [
-        f"**{one_line(run.dag_name)}** `{_code(run.run_id)}` on `{_code(address)}`: {run_style(run).word} after {took}",
+        f"{name} on `{_code(address)}`: {run_style(run).word} after {elapsed}",
         f"{board.finished} of {board.total} done ({counts}), as of {wall(now_us, None)}",
     ]
     inbox = Inbox(board)
@@ -37,5 +38,5 @@ def incident_summary(board: Board, address: str, now_us: int) -> str:
 
 
 def _code(text: str) -> str:
-    """Fit to stand between backticks."""
+    """Make a text safe between backticks."""
     return one_line(text).replace("`", "'")

@@ -1,4 +1,4 @@
-"""How long a task took so far, in all and by the day of the week: one line for each."""
+"""Past durations of a task, in all and by day of the week: one line each."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from ..text.durations import brief
 
 
 def duration_lines(past: Sequence[PastDuration], *, only_other_days: bool = False) -> list[str]:
-    """Nothing where none of these attempts ended; days of which too little is known are left out.
+    """Quantiles of past durations; empty if no attempt ended. Days with too few attempts are left out.
 
-    ``only_other_days``: those that are like all the others, too.
+    ``only_other_days``: also leave out days that are like the others.
     """
-    took = duration_stats(past)
-    if took is None:
+    total = duration_stats(past)
+    if total is None:
         return []
-    days = {day: one for day, one in stats_by_weekday(past).items() if not (only_other_days and _is_alike(one, took))}
+    days = {day: one for day, one in stats_by_weekday(past).items() if not (only_other_days and _is_alike(one, total))}
     words = ("took", *(WEEKDAYS[day] for day in days))
-    return [f"{word:9} {_quantiles(one)}" for word, one in zip(words, (took, *days.values()), strict=True)]
+    return [f"{word:9} {_quantiles(one)}" for word, one in zip(words, (total, *days.values()), strict=True)]
 
 
 def _is_alike(one: DurationQuantiles, other: DurationQuantiles) -> bool:

@@ -1,4 +1,4 @@
-"""A run beside itself under another policy: a table, and in sentences what a replay knows and what it does not."""
+"""A run compared with its replay under another policy: a table, and sentences on how far to trust the replay."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from ..text.durations import number, wall
 from .plots import table_lines
 
 _HEADS = ("", "calls", "failed", "dead letters", "not run", "pages", "finish")
-_WORDS = {
+_NOUNS = {
     "calls": ("call", "calls"),
     "failed": ("failed task", "failed tasks"),
     "dead_letters": ("dead letter", "dead letters"),
     "not_run": ("task not run", "tasks not run"),
     "pages": ("page", "pages"),
 }
-_SECONDS_MIN = 1.0  # of difference at the finish, before it is worth a word
+_SECONDS_MIN = 1.0  # smaller differences at the finish are not mentioned
 
-_READINGS = (
+_ATTRIBUTIONS = (
     "by number: each try ends as the task's try of that number did; right for bugs and for chance, blind to outages.",
     "by time: where an outage explains a failure, as the call of the same system did that was nearest in time.",
     "The truth is between the two.",
 )
-_UNKNOWN = (
+_NOT_REPLAYED = (
     "Not in it: executors that died, other runs of the file, what runs before had taught of failures that heal,"
     " and that a system which is asked less may be back sooner."
 )
@@ -34,7 +34,7 @@ _UNKNOWN = (
 
 @dataclass(frozen=True, slots=True)
 class ReplayContext:
-    """``forked_at``: microseconds UTC, None: at the start of the run. ``acts``: of operators, since then."""
+    """``forked_at``: microseconds UTC; None: the start of the run. ``acts``: acts of operators since then."""
 
     forked_at: int | None = None
     acts: int = 0
@@ -43,12 +43,12 @@ class ReplayContext:
 
 
 def table(comparison: PolicyComparison) -> Iterator[str]:
-    """The run, the same again, and the change; of several nights the median, and what differs from it."""
+    """The recorded run, the control and the change; of several replays the median, least and most."""
     rows: list[Sequence[str]] = [_HEADS, _row("as it was", comparison.recorded), ("the same again", *[""] * 6)]
-    rows += [_row(f"  {reading}", figures) for reading, figures in comparison.control.items()]
+    rows += [_row(f"  {attribution}", figures) for attribution, figures in comparison.control.items()]
     rows.append(("with the change", *[""] * 6))
-    for reading, spread in comparison.changed.items():
-        rows.append(_row(f"  {reading}", spread.median))
+    for attribution, spread in comparison.changed.items():
+        rows.append(_row(f"  {attribution}", spread.median))
         if spread.least != spread.most:
             rows += [_row("    at least", spread.least), _row("    at most", spread.most)]
     yield from table_lines(rows)
@@ -60,9 +60,9 @@ def title(comparison: PolicyComparison) -> str:
 
 
 def describe_comparison(comparison: PolicyComparison, of: ReplayContext) -> Iterator[str]:
-    """How far the table can be trusted comes first."""
-    yield _control(comparison)
-    yield from _beyond(comparison)
+    """Sentences on the comparison; first, how far the table can be trusted."""
+    yield _describe_control(comparison)
+    yield from _describe_unrecorded(comparison)
     if of.is_running:
         yield "The run is not over: what has not happened yet is taken to do well."
     if of.acts:
@@ -73,8 +73,8 @@ def describe_comparison(comparison: PolicyComparison, of: ReplayContext) -> Iter
     begun = "from its start" if of.forked_at is None else f"from {wall(of.forked_at, None)} on"
     nights = "one night" if comparison.replays == 1 else f"{comparison.replays} nights with other dice; their median"
     yield f"Replayed {begun} by the engine's own rules, with the slots, pools and breakers of the flow: {nights}."
-    yield from _READINGS
-    yield _UNKNOWN
+    yield from _ATTRIBUTIONS
+    yield _NOT_REPLAYED
 
 
 def format_span(seconds: float) -> str:
@@ -88,31 +88,34 @@ def _row(name: str, figures: RunFigures) -> tuple[str, ...]:
     return (name, *map(number, counts), format_span(figures.seconds) if figures.is_over else "never")
 
 
-def _control(comparison: PolicyComparison) -> str:
-    off = {reading: _off(comparison.recorded, figures) for reading, figures in comparison.control.items()}
-    if not any(off.values()):
+def _describe_control(comparison: PolicyComparison) -> str:
+    differences_by = {
+        attribution: _describe_difference(comparison.recorded, figures)
+        for attribution, figures in comparison.control.items()
+    }
+    if not any(differences_by.values()):
         return "The same again is what the run was: what the replay leaves out did not matter here."
-    told = "; ".join(f"{reading}: {words or 'nothing'}" for reading, words in off.items())
-    return f"The same again is not quite what the run was ({told}): a difference no larger than that shows nothing."
+    parts = "; ".join(f"{attribution}: {words or 'nothing'}" for attribution, words in differences_by.items())
+    return f"The same again is not quite what the run was ({parts}): a difference no larger than that shows nothing."
 
 
-def _off(was: RunFigures, again: RunFigures) -> str:
+def _describe_difference(was: RunFigures, again: RunFigures) -> str:
     if not again.is_over:
         return "it never ends"
     found = differences(was, again)
     seconds = found.pop("seconds", 0.0)
-    words = [f"{difference:+,} {_WORDS[name][abs(difference) != 1]}" for name, difference in found.items()]
+    words = [f"{difference:+,} {_NOUNS[name][abs(difference) != 1]}" for name, difference in found.items()]
     if abs(seconds) >= _SECONDS_MIN:
         words.append(f"{format_span(abs(seconds))} {'later' if seconds > 0 else 'sooner'}")
     return ", ".join(words)
 
 
-def _beyond(comparison: PolicyComparison) -> Iterator[str]:
-    medians = {reading: spread.median for reading, spread in comparison.changed.items()}
-    told = [f"{figures.unrecorded:,} {reading}" for reading, figures in medians.items() if figures.unrecorded]
-    if told:
+def _describe_unrecorded(comparison: PolicyComparison) -> Iterator[str]:
+    medians = {attribution: spread.median for attribution, spread in comparison.changed.items()}
+    parts = [f"{figures.unrecorded:,} {attribution}" for attribution, figures in medians.items() if figures.unrecorded]
+    if parts:
         yield (
-            f"Beyond the record are {' and '.join(told)} of {_calls(medians)} calls: they end as the last one did,"
+            f"Beyond the record are {' and '.join(parts)} of {_calls(medians)} calls: they end as the last one did,"
             " and tasks that had not run do well."
         )
     if endless := [figures.calls for figures in medians.values() if not figures.is_over]:
