@@ -1,4 +1,4 @@
-"""What on the screen of systems wants a human, counted along the way for the tab line of every screen."""
+"""The number of breakers, pages and tasks that need a human, for the tab line of every screen."""
 
 from __future__ import annotations
 
@@ -6,26 +6,29 @@ from collections.abc import Iterable
 
 from ...engine.core.breaker import SHUT
 from .board import Board
-from .breaker_view import specs_of
+from .breaker_view import downstream_specs
 
 
-class Attention:
-    """Told by the board alone: no list is read for it."""
+class BadgeCounts:
+    """Counts from the board alone, without reading a list."""
 
     def __init__(self, board: Board) -> None:
         self._board = board
-        self._downstreams = frozenset(specs_of(board))
-        self._holding = {name for name, row in board.fold.tasks.items() if row.bad_rows}
+        self._downstreams = frozenset(downstream_specs(board))
+        self._with_bad_rows = {name for name, row in board.fold.tasks.items() if row.bad_rows}
 
-    def take(self, names: Iterable[str]) -> None:
-        """These tasks have changed."""
+    def update(self, names: Iterable[str]) -> None:
+        """Update the counts for tasks that have changed."""
         for name in names:
-            (self._holding.add if self._board.row(name).bad_rows else self._holding.discard)(name)
+            if self._board.row(name).bad_rows:
+                self._with_bad_rows.add(name)
+            else:
+                self._with_bad_rows.discard(name)
 
     @property
     def count(self) -> int:
-        """Breakers that let nobody through, pages that nobody has acknowledged, tasks whose rows wait."""
-        moment = self._board.moment
-        shut = sum(1 for name in self._downstreams & moment.breakers.keys() if moment.breakers[name].state in SHUT)
-        pages = sum(1 for note in moment.page_notes.values() if note == "page open")
-        return shut + pages + len(self._holding)
+        """Blocking breakers, unacknowledged pages, and tasks with quarantined rows."""
+        snapshot = self._board.snapshot
+        shut = sum(1 for name in self._downstreams & snapshot.breakers.keys() if snapshot.breakers[name].state in SHUT)
+        pages = sum(1 for note in snapshot.page_notes.values() if note == "page open")
+        return shut + pages + len(self._with_bad_rows)

@@ -1,8 +1,7 @@
-"""One run as the screen needs it: the fold, brought forward event by event, and what is counted along the way.
+"""One run as the screen shows it: the projection, updated by each event, with counts of its tasks.
 
-``apply`` costs the same for a flow of ten tasks and one of ten thousand: it touches what the event touched and answers
-with what changed, so that a widget repaints a cell and not a screen. ``turn`` shows another moment of the same run, at
-the cost of what is another one then. Nothing here asks for the time.
+``apply`` costs the same for ten tasks and ten thousand: it returns exactly what an event changed, so that a widget
+repaints cells and not the screen. ``seek`` shows another snapshot of the same run. No clock is read here.
 """
 
 from __future__ import annotations
@@ -12,14 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ...engine.core.dag import Dag
-from ...engine.core.explain import Surroundings, chain, pool_sizes, why
-from ...engine.core.projection import RunFold, TaskRow
+from ...engine.core.explain import ExplainContext, blocking_chain, explain_task, pool_sizes
+from ...engine.core.projection import RunProjection, TaskRow
 from ...engine.core.ready_queue import spec_of
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import FINISHED, NEEDS_HUMAN, NOT_STARTED, UNDER_WAY, TaskState
-from ...engine.statefile.duration_stats import Usual
-from ...engine.statefile.queries import BreakerRow, PageHead, PageRow
-from .run_snapshot import Moment
+from ...engine.statefile.list_rows import BreakerRow, DurationStats, PageHead, PageRow
+from .run_snapshot import RunSnapshot
 
 
 @dataclass(slots=True)
@@ -28,97 +26,97 @@ class Delta:
 
     tasks: set[str] = field(default_factory=set)
     moves: list[tuple[str, TaskState, TaskState]] = field(default_factory=list)
-    run: bool = False
-    problems: bool = False  # a task came to need a human, or no longer does
-    beside: set[str] = field(default_factory=set)  # kinds of events that belong to no task: breaker, page, ...
+    is_run_changed: bool = False
+    are_problems_changed: bool = False  # the set of tasks that need a human changed
+    other_kinds: set[str] = field(default_factory=set)  # kinds of events without a task: breaker, page, ...
 
     def __bool__(self) -> bool:
-        return bool(self.tasks or self.run or self.beside)
+        return bool(self.tasks or self.is_run_changed or self.other_kinds)
 
 
 class Board:
-    """The picture of one run."""
+    """The state of one run."""
 
-    def __init__(self, fold: RunFold, before: Board | None = None) -> None:
-        """``before``: the board of an older snapshot; if the graph is the same, what was laid out stays valid."""
-        self.moment: Moment = Moment(fold) if before is None else before.moment.beside(fold)
+    def __init__(self, fold: RunProjection, before: Board | None = None) -> None:
+        """``before``: the board of an older projection; if the graph is the same, its layout stays valid."""
+        self.snapshot: RunSnapshot = RunSnapshot(fold) if before is None else before.snapshot.with_projection(fold)
         self.fold = fold
         same = before is not None and _same_graph(before.fold, fold)
         self.dag: Dag = before.dag if before is not None and same else _dag_of(fold)
-        self.usual: Mapping[str, Usual] = {}  # how long tasks took in earlier runs, where that is known
+        self.duration_stats: Mapping[str, DurationStats] = {}  # of earlier runs, by task
         self.counts: Counter[TaskState] = Counter()
-        self.ticking: set[str] = set()
+        self.active: set[str] = set()
         self._problems: set[int] = set()
-        self._waiting = 0  # the tasks that wait, as bits
+        self._waiting_bits = 0  # the tasks that have not started, one bit each
         for row in fold.tasks.values():
-            self._enter(row)
+            self._count(row)
 
-    # --- Told by the session ---------------------------------------------------------------------------------------
+    # --- Updates by the session ------------------------------------------------------------------------------------
 
     def apply(self, events: Iterable[Event]) -> Delta:
-        """Take what came after the snapshot, in order; events that are in it already change nothing."""
+        """Apply events in order; events that the projection contains already are skipped."""
         delta = Delta()
         for event in events:
             if event.seq > self.fold.seq:
                 self._apply(event, delta)
         return delta
 
-    def learn(self, breakers: Iterable[BreakerRow] = (), pages: Iterable[PageRow | PageHead] = ()) -> None:
-        """Take what stands beside the run as rows of the tables: events told it before the snapshot was made."""
-        self.moment.learn(breakers, pages)
+    def update_lists(self, breakers: Iterable[BreakerRow] = (), pages: Iterable[PageRow | PageHead] = ()) -> None:
+        """Update breakers and pages from rows of their tables; their events came before the projection was loaded."""
+        self.snapshot.update_lists(breakers, pages)
 
-    def turn(self, moment: Moment) -> Delta:
-        """Show another moment of the same run; ``moment`` and its rows may be shown and changed by nobody else."""
-        before, self.moment, self.fold = self.moment, moment, moment.fold
-        delta = Delta(run=before.fold.run != moment.fold.run)
-        if before.breakers != moment.breakers:
-            delta.beside.add(EventKind.BREAKER)
-        if before.page_notes != moment.page_notes:
-            delta.beside.add(EventKind.PAGE)
-        for name, row in moment.fold.tasks.items():
+    def seek(self, snapshot: RunSnapshot) -> Delta:
+        """Show another snapshot of the same run. The board takes ownership of it and its rows."""
+        before, self.snapshot, self.fold = self.snapshot, snapshot, snapshot.fold
+        delta = Delta(is_run_changed=before.fold.run != snapshot.fold.run)
+        if before.breakers != snapshot.breakers:
+            delta.other_kinds.add(EventKind.BREAKER)
+        if before.page_notes != snapshot.page_notes:
+            delta.other_kinds.add(EventKind.PAGE)
+        for name, row in snapshot.fold.tasks.items():
             was = before.fold.tasks[name]
             if was is not row and was != row:
                 delta.tasks.add(name)
                 if was.state is not row.state:
-                    self._moved(row, was.state, delta)
+                    self._apply_move(row, was.state, delta)
         return delta
 
     def _apply(self, event: Event, delta: Delta) -> None:
         row = self.fold.tasks.get(event.task) if event.task is not None else None
         before = row.state if row is not None else None
-        touched = self.moment.apply(event)
+        touched = self.snapshot.apply(event)
         if event.kind == EventKind.RUN and event.run_id == self.fold.run.run_id:
-            delta.run = True
+            delta.is_run_changed = True
         elif touched is not None and before is not None:
             delta.tasks.add(touched.name)
             if touched.state is not before:
-                self._moved(touched, before, delta)
-        if event.kind in _BESIDE:
-            delta.beside.add(event.kind)
+                self._apply_move(touched, before, delta)
+        if event.kind in _KINDS_WITHOUT_TASK:
+            delta.other_kinds.add(event.kind)
 
-    def _moved(self, row: TaskRow, before: TaskState, delta: Delta) -> None:
+    def _apply_move(self, row: TaskRow, before: TaskState, delta: Delta) -> None:
         delta.moves.append((row.name, before, row.state))
-        delta.problems |= (before in NEEDS_HUMAN) != (row.state in NEEDS_HUMAN)
+        delta.are_problems_changed |= (before in NEEDS_HUMAN) != (row.state in NEEDS_HUMAN)
         self.counts[before] -= 1
         number = self.dag.number[row.name]
         self._problems.discard(number)
-        self.ticking.discard(row.name)
-        self._waiting &= ~(1 << number)
-        self._enter(row)
+        self.active.discard(row.name)
+        self._waiting_bits &= ~(1 << number)
+        self._count(row)
 
-    def _enter(self, row: TaskRow) -> None:
+    def _count(self, row: TaskRow) -> None:
         self.counts[row.state] += 1
         if row.state in UNDER_WAY:
-            self.ticking.add(row.name)
+            self.active.add(row.name)
         if row.state in NEEDS_HUMAN:
             self._problems.add(self.dag.number[row.name])
         if row.state in NOT_STARTED:
-            self._waiting |= 1 << self.dag.number[row.name]
+            self._waiting_bits |= 1 << self.dag.number[row.name]
 
-    # --- Asked by the screen ---------------------------------------------------------------------------------------
+    # --- Queries by the screen -------------------------------------------------------------------------------------
 
     def row(self, name: str) -> TaskRow:
-        """One task."""
+        """The row of a task."""
         return self.fold.tasks[name]
 
     def state(self, number: int) -> TaskState:
@@ -127,30 +125,30 @@ class Board:
 
     @property
     def total(self) -> int:
-        """How many tasks the run has."""
+        """The number of tasks."""
         return len(self.fold.tasks)
 
     @property
     def finished(self) -> int:
-        """How many have done what they should, or need not."""
+        """The number of tasks that succeeded or were skipped."""
         return sum(self.counts[state] for state in FINISHED)
 
     @property
     def dead_letters(self) -> int:
-        """How many wait for a human's decision."""
+        """The number of tasks that wait for a human's decision."""
         return self.counts[TaskState.DEAD_LETTER]
 
     @property
     def problems(self) -> list[str]:
-        """Tasks that need a human, parents first."""
-        return list(self.dag.named(sorted(self._problems, key=self.dag.places.__getitem__)))
+        """The tasks that need a human, parents first."""
+        return list(self.dag.names_of(sorted(self._problems, key=self.dag.topological_index.__getitem__)))
 
     def next_problem(self, after: str | None, step: int = 1) -> str | None:
-        """The next task in topological order that needs a human, round and round; None if there is none.
+        """Return the next task in topological order that needs a human, cyclically; None if there is none.
 
-        ``step`` -1 goes backwards. ``after`` itself is the answer only if it is the one problem.
+        ``step`` -1 searches backwards. Returns ``after`` only if it is the one problem.
         """
-        place = self.dag.places
+        place = self.dag.topological_index
         found = sorted(self._problems, key=place.__getitem__, reverse=step < 0)
         if not found:
             return None
@@ -159,31 +157,31 @@ class Board:
             found.sort(key=lambda number: (place[number] - here) * step <= 0)
         return self.dag.names[found[0]]
 
-    def front(self) -> str | None:
-        """Where the run is now: the task that started last among those running, else the one due next."""
-        rows = [self.row(name) for name in self.ticking]
+    def current_task(self) -> str | None:
+        """Return the running task that started last, or else the task that is due next."""
+        rows = [self.row(name) for name in self.active]
         running = [row for row in rows if row.state is TaskState.RUNNING]
         if running:
             return max(running, key=lambda row: (row.started_at or 0, row.position)).name
         due = [row for row in rows if row.next_retry_at is not None]
         return min(due, key=lambda row: (row.next_retry_at or 0, row.position)).name if due else None
 
-    def held_by(self, *names: str) -> int:
-        """How many distinct tasks wait below these."""
+    def waiting_below(self, *names: str) -> int:
+        """Return the number of distinct descendants that have not started."""
         below, own = 0, 0
         for name in names:
             number = self.dag.number[name]
-            below |= self.dag.below[number]
+            below |= self.dag.descendant_bits[number]
             if self.row(name).state in NOT_STARTED:
                 own |= 1 << number
-        return (below & ~own & self._waiting).bit_count()
+        return (below & ~own & self._waiting_bits).bit_count()
 
-    def held_names(self, *names: str) -> tuple[str, ...]:
-        """The tasks that wait below these, in the order of the flow."""
+    def names_waiting_below(self, *names: str) -> tuple[str, ...]:
+        """Return the descendants that have not started, in the order of the flow."""
         return tuple(name for name in self.dag.descendants(*names) if self.row(name).state in NOT_STARTED)
 
-    def related(self, name: str) -> set[tuple[str, str]]:
-        """The edges above and below a task: (parent, child)."""
+    def related_edges(self, name: str) -> set[tuple[str, str]]:
+        """Return the edges (parent, child) between a task and its ancestors and descendants."""
         edges: set[tuple[str, str]] = set()
         for side in ((*self.dag.ancestors(name), name), (name, *self.dag.descendants(name))):
             inside = set(side)
@@ -191,9 +189,9 @@ class Board:
         return edges
 
     def pools(self) -> dict[str, PoolUse]:
-        """What each pool is used for, by whom."""
+        """Return the use of each pool by name."""
         uses = {name: PoolUse(name, slots) for name, slots in pool_sizes(self.fold).items()}
-        for name in self.ticking:
+        for name in self.active:
             row = self.row(name)
             spec = spec_of(row)
             if row.state is TaskState.RUNNING and spec.pool in uses:
@@ -202,29 +200,31 @@ class Board:
             use.holders.sort(key=lambda holder: holder[2])
         return uses
 
-    def why(self, name: str, now_us: int, executor_gone_at: int | None = None) -> str:
-        """Why this task is not running, in one sentence."""
-        return why(self.fold, name, now_us, self._surroundings(executor_gone_at))
+    def explain(self, name: str, now_us: int, executor_gone_at: int | None = None) -> str:
+        """Explain in one sentence why a task is not running."""
+        return explain_task(self.fold, name, now_us, self._explain_context(executor_gone_at))
 
-    def chain(self, name: str, now_us: int, executor_gone_at: int | None = None) -> tuple[tuple[str, str], ...]:
-        """(task, sentence) from the task to what really holds it."""
-        return chain(self.fold, name, now_us, self._surroundings(executor_gone_at))
+    def blocking_chain(
+        self, name: str, now_us: int, executor_gone_at: int | None = None
+    ) -> tuple[tuple[str, str], ...]:
+        """Return (task, sentence) from the task up to the task that blocks it in the end."""
+        return blocking_chain(self.fold, name, now_us, self._explain_context(executor_gone_at))
 
-    def _surroundings(self, executor_gone_at: int | None) -> Surroundings:
-        return Surroundings(self.moment.breakers, executor_gone_at, self.moment.page_notes)
+    def _explain_context(self, executor_gone_at: int | None) -> ExplainContext:
+        return ExplainContext(self.snapshot.breakers, executor_gone_at, self.snapshot.page_notes)
 
 
-def _dag_of(fold: RunFold) -> Dag:
+def _dag_of(fold: RunProjection) -> Dag:
     return Dag((name, fold.parents.get(name, ())) for name in fold.tasks)
 
 
-def _same_graph(one: RunFold, other: RunFold) -> bool:
+def _same_graph(one: RunProjection, other: RunProjection) -> bool:
     return list(one.tasks) == list(other.tasks) and one.parents == other.parents
 
 
 @dataclass(slots=True)
 class PoolUse:
-    """``holders``: (task, slots, since when), the longest first."""
+    """``holders``: (task, slots, start in microseconds UTC), the longest first."""
 
     name: str
     slots: int
@@ -232,11 +232,11 @@ class PoolUse:
 
     @property
     def used(self) -> int:
-        """Slots in use."""
+        """The number of slots in use."""
         return sum(slots for _, slots, _ in self.holders)
 
 
-_BESIDE = frozenset(
+_KINDS_WITHOUT_TASK = frozenset(
     [
         EventKind.EXECUTOR,
         EventKind.BREAKER,

@@ -1,7 +1,7 @@
-"""One circuit breaker and one retry budget as somebody looks at them: their state, what they hold, what may be done.
+"""The status of a circuit breaker and its retry budget: state, held tasks, allowed actions.
 
-The rules are the engine's own (``engine/core/breaker.py``), asked of what the state file says. Who is held is read from
-the board: a task that could start, were it not for the breaker, or for the budget where it is a retry.
+The rules are those of ``engine/core/breaker.py``, applied to the rows of the state file. A task is held if it could
+start but for the breaker, or, where it is a retry, but for the budget.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from ...engine.core import breaker as rules
-from ...engine.core.breaker import PASSING, SHUT, Breaker, BreakerState, Detail, Slice
+from ...engine.core.breaker import PASSING, SHUT, Breaker, BreakerDetail, BreakerState, WindowSlice
 from ...engine.core.declared_flow import declared_downstreams
 from ...engine.core.explain import unmet_parents
 from ...engine.core.projection import TaskRow
@@ -20,79 +20,79 @@ from ...engine.core.ready_queue import spec_of
 from ...engine.core.spec import DownstreamSpec
 from ...engine.domain.states import TIMED, TaskState
 from ...engine.json_types import Json
-from ...engine.statefile.queries import BreakerRow
+from ...engine.statefile.list_rows import BreakerRow
 from .board import Board
 
-#: So long after the last start at its rate a release goes on, as far as the file can tell.
-RELEASED_US = 3_000_000
+#: A release counts as ongoing for this long after its latest start: the file records no end.
+RELEASE_WINDOW_US = 3_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
-    """The breaker of one downstream with its budget. ``held``: names of tasks; ``running``: calls on their way.
+class BreakerStatus:
+    """The breaker of one downstream with its budget. ``held``: names of tasks; ``running``: calls in progress.
 
-    ``since``: microseconds UTC when the state began, None for one that nobody has called yet.
+    ``since``: start of the state in microseconds UTC, None before the first call.
     """
 
     spec: DownstreamSpec
     breaker: Breaker = field(default_factory=Breaker)
     tokens: float = 0.0
-    reserve_at: int = 0  # microseconds UTC: a retry goes then although the budget is spent
+    reserve_at: int = 0  # microseconds UTC: the next retry despite an exhausted budget
     since: int | None = None
     held: tuple[str, ...] = ()
     running: int = 0
 
     @property
     def name(self) -> str:
-        """The downstream."""
+        """The name of the downstream."""
         return self.spec.name
 
     @property
     def state(self) -> BreakerState:
-        """Of the breaker."""
+        """The state of the breaker."""
         return self.breaker.state
 
     @property
     def why(self) -> str:
-        """Why it is in this state, in one sentence; may be empty."""
+        """The reason of the state in one sentence; may be empty."""
         return self.breaker.why
 
     @property
-    def is_shut(self) -> bool:
-        """Nobody gets through."""
+    def is_blocking(self) -> bool:
+        """Whether no call passes."""
         return self.state in SHUT
 
     @property
-    def wants_human(self) -> bool:
-        """Somebody should know of it, or it is he who has to open it again."""
-        return self.is_shut
+    def needs_human(self) -> bool:
+        """Whether a human should look at it: it blocks calls."""
+        return self.is_blocking
 
     @property
-    def is_quiet(self) -> bool:
-        """Nothing to look at: everybody gets through, and nobody waits."""
+    def is_idle(self) -> bool:
+        """Whether all calls pass and no task is held."""
         return self.state in (BreakerState.CLOSED, BreakerState.METRICS_ONLY) and not self.held
 
     @property
-    def is_spent(self) -> bool:
-        """Retries wait: the budget is used up."""
+    def is_budget_exhausted(self) -> bool:
+        """Whether retries wait for the budget."""
         return self.tokens < 1
 
     def totals(self, now_us: int) -> tuple[int, int]:
-        """Calls and failures in the window that ends now."""
+        """Return calls and failures in the window that ends now."""
         calls, failures, _ = rules.totals(self.breaker, self.spec, now_us)
         return calls, failures
 
     def would_open(self, now_us: int) -> bool:
-        """It is only counted, and the count says "open"."""
-        return self.state is BreakerState.METRICS_ONLY and rules.trips(self.breaker, self.spec, now_us)
+        """Whether a breaker that only counts would be open."""
+        return self.state is BreakerState.METRICS_ONLY and rules.should_open(self.breaker, self.spec, now_us)
 
     def is_degraded(self, now_us: int) -> bool:
-        """Everything completes, but most of it only at a second try."""
-        return rules.degraded(self.breaker, self.spec, now_us)
+        """Whether calls complete, but most of them only when retried."""
+        return rules.is_degraded(self.breaker, self.spec, now_us)
 
 
-def specs_of(board: Board) -> dict[str, DownstreamSpec]:
-    """The downstreams of a run, as its flow declares them or its tasks name them."""
+def downstream_specs(board: Board) -> dict[str, DownstreamSpec]:
+    """Return the downstreams of a run, as its flow declares them or its tasks name them."""
     declared = {spec.name: spec for spec in declared_downstreams(board.fold.run.options)}
     named = (spec_of(row).downstream for row in board.fold.tasks.values())
     names = dict.fromkeys([*declared, *(name for name in named if name is not None)])
@@ -100,7 +100,7 @@ def specs_of(board: Board) -> dict[str, DownstreamSpec]:
 
 
 def callers_of(board: Board) -> dict[str, tuple[str, ...]]:
-    """The tasks of each downstream, in the order of the flow."""
+    """Return the tasks of each downstream, in the order of the flow."""
     found: dict[str, list[str]] = {}
     for name, row in board.fold.tasks.items():
         downstream = spec_of(row).downstream
@@ -109,62 +109,62 @@ def callers_of(board: Board) -> dict[str, tuple[str, ...]]:
     return {downstream: tuple(names) for downstream, names in found.items()}
 
 
-def guard_of(spec: DownstreamSpec, row: BreakerRow | None) -> Guard:
-    """What a row of the list BREAKERS says; without one nobody has called yet."""
+def breaker_status(spec: DownstreamSpec, row: BreakerRow | None) -> BreakerStatus:
+    """Return the status from a row of the list BREAKERS; None stands for a downstream without calls."""
     if row is None:
-        return Guard(spec, rules.new_breaker(spec), spec.bucket_capacity)
-    detail = _detail_of(row.detail)
+        return BreakerStatus(spec, rules.new_breaker(spec), spec.bucket_capacity)
+    detail = _parse_detail(row.detail)
     breaker = Breaker(
         state=BreakerState(row.state),
-        window=tuple(Slice(*part) for part in row.window or ()),
+        window=tuple(WindowSlice(*part) for part in row.window or ()),
         reopens_at=row.reopens_at,
         episode=detail.episode,
         release_at=detail.release_at,
         why=detail.why,
     )
     tokens = spec.bucket_capacity if row.tokens is None else min(float(row.tokens), spec.bucket_capacity)
-    return Guard(spec, breaker, tokens, detail.reserve_at, row.changed_at)
+    return BreakerStatus(spec, breaker, tokens, detail.reserve_at, row.changed_at)
 
 
-def _detail_of(detail: Json) -> Detail:
-    """What a damaged one says is not known."""
+def _parse_detail(detail: Json) -> BreakerDetail:
+    """Parse a detail; a damaged one counts as empty."""
     try:
-        return msgspec.convert(detail, Detail)
+        return msgspec.convert(detail, BreakerDetail)
     except msgspec.ValidationError:
-        return Detail()
+        return BreakerDetail()
 
 
-def held_by(board: Board, guard: Guard, callers: Iterable[str], now_us: int) -> Guard:
-    """The same guard with who waits for it now, and how many calls are on their way."""
-    calls = [row for row in map(board.row, board.ticking) if spec_of(row).downstream == guard.name]
+def with_held_tasks(board: Board, status: BreakerStatus, callers: Iterable[str], now_us: int) -> BreakerStatus:
+    """Return ``status`` with the tasks that it holds now and the number of calls in progress."""
+    calls = [row for row in map(board.row, board.active) if spec_of(row).downstream == status.name]
     running = sum(1 for row in calls if row.state is TaskState.RUNNING)
     held: tuple[str, ...] = ()
-    if _holds_all(guard, now_us) or _holds_retries(guard, now_us):
-        everybody = _holds_all(guard, now_us)
-        rows = (row for row in map(board.row, callers) if everybody or row.failures)
+    if _holds_all(status, now_us) or _holds_retries(status, now_us):
+        holds_all = _holds_all(status, now_us)
+        rows = (row for row in map(board.row, callers) if holds_all or row.failures)
         held = tuple(row.name for row in rows if _could_start(board, row, now_us))
-    return guard if (held, running) == (guard.held, guard.running) else replace(guard, held=held, running=running)
+    return status if (held, running) == (status.held, status.running) else replace(status, held=held, running=running)
 
 
-def _holds_all(guard: Guard, now_us: int) -> bool:
-    """Whether any call would have to wait."""
-    breaker = guard.breaker
+def _holds_all(status: BreakerStatus, now_us: int) -> bool:
+    """Whether every call has to wait."""
+    breaker = status.breaker
     if breaker.state not in PASSING:
-        return guard.spec.on_open == "hold" or not guard.is_shut
+        return status.spec.on_open == "hold" or not status.is_blocking
     is_released = breaker.state is BreakerState.CLOSED and breaker.release_at is not None
-    return is_released and (breaker.release_at or 0) + RELEASED_US > now_us
+    return is_released and (breaker.release_at or 0) + RELEASE_WINDOW_US > now_us
 
 
-def _holds_retries(guard: Guard, now_us: int) -> bool:
-    """Whether a retry would have to wait for the budget."""
-    return guard.is_spent and guard.reserve_at > now_us
+def _holds_retries(status: BreakerStatus, now_us: int) -> bool:
+    """Whether a retry has to wait for the budget."""
+    return status.is_budget_exhausted and status.reserve_at > now_us
 
 
-def holder_of(board: Board, name: str, now_us: int) -> str | None:
-    """The downstream whose breaker keeps a task from starting, as far as the board knows; None if none does."""
+def blocking_downstream(board: Board, name: str, now_us: int) -> str | None:
+    """Return the downstream whose breaker keeps a task from starting; None if none does."""
     row = board.row(name)
     downstream = spec_of(row).downstream
-    view = board.moment.breakers.get(downstream) if downstream is not None else None
+    view = board.snapshot.breakers.get(downstream) if downstream is not None else None
     is_held = view is not None and view.state not in PASSING and _could_start(board, row, now_us)
     return downstream if is_held else None
 
@@ -176,20 +176,20 @@ def _could_start(board: Board, row: TaskRow, now_us: int) -> bool:
     return row.state is TaskState.READY or (row.state in TIMED and due)
 
 
-# --- What may be done -----------------------------------------------------------------------------------------------
+# --- Allowed actions ------------------------------------------------------------------------------------------------
 
 
-def why_not(guard: Guard, how: str) -> str | None:
-    """Why an act on a breaker would do nothing good, in one sentence; None if it may be done."""
-    state = guard.state
+def refusal(status: BreakerStatus, how: str) -> str | None:
+    """Return in one sentence why an action on a breaker is refused; None if it is allowed."""
+    state = status.state
     if how == "open" and state is BreakerState.FORCED_OPEN:
-        return f"{guard.name} is held open already"
+        return f"{status.name} is held open already"
     if how == "close" and state in (BreakerState.CLOSED, BreakerState.METRICS_ONLY):
-        return f"{guard.name} lets every call through already"
+        return f"{status.name} lets every call through already"
     if how == "disable" and state is BreakerState.DISABLED:
-        return f"{guard.name} is disabled already"
+        return f"{status.name} is disabled already"
     if how == "probe" and state is BreakerState.HALF_OPEN:
-        return f"{guard.name} is being probed already"
+        return f"{status.name} is being probed already"
     if how == "probe" and state in PASSING:
-        return f"{guard.name} lets every call through: there is nothing to probe"
+        return f"{status.name} lets every call through: there is nothing to probe"
     return None

@@ -1,8 +1,7 @@
-"""What stands between tasks and the world: circuit breakers, pages, and rows that were set aside.
+"""The list of circuit breakers, pages and quarantined rows.
 
-Rows of the tables become values here, in the order in which somebody looks for them: first what wants a human, then
-what heals by itself, then what is quiet, of which only a few are shown until somebody asks. Nothing here asks for the
-time.
+Items are ordered by urgency: first those that need a human, then those that recover by themselves, then idle ones, of
+which only a few are shown until the user expands them. No clock is read here.
 """
 
 from __future__ import annotations
@@ -11,22 +10,22 @@ import json
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from ...engine.core.breaker import PASSING, Breaker, BreakerState
-from ...engine.core.cause_history import Memory
+from ...engine.core.cause_history import CauseHistory
 from ...engine.json_types import Json
-from ...engine.statefile.queries import BreakerRow, PageHead, QuarantineGroup
+from ...engine.statefile.list_rows import BreakerRow, PageHead, QuarantineGroup
 from ..text.pieces import Line
 from .board import Board
-from .breaker_view import Guard, callers_of, guard_of, held_by, specs_of
+from .breaker_view import BreakerStatus, breaker_status, callers_of, downstream_specs, with_held_tasks
 from .filters import Filter
 
 SEVERITIES = ("critical", "high", "normal")
-SHOWN_AT_FIRST = 20  # tasks that an opened breaker shows before "more"
-QUIET_BREAKERS = 8  # closed ones that are shown before "more"; quiet pages and rows begin hidden
+SHOWN_AT_FIRST = 20  # held tasks that an expanded breaker shows before "more"
+IDLE_BREAKERS_SHOWN = 8  # closed ones that are shown before "more"; idle pages and rows begin hidden
 
 
 class Section(StrEnum):
@@ -44,9 +43,9 @@ class GroupKey(NamedTuple):
     fingerprint: str | None
 
 
-class SystemsRow(NamedTuple):
-    """One row of the list: the head of a section (``key`` None), a thing in it, a task that a breaker holds, or how
-    many more (``hidden``) of either there are."""
+class DownstreamRow(NamedTuple):
+    """One row of the list: the head of a section (``key`` None), an item, a task that a breaker holds, or the number
+    of further rows (``hidden``)."""
 
     section: Section
     key: Hashable = None
@@ -55,7 +54,7 @@ class SystemsRow(NamedTuple):
 
     @property
     def is_head(self) -> bool:
-        """Nothing can be done with it."""
+        """Whether the row is the head of a section."""
         return self.key is None and not self.hidden
 
 
@@ -70,7 +69,7 @@ class Page:
     state: str  # open acked snoozed resolved
     count: int
     first_at: int
-    changed_at: int  # counted up, or somebody did something about it
+    changed_at: int  # latest count or operator action
     run_id: str | None = None
     task: str | None = None
     sent_at: int | None = None
@@ -79,30 +78,30 @@ class Page:
     acked_by: str | None = None
 
     @property
-    def wants_human(self) -> bool:
-        """Nobody has said that he looks after it."""
+    def needs_human(self) -> bool:
+        """Whether no operator has acknowledged it."""
         return self.state == "open"
 
     @property
-    def is_quiet(self) -> bool:
-        """Nobody has to do anything any more."""
+    def is_idle(self) -> bool:
+        """Whether it is resolved."""
         return self.state == "resolved"
 
     @property
     def is_unsent(self) -> bool:
-        """It should go out, and a sender does not take it."""
+        """Whether its sender failed."""
         return self.send_error is not None and self.state == "open"
 
 
 @dataclass(frozen=True, slots=True)
 class PageBody:
-    """What a page says, as far as it is shown here. ``deadline_at``: microseconds UTC."""
+    """The body of a page, as far as it is shown here. ``deadline_at``: microseconds UTC."""
 
     why: str | None = None
     diagnostic: str | None = None
     error: str | None = None
     changed: Sequence[str] | None = None  # between the last two attempts
-    memory: Memory | None = None
+    memory: CauseHistory | None = None
     held: int | None = None  # tasks below
     deadline_at: int | None = None
     owner: str | None = None
@@ -110,8 +109,8 @@ class PageBody:
     command: str | None = None
 
 
-def body_of(body: Json) -> PageBody:
-    """Read the body of a page; one that is damaged says nothing."""
+def parse_body(body: Json) -> PageBody:
+    """Parse the body of a page; a damaged one counts as empty."""
     try:
         return msgspec.convert(body, PageBody)
     except msgspec.ValidationError:
@@ -119,8 +118,8 @@ def body_of(body: Json) -> PageBody:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """Rows of one task that failed alike. ``counts``: state -> rows; ``last_id``: the latest row that is held."""
+class RowGroup:
+    """Rows of one task that failed alike. ``counts``: rows by state; ``last_id``: the latest row that is held."""
 
     key: GroupKey
     counts: Mapping[str, int]
@@ -131,210 +130,214 @@ class Group:
 
     @property
     def held(self) -> int:
-        """Rows that wait for a decision."""
+        """The number of rows that wait for a decision."""
         return self.counts.get("held", 0)
 
     @property
     def total(self) -> int:
-        """Rows, whatever became of them."""
+        """The number of rows in any state."""
         return sum(self.counts.values())
 
     @property
-    def wants_human(self) -> bool:
-        """Somebody has to decide."""
+    def needs_human(self) -> bool:
+        """Whether rows wait for a decision."""
         return self.held > 0
 
     @property
-    def is_quiet(self) -> bool:
-        """All of them came through or were dropped."""
+    def is_idle(self) -> bool:
+        """Whether all rows were resolved or discarded."""
         return not any(self.counts.get(state) for state in ("held", "requeued", "provisional"))
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenRows:
-    """Held rows of one task that an act is about.
+    """Held rows of one task that a command is about.
 
-    ``options`` name them to the engine: by their ids, or as groups up to the last row that was seen. ``lines``: as they
-    are shown before the act, where they are few enough to be listed.
+    ``options``: of the command; they name the rows by id, or as groups up to the last row that was seen. ``lines``: the
+    rows as shown in the confirmation, where they are few enough.
     """
 
     task: str
     count: int
-    options: Mapping[str, Any]
+    options: Mapping[str, Json]
     lines: Sequence[Line] = ()
 
 
 RowsAct = Literal["requeue", "discard"]
 
 
-def chosen_group(group: Group) -> ChosenRows:
-    """All rows of a group that are held, up to the last one that was seen."""
+def held_rows_in(group: RowGroup) -> ChosenRows:
+    """Choose all held rows of a group, up to the last one that was seen."""
     groups = [[group.key.task, group.key.fingerprint, group.last_id]]
     return ChosenRows(group.key.task, group.held, {"groups": groups})
 
 
 @dataclass(slots=True)
-class Systems:
-    """The list. Fed by ``learn`` with what was read; ``board`` is the run that it belongs to."""
+class Downstreams:
+    """The list. The ``load_...`` methods fill it; ``board`` is the run that it belongs to."""
 
     board: Board
-    guards: dict[str, Guard] = field(default_factory=dict)
+    breakers: dict[str, BreakerStatus] = field(default_factory=dict)
     pages: dict[int, Page] = field(default_factory=dict)
-    groups: dict[GroupKey, Group] = field(default_factory=dict)
-    known: set[Section] = field(default_factory=set)  # what was read at least once
+    groups: dict[GroupKey, RowGroup] = field(default_factory=dict)
+    loaded_sections: set[Section] = field(default_factory=set)  # sections that were read at least once
     filter: Filter = field(default_factory=Filter)
     _callers: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    _opened: set[SystemsRow] = field(default_factory=set)
+    _expanded: set[DownstreamRow] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._callers = callers_of(self.board)
 
-    def beside(self, board: Board) -> Systems:
-        """The same things beside another picture; what was open stays open."""
-        found = Systems(board, dict(self.guards), dict(self.pages), dict(self.groups), set(self.known), self.filter)
-        found._opened = set(self._opened)
+    def with_board(self, board: Board) -> Downstreams:
+        """Return the same list for another board; expanded rows stay expanded."""
+        found = Downstreams(
+            board, dict(self.breakers), dict(self.pages), dict(self.groups), set(self.loaded_sections), self.filter
+        )
+        found._expanded = set(self._expanded)
         if board.fold.run.run_id != self.board.fold.run.run_id:
             found.groups.clear()
-            found.known.discard(Section.ROWS)
+            found.loaded_sections.discard(Section.ROWS)
         return found
 
-    # --- Told -----------------------------------------------------------------------------------------------------
+    # --- Loading --------------------------------------------------------------------------------------------------
 
-    def learn_breakers(self, rows: Iterable[BreakerRow], now_us: int) -> None:
-        """Rows of the list BREAKERS; downstreams that this flow does not know belong to another one."""
+    def load_breakers(self, rows: Iterable[BreakerRow], now_us: int) -> None:
+        """Load rows of the list BREAKERS; rows for downstreams of other flows are ignored."""
         read = {row.downstream: row for row in rows}
-        self.guards = {name: guard_of(spec, read.get(name)) for name, spec in specs_of(self.board).items()}
-        self.known.add(Section.BREAKERS)
-        self.recount(now_us)
+        self.breakers = {
+            name: breaker_status(spec, read.get(name)) for name, spec in downstream_specs(self.board).items()
+        }
+        self.loaded_sections.add(Section.BREAKERS)
+        self.refresh(now_us)
 
-    def recount(self, now_us: int) -> bool:
-        """Look again who is held. True: it is not who it was."""
-        before, self.guards = (
-            self.guards,
+    def refresh(self, now_us: int) -> bool:
+        """Update the held tasks of each breaker. True if they changed."""
+        before, self.breakers = (
+            self.breakers,
             {
-                name: held_by(self.board, guard, self._callers.get(name, ()), now_us)
-                for name, guard in self.guards.items()
+                name: with_held_tasks(self.board, breaker, self._callers.get(name, ()), now_us)
+                for name, breaker in self.breakers.items()
             },
         )
-        return before != self.guards
+        return before != self.breakers
 
-    def learn_pages(self, rows: Iterable[PageHead]) -> None:
-        """Rows of the list PAGE_HEADS."""
-        self.pages = {row.id: _page_of(row) for row in rows}
-        self.known.add(Section.PAGES)
+    def load_pages(self, rows: Iterable[PageHead]) -> None:
+        """Load rows of the list PAGE_HEADS."""
+        self.pages = {row.id: _parse_page(row) for row in rows}
+        self.loaded_sections.add(Section.PAGES)
 
-    def learn_groups(self, rows: Iterable[QuarantineGroup]) -> None:
-        """Rows of the list QUARANTINE_GROUPS."""
-        self.groups = _groups_of(rows)
-        self.known.add(Section.ROWS)
+    def load_row_groups(self, rows: Iterable[QuarantineGroup]) -> None:
+        """Load rows of the list QUARANTINE_GROUPS."""
+        self.groups = _merge_groups(rows)
+        self.loaded_sections.add(Section.ROWS)
 
-    def learn_moment(self, now_us: int) -> None:
-        """What the board itself knows, of another moment than now: how breakers stood, and whom they held."""
-        known = self.board.moment.breakers
-        self.guards = {}
-        for name, spec in specs_of(self.board).items():
+    def load_snapshot(self, now_us: int) -> None:
+        """Load the breakers of a past snapshot from the board, and the tasks that they held."""
+        known = self.board.snapshot.breakers
+        self.breakers = {}
+        for name, spec in downstream_specs(self.board).items():
             view = known.get(name)
             breaker = Breaker() if view is None else Breaker(BreakerState(view.state), reopens_at=view.reopens_at)
-            self.guards[name] = Guard(spec, breaker, spec.bucket_capacity)
+            self.breakers[name] = BreakerStatus(spec, breaker, spec.bucket_capacity)
         self.pages.clear()
         self.groups.clear()
-        self.known = {Section.BREAKERS}
-        self.recount(now_us)
+        self.loaded_sections = {Section.BREAKERS}
+        self.refresh(now_us)
 
-    # --- Asked ----------------------------------------------------------------------------------------------------
+    # --- Queries -------------------------------------------------------------------------------------------------
 
-    def toggle(self, row: SystemsRow) -> None:
-        """Show or hide what is behind a row: the tasks of a breaker, more of a section."""
-        self._opened ^= {_unnumbered(row)}
+    def toggle(self, row: DownstreamRow) -> None:
+        """Expand or collapse a row: the tasks of a breaker, or the rest of a section."""
+        self._expanded ^= {_without_count(row)}
 
-    def is_open(self, row: SystemsRow) -> bool:
-        """Whether that is shown."""
-        return _unnumbered(row) in self._opened
+    def is_open(self, row: DownstreamRow) -> bool:
+        """Whether a row is expanded."""
+        return _without_count(row) in self._expanded
 
-    def rows(self) -> list[SystemsRow]:
-        """The whole list, section by section."""
+    def rows(self) -> list[DownstreamRow]:
+        """Return the whole list, section by section."""
         return [row for section in Section for row in self._rows_of(section)]
 
-    def _rows_of(self, section: Section) -> Iterator[SystemsRow]:
-        yield SystemsRow(section)
-        loud, quiet = self._things(section)
-        shown_quiet = QUIET_BREAKERS if section is Section.BREAKERS else 0
-        if self.filter or SystemsRow(section, hidden=1) in self._opened:
-            shown_quiet = len(quiet)
-        for key in (*loud, *quiet[:shown_quiet]):
-            row = SystemsRow(section, key)
+    def _rows_of(self, section: Section) -> Iterator[DownstreamRow]:
+        yield DownstreamRow(section)
+        urgent, idle = self._keys(section)
+        shown_idle = IDLE_BREAKERS_SHOWN if section is Section.BREAKERS else 0
+        if self.filter or DownstreamRow(section, hidden=1) in self._expanded:
+            shown_idle = len(idle)
+        for key in (*urgent, *idle[:shown_idle]):
+            row = DownstreamRow(section, key)
             yield row
-            if section is Section.BREAKERS and row in self._opened:
-                yield from self._held_rows(str(key))
-        if len(quiet) > shown_quiet:
-            yield SystemsRow(section, hidden=len(quiet) - shown_quiet)
+            if section is Section.BREAKERS and row in self._expanded:
+                yield from self._held_task_rows(str(key))
+        if len(idle) > shown_idle:
+            yield DownstreamRow(section, hidden=len(idle) - shown_idle)
 
-    def _held_rows(self, downstream: str) -> Iterator[SystemsRow]:
-        held = self.guards[downstream].held
-        whole = SystemsRow(Section.BREAKERS, downstream, hidden=1) in self._opened
+    def _held_task_rows(self, downstream: str) -> Iterator[DownstreamRow]:
+        held = self.breakers[downstream].held
+        whole = DownstreamRow(Section.BREAKERS, downstream, hidden=1) in self._expanded
         shown = len(held) if whole else SHOWN_AT_FIRST
         for name in held[:shown]:
-            yield SystemsRow(Section.BREAKERS, downstream, task=name)
+            yield DownstreamRow(Section.BREAKERS, downstream, task=name)
         if len(held) > shown:
-            yield SystemsRow(Section.BREAKERS, downstream, hidden=len(held) - shown)
+            yield DownstreamRow(Section.BREAKERS, downstream, hidden=len(held) - shown)
 
-    def _things(self, section: Section) -> tuple[list[Hashable], list[Hashable]]:
-        """Keys of what is loud and of what is quiet, each in the order in which they are looked for."""
-        loud: list[Hashable] = []
-        quiet: list[Hashable] = []
-        for key, is_quiet, text in self._ordered(section):
-            if self.filter.keeps(text.casefold()):
-                (quiet if is_quiet else loud).append(key)
-        return loud, quiet
+    def _keys(self, section: Section) -> tuple[list[Hashable], list[Hashable]]:
+        """Return the keys of urgent items and of idle items, each in order."""
+        urgent: list[Hashable] = []
+        idle: list[Hashable] = []
+        for key, is_idle, text in self._ordered(section):
+            if self.filter.matches(text.casefold()):
+                (idle if is_idle else urgent).append(key)
+        return urgent, idle
 
     def _ordered(self, section: Section) -> Iterator[tuple[Hashable, bool, str]]:
-        """Key, whether it is quiet, and what filters look through."""
+        """Yield key, whether the item is idle, and the text that filters search."""
         if section is Section.BREAKERS:
-            for guard in sorted(self.guards.values(), key=lambda one: (_GUARD_RANKS[one.state], one.name)):
-                yield guard.name, guard.is_quiet, f"{guard.name} {guard.state} {guard.why}"
+            for breaker in sorted(self.breakers.values(), key=lambda one: (_BREAKER_RANKS[one.state], one.name)):
+                yield breaker.name, breaker.is_idle, f"{breaker.name} {breaker.state} {breaker.why}"
         elif section is Section.PAGES:
             for page in sorted(self.pages.values(), key=_page_rank):
-                yield page.id, page.is_quiet, f"{page.title} {page.severity} {page.state} {page.acked_by or ''}"
+                yield page.id, page.is_idle, f"{page.title} {page.severity} {page.state} {page.acked_by or ''}"
         else:
             for group in sorted(self.groups.values(), key=lambda one: (-one.held, one.key.task, one.first_at)):
-                yield group.key, group.is_quiet, f"{group.key.task} {group.error}"
+                yield group.key, group.is_idle, f"{group.key.task} {group.error}"
 
-    def wanting(self) -> list[SystemsRow]:
-        """What wants a human, in the order shown."""
-        return [row for row in self.rows() if not row.task and self.wants_human(row)]
+    def items_needing_human(self) -> list[DownstreamRow]:
+        """Return the rows of items that need a human, in the order shown."""
+        return [row for row in self.rows() if not row.task and self.needs_human(row)]
 
-    def wants_human(self, row: SystemsRow) -> bool:
-        """Whether somebody has to decide about what a row stands for."""
-        thing = self.thing(row)
-        return thing is not None and thing.wants_human
+    def needs_human(self, row: DownstreamRow) -> bool:
+        """Whether the item of a row needs a human."""
+        item = self.item(row)
+        return item is not None and item.needs_human
 
-    def thing(self, row: SystemsRow) -> Guard | Page | Group | None:
-        """What a row stands for; None for heads, for "more", and for what has gone."""
+    def item(self, row: DownstreamRow) -> BreakerStatus | Page | RowGroup | None:
+        """Return the item of a row; None for heads, for "more", and for items that are gone."""
         if row.hidden:
             return None
         if row.section is Section.BREAKERS:
-            return self.guards.get(row.key) if isinstance(row.key, str) else None
+            return self.breakers.get(row.key) if isinstance(row.key, str) else None
         if row.section is Section.PAGES:
             return self.pages.get(row.key) if isinstance(row.key, int) else None
         return self.groups.get(row.key) if isinstance(row.key, GroupKey) else None
 
-    def tasks_of(self, row: SystemsRow) -> Sequence[str]:
-        """The tasks that a row is about, as far as they are of this run."""
-        thing = self.thing(row)
+    def tasks_of(self, row: DownstreamRow) -> Sequence[str]:
+        """Return the tasks of this run that a row is about."""
+        item = self.item(row)
         names: Sequence[str] = ()
         if row.task:
             names = (row.task,)
-        elif isinstance(thing, Guard):
-            names = thing.held
-        elif isinstance(thing, Page):
-            names = (thing.task or "",) if thing.run_id == self.board.fold.run.run_id else ()
-        elif thing is not None:
-            names = (thing.key.task,)
+        elif isinstance(item, BreakerStatus):
+            names = item.held
+        elif isinstance(item, Page):
+            names = (item.task or "",) if item.run_id == self.board.fold.run.run_id else ()
+        elif item is not None:
+            names = (item.key.task,)
         return tuple(name for name in names if name in self.board.fold.tasks)
 
 
-def senders_of(options: str) -> tuple[str, ...]:
-    """How pages leave the machine, as the flow of a run names it (``RunRow.options``); never with their secrets."""
+def sender_names(options: str) -> tuple[str, ...]:
+    """Return the names of the senders of pages in the ``options`` of a run, without their secrets."""
     try:
         said = json.loads(options).get("pages") or ()
         return tuple(dict.fromkeys(str(one["sender"]) for one in said))
@@ -342,12 +345,12 @@ def senders_of(options: str) -> tuple[str, ...]:
         return ()
 
 
-def _unnumbered(row: SystemsRow) -> SystemsRow:
-    """How many more there are changes while it stays the same row."""
+def _without_count(row: DownstreamRow) -> DownstreamRow:
+    """Return the row without its changing number of hidden rows, as a key."""
     return row._replace(hidden=1) if row.hidden else row
 
 
-_GUARD_RANKS = {
+_BREAKER_RANKS = {
     BreakerState.OPEN: 0,
     BreakerState.FORCED_OPEN: 1,
     BreakerState.HALF_OPEN: 2,
@@ -362,7 +365,7 @@ def _page_rank(page: Page) -> tuple[int, int, int]:
     return _PAGE_RANKS.get(page.state, 3), severity, -page.id
 
 
-def _page_of(row: PageHead) -> Page:
+def _parse_page(row: PageHead) -> Page:
     return Page(
         id=row.id,
         cause=row.cause,
@@ -381,21 +384,21 @@ def _page_of(row: PageHead) -> Page:
     )
 
 
-def _groups_of(rows: Iterable[QuarantineGroup]) -> dict[GroupKey, Group]:
-    """One group of the rows that the list has for each state."""
+def _merge_groups(rows: Iterable[QuarantineGroup]) -> dict[GroupKey, RowGroup]:
+    """Merge the rows that the list has for each state into groups."""
     by_key: dict[GroupKey, list[QuarantineGroup]] = {}
     for row in rows:
         by_key.setdefault(GroupKey(row.name, row.fingerprint), []).append(row)
     found = {}
     for key, parts in by_key.items():
         held = [part for part in parts if part.state == "held"]
-        told = held[0] if held else parts[0]
-        found[key] = Group(
+        latest = held[0] if held else parts[0]
+        found[key] = RowGroup(
             key,
             {part.state: part.rows for part in parts},
-            told.error or "",
+            latest.error or "",
             min(part.first_at for part in parts),
             max(part.last_at for part in parts),
-            told.last_id,
+            latest.last_id,
         )
     return found

@@ -1,6 +1,6 @@
-"""What is known of a failure: the attempts side by side, and whether anything changed between them.
+"""A comparison of failed attempts, and what changed between them.
 
-"What would change between attempt one and two? Nothing" is what tells a retry that may heal from one that cannot.
+If nothing changed between two identical failures, another retry cannot help.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from ...engine.core.environment_fields import ENVIRONMENT_FIELDS
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.domain.states import FAILED_OUTCOMES
 
-#: What an attempt may have ended in otherwise.
+#: Columns of the result of an attempt, and their words.
 _RESULTS = {"fingerprint": "place of the failure", "error_type": "error", "exit_code": "exit code", "signal": "signal"}
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptDifference:
-    """One thing that was not the same in two attempts. Values are text from the state file."""
+    """One column that differs between two attempts. Values are text from the state file."""
 
     what: str
     before: str
@@ -29,10 +29,10 @@ class AttemptDifference:
 
 @dataclass(frozen=True, slots=True)
 class AttemptComparison:
-    """Attempts of one generation side by side.
+    """A comparison of the attempts of one generation.
 
-    ``circumstances``: what was different before they ran; ``results``: what they ended in differently. ``unknown``:
-    circumstances that were not recorded, so that nobody can say.
+    ``environment``: differences before they ran; ``results``: differences of their results. ``unknown``: words of
+    environment columns that were not recorded.
     """
 
     attempts: tuple[int, ...]
@@ -42,17 +42,17 @@ class AttemptComparison:
 
     @property
     def is_same_failure(self) -> bool:
-        """At least two failures, all at one place and of one kind."""
+        """Whether at least two attempts failed, all at one place and of one kind."""
         return len(self.attempts) > 1 and not self.results
 
     @property
     def is_deterministic(self) -> bool:
-        """The same failure, and nothing that could have made a difference changed."""
+        """Whether the failure was the same and the environment did not change."""
         return self.is_same_failure and not self.environment
 
 
 def failures_of(row: TaskRow) -> list[AttemptRow]:
-    """The attempts of the current generation that failed by themselves, oldest first."""
+    """Return the attempts of the current generation that failed by themselves, oldest first."""
     attempts = [row.attempts[number] for number in sorted(row.attempts)]
     return [
         one for one in attempts if one.generation == row.generation and one.outcome in FAILED_OUTCOMES and not one.late
@@ -60,32 +60,32 @@ def failures_of(row: TaskRow) -> list[AttemptRow]:
 
 
 def compare(attempts: Sequence[AttemptRow]) -> AttemptComparison:
-    """Lay attempts side by side, each with the one before."""
+    """Compare each attempt with the one before."""
     known = {column for column in ENVIRONMENT_FIELDS if any(getattr(one, column) is not None for one in attempts)}
     return AttemptComparison(
         attempts=tuple(one.attempt for one in attempts),
-        environment=_changes(attempts, ENVIRONMENT_FIELDS),
-        results=_changes(attempts, _RESULTS),
+        environment=_differences(attempts, ENVIRONMENT_FIELDS),
+        results=_differences(attempts, _RESULTS),
         unknown=tuple(word for column, word in ENVIRONMENT_FIELDS.items() if column not in known),
     )
 
 
-def _changes(attempts: Sequence[AttemptRow], columns: Mapping[str, str]) -> tuple[AttemptDifference, ...]:
-    found: list[AttemptDifference] = []
+def _differences(attempts: Sequence[AttemptRow], columns: Mapping[str, str]) -> tuple[AttemptDifference, ...]:
+    differences: list[AttemptDifference] = []
     for column, word in columns.items():
         for earlier, later in pairwise(attempts):
             before, after = getattr(earlier, column), getattr(later, column)
             if before != after:
-                found.append(AttemptDifference(word, _said(before), _said(after), later.attempt))
-    return tuple(found)
+                differences.append(AttemptDifference(word, _text_of(before), _text_of(after), later.attempt))
+    return tuple(differences)
 
 
-def _said(value: object) -> str:
+def _text_of(value: object) -> str:
     return "none" if value is None else str(value)
 
 
 def verdict(comparison: AttemptComparison) -> str:
-    """One sentence: what the operator may conclude."""
+    """Return the conclusion of a comparison in one sentence."""
     times = len(comparison.attempts)
     if times < 2:
         return "one failure so far: nothing to compare it with"

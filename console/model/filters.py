@@ -1,7 +1,7 @@
-"""What the operator types after ``/``: words that must all be there, and with ``!`` words that must not.
+"""The filter that the operator types after ``/``: required words, and excluded words with ``!``.
 
-``load !timeout`` keeps what holds "load" and not "timeout"; case does not matter; a quoted phrase is one word. A filter
-never fails: whatever is typed means something.
+``load !timeout`` matches text with "load" and without "timeout"; case does not matter; a quoted phrase is one word.
+Every input is a valid filter.
 """
 
 from __future__ import annotations
@@ -12,36 +12,30 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Words, all in lower case. An empty filter keeps everything."""
+    """Words in lower case. An empty filter matches every text."""
 
-    wanted: tuple[str, ...] = ()
-    unwanted: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.wanted or self.unwanted)
+        return bool(self.required or self.excluded)
 
-    def keeps(self, text: str) -> bool:
-        """Whether a text passes. ``text`` must be in lower case (``casefold``): rows keep theirs ready."""
-        for word in self.wanted:
-            if word not in text:
-                return False
-        return all(word not in text for word in self.unwanted)
+    def matches(self, text: str) -> bool:
+        """Whether a text matches. ``text`` must be in lower case (``casefold``): rows cache theirs."""
+        return all(word in text for word in self.required) and not any(word in text for word in self.excluded)
 
 
 def parse_filter(typed: str) -> Filter:
-    """Read what was typed. ``!`` alone is not a word yet, so that the list does not flicker while one types."""
-    wanted: list[str] = []
-    unwanted: list[str] = []
-    for word in _words(typed.casefold()):
-        if word.startswith("!"):
-            unwanted.append(word[1:])
-        else:
-            wanted.append(word)
-    return Filter(tuple(filter(None, wanted)), tuple(filter(None, unwanted)))
+    """Parse what was typed. ``!`` alone is ignored, so that the list does not flicker during typing."""
+    words = [word for word in _words(typed.casefold()) if word.removeprefix("!")]
+    return Filter(
+        tuple(word for word in words if not word.startswith("!")),
+        tuple(word[1:] for word in words if word.startswith("!")),
+    )
 
 
 def _words(typed: str) -> Iterable[str]:
-    """Split at spaces, but not inside double quotes; a quote that is not closed reaches to the end."""
+    """Split at spaces outside double quotes; an unclosed quote reaches to the end."""
     word = ""
     quoted = False
     for character in typed:

@@ -1,8 +1,7 @@
-"""The inbox: what needs a human, one row per cause and not per task.
+"""The inbox: the tasks that need a human, one row per cause.
 
-A cause is the loose fingerprint of the latest failure, and the downstream: 1,247 tasks with the same bug are one
-decision, and one helper that two services refuse is two. Causes are ordered by what they hold up; each knows since
-when, which tasks, and whether anything changed between the attempts.
+A cause is the loose fingerprint of the latest failure plus the downstream: 1,247 tasks with the same bug are one
+decision, and one helper that two downstreams refuse is two. Causes are ordered by the number of waiting tasks.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from ...engine.core.explain import short_error
-from ...engine.core.projection import AttemptRow, RunFold, TaskRow
+from ...engine.core.projection import AttemptRow, RunProjection, TaskRow
 from ...engine.domain.command import Target
 from ...engine.domain.states import NEEDS_HUMAN, TaskState
 from .board import Board, Delta
@@ -23,17 +22,17 @@ from .evidence import failures_of
 from .filters import Filter
 
 
-class Sort(StrEnum):
-    """What comes first."""
+class InboxOrder(StrEnum):
+    """The order of causes: which come first."""
 
-    HELD = "held"  # the most tasks that wait
-    COUNT = "count"  # the most tasks that failed
-    LATEST = "latest"  # the last to fail
-    OLDEST = "oldest"  # the longest without a decision
+    HELD = "held"  # most waiting descendants
+    COUNT = "count"  # most failed tasks
+    LATEST = "latest"  # latest failure
+    OLDEST = "oldest"  # longest without a decision
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class InboxEntry:
     """One task that needs a human. Instants in microseconds UTC."""
 
     name: str
@@ -46,8 +45,8 @@ class Entry:
     message: str
     kind: str | None  # of the dead letter
     first_seen: int  # the first attempt that failed like this
-    since: int  # when it came to need a human
-    haystack: str  # what filters look through
+    since: int  # when it started to need a human
+    search_text: str  # the text that filters search
 
     @property
     def cause(self) -> str:
@@ -56,62 +55,63 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
-    """Tasks that failed alike. ``held``: distinct tasks that wait below any of them."""
+class InboxCause:
+    """Tasks that failed same_failures. ``held``: distinct tasks that wait below any of them."""
 
     fingerprint: str
     downstream: str | None
     title: str
     message: str
     tasks: tuple[str, ...]
-    dead: int  # how many are dead letters; the others have FAILED
+    dead: int  # number of dead letters; the other tasks have FAILED
     held: int
     first_seen: int
     last_seen: int
-    oldest: int  # since when the first of them waits for a decision
+    oldest: int  # when the first of them started to wait for a decision
 
     @property
     def key(self) -> str:
-        """What it is known by among the causes of its run."""
+        """The key of this cause in its run."""
         return _key(self.fingerprint, self.downstream)
 
     @property
     def count(self) -> int:
-        """How many tasks failed like this."""
+        """The number of tasks."""
         return len(self.tasks)
 
 
 class InboxRow(NamedTuple):
-    """One row of the list: a cause, by its key (``task`` None, ``hidden`` 0), a task of it, or how many more."""
+    """One row of the list: a cause, by its key (``task`` None, ``hidden`` 0), a task of it, or the number of further
+    tasks (``hidden``)."""
 
     cause: str
     task: str | None = None
     hidden: int = 0
 
 
-#: Tasks that an open cause shows before "more".
+#: Tasks that an expanded cause shows before "more".
 SHOWN_AT_FIRST = 20
 
 
 class Inbox:
-    """Everything of one run that needs a human. Kept up to date by ``apply``; lists are made when asked for."""
+    """The tasks of one run that need a human. ``apply`` updates them; lists are computed on request."""
 
-    def __init__(self, board: Board | RunFold) -> None:
+    def __init__(self, board: Board | RunProjection) -> None:
         self.board = board if isinstance(board, Board) else Board(board)
-        self.sort = Sort.HELD
+        self.sort = InboxOrder.HELD
         self.filter = Filter()
-        self._entries: dict[str, Entry] = {}
-        self._open: dict[str, int] = {}  # key -> how many tasks are shown
-        self._families: dict[str, list[Entry]] | None = None  # by cause, each in the order of the flow
-        self._whole: dict[str, Cause] = {}  # causes of which the filter keeps every task
-        self._causes: list[Cause] | None = None
+        self._entries: dict[str, InboxEntry] = {}
+        self._tasks_shown: dict[str, int] = {}  # number of tasks shown, by the key of expanded causes
+        self._families: dict[str, list[InboxEntry]] | None = None  # by cause, each in the order of the flow
+        self._whole: dict[str, InboxCause] = {}  # causes whose tasks all match the filter
+        self._causes: list[InboxCause] | None = None
         for name in self.board.problems:
             self._entries[name] = entry_of(self.board.row(name))
 
-    # --- Told ------------------------------------------------------------------------------------------------------
+    # --- Updates ---------------------------------------------------------------------------------------------------
 
     def apply(self, delta: Delta) -> bool:
-        """Take what the board answered. True: the list is another one."""
+        """Apply a change of the board. True if the list changed."""
         changed = False
         for name in delta.tasks:
             row = self.board.row(name)
@@ -125,107 +125,107 @@ class Inbox:
                 changed = True
         if changed:
             self._families = None
-            self.recount()
+            self.refresh()
         return changed
 
-    def recount(self) -> None:
-        """Count again what is held, and order by it: other tasks have moved. Once a second is often enough."""
+    def refresh(self) -> None:
+        """Recompute waiting descendants and the order, because other tasks moved; once a second is enough."""
         self._whole.clear()
         self._causes = None
 
-    def order_by(self, sort: Sort) -> None:
-        """Another order."""
+    def order_by(self, sort: InboxOrder) -> None:
+        """Set the order."""
         self.sort = sort
         self._causes = None
 
-    def show_only(self, chosen: Filter) -> None:
-        """Only tasks that the filter keeps."""
+    def set_filter(self, chosen: Filter) -> None:
+        """Set the filter."""
         self.filter = chosen
         self._causes = None
 
-    # --- Asked -----------------------------------------------------------------------------------------------------
+    # --- Queries --------------------------------------------------------------------------------------------------
 
     @property
     def total(self) -> int:
-        """Tasks that need a human, filter or not."""
+        """The number of tasks that need a human, before filtering."""
         return len(self._entries)
 
     @property
     def dead_letters(self) -> int:
-        """How many of them are dead letters."""
+        """The number of dead letters."""
         return self.board.dead_letters
 
-    def entry(self, name: str) -> Entry:
-        """One task. Raises KeyError if it does not need a human (any more)."""
+    def entry(self, name: str) -> InboxEntry:
+        """Return the entry of a task. Raises KeyError if it does not need a human."""
         return self._entries[name]
 
-    def groups(self) -> list[Cause]:
-        """The causes that the filter leaves, in order."""
+    def causes(self) -> list[InboxCause]:
+        """Return the causes that match the filter, in order."""
         if self._causes is None:
             self._causes = self._grouped()
         return self._causes
 
-    def cause(self, key: str) -> Cause | None:
-        """A cause by its key, if it is listed."""
-        return next((cause for cause in self.groups() if cause.key == key), None)
+    def cause(self, key: str) -> InboxCause | None:
+        """Return a listed cause by its key, or None."""
+        return next((cause for cause in self.causes() if cause.key == key), None)
 
     def matching(self) -> tuple[str, ...]:
-        """Every task that the filter leaves, in the order shown: what "mark all" means."""
-        return tuple(name for cause in self.groups() for name in cause.tasks)
+        """Return every task that matches the filter, in the order shown, for "mark all"."""
+        return tuple(name for cause in self.causes() for name in cause.tasks)
 
-    def _grouped(self) -> list[Cause]:
+    def _grouped(self) -> list[InboxCause]:
         if self._families is None:
             self._families = _families(self._entries.values())
-        causes = [self._kept(key, entries) for key, entries in self._families.items()]
+        causes = [self._filter_cause(key, entries) for key, entries in self._families.items()]
         return sorted((cause for cause in causes if cause is not None), key=_ORDERS[self.sort])
 
-    def _kept(self, key: str, entries: list[Entry]) -> Cause | None:
-        """What the filter leaves of a cause; most often all of it or nothing."""
-        keeps = self.filter.keeps
-        kept = [entry for entry in entries if keeps(entry.haystack)] if self.filter else entries
+    def _filter_cause(self, key: str, entries: list[InboxEntry]) -> InboxCause | None:
+        """Return the cause with its matching tasks; usually all or none of them match."""
+        keeps = self.filter.matches
+        kept = [entry for entry in entries if keeps(entry.search_text)] if self.filter else entries
         if len(kept) < len(entries):
             return self._cause(kept) if kept else None
         if key not in self._whole:
             self._whole[key] = self._cause(kept)
         return self._whole[key]
 
-    def _cause(self, entries: list[Entry]) -> Cause:
+    def _cause(self, entries: list[InboxEntry]) -> InboxCause:
         tasks = tuple([entry.name for entry in entries])
         since = [entry.since for entry in entries]
-        return Cause(
+        return InboxCause(
             fingerprint=entries[0].fingerprint,
             downstream=entries[0].downstream,
-            title=_commonest([entry.title for entry in entries]),
+            title=_most_common([entry.title for entry in entries]),
             message=entries[0].message,
             tasks=tasks,
             dead=[entry.state for entry in entries].count(TaskState.DEAD_LETTER),
-            held=self.board.held_by(*tasks),
+            held=self.board.waiting_below(*tasks),
             first_seen=min([entry.first_seen for entry in entries]),
             last_seen=max(since),
             oldest=min(since),
         )
 
-    # --- Folding ---------------------------------------------------------------------------------------------------
+    # --- Expanding ------------------------------------------------------------------------------------------------
 
     def is_open(self, key: str) -> bool:
-        """Whether a cause shows its tasks."""
-        return key in self._open
+        """Whether a cause is expanded."""
+        return key in self._tasks_shown
 
     def toggle(self, row: InboxRow) -> None:
-        """Open or close a cause; on "more", show all of it."""
+        """Expand or collapse a cause; on "more", show all of its tasks."""
         if row.hidden:
-            self._open[row.cause] = len(self._entries)
-        elif row.cause in self._open:
-            del self._open[row.cause]
+            self._tasks_shown[row.cause] = len(self._entries)
+        elif row.cause in self._tasks_shown:
+            del self._tasks_shown[row.cause]
         else:
-            self._open[row.cause] = SHOWN_AT_FIRST
+            self._tasks_shown[row.cause] = SHOWN_AT_FIRST
 
     def rows(self) -> list[InboxRow]:
-        """What is shown, from top to bottom."""
+        """Return the rows from top to bottom."""
         rows: list[InboxRow] = []
-        for cause in self.groups():
+        for cause in self.causes():
             rows.append(InboxRow(cause.key))
-            shown = self._open.get(cause.key, 0)
+            shown = self._tasks_shown.get(cause.key, 0)
             if shown:
                 rows.extend(InboxRow(cause.key, name) for name in cause.tasks[:shown])
                 if cause.count > shown:
@@ -233,11 +233,11 @@ class Inbox:
         return rows
 
 
-_ORDERS: dict[Sort, Callable[[Cause], tuple[int, ...]]] = {
-    Sort.HELD: lambda cause: (-cause.held, -cause.count, cause.oldest),
-    Sort.COUNT: lambda cause: (-cause.count, -cause.held, cause.oldest),
-    Sort.LATEST: lambda cause: (-cause.last_seen, -cause.held),
-    Sort.OLDEST: lambda cause: (cause.oldest, -cause.held),
+_ORDERS: dict[InboxOrder, Callable[[InboxCause], tuple[int, ...]]] = {
+    InboxOrder.HELD: lambda cause: (-cause.held, -cause.count, cause.oldest),
+    InboxOrder.COUNT: lambda cause: (-cause.count, -cause.held, cause.oldest),
+    InboxOrder.LATEST: lambda cause: (-cause.last_seen, -cause.held),
+    InboxOrder.OLDEST: lambda cause: (cause.oldest, -cause.held),
 }
 
 
@@ -245,9 +245,9 @@ def _key(fingerprint: str, downstream: str | None) -> str:
     return fingerprint if downstream is None else f"{fingerprint} {downstream}"
 
 
-def _families(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
-    """By cause, in the order in which causes came; the tasks of each in the order of the flow."""
-    found: dict[str, list[Entry]] = {}
+def _families(entries: Iterable[InboxEntry]) -> dict[str, list[InboxEntry]]:
+    """Group entries by cause; the tasks of each in the order of the flow."""
+    found: dict[str, list[InboxEntry]] = {}
     for entry in entries:
         found.setdefault(entry.cause, []).append(entry)
     for family in found.values():
@@ -255,23 +255,23 @@ def _families(entries: Iterable[Entry]) -> dict[str, list[Entry]]:
     return found
 
 
-def _commonest(titles: list[str]) -> str:
+def _most_common(titles: list[str]) -> str:
     return titles[0] if len(set(titles)) == 1 else Counter(titles).most_common(1)[0][0]
 
 
-def entry_of(row: TaskRow) -> Entry:
-    """What the inbox says of one task."""
+def entry_of(row: TaskRow) -> InboxEntry:
+    """Return the entry of a task."""
     latest = row.attempts.get(row.attempt)
-    fingerprint = _cause_of(row, latest)
+    fingerprint = _fingerprint_of(row, latest)
     title = title_of(row, latest)
     message = row.error or (latest.error if latest is not None else None) or ""
-    alike = [attempt for attempt in failures_of(row) if _loose(attempt) == fingerprint]
+    same_failures = [attempt for attempt in failures_of(row) if _loose_fingerprint(attempt) == fingerprint]
     since = row.ended_at or row.changed_at
-    ends = [attempt.ended_at for attempt in alike if attempt.ended_at is not None]
+    ends = [attempt.ended_at for attempt in same_failures if attempt.ended_at is not None]
     downstream = row.spec.downstream if row.spec is not None else None
-    marks = (row.dead_letter_kind, row.failure_fingerprint, fingerprint, downstream)
-    words = (row.name, row.state, title, message, *marks)
-    return Entry(
+    labels = (row.dead_letter_kind, row.failure_fingerprint, fingerprint, downstream)
+    words = (row.name, row.state, title, message, *labels)
+    return InboxEntry(
         name=row.name,
         state=str(row.state),
         position=row.position,
@@ -283,22 +283,22 @@ def entry_of(row: TaskRow) -> Entry:
         kind=row.dead_letter_kind,
         first_seen=min(ends, default=since),
         since=since,
-        haystack="\n".join(word for word in words if word).casefold(),
+        search_text="\n".join(word for word in words if word).casefold(),
     )
 
 
-def _cause_of(row: TaskRow, latest: AttemptRow | None) -> str:
-    """The loose fingerprint; without one the strict one, or what the engine calls it: never all in one group."""
-    loose = _loose(latest) if latest is not None else None
+def _fingerprint_of(row: TaskRow, latest: AttemptRow | None) -> str:
+    """Return the loose fingerprint, or else the strict one, the kind of dead letter, or the title."""
+    loose = _loose_fingerprint(latest) if latest is not None else None
     return loose or row.failure_fingerprint or row.dead_letter_kind or title_of(row, latest)
 
 
-def _loose(attempt: AttemptRow) -> str | None:
+def _loose_fingerprint(attempt: AttemptRow) -> str | None:
     return attempt.fingerprint_loose or attempt.fingerprint
 
 
 def title_of(row: TaskRow, latest: AttemptRow | None) -> str:
-    """A failure in a few words, as exactly as is known."""
+    """Describe a failure in a few words."""
     if latest is not None and latest.explain:
         return latest.explain
     if latest is not None and latest.error_type:
@@ -306,13 +306,13 @@ def title_of(row: TaskRow, latest: AttemptRow | None) -> str:
     return row.dead_letter_kind or str(row.state)
 
 
-def causes_of(board: Board, names: Iterable[str]) -> list[Cause]:
-    """The causes of those of ``names`` that need a human, each with all of its tasks."""
-    wanted = {entry_of(row).cause for row in map(board.row, names) if row.state in NEEDS_HUMAN}
-    return [cause for cause in Inbox(board).groups() if cause.key in wanted]
+def causes_of(board: Board, names: Iterable[str]) -> list[InboxCause]:
+    """Return the causes of those of ``names`` that need a human, each with all of its tasks."""
+    keys = {entry_of(row).cause for row in map(board.row, names) if row.state in NEEDS_HUMAN}
+    return [cause for cause in Inbox(board).causes() if cause.key in keys]
 
 
 def targets_of(board: Board, names: Iterable[str]) -> tuple[Target, ...]:
-    """The frozen list that a ``Command`` carries."""
+    """Return the targets of a ``Command``."""
     rows: Sequence[TaskRow] = [board.row(name) for name in names]
     return tuple(Target(row.name, str(row.state), row.generation) for row in rows)

@@ -1,7 +1,7 @@
-"""An attempt's output as lines that can be read: from pieces that end anywhere, grown at either end.
+"""The output of an attempt as readable lines, from chunks that end anywhere and arrive at either end.
 
-Tasks write for a terminal: colours, progress bars drawn over with carriage returns, lines without an end. What is kept
-of that is what a person would have seen last, as plain visible characters (``text/text.py``).
+Tasks write for a terminal: colours, progress bars with carriage returns, unfinished lines. Each line becomes the
+characters that a terminal would show last, without control characters (``text/text.py``).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from ..sessions.session import LogChunk
 from ..text.text import sanitize
 from .filters import Filter
 
-LINE_CHARACTERS_MAX = 4096  # a longer line is told as several
-BURST_BYTES = 224 * 1024  # so much between two looks, and the engine may have dropped some of it in the meantime
-GAP = "\x00"  # stands among the lines where output was dropped; no line holds it
+LINE_CHARACTERS_MAX = 4096  # a longer line is split
+POLL_BYTES_MAX = 224 * 1024  # more between two polls may mean that the engine dropped output in between
+GAP = "\x00"  # the line that marks dropped output; no other line contains it
 
-#: CSI, strings (OSC, DCS, ...) that are ended, and two-character sequences.
+#: CSI, terminated strings (OSC, DCS, ...), and two-character sequences.
 _SEQUENCES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x9b[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-NQ-WYZ\\`-~]"
 )
@@ -28,19 +28,19 @@ _ERROR = re.compile(
 _NO_ERROR = re.compile(r"(?i)\b(?:0|no|without|ignor\w+) (?:\w+ )?(?:\w*error|\w*exception|failed|failure)\b")
 
 
-def tells_of_error(line: str) -> bool:
-    """Whether a line seems to say what went wrong; ``0 failed`` and ``no error`` do not."""
+def looks_like_error(line: str) -> bool:
+    """Whether a line seems to report an error; ``0 failed`` and ``no error`` do not."""
     return _ERROR.search(line) is not None and _NO_ERROR.search(line) is None
 
 
 class LogText:
-    """Lines of one attempt, first to last, of as much as has been read.
+    """The lines of one attempt, as far as they have been read.
 
     Attributes:
         lines: without control characters; ``GAP`` where output was dropped.
-        first_id, last_id: of the chunks that have been read; 0 before there are any.
-        characters: how much text was read.
-        dropped: whether the engine has dropped output between the head and the tail; to be set before chunks come.
+        first_id, last_id: of the chunks that have been read; 0 before the first.
+        characters: the length of the text that was read.
+        has_dropped: whether the engine dropped output between head and tail; set it before the first chunk.
     """
 
     def __init__(self, dropped: bool = False) -> None:
@@ -48,97 +48,97 @@ class LogText:
         self.first_id = 0
         self.last_id = 0
         self.characters = 0
-        self.dropped = dropped
-        self._open = ""  # what follows the last line break, as far as it can still matter
-        self._open_lines = 0  # how many of ``lines`` it is
-        self._first: str | None = None  # the first line as it came, once it is closed: a part of it may come later
+        self.has_dropped = dropped
+        self._open_text = ""  # the unfinished line, from its last carriage return on
+        self._open_lines = 0  # how many of ``lines`` it takes
+        self._first: str | None = None  # the first line as received, once closed: its start may arrive later
         self._first_lines = 0
         self._first_is_tail = False
         self._last_is_tail = False
 
-    def append(self, chunks: Sequence[LogChunk], burst: bool = False) -> int:
-        """Take what came after. Answers with the number of the first line that is not as before.
+    def append(self, chunks: Sequence[LogChunk], may_have_gap: bool = False) -> int:
+        """Append newer chunks. Returns the number of the first line that changed.
 
-        ``burst``: it is so much that some may have been dropped before it could be read.
+        ``may_have_gap``: output may have been dropped before these chunks.
         """
-        fresh = [chunk for chunk in chunks if chunk.id > self.last_id]
+        new = [chunk for chunk in chunks if chunk.id > self.last_id]
         changed = len(self.lines) - self._open_lines
-        if not fresh:
+        if not new:
             return len(self.lines)
         if not self.last_id:
-            self.first_id = fresh[0].id
-            self._last_is_tail = self._first_is_tail = fresh[0].tail
-        elif burst:
-            self._break()
-        for tail, text in _stretches(fresh):
-            if tail and not self._last_is_tail and self.dropped:
-                self._break()
+            self.first_id = new[0].id
+            self._last_is_tail = self._first_is_tail = new[0].tail
+        elif may_have_gap:
+            self._insert_gap()
+        for tail, text in _join_by_part(new):
+            if tail and not self._last_is_tail and self.has_dropped:
+                self._insert_gap()
             self._last_is_tail = tail
-            self._feed(text)
-        self.last_id = fresh[-1].id
+            self._append_text(text)
+        self.last_id = new[-1].id
         return changed
 
     def prepend(self, chunks: Sequence[LogChunk]) -> int:
-        """Take what came before. Answers with how many lines there are more than before."""
+        """Prepend earlier chunks. Returns the number of lines that were added."""
         earlier = [chunk for chunk in chunks if chunk.id < self.first_id]
         if not earlier:
             return 0
         before = len(self.lines)
-        front = LogText(self.dropped)
+        front = LogText(self.has_dropped)
         front.append(earlier)
-        if self._first_is_tail and not front._last_is_tail and self.dropped:
-            front._break()
-        self._put_in_front(front)
+        if self._first_is_tail and not front._last_is_tail and self.has_dropped:
+            front._insert_gap()
+        self._merge_front(front)
         self.first_id = front.first_id
         self._first_is_tail = front._first_is_tail
         self.characters += front.characters
         return len(self.lines) - before
 
-    def _put_in_front(self, front: LogText) -> None:
-        """Where the first line was begun before, both parts become one."""
+    def _merge_front(self, front: LogText) -> None:
+        """Put the lines of ``front`` first, and join the parts of the line between."""
         own = front.characters
         if self._first is None:
-            front._feed(self._open)
+            front._append_text(self._open_text)
             self.lines[:] = front.lines
-            self._open, self._open_lines = front._open, front._open_lines
+            self._open_text, self._open_lines = front._open_text, front._open_lines
         else:
-            front._feed(f"{self._first}\n")
+            front._append_text(f"{self._first}\n")
             self.lines[: self._first_lines] = front.lines
         self._first, self._first_lines = front._first, front._first_lines
         front.characters = own
 
-    def _feed(self, text: str) -> None:
+    def _append_text(self, text: str) -> None:
         self.characters += len(text)
         del self.lines[len(self.lines) - self._open_lines :]
-        *closed, rest = (self._open + text).split("\n")
+        *closed, rest = (self._open_text + text).split("\n")
         for part in closed:
-            self._close(part)
-        rest = _last_state(rest)
+            self._close_line(part)
+        rest = _after_last_return(rest)
         while len(rest) > LINE_CHARACTERS_MAX:
-            self._close(rest[:LINE_CHARACTERS_MAX])
+            self._close_line(rest[:LINE_CHARACTERS_MAX])
             rest = rest[LINE_CHARACTERS_MAX:]
-        self._open = rest
-        shown = list(_clean(rest)) if rest else []
+        self._open_text = rest
+        shown = list(_printable_parts(rest)) if rest else []
         self._open_lines = len(shown)
         self.lines += shown
 
-    def _close(self, part: str) -> None:
+    def _close_line(self, part: str) -> None:
         before = len(self.lines)
-        self.lines.extend(_clean(part))
+        self.lines.extend(_printable_parts(part))
         if self._first is None:
             self._first, self._first_lines = part, len(self.lines) - before
 
-    def _break(self) -> None:
-        """Nothing that comes now belongs to the line before."""
-        if self._open:
-            self._feed("\n")
+    def _insert_gap(self) -> None:
+        """Close the unfinished line and append a gap."""
+        if self._open_text:
+            self._append_text("\n")
         self.lines.append(GAP)
         if self._first is None:
             self._first, self._first_lines = "", 0
 
 
-def _stretches(chunks: Iterable[LogChunk]) -> Iterator[tuple[bool, str]]:
-    """Texts of chunks of the same part of the log, in one."""
+def _join_by_part(chunks: Iterable[LogChunk]) -> Iterator[tuple[bool, str]]:
+    """Join the texts of consecutive chunks of the same part of the log: (is tail, text)."""
     texts: list[str] = []
     tail = False
     for chunk in chunks:
@@ -150,15 +150,15 @@ def _stretches(chunks: Iterable[LogChunk]) -> Iterator[tuple[bool, str]]:
     yield tail, "".join(texts)
 
 
-def _last_state(line: str) -> str:
-    """What is left of a line that was drawn over and over, with the return that says so: its start may come later."""
+def _after_last_return(line: str) -> str:
+    """Return the line from its last carriage return on, which stays: the start of the line may arrive later."""
     return line[max(line.rstrip("\r").rfind("\r"), 0) :]
 
 
-def _clean(line: str) -> Iterator[str]:
-    """The line as it was seen last, in parts that are not too long."""
+def _printable_parts(line: str) -> Iterator[str]:
+    """Yield the line as a terminal shows it, in parts of at most LINE_CHARACTERS_MAX."""
     if not (line.isascii() and line.isprintable()):
-        line = _without_sequences(_last_state(line).strip("\r"))
+        line = _without_sequences(_after_last_return(line).strip("\r"))
         line = sanitize(line.expandtabs(), limit=max(len(line) * 8, 1))
     if len(line) <= LINE_CHARACTERS_MAX:
         yield line
@@ -170,68 +170,68 @@ def _clean(line: str) -> Iterator[str]:
 def _without_sequences(line: str) -> str:
     if "\x1b" in line or "\x9b" in line:
         line = _SEQUENCES.sub("", line)
-    return line if "\b" not in line else _rubbed_out(line)
+    return line if "\b" not in line else _apply_backspaces(line)
 
 
-def _rubbed_out(line: str) -> str:
-    """Backspaces take away what is before them: spinners, and the bold face of old manuals."""
-    kept: list[str] = []
+def _apply_backspaces(line: str) -> str:
+    """Apply backspaces, as spinners and the bold face of old manuals use them."""
+    visible: list[str] = []
     for character in line:
         if character != "\b":
-            kept.append(character)
-        elif kept:
-            kept.pop()
-    return "".join(kept)
+            visible.append(character)
+        elif visible:
+            visible.pop()
+    return "".join(visible)
 
 
-class Selection:
-    """Which lines of a ``LogText`` are shown: all of them, or those that a filter keeps. Gaps are always shown."""
+class LogSelection:
+    """The lines of a ``LogText`` that match a filter. Gaps always match."""
 
     def __init__(self, text: LogText) -> None:
         self.text = text
-        self.wanted = Filter()
-        self._kept: list[int] = []
+        self.filter = Filter()
+        self._matching: list[int] = []
 
     def __len__(self) -> int:
-        return len(self._kept) if self.wanted else len(self.text.lines)
+        return len(self._matching) if self.filter else len(self.text.lines)
 
-    def __getitem__(self, place: int) -> str:
-        return self.text.lines[self._kept[place] if self.wanted else place]
+    def __getitem__(self, index: int) -> str:
+        return self.text.lines[self._matching[index] if self.filter else index]
 
-    def number(self, place: int) -> int:
-        """Which line of the text stands at a place, from 0."""
-        return self._kept[place] if self.wanted else place
+    def number(self, index: int) -> int:
+        """Return the line number, from 0, of the line at an index."""
+        return self._matching[index] if self.filter else index
 
-    def show_only(self, wanted: Filter) -> None:
-        """Another filter; an empty one keeps everything."""
-        self.wanted = wanted
-        self.changed(0)
+    def set_filter(self, filter: Filter) -> None:
+        """Set the filter; an empty one matches every line."""
+        self.filter = filter
+        self.update_from(0)
 
-    def changed(self, first: int) -> None:
-        """The lines from ``first`` on are other ones."""
-        if not self.wanted:
-            self._kept = []
+    def update_from(self, first: int) -> None:
+        """Handle a change of the lines from ``first`` on."""
+        if not self.filter:
+            self._matching = []
             return
-        while self._kept and self._kept[-1] >= first:
-            self._kept.pop()
-        keeps, lines = self.wanted.keeps, self.text.lines
-        self._kept += [
+        while self._matching and self._matching[-1] >= first:
+            self._matching.pop()
+        keeps, lines = self.filter.matches, self.text.lines
+        self._matching += [
             number for number in range(first, len(lines)) if lines[number] == GAP or keeps(lines[number].casefold())
         ]
 
-    def grown_in_front(self, added: int) -> int:
-        """So many lines were put in front. Answers with how many of them are shown."""
-        if not self.wanted:
+    def apply_prepended(self, added: int) -> int:
+        """Handle ``added`` lines at the front. Returns how many of them match."""
+        if not self.filter:
             return added
         before = len(self)
-        self.changed(0)
+        self.update_from(0)
         return len(self) - before
 
     def next_error(self, after: int, step: int = 1) -> int | None:
-        """The place of the next line that tells of an error, round and round; None if there is none."""
+        """Return the index of the next line that looks like an error, cyclically; None if there is none."""
         count = len(self)
         for distance in range(1, count + 1):
-            place = (after + step * distance) % count
-            if tells_of_error(self[place]):
-                return place
+            index = (after + step * distance) % count
+            if looks_like_error(self[index]):
+                return index
         return None

@@ -1,8 +1,8 @@
-"""What a requeue or a skip would do, task by task, before the key is pressed.
+"""A preview of a requeue or a skip, task by task, before the command is sent.
 
-The rules are those of SPEC 4.4 to 4.6 (``engine/domain/trigger_rules.py``), on the picture alone: no question crosses
-the wire, and the preview is there at once at any latency. A test does the same acts to real state files and compares.
-The engine decides again when the act arrives, and its answer is what counts.
+The rules are those of SPEC 4.4 to 4.6 (``engine/domain/trigger_rules.py``), applied to the board: the preview needs no
+request and is immediate at any latency. A test compares it with the same commands on real state files. The engine
+decides again when the command arrives.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ...engine.core.ready_queue import spec_of
 from ...engine.domain import trigger_rules
-from ...engine.domain.acts import cannot
+from ...engine.domain.acts import refusal_sentence
 from ...engine.domain.liveness import LOST_HALFWAY
 from ...engine.domain.states import (
     ENDED_BADLY,
@@ -24,45 +24,45 @@ from ...engine.domain.states import (
     SkipCause,
     TaskState,
 )
-from ...engine.domain.trigger_rules import Fate, Graph, Standing, Task, rules_with
+from ...engine.domain.trigger_rules import DerivedState, Graph, ParentStatus, TaskNode, rules_with
 from .board import Board
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The exact lists, each in the order of the flow. The act itself touches the first seven; the others follow.
+    """The affected tasks, each list in the order of the flow. The command changes the first seven lists.
 
-    ``may_go_on``: tasks that wait below and are held by nothing else once this is done. ``still_held``: (task, by whom)
-    for those that are.
+    ``released``: waiting descendants that no other task blocks afterwards. ``still_held``: (task, blocking task) for
+    the other waiting descendants.
     """
 
     act: str
     run_again: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
     unblocked: tuple[str, ...] = ()
-    held_back: tuple[str, ...] = ()  # about to start, and wait for a parent again
+    held_back: tuple[str, ...] = ()  # were about to start, and wait for a parent again
     stopped: tuple[str, ...] = ()
     stay_blocked: tuple[tuple[str, str | None], ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
-    stale: tuple[str, ...] = ()  # ran before a parent that now runs again
-    needed_by: tuple[tuple[str, str], ...] = ()  # (task, a child that cannot do without its result)
-    may_go_on: tuple[str, ...] = ()
+    stale: tuple[str, ...] = ()  # ran before a parent that runs again
+    needed_by: tuple[tuple[str, str], ...] = ()  # (task, a child that needs its result)
+    released: tuple[str, ...] = ()
     still_held: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(slots=True)
-class _Trial(Graph):
-    """The board with changes laid over it; the board itself is never touched."""
+class _Overlay(Graph):
+    """The board with changes on top; the board itself does not change."""
 
     board: Board
-    changed: dict[str, Fate] = field(default_factory=dict)
+    changed: dict[str, DerivedState] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
 
-    def at(self, name: str) -> Fate:
+    def at(self, name: str) -> DerivedState:
         row = self.board.row(name)
-        return self.changed.get(name) or Fate(row.state, row.skip_cause, row.blocked_by)
+        return self.changed.get(name) or DerivedState(row.state, row.skip_cause, row.blocked_by)
 
-    def put(self, name: str, fate: Fate) -> None:
+    def put(self, name: str, fate: DerivedState) -> None:
         self.changed[name] = fate
 
     def rule(self, name: str) -> str:
@@ -71,173 +71,181 @@ class _Trial(Graph):
     def in_order(self, names: Iterable[str]) -> tuple[str, ...]:
         return tuple(sorted(set(names), key=lambda name: (self.board.row(name).position, name)))
 
-    def task(self, name: str) -> Task:
+    def task(self, name: str) -> TaskNode:
         fate, generation = self.at(name), self.board.row(name).generation
-        return Task(name, fate.state, generation, self.rule(name), fate.skip_cause, fate.blocked_by)
+        return TaskNode(name, fate.state, generation, self.rule(name), fate.skip_cause, fate.blocked_by)
 
-    def parents(self, name: str) -> list[Task]:
+    def parents(self, name: str) -> list[TaskNode]:
         return [self.task(parent) for parent in self.board.dag.parents(name)]
 
-    def children(self, name: str, states: Collection[str]) -> list[Task]:
+    def children(self, name: str, states: Collection[str]) -> list[TaskNode]:
         return [self.task(child) for child in self.board.dag.children(name) if self.at(child).state in states]
 
-    def apply(self, task: Task, fate: Fate) -> None:
+    def apply(self, task: TaskNode, fate: DerivedState) -> None:
         self.put(task.name, fate)
 
-    def hold(self, task: Task, parent: str | None) -> None:
-        self.put(task.name, Fate(TaskState.PENDING))
+    def hold(self, task: TaskNode, parent: str | None) -> None:
+        self.put(task.name, DerivedState(TaskState.PENDING))
 
 
 def preview_requeue(
     board: Board, names: Iterable[str], cascade: bool = False, *, is_abandoned: bool = False
 ) -> Preview:
-    """A new generation of each task; ``cascade``: also of what succeeded below. Raises KeyError for an unknown one.
+    """Preview a new generation of each task; ``cascade``: also of succeeded descendants. Raises KeyError.
 
-    ``is_abandoned``: no executor lives, so what says RUNNING was lost and can be decided about.
+    ``is_abandoned``: no executor lives, so tasks in RUNNING were lost and may be requeued.
     """
-    trial = _Trial(board)
+    overlay = _Overlay(board)
     again, blocked = [], []
     for name in dict.fromkeys(names):
-        state = trial.at(name).state
+        state = overlay.at(name).state
         if state is TaskState.UPSTREAM_FAILED:
             blocked.append(name)
         elif state is TaskState.RUNNING and is_abandoned and not spec_of(board.row(name)).idempotent:
-            trial.refused[name] = f"{LOST_HALFWAY}, once the run is resumed"
+            overlay.refused[name] = f"{LOST_HALFWAY}, once the run is resumed"
         elif state in REQUEUE_FROM or (state is TaskState.RUNNING and is_abandoned):
-            trial.put(name, Fate(TaskState.PENDING))
+            overlay.put(name, DerivedState(TaskState.PENDING))
             again.append(name)
         else:
-            trial.refused[name] = cannot("requeue", state)
+            overlay.refused[name] = refusal_sentence("requeue", state)
     if cascade:
-        again += _requeue_successes(trial, again)
-    trigger_rules.unpropagate(trial, again)
-    trigger_rules.hold_back(trial, again)
-    stale = _stale(trial, again)
+        again += _requeue_successes(overlay, again)
+    trigger_rules.unpropagate(overlay, again)
+    trigger_rules.hold_children(overlay, again)
+    stale = _stale_descendants(overlay, again)
     for name in again:
-        trigger_rules.reconsider(trial, name)
+        trigger_rules.reevaluate(overlay, name)
     for name in blocked:
-        if trial.at(name).state is TaskState.UPSTREAM_FAILED:
-            trial.refused[name] = f"blocked by {trial.at(name).blocked_by or 'a task above it'}: requeue or skip that"
-    done = [*again, *(name for name in blocked if name not in trial.refused)]
-    return _summed_up("requeue", trial, done, stale)
+        if overlay.at(name).state is TaskState.UPSTREAM_FAILED:
+            overlay.refused[name] = (
+                f"blocked by {overlay.at(name).blocked_by or 'a task above it'}: requeue or skip that"
+            )
+    targets = [*again, *(name for name in blocked if name not in overlay.refused)]
+    return _summarize("requeue", overlay, targets, stale)
 
 
 def preview_skip(board: Board, names: Iterable[str], *, is_abandoned: bool = False) -> Preview:
-    """Permit the failure of each task: children may start. Raises KeyError for an unknown one."""
-    trial = _Trial(board)
+    """Preview the permission of a failure: children may start. Raises KeyError for an unknown task."""
+    overlay = _Overlay(board)
     skipped = []
     for name in dict.fromkeys(names):
-        state = trial.at(name).state
+        state = overlay.at(name).state
         if state in SKIP_FROM or (state is TaskState.RUNNING and is_abandoned):
-            trial.put(name, Fate(TaskState.SKIPPED, SkipCause.OPERATOR))
+            overlay.put(name, DerivedState(TaskState.SKIPPED, SkipCause.OPERATOR))
             skipped.append(name)
         else:
-            trial.refused[name] = cannot("skip", state)
-    needed_by = tuple(_needs(trial, skipped))
+            overlay.refused[name] = refusal_sentence("skip", state)
+    needed_by = tuple(_children_needing_result(overlay, skipped))
     for name in skipped:
-        trigger_rules.propagate(trial, name)
-    trigger_rules.unpropagate(trial, skipped)
-    return _summed_up("skip", trial, skipped, (), needed_by)
+        trigger_rules.propagate(overlay, name)
+    trigger_rules.unpropagate(overlay, skipped)
+    return _summarize("skip", overlay, skipped, (), needed_by)
 
 
-_GOES_ON_WITHOUT = rules_with(Standing.PERMITTED)
+_RULES_PERMITTING_FAILURE = rules_with(ParentStatus.PERMITTED)
 
 
-def _needs(trial: _Trial, skipped: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Where the engine wants a substitute (SPEC 4.6)."""
+def _children_needing_result(overlay: _Overlay, skipped: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield (task, child) where the child needs the result of a skipped task (SPEC 4.6)."""
     for name in skipped:
-        for child in trial.board.dag.children(name):
-            spec = spec_of(trial.board.row(child))
-            asks = trial.at(child).state not in NEEDS_NO_RESULT and spec.rule in _GOES_ON_WITHOUT
-            if asks and child not in skipped and name in spec.requires:
+        for child in overlay.board.dag.children(name):
+            spec = spec_of(overlay.board.row(child))
+            needs_result = overlay.at(child).state not in NEEDS_NO_RESULT and spec.rule in _RULES_PERMITTING_FAILURE
+            if needs_result and child not in skipped and name in spec.requires:
                 yield name, child
                 break
 
 
-def _requeue_successes(trial: _Trial, names: Sequence[str]) -> list[str]:
-    below = trial.board.dag.descendants(*names) if names else ()
-    found = [name for name in below if trial.at(name).state is TaskState.SUCCESS]
+def _requeue_successes(overlay: _Overlay, names: Sequence[str]) -> list[str]:
+    below = overlay.board.dag.descendants(*names) if names else ()
+    found = [name for name in below if overlay.at(name).state is TaskState.SUCCESS]
     for name in found:
-        trial.put(name, Fate(TaskState.PENDING))
+        overlay.put(name, DerivedState(TaskState.PENDING))
     return found
 
 
-def _stale(trial: _Trial, names: Sequence[str]) -> list[str]:
-    """What ran, or runs, below: it did so before they ran again."""
-    below = trial.board.dag.descendants(*names) if names else ()
-    return [name for name in below if trial.at(name).state in RAN and not trial.board.row(name).stale]
+def _stale_descendants(overlay: _Overlay, names: Sequence[str]) -> list[str]:
+    """Return the descendants that ran or run with the old results."""
+    below = overlay.board.dag.descendants(*names) if names else ()
+    return [name for name in below if overlay.at(name).state in RAN and not overlay.board.row(name).stale]
 
 
 PREVIEWS: dict[str, Callable[..., Preview]] = {"requeue": preview_requeue, "skip": preview_skip}
 
 
-# --- The lists -----------------------------------------------------------------------------------------------------
+# --- Lists --------------------------------------------------------------------------------------------------------
 
 
-_KINDS = ("run_again", "skipped", "unblocked", "held_back", "stopped")
+_CHANGES = ("run_again", "skipped", "unblocked", "held_back", "stopped")
 
 
-def _summed_up(
-    act: str, trial: _Trial, done: Sequence[str], stale: Iterable[str], needed_by: tuple[tuple[str, str], ...] = ()
+def _summarize(
+    act: str,
+    overlay: _Overlay,
+    targets: Sequence[str],
+    stale: Iterable[str],
+    needed_by: tuple[tuple[str, str], ...] = (),
 ) -> Preview:
-    asked = set(done)
-    lists: dict[str, list[str]] = {kind: [] for kind in _KINDS}
-    for name, kind in _kinds(trial, asked):
+    chosen = set(targets)
+    lists: dict[str, list[str]] = {kind: [] for kind in _CHANGES}
+    for name, kind in _changes(overlay, chosen):
         lists[kind].append(name)
-    below = trial.board.dag.descendants(*done) if done else ()
-    blocked = [(name, trial.at(name).blocked_by) for name in below if trial.at(name).state is TaskState.UPSTREAM_FAILED]
-    go_on, still = _release(trial, below, asked)
+    below = overlay.board.dag.descendants(*targets) if targets else ()
+    blocked = [
+        (name, overlay.at(name).blocked_by) for name in below if overlay.at(name).state is TaskState.UPSTREAM_FAILED
+    ]
+    released, still = _release(overlay, below, chosen)
     return Preview(
         act=act,
-        **{kind: trial.in_order(names) for kind, names in lists.items()},
+        **{kind: overlay.in_order(names) for kind, names in lists.items()},
         stay_blocked=tuple(blocked),
-        refused=tuple(trial.refused.items()),
-        stale=trial.in_order(stale),
+        refused=tuple(overlay.refused.items()),
+        stale=overlay.in_order(stale),
         needed_by=needed_by,
-        may_go_on=go_on,
+        released=released,
         still_held=still,
     )
 
 
-def _kinds(trial: _Trial, asked: set[str]) -> Iterator[tuple[str, str]]:
-    for name, fate in trial.changed.items():
-        before = trial.board.row(name)
+def _changes(overlay: _Overlay, chosen: set[str]) -> Iterator[tuple[str, str]]:
+    for name, fate in overlay.changed.items():
+        before = overlay.board.row(name)
         if fate.state is before.state:
             continue
         if fate.state is TaskState.UPSTREAM_FAILED:
             yield name, "stopped"
         elif fate.state is TaskState.SKIPPED:
             yield name, "skipped"
-        elif before.state is TaskState.UPSTREAM_FAILED or (before.state is TaskState.SKIPPED and name not in asked):
+        elif before.state is TaskState.UPSTREAM_FAILED or (before.state is TaskState.SKIPPED and name not in chosen):
             yield name, "unblocked"
         else:
-            yield name, "run_again" if name in asked else "held_back"
+            yield name, "run_again" if name in chosen else "held_back"
 
 
 def _release(
-    trial: _Trial, below: Sequence[str], asked: set[str]
+    overlay: _Overlay, below: Sequence[str], chosen: set[str]
 ) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """Of what waits below: what nothing else holds, and what something else still does, with its name."""
-    dag = trial.board.dag
-    waiting = {name for name in below if name not in asked and trial.at(name).state in NOT_STARTED}
-    left = sum(1 << dag.number[name] for name in waiting)
+    """Split waiting descendants into released ones and still blocked ones (with the blocking task)."""
+    dag = overlay.board.dag
+    waiting = {name for name in below if name not in chosen and overlay.at(name).state in NOT_STARTED}
+    undecided = sum(1 << dag.number[name] for name in waiting)
     held: dict[str, str] = {}
-    for holder in _holders(trial) if left else ():
-        below_holder = dag.below[dag.number[holder]] & left
-        left ^= below_holder
-        held.update((dag.names[number], holder) for number in _bits(below_holder))
-        if not left:
+    for blocker in _blocking_tasks(overlay) if undecided else ():
+        below_holder = dag.descendant_bits[dag.number[blocker]] & undecided
+        undecided ^= below_holder
+        held.update((dag.names[number], blocker) for number in _bit_numbers(below_holder))
+        if not undecided:
             break
     return tuple(name for name in below if name in waiting and name not in held), tuple(sorted(held.items()))
 
 
-def _holders(trial: _Trial) -> Iterator[str]:
-    """What would hold others then; made one by one, as the first of ten thousand may hold all that is looked for."""
-    yield from (name for name in trial.board.problems if trial.at(name).state in ENDED_BADLY)
-    yield from (name for name in trial.board.dag.names if trial.at(name).state is TaskState.CANCELLED)
+def _blocking_tasks(overlay: _Overlay) -> Iterator[str]:
+    """Yield the tasks that block others afterwards; lazily, as the first of ten thousand may block all descendants."""
+    yield from (name for name in overlay.board.problems if overlay.at(name).state in ENDED_BADLY)
+    yield from (name for name in overlay.board.dag.names if overlay.at(name).state is TaskState.CANCELLED)
 
 
-def _bits(bits: int) -> Iterator[int]:
+def _bit_numbers(bits: int) -> Iterator[int]:
     while bits:
         lowest = bits & -bits
         yield lowest.bit_length() - 1

@@ -1,9 +1,9 @@
-"""The night once more: any moment of a run from its events, without keeping all of them.
+"""Snapshots of a run at any event, computed from its events without keeping all of them in memory.
 
-Folding 100,000 events takes a second, which is too long for a key. A reel is folded once, from the first event to the
-last, and keeps the run itself every so many events: the events since the frame before it are enough to show a moment.
-Frames share the rows that did not change between them, so a frame costs a pointer a task and what moved since the last;
-when there are too many, every second one is let go.
+Applying 100,000 events takes a second, too long for a key press. A replay index applies all events once and stores a
+frame of the run at regular intervals; a snapshot is the frame before it plus the events since. Frames share the rows
+that did not change between them, so that a frame costs a pointer per task and the changed rows; above FRAMES_MAX every
+second frame is dropped.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from datetime import datetime, time, timedelta
 from operator import attrgetter
 from typing import NamedTuple
 
-from ...engine.analysis.counters import Tally, is_act
+from ...engine.analysis.counters import EventCounter, is_operator_act
 from ...engine.core.explain import BreakerView
-from ...engine.core.projection import AttemptRow, RunFold, RunRow, TaskRow
+from ...engine.core.projection import AttemptRow, RunProjection, RunRow, TaskRow
 from ...engine.domain.event_payloads import BreakerChanged, RunChange, RunChanged, TaskChanged, TaskMoved
 from ...engine.domain.events import Event, EventKind
 from ...engine.domain.states import NEEDS_HUMAN, TaskState
 from ...engine.errors import RedriveError
 from ..text.durations import wall_day
-from .run_snapshot import Moment
+from .run_snapshot import RunSnapshot
 
-FRAME_EVENTS = 1_000  # from one frame to the next
-FRAMES_MAX = 128  # more, and every second one goes: a run of a million events has a frame every 8,000
-BURST_US = 5_000_000  # failures of one cause that come closer than this are one trouble
-NUMBER_MAX = 2**40  # an instant in microseconds is larger than this, the number of an event is not
+FRAME_EVENTS = 1_000  # between two frames
+FRAMES_MAX = 128  # a run of a million events has a frame every 8,000 events
+BURST_US = 5_000_000  # failures of one cause that are closer than this count as one problem
+NUMBER_MAX = 2**40  # instants in microseconds are larger than this, numbers of events smaller
 
 _DAY = timedelta(days=1)
 
 
-class Stretch(NamedTuple):
-    """The events that lead from a frame to a moment: at most ``limit`` of the run after the number ``after``."""
+class EventWindow(NamedTuple):
+    """The events between a frame and a snapshot: at most ``limit`` of the run after the event ``after``."""
 
     after: int
     limit: int
@@ -43,7 +43,7 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """The run as of ``seq``; nothing of it may be changed."""
+    """The run as of ``seq``; its rows must not be modified."""
 
     seq: int
     rows: tuple[TaskRow, ...]
@@ -52,173 +52,173 @@ class _Frame:
     page_notes: dict[str, str]
 
 
-class Reel:
-    """Every moment of one run, up to ``seq``. ``fold`` is any picture of it; ``extend`` takes its events in order."""
+class ReplayIndex:
+    """Snapshots of one run up to ``seq``. ``fold``: any projection of it; ``extend`` adds its events in order."""
 
-    def __init__(self, fold: RunFold, frame_events: int = FRAME_EVENTS, frames_max: int = FRAMES_MAX) -> None:
+    def __init__(self, fold: RunProjection, frame_events: int = FRAME_EVENTS, frames_max: int = FRAMES_MAX) -> None:
         self.run_id = fold.run.run_id
-        self._of = fold
+        self._projection = fold
         self._frame_events = frame_events
         self._frames_max = frames_max
-        self._frames = [_frame_of(Moment(blank(fold)))]
-        self._end = _Folding(self._frames[0], fold)
-        self._since_frame = 0
-        self._numbers = array("q")  # of all its events
-        self._instants = array("q")  # of each: the latest so far, where the clock went back
-        self._steps = array("q")  # numbers of those that show on the board
-        self._troubles = array("q")  # numbers of those that one looks for
-        self._trouble: tuple[str, int] = ("", 0)  # the latest of them: its cause, and when
-        self.tally = Tally()
+        self._frames = [_frame_of(RunSnapshot(initial_projection(fold)))]
+        self._cursor = _Cursor(self._frames[0], fold)
+        self._events_since_frame = 0
+        self._numbers = array("q")  # of all events
+        self._instants = array("q")  # of each event; never decreasing, also where the clock went back
+        self._steps = array("q")  # numbers of the events that change the board
+        self._problem_seqs = array("q")  # numbers of the events that are problems
+        self._latest_problem: tuple[str, int] = ("", 0)  # the latest one: its key, and its time
+        self.counter = EventCounter()
 
-    # --- Made ------------------------------------------------------------------------------------------------------
+    # --- Building ---------------------------------------------------------------------------------------------------
 
     @property
     def seq(self) -> int:
-        """The number of the last event that was taken; 0 before the first."""
-        return self._end.moment.fold.seq
+        """The number of the last event; 0 before the first."""
+        return self._cursor.snapshot.fold.seq
 
     @property
     def first(self) -> int:
-        """The number of the event that began the run."""
+        """The number of the event that created the run."""
         return self._steps[0]
 
     def extend(self, events: Iterable[Event]) -> None:
-        """Take what comes next; events of other runs are passed over.
+        """Append events; events of other runs are skipped.
 
-        Raises RedriveError where the beginning of the run is not in the file any more.
+        Raises RedriveError if the first events of the run were pruned from the file.
         """
         for event in events:
             if event.run_id == self.run_id and event.seq > self.seq:
                 if not self._steps:
-                    _demand_beginning(event)
-                self._take(event)
+                    _require_created(event)
+                self._append(event)
 
-    def _take(self, event: Event) -> None:
-        if self._since_frame == self._frame_events:
+    def _append(self, event: Event) -> None:
+        if self._events_since_frame == self._frame_events:
             self._add_frame()
-        self._end.apply(event)
-        self.tally.take(event)
-        self._since_frame += 1
+        self._cursor.apply(event)
+        self.counter.add(event)
+        self._events_since_frame += 1
         self._numbers.append(event.seq)
         self._instants.append(max(event.at, self._instants[-1] if self._instants else event.at))
         if is_step(event):
             self._steps.append(event.seq)
-            self._note_trouble(event)
+            self._index_problem(event)
 
-    def _note_trouble(self, event: Event) -> None:
-        cause = trouble_of(event)
+    def _index_problem(self, event: Event) -> None:
+        cause = problem_of(event)
         if cause is not None:
-            before, at = self._trouble
+            before, at = self._latest_problem
             if cause != before or event.at - at > BURST_US:
-                self._troubles.append(event.seq)
-            self._trouble = cause, event.at
+                self._problem_seqs.append(event.seq)
+            self._latest_problem = cause, event.at
 
     def _add_frame(self) -> None:
         if len(self._frames) == self._frames_max:
             del self._frames[1::2]
             self._frame_events *= 2
-        self._frames.append(_frame_of(self._end.moment))
-        self._end.share()
-        self._since_frame = 0
+        self._frames.append(_frame_of(self._cursor.snapshot))
+        self._cursor.share()
+        self._events_since_frame = 0
 
-    # --- Asked -----------------------------------------------------------------------------------------------------
+    # --- Queries ---------------------------------------------------------------------------------------------------
 
-    def stretch(self, seq: int) -> Stretch:
-        """What has to be at hand to show the moment after the event ``seq``, and those about it."""
-        return Stretch(self._frame_before(seq).seq, self._frame_events)
+    def window_for(self, seq: int) -> EventWindow:
+        """Return the events that ``snapshot_at`` needs for ``seq`` and its neighbours."""
+        return EventWindow(self._frame_before(seq).seq, self._frame_events)
 
-    def moment(self, seq: int, events: Iterable[Event]) -> Moment:
-        """The moment after the event ``seq``; ``events``: those of its ``stretch``, or the first of them up to it."""
-        folding = _Folding(self._frame_before(seq), self._of)
+    def snapshot_at(self, seq: int, events: Iterable[Event]) -> RunSnapshot:
+        """Return the snapshot after the event ``seq``. ``events``: those of ``window_for``, at least up to ``seq``."""
+        cursor = _Cursor(self._frame_before(seq), self._projection)
         for event in events:
             if event.seq > seq:
                 break
-            folding.apply(event)
-        return folding.moment
+            cursor.apply(event)
+        return cursor.snapshot
 
     def _frame_before(self, seq: int) -> _Frame:
         return self._frames[max(bisect_left(self._frames, seq, key=attrgetter("seq")) - 1, 0)]
 
     def step(self, seq: int, count: int) -> int | None:
-        """The step that many steps after ``seq``, or before it; at the beginning the first. None: beyond the last."""
+        """Return the event ``count`` steps after ``seq`` (negative: before it); None beyond the last."""
         steps = self._steps
         if count < 0:
             return steps[max(bisect_left(steps, seq) + count, 0)]
         place = bisect_right(steps, seq) + count - 1
         return steps[place] if place < len(steps) else None
 
-    def trouble(self, seq: int, direction: int) -> int | None:
-        """The next trouble after ``seq``, or with ``direction`` -1 the one before it; None if there is none."""
-        troubles = self._troubles
-        place = bisect_left(troubles, seq) - 1 if direction < 0 else bisect_right(troubles, seq)
-        return troubles[place] if 0 <= place < len(troubles) else None
+    def next_problem(self, seq: int, direction: int) -> int | None:
+        """Return the next problem after ``seq``, or with ``direction`` -1 the one before; None if there is none."""
+        seqs = self._problem_seqs
+        place = bisect_left(seqs, seq) - 1 if direction < 0 else bisect_right(seqs, seq)
+        return seqs[place] if 0 <= place < len(seqs) else None
 
-    def at(self, instant: int) -> int:
-        """The last event up to an instant, microseconds UTC; the first one if none had happened by then."""
+    def seq_at(self, instant: int) -> int:
+        """Return the last event up to an instant in microseconds UTC, or the first event."""
         return self._numbers[max(bisect_right(self._instants, instant) - 1, 0)]
 
-    def instant(self, seq: int) -> int:
-        """When the event ``seq`` happened."""
+    def instant_of(self, seq: int) -> int:
+        """Return the time of the event ``seq``."""
         return self._instants[max(bisect_right(self._numbers, seq) - 1, 0)]
 
     def next_instant(self, seq: int) -> int | None:
-        """When the next event after ``seq`` happened; None at the end."""
+        """Return the time of the next event after ``seq``; None at the end."""
         place = bisect_right(self._numbers, seq)
         return self._instants[place] if place < len(self._instants) else None
 
 
-class _Folding:
-    """A moment that goes forward, and leaves the rows of the frame that it began with as they are."""
+class _Cursor:
+    """A snapshot that events advance, with copy on write of the rows of its frame."""
 
-    def __init__(self, frame: _Frame, of: RunFold) -> None:
+    def __init__(self, frame: _Frame, of: RunProjection) -> None:
         tasks = dict(zip(of.tasks, frame.rows, strict=True))
-        fold = RunFold(replace(frame.run), tasks, of.parents, of.children, frame.seq)
-        self.moment = Moment(fold, dict(frame.breakers), dict(frame.page_notes), is_past=True)
-        self._own: set[str] = set()
+        fold = RunProjection(replace(frame.run), tasks, of.parents, of.children, frame.seq)
+        self.snapshot = RunSnapshot(fold, dict(frame.breakers), dict(frame.page_notes), is_past=True)
+        self._own_rows: set[str] = set()
 
     def apply(self, event: Event) -> None:
-        name, tasks = event.task, self.moment.fold.tasks
-        if name is not None and name not in self._own and name in tasks:
-            tasks[name] = _copied(tasks[name])
-            self._own.add(name)
-        self.moment.apply(event)
+        name, tasks = event.task, self.snapshot.fold.tasks
+        if name is not None and name not in self._own_rows and name in tasks:
+            tasks[name] = _copy_row(tasks[name])
+            self._own_rows.add(name)
+        self.snapshot.apply(event)
 
     def share(self) -> None:
-        """A frame has the rows as they are now."""
-        self._own.clear()
+        """Mark all rows as shared with a frame."""
+        self._own_rows.clear()
 
 
 _task_columns = attrgetter(*(field.name for field in fields(TaskRow)))
 _attempt_columns = attrgetter(*(field.name for field in fields(AttemptRow)))
 
 
-def _copied(row: TaskRow) -> TaskRow:
-    """Twice as fast as ``dataclasses.replace``: a reel does it for each task of each frame."""
+def _copy_row(row: TaskRow) -> TaskRow:
+    """Copy a row, twice as fast as ``dataclasses.replace``: needed for each changed task of each frame."""
     copy = TaskRow(*_task_columns(row))
     copy.attempts = {number: AttemptRow(*_attempt_columns(attempt)) for number, attempt in row.attempts.items()}
     return copy
 
 
-def _frame_of(moment: Moment) -> _Frame:
-    fold = moment.fold
+def _frame_of(snapshot: RunSnapshot) -> _Frame:
+    fold = snapshot.fold
     return _Frame(
-        fold.seq, tuple(fold.tasks.values()), replace(fold.run), dict(moment.breakers), dict(moment.page_notes)
+        fold.seq, tuple(fold.tasks.values()), replace(fold.run), dict(snapshot.breakers), dict(snapshot.page_notes)
     )
 
 
-def blank(fold: RunFold) -> RunFold:
-    """The run before anything had happened."""
+def initial_projection(fold: RunProjection) -> RunProjection:
+    """Return the run before its first event."""
     run = RunRow(fold.run.run_id, dag_name=fold.run.dag_name)
     tasks = {
         name: TaskRow(name, max_attempts=row.max_attempts, position=row.position, spec=row.spec)
         for name, row in fold.tasks.items()
     }
-    return RunFold(run, tasks, fold.parents, fold.children)
+    return RunProjection(run, tasks, fold.parents, fold.children)
 
 
-# --- What events mean for who goes through the night ----------------------------------------------------------------
+# --- Steps and problems ----------------------------------------------------------------------------------------------
 
-_SHOWING = frozenset(
+_SHOWN_KINDS = frozenset(
     [
         EventKind.TASK,
         EventKind.RUN,
@@ -231,19 +231,19 @@ _SHOWING = frozenset(
         EventKind.BREAKER,
     ]
 )
-_QUIET_COLUMNS = frozenset(["progress_done", "progress_total", "last_heartbeat_at"])
+_PROGRESS_COLUMNS = frozenset(["progress_done", "progress_total", "last_heartbeat_at"])
 _FAILED = NEEDS_HUMAN | {TaskState.RETRYING}
 
 
 def is_step(event: Event) -> bool:
-    """Whether the board is another one after it, by more than how far a task says it is; or somebody acted."""
+    """Whether an event changes the board by more than progress, or is an operator's command."""
     if isinstance(event.payload, TaskChanged):
-        return not _QUIET_COLUMNS.issuperset(event.payload.set)
-    return event.kind in _SHOWING or is_act(event)
+        return not _PROGRESS_COLUMNS.issuperset(event.payload.set)
+    return event.kind in _SHOWN_KINDS or is_operator_act(event)
 
 
-def trouble_of(event: Event) -> str | None:
-    """What one looks for in a night, by its cause: a failure, a hang, a breaker that opens, an act; None for others."""
+def problem_of(event: Event) -> str | None:
+    """Return the key of a problem: a failure, a hang, an open breaker, an operator's command; None for other events."""
     payload = event.payload
     if isinstance(payload, TaskMoved) and event.new in _FAILED:
         return f"{event.new} {payload.attempt_set.get('fingerprint_loose') or event.task}"
@@ -251,11 +251,11 @@ def trouble_of(event: Event) -> str | None:
         return f"hang {event.task}"
     if isinstance(payload, BreakerChanged) and payload.state == "OPEN":
         return f"breaker {payload.downstream}"
-    return f"act {event.seq}" if is_act(event) else None
+    return f"act {event.seq}" if is_operator_act(event) else None
 
 
-def _demand_beginning(event: Event) -> None:
-    """Raises RedriveError for an event that cannot be the first to show."""
+def _require_created(event: Event) -> None:
+    """Raises RedriveError if the first event of a run is not its creation."""
     payload = event.payload
     is_beginning = isinstance(payload, RunChanged) and payload.what == RunChange.CREATED
     if is_step(event) and not is_beginning:
@@ -265,9 +265,9 @@ def _demand_beginning(event: Event) -> None:
 
 
 def parse_when(text: str, run: RunRow) -> int:
-    """An instant in microseconds UTC, or the number of an event, which is below NUMBER_MAX.
+    """Parse a time as microseconds UTC, or the number of an event, which is below NUMBER_MAX.
 
-    ``03:12`` is the first such time after the start of the run. Raises RedriveError for what is no time.
+    ``03:12`` is the first such time after the start of the run. Raises RedriveError for an invalid time.
     """
     text = text.strip()
     if text.isdecimal() and text.isascii():

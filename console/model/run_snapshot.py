@@ -1,7 +1,7 @@
-"""A run as of one event, with what stands beside it: circuit breakers, and what is said of pages.
+"""A run as of one event, with its circuit breakers and the notes on its pages.
 
-The board shows one moment. The present is a moment that each event brings forward; the moments of the past come from a
-reel (``replay.py``), which shares with one another, and never changes, the rows that are alike.
+The board shows one snapshot. Each event updates the present one; snapshots of the past come from ``replay.py``, where
+they share unchanged rows, which are never modified.
 """
 
 from __future__ import annotations
@@ -10,45 +10,45 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ...engine.core.explain import BreakerView
-from ...engine.core.projection import RunFold, TaskRow
+from ...engine.core.projection import RunProjection, TaskRow
 from ...engine.domain.event_payloads import BreakerChanged, PageChange, PageChanged
 from ...engine.domain.events import Event
-from ...engine.statefile.queries import BreakerRow, PageHead, PageRow
+from ...engine.statefile.list_rows import BreakerRow, PageHead, PageRow
 
 
 @dataclass(slots=True)
-class Moment:
-    """``breakers`` by downstream; ``page_notes`` by cause: what of a page belongs into a sentence.
+class RunSnapshot:
+    """``breakers`` by downstream; ``page_notes`` by cause: the state of a page in a few words.
 
-    ``is_past``: what can be read beside it (logs, tracebacks, lists) tells of later than this.
+    ``is_past``: logs, tracebacks and lists that are read for it are newer than the snapshot.
     """
 
-    fold: RunFold
+    fold: RunProjection
     breakers: dict[str, BreakerView] = field(default_factory=dict)
     page_notes: dict[str, str] = field(default_factory=dict)
     is_past: bool = False
 
-    def beside(self, fold: RunFold) -> Moment:
-        """Another picture with what stands beside this one."""
-        return Moment(fold, dict(self.breakers), dict(self.page_notes))
+    def with_projection(self, fold: RunProjection) -> RunSnapshot:
+        """Return a snapshot of another projection with the same breakers and page notes."""
+        return RunSnapshot(fold, dict(self.breakers), dict(self.page_notes))
 
     def apply(self, event: Event) -> TaskRow | None:
-        """Take the next event. Answers with the task that it touched; one that is in it already changes nothing."""
+        """Apply the next event; skip one that the projection contains. Returns the row of the task that it changed."""
         if event.seq <= self.fold.seq:
             return None
-        self._note(event)
+        self._apply_notice(event)
         return self.fold.apply(event)
 
-    def learn(self, breakers: Iterable[BreakerRow] = (), pages: Iterable[PageRow | PageHead] = ()) -> None:
-        """Take what stands beside the run as rows of the tables: events told it before the snapshot was made."""
+    def update_lists(self, breakers: Iterable[BreakerRow] = (), pages: Iterable[PageRow | PageHead] = ()) -> None:
+        """Update breakers and page notes from rows of their tables."""
         for breaker in breakers:
             self.breakers[breaker.downstream] = BreakerView(breaker.state, breaker.reopens_at)
         notes: dict[str, str] = {}
-        for page in pages:  # the latest first: what an earlier episode of a cause became says nothing any more
+        for page in pages:  # the latest first: earlier episodes of a cause no longer count
             notes.setdefault(page.cause, _page_note(page.state, page.acked_by))
         self.page_notes.update(notes)
 
-    def _note(self, event: Event) -> None:
+    def _apply_notice(self, event: Event) -> None:
         payload = event.payload
         if isinstance(payload, BreakerChanged) and payload.downstream and payload.state:
             self.breakers[payload.downstream] = BreakerView(payload.state, payload.reopens_at)
@@ -56,9 +56,9 @@ class Moment:
             self.page_notes[payload.cause] = _page_note(payload.what, event.actor)
 
 
-def _page_note(state: str, who: str | None) -> str:
-    """``state`` as in the table, or what an event says happened to it."""
+def _page_note(state: str, actor: str | None) -> str:
+    """``state``: of the table, or the ``what`` of an event."""
     if state in ("open", PageChange.OPENED, PageChange.FOLDED):
         return "page open"
-    by = f" by {who}" if who else ""
+    by = f" by {actor}" if actor else ""
     return f"page {state}{by}" if state in (PageChange.ACKED, PageChange.SNOOZED) else ""

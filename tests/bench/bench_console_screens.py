@@ -69,7 +69,9 @@ async def on_screen(fold: RunProjection, options: argparse.Namespace) -> AsyncIt
     """The console with its first picture."""
     session = FakeSession(fold)
     with terminal_that_reads(*options.size) as slave:
-        app = Measured(session, clock=StillClock(), tty=Tty(TerminalCapabilities(colours=Colours.INDEXED), slave, slave))
+        app = Measured(
+            session, clock=StillClock(), tty=Tty(TerminalCapabilities(colours=Colours.INDEXED), slave, slave)
+        )
         app.profiled = options.profile
         running = asyncio.create_task(app.run_async())
         await asyncio.sleep(1.5)

@@ -160,9 +160,11 @@ def _steps(connection: sqlite3.Connection, reel: ReplayIndex, board: Board) -> I
         near.append(_seconds(lambda seq=seq, events=events: board.seek(reel.snapshot_at(seq, events))))  # type: ignore[misc]
     for _ in range(100):
         seq = dice.randrange(1, reel.seq)
-        far.append(
-            _seconds(lambda seq=seq: board.seek(reel.snapshot_at(seq, _events(connection, *reel.window_for(seq)))))
-        )  # type: ignore[misc]
+
+        def seek(seq: int = seq) -> object:
+            return board.seek(reel.snapshot_at(seq, _events(connection, *reel.window_for(seq))))
+
+        far.append(_seconds(seek))
     yield f"a step: {_spread(near)}; to any moment, its events read: {_spread(far)}"
 
 

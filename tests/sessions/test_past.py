@@ -96,7 +96,7 @@ async def test_the_night_is_read_in_windows_and_tells_how_far_it_is(
 async def test_no_more_stretches_are_kept_than_there_is_room_for(
     door: Any, night: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_reader, "READ_EVENTS", 25)
+    monkeypatch.setattr(event_reader, "CACHED_EVENTS_MAX", 25)
     night.tell(100)
     session = await door(night.path)
     fold = await session.snapshot()
@@ -106,7 +106,7 @@ async def test_no_more_stretches_are_kept_than_there_is_room_for(
     for seq in range(1, past.index.seq + 1, 5):
         await past.point_at(seq)
         assert past.cached_point(seq) is not None
-        assert sum(len(events) for events in past._kept.values()) <= 25
+        assert sum(len(events) for events in past._cache.values()) <= 25
 
 
 async def test_a_night_whose_beginning_was_removed_is_refused(door: Any, night: Any) -> None:

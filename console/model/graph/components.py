@@ -1,4 +1,4 @@
-"""Parts of a graph: what is drawn of one that is too large to be drawn as a whole, and what leads to some tasks."""
+"""Parts of a graph: the part of a large graph that is drawn, and the ancestors of given tasks."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Iterable, Sequence
 
 from ....engine.core.dag import Dag
 
-WHOLE_TASKS_MAX, WHOLE_EDGES_MAX = 3_000, 12_000  # drawn as a whole: laid out in 0.15 s
-PART_MAX = 1_200  # tasks of a larger graph that are drawn around the selected one: in 0.03 s, as the cursor goes on
+WHOLE_TASKS_MAX, WHOLE_EDGES_MAX = 3_000, 12_000  # drawn completely: the layout takes 0.15 s
+PART_MAX = 1_200  # of a larger graph, drawn around the selected task: 0.03 s for each new selection
 
 
 def fits_whole(dag: Dag) -> bool:
-    """Whether all of it can be drawn at once."""
+    """Whether the whole graph can be drawn."""
     return len(dag) <= WHOLE_TASKS_MAX and sum(map(len, dag.parent_numbers)) <= WHOLE_EDGES_MAX
 
 
 def around(dag: Dag, name: str | None, limit: int) -> Dag:
-    """The whole graph, or of a larger one the ``limit`` tasks nearest to ``name`` along edges up and down.
+    """Return the graph, or of a larger one the ``limit`` tasks nearest to ``name`` along edges.
 
-    Where fewer hang together with ``name``, whole other parts fill the room.
+    If fewer tasks are connected to ``name``, other complete components are added.
     """
     if len(dag) <= limit:
         return dag
@@ -48,7 +48,7 @@ def _induced(dag: Dag, kept: Iterable[int]) -> Dag:
 
 
 def leading_to(dag: Dag, names: Iterable[str]) -> list[int]:
-    """Of each task 0 if it is one of these or above one, else 1: parents never come after their children."""
+    """Return for each task 0 if it is one of ``names`` or an ancestor of one, else 1: a rank that keeps parents first."""
     rank = [1] * len(dag)
     stack = [dag.number[name] for name in names]
     while stack:

@@ -25,7 +25,7 @@ STUB = 1  # cells between a task and the first vertical line
 TAIL = 2  # cells between the last vertical line and a task
 
 
-class Run(NamedTuple):
+class Segment(NamedTuple):
     """A piece of one row: a task (``task`` >= 0), or ``width`` cells of the same line."""
 
     x: int
@@ -69,7 +69,7 @@ class _Across(NamedTuple):
     lit_reach: int
     lit_begin: int
 
-    def runs(self, first: int, last: int, left: int) -> Iterator[Run]:
+    def runs(self, first: int, last: int, left: int) -> Iterator[Segment]:
         """The lines in the columns from ``first`` to before ``last``, none of which holds a vertical part."""
         if first < self.reach:
             yield from _split(first, min(last, self.reach), self.lit_reach, left, lit_first=True)
@@ -78,7 +78,7 @@ class _Across(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Lit:
+class EdgeHighlight:
     """Edges to be set off from the others: the way to and from a task, or the critical path."""
 
     passing: frozenset[int] = frozenset()  # vertices
@@ -88,7 +88,7 @@ class Lit:
     taps: frozenset[tuple[int, int, int]] = frozenset()  # (channel, bus, row)
 
 
-_DARK = Lit()
+_DARK = EdgeHighlight()
 
 
 class Drawing:
@@ -141,12 +141,12 @@ class Drawing:
 
     # --- What a row shows ------------------------------------------------------------------------------------------
 
-    def runs(self, y: int, x0: int, x1: int, lit: Lit = _DARK) -> list[Run]:
+    def segments(self, y: int, x0: int, x1: int, lit: EdgeHighlight = _DARK) -> list[Segment]:
         """The pieces of row ``y`` that touch the cells from ``x0`` to before ``x1``, from left to right.
 
         A task's piece is given whole, also where it is cut by the edge; lines are cut.
         """
-        found: list[Run] = []
+        found: list[Segment] = []
         level = max(bisect_right(self._lefts, x0) - 1, 0)
         while level < len(self._lefts) and self._lefts[level] < x1:
             found.extend(self._level_runs(level, y, x0, x1, lit))
@@ -155,20 +155,20 @@ class Drawing:
             level += 1
         return found
 
-    def _level_runs(self, level: int, y: int, x0: int, x1: int, lit: Lit) -> Iterator[Run]:
+    def _level_runs(self, level: int, y: int, x0: int, x1: int, lit: EdgeHighlight) -> Iterator[Segment]:
         vertex = self._rows[level].get(y)
         if vertex is None:
             return
         left = self._lefts[level]
         if self._is_task(vertex):
             if left + self._widths[vertex] > x0:
-                yield Run(left, self._widths[vertex], task=vertex)
+                yield Segment(left, self._widths[vertex], task=vertex)
             return
         end = self._channels[level].left
         if max(left, x0) < min(end, x1):
-            yield Run(max(left, x0), min(end, x1) - max(left, x0), arms=ACROSS, lit=vertex in lit.passing)
+            yield Segment(max(left, x0), min(end, x1) - max(left, x0), arms=ACROSS, lit=vertex in lit.passing)
 
-    def _channel_runs(self, level: int, y: int, x0: int, x1: int, lit: Lit) -> Iterator[Run]:
+    def _channel_runs(self, level: int, y: int, x0: int, x1: int, lit: EdgeHighlight) -> Iterator[Segment]:
         channel = self._channels[level]
         first = max(x0 - channel.left, 0) - STUB
         last = min(x1 - channel.left, channel.width) - STUB
@@ -176,17 +176,17 @@ class Drawing:
         left = channel.left + STUB
         at = first
         if at < 0 <= last and across.reach >= 0 and not self._passes(level, y):
-            yield Run(left - STUB, STUB, arms=ACROSS, lit=across.lit_reach >= 0, stub=True)
+            yield Segment(left - STUB, STUB, arms=ACROSS, lit=across.lit_reach >= 0, stub=True)
             at = 0
         for column, bus in channel.crossings(max(first, 0), min(last, channel.columns), y):
             if at < column:
                 yield from across.runs(at, column, left)
             is_lit = bool(lit.spans) and _bus_is_lit(level, bus, y, lit)
-            yield Run(left + column, 1, -1, _arms(bus, y, column < across.reach), is_lit)
+            yield Segment(left + column, 1, -1, _arms(bus, y, column < across.reach), is_lit)
             at = column + 1
         yield from across.runs(at, last, left)
 
-    def _across(self, level: int, y: int, lit: Lit) -> _Across:
+    def _across(self, level: int, y: int, lit: EdgeHighlight) -> _Across:
         channel = self._channels[level]
         entering = channel.entering.get(y)
         begin = channel.width if entering is None else _begin(entering, channel)
@@ -203,7 +203,7 @@ class Drawing:
 
     # --- Ways through the drawing ----------------------------------------------------------------------------------
 
-    def light(self, edges: Iterable[tuple[str, str]]) -> Lit:
+    def highlight(self, edges: Iterable[tuple[str, str]]) -> EdgeHighlight:
         """Set these edges (parent, child) off from the others."""
         passing: set[int] = set()
         reach: dict[tuple[int, int], int] = {}
@@ -221,7 +221,7 @@ class Drawing:
             rows[level, bus.number] = min(top, y_left, y_right), max(bottom, y_left, y_right)
             taps.update(((level, bus.number, y_left), (level, bus.number, y_right)))
             passing.update(vertex for vertex in (left, right) if not self._is_task(vertex))
-        return Lit(frozenset(passing), reach, frozenset(entering), rows, frozenset(taps))
+        return EdgeHighlight(frozenset(passing), reach, frozenset(entering), rows, frozenset(taps))
 
     def _hops(self, edges: Iterable[tuple[str, str]]) -> Iterator[tuple[int, int, int]]:
         """Each edge as steps (channel, vertex on its left, vertex on its right)."""
@@ -236,34 +236,34 @@ class Drawing:
 
 def _turn(bus: Bus, channel: Channel) -> int:
     """The column of its vertical part; a straight line turns behind all of them."""
-    return channel.columns if bus.straight else bus.column
+    return channel.columns if bus.is_straight else bus.column
 
 
-def _split(first: int, last: int, border: int, left: int, lit_first: bool) -> Iterator[Run]:
+def _split(first: int, last: int, border: int, left: int, lit_first: bool) -> Iterator[Segment]:
     """One line in two pieces, if the border of what is lit lies within."""
     border = min(max(border, first), last)
     for low, high, lit in ((first, border, lit_first), (border, last, not lit_first)):
         if low < high:
-            yield Run(left + low, high - low, arms=ACROSS, lit=lit)
+            yield Segment(left + low, high - low, arms=ACROSS, lit=lit)
 
 
 def _begin(bus: Bus, channel: Channel) -> int:
     """The column behind which the line to a target runs."""
-    return channel.columns - 1 if bus.straight else bus.column
+    return channel.columns - 1 if bus.is_straight else bus.column
 
 
 def _arms(bus: Bus, y: int, goes_on: bool) -> int:
     """The arms of a vertical part's cell. A line that goes on to the right shows as an arm only where it is alone."""
     arms = (UP if y > bus.top else 0) | (DOWN if y < bus.bottom else 0)
-    taps = y in bus.taps
+    taps = y in bus.source_rows
     if taps:
         arms |= LEFT
-    if y in bus.feeds or (taps and goes_on and bus.single):
+    if y in bus.target_rows or (taps and goes_on and bus.is_single):
         arms |= RIGHT
     return arms
 
 
-def _bus_is_lit(level: int, bus: Bus, y: int, lit: Lit) -> bool:
+def _bus_is_lit(level: int, bus: Bus, y: int, lit: EdgeHighlight) -> bool:
     span = lit.spans.get((level, bus.number))
     if span is None or not span[0] <= y <= span[1]:
         return False
@@ -277,12 +277,12 @@ def _channel(layers: Layers, level: int) -> Channel:
     channel.columns = assign_columns(channel.buses, order_of_tracks(wired))
     channel.tracks = [([], []) for _ in range(channel.columns)]
     for bus in sorted(channel.buses, key=lambda bus: bus.top):
-        if not bus.straight:
+        if not bus.is_straight:
             tops, buses = channel.tracks[bus.column]
             tops.append(bus.top)
             buses.append(bus)
-        for row in bus.taps:
+        for row in bus.source_rows:
             channel.leaving.setdefault(row, []).append(bus)
-        for row in bus.feeds:
+        for row in bus.target_rows:
             channel.entering[row] = bus
     return channel

@@ -20,21 +20,21 @@ class Bus:
     """Sources (rows of the left level) and targets (rows of the right one) that are all connected."""
 
     number: int
-    taps: frozenset[int]  # rows where a source leads in
-    feeds: frozenset[int]  # rows where a target is led to
+    source_rows: frozenset[int]  # rows where a source leads in
+    target_rows: frozenset[int]  # rows where a target is led to
     top: int
     bottom: int
     column: int = -1  # of its vertical part within the channel
 
     @property
-    def straight(self) -> bool:
+    def is_straight(self) -> bool:
         """One source, one target, one row: no vertical part."""
         return self.top == self.bottom
 
     @property
-    def single(self) -> bool:
+    def is_single(self) -> bool:
         """Only one source's flow is in it."""
-        return len(self.taps) == 1
+        return len(self.source_rows) == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def assign_columns(buses: Sequence[Bus], order: TrackOrder) -> int:
 
     Column by column from the left, each filled from top to bottom with what may stand there and does not overlap.
     """
-    turning = [bus for bus in buses if not bus.straight]
+    turning = [bus for bus in buses if not bus.is_straight]
     waiting = {bus.number: len(order.before.get(bus.number, ())) for bus in turning}
     after: dict[int, list[int]] = {}
     for number, others in order.before.items():

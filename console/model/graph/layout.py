@@ -99,7 +99,7 @@ def _parts(layers: Layers) -> list[int]:
 
 
 def _order(layers: Layers, part: Sequence[int]) -> None:
-    place = layers.dag.places
+    place = layers.dag.topological_index
     ranks: list[list[int]] = [[] for _ in range(max(layers.level, default=-1) + 1)]
     for vertex in range(len(layers.source)):
         ranks[layers.level[vertex]].append(vertex)

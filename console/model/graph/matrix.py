@@ -1,4 +1,4 @@
-"""One sign per task, and below that one bar per band of levels: how the largest graphs stay on one screen."""
+"""The two densest views: one sign per task, and one bar per band of levels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ....engine.domain.states import TaskState
 
 
 class MatrixRow(NamedTuple):
-    """A piece of one level: the tasks whose signs stand in this row. ``first``: the level's first row."""
+    """One row of signs, all of one level. ``first``: whether it is the first row of the level."""
 
     level: int
     tasks: tuple[int, ...]
@@ -20,9 +20,9 @@ class MatrixRow(NamedTuple):
 
 
 class Matrix:
-    """Levels from top to bottom, each as many rows as it needs in ``width`` cells.
+    """Levels from top to bottom, each in rows of ``width`` cells.
 
-    ``rank``: of each task, what comes first within its level.
+    ``rank``: of each task; lower ranks come first within a level.
     """
 
     def __init__(self, dag: Dag, width: int, rank: Sequence[int] | None = None) -> None:
@@ -42,17 +42,17 @@ class Matrix:
         self.rows.append(MatrixRow(level, tasks, first))
 
     def place(self, name: str) -> tuple[int, int]:
-        """(x, row) of a task's sign."""
+        """Return (x, row) of a task's sign."""
         return self._cell[self.dag.number[name]]
 
     def at(self, x: int, row: int) -> str | None:
-        """The task whose sign stands there."""
+        """Return the task at a cell, or None."""
         if 0 <= row < len(self.rows) and 0 <= x < len(self.rows[row].tasks):
             return self.dag.names[self.rows[row].tasks[x]]
         return None
 
     def step(self, name: str, dx: int, dy: int) -> str:
-        """The task that many signs to the right and rows down, or as near as there is one."""
+        """Return the task ``dx`` signs to the right and ``dy`` rows down, or the nearest one."""
         x, row = self.place(name)
         row = min(max(row + dy, 0), len(self.rows) - 1)
         tasks = self.rows[row].tasks
@@ -71,7 +71,7 @@ class Band:
 
 
 class Bands:
-    """As many bars as fit into ``height`` rows."""
+    """Bands of levels, at most ``height`` of them."""
 
     def __init__(self, dag: Dag, height: int, states: Mapping[str, TaskState]) -> None:
         self.dag = dag
@@ -89,8 +89,8 @@ class Bands:
             band.counts[states[self.dag.names[task]]] += 1
         self.bands.append(band)
 
-    def moved(self, name: str, before: TaskState, after: TaskState) -> int:
-        """A task changed its state; answers with the index of its band."""
+    def apply_move(self, name: str, before: TaskState, after: TaskState) -> int:
+        """Update the counts for a task that changed its state. Returns the index of its band."""
         index = self.band_of[self.dag.number[name]]
         counts = self.bands[index].counts
         counts[before] -= 1
@@ -98,18 +98,18 @@ class Bands:
         return index
 
     def row_of(self, name: str) -> int:
-        """The row of the band that a task belongs to."""
+        """Return the row of the band of a task."""
         return self.band_of[self.dag.number[name]]
 
     @property
     def widest(self) -> int:
-        """Tasks in the largest band: the length that a full bar stands for."""
+        """The number of tasks in the largest band, which has a full bar."""
         return max((len(band.tasks) for band in self.bands), default=0)
 
-    def task_for(self, row: int, is_wanted: Callable[[str], bool]) -> str:
-        """The task that a band stands for: the first one wanted, or the first one."""
+    def task_for(self, row: int, is_preferred: Callable[[str], bool]) -> str:
+        """Return the first preferred task of a band, or else its first task."""
         names = [self.dag.names[task] for task in self.bands[row].tasks]
-        return next((name for name in names if is_wanted(name)), names[0])
+        return next((name for name in names if is_preferred(name)), names[0])
 
 
 def _by_level(dag: Dag) -> list[list[int]]:

@@ -1,13 +1,12 @@
-"""The graph as rails beside a table: one row per task, parents above their children, like a history of commits.
+"""The graph as rails beside a table: one row per task, parents above children, like the graph of a commit log.
 
-Each task that has children opens a rail in its own column, which ends at its last child. A task stands in the column
-of a parent whose rail ends there, or else in a free one; the row of a task has a line to each of its parents' rails.
-The order keeps rails short: a task comes as soon as its last parent has come, and of several parents that a task still
-misses the nearest are fetched first.
+Each task with children starts a rail in its column, which ends at its last child. A task takes the column of a parent
+whose rail ends there, or else a free one; its row has a line to the rail of each parent. The order keeps rails short: a
+task follows as soon as all its parents are placed, and missing parents of a started join come next.
 
-How rails are read, and what the tests trace: the line across a row belongs to the task of that row, so every rail that
-it touches is a parent; a rail without an arm to either side is passed underneath. A task right below another one, or
-below a rail that goes on, is its child.
+How to read rails, as the tests do: the line across a row belongs to the task of that row, so every rail that it
+touches is a parent; a rail without an arm to either side is crossed. A task directly below another one, or below a
+rail, is its child.
 """
 
 from __future__ import annotations
@@ -31,21 +30,21 @@ class Rail:
 
 
 @dataclass(frozen=True, slots=True)
-class LitRails:
-    """Edges to be set off from the others: how far down each rail, and how far across each row."""
+class RailHighlight:
+    """Highlighted edges: how far down each rail, and how far across each row."""
 
-    until: dict[int, int] = field(default_factory=dict)  # task -> row of its last chosen child
-    across: dict[int, tuple[int, int]] = field(default_factory=dict)  # row -> columns
+    until: dict[int, int] = field(default_factory=dict)  # by task: the row of its last highlighted child
+    across: dict[int, tuple[int, int]] = field(default_factory=dict)  # by row: first and last column
 
 
-_DARK = LitRails()
+_NO_HIGHLIGHT = RailHighlight()
 
 
 @dataclass(frozen=True, slots=True)
 class RailRow:
-    """What stands left of a task's facts. ``cells``: arms per cell, two cells per column, the task's own being 0.
+    """The rails left of a task's facts. ``cells``: line bits per cell, two cells per column, 0 at the task's sign.
 
-    ``at``: the cell of the task's sign. ``lit``: cells on a chosen way. ``elided``: columns beyond the limit hold more.
+    ``at``: the cell of the sign. ``lit``: highlighted cells. ``elided``: whether columns beyond the limit are cut.
     """
 
     task: int
@@ -56,9 +55,9 @@ class RailRow:
 
 
 class Rails:
-    """Order, columns and rails of a graph. Nothing here changes when a task changes its state.
+    """Order, columns and rails of a graph, independent of task states.
 
-    ``rank``: of each task, what comes first among those that could come next; no task may rank before its parents.
+    ``rank``: of each task; lower ranks come first where the edges allow; no task may rank before its parents.
     """
 
     def __init__(self, dag: Dag, rank: Sequence[int] | None = None) -> None:
@@ -69,28 +68,28 @@ class Rails:
             self.row[task] = row
         self.column: list[int] = [0] * len(dag)
         self._tracks: list[tuple[list[int], list[Rail]]] = []
-        self._lay()
+        self._assign_columns()
 
     @property
     def height(self) -> int:
-        """Rows: one per task."""
+        """The number of rows, one per task."""
         return len(self.order)
 
     @property
     def columns(self) -> int:
-        """How many columns the widest row needs."""
+        """The number of columns of the widest row."""
         return len(self._tracks)
 
     def name_at(self, row: int) -> str:
-        """The task of a row."""
+        """Return the task of a row."""
         return self.dag.names[self.order[row]]
 
     def row_of(self, name: str) -> int:
-        """The row of a task."""
+        """Return the row of a task."""
         return self.row[self.dag.number[name]]
 
-    def line(self, row: int, limit: int, lit: LitRails = _DARK) -> RailRow:
-        """The rails of one row, ``limit`` columns at most."""
+    def line(self, row: int, limit: int, lit: RailHighlight = _NO_HIGHLIGHT) -> RailRow:
+        """Return the rails of one row, at most ``limit`` columns."""
         task = self.order[row]
         own = self.column[task]
         parents = {self.column[parent] for parent in self.dag.parent_numbers[task]}
@@ -109,8 +108,8 @@ class Rails:
             task, at, tuple(cells), _lit_cells(rails, row, lit), elided=hidden or own >= shown or high >= shown
         )
 
-    def light(self, edges: Iterable[tuple[str, str]]) -> LitRails:
-        """Set these edges (parent, child) off from the others."""
+    def highlight(self, edges: Iterable[tuple[str, str]]) -> RailHighlight:
+        """Highlight edges (parent, child)."""
         until: dict[int, int] = {}
         across: dict[int, tuple[int, int]] = {}
         for parent_name, child_name in edges:
@@ -120,21 +119,21 @@ class Rails:
             ends = self.column[parent], self.column[child]
             low, high = across.get(row, ends)
             across[row] = min(low, *ends), max(high, *ends)
-        return LitRails(until, across)
+        return RailHighlight(until, across)
 
     def _rail(self, column: int, row: int) -> Rail | None:
-        """The rail that reaches into this row from above."""
+        """Return the rail that enters a row from above, or None."""
         starts, rails = self._tracks[column]
         index = bisect_right(starts, row - 1) - 1
         return rails[index] if index >= 0 and rails[index].last >= row else None
 
     # --- Layout ----------------------------------------------------------------------------------------------------
 
-    def _lay(self) -> None:
-        """Row by row: end the rails of parents, choose the column, open the rail."""
+    def _assign_columns(self) -> None:
+        """For each row: end the rails of parents, choose the column, start the rail."""
         left = [len(children) for children in self.dag.child_numbers]
         free: list[bool] = []
-        resting: list[int] = []  # columns given up in the row before: a task right below would look like a child
+        just_freed: list[int] = []  # columns freed in the previous row: a task directly below would look like a child
         for row, task in enumerate(self.order):
             ended = []
             for parent in self.dag.parent_numbers[task]:
@@ -144,16 +143,16 @@ class Rails:
             own = min(ended) if ended else _free_column(free)
             self.column[task] = own
             self._open(task, row, own, free)
-            for column in resting:
+            for column in just_freed:
                 free[column] = True
             for column in ended:
                 free[column] = column != own
             free[own] = False
-            resting = [] if self.dag.child_numbers[task] else [own]
+            just_freed = [] if self.dag.child_numbers[task] else [own]
         self._live = self._count_live()
 
     def _count_live(self) -> list[int]:
-        """By row: how many rails reach into it from above."""
+        """Return for each row the number of rails that enter it from above."""
         change = [0] * (self.height + 2)
         for _, rails in self._tracks:
             for rail in rails:
@@ -172,7 +171,7 @@ class Rails:
             rails.append(Rail(task, row, max(self.row[child] for child in children)))
 
 
-def _lit_cells(rails: Sequence[Rail | None], row: int, lit: LitRails) -> frozenset[int]:
+def _lit_cells(rails: Sequence[Rail | None], row: int, lit: RailHighlight) -> frozenset[int]:
     cells = {
         column * 2 for column, rail in enumerate(rails) if rail is not None and row <= lit.until.get(rail.task, -1)
     }
@@ -196,10 +195,10 @@ def _arms(rail: Rail | None, row: int, column: int, low: int, high: int, is_pare
 
 
 def _order(dag: Dag, rank: Sequence[int] | None) -> list[int]:
-    """Every task after its parents, its children soon after it, and what a begun join still misses before others."""
+    """Order every task after its parents and close to its children; missing parents of a started join come first."""
     waiting = [len(parents) for parents in dag.parent_numbers]
     done = bytearray(len(dag))
-    begun: list[int] = []  # joins that some parent has come of, the latest last
+    incomplete: list[int] = []  # joins with some placed parent, the latest last
     order: list[int] = []
     firsts = dag.topological if rank is None else sorted(dag.topological, key=rank.__getitem__)
     for first in firsts:
@@ -211,27 +210,27 @@ def _order(dag: Dag, rank: Sequence[int] | None) -> list[int]:
             done[task] = 1
             order.append(task)
             children = dag.child_numbers[task]
-            _release(children if rank is None else sorted(children, key=rank.__getitem__), waiting, stack, begun)
+            _release(children if rank is None else sorted(children, key=rank.__getitem__), waiting, stack, incomplete)
             if not stack:
-                stack.extend(_missing(dag, begun, done, waiting))
+                stack.extend(_missing(dag, incomplete, done, waiting))
     return order
 
 
-def _release(children: Sequence[int], waiting: list[int], stack: list[int], begun: list[int]) -> None:
+def _release(children: Sequence[int], waiting: list[int], stack: list[int], incomplete: list[int]) -> None:
     for child in reversed(children):
         waiting[child] -= 1
         if waiting[child]:
-            begun.append(child)
+            incomplete.append(child)
         else:
             stack.append(child)
 
 
-def _missing(dag: Dag, begun: list[int], done: bytearray, waiting: list[int]) -> list[int]:
-    """A task that can come now and leads to the join begun last."""
-    while begun:
-        task = begun[-1]
+def _missing(dag: Dag, incomplete: list[int], done: bytearray, waiting: list[int]) -> list[int]:
+    """Return a task that can be placed now and leads to the join started last."""
+    while incomplete:
+        task = incomplete[-1]
         if done[task]:
-            begun.pop()
+            incomplete.pop()
             continue
         while waiting[task]:
             task = next(parent for parent in dag.parent_numbers[task] if not done[parent])

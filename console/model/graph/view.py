@@ -16,7 +16,7 @@ from ....engine.domain.states import NEEDS_HUMAN, UNDER_WAY, TaskState
 from ..board import Board, Delta
 from .components import PART_MAX, around, fits_whole, leading_to
 from .drawing import Drawing
-from .groups import Group, Groups
+from .groups import Groups, TaskGroup
 from .matrix import Bands, Matrix
 from .rails import Rails
 
@@ -34,18 +34,18 @@ class Zoom(IntEnum):
     GRAPH = 3
 
 
-class Form(IntEnum):
+class GraphForm(IntEnum):
     """How the nearest step looks."""
 
     RAILS = 0
     DRAWING = 1
 
 
-class Order(StrEnum):
+class GraphOrder(StrEnum):
     """What comes first, as far as the flow leaves a choice."""
 
     FLOW = "as the flow goes"
-    TROUBLE = "trouble first"  # as of the moment when it was asked for: nothing moves under the cursor
+    PROBLEMS = "trouble first"  # as of the moment when it was asked for: nothing moves under the cursor
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,8 @@ class Graph:
         self.groups = Groups(self.dag, _states_of(board))
         self.groups.set_problems(board.problems)
         self.zoom = first_zoom(self.dag, len(self.groups.groups))
-        self.form = Form.RAILS
-        self.order = Order.FLOW
+        self.form = GraphForm.RAILS
+        self.order = GraphOrder.FLOW
         self._trouble: list[int] | None = None  # of each task: 0 for those that lead to what needs a human
         self.selected: str | None = board.next_problem(None) or next(iter(self.dag.order), None)
         self.on_group = False  # groups: the cursor is on the group's own row
@@ -95,10 +95,10 @@ class Graph:
     def apply(self, delta: Delta) -> bool:
         """Take what the board answered. True: rows came or went, and everything below them moved."""
         for name, before, after in delta.moves:
-            self.groups.moved(name, before, after)
+            self.groups.apply_move(name, before, after)
             if self._bands is not None:
-                self._bands.moved(name, before, after)
-        if delta.problems:
+                self._bands.apply_move(name, before, after)
+        if delta.are_problems_changed:
             rows = self.groups.rows
             self.groups.set_problems(self.board.problems)
             return self.zoom is Zoom.GROUPS and self.groups.rows != rows
@@ -107,13 +107,13 @@ class Graph:
     @property
     def is_ordered(self) -> bool:
         """Whether the current step can be put in another order: bands and the drawing follow the levels."""
-        return self.zoom in (Zoom.GROUPS, Zoom.MATRIX) or (self.zoom is Zoom.GRAPH and self.form is Form.RAILS)
+        return self.zoom in (Zoom.GROUPS, Zoom.MATRIX) or (self.zoom is Zoom.GRAPH and self.form is GraphForm.RAILS)
 
-    def order_by(self, order: Order) -> None:
+    def order_by(self, order: GraphOrder) -> None:
         """Put every list in another order."""
         self.order = order
-        self._trouble = leading_to(self.dag, self.board.problems) if order is Order.TROUBLE else None
-        self.groups.order_by(_trouble_of if order is Order.TROUBLE else None)
+        self._trouble = leading_to(self.dag, self.board.problems) if order is GraphOrder.PROBLEMS else None
+        self.groups.order_by(_trouble_of if order is GraphOrder.PROBLEMS else None)
         self._rails = self._matrix = None
 
     def resize(self, width: int, height: int) -> None:
@@ -235,7 +235,7 @@ class Graph:
         if self.zoom is not Zoom.GROUPS or self.selected is None:
             return False
         index = self.groups.group_of[self.dag.number[self.selected]]
-        if self.groups.groups[index].single:
+        if self.groups.groups[index].is_single:
             return False
         self.groups.toggle(index)
         self.select_row(self.groups.row_of_group(index))
@@ -276,7 +276,7 @@ class Graph:
 
     @property
     def _current(self) -> _Step:
-        return _STEPS[self.zoom, self.form if self.zoom is Zoom.GRAPH else Form.RAILS]
+        return _STEPS[self.zoom, self.form if self.zoom is Zoom.GRAPH else GraphForm.RAILS]
 
 
 MATRIX_MARGIN = 26  # cells beside the signs: the level, and its counts
@@ -357,32 +357,32 @@ def _follow_line(graph: Graph, dx: int) -> None:
         graph.selected = min(names, key=lambda name: abs(drawing.place(name)[1] - y))
 
 
-_STEPS: dict[tuple[Zoom, Form], _Step] = {
-    (Zoom.BANDS, Form.RAILS): _Step(
+_STEPS: dict[tuple[Zoom, GraphForm], _Step] = {
+    (Zoom.BANDS, GraphForm.RAILS): _Step(
         lambda graph: len(graph.bands.bands),
         lambda graph, name: graph.bands.row_of(name),
         lambda graph, x, y: _band_name(graph, y),
         _move_by_rows,
     ),
-    (Zoom.GROUPS, Form.RAILS): _Step(
+    (Zoom.GROUPS, GraphForm.RAILS): _Step(
         lambda graph: len(graph.groups.rows),
         lambda graph, name: _cursor_in_groups(graph, name),
         lambda graph, x, y: _group_name(graph, y),
         _move_in_groups,
     ),
-    (Zoom.MATRIX, Form.RAILS): _Step(
+    (Zoom.MATRIX, GraphForm.RAILS): _Step(
         lambda graph: len(graph.matrix.rows),
         lambda graph, name: graph.matrix.place(name)[1],
         lambda graph, x, y: graph.matrix.at(x, y),
         _move_in_matrix,
     ),
-    (Zoom.GRAPH, Form.RAILS): _Step(
+    (Zoom.GRAPH, GraphForm.RAILS): _Step(
         lambda graph: graph.rails.height,
         lambda graph, name: graph.rails.row_of(name),
         lambda graph, x, y: _row_name(graph, y),
         _move_by_rows,
     ),
-    (Zoom.GRAPH, Form.DRAWING): _Step(
+    (Zoom.GRAPH, GraphForm.DRAWING): _Step(
         lambda graph: graph.drawing.height,
         lambda graph, name: graph.drawing.place(name)[1],
         lambda graph, x, y: graph.drawing.at(x, y),
@@ -397,7 +397,7 @@ def _cursor_in_groups(graph: Graph, name: str) -> int:
     return graph.groups.row_of(name)
 
 
-def _trouble_of(group: Group) -> tuple[int, int, int]:
+def _trouble_of(group: TaskGroup) -> tuple[int, int, int]:
     """What needs a human first, then what is being worked on, then the rest; each as the flow goes."""
     counts = group.counts
     dead = sum(counts[state] for state in NEEDS_HUMAN)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, cast
 
-from redrive.engine.core.projection import AttemptRow, RunFold, RunRow, TaskRow
+from redrive.engine.core.projection import AttemptRow, RunProjection, RunRow, TaskRow
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.domain.event_codec import decode
 from redrive.engine.domain.event_payloads import AttemptColumns, TaskColumns, TaskMoved
@@ -19,9 +19,9 @@ START = 1_777_000_000 * S
 
 def fold_of(
     pairs: Iterable[tuple[str, Iterable[str]]], specs: dict[str, dict[str, Any]] | None = None, **run: Any
-) -> RunFold:
+) -> RunProjection:
     """A run as it was created: every task PENDING."""
-    fold = RunFold(RunRow("run-1", "flow", started_at=START, **run))
+    fold = RunProjection(RunRow("run-1", "flow", started_at=START, **run))
     children: dict[str, list[str]] = {}
     for position, (name, parents) in enumerate(pairs):
         above = tuple(parents)
@@ -37,7 +37,7 @@ def fold_of(
 class Story:
     """Tells events of one run, numbered and in order."""
 
-    def __init__(self, fold: RunFold, at: int = START) -> None:
+    def __init__(self, fold: RunProjection, at: int = START) -> None:
         self.fold = fold
         self.at = at
         self.seq = fold.seq
@@ -52,9 +52,16 @@ class Story:
     def tell(self, kind: str, task: str | None = None, **fields: Any) -> Event:
         """One event of any kind."""
         self.seq += 1
-        said = {"old": None, "new": None, "attempt": None, "generation": 0, "actor": None, "reason": None}
-        said.update({"command_id": None, "payload": decode(kind, fields.pop("data", {}))}, **fields)
-        return Event(seq=self.seq, at=self.at, kind=kind, run_id=self.fold.run.run_id, task=task, **said)
+        columns: dict[str, Any] = {
+            "old": None,
+            "new": None,
+            "attempt": None,
+            "generation": 0,
+            "actor": None,
+            "reason": None,
+        }
+        columns |= {"command_id": None, "payload": decode(kind, fields.pop("data", {})), **fields}
+        return Event(seq=self.seq, at=self.at, kind=kind, run_id=self.fold.run.run_id, task=task, **columns)
 
     def move(self, name: str, new: str, of_attempt: dict[str, Any] | None = None, **columns: Any) -> Event:
         """A task moves; ``of_attempt`` are columns of its latest attempt."""
@@ -94,7 +101,7 @@ class Story:
 
 
 def failed_task(
-    fold: RunFold, name: str, state: str = "DEAD_LETTER", error: str = "ValueError", at: int = START
+    fold: RunProjection, name: str, state: str = "DEAD_LETTER", error: str = "ValueError", at: int = START
 ) -> TaskRow:
     """Put a task into the fold as if one attempt had failed."""
     row = fold.tasks[name]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from redrive.console.model.board import Board
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import LEGAL_MOVES, NEEDS_HUMAN, NOT_STARTED, TaskState
-from redrive.engine.statefile.queries import PageHead
+from redrive.engine.statefile.list_rows import PageHead
 
 from ..conftest import made
 from ..screens.outages import breaker_row
@@ -27,9 +27,9 @@ def test_a_batch_answers_with_what_it_touched():
         (TaskState.READY, TaskState.RUNNING),
         (TaskState.RUNNING, TaskState.SUCCESS),
     ]
-    assert not delta.problems
+    assert not delta.are_problems_changed
     assert board.finished == 1
-    assert board.ticking == set()
+    assert board.active == set()
 
 
 def test_events_that_the_snapshot_holds_already_change_nothing():
@@ -46,12 +46,12 @@ def test_a_dead_letter_is_a_problem_and_holds_what_waits_below():
     board, story = Board(fold), Story(fold)
     board.apply([*story.start("a"), *story.succeed("a"), *story.start("b")])
     delta = board.apply(story.fail("b", "DEAD_LETTER", dead_letter_kind="poison"))
-    assert delta.problems
+    assert delta.are_problems_changed
     assert board.problems == ["b"]
     assert board.dead_letters == 1
-    assert (board.held_by("b"), board.held_names("b")) == (1, ("d",))
-    assert board.held_by("b", "c") == 1
-    assert board.apply([story.move("b", "PENDING", generation=1)]).problems
+    assert (board.waiting_below("b"), board.names_waiting_below("b")) == (1, ("d",))
+    assert board.waiting_below("b", "c") == 1
+    assert board.apply([story.move("b", "PENDING", generation=1)]).are_problems_changed
     assert board.problems == []
 
 
@@ -77,11 +77,11 @@ def test_the_only_problem_is_also_the_next_one():
 def test_the_front_is_the_latest_to_run_and_else_the_first_to_be_due():
     fold = fold_of(DIAMOND)
     board, story = Board(fold), Story(fold)
-    assert board.front() is None
+    assert board.current_task() is None
     board.apply([*story.start("a"), *story.succeed("a"), *story.start("b"), *story.after(1).start("c")])
-    assert board.front() == "c"
+    assert board.current_task() == "c"
     board.apply([*story.fail("c", next_retry_at=START + 9 * S), *story.fail("b", next_retry_at=START + 7 * S)])
-    assert board.front() == "b"
+    assert board.current_task() == "b"
 
 
 def test_pools_tell_who_holds_them():
@@ -100,8 +100,8 @@ def test_breakers_and_pages_beside_the_run_reach_the_sentence():
     board, story = Board(fold), Story(fold)
     state = {"downstream": "api", "state": "OPEN", "reopens_at": START + 30 * S}
     delta = board.apply([story.tell(EventKind.BREAKER, data=state), story.move("b", "READY")])
-    assert delta.beside == {EventKind.BREAKER}
-    assert board.why("b", START) == "breaker api is open and lets a probe through in 30 s"
+    assert delta.other_kinds == {EventKind.BREAKER}
+    assert board.explain("b", START) == "breaker api is open and lets a probe through in 30 s"
 
 
 def test_what_was_told_before_the_snapshot_is_learned_from_the_tables():
@@ -109,14 +109,14 @@ def test_what_was_told_before_the_snapshot_is_learned_from_the_tables():
     failed_task(fold, "a")
     fold.tasks["b"].state = TaskState.READY
     board = Board(fold)
-    board.learn(
+    board.update_lists(
         breakers=[breaker_row("api", "FORCED_OPEN")],
         pages=[made(PageHead, {"cause": "loose-ValueError", "state": "acked", "acked_by": "ana"})],
     )
-    assert board.why("b", START) == "breaker api is held open by an operator"
-    assert board.why("c", START + S) == "waits for a, dead-lettered for 1 s, page acked by ana"
+    assert board.explain("b", START) == "breaker api is held open by an operator"
+    assert board.explain("c", START + S) == "waits for a, dead-lettered for 1 s, page acked by ana"
     again = Board(fold, board)
-    assert again.why("b", START) == "breaker api is held open by an operator"
+    assert again.explain("b", START) == "breaker api is held open by an operator"
 
 
 def test_a_new_snapshot_of_the_same_graph_keeps_what_was_laid_out():
@@ -127,7 +127,7 @@ def test_a_new_snapshot_of_the_same_graph_keeps_what_was_laid_out():
 
 def test_the_edges_above_and_below_a_task_are_related_to_it_and_no_others():
     board = Board(fold_of([*DIAMOND, ("e", ["d"]), ("other", ["a"])]))
-    assert board.related("b") == {("a", "b"), ("b", "d"), ("d", "e")}
+    assert board.related_edges("b") == {("a", "b"), ("b", "d"), ("d", "e")}
 
 
 @settings(max_examples=60, deadline=None)
@@ -142,10 +142,10 @@ def test_what_is_counted_on_the_way_is_what_counting_again_finds(dag, data):
     again = Board(fold)
     assert +board.counts == +again.counts
     assert board.problems == again.problems == [n for n in dag.order if fold.tasks[n].state in NEEDS_HUMAN]
-    assert board.ticking == again.ticking
+    assert board.active == again.active
     for name in dag.names:
         waiting = [below for below in dag.descendants(name) if fold.tasks[below].state in NOT_STARTED]
-        assert board.held_by(name) == again.held_by(name) == len(waiting)
+        assert board.waiting_below(name) == again.waiting_below(name) == len(waiting)
 
 
 def test_ten_thousand_events_on_ten_thousand_tasks_are_taken_quickly():

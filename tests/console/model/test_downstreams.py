@@ -6,15 +6,15 @@ import json
 from typing import Any
 
 import pytest
-from redrive.console.model.badge_counts import Attention
+from redrive.console.model.badge_counts import BadgeCounts
 from redrive.console.model.board import Board
-from redrive.console.model.breaker_view import Guard, holder_of, why_not
-from redrive.console.model.downstreams import GroupKey, Section, Systems, SystemsRow, senders_of
+from redrive.console.model.breaker_view import BreakerStatus, blocking_downstream, refusal
+from redrive.console.model.downstreams import DownstreamRow, Downstreams, GroupKey, Section, sender_names
 from redrive.console.model.filters import parse_filter
 from redrive.engine.core.breaker import BreakerState
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import TaskState
-from redrive.engine.statefile.queries import (
+from redrive.engine.statefile.list_rows import (
     BREAKERS,
     PAGE_HEADS,
     QUARANTINE_GROUPS,
@@ -35,17 +35,17 @@ def listed(listing: Listing[Row], session: FakeSession) -> list[Row]:
     return [made(listing.row, row) for row in session.lists[listing.name]]
 
 
-def systems_of(clock: StillClock) -> Systems:
+def systems_of(clock: StillClock) -> Downstreams:
     """As the screen has them."""
     session = outage(clock)
-    systems = Systems(Board(session.fold))
-    systems.learn_breakers(listed(BREAKERS, session), clock.now)
-    systems.learn_pages(listed(PAGE_HEADS, session))
-    systems.learn_groups(listed(QUARANTINE_GROUPS, session))
+    systems = Downstreams(Board(session.fold))
+    systems.load_breakers(listed(BREAKERS, session), clock.now)
+    systems.load_pages(listed(PAGE_HEADS, session))
+    systems.load_row_groups(listed(QUARANTINE_GROUPS, session))
     return systems
 
 
-def alone(spec: dict[str, Any], row: dict[str, Any], **tasks: dict[str, Any]) -> Guard:
+def alone(spec: dict[str, Any], row: dict[str, Any], **tasks: dict[str, Any]) -> BreakerStatus:
     """One downstream, ``api``; ``tasks``: columns of those that call it."""
     options = json.dumps({"downstreams": [{"name": "api", **spec}]})
     fold = fold_of(
@@ -56,9 +56,9 @@ def alone(spec: dict[str, Any], row: dict[str, Any], **tasks: dict[str, Any]) ->
     for name, columns in tasks.items():
         for column, value in columns.items():
             setattr(fold.tasks[name], column, value)
-    systems = Systems(Board(fold))
-    systems.learn_breakers([breaker_row("api", **row)], NOW)
-    return systems.guards["api"]
+    systems = Downstreams(Board(fold))
+    systems.load_breakers([breaker_row("api", **row)], NOW)
+    return systems.breakers["api"]
 
 
 READY = {"state": TaskState.READY}
@@ -110,18 +110,18 @@ def test_a_spent_budget_holds_retries_and_never_first_tries():
 
 
 def test_what_has_left_the_window_counts_no_more(clock):
-    guard = systems_of(clock).guards["rates-api"]
+    guard = systems_of(clock).breakers["rates-api"]
     assert (7, 6) == guard.totals(clock.now)
     assert (0, 0) == guard.totals(clock.now + 60 * S)
 
 
 def test_the_board_alone_knows_who_holds_a_task(clock):
     board = Board(outage(clock).fold)
-    board.learn([breaker_row("rates-api", "OPEN", reopens_at=clock.now + S)])
-    assert "rates-api" == holder_of(board, QUOTES[4], clock.now)
-    assert holder_of(board, "settle", clock.now) is None
-    board.learn([breaker_row("rates-api", "CLOSED")])
-    assert holder_of(board, QUOTES[4], clock.now) is None
+    board.update_lists([breaker_row("rates-api", "OPEN", reopens_at=clock.now + S)])
+    assert "rates-api" == blocking_downstream(board, QUOTES[4], clock.now)
+    assert blocking_downstream(board, "settle", clock.now) is None
+    board.update_lists([breaker_row("rates-api", "CLOSED")])
+    assert blocking_downstream(board, QUOTES[4], clock.now) is None
 
 
 # --- What may be done -----------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def test_the_board_alone_knows_who_holds_a_task(clock):
 def test_what_would_do_nothing_is_refused_with_the_reason(state, refused):
     """Probing one that is closed would even hold its calls."""
     guard = alone({}, {"state": state})
-    assert refused == {how for how in ("open", "close", "probe", "disable") if why_not(guard, how)}
+    assert refused == {how for how in ("open", "close", "probe", "disable") if refusal(guard, how)}
 
 
 # --- The list -------------------------------------------------------------------------------------------------------
@@ -160,11 +160,13 @@ def test_what_wants_a_human_comes_first_and_what_is_quiet_last(clock):
         ("pages", 3),
         ("rows", GroupKey("import_customers", "c0ffee")),
     ] == keys
-    assert ["rates-api", 2, 1, GroupKey("import_customers", "c0ffee")] == [row.key for row in systems.wanting()]
+    assert ["rates-api", 2, 1, GroupKey("import_customers", "c0ffee")] == [
+        row.key for row in systems.items_needing_human()
+    ]
 
 
 def test_a_breaker_of_another_flow_is_none_of_this_run(clock):
-    assert "not-of-this-flow" not in systems_of(clock).guards
+    assert "not-of-this-flow" not in systems_of(clock).breakers
 
 
 def test_an_opened_breaker_shows_whom_it_holds_twenty_at_first(clock):
@@ -173,9 +175,9 @@ def test_an_opened_breaker_shows_whom_it_holds_twenty_at_first(clock):
     board = Board(
         fold_of([(name, []) for name in names], {name: {"downstream": "api"} for name in names}, options=options)
     )
-    systems = Systems(board)
-    systems.learn_breakers([breaker_row("api", "FORCED_OPEN")], NOW)
-    breaker = SystemsRow(Section.BREAKERS, "api")
+    systems = Downstreams(board)
+    systems.load_breakers([breaker_row("api", "FORCED_OPEN")], NOW)
+    breaker = DownstreamRow(Section.BREAKERS, "api")
     systems.toggle(breaker)
     rows = [row for row in systems.rows() if row.key == "api"]
     assert names[:20] == [row.task for row in rows[1:21]]
@@ -204,7 +206,7 @@ def test_a_filter_looks_into_everything_also_what_is_quiet(clock):
 
 def test_rows_of_one_cause_are_one_group_whatever_became_of_them(clock):
     systems = systems_of(clock)
-    systems.learn_groups(
+    systems.load_row_groups(
         [
             made(QuarantineGroup, row_of_group("load", "resolved", 7, "ValueError: 9", last_id=90)),
             made(QuarantineGroup, row_of_group("load", "held", 3, "ValueError: 1", last_id=50, first_at=START)),
@@ -214,36 +216,36 @@ def test_rows_of_one_cause_are_one_group_whatever_became_of_them(clock):
     )
     group = systems.groups[GroupKey("load", "c0ffee")]
     assert (3, 10, 50, "ValueError: 1", START) == (group.held, group.total, group.last_id, group.error, group.first_at)
-    assert systems.groups[GroupKey("other", "c0ffee")].is_quiet
+    assert systems.groups[GroupKey("other", "c0ffee")].is_idle
     assert 2 == sum(1 for row in systems.rows() if isinstance(row.key, GroupKey))
 
 
 def test_another_picture_of_the_same_run_keeps_what_was_read_and_opened(clock):
     systems = systems_of(clock)
-    systems.toggle(SystemsRow(Section.BREAKERS, "rates-api"))
-    again = systems.beside(Board(outage(clock).fold))
+    systems.toggle(DownstreamRow(Section.BREAKERS, "rates-api"))
+    again = systems.with_board(Board(outage(clock).fold))
     assert again.rows() == systems.rows()
 
 
 def test_rows_of_another_run_are_not_kept(clock):
     fold = outage(clock).fold
     fold.run.run_id = "night-8"
-    other = systems_of(clock).beside(Board(fold))
-    assert {} == other.groups and Section.ROWS not in other.known and other.pages
+    other = systems_of(clock).with_board(Board(fold))
+    assert {} == other.groups and Section.ROWS not in other.loaded_sections and other.pages
 
 
 def test_another_moment_shows_breakers_as_they_were(clock):
     systems = systems_of(clock)
-    systems.board.learn([breaker_row("rates-api", "HALF_OPEN")])
-    systems.learn_moment(clock.now)
-    assert BreakerState.HALF_OPEN is systems.guards["rates-api"].state
-    assert set(QUOTES) == set(systems.guards["rates-api"].held)
+    systems.board.update_lists([breaker_row("rates-api", "HALF_OPEN")])
+    systems.load_snapshot(clock.now)
+    assert BreakerState.HALF_OPEN is systems.breakers["rates-api"].state
+    assert set(QUOTES) == set(systems.breakers["rates-api"].held)
     assert {} == systems.pages == systems.groups
 
 
 def test_a_sender_is_named_without_its_secrets():
-    assert ("bell", "command") == senders_of(json.dumps(OPTIONS))
-    assert () == senders_of("{}") == senders_of("nonsense") == senders_of('{"pages": [7]}')
+    assert ("bell", "command") == sender_names(json.dumps(OPTIONS))
+    assert () == sender_names("{}") == sender_names("nonsense") == sender_names('{"pages": [7]}')
 
 
 # --- For the tab ----------------------------------------------------------------------------------------------------
@@ -252,8 +254,8 @@ def test_a_sender_is_named_without_its_secrets():
 def test_the_tab_counts_open_breakers_open_pages_and_tasks_with_held_rows(clock):
     session = outage(clock)
     board = Board(session.fold)
-    board.learn(listed(BREAKERS, session), listed(PAGE_HEADS, session))
-    attention = Attention(board)
+    board.update_lists(listed(BREAKERS, session), listed(PAGE_HEADS, session))
+    attention = BadgeCounts(board)
     assert 4 == attention.count, "one breaker of this flow, two pages, one task"
     story = session.story
     events = [
@@ -262,9 +264,9 @@ def test_the_tab_counts_open_breakers_open_pages_and_tasks_with_held_rows(clock)
         story.tell(EventKind.TASK_CHANGED, "import_customers", data={"set": {"bad_rows": 0}}),
         story.tell(EventKind.TASK_CHANGED, "fetch_orders", data={"set": {"bad_rows": 7}}),
     ]
-    attention.take(board.apply(events).tasks)
+    attention.update(board.apply(events).tasks)
     assert 2 == attention.count
-    attention.take(
+    attention.update(
         board.apply([story.tell(EventKind.TASK_CHANGED, "fetch_orders", data={"set": {"bad_rows": 0}})]).tasks
     )
     assert 1 == attention.count
@@ -273,7 +275,7 @@ def test_the_tab_counts_open_breakers_open_pages_and_tasks_with_held_rows(clock)
 def test_a_page_that_was_acknowledged_while_the_line_was_down_is_open_no_more(clock):
     session = outage(clock)
     board = Board(session.fold)
-    board.learn(pages=[made(PageHead, row_of_page(1, "poison", cause="c"))])
+    board.update_lists(pages=[made(PageHead, row_of_page(1, "poison", cause="c"))])
     again = Board(session.fold, board)
-    again.learn(pages=[made(PageHead, row_of_page(1, "poison", cause="c", state="acked", acked_by="ana"))])
-    assert 0 == Attention(again).count - Attention(Board(session.fold)).count
+    again.update_lists(pages=[made(PageHead, row_of_page(1, "poison", cause="c", state="acked", acked_by="ana"))])
+    assert 0 == BadgeCounts(again).count - BadgeCounts(Board(session.fold)).count

@@ -2,10 +2,10 @@
 
 import pytest
 from redrive.console.model.board import Board
-from redrive.console.model.eta import Forecaster, estimate, is_overdue, still_for_us
+from redrive.console.model.eta import Forecaster, estimate, is_overdue, stalled_for_us
 from redrive.console.model.graph.name_families import families, stem
 from redrive.engine.domain.events import EventKind
-from redrive.engine.statefile.duration_stats import Usual
+from redrive.engine.statefile.list_rows import DurationStats
 
 from .graphs import layered
 from .runs import MINUTE, START, S, Story, fold_of
@@ -80,12 +80,12 @@ def test_a_forecast_of_the_past_knows_nothing_of_what_came_later():
     fold = fold_of(layered(10_000, 20, seed=1))
     board, story = Board(fold), Story(fold_of(layered(10_000, 20, seed=1)))
     first = next(name for name in fold.tasks if not fold.parents.get(name))
-    forecaster, before = Forecaster(board, {}), board.moment
+    forecaster, before = Forecaster(board, {}), board.snapshot
     later = Board(story.fold)
     later.apply([*story.start(first), *story.after(1).succeed(first, duration_us=S)])
-    board.turn(later.moment)
+    board.seek(later.snapshot)
     assert forecaster.forecast(START + S) is not None
-    board.turn(before)
+    board.seek(before)
     assert forecaster.forecast(START + S) is None
 
 
@@ -113,12 +113,12 @@ def test_many_families_of_one_are_gathered_by_their_first_word():
     [(120, 9, False), (181, 9, True), (180, 9, False), (181, 2, False)],
 )
 def test_far_over_is_half_as_long_again_as_nearly_all_took(elapsed: int, attempts: int, overdue: bool):
-    assert is_overdue(elapsed * S, Usual(60 * S, 120 * S, attempts)) is overdue
+    assert is_overdue(elapsed * S, DurationStats(60 * S, 120 * S, attempts)) is overdue
 
 
 def test_a_task_of_seconds_is_not_overdue_after_some_more():
-    assert not is_overdue(9 * S, Usual(S, 2 * S, 30))
-    assert is_overdue(13 * S, Usual(S, 2 * S, 30))
+    assert not is_overdue(9 * S, DurationStats(S, 2 * S, 30))
+    assert is_overdue(13 * S, DurationStats(S, 2 * S, 30))
 
 
 def test_progress_is_missed_after_a_minute_or_three_times_what_a_part_took():
@@ -131,8 +131,8 @@ def test_progress_is_missed_after_a_minute_or_three_times_what_a_part_took():
     for event in events:
         fold.apply(event)
     tasks, at = fold.tasks, story.at
-    assert still_for_us(tasks["quick"], at - 40 * S) is None
-    assert still_for_us(tasks["quick"], at) == 100 * S
-    assert still_for_us(tasks["slow"], at + 119 * S) is None  # a part took it 40 seconds so far
-    assert still_for_us(tasks["slow"], at + 121 * S) == 121 * S
-    assert still_for_us(tasks["silent"], at + 3600 * S) is None  # it never said how far it is
+    assert stalled_for_us(tasks["quick"], at - 40 * S) is None
+    assert stalled_for_us(tasks["quick"], at) == 100 * S
+    assert stalled_for_us(tasks["slow"], at + 119 * S) is None  # a part took it 40 seconds so far
+    assert stalled_for_us(tasks["slow"], at + 121 * S) == 121 * S
+    assert stalled_for_us(tasks["silent"], at + 3600 * S) is None  # it never said how far it is

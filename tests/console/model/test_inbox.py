@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from redrive.console.model.board import Board
 from redrive.console.model.evidence import compare, failures_of, verdict
 from redrive.console.model.filters import Filter, parse_filter
-from redrive.console.model.inbox import SHOWN_AT_FIRST, Inbox, InboxRow, Sort, targets_of
+from redrive.console.model.inbox import SHOWN_AT_FIRST, Inbox, InboxOrder, InboxRow, targets_of
 from redrive.engine.core.projection import AttemptRow
 
 from .runs import MINUTE, START, S, Story, failed_task, fold_of
@@ -29,7 +29,7 @@ def test_tasks_that_failed_alike_are_one_cause():
     inbox = inbox_of(
         ("load_1", "DEAD_LETTER", "Broken"), ("invoice", "FAILED", "Denied"), ("load_0", "DEAD_LETTER", "Broken")
     )
-    first, second = inbox.groups()
+    first, second = inbox.causes()
     assert (first.tasks, first.title, first.dead) == (("load_0", "load_1"), "Broken settle.py:87 in settle", 2)
     assert (second.tasks, second.dead) == (("invoice",), 0)
     assert (inbox.total, inbox.dead_letters) == (3, 2)
@@ -37,12 +37,12 @@ def test_tasks_that_failed_alike_are_one_cause():
 
 def test_what_waits_below_several_tasks_is_counted_once():
     inbox = inbox_of(*((f"load_{n}", "DEAD_LETTER", "Broken") for n in range(30)))
-    assert inbox.groups()[0].held == 2
+    assert inbox.causes()[0].held == 2
 
 
 def test_a_cause_knows_since_when():
     inbox = inbox_of(("load_1", "DEAD_LETTER", "Broken"), ("load_2", "DEAD_LETTER", "Broken"))
-    cause = inbox.groups()[0]
+    cause = inbox.causes()[0]
     assert (cause.oldest, cause.last_seen, cause.first_seen) == (START, START + S, START)
 
 
@@ -52,16 +52,16 @@ def test_the_first_sight_of_a_failure_is_that_of_the_first_attempt_that_had_it()
     row.attempts[2] = row.attempts.pop(1)
     row.attempts[2].attempt = row.attempt = 2
     row.attempts[1] = AttemptRow(1, ended_at=START + S, outcome="error", fingerprint_loose="loose-ValueError")
-    assert Inbox(Board(fold)).groups()[0].first_seen == START + S
+    assert Inbox(Board(fold)).causes()[0].first_seen == START + S
 
 
 @pytest.mark.parametrize(
     ("sort", "order"),
     [
-        (Sort.HELD, ["Wide", "Many", "Late"]),
-        (Sort.COUNT, ["Many", "Wide", "Late"]),
-        (Sort.OLDEST, ["Many", "Wide", "Late"]),
-        (Sort.LATEST, ["Late", "Wide", "Many"]),
+        (InboxOrder.HELD, ["Wide", "Many", "Late"]),
+        (InboxOrder.COUNT, ["Many", "Wide", "Late"]),
+        (InboxOrder.OLDEST, ["Many", "Wide", "Late"]),
+        (InboxOrder.LATEST, ["Late", "Wide", "Many"]),
     ],
 )
 def test_causes_are_ordered_by_what_is_asked_for(sort, order):
@@ -70,19 +70,19 @@ def test_causes_are_ordered_by_what_is_asked_for(sort, order):
         ("m1", "FAILED", "Many"), ("m2", "FAILED", "Many"), ("w", "FAILED", "Wide"), ("l", "FAILED", "Late"), flow=flow
     )
     inbox.order_by(sort)
-    assert [cause.title.split()[0] for cause in inbox.groups()] == order
+    assert [cause.title.split()[0] for cause in inbox.causes()] == order
 
 
 def test_a_requeued_task_leaves_and_a_new_failure_comes():
     fold = fold_of(FLOW)
     board = Board(fold)
     inbox, story = Inbox(board), Story(fold)
-    assert inbox.groups() == []
+    assert inbox.causes() == []
     assert inbox.apply(board.apply([*story.start("invoice"), *story.fail("invoice", "DEAD_LETTER")]))
-    assert [cause.tasks for cause in inbox.groups()] == [("invoice",)]
+    assert [cause.tasks for cause in inbox.causes()] == [("invoice",)]
     assert not inbox.apply(board.apply(story.start("load_1")))
     assert inbox.apply(board.apply([story.move("invoice", "PENDING", generation=1)]))
-    assert inbox.groups() == []
+    assert inbox.causes() == []
 
 
 def test_what_is_held_is_counted_again_when_asked():
@@ -91,10 +91,10 @@ def test_what_is_held_is_counted_again_when_asked():
     failed_task(fold, "a")
     board = Board(fold)
     inbox, story = Inbox(board), Story(fold)
-    assert inbox.groups()[0].held == 2
+    assert inbox.causes()[0].held == 2
     inbox.apply(board.apply([story.move("b", "SKIPPED", skip_cause="operator")]))
-    inbox.recount()
-    assert inbox.groups()[0].held == 1
+    inbox.refresh()
+    assert inbox.causes()[0].held == 1
 
 
 def test_a_failure_without_a_fingerprint_is_not_thrown_together_with_others():
@@ -103,7 +103,7 @@ def test_a_failure_without_a_fingerprint_is_not_thrown_together_with_others():
         row = failed_task(fold, name)
         row.dead_letter_kind, row.failure_fingerprint = kind, None
         row.attempts.clear()
-    assert len(Inbox(Board(fold)).groups()) == 2
+    assert len(Inbox(Board(fold)).causes()) == 2
 
 
 # --- Folding and filters -------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ def test_a_filter_looks_at_name_error_state_and_fingerprint():
         "!": {"load_1", "load_2", "invoice"},
         "nothing like it": set(),
     }.items():
-        inbox.show_only(parse_filter(typed))
+        inbox.set_filter(parse_filter(typed))
         assert set(inbox.matching()) == kept, typed
 
 
@@ -141,7 +141,7 @@ def test_a_filter_looks_at_name_error_state_and_fingerprint():
 def test_whatever_is_typed_is_a_filter(typed, text):
     chosen = parse_filter(typed)
     assert isinstance(chosen, Filter)
-    assert chosen.keeps(text.casefold()) in (True, False)
+    assert chosen.matches(text.casefold()) in (True, False)
 
 
 def test_targets_carry_what_was_seen():
@@ -156,11 +156,11 @@ def test_ten_thousand_rows_are_filtered_and_sorted_at_once():
     for number in range(10_000):
         failed_task(fold, f"load_{number:05}", "DEAD_LETTER", f"Error{number % 200}", at=START + number)
     inbox = Inbox(Board(fold))
-    inbox.groups()
+    inbox.causes()
     started = time.process_time()
-    inbox.show_only(parse_filter("error1 !load_000"))
-    inbox.order_by(Sort.COUNT)
-    causes = inbox.groups()
+    inbox.set_filter(parse_filter("error1 !load_000"))
+    inbox.order_by(InboxOrder.COUNT)
+    causes = inbox.causes()
     assert time.process_time() - started < 10
     assert sum(cause.count for cause in causes) > 5_000
 
@@ -175,15 +175,15 @@ def attempts(*changes):
 
 def test_the_same_failure_with_nothing_changed_between_is_deterministic():
     comparison = compare(attempts({}, {}))
-    assert comparison.deterministic
+    assert comparison.is_deterministic
     assert verdict(comparison) == "same failure twice; nothing changed between (code, input, host)"
 
 
 def test_a_change_between_attempts_is_named_with_both_values():
     comparison = compare(attempts({}, {"code_hash": "c2"}, {"code_hash": "c2"}))
-    assert [(c.what, c.before, c.after, c.attempt) for c in comparison.circumstances] == [("code", "c1", "c2", 2)]
+    assert [(c.what, c.before, c.after, c.attempt) for c in comparison.environment] == [("code", "c1", "c2", 2)]
     assert verdict(comparison) == "the same failure although the code changed between"
-    assert not comparison.deterministic
+    assert not comparison.is_deterministic
 
 
 def test_what_was_not_recorded_is_not_claimed_to_be_the_same():
@@ -194,7 +194,7 @@ def test_what_was_not_recorded_is_not_claimed_to_be_the_same():
 
 def test_different_failures_are_not_called_the_same():
     comparison = compare(attempts({}, {"fingerprint": "g", "error_type": "KeyError"}, {}))
-    assert not comparison.same_failure
+    assert not comparison.is_same_failure
     assert verdict(comparison) == "3 different failures; nothing changed between"
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import shlex
+from typing import cast
 
 import pytest
 from redrive.console.model import journal as module
 from redrive.console.model.filters import parse_filter
-from redrive.console.model.journal import Journal, command_line, event_of
+from redrive.console.model.journal import EventJournal, command_line, event_of
 from redrive.console.text.durations import wall
-from redrive.console.text.event_text import sentence, subject
+from redrive.console.text.event_text import describe_event, event_subject
+from redrive.engine.domain.event_codec import encode
+from redrive.engine.domain.event_payloads import TaskMoved
 from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.states import TaskState
-from redrive.engine.statefile.queries import EventRow
+from redrive.engine.statefile.list_rows import EventRow
 
 from .runs import S, Story, fold_of
 
@@ -41,15 +44,15 @@ def numbered(story: Story, count: int) -> list[Event]:
 def test_a_failure_says_what_comes_next_before_it_says_why(story: Story) -> None:
     story.start("a")
     (event,) = story.fail("a", delay_us=9 * S, ceiling_us=16 * S, next_retry_at=story.at + 9 * S)
-    assert sentence(event) == "attempt 1 failed, again in 9s of 16s: ValueError settle.py:87 in settle"
+    assert describe_event(event) == "attempt 1 failed, again in 9s of 16s: ValueError settle.py:87 in settle"
 
 
 def test_a_wait_that_the_deadline_shortened_says_so(story: Story) -> None:
     story.start("a")
     (event,) = story.fail("a", delay_us=31 * S, ceiling_us=62 * S, shortened_us=240 * S)
-    event = event._replace(payload=event.payload._replace(due_at=1_777_000_000 * S))
+    event = event._replace(payload=cast(TaskMoved, event.payload)._replace(due_at=1_777_000_000 * S))
     due = wall(1_777_000_000 * S, None)
-    assert sentence(event).startswith(
+    assert describe_event(event).startswith(
         f"attempt 1 failed, again in 31s of 1m02, shortened from 4m: the run is due {due}"
     )
 
@@ -88,7 +91,7 @@ def test_a_wait_that_the_deadline_shortened_says_so(story: Story) -> None:
         (EventKind.CANARY, {"what": "released", "tasks": ["b"]}, "it works: 1 other of its cause may run"),
         (EventKind.CANARY, {"what": "not-fixed", "tasks": ["b", "c"]}, "the fix did not fix it: 2 others held"),
         (EventKind.TASK_CHANGED, {"set": {"canary": "a"}}, "follows when a has succeeded"),
-        (EventKind.TASK_CHANGED, {"set": {"cancel_requested_at": 1}}, "its end is asked for"),
+        (EventKind.TASK_CHANGED, {"set": {"cancel_requested_at": 1}}, "cancel requested"),
         (
             EventKind.RUN,
             {"what": "params", "changed": {"day": [1, 2]}, "removed": {"zone": "eu"}},
@@ -104,30 +107,30 @@ def test_a_wait_that_the_deadline_shortened_says_so(story: Story) -> None:
     ],
 )
 def test_each_kind_has_its_words(story: Story, kind: str, data: dict[str, object], said: str) -> None:
-    assert sentence(story.tell(kind, data=data)) == said
+    assert describe_event(story.tell(kind, data=data)) == said
 
 
 def test_a_requeue_says_what_is_different_this_time(story: Story) -> None:
     overrides = '{"max_attempts": 1, "params": {"day": 4}, "rollout": "c1", "timeout": 1200}'
     event = story.move("a", "PENDING", overrides=overrides)
-    told = event._replace(payload=event.payload._replace(act="requeue"))
-    assert sentence(told) == "runs again: timeout 20 min, one try, day=4"
+    told = event._replace(payload=cast(TaskMoved, event.payload)._replace(act="requeue"))
+    assert describe_event(told) == "runs again: timeout 20 min, one try, day=4"
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_event_without_any_facts_still_has_a_sentence(story: Story, kind: str) -> None:
-    assert sentence(story.tell(kind)).strip()
-    assert subject(story.tell(kind)).strip()
+    assert describe_event(story.tell(kind)).strip()
+    assert event_subject(story.tell(kind)).strip()
 
 
 @pytest.mark.parametrize("state", TaskState)
 def test_every_move_has_a_sentence(story: Story, state: TaskState) -> None:
-    assert sentence(story.move("a", str(state))).strip()
+    assert describe_event(story.move("a", str(state))).strip()
 
 
 def test_an_act_on_many_is_about_their_number(story: Story) -> None:
-    assert [subject(act(story)), subject(act(story, names=("a", "b")))] == ["a", "2 tasks"]
-    assert subject(act(story, "pause", ())) == "run"
+    assert [event_subject(act(story)), event_subject(act(story, names=("a", "b")))] == ["a", "2 tasks"]
+    assert event_subject(act(story, "pause", ())) == "run"
 
 
 # --- Command lines ---------------------------------------------------------------------------------------------------
@@ -151,7 +154,7 @@ def test_what_is_no_act_or_has_no_command_has_no_line(story: Story) -> None:
 
 def test_events_come_once_and_in_order_whichever_way_they_come(story: Story) -> None:
     events = numbered(story, 6)
-    journal = Journal("run-1")
+    journal = EventJournal("run-1")
     journal.append(events[3:4])
     journal.prepend(events[:5])
     journal.append(events[2:])
@@ -159,28 +162,28 @@ def test_events_come_once_and_in_order_whichever_way_they_come(story: Story) -> 
 
 
 def test_other_runs_are_left_out_and_what_belongs_to_none_is_not(story: Story) -> None:
-    journal = Journal("run-1")
+    journal = EventJournal("run-1")
     own, other, none = numbered(story, 3)
     assert journal.append([own, other._replace(run_id="run-2"), none._replace(run_id=None)])
     assert journal.order == [own.seq, none.seq]
 
 
 def test_a_filter_keeps_what_is_told_later_as_well(story: Story) -> None:
-    journal = Journal("run-1")
-    journal.show_only(parse_filter("ana"))
+    journal = EventJournal("run-1")
+    journal.set_filter(parse_filter("ana"))
     journal.append([*numbered(story, 3), first := act(story)])
     assert not journal.append(numbered(story, 2))
     journal.append([second := act(story)])
     assert journal.order == [first.seq, second.seq]
     assert journal.acts == 2
-    journal.show_only(parse_filter(""))
+    journal.set_filter(parse_filter(""))
     assert len(journal.order) == len(journal) == 7
 
 
 def test_what_is_notable_is_found_round_and_round(story: Story) -> None:
     first, between = act(story), numbered(story, 2)
     dead = story.move("a", "DEAD_LETTER")
-    journal = Journal("run-1")
+    journal = EventJournal("run-1")
     journal.append([first, *between, dead])
     assert journal.next_notable(first.seq) == dead.seq
     assert journal.next_notable(dead.seq) == first.seq
@@ -189,27 +192,28 @@ def test_what_is_notable_is_found_round_and_round(story: Story) -> None:
 
 def test_rows_of_the_file_are_events(story: Story) -> None:
     event = act(story)
-    assert event_of(EventRow(*event)) == event
+    data = encode(event.payload)
+    assert event_of(EventRow(*event[:-1], data)) == event
 
 
 def test_it_is_bounded_at_the_old_end_while_it_is_followed(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "KEPT_MAX", 100)
-    monkeypatch.setattr(module, "_FORGOTTEN_AT_ONCE", 10)
-    journal = Journal("run-1")
-    journal.whole = True
+    monkeypatch.setattr(module, "EVENTS_MAX", 100)
+    monkeypatch.setattr(module, "_DROPPED_AT_ONCE", 10)
+    journal = EventJournal("run-1")
+    journal.is_complete = True
     events = numbered(story, 101)
     for event in events:
         journal.append([event])
     assert journal.order == [event.seq for event in events[11:]]
-    assert not journal.whole
+    assert not journal.is_complete
 
 
 def test_it_is_bounded_at_the_new_end_while_somebody_looks_back(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "KEPT_MAX", 100)
-    journal = Journal("run-1")
+    monkeypatch.setattr(module, "EVENTS_MAX", 100)
+    journal = EventJournal("run-1")
     events = numbered(story, 130)
     journal.append(events[60:120])
     journal.prepend(events[:60])
     assert journal.order == [event.seq for event in events[:100]]
     assert not journal.append(events[120:])
-    assert journal.newer == 30
+    assert journal.newer_dropped == 30

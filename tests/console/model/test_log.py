@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.model.filters import parse_filter
-from redrive.console.model.log import GAP, LINE_CHARACTERS_MAX, LogText, Selection, tells_of_error
+from redrive.console.model.log import GAP, LINE_CHARACTERS_MAX, LogSelection, LogText, looks_like_error
 from redrive.console.sessions.session import LogChunk
 
 
@@ -22,7 +22,7 @@ def lines_of(*texts: str) -> list[str]:
     return text.lines
 
 
-def shown_lines(chosen: Selection) -> list[str]:
+def shown_lines(chosen: LogSelection) -> list[str]:
     return [chosen[place] for place in range(len(chosen))]
 
 
@@ -138,7 +138,7 @@ def test_there_is_no_gap_where_nothing_was_dropped() -> None:
 def test_more_than_the_engine_keeps_at_once_leaves_a_gap_in_what_is_followed() -> None:
     text = LogText(dropped=True)
     text.append(chunks("old", tail=True))
-    text.append(chunks("new\n", start=2, tail=True), burst=True)
+    text.append(chunks("new\n", start=2, tail=True), may_have_gap=True)
     assert text.lines == ["old", GAP, "new"]
 
 
@@ -157,21 +157,21 @@ def test_more_than_the_engine_keeps_at_once_leaves_a_gap_in_what_is_followed() -
     ],
 )
 def test_these_tell_of_an_error(line: str) -> None:
-    assert tells_of_error(line)
+    assert looks_like_error(line)
 
 
 @pytest.mark.parametrize(
     "line", ["0 errors", "12 passed, 0 failed", "no error so far", "mirror set up", "finished without error"]
 )
 def test_these_do_not(line: str) -> None:
-    assert not tells_of_error(line)
+    assert not looks_like_error(line)
 
 
-def selection(*lines: str, only: str = "") -> Selection:
+def selection(*lines: str, only: str = "") -> LogSelection:
     text = LogText()
-    chosen = Selection(text)
-    chosen.show_only(parse_filter(only))
-    chosen.changed(text.append(chunks("".join(f"{line}\n" for line in lines))))
+    chosen = LogSelection(text)
+    chosen.set_filter(parse_filter(only))
+    chosen.update_from(text.append(chunks("".join(f"{line}\n" for line in lines))))
     return chosen
 
 
@@ -184,12 +184,12 @@ def test_the_next_error_is_looked_for_round_and_round() -> None:
 def test_a_filter_keeps_lines_also_of_what_comes_later() -> None:
     chosen = selection("GET /a", "PUT /b", "get /c", only="get")
     assert shown_lines(chosen) == ["GET /a", "get /c"]
-    chosen.changed(chosen.text.append(chunks("more\nGE", start=2)))
+    chosen.update_from(chosen.text.append(chunks("more\nGE", start=2)))
     assert shown_lines(chosen) == ["GET /a", "get /c"]
-    chosen.changed(chosen.text.append(chunks("T /d\n", start=3)))
+    chosen.update_from(chosen.text.append(chunks("T /d\n", start=3)))
     assert shown_lines(chosen) == ["GET /a", "get /c", "GET /d"]
     assert chosen.number(2) == 4
-    chosen.show_only(parse_filter("!get"))
+    chosen.set_filter(parse_filter("!get"))
     assert shown_lines(chosen) == ["PUT /b", "more"]
 
 
@@ -197,13 +197,13 @@ def test_of_what_is_put_in_front_it_is_told_how_much_is_shown() -> None:
     every = chunks("GET /a\n", "PUT /b\n", "GET /c\n")
     text = LogText()
     text.append(every[2:])
-    chosen = Selection(text)
-    assert chosen.grown_in_front(text.prepend(every)) == 2
+    chosen = LogSelection(text)
+    assert chosen.apply_prepended(text.prepend(every)) == 2
     text = LogText()
     text.append(every[2:])
-    chosen = Selection(text)
-    chosen.show_only(parse_filter("get"))
-    assert chosen.grown_in_front(text.prepend(every)) == 1
+    chosen = LogSelection(text)
+    chosen.set_filter(parse_filter("get"))
+    assert chosen.apply_prepended(text.prepend(every)) == 1
     assert shown_lines(chosen) == ["GET /a", "GET /c"]
 
 
@@ -211,8 +211,8 @@ def test_gaps_are_shown_whatever_the_filter() -> None:
     head, tail = head_and_tail()
     text = LogText(dropped=True)
     text.append(head + tail)
-    chosen = Selection(text)
-    chosen.show_only(parse_filter("last"))
+    chosen = LogSelection(text)
+    chosen.set_filter(parse_filter("last"))
     assert shown_lines(chosen) == [GAP, "last"]
 
 
@@ -220,8 +220,8 @@ def test_a_hundred_thousand_lines_are_read_and_filtered_without_a_wait() -> None
     text = LogText()
     began = time.thread_time()
     text.append(chunks("".join(f"row {number:06} settled\n" for number in range(100_000))))
-    chosen = Selection(text)
-    chosen.show_only(parse_filter("099 !1"))
+    chosen = LogSelection(text)
+    chosen.set_filter(parse_filter("099 !1"))
     chosen.next_error(-1)
     assert time.thread_time() - began < 10
     assert 0 < len(chosen) < 100_000

@@ -14,7 +14,7 @@ from redrive.console.model.preview import preview_requeue, preview_skip
 from redrive.engine.core.ready_queue import spec_of
 from redrive.engine.domain.states import SkipCause, TaskState
 from redrive.engine.statefile.changes.dry_run import preview
-from redrive.engine.store.runs import load_fold
+from redrive.engine.store.runs import load_run
 
 from .graphs import dags
 from .runs import Story, failed_task, fold_of
@@ -89,7 +89,7 @@ def as_lists(fold, answer, found):
 @given(stored_runs(), st.booleans())
 def test_a_requeue_does_in_a_state_file_what_the_preview_says(run, cascade):
     connection, targets = run
-    fold = load_fold(connection, "r")
+    fold = load_run(connection, "r")
     answer = asked_of_the_engine(connection, fold, "requeue", targets, cascade=cascade)
     theirs, ours = as_lists(fold, answer, preview_requeue(Board(fold), targets, cascade))
     assert ours == theirs
@@ -99,7 +99,7 @@ def test_a_requeue_does_in_a_state_file_what_the_preview_says(run, cascade):
 @given(stored_runs())
 def test_a_skip_does_in_a_state_file_what_the_preview_says(run):
     connection, targets = run
-    fold = load_fold(connection, "r")
+    fold = load_run(connection, "r")
     found = preview_skip(Board(fold), targets)
     theirs, ours = as_lists(fold, asked_of_the_engine(connection, fold, "skip", targets, substitute=0), found)
     assert ours == theirs
@@ -122,9 +122,9 @@ def test_what_waits_below_a_dead_letter_may_go_on_unless_another_one_holds_it():
     failed_task(fold, "a")
     failed_task(fold, "b")
     found = preview_skip(Board(fold), ["a"])
-    assert found.may_go_on == ("below_a",)
+    assert found.released == ("below_a",)
     assert found.still_held == (("below_both", "b"),)
-    assert preview_skip(Board(fold), ["a", "b"]).may_go_on == ("below_a", "below_both")
+    assert preview_skip(Board(fold), ["a", "b"]).released == ("below_a", "below_both")
 
 
 def test_a_diamond_whose_other_side_has_failed_stays_and_names_that_side():
@@ -143,11 +143,11 @@ def test_a_thousand_dead_letters_among_ten_thousand_tasks_are_previewed_at_once(
     for number in range(1_000):
         failed_task(fold, f"load_{number}")
     board = Board(fold)
-    _ = board.dag.below
+    _ = board.dag.descendant_bits
     started = time.process_time()
     found = preview_requeue(board, [f"load_{n}" for n in range(0, 1_000, 2)])
     assert time.process_time() - started < 20
-    assert (len(found.run_again), len(found.may_go_on), len(found.still_held)) == (500, 4_500, 0)
+    assert (len(found.run_again), len(found.released), len(found.still_held)) == (500, 4_500, 0)
 
 
 def test_the_preview_of_a_running_task_says_what_to_do_first():

@@ -7,10 +7,10 @@ from datetime import datetime
 
 import pytest
 from redrive.console.model.board import Board
-from redrive.console.model.replay import NUMBER_MAX, Reel, blank, is_step, parse_when, trouble_of
-from redrive.console.model.run_snapshot import Moment
+from redrive.console.model.replay import NUMBER_MAX, ReplayIndex, initial_projection, is_step, parse_when, problem_of
+from redrive.console.model.run_snapshot import RunSnapshot
 from redrive.engine.core.explain import BreakerView
-from redrive.engine.core.projection import RunFold, RunRow
+from redrive.engine.core.projection import RunProjection, RunRow
 from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import RedriveError
@@ -51,29 +51,29 @@ def wild_night(count: int, seed: int = 1) -> list[Event]:
     return events
 
 
-def folded(events: list[Event], seq: int) -> Moment:
+def folded(events: list[Event], seq: int) -> RunSnapshot:
     """From nothing, one by one."""
-    moment = Moment(blank(fold_of(PAIRS)), is_past=True)
+    moment = RunSnapshot(initial_projection(fold_of(PAIRS)), is_past=True)
     for event in events:
         if event.run_id == "run-1" and event.seq <= seq:
             moment.apply(event)
     return moment
 
 
-def reel_of(events: list[Event], **options: int) -> Reel:
-    reel = Reel(fold_of(PAIRS), **options)
+def reel_of(events: list[Event], **options: int) -> ReplayIndex:
+    reel = ReplayIndex(fold_of(PAIRS), **options)
     reel.extend(events)
     return reel
 
 
-def stretch_of(reel: Reel, events: list[Event], seq: int) -> list[Event]:
+def stretch_of(reel: ReplayIndex, events: list[Event], seq: int) -> list[Event]:
     """What a session would give."""
-    after, limit = reel.stretch(seq)
+    after, limit = reel.window_for(seq)
     return [event for event in events if event.run_id == reel.run_id and event.seq > after][:limit]
 
 
-def moment_of(reel: Reel, events: list[Event], seq: int) -> Moment:
-    return reel.moment(seq, stretch_of(reel, events, seq))
+def moment_of(reel: ReplayIndex, events: list[Event], seq: int) -> RunSnapshot:
+    return reel.snapshot_at(seq, stretch_of(reel, events, seq))
 
 
 # --- Moments ---------------------------------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ def test_a_moment_that_goes_forward_leaves_the_others_alone():
 def test_a_stretch_is_never_longer_than_from_one_frame_to_the_next():
     events = [event for event in wild_night(2_000) if event.run_id == "run-1"]
     reel = reel_of(events, frame_events=10, frames_max=8)
-    spans = {reel.stretch(event.seq) for event in events}
+    spans = {reel.window_for(event.seq) for event in events}
     assert len(spans) <= 9
     assert max(limit for _, limit in spans) == min(limit for _, limit in spans) == 320
     for event in events:
@@ -116,10 +116,10 @@ def test_frames_share_the_rows_that_did_not_move():
     events = [created(story)]
     for number in range(40):
         events += [*story.start(f"t{number}"), *story.succeed(f"t{number}")]
-    reel = Reel(fold, frame_events=3)
+    reel = ReplayIndex(fold, frame_events=3)
     reel.extend(events)
-    one = reel.moment(60, stretch_of(reel, events, 60)).fold.tasks
-    other = reel.moment(90, stretch_of(reel, events, 90)).fold.tasks
+    one = reel.snapshot_at(60, stretch_of(reel, events, 60)).fold.tasks
+    other = reel.snapshot_at(90, stretch_of(reel, events, 90)).fold.tasks
     shared = [name for name in one if one[name] is other[name]]
     assert {"t0", "t10", "t49"} <= set(shared) and "t25" not in shared
 
@@ -151,7 +151,7 @@ def test_breakers_and_pages_are_those_of_the_moment():
 
 def test_a_run_whose_beginning_was_removed_has_no_past():
     events = wild_night(30)
-    reel = Reel(fold_of(PAIRS))
+    reel = ReplayIndex(fold_of(PAIRS))
     with pytest.raises(RedriveError, match="was removed from the file"):
         reel.extend(events[5:])
 
@@ -194,8 +194,8 @@ def test_before_the_first_step_there_is_none_and_behind_the_last_is_the_present(
 def test_troubles_are_failures_hangs_and_acts_a_burst_of_one_cause_as_one(night: list[Event]):
     reel = reel_of(night)
     found, seq = [], 0
-    while (seq := reel.trouble(seq, 1) or 0) != 0:
-        found.append(trouble_of(night[seq - 1]))
+    while (seq := reel.next_problem(seq, 1) or 0) != 0:
+        found.append(problem_of(night[seq - 1]))
     assert found == [
         "RETRYING loose-ValueError",
         "DEAD_LETTER loose-ValueError",
@@ -204,18 +204,18 @@ def test_troubles_are_failures_hangs_and_acts_a_burst_of_one_cause_as_one(night:
         "act 19",
     ]
     back, seq = 0, reel.seq + 1
-    while (before := reel.trouble(seq, -1)) is not None:
+    while (before := reel.next_problem(seq, -1)) is not None:
         back, seq = back + 1, before
     assert back == 5
 
 
 def test_a_time_is_the_last_event_up_to_it(night: list[Event]):
     reel = reel_of(night)
-    assert reel.at(START + 2 * S) == 7  # the last of those that happened in that instant
-    assert reel.at(START + 5 * MINUTE) == 11
-    assert reel.at(START - MINUTE) == 1
-    assert reel.at(START + 60 * MINUTE) == reel.seq
-    assert (reel.instant(11), reel.next_instant(11)) == (START + 4 * S, START + 604 * S)
+    assert reel.seq_at(START + 2 * S) == 7  # the last of those that happened in that instant
+    assert reel.seq_at(START + 5 * MINUTE) == 11
+    assert reel.seq_at(START - MINUTE) == 1
+    assert reel.seq_at(START + 60 * MINUTE) == reel.seq
+    assert (reel.instant_of(11), reel.next_instant(11)) == (START + 4 * S, START + 604 * S)
     assert reel.next_instant(reel.seq) is None
 
 
@@ -223,9 +223,9 @@ def test_a_clock_that_went_back_does_not_turn_the_night_round():
     story = Story(fold_of(PAIRS))
     events = [created(story), *story.after(60).start("a"), *story.after(-50).succeed("a"), *story.after(90).start("b")]
     reel = reel_of(events)
-    assert reel.instant(4) == START + 60 * S
-    assert reel.at(START + 59 * S) == 1
-    assert reel.at(START + 61 * S) == 4
+    assert reel.instant_of(4) == START + 60 * S
+    assert reel.seq_at(START + 59 * S) == 1
+    assert reel.seq_at(START + 61 * S) == 4
 
 
 # --- The board turned ------------------------------------------------------------------------------------------------
@@ -238,11 +238,11 @@ def test_a_board_that_is_turned_is_the_board_of_that_moment():
     board = Board(folded(events, reel.seq).fold)
     dice = random.Random(2)
     for seq in [reel.seq, 1, *(dice.randrange(1, reel.seq) for _ in range(60))]:
-        board.turn(moment_of(reel, events, seq))
+        board.seek(moment_of(reel, events, seq))
         new = Board(folded(events, seq).fold)
         assert board.fold == new.fold
-        assert (+board.counts, board.problems, board.ticking) == (+new.counts, new.problems, new.ticking)
-        assert [board.held_by(name) for name in "abcd"] == [new.held_by(name) for name in "abcd"]
+        assert (+board.counts, board.problems, board.active) == (+new.counts, new.problems, new.active)
+        assert [board.waiting_below(name) for name in "abcd"] == [new.waiting_below(name) for name in "abcd"]
 
 
 def test_turning_tells_what_is_another_one_and_nothing_else():
@@ -250,14 +250,14 @@ def test_turning_tells_what_is_another_one_and_nothing_else():
     events = [created(story), *story.start("a"), *story.after(1).fail("a", "DEAD_LETTER"), *story.start("b")]
     reel = reel_of(events)
     board = Board(folded(events, reel.seq).fold)
-    delta = board.turn(moment_of(reel, events, 3))
-    assert delta.tasks == {"a", "b"} and delta.problems and not delta.run
+    delta = board.seek(moment_of(reel, events, 3))
+    assert delta.tasks == {"a", "b"} and delta.are_problems_changed and not delta.is_run_changed
     assert sorted(delta.moves) == [
         ("a", TaskState.DEAD_LETTER, TaskState.RUNNING),
         ("b", TaskState.RUNNING, TaskState.PENDING),
     ]
-    assert not board.turn(moment_of(reel, events, 3))
-    assert board.turn(moment_of(reel, events, 1)).tasks == {"a"}
+    assert not board.seek(moment_of(reel, events, 3))
+    assert board.seek(moment_of(reel, events, 1)).tasks == {"a"}
 
 
 # --- Times as they are typed -----------------------------------------------------------------------------------------
@@ -297,6 +297,6 @@ def test_nothing_has_happened_in_a_blank_run():
     fold = fold_of(PAIRS, {"a": {"timeout": 5.0}})
     board, story = Board(fold), Story(fold)
     board.apply([*story.start("a"), *story.succeed("a")])
-    empty: RunFold = blank(fold)
+    empty: RunProjection = initial_projection(fold)
     assert {row.state for row in empty.tasks.values()} == {TaskState.PENDING}
     assert empty.tasks["a"].spec is fold.tasks["a"].spec and not empty.tasks["a"].attempts

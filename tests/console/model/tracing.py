@@ -18,7 +18,7 @@ def picture(drawing: Drawing, x0: int = 0, x1: int | None = None) -> list[str]:
     lines = []
     for y in range(drawing.height):
         row = [" "] * (end - x0)
-        for run in drawing.runs(y, x0, end):
+        for run in drawing.segments(y, x0, end):
             sign = UTF8.stub if run.stub else UTF8.lines[run.arms]
             text = "@".ljust(run.width, ".") if run.task >= 0 else sign * run.width
             for offset, character in enumerate(text):

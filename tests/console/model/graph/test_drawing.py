@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from redrive.console.model.graph.drawing import Drawing
 from redrive.engine.core.dag import Dag
 
-from .graphs import dags, edges, layered
-from .tracing import picture, traced_edges
+from ..graphs import dags, edges, layered
+from ..tracing import picture, traced_edges
 
 REVENUE = Dag(
     [
@@ -99,11 +99,11 @@ def test_lit_cells_lead_from_task_to_task_along_the_chosen_edges(dag, data):
     drawing = drawn(dag)
     all_edges = sorted(edges(dag))
     chosen = data.draw(st.lists(st.sampled_from(all_edges), max_size=4)) if all_edges else []
-    lit = drawing.light(chosen)
+    lit = drawing.highlight(chosen)
     cells = {
         (run.x + offset, y)
         for y in range(drawing.height)
-        for run in drawing.runs(y, 0, drawing.width, lit)
+        for run in drawing.segments(y, 0, drawing.width, lit)
         if run.lit
         for offset in range(run.width)
     }
@@ -125,7 +125,7 @@ def test_a_page_of_a_large_drawing_costs_what_is_visible():
     drawing = drawn(Dag(layered(5000, 30, seed=3)))
     started = time.process_time()
     for y in range(60):
-        drawing.runs(drawing.height // 2 + y, 900, 1100)
+        drawing.segments(drawing.height // 2 + y, 900, 1100)
     assert time.process_time() - started < 10
 
 
@@ -139,5 +139,5 @@ def test_a_chain_of_ten_thousand_tasks_is_one_row():
 def test_an_empty_flow_has_an_empty_drawing():
     drawing = Drawing(Dag([]), [])
     assert (drawing.width, drawing.height) == (0, 0)
-    assert drawing.runs(0, 0, 80) == []
+    assert drawing.segments(0, 0, 80) == []
     assert drawing.at(0, 0) is None

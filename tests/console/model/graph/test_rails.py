@@ -11,7 +11,7 @@ from redrive.console.text.glyphs import UTF8
 from redrive.console.text.strokes import DOWN, LEFT, RIGHT, UP
 from redrive.engine.core.dag import Dag
 
-from .graphs import dags, edges, layered
+from ..graphs import dags, edges, layered
 
 ARMS = {sign: arms for arms, sign in enumerate(UTF8.lines) if sign != " "}
 EVERYTHING = 10_000
@@ -128,7 +128,7 @@ def test_lit_rails_reach_the_chosen_children_and_no_other_task(dag, data):
     rails = Rails(dag)
     all_edges = sorted(edges(dag))
     chosen = data.draw(st.lists(st.sampled_from(all_edges), max_size=4)) if all_edges else []
-    lit = rails.light(chosen)
+    lit = rails.highlight(chosen)
     reached = {rails.name_at(row) for row in range(rails.height) if row in lit.across}
     assert reached == {child for _, child in chosen}
     for row in range(rails.height):

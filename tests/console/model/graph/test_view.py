@@ -9,12 +9,12 @@ from redrive.console.model.board import Board
 from redrive.console.model.graph.components import PART_MAX, WHOLE_EDGES_MAX, WHOLE_TASKS_MAX, around
 from redrive.console.model.graph.groups import PROBLEMS_SHOWN, GroupRow
 from redrive.console.model.graph.matrix import Matrix
-from redrive.console.model.graph.view import Form, Graph, Order, Zoom
+from redrive.console.model.graph.view import Graph, GraphForm, GraphOrder, Zoom
 from redrive.engine.core.dag import Dag
 from redrive.engine.domain.states import TaskState
 
-from .graphs import dags, edges, layered
-from .runs import Story, failed_task, fold_of
+from ..graphs import dags, edges, layered
+from ..runs import Story, failed_task, fold_of
 
 FAMILIES = [
     ("start", []),
@@ -141,13 +141,13 @@ def test_the_selection_survives_every_zoom(dag, data):
     before = graph.selected
     for step in data.draw(st.lists(st.sampled_from([1, -1]), max_size=8)):
         graph.zoom_by(step)
-        graph.form = data.draw(st.sampled_from(list(Form)))
+        graph.form = data.draw(st.sampled_from(list(GraphForm)))
         assert graph.selected == before
         assert 0 <= graph.cursor_row < graph.height
 
 
 @settings(max_examples=60, deadline=None)
-@given(dags(most=30), st.sampled_from(list(Zoom)), st.sampled_from(list(Form)), st.data())
+@given(dags(most=30), st.sampled_from(list(Zoom)), st.sampled_from(list(GraphForm)), st.data())
 def test_the_cursor_always_stands_on_a_task_that_exists(dag, zoom, form, data):
     graph = graph_of([(name, dag.parents(name)) for name in dag.names], data.draw(st.sampled_from(dag.names)))
     graph.zoom, graph.form = zoom, form
@@ -185,7 +185,7 @@ def test_right_opens_a_group_and_left_goes_up_to_it_and_closes_it():
 
 def test_sideways_in_rails_and_drawing_goes_along_the_edges():
     graph = graph_of([("a", []), ("b", ["a"]), ("c", ["a"]), ("d", ["c"])], "c")
-    for form in Form:
+    for form in GraphForm:
         graph.form = form
         graph.select("d")
         assert graph.move(-1, 0)
@@ -193,7 +193,7 @@ def test_sideways_in_rails_and_drawing_goes_along_the_edges():
         assert graph.move(-1, 0)
         assert graph.selected == "a"
         assert not graph.move(-1, 0)
-    graph.form = Form.RAILS
+    graph.form = GraphForm.RAILS
     graph.move(1, 0)
     assert graph.selected == "c", "of several children the one that needs a human"
 
@@ -208,7 +208,7 @@ def test_the_next_problem_is_shown_even_where_its_group_counts_it_only():
 
 def test_a_click_selects_what_it_hits_and_nothing_beside_it():
     graph = graph_of([("a", []), ("b", ["a"])])
-    graph.form = Form.DRAWING
+    graph.form = GraphForm.DRAWING
     assert graph.select_at(*graph.drawing.place("b")[:2])
     assert graph.selected == "b"
     assert not graph.select_at(graph.drawing.place("b")[0] - 1, 0)
@@ -269,7 +269,7 @@ def test_in_the_drawing_of_a_part_one_can_walk_to_everything():
     """Whoever reaches the rim of what is drawn gets the neighbourhood of where he stands."""
     chain = [(f"n{n}x", [f"n{n - 1}x"] if n else []) for n in range(3 * PART_MAX)]
     graph = graph_of(chain)
-    graph.zoom, graph.form = Zoom.GRAPH, Form.DRAWING
+    graph.zoom, graph.form = Zoom.GRAPH, GraphForm.DRAWING
     graph.select("n0x")
     drawn = graph.drawing
     assert len(drawn.dag) == PART_MAX
@@ -287,14 +287,14 @@ def test_trouble_comes_first_when_it_is_asked_to_and_the_cursor_stays_on_its_tas
     graph.zoom = Zoom.GROUPS
     graph.select("ok_1")
     assert [group_titles(graph)[0], graph.cursor_row] == ["ok", 0]
-    graph.order_by(Order.TROUBLE)
+    graph.order_by(GraphOrder.PROBLEMS)
     assert group_titles(graph)[0] == "bad"
     assert (graph.selected, graph.groups.group_at(graph.cursor_row)) == ("ok_1", 0)
     graph.zoom = Zoom.GRAPH
     assert [graph.rails.name_at(0), graph.rails.name_at(1)] == ["bad_2", "ok_0"]
     graph.zoom = Zoom.MATRIX
     assert graph.matrix.at(0, 0) == "bad_2"
-    graph.order_by(Order.FLOW)
+    graph.order_by(GraphOrder.FLOW)
     assert graph.rails.name_at(0) == "ok_0"
     assert graph.matrix.at(0, 0) == "ok_0"
 
@@ -305,7 +305,7 @@ def group_titles(graph):
 
 def test_each_group_keeps_its_rows_together_in_any_order():
     graph = graph_of(TROUBLED, "bad_0", "bad_2")
-    graph.order_by(Order.TROUBLE)
+    graph.order_by(GraphOrder.PROBLEMS)
     groups = graph.groups
     assert [groups.row_of_group(groups.group_at(row)) <= row for row in range(len(groups.rows))] == [True] * len(
         groups.rows
@@ -333,7 +333,7 @@ def test_a_graph_with_too_many_lines_is_drawn_in_part():
 
 def test_a_task_with_more_neighbours_than_can_be_drawn_is_drawn_once():
     graph = graph_of([("hub", []), *((f"leaf{n}x", ["hub"]) for n in range(4 * PART_MAX))])
-    graph.zoom, graph.form = Zoom.GRAPH, Form.DRAWING
+    graph.zoom, graph.form = Zoom.GRAPH, GraphForm.DRAWING
     graph.select("hub")
     assert graph.drawing is graph.drawing
 
