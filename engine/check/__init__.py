@@ -1,1 +1,1 @@
-"""What can be known about a flow before it runs."""
+"""Static checks of a flow before it runs."""

@@ -1,7 +1,7 @@
-"""What can be known about a flow before it runs: each rule looks at the spec and finds things (SPEC 003.37, 4.14).
+"""Check a flow before it runs: each rule reads the spec and yields findings (SPEC 003.37, 4.14).
 
-Cycles, unknown parents, double names and what could never start never come this far: ``Flow.spec`` refuses them. What
-only the functions themselves can tell is in ``functions.py``, what their source tells in ``source.py``.
+``Flow.spec`` has refused cycles, unknown parents, duplicate names and flows that cannot start. ``functions.py`` checks
+the functions of the tasks, ``source.py`` their source.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from ..store.history import DurationStats
 from .functions import check_functions
 from .source import check_source
 
-MAX_ACTIVE_OF_A_LOCK = 1
-TASKS_NAMED = 5
-TIMES_COMPARED = 100  # of a schedule, for the shortest time between two of them
-CALL_SECONDS_MAX = 60.0  # what takes longer is a batch: its first wait need not be longer than it
+LOCK_MAX_ACTIVE = 1
+NAMES_SHOWN = 5
+TIMES_COMPARED = 100  # logical times of a schedule, for the shortest interval
+CALL_SECONDS_MAX = 60.0  # a longer task is a batch: its first wait may be shorter than the task
 
 
 @dataclass(frozen=True, slots=True)
 class FlowContext:
-    """A flow and what is known of it beside."""
+    """A flow, its graph, and the durations of earlier runs."""
 
     flow: FlowSpec
     observed: Mapping[str, DurationStats] = field(default_factory=dict)
@@ -48,61 +48,61 @@ class FlowContext:
 
 
 def check_flow(flow: Flow, observed: Mapping[str, DurationStats] | None = None) -> list[Finding]:
-    """All that spec, functions and source tell. ``observed``: what earlier runs say. Raises FlowError."""
+    """Check the spec, the functions and the source of a flow. ``observed``: earlier runs, by task. Raises FlowError."""
     spec = flow.spec()
     return [*check_spec(spec, observed), *check_functions(spec, flow.functions), *check_source(spec)]
 
 
 def check_spec(flow: FlowSpec, observed: Mapping[str, DurationStats] | None = None) -> list[Finding]:
-    """All findings, those of the flow first, then task by task in the order of the flow. Raises FlowError."""
-    case = FlowContext(flow, observed or {})
-    findings = [finding for rule in FLOW_RULES for finding in rule(case)]
-    findings += [finding for task in flow.tasks for rule in TASK_RULES for finding in rule(task, case)]
+    """Check a spec: findings of the flow first, then task by task in the order of the flow. Raises FlowError."""
+    context = FlowContext(flow, observed or {})
+    findings = [finding for rule in FLOW_RULES for finding in rule(context)]
+    findings += [finding for task in flow.tasks for rule in TASK_RULES for finding in rule(task, context)]
     return findings
 
 
 # --- The flow as a whole --------------------------------------------------------------------------------------------
 
 
-def _orphans(case: FlowContext) -> Iterator[Finding]:
-    for name in case.dag.orphans:
+def _orphans(context: FlowContext) -> Iterator[Finding]:
+    for name in context.dag.orphans:
         yield Finding("note", "orphan", "stands alone: nothing comes before it or after it", name)
 
 
-def _unconnected(case: FlowContext) -> Iterator[Finding]:
-    """Parts that hang together in themselves and with nothing else: perhaps an edge was forgotten."""
-    parts = [part for part in case.dag.components if len(part) > 1]
+def _unconnected(context: FlowContext) -> Iterator[Finding]:
+    """Components besides the largest one: an edge may be missing."""
+    parts = [part for part in context.dag.components if len(part) > 1]
     main = max(parts, key=len, default=())
     for part in parts:
         if part is not main:
-            message = f"{_listed(part)} hang together, and with none of the other tasks"
+            message = f"{_join_names(part)} hang together, and with none of the other tasks"
             yield Finding("note", "unconnected", message, part[0])
 
 
-def _downstreams(case: FlowContext) -> Iterator[Finding]:
-    used = {task.downstream for task in case.flow.tasks if task.downstream is not None}
-    declared = {spec.name for spec in case.flow.downstreams}
+def _downstreams(context: FlowContext) -> Iterator[Finding]:
+    used = {task.downstream for task in context.flow.tasks if task.downstream is not None}
+    declared = {spec.name for spec in context.flow.downstreams}
     for name in sorted(used - declared):
         yield Finding("note", "downstream", f"downstream {name!r} is not declared: it gets the usual breaker")
     for name in sorted(declared - used):
         yield Finding("warning", "downstream", f"downstream {name!r} is declared and no task names it")
 
 
-def _pages(case: FlowContext) -> Iterator[Finding]:
-    if not case.flow.pages:
+def _pages(context: FlowContext) -> Iterator[Finding]:
+    if not context.flow.pages:
         yield Finding("note", "pages", "nobody is paged: flow.page(...) names no sender")
 
 
-def _schedule(case: FlowContext) -> Iterator[Finding]:
-    """One state file has one run at a time: what does not fit between two logical times comes late."""
-    spec = case.flow.schedule
+def _schedule(context: FlowContext) -> Iterator[Finding]:
+    """A state file has one run at a time: a run that is longer than the interval delays the next one."""
+    spec = context.flow.schedule
     if spec is None:
         return
-    gap = _shortest_gap_seconds(open_schedule(spec, case.flow.name))
+    gap = _shortest_gap_seconds(open_schedule(spec, context.flow.name))
     if spec.splay_seconds >= gap:
         message = f"its splay of {spec.splay_seconds:g} s is no shorter than the {gap:g} s between two runs"
         yield Finding("warning", "splay", message)
-    deadline = case.flow.deadline_seconds
+    deadline = context.flow.deadline_seconds
     if deadline is not None and deadline > gap:
         message = (
             f"a run may take until its deadline of {deadline:g} s, and the next one is due after {gap:g} s: it waits"
@@ -118,9 +118,9 @@ def _shortest_gap_seconds(schedule: Schedule) -> float:
 
 
 def worst_case_seconds(task: TaskSpec, observed: DurationStats | None = None) -> float | None:
-    """From the first start to giving up, with the exact sum of the waits (SPEC 4.14); None where nothing bounds it.
+    """Return the longest time from the first start to the last failure (SPEC 4.14); None without a bound.
 
-    A task without a timeout is taken to need its p99, where that is known.
+    A task without a timeout counts with its p99, if known.
     """
     if task.kind == "sensor":
         patience = task.retry.max_elapsed
@@ -131,7 +131,7 @@ def worst_case_seconds(task: TaskSpec, observed: DurationStats | None = None) ->
 
 
 def worst_case_sum(task: TaskSpec, observed: DurationStats | None = None) -> str:
-    """The worst case as arithmetic: ``3 x (30 + 5) + 6 = 111 s``."""
+    """Show the worst case as arithmetic: ``3 x (30 + 5) + 6 = 111 s``."""
     worst = worst_case_seconds(task, observed)
     if worst is None:
         return "without a bound"
@@ -143,20 +143,20 @@ def worst_case_sum(task: TaskSpec, observed: DurationStats | None = None) -> str
     return f"{whole} = {worst:g} s{cut}"
 
 
-def _deadline(case: FlowContext) -> Iterator[Finding]:
-    deadline = case.flow.deadline_seconds
+def _deadline(context: FlowContext) -> Iterator[Finding]:
+    deadline = context.flow.deadline_seconds
     if deadline is None:
         return
-    tasks = {task.name: task for task in case.flow.tasks}
-    weights = {name: worst_case_seconds(task, case.observed.get(name)) for name, task in tasks.items()}
-    path = case.dag.critical_path({name: weight or 0.0 for name, weight in weights.items()})
+    tasks = {task.name: task for task in context.flow.tasks}
+    weights = {name: worst_case_seconds(task, context.observed.get(name)) for name, task in tasks.items()}
+    path = context.dag.critical_path({name: weight or 0.0 for name, weight in weights.items()})
     total = sum(weights[name] or 0.0 for name in path)
     waits = sum(worst_case_wait_seconds(tasks[name].retry) for name in path)
     means = sum(mean_wait_seconds(tasks[name].retry) for name in path)
     unbounded = [name for name in path if weights[name] is None]
-    text = f"at the worst {total:g} s along {_path(path)}, of it {waits:g} s waiting to retry ({means:g} s on average)"
+    text = f"at the worst {total:g} s along {_join_path(path)}, of it {waits:g} s waiting to retry ({means:g} s on average)"
     if unbounded:
-        text += f"; not counted, because nothing bounds them: {_listed(unbounded)}"
+        text += f"; not counted, because nothing bounds them: {_join_names(unbounded)}"
     if total > deadline:
         message = f"{text}: {total - deadline:g} s over the deadline of {deadline:g} s"
         yield Finding("warning", "deadline", message)
@@ -167,13 +167,13 @@ def _deadline(case: FlowContext) -> Iterator[Finding]:
 # --- Task by task ---------------------------------------------------------------------------------------------------
 
 
-def _no_timeout(task: TaskSpec, case: FlowContext) -> Iterator[Finding]:
+def _no_timeout(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
     if task.timeout is None:
         yield Finding("warning", "no-timeout", "no timeout: a hang holds its slot until somebody notices", task.name)
 
 
-def _tight_timeout(task: TaskSpec, case: FlowContext) -> Iterator[Finding]:
-    seen = case.observed.get(task.name)
+def _tight_timeout(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
+    seen = context.observed.get(task.name)
     if seen is None or task.timeout is None:
         return
     advice = advise_timeout(seen.past, task.timeout)
@@ -192,17 +192,17 @@ def _often(count: int) -> str:
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
-def _policy(task: TaskSpec, case: FlowContext) -> Iterator[Finding]:
-    seen = case.observed.get(task.name)
+def _policy(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
+    seen = context.observed.get(task.name)
     is_call = seen is not None and seen.p50 <= CALL_SECONDS_MAX
     for concern in policy_warnings(task.retry, seen.p50 if seen is not None and is_call else None):
         yield Finding("warning", "policy", concern, task.name)
 
 
-def _sensor(task: TaskSpec, case: FlowContext) -> Iterator[Finding]:
+def _sensor(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
     if task.kind != "sensor":
         return
-    if task.max_active == MAX_ACTIVE_OF_A_LOCK:
+    if task.max_active == LOCK_MAX_ACTIVE:
         message = "a sensor with max_active=1 is a lock across all runs; leave it out"
         yield Finding("warning", "sensor-lock", message, task.name)
     if task.retry.max_elapsed is None:
@@ -213,18 +213,18 @@ def _sensor(task: TaskSpec, case: FlowContext) -> Iterator[Finding]:
         yield Finding("note", "sensor-timeout", f"{message}: {task.recheck_seconds + 60:g} s is usual", task.name)
 
 
-def _long_lock(task: TaskSpec, case: FlowContext) -> Iterator[Finding]:
-    if task.kind != "sensor" and task.max_active == MAX_ACTIVE_OF_A_LOCK and task.timeout is None:
+def _long_lock(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
+    if task.kind != "sensor" and task.max_active == LOCK_MAX_ACTIVE and task.timeout is None:
         message = "max_active=1 without a timeout: one that hangs blocks every later run"
         yield Finding("warning", "lock", message, task.name)
 
 
-def _unsafe_retry(task: TaskSpec, case: FlowContext) -> Iterator[Finding]:
+def _unsafe_retry(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
     if not task.idempotent and task.retry.max_attempts > 1 and task.retry != RetryPolicy():
         yield Finding("warning", "not-idempotent", "is not idempotent: its retries will not be used", task.name)
 
 
-def _thread_timeout(task: TaskSpec, case: FlowContext) -> Iterator[Finding]:
+def _thread_timeout(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
     if task.isolation == "thread" and task.timeout is not None:
         message = (
             "in a thread a timeout can only ask: a hang that does not look at ctx.cancelled keeps its slot until the "
@@ -233,15 +233,15 @@ def _thread_timeout(task: TaskSpec, case: FlowContext) -> Iterator[Finding]:
         yield Finding("warning", "thread-timeout", message, task.name)
 
 
-def _listed(names: tuple[str, ...] | list[str]) -> str:
-    shown = ", ".join(names[:TASKS_NAMED])
-    return shown if len(names) <= TASKS_NAMED else f"{shown} and {len(names) - TASKS_NAMED} more"
+def _join_names(names: tuple[str, ...] | list[str]) -> str:
+    shown = ", ".join(names[:NAMES_SHOWN])
+    return shown if len(names) <= NAMES_SHOWN else f"{shown} and {len(names) - NAMES_SHOWN} more"
 
 
-def _path(names: tuple[str, ...]) -> str:
-    if len(names) > 2 * TASKS_NAMED:
-        middle = f"... {len(names) - 2 * TASKS_NAMED} more ..."
-        names = (*names[:TASKS_NAMED], middle, *names[-TASKS_NAMED:])
+def _join_path(names: tuple[str, ...]) -> str:
+    if len(names) > 2 * NAMES_SHOWN:
+        middle = f"... {len(names) - 2 * NAMES_SHOWN} more ..."
+        names = (*names[:NAMES_SHOWN], middle, *names[-NAMES_SHOWN:])
     return " -> ".join(names)
 
 
@@ -268,19 +268,19 @@ FLOW_RULES: tuple[Callable[[FlowContext], Iterator[Finding]], ...] = (
 )
 
 
-# --- Document 001's checklist ---------------------------------------------------------------------------------------
+# --- The checklist --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class ChecklistItem:
-    """One line of the checklist. ``holds`` None: nobody but its author can say."""
+    """One line of the checklist. ``passes`` None: only the author of the task knows."""
 
     passes: bool | None
     text: str
 
 
 def checklist(task: TaskSpec) -> tuple[ChecklistItem, ...]:
-    """Document 001's quick checklist for one task (001.21)."""
+    """Return the checklist for one task (001.21)."""
     policy = task.retry
     bound = "" if policy.max_elapsed is None else f", within {policy.max_elapsed:g} s"
     broad = any(name.rpartition(".")[2] in ("Exception", "BaseException") for name in policy.retry_on)

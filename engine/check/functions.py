@@ -1,6 +1,6 @@
-"""Whether the functions of a flow fit it: their parameters, what their results become on the way, what they captured.
+"""Check the functions of a flow: their parameters, the types of their results, and captured objects.
 
-Everything here looks and calls nothing: a flow is checked on a machine where its tasks must not run.
+Functions are inspected and never called: a check may run on a machine where the tasks must not run.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Function = Callable[..., object]
 
 
 def check_functions(flow: FlowSpec, functions: Mapping[str, Function]) -> list[Finding]:
-    """All findings: first what cannot be called, then task by task in the order of the flow."""
+    """Check all functions: first their parameters, then task by task in the order of the flow."""
     findings = list(check_calls(flow, {name: plan_of(function) for name, function in functions.items()}))
     for task in flow.tasks:
         function = functions.get(task.name)
@@ -51,16 +51,16 @@ def check_functions(flow: FlowSpec, functions: Mapping[str, Function]) -> list[F
     return findings
 
 
-# --- What goes along the edges --------------------------------------------------------------------------------------
+# --- Results along the edges ----------------------------------------------------------------------------------------
 
-#: What arrives at a child when its parent returns this: results travel as JSON.
+#: The type that a child receives, by the type that its parent returns: results are sent as JSON.
 _ARRIVES_AS: tuple[tuple[tuple[type, ...], type], ...] = (
     ((datetime, date, time, timedelta, Decimal, bytes, bytearray, Path), str),
     ((tuple, set, frozenset), list),
 )
 
 
-#: What tasks can hand on, beside dataclasses: what is of none of these kinds is not kept.
+#: Types that are stored as JSON, besides dataclasses. Results of other types are not stored.
 _JSON_KINDS = (
     *(str, int, float, list, dict, tuple, set, frozenset, bytes, bytearray, memoryview, type(None)),
     *(datetime, date, time, timedelta, Decimal, UUID, enum.Enum, os.PathLike, msgspec.Struct),
@@ -68,7 +68,7 @@ _JSON_KINDS = (
 
 
 def _result(task: TaskSpec, function: Function, flow: FlowSpec) -> Iterator[Finding]:
-    """What a function says that it returns cannot be kept: bad for a child that asks for it, else worth a note."""
+    """Find results that are not JSON: a warning if a child requires the result, otherwise a note."""
     given = _hints(function).get("return")
     given = typing.get_origin(given) or given
     if not isinstance(given, type) or given is object or inspect.isabstract(given) or is_dataclass(given):
@@ -76,18 +76,18 @@ def _result(task: TaskSpec, function: Function, flow: FlowSpec) -> Iterator[Find
     if issubclass(given, _JSON_KINDS) or hasattr(given, "__attrs_attrs__") or given.__module__ == "typing":
         return
     asking = [child.name for child in flow.tasks if task.name in child.requires]
-    told = f"returns a {given.__name__}, which is not JSON: it is not kept"
+    message = f"returns a {given.__name__}, which is not JSON: it is not kept"
     if asking:
-        yield Finding("warning", "result", f"{told}, and {asking[0]!r} asks for it", task.name)
+        yield Finding("warning", "result", f"{message}, and {asking[0]!r} asks for it", task.name)
     else:
-        yield Finding("note", "result", told, task.name)
+        yield Finding("note", "result", message, task.name)
 
 
 def _edges(task: TaskSpec, function: Function, functions: Mapping[str, Function]) -> Iterator[Finding]:
-    wanted = _hints(function)
+    hints = _hints(function)
     for parent in task.parents:
         given = _hints(functions[parent]).get("return") if parent in functions else None
-        want = wanted.get(parameter_of(parent))
+        want = hints.get(parameter_of(parent))
         if given is None or want is None:
             continue
         arrives = arrival_of(given)
@@ -97,19 +97,19 @@ def _edges(task: TaskSpec, function: Function, functions: Mapping[str, Function]
                 if arrives is not given
                 else f"{given.__name__}"
             )
-            message = f"wants {parent!r} to be {_spelled(want)}, and it is {how}"
+            message = f"wants {parent!r} to be {_type_name(want)}, and it is {how}"
             yield Finding("warning", "edge-types", message, task.name)
 
 
 def _hints(function: Function) -> dict[str, Any]:
     try:
         return typing.get_type_hints(function)
-    except Exception:  # names that exist only for type checkers, or anything that an annotation may evaluate to
+    except Exception:  # names that exist only for type checkers, or an error in an annotation
         return {}
 
 
 def arrival_of(given: object) -> type | None:
-    """The type that a child sees; None where nothing certain can be said."""
+    """Return the type that a child receives; None if it is unknown."""
     given = typing.get_origin(given) or given
     if not isinstance(given, type) or given is object:
         return None
@@ -127,17 +127,17 @@ def _accepts(want: object, arrives: type) -> bool:
         return any(_accepts(part, arrives) for part in typing.get_args(want))
     want = origin or want
     if not isinstance(want, type):
-        return True  # a type variable, a literal: nobody can say
+        return True  # a type variable or a literal: unknown
     return issubclass(arrives, want) or (want is float and arrives is int)
 
 
-def _spelled(want: object) -> str:
+def _type_name(want: object) -> str:
     return want.__name__ if isinstance(want, type) else str(want)
 
 
-# --- What it brought along ------------------------------------------------------------------------------------------
+# --- Captured objects -----------------------------------------------------------------------------------------------
 
-#: These are one thing in one process. An attempt is a fork: it would share the connection with every other attempt.
+#: Objects of one process. An attempt is a fork: it would share the connection with every other attempt.
 _UNSHAREABLE: tuple[type, ...] = (
     sqlite3.Connection,
     sqlite3.Cursor,
@@ -165,7 +165,7 @@ _UNSHAREABLE_MODULES = (
 
 
 def _captured(task: TaskSpec, function: Function) -> Iterator[Finding]:
-    for where, value in _brought_along(function):
+    for where, value in _captured_values(function):
         kind = type(value)
         if isinstance(value, _UNSHAREABLE) or kind.__module__.partition(".")[0] in _UNSHAREABLE_MODULES:
             message = (
@@ -174,8 +174,8 @@ def _captured(task: TaskSpec, function: Function) -> Iterator[Finding]:
             yield Finding("warning", "captured", f"{message}; open it inside the task", task.name)
 
 
-def _brought_along(function: Function) -> Iterator[tuple[str, object]]:
-    """What is bound to a function: closure cells, defaults, arguments of a partial, and globals that its code names."""
+def _captured_values(function: Function) -> Iterator[tuple[str, object]]:
+    """Yield the values bound to a function: closure cells, defaults, arguments of a partial, globals that it uses."""
     bare = inspect.unwrap(getattr(function, "func", function))
     for place, value in enumerate(getattr(function, "args", ()) if hasattr(function, "func") else ()):
         yield f"argument {place}", value
@@ -198,7 +198,7 @@ _NAME = re.compile(r"[A-Za-z0-9_./+-]+")
 
 
 def _program(task: TaskSpec) -> Iterator[Finding]:
-    """Only the first word of a line is looked at, and only if it is plainly a program."""
+    """Check the first word of a command, if it is clearly the name of a program."""
     try:
         first = shlex.split(task.command or "", comments=True)[0]
     except (ValueError, IndexError):
@@ -209,5 +209,5 @@ def _program(task: TaskSpec) -> Iterator[Finding]:
 
 @cache
 def _shell_knows(word: str) -> bool:
-    """The shell's own words and built-in commands count as well."""
+    """True for programs, keywords and built-in commands of the shell."""
     return subprocess.run(["/bin/sh", "-c", 'command -v -- "$1" >/dev/null', "sh", word], check=False).returncode == 0

@@ -1,7 +1,7 @@
-"""Checks a flow in a process of its own: whatever its import does to that process, the checker lives to tell.
+"""Check a flow in a child process, so that its import cannot damage the checker.
 
-It is imported as an executor would have it imported, without a terminal and for as long, and what comes back is read
-as an executor reads it: what `run` refuses is refused here, in the same words.
+The flow is imported as by an executor, without a terminal and with the same time limit, and the reply is decoded as by
+an executor: ``check`` refuses the flows that ``run`` refuses, in the same words.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ from .functions import check_functions
 from .source import check_source
 
 
-class _Answer(msgspec.Struct, tag=True):
-    """What the child sends: the flow as an executor gets it, and what only that process can find."""
+class _CheckedFlow(msgspec.Struct, tag=True):
+    """The reply of the child: the spec of the flow, and the findings."""
 
     spec: bytes
     findings: list[Finding]
 
 
-class _Refusal(msgspec.Struct, tag=True):
+class _ImportFailure(msgspec.Struct, tag=True):
     failed: protocol.OpenFailed
 
 
-_decode = msgspec.msgpack.Decoder(_Answer | _Refusal).decode
+_decode = msgspec.msgpack.Decoder(_CheckedFlow | _ImportFailure).decode
 
 
 def check_in_subprocess(target: str, params: Mapping[str, str]) -> tuple[FlowSpec, list[Finding]]:
-    """The flow, and what its import, its functions and its source tell. Raises FlowError where `run` would.
+    """Return the spec of a flow and the findings of its import, functions and source. Raises FlowError as `run` does.
 
-    What the flow prints goes to stderr. To be called in a process with one thread, which is forked.
+    Output of the flow goes to stderr. The caller must have one thread, because the process forks.
     """
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None:  # closed by whoever started us
+        if stream is not None:  # closed by the parent process
             stream.flush()
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(reading)
-        _be_the_child(writing, target, params)
+        _run_child(writing, target, params)
     os.close(writing)
     pidfd = os.pidfd_open(pid)
     try:
@@ -63,24 +63,24 @@ def check_in_subprocess(target: str, params: Mapping[str, str]) -> tuple[FlowSpe
         timed_out = payload is None and not process.has_ended(pidfd)
     finally:
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)  # itself, and what the import has started
-        os.kill(pid, signal.SIGKILL)  # it may not have got as far as a group of its own
+            os.killpg(pid, signal.SIGKILL)  # the child and all processes of the import
+        os.kill(pid, signal.SIGKILL)  # the child may not have its own process group yet
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         os.close(reading)
         os.close(pidfd)
     if payload is None:
-        raise FlowImportError(_why_nothing_came(target, timed_out, status))
+        raise FlowImportError(_failure_message(target, timed_out, status))
     return _read(payload)
 
 
-def _why_nothing_came(target: str, timed_out: bool, status: int) -> str:
+def _failure_message(target: str, timed_out: bool, status: int) -> str:
     if timed_out:
         return f"importing {target!r} did not end within {IMPORT_SECONDS:g} s"
     return f"the process that imported {target!r} ended ({connection.status_in_words(status)})"
 
 
 def _receive(reading: int, pidfd: int, until: float) -> bytes | None:
-    """One frame; None when the process ends without it, or it does not come in time."""
+    """Read one frame; None if the process ends without one, or at the time limit."""
     frames = protocol.FrameReader(protocol.CONTROL_LIMIT)
     poll = select.poll()
     for descriptor in (reading, pidfd):
@@ -92,23 +92,23 @@ def _receive(reading: int, pidfd: int, until: float) -> bytes | None:
         if payloads:
             return payloads[0]
         if reading in ready and not data:
-            poll.unregister(reading)  # its end; whether it is alive is told by the other
+            poll.unregister(reading)  # end of file; the pidfd reports the end of the process
         if ready == {pidfd}:
             return None
     return None
 
 
 def _read(payload: bytes) -> tuple[FlowSpec, list[Finding]]:
-    answer = _decode(payload)
-    if isinstance(answer, _Refusal):
-        raise connection.flow_error(answer.failed)
-    return connection.flow_spec(answer.spec), answer.findings
+    reply = _decode(payload)
+    if isinstance(reply, _ImportFailure):
+        raise connection.flow_error(reply.failed)
+    return connection.flow_spec(reply.spec), reply.findings
 
 
 # --- In the child ----------------------------------------------------------------------------------------------------
 
 
-def _be_the_child(writing: int, target: str, params: Mapping[str, str]) -> NoReturn:
+def _run_child(writing: int, target: str, params: Mapping[str, str]) -> NoReturn:
     try:
         os.setsid()
         process.set_parent_death_signal(signal.SIGKILL)
@@ -116,28 +116,30 @@ def _be_the_child(writing: int, target: str, params: Mapping[str, str]) -> NoRet
         os.dup2(null, 0)
         os.dup2(2, 1)
         sys.stdout = sys.stderr
-        protocol.write_all(writing, _framed(_look(target, params)))
+        protocol.write_all(writing, _framed(_import_and_check(target, params)))
         if sys.stderr is not None:
             sys.stderr.flush()
-    except BaseException:  # it must not climb into the command that was forked
+    except BaseException:  # an exception must not reach the code of the parent
         sys.excepthook(*sys.exc_info())
     finally:
         os._exit(0)
 
 
-def _look(target: str, params: Mapping[str, str]) -> _Answer | _Refusal:
+def _import_and_check(target: str, params: Mapping[str, str]) -> _CheckedFlow | _ImportFailure:
     survey, before = ImportSurvey(), time.monotonic()
     try:
         with single_threaded_libraries():
             flow = load_flow(target, params)
             spec = flow.spec()
-        doubts = [Finding("warning", "import", doubt) for doubt in survey.since().warnings(time.monotonic() - before)]
-        findings = [*doubts, *check_functions(spec, flow.functions), *check_source(spec)]
-        return _Answer(msgspec.json.encode(spec), findings)
-    except BaseException as error:  # of the flow's import, whatever it is: the same answer as to an executor
-        return _Refusal(flow_import.failure_of(error))
+        warnings = [
+            Finding("warning", "import", warning) for warning in survey.since().warnings(time.monotonic() - before)
+        ]
+        findings = [*warnings, *check_functions(spec, flow.functions), *check_source(spec)]
+        return _CheckedFlow(msgspec.json.encode(spec), findings)
+    except BaseException as error:  # any error of the import: the same reply as to an executor
+        return _ImportFailure(flow_import.failure_of(error))
 
 
-def _framed(answer: _Answer | _Refusal) -> bytes:
-    payload = msgspec.msgpack.encode(answer)
+def _framed(reply: _CheckedFlow | _ImportFailure) -> bytes:
+    payload = msgspec.msgpack.encode(reply)
     return len(payload).to_bytes(4, "big") + payload

@@ -1,6 +1,6 @@
-"""What the source of a flow tells about its retries: loops that never end, errors that vanish, waits that block.
+"""Check the source of a flow for endless retries, swallowed errors and blocking waits.
 
-These are the pitfalls of documents 001 and 004. Only the flow file itself is read; nothing in it runs.
+These are the pitfalls of documents 001 and 004. Only the flow file itself is read; no code in it runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _WAITS = frozenset(["sleep", "wait"])
 
 
 def check_source(flow: FlowSpec) -> list[Finding]:
-    """Findings with the lines of the flow file; none where it cannot be read."""
+    """Return findings with lines of the flow file; none if the file cannot be read."""
     if flow.path is None:
         return []
     try:
@@ -31,7 +31,7 @@ def check_source(flow: FlowSpec) -> list[Finding]:
 
 
 def _endless_retry(node: ast.AST) -> Iterator[Finding]:
-    """Document 004's broken loop: it catches everything, has no bound, and does not wait (004.14)."""
+    """A loop that catches every error, without a bound and without a wait (004.14)."""
     if not isinstance(node, ast.While) or not _is_true(node.test):
         return
     for statement in ast.walk(node):
@@ -55,7 +55,7 @@ def _sleep_in_a_coroutine(node: ast.AST) -> Iterator[Finding]:
 
 
 def _loose_decorator(node: ast.AST) -> Iterator[Finding]:
-    """001.13, 004.15: named errors, a bound in time, jitter."""
+    """A retry decorator without named errors, deadline or jitter (001.13, 004.15)."""
     if not isinstance(node, ast.Call) or _name_of(node.func) not in _RETRY_NAMES or node.args:
         return
     given = {keyword.arg for keyword in node.keywords}
@@ -72,7 +72,7 @@ def _loose_decorator(node: ast.AST) -> Iterator[Finding]:
 
 
 def _key_twice(node: ast.AST) -> Iterator[Finding]:
-    """A pool or a parameter that is written twice: Python keeps the last without a word."""
+    """A pool or a parameter that is written twice: Python silently uses the last."""
     if not isinstance(node, ast.Call) or _name_of(node.func) != "Flow":
         return
     for keyword in node.keywords:
@@ -92,7 +92,7 @@ RULES: tuple[Callable[[ast.AST], Iterator[Finding]], ...] = (
 )
 
 
-# --- Looking at nodes -----------------------------------------------------------------------------------------------
+# --- Syntax nodes ---------------------------------------------------------------------------------------------------
 
 
 def _is_true(node: ast.expr) -> bool:
@@ -105,7 +105,7 @@ def _is_broad(handler: ast.ExceptHandler) -> bool:
 
 
 def _leaves(handler: ast.ExceptHandler) -> bool:
-    """It gives up at some point: a raise, a break or a return somewhere in it."""
+    """True if the handler leaves the loop: a raise, a break or a return in it."""
     return any(isinstance(node, ast.Raise | ast.Break | ast.Return) for node in ast.walk(handler))
 
 

@@ -1,8 +1,7 @@
-"""What a timeout should be, from what the task's own attempts took: a suggestion with its number and its reason.
+"""Suggest a timeout from the durations of earlier attempts, with the reason.
 
-A timeout that is tighter than the work kills it again and again (document 000, what goes wrong); one that is far from
-what the task ever took says that more time is not what it lacks. Which of the two it is, earlier attempts and the
-task's own progress tell. Nothing is ever changed by it.
+A timeout that is shorter than the work kills it again and again; a task that exceeds a much longer one than ever needed
+hangs. Earlier attempts and the progress of the task tell the two apart. A suggestion changes no setting.
 """
 
 from __future__ import annotations
@@ -14,18 +13,18 @@ from .durations import format_duration
 
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
-ATTEMPTS_MIN = 5  # fewer say nothing about the next one
+ATTEMPTS_MIN = 5  # fewer attempts give no suggestion
 WEEKDAY_ATTEMPTS_MIN = 4
-WEEKDAY_DIFFERS = 1.3  # a day is told apart when it takes so many times what the others take
-TIGHT_SHARE = 0.7  # of the timeout: what ended needed so much of it at times
-ROOM = 1.25  # times what was needed at most
-STALL_GAPS = 3.0  # usual gaps between two reports: from then on it stands still
+WEEKDAY_DIFFERS = 1.3  # a weekday is compared alone if its median is this multiple of the others
+TIGHT_SHARE = 0.7  # of the timeout: below this, the longest success had enough time
+HEADROOM = 1.25  # times the longest duration
+STALL_GAPS = 3.0  # mean gaps between two reports: a task without progress for longer is stalled
 STALL_SECONDS = 1.0
 
 _ALL = "attempts"
 
-#: What people write: seconds.
-_ROUND = (
+#: Round durations in seconds.
+_ROUND_SECONDS = (
     *(1, 2, 3, 5, 10, 15, 20, 30, 45),
     *(60 * minutes for minutes in (1, 1.5, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 45, 50)),
     *(3600 * hours for hours in (1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 36, 48, 72, 96, 168)),
@@ -34,7 +33,7 @@ _ROUND = (
 
 @dataclass(frozen=True, slots=True)
 class PastDuration:
-    """One earlier attempt. ``ended``: it succeeded; else it was killed at its timeout, and would have taken longer."""
+    """One earlier attempt. ``succeeded`` False: it was killed at its timeout."""
 
     weekday: int  # 0 is Monday
     seconds: float
@@ -43,7 +42,7 @@ class PastDuration:
 
 @dataclass(frozen=True, slots=True)
 class DurationQuantiles:
-    """How long those attempts took that ended. Seconds."""
+    """Quantiles of the durations of successful attempts, in seconds."""
 
     p50: float
     p95: float
@@ -54,7 +53,7 @@ class DurationQuantiles:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far an attempt said that it was when it was killed. Seconds. ``moved_at``: since its start."""
+    """The progress that a killed attempt had reported. Seconds; ``moved_at``: the latest change, since the start."""
 
     done: int
     total: int | None
@@ -64,13 +63,13 @@ class Progress:
 
     @property
     def is_stalled(self) -> bool:
-        """Whether nothing had moved for much longer than usual."""
+        """True if the progress did not change for much longer than the mean gap between two reports."""
         quiet = self.elapsed - self.moved_at
         return quiet >= max(STALL_SECONDS, STALL_GAPS * self.moved_at / max(self.reports, 1))
 
     @property
     def needed_seconds(self) -> float | None:
-        """How long it would have taken at its pace; None where that cannot be told."""
+        """The whole duration at the pace of the progress; None if it is unknown."""
         if self.is_stalled or not self.total or not 0 < self.done <= self.total:
             return None
         return self.elapsed * self.total / self.done
@@ -82,12 +81,14 @@ class Progress:
         if self.needed_seconds is None or self.total is None:
             return f"still moving, at {at}"
         share = f"{self.done / self.total:.0%}".replace("%", " %")
-        return f"{share} done by its own progress ({at}), at that pace it needed {_about(self.needed_seconds)}"
+        return (
+            f"{share} done by its own progress ({at}), at that pace it needed {_rounded_up_words(self.needed_seconds)}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class TimeoutAdvice:
-    """``timeout`` (seconds): the one suggested; None where more time is not what the task lacks."""
+    """``timeout``: the suggested seconds; None if a longer timeout would not help."""
 
     timeout: float | None
     reason: str
@@ -97,7 +98,7 @@ class TimeoutAdvice:
 
 
 def duration_stats(past: Sequence[PastDuration]) -> DurationQuantiles | None:
-    """Quantiles of the attempts that ended; None where there are none."""
+    """Return the quantiles of the successful attempts; None without any."""
     ended = sorted(one.seconds for one in past if one.succeeded)
     if not ended:
         return None
@@ -106,7 +107,7 @@ def duration_stats(past: Sequence[PastDuration]) -> DurationQuantiles | None:
 
 
 def stats_by_weekday(past: Sequence[PastDuration]) -> dict[int, DurationQuantiles]:
-    """The same for each day of the week of which enough is known."""
+    """Return the quantiles of each weekday with enough successful attempts."""
     found = {}
     for weekday in range(7):
         seen = duration_stats([one for one in past if one.weekday == weekday])
@@ -118,12 +119,12 @@ def stats_by_weekday(past: Sequence[PastDuration]) -> dict[int, DurationQuantile
 def advise_timeout(
     past: Sequence[PastDuration], timeout: float, weekday: int | None = None, needs: float | None = None
 ) -> TimeoutAdvice | None:
-    """What earlier attempts say of a timeout (seconds); None where they say nothing.
+    """Suggest a timeout (seconds) in place of ``timeout``; None with too few attempts.
 
-    ``weekday``: of the attempt that was killed, which is the last of ``past``; None looks for the day that needs most.
-    ``needs``: how long that attempt would have taken at its pace, in seconds.
+    ``weekday``: that of the killed attempt, the last of ``past``; None uses the slowest weekday.
+    ``needs``: the whole duration of that attempt at its pace, in seconds.
     """
-    group, days = _group(past, weekday)
+    group, days = _comparable_attempts(past, weekday)
     ended = [one.seconds for one in group if one.succeeded]
     if len(ended) < (ATTEMPTS_MIN if group is past else WEEKDAY_ATTEMPTS_MIN):
         return _by_progress(needs, timeout)
@@ -131,38 +132,46 @@ def advise_timeout(
     took = f"{len(ended)} of {len(group)} {days} took {_range(min(ended), longest)}"
     if longest < TIGHT_SHARE * timeout and needs is None:
         return TimeoutAdvice(None, f"{took}: more time is not what it lacks")
-    wanted = round_up_duration(ROOM * max(longest, needs or 0.0))
-    if wanted <= timeout:
+    suggested = round_up_duration(HEADROOM * max(longest, needs or 0.0))
+    if suggested <= timeout:
         return TimeoutAdvice(None, f"{took}: its timeout of {duration_literal(timeout)} has room for that")
     would = len(ended) + (needs is not None)
-    return TimeoutAdvice(wanted, f"{took}: timeout={duration_literal(wanted)} {_lets(would, len(group))}")
+    return TimeoutAdvice(
+        suggested, f"{took}: timeout={duration_literal(suggested)} {_success_words(would, len(group))}"
+    )
 
 
 def _by_progress(needs: float | None, timeout: float) -> TimeoutAdvice | None:
     if needs is None:
         return None
-    wanted = round_up_duration(ROOM * needs)
+    suggested = round_up_duration(HEADROOM * needs)
     return (
-        TimeoutAdvice(wanted, f"timeout={duration_literal(wanted)} would leave it room") if wanted > timeout else None
+        TimeoutAdvice(suggested, f"timeout={duration_literal(suggested)} would leave it room")
+        if suggested > timeout
+        else None
     )
 
 
-def _group(past: Sequence[PastDuration], weekday: int | None) -> tuple[Sequence[PastDuration], str]:
-    """The attempts to compare with, and what to call them: where one day needs more, it or all the others."""
+def _comparable_attempts(past: Sequence[PastDuration], weekday: int | None) -> tuple[Sequence[PastDuration], str]:
+    """Return the attempts to compare with, and their name. A slow weekday is compared apart from the others."""
     days = stats_by_weekday(past)
     if not days:
         return past, _ALL
     slowest = max(days, key=lambda day: days[day].p50)
     others = [one for one in past if one.weekday != slowest]
-    usual = duration_stats(others)
-    if usual is None or usual.count < WEEKDAY_ATTEMPTS_MIN or days[slowest].p50 < WEEKDAY_DIFFERS * usual.p50:
+    rest_stats = duration_stats(others)
+    if (
+        rest_stats is None
+        or rest_stats.count < WEEKDAY_ATTEMPTS_MIN
+        or days[slowest].p50 < WEEKDAY_DIFFERS * rest_stats.p50
+    ):
         return past, _ALL
     if weekday in (None, slowest):
         return [one for one in past if one.weekday == slowest], f"{WEEKDAYS[slowest]}s"
     return others, f"attempts on other days than {WEEKDAYS[slowest]}"
 
 
-def _lets(would: int, count: int) -> str:
+def _success_words(would: int, count: int) -> str:
     rest = count - would
     if rest <= 0:
         return "would have let all of them end"
@@ -183,18 +192,18 @@ def _rounded(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else format_duration(round(seconds / 60) * 60_000_000)
 
 
-def _about(seconds: float) -> str:
-    """To the next minute, or second: it needed more than it was given, and is to read like it."""
+def _rounded_up_words(seconds: float) -> str:
+    """Format a duration rounded up to the next minute or second, so that it stays above the timeout."""
     return f"{-(-seconds // 1):.0f} s" if seconds < 120 else format_duration(round(-(-seconds // 60) * 60e6))
 
 
 def round_up_duration(seconds: float) -> float:
-    """The next duration that people write."""
-    return next((float(step) for step in _ROUND if step >= seconds), float(-(-seconds // 86400) * 86400))
+    """Return the next round duration in seconds."""
+    return next((float(step) for step in _ROUND_SECONDS if step >= seconds), float(-(-seconds // 86400) * 86400))
 
 
 def duration_literal(seconds: float) -> str:
-    """As a flow file says it: ``45s``, ``15m``, ``1h30m``."""
+    """Format a duration as in a flow file: ``45s``, ``15m``, ``1h30m``."""
     if seconds % 60 or seconds < 60:
         return f"{seconds:g}s" if seconds < 120 else f"{int(seconds // 60)}m{seconds % 60:g}s"
     hours, minutes = divmod(int(seconds // 60), 60)

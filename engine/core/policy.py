@@ -18,8 +18,8 @@ from .option_types import Table, choice, duration, name_tuple, number, optional,
 Jitter = Literal["none", "full", "equal", "decorrelated", "add50"]
 Uniform = Callable[[float, float], float]
 
-#: Where the dice may fall, as multiples of the exponential delay. "add50" lies above it on purpose: cut off at the
-#: cap, every client there would wait the same. "decorrelated" follows the previous delay instead (``draw``).
+#: The range of the delay, as multiples of the exponential delay. "add50" may exceed the cap: if it were cut off there,
+#: all clients at the cap would wait the same. "decorrelated" depends on the previous delay instead (``draw_delay``).
 JITTER_RANGES: dict[str, tuple[float, float]] = {
     "none": (1.0, 1.0),
     "full": (0.0, 1.0),
@@ -52,7 +52,8 @@ class RetryPolicy:
     """How often a task is started, which failures are tried again, and after which waits.
 
     The wait after the first failure is drawn below ``base``; each further one below ``factor`` times the last bound, up
-    to ``cap``. A wait that the downstream asks for (``RetryAfter``) is added. Waits are seconds, or texts such as "90s", "10m".
+    to ``cap``. A wait that the downstream asks for (``RetryAfter``) is added. Waits are seconds, or texts such
+    as "90s", "10m".
 
     Parameters:
         max_attempts: starts in all, the first included: a whole number of at least 1.
@@ -77,7 +78,7 @@ class RetryPolicy:
 
     Example:
         >>> policy = RetryPolicy(max_attempts=5, base=2, cap="10m")
-        >>> [wait.ceiling for wait in schedule(policy)]
+        >>> [wait.ceiling for wait in planned_waits(policy)]
         [2.0, 4.0, 8.0, 16.0]
         >>> RetryPolicy(jitter="some")
         Traceback (most recent call last):
@@ -141,7 +142,7 @@ def ceiling(policy: RetryPolicy, retry_index: int) -> float:
 
 
 def bounds(policy: RetryPolicy, retry_index: int) -> tuple[float, float]:
-    """Return the shortest and the longest wait in seconds that ``draw`` can answer at this index."""
+    """Return the shortest and the longest delay in seconds that ``draw_delay`` can return at this index."""
     if policy.jitter != "decorrelated":
         low, high = JITTER_RANGES[policy.jitter]
         exponential = ceiling(policy, retry_index)

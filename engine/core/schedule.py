@@ -213,7 +213,7 @@ def to_microseconds(time: datetime) -> int:
 
 
 def logical_name(logical: int, zone: tzinfo) -> str:
-    """Return the name of the run of a logical time: ``2026-11-21T02:00+0530``. Two equal hours differ by their offset."""
+    """Return the name of a run: ``2026-11-21T02:00+0530``. Two equal hours differ by their offset."""
     wall = local_time(logical, zone)
     seconds = f":{wall:%S}" if wall.second else ""
     return f"{wall:%Y-%m-%dT%H:%M}{seconds}{wall:%z}"

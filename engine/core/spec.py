@@ -1,6 +1,6 @@
-"""What a flow says about its tasks: plain values without functions, fit to travel between processes and into SQLite.
+"""The specs of a flow and its tasks: plain values without functions, which can be sent between processes and stored.
 
-``flow.py`` builds these from what people write; the executor knows nothing else of a flow.
+``flow/flow.py`` builds them from flow files; the executor reads nothing else of a flow.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ Misfire = Literal["skip", "one", "all"]
 OnOpen = Literal["hold", "fail", "dead_letter"]
 TriggerRule = Literal["all_success", "all_success_strict", "none_failed", "all_done"]
 
-ROWS_LIMIT = 10_000  # that an attempt may set aside when its task names no limit of its own
-LOGICAL_TIME = "logical_time"  # the parameter that says for which instant of its schedule a run stands; else empty
+ROWS_LIMIT = 10_000  # bad rows that an attempt may set aside; a task can set a limit of its own
+LOGICAL_TIME = "logical_time"  # parameter: the instant of the schedule that a run is for; else empty
 
 
 @dataclass(frozen=True, slots=True)
 class TaskSpec:
-    """One task. Times in seconds; None means "no such bound"."""
+    """One task. Times are seconds; None means no bound."""
 
     name: str
     parents: tuple[str, ...] = ()
@@ -39,22 +39,22 @@ class TaskSpec:
     pool_slots: int = 1
     max_active: int | None = None  # of this name across the runs of the file
     idempotent: bool = True  # False: lost attempts are dead-lettered, never run again
-    effect: bool = False  # it does something to the world, at most once: its claim is on the disk before it begins
-    optional: bool = False  # its failure makes the run PARTIAL, not FAILED
-    recheck_seconds: float = 30.0  # sensors: between two looks
-    rule: TriggerRule = "all_success"  # which parents let it start
+    effect: bool = False  # has an external effect, at most once: its claim is on disk before it starts
+    optional: bool = False  # a failure makes the run PARTIAL, not FAILED
+    recheck_seconds: float = 30.0  # sensors: between two checks
+    rule: TriggerRule = "all_success"  # the states of its parents in which the task may start
     owner: str | None = None
-    requires: tuple[str, ...] = ()  # the parents whose results it cannot do without
+    requires: tuple[str, ...] = ()  # parents whose results the task requires
     max_losses: int = 3
     max_bad_rows: int | None = None
     max_bad_ratio: float | None = None
-    strict_rows: bool = False  # rows that it holds in quarantine make the run PARTIAL
+    strict_rows: bool = False  # quarantined rows make the run PARTIAL
     params: Mapping[str, Any] = field(default_factory=dict)
-    source: str | None = None  # file:line of the function, for people
+    source: str | None = None  # file:line of the function, for messages
 
 
 def with_overrides(spec: TaskSpec, overrides: str | None) -> TaskSpec:
-    """The task as it runs in a generation for which an operator changed something (``task.overrides``, JSON)."""
+    """Return the spec with the changes of an operator for this generation (``task.overrides``, JSON)."""
     if overrides is None:
         return spec
     changed = load_overrides(overrides)
@@ -68,7 +68,7 @@ def with_overrides(spec: TaskSpec, overrides: str | None) -> TaskSpec:
 
 @dataclass(frozen=True, slots=True)
 class DownstreamSpec:
-    """One system that tasks call: its circuit breaker, its retry bucket, its classification rules."""
+    """One downstream: its circuit breaker, its retry bucket, its classification rules."""
 
     name: str
     failure_rate: float = 0.5
@@ -86,13 +86,13 @@ class DownstreamSpec:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleSpec:
-    """When a flow runs by itself (``core/schedule.py``)."""
+    """The schedule of a flow (``core/schedule.py``)."""
 
     expression: str  # five fields of cron, or "every 15m"
     timezone: str = "UTC"
-    misfire: Misfire = "one"  # of those that passed while nobody could start them: run none, the latest, or all
-    splay_seconds: float = 0.0  # each flow starts later by its own share of this
-    start_within_seconds: float | None = None  # a run that has not started so long after it was due is a broken promise
+    misfire: Misfire = "one"  # of the missed logical times: run none, the latest, or all
+    splay_seconds: float = 0.0  # a run starts later by up to this, constant for each flow
+    start_within_seconds: float | None = None  # a run that starts later than this after it was due is late
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class FlowSpec:
     name: str
     tasks: tuple[TaskSpec, ...]
     deadline_seconds: float | None = None
-    dead_letter_ttl: float | None = None  # seconds; then a dead letter becomes FAILED by itself
+    dead_letter_ttl: float | None = None  # seconds until a dead letter becomes FAILED
     max_parallel: int | None = None
     pools: Mapping[str, int] = field(default_factory=dict)
     downstreams: tuple[DownstreamSpec, ...] = ()

@@ -1,8 +1,8 @@
-"""What a failure is worth: would the next attempt work?
+"""Classify a failure: would the next attempt work?
 
-The order in which it is judged (``_STEPS``): what the policy never retries, what the downstream's rules say, what the
-task itself said by raising one of our errors, what the other side answered (HTTP, gRPC, SQL), what the exception is,
-and what explicitly caused it. Nothing said anything: UNCLASSIFIED, retried and listed for the operator.
+``_STEPS`` lists the sources in their order: ``never_retry`` of the policy, the rules of the downstream, an error of the
+engine that the task raised, the response of the other side (HTTP, gRPC, SQL), the type of the exception, and its
+explicit cause. Without any, a failure is UNCLASSIFIED: it is retried, and listed for the operator.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .error_tables import (
 from .fingerprint import message_of
 from .library_errors import DIAGNOSTIC_MAX, ErrorFacts, clip, extract_facts, safe_attribute
 
-#: A header can be wrong or hostile: nobody parks a task for longer than this.
+#: The longest wait that a header may cause: it can be wrong or hostile.
 RETRY_AFTER_MAX_SECONDS = 7 * 86_400.0
 
 _CAUSES_MAX = 10
@@ -42,16 +42,16 @@ _RESOLVER_TRY_AGAIN = -3  # EAI_AGAIN
 
 
 class DoubtfulError(errors.AmbiguousError, errors.TransientError):
-    """A TransientError to whoever catches it, an ambiguous failure with its small budget to the engine (004.07)."""
+    """A TransientError for ``except`` clauses; for the engine an ambiguous failure with its small budget (004.07)."""
 
 
 class InvalidRequestError(errors.PermanentError):
-    """The other side read the request and found the input wrong."""
+    """The other side refused the input of a request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Classification:
-    """A class, and what goes with it. ``because`` names the row that decided, for people."""
+    """The class of a failure. ``because`` names the rule or the row of a table that decided, in words."""
 
     failure_class: FailureClass
     because: str = ""
@@ -62,13 +62,13 @@ class Classification:
 def classify(
     error: BaseException, *, rules: Iterable[ClassificationRule] = (), policy: RetryPolicy | None = None
 ) -> Classification:
-    """Judge an exception. Looks only at what is in it: no library is imported, nothing is awaited.
+    """Classify an exception by its attributes alone: no library is imported, and no call blocks.
 
     ``rules`` are those of the task's downstream; ``policy`` adds its ``retry_on`` and ``never_retry``.
     """
-    case = _Case(error, extract_facts(error), tuple(rules), policy, _CAUSES_MAX)
-    verdict = _judge(case)
-    return replace(verdict, diagnostic=verdict.diagnostic or case.facts.diagnostic)
+    case = _Evidence(error, extract_facts(error), tuple(rules), policy, _CAUSES_MAX)
+    found = _classify(case)
+    return replace(found, diagnostic=found.diagnostic or case.facts.diagnostic)
 
 
 def classify_http(
@@ -84,7 +84,7 @@ def classify_http(
         status: the code, as 503.
         retry_after: seconds, or the text of the header ``Retry-After`` (RFC 9110, 10.2.3). With it a transient failure
             is ``RetryAfter``.
-        body: of the answer; the operator sees it as the diagnostic, at most 4,000 characters.
+        body: of the response; the operator sees it as the diagnostic, at most 4,000 characters.
 
     Example:
         >>> classify_http(429, retry_after="30")
@@ -131,16 +131,16 @@ def classify_signal(signal: int, sender: str = "unknown") -> FailureClass:
 
 
 def coarse_class(failure_class: FailureClass) -> FailureClass:
-    """Return which of three buckets a class belongs to: TRANSIENT, PERMANENT or AMBIGUOUS."""
+    """Reduce a class to TRANSIENT, PERMANENT or AMBIGUOUS."""
     return BUCKETS[failure_class]
 
 
 def parse_retry_after(value: str, date: str | None = None) -> float | None:
-    """Read a Retry-After header: seconds, or a date, which is held against the answer's own ``Date``.
+    """Parse a Retry-After header: seconds, or a date, which is compared with the ``Date`` of the response.
 
-    Answers None for what cannot be read. Never negative, never more than ``RETRY_AFTER_MAX_SECONDS``.
+    Returns None for an invalid header. Never negative, never more than ``RETRY_AFTER_MAX_SECONDS``.
     """
-    from email.utils import parsedate_to_datetime  # brings in random, which every fork would pay for
+    from email.utils import parsedate_to_datetime  # imports random, which would slow every fork
 
     text = value.strip()
     try:
@@ -159,51 +159,51 @@ def parse_retry_after(value: str, date: str | None = None) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
+class _Evidence:
     error: BaseException
     facts: ErrorFacts
     rules: tuple[ClassificationRule, ...]
     policy: RetryPolicy | None
-    causes_left: int  # how far the chain of causes is still followed
+    causes_left: int  # the depth to which causes are still followed
 
-    def of(self, error: BaseException, policy: RetryPolicy | None) -> _Case:
-        """The same question about what is inside or behind this error."""
-        return _Case(error, extract_facts(error), self.rules, policy, self.causes_left - 1)
+    def for_error(self, error: BaseException, policy: RetryPolicy | None) -> _Evidence:
+        """Return the evidence of an error inside this one, or of its cause."""
+        return _Evidence(error, extract_facts(error), self.rules, policy, self.causes_left - 1)
 
 
 _UNKNOWN = Classification(FailureClass.UNCLASSIFIED, "no rule names it")
 
 
-def _judge(case: _Case) -> Classification:
-    name = _named_by(case, case.policy.never_retry if case.policy else ())
+def _classify(case: _Evidence) -> Classification:
+    name = _first_match(case, case.policy.never_retry if case.policy else ())
     if name is not None:
         return Classification(FailureClass.PERMANENT, f"never_retry names {name}")
-    verdict = next((verdict for step in _STEPS if (verdict := step(case)) is not None), _UNKNOWN)
-    return _under_retry_on(case, verdict)
+    found = next((found for step in _STEPS if (found := step(case)) is not None), _UNKNOWN)
+    return _apply_retry_on(case, found)
 
 
-def _under_retry_on(case: _Case, verdict: Classification) -> Classification:
-    """``retry_on`` is a filter. What it names can heal; what it does not name is not retried.
+def _apply_retry_on(case: _Evidence, found: Classification) -> Classification:
+    """Apply ``retry_on``: errors that it names are transient, all others are permanent.
 
-    ``Exception`` in it names nothing in particular: then everything stays as it was classified, or one word would turn
-    off the poison rule. A refused credential stays refused.
+    If it names ``Exception``, each error keeps its class: otherwise one word would disable the poison rule. AUTH stays
+    AUTH.
     """
     names = case.policy.retry_on if case.policy else ()
-    if not names or verdict.failure_class is FailureClass.AUTH or isinstance(case.error, BaseExceptionGroup):
-        return verdict  # of a group, each child was asked
-    name = _named_by(case, tuple(name for name in names if name not in CATCH_ALL_NAMES))
+    if not names or found.failure_class is FailureClass.AUTH or isinstance(case.error, BaseExceptionGroup):
+        return found  # each child of a group was filtered
+    name = _first_match(case, tuple(name for name in names if name not in CATCH_ALL_NAMES))
     if name is not None:
-        return replace(verdict, failure_class=FailureClass.TRANSIENT, because=f"retry_on names {name}")
+        return replace(found, failure_class=FailureClass.TRANSIENT, because=f"retry_on names {name}")
     if CATCH_ALL_NAMES.isdisjoint(names):
         return Classification(FailureClass.PERMANENT, "retry_on does not name it")
-    return verdict
+    return found
 
 
-def _named_by(case: _Case, names: Iterable[str]) -> str | None:
+def _first_match(case: _Evidence, names: Iterable[str]) -> str | None:
     return next((name for name in names if case.facts.has_type_name(name)), None)
 
 
-def _by_rule(case: _Case) -> Classification | None:
+def _by_rule(case: _Evidence) -> Classification | None:
     for rule in case.rules:
         if rule.matches(case.facts, message_of(case.error)):
             waited = _retry_after(case.facts) if rule.retry_after is None else rule.retry_after
@@ -211,8 +211,8 @@ def _by_rule(case: _Case) -> Classification | None:
     return None
 
 
-#: What a task says itself. A DoubtfulError is both ambiguous and transient: the first row that fits counts.
-_OWN: tuple[tuple[type[BaseException], FailureClass], ...] = (
+#: Errors that tasks raise. A DoubtfulError is both ambiguous and transient: the first matching row counts.
+_TASK_ERRORS: tuple[tuple[type[BaseException], FailureClass], ...] = (
     (errors.AuthError, FailureClass.AUTH),
     (InvalidRequestError, FailureClass.VALIDATION),
     (errors.PermanentError, FailureClass.PERMANENT),
@@ -221,21 +221,21 @@ _OWN: tuple[tuple[type[BaseException], FailureClass], ...] = (
 )
 
 
-def _by_own_error(case: _Case) -> Classification | None:
-    for kind, failure_class in _OWN:
+def _by_task_error(case: _Evidence) -> Classification | None:
+    for kind, failure_class in _TASK_ERRORS:
         if isinstance(case.error, kind):
             seconds = _bounded(case.error.seconds) if isinstance(case.error, errors.RetryAfter) else None
             return Classification(failure_class, f"the task raised {type(case.error).__name__}", seconds)
     return None
 
 
-def _by_answer(case: _Case) -> Classification | None:
+def _by_response(case: _Evidence) -> Classification | None:
     facts = case.facts
     if facts.status is not None:
         seconds = _retry_after(facts)
         failure_class = _http_class(facts.status, facts.retry_after is not None) or FailureClass.AMBIGUOUS
-        healing = failure_class in (FailureClass.TRANSIENT, FailureClass.AMBIGUOUS)
-        return Classification(failure_class, _http_message(facts.status), seconds if healing else None)
+        may_heal = failure_class in (FailureClass.TRANSIENT, FailureClass.AMBIGUOUS)
+        return Classification(failure_class, _http_message(facts.status), seconds if may_heal else None)
     if facts.grpc is not None:
         return Classification(classify_grpc(facts.grpc), f"gRPC {facts.grpc}")
     if facts.sqlstate is not None:
@@ -247,18 +247,18 @@ def _by_answer(case: _Case) -> Classification | None:
     return None
 
 
-def _by_group(case: _Case) -> Classification | None:
-    """Several failures at once count as their hardest; whoever asked for the longest wait gets it."""
+def _by_group(case: _Evidence) -> Classification | None:
+    """A group has the hardest class of its children, and their longest Retry-After."""
     if not isinstance(case.error, BaseExceptionGroup) or not case.causes_left:
         return None
-    verdicts = [_judge(case.of(child, case.policy)) for child in case.error.exceptions]
-    hardest = min(verdicts, key=lambda verdict: HARDEST_FIRST.index(verdict.failure_class))
-    waits = [verdict.retry_after_seconds for verdict in verdicts if verdict.retry_after_seconds is not None]
+    classes = [_classify(case.for_error(child, case.policy)) for child in case.error.exceptions]
+    hardest = min(classes, key=lambda found: HARDEST_FIRST.index(found.failure_class))
+    waits = [found.retry_after_seconds for found in classes if found.retry_after_seconds is not None]
     return replace(hardest, retry_after_seconds=max(waits, default=None))
 
 
-def _by_exit(case: _Case) -> Classification | None:
-    """A program that the task ran, or the task's own sys.exit."""
+def _by_exit(case: _Evidence) -> Classification | None:
+    """The exit code of a program that the task ran, or of sys.exit in the task."""
     code = case.error.code if isinstance(case.error, SystemExit) else case.facts.exit_code
     if not isinstance(code, int) or isinstance(code, bool):
         return None
@@ -269,18 +269,18 @@ def _by_exit(case: _Case) -> Classification | None:
 _REFUSED_CREDENTIAL = ("authentication failed", "no pg_hba.conf entry", "no password supplied")
 
 
-def _by_exception(case: _Case) -> Classification | None:
+def _by_exception(case: _Evidence) -> Classification | None:
     for spellings in case.facts.names:
         failure_class = next((EXCEPTIONS[name] for name in spellings if name in EXCEPTIONS), None)
         if failure_class is not None:
-            return Classification(_refined(case, failure_class), f"table: {spellings[1]}")
+            return Classification(_refine_class(case, failure_class), f"table: {spellings[1]}")
     if isinstance(case.error, OSError) and case.error.errno in ERRNOS:
         return Classification(ERRNOS[case.error.errno], f"errno {case.error.errno}")
     return None
 
 
-def _refined(case: _Case, failure_class: FailureClass) -> FailureClass:
-    """Two classes say less than their content: a name that may resolve in a moment, a connection refused a login."""
+def _refine_class(case: _Evidence, failure_class: FailureClass) -> FailureClass:
+    """Refine two types by their content: a name lookup that may succeed later, and a refused login."""
     if case.facts.has_type_name("socket.gaierror") and safe_attribute(case.error, "errno") == _RESOLVER_TRY_AGAIN:
         return FailureClass.TRANSIENT
     if case.facts.has_type_name("OperationalError") and any(
@@ -290,22 +290,22 @@ def _refined(case: _Case, failure_class: FailureClass) -> FailureClass:
     return failure_class
 
 
-def _by_cause(case: _Case) -> Classification | None:
-    """What wraps something known: ``raise ... from``, SQLAlchemy's ``orig``, the ``reason`` of urllib."""
+def _by_cause(case: _Evidence) -> Classification | None:
+    """The class of the cause: ``raise ... from``, ``orig`` of SQLAlchemy, ``reason`` of urllib."""
     if not case.causes_left:
         return None
     for cause in (case.error.__cause__, safe_attribute(case.error, "orig"), safe_attribute(case.error, "reason")):
         if isinstance(cause, BaseException) and cause is not case.error:
-            verdict = _judge(case.of(cause, None))
-            if verdict.failure_class is not FailureClass.UNCLASSIFIED:
-                return replace(verdict, because=f"{verdict.because}, the cause of it")
+            found = _classify(case.for_error(cause, None))
+            if found.failure_class is not FailureClass.UNCLASSIFIED:
+                return replace(found, because=f"{found.because}, the cause of it")
     return None
 
 
-_STEPS: tuple[Callable[[_Case], Classification | None], ...] = (
+_STEPS: tuple[Callable[[_Evidence], Classification | None], ...] = (
     _by_rule,
-    _by_own_error,
-    _by_answer,
+    _by_task_error,
+    _by_response,
     _by_group,
     _by_exit,
     _by_exception,
@@ -313,7 +313,7 @@ _STEPS: tuple[Callable[[_Case], Classification | None], ...] = (
 )
 
 
-# --- small parts ------------------------------------------------------------------------------------------------
+# --- helpers ----------------------------------------------------------------------------------------------------
 
 
 def _http_class(status: int, with_retry_after: bool) -> FailureClass | None:
@@ -334,7 +334,7 @@ def _retry_after(facts: ErrorFacts) -> float | None:
 
 
 def _bounded(seconds: float) -> float:
-    """NaN is no wait: it compares with nothing and would park a task for ever."""
+    """Limit a wait. NaN counts as 0: no comparison with it is true, so the task would wait for ever."""
     return 0.0 if math.isnan(seconds) else min(max(0.0, seconds), RETRY_AFTER_MAX_SECONDS)
 
 

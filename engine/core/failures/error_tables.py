@@ -1,4 +1,4 @@
-"""What each kind of refusal is worth, as data: one table for each language that failures speak.
+"""Tables from error codes and exception types to failure classes: one table for each kind of code.
 
 Read by ``classify.py``. The rows of documents 002 and 004 are marked; the others follow RFC 9110, sysexits.h, the
 SQLSTATE classes of PostgreSQL and the result codes of SQLite. A row can be overruled for one downstream by a rule

@@ -1,8 +1,7 @@
-"""From what went wrong to a ``Failure``: plain data that can travel to the executor.
+"""Build a ``Failure`` from an exception, an exit code, a signal or a timeout: plain data for the executor.
 
-``describe`` runs inside the attempt, where the exception still has its traceback and its causes; document 000's parent
-process could only see a text, and gave every exception the same fingerprint. The other functions describe an attempt
-that left no exception behind: an exit code, a signal, a deadline.
+``describe_error`` runs in the process of the attempt, where the exception has its traceback and its causes. The other
+functions describe an attempt without an exception.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ TRACEBACK_MAX = 60_000
 _TRACEBACK_FRAMES_MAX = 2000
 _TYPES_MAX = 8  # classes of an exception, its own first
 _TYPE_CHARACTERS = 200
-_EVERYBODYS = frozenset(["builtins.Exception", "builtins.BaseException", "builtins.object"])
+_COMMON_TYPES = frozenset(["builtins.Exception", "builtins.BaseException", "builtins.object"])
 
 Rules = Iterable[Mapping[str, object]]
 
@@ -45,11 +44,11 @@ def describe_error(
     code_hash: str | None = None,
     policy: RetryPolicy | None = None,
 ) -> Failure:
-    """Describe an exception. To be called where it was caught, in the attempt's own process.
+    """Describe an exception. Call it in the process of the attempt, where the exception was caught.
 
-    ``project_root`` is the folder of the flow; ``rules`` are the downstream's (``classification_rules.py``); ``code_hash`` is that of
-    the task's code as it was loaded; ``policy`` adds ``retry_on`` and ``never_retry``. Raises ValueError for a bad
-    rule.
+    ``project_root`` is the folder of the flow; ``rules`` are those of the downstream (``classification_rules.py``);
+    ``code_hash`` is that of the loaded code of the task; ``policy`` adds ``retry_on`` and ``never_retry``. Raises
+    ValueError for an invalid rule.
     """
     verdict = classify(error, rules=parse_rules(rules), policy=policy)
     return Failure(
@@ -65,22 +64,22 @@ def describe_error(
 
 
 def facts_as_json(facts: ErrorFacts) -> dict[str, object]:
-    """What rules can ask of a failure, as JSON: kept, so that a rule can be tried on what has happened."""
-    said = {name: getattr(facts, name) for name in ("status", "grpc", "sqlstate", "exit_code")}
+    """Return the facts that rules can test, as JSON. They are stored, so that a rule can be tried on past failures."""
+    fields = {name: getattr(facts, name) for name in ("status", "grpc", "sqlstate", "exit_code")}
     types = [spellings[0].encode("ascii", "backslashreplace").decode() for spellings in facts.names]
-    told = [name[:_TYPE_CHARACTERS] for name in types if name not in _EVERYBODYS][:_TYPES_MAX]
-    return {**({"types": told} if told else {}), **{name: value for name, value in said.items() if value is not None}}
+    mark = [name[:_TYPE_CHARACTERS] for name in types if name not in _COMMON_TYPES][:_TYPES_MAX]
+    return {**({"types": mark} if mark else {}), **{name: value for name, value in fields.items() if value is not None}}
 
 
 def describe_exit(exit_code: int, *, stderr: str = "", rules: Rules = ()) -> Failure:
-    """Describe a program that ended with an exit code. ``stderr`` is the end of its error output, if it is known."""
+    """Describe a program that exited with a code. ``stderr`` is the end of its error output, if known."""
     facts = ErrorFacts(exit_code=exit_code)
     lines = stderr.strip().splitlines()
     last_line = lines[-1].strip() if lines else ""
     return _without_exception(
         f"exit:{exit_code}",
         f"exit status {exit_code}" + (f": {last_line}" if last_line else ""),
-        _ruled(facts, stderr, rules, classify_exit(exit_code)),
+        _apply_rules(facts, stderr, rules, classify_exit(exit_code)),
         fingerprint_of_exit(exit_code, last_line),
         stderr.strip(),
         facts_as_json(facts),
@@ -96,20 +95,20 @@ def describe_signal(
     rules: Rules = (),
     diagnostic: str = "",
 ) -> Failure:
-    """Describe a process that died by a signal. ``sender``: ``executor``, ``oom`` or ``unknown``.
+    """Describe a process that was killed by a signal. ``sender``: ``executor``, ``oom`` or ``unknown``.
 
-    ``stack_text`` is what faulthandler wrote when it crashed; ``diagnostic`` a sentence such as its memory at the end.
+    ``stack_text``: the faulthandler dump of a crash; ``diagnostic``: a sentence, as on the memory in use at the end.
     """
-    told = fingerprint_of_signal(signal, sender, stack_text, project_root)
-    verdict = _ruled(ErrorFacts(), "", rules, classify_signal(signal, sender), signal)
+    mark = fingerprint_of_signal(signal, sender, stack_text, project_root)
+    verdict = _apply_rules(ErrorFacts(), "", rules, classify_signal(signal, sender), signal)
     kind, facts = f"signal:{signal}:{sender}", {"signal": signal}
-    return _without_exception(kind, told.explain, verdict, told, diagnostic, facts)
+    return _without_exception(kind, mark.explain, verdict, mark, diagnostic, facts)
 
 
 def describe_timeout(
     timeout_seconds: float, stack_text: str = "", project_root: str | None = None, hang: str = ""
 ) -> Failure:
-    """Describe an attempt that was killed at its deadline, in document 000's words; ``hang``: what it was at then."""
+    """Describe an attempt that was killed at its timeout, in the words of document 000; ``hang``: the autopsy."""
     frame = innermost_of_stack(stack_text)
     return _without_exception(
         "timeout",
@@ -121,10 +120,10 @@ def describe_timeout(
 
 
 def traceback_of(error: BaseException) -> str:
-    """Return the traceback without the frames through which the engine, and its event loop, called the task."""
+    """Format the traceback without the frames of the engine and of its event loop."""
     report = traceback.TracebackException.from_exception(error, limit=-_TRACEBACK_FRAMES_MAX)
     waiting = [report]
-    for part in waiting:  # the exceptions of a group, and what each of them came of
+    for part in waiting:  # also the exceptions of a group, and their causes
         part.stack = _without_machinery(part.stack)
         found = (part.__cause__, part.__context__, *(part.exceptions or ()))
         waiting += [other for other in found if other is not None]
@@ -138,7 +137,7 @@ def _without_machinery(stack: traceback.StackSummary) -> traceback.StackSummary:
 
 
 def _message(error: BaseException) -> str:
-    """Of a group, what the first of its exceptions says: "unhandled errors in a TaskGroup" helps nobody."""
+    """Return the message; for a group that of its first exception, as that of the group has no facts."""
     first = error
     while isinstance(first, BaseExceptionGroup):
         first = first.exceptions[0]
@@ -147,7 +146,7 @@ def _message(error: BaseException) -> str:
     return f"{type(first).__name__}: {message_of(first)} ({message_of(error)})"
 
 
-def _ruled(
+def _apply_rules(
     facts: ErrorFacts, message: str, rules: Rules, otherwise: FailureClass, signal: int | None = None
 ) -> Classification:
     for rule in parse_rules(rules):
@@ -160,7 +159,7 @@ def _without_exception(
     kind: str,
     message: str,
     verdict: Classification,
-    told: Fingerprint,
+    mark: Fingerprint,
     diagnostic: str,
     facts: Mapping[str, object] | None = None,
 ) -> Failure:
@@ -168,7 +167,7 @@ def _without_exception(
         error_type=kind,
         message=clip(message, MESSAGE_MAX),
         failure_class=verdict.failure_class,
-        fingerprint=told,
+        fingerprint=mark,
         diagnostic=clip(diagnostic) if diagnostic else None,
         retry_after_seconds=verdict.retry_after_seconds,
         facts=facts or {},

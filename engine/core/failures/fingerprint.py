@@ -1,12 +1,12 @@
-"""Which failure is this: the same one as before, or another?
+"""Identify a failure: is it the same one as before, or another?
 
-Computed inside the attempt, where the exception still has its traceback. Two answers, for two questions:
+Fingerprints are computed inside the attempt, where the exception still has its traceback. There are two of them:
 
-- ``strict`` says "the same code failed at the same place": it proves that a failure is deterministic. It holds the
-  line, the text of the line and the hash of the task's code, so that after a fix the count starts afresh.
-- ``loose`` says "the same cause": types and functions alone, for clusters, pages and history across deploys.
+- ``strict``: the same code failed at the same place, which proves that a failure is deterministic. It contains the
+  line, the text of the line and the hash of the code of the task, so that after a fix the count starts at 0.
+- ``loose``: the same cause. It contains types and functions alone, for clusters, pages and history across deploys.
 
-The rules, each against a measured confusion of document 000's own hash (``fingerprint_v1``): an exception is its whole
+Each rule prevents a measured confusion by the hash of document 000 (``fingerprint_v1``): an exception is its whole
 chain, root cause first; a group is the set of its children; the frame that counts is the innermost of the user's own
 code, not that of the library that noticed; paths are relative to the project; a recursion is the set of functions in
 its cycle; code without a file is known by its byte code; an exception that was never raised by its message, without
@@ -33,8 +33,8 @@ from ..outcome import Fingerprint
 CHAIN_LENGTH_MAX = 10
 GROUP_WIDTH_MAX = 8
 GROUP_DEPTH_MAX = 3
-_GROUP_SCAN_MAX = 64  # children looked at to find the distinct ones
-_FRAMES_MAX = 4096  # innermost frames looked at; a raised recursion limit may leave millions
+_GROUP_SCAN_MAX = 64  # children that are inspected for distinct ones
+_FRAMES_MAX = 4096  # innermost frames that are inspected; a raised recursion limit may leave millions
 _MESSAGE_MAX = 200
 
 _STDLIB = str(PurePath(linecache.__file__).parent)
@@ -45,10 +45,10 @@ _IN_GROUP = " (in a group)"
 
 
 def fingerprint(error: BaseException, *, project_root: str | None = None, code_hash: str | None = None) -> Fingerprint:
-    """Tell which failure an exception is.
+    """Return the fingerprint of an exception.
 
-    ``project_root`` is the folder that paths are told relative to; without it modules are told by name.
-    ``code_hash`` is that of the task's own code as it was loaded.
+    ``project_root``: the folder that paths are relative to; without it modules are named.
+    ``code_hash``: that of the loaded code of the task.
     """
     links = _without_repeats(_signature(link, project_root, depth=0) for link in _chain(error))
     parts = ("v2", code_hash or "", *(link.strict for link in links))
@@ -56,25 +56,25 @@ def fingerprint(error: BaseException, *, project_root: str | None = None, code_h
         strict=_digest(parts),
         loose=_digest(["v2", *(link.loose for link in links)]),
         v1=fingerprint_v1(error),
-        explain=_words(links),
+        explain=_explanation(links),
         parts=parts,
     )
 
 
-def _words(links: list[_Signature]) -> str:
-    """For people: the root cause, and the place in their own code that is nearest to it.
+def _explanation(links: list[_Signature]) -> str:
+    """Explain a chain in words: the root cause, and the nearest place in the user's code.
 
-    The root may have no such place, where a library raised one exception out of another; and the cancellation inside a
-    wait that took too long says where that was, not what went wrong.
+    The root may have no such place if a library raised it; and the cancellation inside a timeout shows the place, not
+    the cause.
     """
-    told = [link for link in links if link.type_name != _CANCELLED] or links
+    shown = [link for link in links if link.type_name != _CANCELLED] or links
     place = next((link.place for link in links if link.is_own), links[0].place)
-    root = told[0].inside or f"{told[0].name} {place}"
-    return root + "".join(f", then {link.name}" for link in told[1:])
+    root = shown[0].inside or f"{shown[0].name} {place}"
+    return root + "".join(f", then {link.name}" for link in shown[1:])
 
 
 def fingerprint_v1(error: BaseException) -> str:
-    """Return document 000's own hash, kept for comparison: type name and innermost frame, 12 hex digits of SHA-1."""
+    """Return the hash of document 000, for comparison: type name and innermost frame, 12 hex digits of SHA-1."""
     frames = traceback.extract_tb(error.__traceback__)
     filename, line = (frames[-1].filename, frames[-1].lineno) if frames else ("", 0)
     signature = f"{type(error).__name__}|{filename}:{line}"
@@ -82,32 +82,34 @@ def fingerprint_v1(error: BaseException) -> str:
 
 
 def fingerprint_of_exit(exit_code: int, last_line: str = "") -> Fingerprint:
-    """Tell a process by its exit code and by the last line that it wrote to its error output, if that is known."""
+    """Return the fingerprint of an exit code and of the last line of the error output, if known."""
     sentence = normalize_message(last_line)
-    return _plain((f"exit:{exit_code}", sentence), f"exit status {exit_code}" + (f": {sentence}" if sentence else ""))
+    return _fingerprint_of_parts(
+        (f"exit:{exit_code}", sentence), f"exit status {exit_code}" + (f": {sentence}" if sentence else "")
+    )
 
 
 def fingerprint_of_signal(
     signal: int, sender: str, stack_text: str = "", project_root: str | None = None
 ) -> Fingerprint:
-    """Tell a killed process: by whom (``executor``, ``oom``, ``unknown``), and where it crashed if a dump tells."""
+    """Return the fingerprint of a signal, its sender (``executor``, ``oom``, ``unknown``) and the crash dump."""
     words = f"signal {signal} from {sender}"
     frame = innermost_of_stack(stack_text)
     if frame is None:
-        return _plain((f"signal:{signal}:{sender}",), words)
-    place = _relative(frame.path, project_root)
-    return _placed(f"signal:{signal}:{sender}", place, frame, f"{words} at")
+        return _fingerprint_of_parts((f"signal:{signal}:{sender}",), words)
+    place = _relative_path(frame.path, project_root)
+    return _fingerprint_at(f"signal:{signal}:{sender}", place, frame, f"{words} at")
 
 
 def fingerprint_of_stack(stack_text: str, project_root: str | None = None) -> Fingerprint:
-    """Tell where a task hung, from the faulthandler dump that was taken before it was killed.
+    """Return the fingerprint of a hang, from the faulthandler dump that was taken before the kill.
 
-    Without a frame of Python ``strict`` is empty: two such timeouts are not known to be the same, nor to differ.
+    Without a Python frame ``strict`` is empty: two such timeouts cannot be compared.
     """
     frame = innermost_of_stack(stack_text)
     if frame is None:
         return Fingerprint(strict="", loose=_digest(["timeout:"]), explain="timed out", parts=("timeout:",))
-    return _placed("timeout:", _relative(frame.path, project_root), frame, "timed out at")
+    return _fingerprint_at("timeout:", _relative_path(frame.path, project_root), frame, "timed out at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +125,14 @@ class StackFrame:
 
 
 _THREAD_HEAD = re.compile(r"^(?:(Current thread|Thread) 0x[0-9a-fA-F]+\b|(Coroutine) ')")
-_ASKED_FIRST = ("Current thread", "Coroutine", "Thread")
+_THREAD_ORDER = ("Current thread", "Coroutine", "Thread")
 _THREAD_FRAME = re.compile(r'^\s*File "(.*)", line (\d+) in (.*)$')
 
 
 def innermost_of_stack(stack_text: str) -> StackFrame | None:
     """Return the innermost frame of the user's code in a faulthandler dump, else the innermost of all, else None.
 
-    The thread that took the signal is asked first: it is the main one unless the task arranged otherwise.
+    The thread that handled the signal comes first, by default the main one.
     """
     threads = threads_of_stack(stack_text)
     for frames in threads:
@@ -143,12 +145,12 @@ def innermost_of_stack(stack_text: str) -> StackFrame | None:
 def threads_of_stack(stack_text: str) -> list[list[StackFrame]]:
     """Return the frames of each thread in a dump, innermost first.
 
-    First the thread that was asked, then the coroutines that its loop waits for (``runner/hang/coroutines.py``).
+    First the thread that handled the signal, then the coroutines that its loop waits for (``runner/hang/coroutines.py``).
     """
-    return [frames for _, frames in sorted(_threads(stack_text), key=lambda thread: _ASKED_FIRST.index(thread[0]))]
+    return [frames for _, frames in sorted(_threads(stack_text), key=lambda thread: _THREAD_ORDER.index(thread[0]))]
 
 
-_VARYING = (
+_VARIABLE_PARTS = (
     (re.compile(r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"), "<uuid>"),
     (re.compile(r"(?<!\w)(?:'[^'\n]*'|\"[^\"\n]*\"|`[^`\n]*`)"), "<text>"),
     (re.compile(r"(?<![\w.<])(?:[A-Za-z]:)?[\\/][^\s:,;)\]]+"), "<path>"),
@@ -159,9 +161,9 @@ _VARYING = (
 
 
 def normalize_message(message: str) -> str:
-    """Return a message without what varies from one failure to the next: numbers, quoted text, paths, ids."""
+    """Replace the variable parts of a message: numbers, quoted text, paths, ids."""
     text = message[: 10 * _MESSAGE_MAX]
-    for pattern, stand_in in _VARYING:
+    for pattern, stand_in in _VARIABLE_PARTS:
         text = pattern.sub(stand_in, text)
     return text.strip()[:_MESSAGE_MAX]
 
@@ -173,7 +175,7 @@ def type_name(error: BaseException) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """Return ``str(error)``, also of an exception whose own ``__str__`` fails."""
+    """Return ``str(error)``, or a substitute if its ``__str__`` fails."""
     try:
         return str(error)
     except Exception as unprintable:
@@ -181,13 +183,13 @@ def message_of(error: BaseException) -> str:
 
 
 def is_engine_path(path: str) -> bool:
-    """Tell whether a file is the engine's own, its example flows left out."""
+    """True for a file of the engine, except its example flows."""
     pure = PurePath(path)
     return pure.is_relative_to(_ENGINE) and not pure.is_relative_to(PurePath(_ENGINE, "examples"))
 
 
 def is_machinery(path: str) -> bool:
-    """Tell whether a file is Python's own or the engine's: what runs the user's code, and the libraries it uses."""
+    """True for a file of Python or of the engine, which run the user's code."""
     return path.startswith("<frozen ") or is_engine_path(path) or _is_of_python(PurePath(path))
 
 
@@ -195,7 +197,7 @@ def is_machinery(path: str) -> bool:
 
 
 class _Signature(NamedTuple):
-    """One exception. For people: ``place``, which ``is_own`` if it is in the user's code, and what is ``inside``."""
+    """One exception. In words: its ``place``, ``is_own`` if that is in the user's code, and the children ``inside``."""
 
     strict: str
     loose: str
@@ -206,7 +208,7 @@ class _Signature(NamedTuple):
 
     @property
     def name(self) -> str:
-        """For people, who know where their errors come from; the hash has the module as well."""
+        """The class without its module; the hash contains the module as well."""
         return self.type_name.rpartition(".")[2]
 
 
@@ -241,7 +243,7 @@ class _Frame(NamedTuple):
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    """An exception and what caused it, root cause first. A chain may be a ring: somebody raised an old exception."""
+    """Return an exception and its causes, root cause first. An old exception that is raised again makes a cycle."""
     links: list[BaseException] = []
     link: BaseException | None = error
     while link is not None and len(links) < CHAIN_LENGTH_MAX and not any(link is known for known in links):
@@ -264,12 +266,12 @@ def _signature(error: BaseException, root: str | None, depth: int) -> _Signature
 
 
 def _children(group: BaseExceptionGroup[BaseException], root: str | None, depth: int) -> list[_Signature]:
-    """Each child by its whole chain, in one signature."""
+    """Return the signature of each child, with its whole chain."""
     found = []
     for child in islice(group.exceptions, _GROUP_SCAN_MAX):
         links = [_signature(link, root, depth) for link in _chain(child)]
         strict, loose = ("<".join(texts) for texts in zip(*((link.strict, link.loose) for link in links), strict=True))
-        found.append(links[-1]._replace(strict=strict, loose=loose, inside=_words(links)))
+        found.append(links[-1]._replace(strict=strict, loose=loose, inside=_explanation(links)))
     return found
 
 
@@ -279,36 +281,38 @@ def _place(error: BaseException, root: str | None) -> _Place:
         message = normalize_message(message_of(error))
         return _Place(message, message, message, is_own=False)
     if isinstance(error, RecursionError):
-        cycle = _cycle(frames)
+        cycle = _recursive_functions(frames)
         if cycle:
             functions = ",".join(cycle)
             return _Place(functions, functions, f"in the recursion of {functions}", is_own=True)
-    telling = _telling(frames, wanted=2 if isinstance(error, AssertionError) else 1)
-    strict = [frame.strict for frame in telling]
+    frames_found = _significant_frames(frames, wanted=2 if isinstance(error, AssertionError) else 1)
+    strict = [frame.strict for frame in frames_found]
     innermost = frames[-1]
     if not innermost.own:
-        # Its line is left out: the same call can end at several lines of a library.
+        # Without its line: the same call can end at several lines of a library.
         strict.append(innermost.loose)
-    return _Place(">".join(strict), ">".join(frame.loose for frame in telling), telling[0].words, telling[0].own)
+    return _Place(
+        ">".join(strict), ">".join(frame.loose for frame in frames_found), frames_found[0].words, frames_found[0].own
+    )
 
 
-def _telling(frames: list[_Frame], wanted: int) -> list[_Frame]:
-    """The innermost frames of the user's code, innermost first, and on until ``wanted`` of them have a file.
+def _significant_frames(frames: list[_Frame], wanted: int) -> list[_Frame]:
+    """Return the innermost frames of the user's code, innermost first, until ``wanted`` of them have a file.
 
-    An assertion in a shared helper is told by its caller too; so is code that was never in a file.
+    An assertion in a shared helper needs its caller as well; so does code without a file.
     """
-    telling: list[_Frame] = []
+    frames_found: list[_Frame] = []
     for frame in reversed(frames):
-        if frame.own and (not telling or frame.loose != telling[-1].loose):
-            telling.append(frame)
+        if frame.own and (not frames_found or frame.loose != frames_found[-1].loose):
+            frames_found.append(frame)
             wanted -= frame.has_file
             if wanted <= 0:
                 break
-    return telling or frames[-1:]
+    return frames_found or frames[-1:]
 
 
-def _cycle(frames: list[_Frame]) -> list[str]:
-    """The functions that a recursion goes through: how deep it was, and in which of them it ended, are chance."""
+def _recursive_functions(frames: list[_Frame]) -> list[str]:
+    """Return the functions of a recursion. Its depth, and the function in which it ended, are chance."""
     counted = Counter(frame.loose for frame in frames)
     cycle = {frame.loose: frame.own for frame in frames if counted[frame.loose] > 2}
     return sorted(function for function, own in cycle.items() if own) or sorted(cycle)
@@ -324,12 +328,12 @@ def _frames(trace: TracebackType | None, root: str | None) -> Iterator[_Frame]:
         text = linecache.getline(code.co_filename, line, frame.f_globals).strip()
         has_file = not code.co_filename.startswith("<")
         own = not _is_library(code.co_filename, module)
-        place = _relative(code.co_filename, root, module) if has_file else "<exec>"
+        place = _relative_path(code.co_filename, root, module) if has_file else "<exec>"
         yield _Frame(place, code.co_qualname, line, text or _code_digest(code), own, has_file)
 
 
 def _is_library(path: str, module: str = "") -> bool:
-    """Tell code that was installed, or that came with Python or with this engine, from the user's own."""
+    """True for installed code, and for code of Python or of the engine."""
     if path.startswith("<"):
         return path.startswith("<frozen ") or module.partition(".")[0] in sys.stdlib_module_names
     pure = PurePath(path)
@@ -342,7 +346,7 @@ def _is_of_python(path: PurePath) -> bool:
     return path.is_relative_to(_STDLIB) and _INSTALLED.isdisjoint(path.parts)
 
 
-def _relative(path: str, root: str | None, module: str = "") -> str:
+def _relative_path(path: str, root: str | None, module: str = "") -> str:
     pure = PurePath(path)
     if root is not None and pure.is_relative_to(root):
         return pure.relative_to(root).as_posix()
@@ -352,7 +356,7 @@ def _relative(path: str, root: str | None, module: str = "") -> str:
 
 
 def _code_digest(code: CodeType) -> str:
-    """A hash of byte code that is the same in every process: constants by value, nested code by its own hash."""
+    """Hash byte code, the same in every process: constants by value, nested code by its own hash."""
     return _digest([code.co_code.hex(), *code.co_names, *map(_constant, code.co_consts)])
 
 
@@ -372,7 +376,7 @@ def _threads(stack_text: str) -> list[tuple[str, list[StackFrame]]]:
         frame = _THREAD_FRAME.match(line)
         if frame is None:
             continue
-        if not threads:  # with all_threads=False there is no head but "Stack (most recent call first):"
+        if not threads:  # with all_threads=False the only head is "Stack (most recent call first):"
             threads.append(("Current thread", []))
         threads[-1][1].append(StackFrame(frame[1], int(frame[2]), frame[3]))
     return threads
@@ -381,20 +385,20 @@ def _threads(stack_text: str) -> list[tuple[str, list[StackFrame]]]:
 # --- hashing ----------------------------------------------------------------------------------------------------
 
 
-def _placed(what: str, place: str, frame: StackFrame, words: str) -> Fingerprint:
+def _fingerprint_at(what: str, place: str, frame: StackFrame, words: str) -> Fingerprint:
     source = linecache.getline(frame.path, frame.line).strip()
     strict = (what, place, str(frame.line), frame.function, _digest([source]))
     loose = _digest([what, place, frame.function])
     return Fingerprint(strict=_digest(strict), loose=loose, explain=f"{words} {frame}", parts=strict)
 
 
-def _plain(parts: tuple[str, ...], words: str) -> Fingerprint:
+def _fingerprint_of_parts(parts: tuple[str, ...], words: str) -> Fingerprint:
     digest = _digest(parts)
     return Fingerprint(strict=digest, loose=digest, explain=words, parts=parts)
 
 
 def _without_repeats(signatures: Iterable[_Signature]) -> list[_Signature]:
-    """Links that only say the same again (an exception raised once more from itself) count once."""
+    """Drop a link that equals the one before: an exception that was raised again from itself."""
     known = list(signatures)
     return known[:1] + [later for earlier, later in pairwise(known) if later.strict != earlier.strict]
 

@@ -1,8 +1,7 @@
-"""Why an attempt did not end, in one sentence made from what was seen of its processes just before it was ended.
+"""Explain why an attempt did not end, in one sentence, from its processes just before they were killed.
 
-A read that is never answered, an endless loop, a child that hangs and a lock that somebody holds need four different
-people. ``sentence`` tells which it was, ``report`` lays out all that was seen. Both only say what was read: where a
-container hides something, less is said.
+A read without a reply, an endless loop, a child that hangs and a lock of another process need different people.
+``describe_hang`` names the case, ``hang_report`` lists all observations. In a container both may lack facts.
 """
 
 from __future__ import annotations
@@ -13,24 +12,24 @@ from dataclasses import dataclass, field
 from ..durations import format_duration
 from .syscalls import Activity
 
-SPINNING_SHARE = 0.5  # of one processor: from here on it computes, and does not wait
-RUNNING_SHARE = 0.05  # the same for one that wants to run, where others want to as well
+SPINNING_SHARE = 0.5  # of one processor: with this share a process computes and does not wait
+RUNNING_SHARE = 0.05  # the same for a runnable process on a busy machine
 NAMED_MAX = 2
 ENDS_SHOWN = 40
-HEADING = "Processes:"
+REPORT_HEADING = "Processes:"
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process, or the thread that was looked at. ``cpu``: share of one processor over the window, if known.
+    """One process, or one thread. ``cpu``: share of one processor over the window, if known.
 
-    ``waits_on``: the descriptors that its call is about; for a wait for a child, its pid. ``is_exact``: the call
-    itself was read, not guessed from the kernel function that it sleeps in.
+    ``waits_on``: the descriptors of its system call; for a wait for a child, the pid. ``is_exact``: the system call was
+    read, not guessed from the kernel function.
     """
 
     pid: int
     parent: int = 0
-    state: str = ""  # as /proc has it: R S D T Z
+    state: str = ""  # the letter in /proc: R S D T Z
     name: str = ""
     command_line: str = ""  # the command line
     wait_channel: str = ""  # kernel function
@@ -43,27 +42,27 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """One open end. ``name``: the peer of a socket, the path of a file; ``inode`` is what two ends of a pipe share."""
+    """One file descriptor. ``name``: the peer of a socket, the path of a file; ends of a pipe share ``inode``."""
 
     pid: int
     number: int
     kind: str  # tcp udp unix pipe file other
     name: str = ""
     state: str = ""  # of a TCP connection
-    unread: int | None = None  # bytes that wait to be read
-    unsent: int | None = None  # bytes that the other side has not taken
+    unread: int | None = None  # bytes in the receive queue
+    unsent: int | None = None  # bytes in the send queue
     inode: int = 0
-    is_write_end: bool = False  # the end of a pipe that is written to
+    is_write_end: bool = False  # the write end of a pipe
 
     @property
     def is_connection(self) -> bool:
-        """Whether it leads to somebody who could answer; the loop's own pair of sockets leads nowhere."""
+        """True for a socket with a peer; the socket pair of an event loop has none."""
         return self.kind in ("tcp", "udp", "unix") and bool(self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class FileLock:
-    """A lock on a file that the process ``pid`` waits for. ``holder`` 0: not one of ours to see."""
+    """A file lock that process ``pid`` waits for. ``holder`` 0: unknown."""
 
     pid: int
     path: str
@@ -73,7 +72,7 @@ class FileLock:
 
 @dataclass(frozen=True, slots=True)
 class Autopsy:
-    """What was seen. The process of the attempt comes first; its other ``threads`` are told like processes.
+    """All observations. The process of the attempt comes first; its other ``threads`` have the form of processes.
 
     ``cpu``: of all processes together, those that have ended included, over ``window_seconds``.
     """
@@ -84,14 +83,14 @@ class Autopsy:
     locks: tuple[FileLock, ...] = ()
     cpu: float | None = None
     window_seconds: float = 0.0
-    last_output: str = ""  # the last line that it wrote, ``quiet_seconds`` before
+    last_output: str = ""  # the last line of output, ``quiet_seconds`` before
     quiet_seconds: float = 0.0
-    is_complete: bool = True  # False: there was more than could be looked at in time
+    is_complete: bool = True  # False: the time limit cut the inspection
 
 
 @dataclass(frozen=True, slots=True)
 class StackSummary:
-    """What the dump of the stacks says: ``where`` in the user's code, and the library ``call`` made there.
+    """The dump of the stacks in short: ``where`` in the user's code, and the library ``call`` made there.
 
     ``elsewhere``: the place of another thread that is in the user's code.
     """
@@ -102,15 +101,15 @@ class StackSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class _Finding:
-    """What one process is at. ``behind``: the process that it waits for."""
+class _Observation:
+    """What one process does, in words. ``behind``: the process that it waits for."""
 
     words: str
     behind: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
+class _HangCase:
     autopsy: Autopsy
     frames: StackSummary
     processes: dict[int, Process] = field(default_factory=dict)
@@ -119,21 +118,21 @@ class _Case:
     def root(self) -> Process:
         return self.autopsy.processes[0]
 
-    def ends(self, process: Process) -> list[Descriptor]:
+    def descriptors_of(self, process: Process) -> list[Descriptor]:
         return [one for one in self.autopsy.descriptors if one.pid == (process.owner or process.pid)]
 
     def waited_on(self, process: Process) -> list[Descriptor]:
-        return [one for one in self.ends(process) if one.number in process.waits_on]
+        return [one for one in self.descriptors_of(process) if one.number in process.waits_on]
 
 
 # --- The sentence ---------------------------------------------------------------------------------------------------
 
 
 def describe_hang(autopsy: Autopsy, frames: StackSummary = StackSummary()) -> str:
-    """What it was at, without a full stop; empty when nothing was seen."""
+    """Describe a hang in one sentence without a full stop; empty without observations."""
     if not autopsy.processes:
         return ""
-    case = _Case(autopsy, frames, {process.pid: process for process in autopsy.processes})
+    case = _HangCase(autopsy, frames, {process.pid: process for process in autopsy.processes})
     words = _computing(case) or _waiting(case)
     return words if autopsy.cpu is None else f"{words}, {_cpu_words(autopsy.cpu, autopsy.window_seconds)}"
 
@@ -143,14 +142,14 @@ def _cpu_words(share: float, seconds: float) -> str:
     return f"{share:.0%} CPU for the last {span}".replace("%", " %", 1)
 
 
-def _computing(case: _Case) -> str:
+def _computing(case: _HangCase) -> str:
     busiest = max(case.autopsy.processes, key=lambda process: process.cpu or 0.0)
     threads = (busiest, *case.autopsy.threads) if busiest is case.root else (busiest,)
     wants_to_run = any(thread.state == "R" for thread in threads)
     if (busiest.cpu or 0.0) < (RUNNING_SHARE if wants_to_run else SPINNING_SHARE):
         return "busy, in processes that come and go" if (case.autopsy.cpu or 0.0) >= SPINNING_SHARE else ""
     if busiest is not case.root:
-        return f"its {_kinship(case, busiest)} {_named(busiest)} is spinning"
+        return f"its {_relation(case, busiest)} {_process_words(busiest)} is spinning"
     frames = case.frames
     if frames.elsewhere is not None and case.root.activity in (Activity.FUTEX, Activity.SLEEP):
         return f"a thread is spinning at {frames.elsewhere}"
@@ -159,77 +158,77 @@ def _computing(case: _Case) -> str:
     return f"spinning in {frames.call} at {frames.where}" if frames.call else f"spinning at {frames.where}"
 
 
-def _waiting(case: _Case) -> str:
-    """Of the process itself, and of the last one in the chain of those that wait for one another."""
+def _waiting(case: _HangCase) -> str:
+    """Describe the last process in the chain of processes that wait for one another."""
     place = f" at {case.frames.where}" if case.frames.where else ""
-    finding = _finding(case, case.root)
+    observation = _observe(case, case.root)
     last, seen = case.root, {case.root.pid}
-    while finding.behind is not None and finding.behind in case.processes and finding.behind not in seen:
-        last = case.processes[finding.behind]
+    while observation.behind is not None and observation.behind in case.processes and observation.behind not in seen:
+        last = case.processes[observation.behind]
         seen.add(last.pid)
-        finding = _finding(case, last)
+        observation = _observe(case, last)
     if last is case.root:
-        return f"{finding.words}{place}"
-    return f"waits{place} for its {_kinship(case, last)} {_named(last)}: {finding.words}"
+        return f"{observation.words}{place}"
+    return f"waits{place} for its {_relation(case, last)} {_process_words(last)}: {observation.words}"
 
 
-def _kinship(case: _Case, process: Process) -> str:
+def _relation(case: _HangCase, process: Process) -> str:
     return "child" if process.parent == case.root.pid else "descendant"
 
 
-def _named(process: Process) -> str:
+def _process_words(process: Process) -> str:
     standing = f"{process.state} in {process.wait_channel}" if process.wait_channel else process.state
     return f"`{process.name}` (pid {process.pid}{f', {standing}' if standing else ''})"
 
 
-# --- What one process is at -----------------------------------------------------------------------------------------
+# --- One process ----------------------------------------------------------------------------------------------------
 
 
-def _finding(case: _Case, process: Process) -> _Finding:
+def _observe(case: _HangCase, process: Process) -> _Observation:
     if process.state in ("T", "t"):
-        return _Finding("stopped by a signal")
+        return _Observation("stopped by a signal")
     if process.state == "Z":
-        return _Finding("has ended, and nobody has asked how")
-    found = _FINDERS[process.activity](case, process) if process.activity in _FINDERS else _unknown(case, process)
+        return _Observation("has ended, and nobody has asked how")
+    found = _DESCRIBERS[process.activity](case, process) if process.activity in _DESCRIBERS else _unknown(case, process)
     if process.state != "D":
         return found
     channel = f" ({process.wait_channel})" if process.wait_channel else ""
-    return _Finding(f"stuck in the kernel, where no signal reaches it{channel}: {found.words}")
+    return _Observation(f"stuck in the kernel, where no signal reaches it{channel}: {found.words}")
 
 
-def _unknown(case: _Case, process: Process) -> _Finding:
+def _unknown(case: _HangCase, process: Process) -> _Observation:
     if process.state == "R":
-        return _Finding("running")
-    return _Finding(f"blocked in {process.wait_channel}" if process.wait_channel else "blocked")
+        return _Observation("running")
+    return _Observation(f"blocked in {process.wait_channel}" if process.wait_channel else "blocked")
 
 
-def _taking(case: _Case, process: Process) -> _Finding:
+def _reading(case: _HangCase, process: Process) -> _Observation:
     return _transfer(case, process, "recv from", "reading", writes=False)
 
 
-def _giving(case: _Case, process: Process) -> _Finding:
+def _writing(case: _HangCase, process: Process) -> _Observation:
     return _transfer(case, process, "send to", "writing to", writes=True)
 
 
-def _transfer(case: _Case, process: Process, of_socket: str, of_file: str, *, writes: bool) -> _Finding:
+def _transfer(case: _HangCase, process: Process, socket_words: str, file_words: str, *, writes: bool) -> _Observation:
     ends = case.waited_on(process)
     if not ends:
-        return _guessed(case, process, of_socket)
+        return _guess_peer(case, process, socket_words)
     end = ends[0]
     if end.kind == "pipe":
         return _of_pipe(case, process, end, writes=writes)
     if end.kind in ("tcp", "udp", "unix"):
-        return _Finding(f"blocked in {of_socket} {_peer(end)}")
-    return _Finding(f"{of_file} {end.name or 'a descriptor'}")
+        return _Observation(f"blocked in {socket_words} {_peer(end)}")
+    return _Observation(f"{file_words} {end.name or 'a descriptor'}")
 
 
-def _guessed(case: _Case, process: Process, of_socket: str) -> _Finding:
-    """The call was not read: if there is one connection only, it is likely that one."""
-    known = [end for end in case.ends(process) if end.is_connection]
-    verb = of_socket.split()[0]
+def _guess_peer(case: _HangCase, process: Process, socket_words: str) -> _Observation:
+    """Without the system call: a single connection is likely the one in use."""
+    known = [end for end in case.descriptors_of(process) if end.is_connection]
+    verb = socket_words.split()[0]
     if process.is_exact or len(known) != 1:
-        return _Finding(f"blocked in {verb}")
-    return _Finding(f"blocked in {verb}, perhaps {of_socket.split()[1]} {_peer(known[0])}")
+        return _Observation(f"blocked in {verb}")
+    return _Observation(f"blocked in {verb}, perhaps {socket_words.split()[1]} {_peer(known[0])}")
 
 
 def _peer(end: Descriptor) -> str:
@@ -239,8 +238,8 @@ def _peer(end: Descriptor) -> str:
     return f"{what} ({', '.join(notes)})" if notes else what
 
 
-def _of_pipe(case: _Case, process: Process, end: Descriptor, *, writes: bool) -> _Finding:
-    """Whoever holds the other end is who it waits for."""
+def _of_pipe(case: _HangCase, process: Process, end: Descriptor, *, writes: bool) -> _Observation:
+    """A process at a pipe waits for the holder of the other end."""
     others = [
         one
         for one in case.autopsy.descriptors
@@ -248,19 +247,19 @@ def _of_pipe(case: _Case, process: Process, end: Descriptor, *, writes: bool) ->
     ]
     strangers = [one.pid for one in others if one.pid != process.pid]
     if strangers:
-        return _Finding("blocked on a pipe", behind=strangers[0])
+        return _Observation("blocked on a pipe", behind=strangers[0])
     if others:
-        return _Finding("blocked on a pipe of which it holds both ends itself")
-    return _Finding(f"{'writing to' if writes else 'reading'} a pipe")
+        return _Observation("blocked on a pipe of which it holds both ends itself")
+    return _Observation(f"{'writing to' if writes else 'reading'} a pipe")
 
 
-def _polling(case: _Case, process: Process) -> _Finding:
+def _polling(case: _HangCase, process: Process) -> _Observation:
     ends = case.waited_on(process)
     known = [end for end in ends if end.is_connection]
     if known:
         named = ", ".join(_peer(end) for end in known[:NAMED_MAX])
         more = f" and {len(known) - NAMED_MAX} more" if len(known) > NAMED_MAX else ""
-        return _Finding(f"waits for {named}{more}")
+        return _Observation(f"waits for {named}{more}")
     for end in ends:
         if end.kind == "pipe":
             found = _of_pipe(case, process, end, writes=end.is_write_end)
@@ -268,64 +267,66 @@ def _polling(case: _Case, process: Process) -> _Finding:
                 return found
     if process.activity is Activity.EPOLL:
         call = case.frames.call if process is case.root else ""
-        return _Finding(f"awaits {call}" if call else "idle in its event loop")
-    return _Finding("waits for a descriptor" if ends else "blocked in poll")
+        return _Observation(f"awaits {call}" if call else "idle in its event loop")
+    return _Observation("waits for a descriptor" if ends else "blocked in poll")
 
 
-def _of_connect(case: _Case, process: Process) -> _Finding:
+def _of_connect(case: _HangCase, process: Process) -> _Observation:
     ends = [end for end in case.waited_on(process) if end.name]
-    return _Finding(f"connecting to {_peer(ends[0])}" if ends else "blocked in connect")
+    return _Observation(f"connecting to {_peer(ends[0])}" if ends else "blocked in connect")
 
 
-def _of_accept(case: _Case, process: Process) -> _Finding:
-    return _Finding("waits for somebody to connect to it")
+def _of_accept(case: _HangCase, process: Process) -> _Observation:
+    return _Observation("waits for somebody to connect to it")
 
 
-def _of_lock(case: _Case, process: Process) -> _Finding:
+def _of_lock(case: _HangCase, process: Process) -> _Observation:
     lock = next((lock for lock in case.autopsy.locks if lock.pid == process.pid), None)
     if lock is None:
         ends = case.waited_on(process)
-        return _Finding(
+        return _Observation(
             f"waits for a lock on {ends[0].name}" if ends and ends[0].name else "waits for a lock on a file"
         )
     if not lock.holder:
-        return _Finding(f"waits for a lock on {lock.path}")
+        return _Observation(f"waits for a lock on {lock.path}")
     name = f" (`{lock.holder_name}`)" if lock.holder_name else ""
-    return _Finding(f"waits for a lock on {lock.path} held by pid {lock.holder}{name}")
+    return _Observation(f"waits for a lock on {lock.path} held by pid {lock.holder}{name}")
 
 
-def _of_child(case: _Case, process: Process) -> _Finding:
+def _of_child(case: _HangCase, process: Process) -> _Observation:
     children = [one for one in case.autopsy.processes if one.parent == process.pid and one is not process]
     asked = [one for one in children if one.pid in process.waits_on]
     living = [one for one in asked or children if one.state != "Z"]
     if not living:
-        return _Finding("waits for a child process")
-    free = [one for one in living if _finding(case, one).behind not in {other.pid for other in living}]
-    return _Finding("waits for a child process", behind=(free or living)[0].pid)
+        return _Observation("waits for a child process")
+    free = [one for one in living if _observe(case, one).behind not in {other.pid for other in living}]
+    return _Observation("waits for a child process", behind=(free or living)[0].pid)
 
 
-#: What a thread of its own may be at that explains why the others wait for it.
-_TELLING = frozenset([Activity.RECEIVE, Activity.SEND, Activity.CONNECT, Activity.LOCK_FILE])
+#: Activities of another thread that explain why the main thread waits for it.
+_EXPLAINING = frozenset([Activity.RECEIVE, Activity.SEND, Activity.CONNECT, Activity.LOCK_FILE])
 
 
-def _of_futex(case: _Case, process: Process) -> _Finding:
+def _of_futex(case: _HangCase, process: Process) -> _Observation:
     if process is not case.root:
-        return _Finding("waits for a lock or a thread of its own")
-    busy = next((thread for thread in case.autopsy.threads if thread.activity in _TELLING), None)
+        return _Observation("waits for a lock or a thread of its own")
+    busy = next((thread for thread in case.autopsy.threads if thread.activity in _EXPLAINING), None)
     if busy is not None:
-        return _Finding(f"waits for a thread of its own, {_finding(case, busy).words}")
-    return _Finding(f"waits in {case.frames.call}" if case.frames.call else "waits for a lock or a thread of its own")
+        return _Observation(f"waits for a thread of its own, {_observe(case, busy).words}")
+    return _Observation(
+        f"waits in {case.frames.call}" if case.frames.call else "waits for a lock or a thread of its own"
+    )
 
 
-def _constant(words: str) -> Callable[[_Case, Process], _Finding]:
-    return lambda case, process: _Finding(words)
+def _constant(words: str) -> Callable[[_HangCase, Process], _Observation]:
+    return lambda case, process: _Observation(words)
 
 
-_FINDERS: dict[Activity | None, Callable[[_Case, Process], _Finding]] = {
-    Activity.READ: _taking,
-    Activity.RECEIVE: _taking,
-    Activity.WRITE: _giving,
-    Activity.SEND: _giving,
+_DESCRIBERS: dict[Activity | None, Callable[[_HangCase, Process], _Observation]] = {
+    Activity.READ: _reading,
+    Activity.RECEIVE: _reading,
+    Activity.WRITE: _writing,
+    Activity.SEND: _writing,
     Activity.CONNECT: _of_connect,
     Activity.ACCEPT: _of_accept,
     Activity.POLL: _polling,
@@ -341,18 +342,18 @@ _FINDERS: dict[Activity | None, Callable[[_Case, Process], _Finding]] = {
 }
 
 
-# --- All of it ------------------------------------------------------------------------------------------------------
+# --- The report -----------------------------------------------------------------------------------------------------
 
 
 def hang_report(autopsy: Autopsy) -> str:
-    """Line by line, for whoever wants to see it all; empty when nothing was seen."""
+    """List all observations, one a line; empty without observations."""
     if not autopsy.processes:
         return ""
-    lines = [HEADING, *map(_process_line, autopsy.processes)]
+    lines = [REPORT_HEADING, *map(_process_line, autopsy.processes)]
     lines += ["Other threads:", *map(_process_line, autopsy.threads)] if autopsy.threads else []
     waited_on = {(one.pid, number) for one in autopsy.processes for number in one.waits_on}
     shown = [end for end in autopsy.descriptors if end.name or (end.pid, end.number) in waited_on]
-    lines += ["Open:", *map(_end_line, shown[:ENDS_SHOWN])] if shown else []
+    lines += ["Open:", *map(_descriptor_line, shown[:ENDS_SHOWN])] if shown else []
     lines += [f"  and {len(shown) - ENDS_SHOWN} more"] if len(shown) > ENDS_SHOWN else []
     lines += ["Locks:", *map(_lock_line, autopsy.locks)] if autopsy.locks else []
     if autopsy.last_output:
@@ -362,8 +363,8 @@ def hang_report(autopsy: Autopsy) -> str:
 
 
 def split_stack_and_report(text: str) -> tuple[str, str]:
-    """What stands in ``attempt.stack`` as the dump of the stacks and the report on the processes."""
-    start = f"\n{text}".find(f"\n{HEADING}\n")
+    """Split ``attempt.stack`` into the dump of the stacks and the report on the processes."""
+    start = f"\n{text}".find(f"\n{REPORT_HEADING}\n")
     return (text, "") if start < 0 else (text[:start], text[start:])
 
 
@@ -375,10 +376,10 @@ def _process_line(process: Process) -> str:
     return f"  pid {process.pid} {process.state}{channel}{doing}{on}{cpu}: {process.command_line or process.name}"
 
 
-def _end_line(end: Descriptor) -> str:
+def _descriptor_line(end: Descriptor) -> str:
     queues = (("unread", end.unread), ("unsent", end.unsent))
-    said = [end.state, *(f"{count:,} bytes {word}" for word, count in queues if count is not None)]
-    notes = ", ".join(note for note in said if note)
+    notes_known = [end.state, *(f"{count:,} bytes {word}" for word, count in queues if count is not None)]
+    notes = ", ".join(note for note in notes_known if note)
     return f"  pid {end.pid} fd {end.number} {end.kind} {end.name}".rstrip() + (f" ({notes})" if notes else "")
 
 

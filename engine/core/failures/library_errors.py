@@ -1,7 +1,7 @@
-"""What the exceptions of other libraries know about a failure, read without importing those libraries.
+"""Read facts about a failure from the exceptions of other libraries, without importing those libraries.
 
-Exceptions are asked by the shape of their attributes. Nothing here may raise, and nothing may wait: a body is taken
-only where the library has read it already, because reading a socket now would hang the report of the failure.
+Exceptions are inspected by the shape of their attributes. No function raises or blocks: a response body is read only if
+the library has fetched it already, because reading a socket now would delay the report of the failure.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _MISSING = object()
 
 @dataclass(frozen=True, slots=True)
 class ErrorFacts:
-    """What one exception says in the languages that the tables know."""
+    """Facts about one exception, in the terms of the tables."""
 
-    names: tuple[tuple[str, ...], ...] = ()  # of each class, the exception's own first: every way to write it
+    names: tuple[tuple[str, ...], ...] = ()  # for each class of the exception, its own first: all spellings
     status: int | None = None  # HTTP
     retry_after: str | None = None
-    date: str | None = None  # the answer's own date, to read a Retry-After that is one
+    date: str | None = None  # the Date of the response, for a Retry-After with a date
     grpc: str | None = None
     sqlstate: str | None = None
     sqlite: str | None = None
@@ -30,12 +30,12 @@ class ErrorFacts:
     diagnostic: str | None = None
 
     def has_type_name(self, name: str) -> bool:
-        """Tell whether the exception is of this class: "Busy", "mylib.Busy" or "mylib.errors.Busy"."""
+        """True if the exception is of this class: "Busy", "mylib.Busy" or "mylib.errors.Busy"."""
         return any(name in spellings for spellings in self.names)
 
 
 def extract_facts(error: BaseException) -> ErrorFacts:
-    """Ask one exception for all that it knows. Never raises."""
+    """Read all facts of one exception. Never raises."""
     response = safe_attribute(error, "response")
     headers = safe_attribute(error if response is None else response, "headers")
     status = _status(error, response)
@@ -55,17 +55,17 @@ def extract_facts(error: BaseException) -> ErrorFacts:
 
 
 def clip(text: str, limit: int = DIAGNOSTIC_MAX) -> str:
-    """Return a text of at most ``limit`` characters: its beginning and its end, with a word on what is left out."""
+    """Cut a text to ``limit`` characters: its start and its end, with a note on the characters left out."""
     if len(text) <= limit:
         return text
-    half = (limit - 60) // 2  # the word on it needs room too, or a text clipped twice would count its own mark
+    half = (limit - 60) // 2  # leaves room for the note, so that a text is not cut twice
     return f"{text[:half]}\n... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"
 
 
-def safe_attribute(thing: object, name: str, default: object = None) -> object:
-    """An attribute, or None. A property of a foreign class may raise whatever it likes: then it does not know."""
+def safe_attribute(owner: object, name: str, default: object = None) -> object:
+    """Return an attribute; ``default`` if it is missing or its property raises."""
     try:
-        return getattr(thing, name, default)
+        return getattr(owner, name, default)
     except Exception:
         return default
 
@@ -82,7 +82,7 @@ def _text(value: object) -> str | None:
 def _status(error: BaseException, response: object) -> int | None:
     """requests, httpx: response.status_code; aiohttp: status; urllib: code."""
     candidates = [safe_attribute(response, "status_code"), safe_attribute(response, "status")]
-    if safe_attribute(error, "headers", _MISSING) is not _MISSING:  # else a number on the exception is not one of HTTP
+    if safe_attribute(error, "headers", _MISSING) is not _MISSING:  # otherwise the number is not an HTTP status
         candidates += [safe_attribute(error, name) for name in ("status_code", "status", "code")]
     return next((status for status in map(_as_status, candidates) if status is not None), None)
 
@@ -101,7 +101,7 @@ def _header(headers: object, name: str) -> str | None:
         return None
     try:
         return _text(get(name)) or _text(get(name.lower()))
-    except Exception:  # a foreign mapping that does not know how to be asked
+    except Exception:  # a third-party mapping without key lookup
         return None
 
 
@@ -112,7 +112,7 @@ def _grpc(error: BaseException) -> tuple[str | None, str | None]:
         return None, None
     try:
         return _text(safe_attribute(code(), "name")), _text(details())
-    except Exception:  # an exception that only looks like one of gRPC
+    except Exception:  # the exception only resembles one of gRPC
         return None, None
 
 
@@ -124,11 +124,11 @@ def _sqlstate(error: BaseException) -> str | None:
     return None
 
 
-# --- the sentence that helps ------------------------------------------------------------------------------------
+# --- diagnostic -------------------------------------------------------------------------------------------------
 
 
 def _diagnostic(error: BaseException, response: object, status: int | None, details: str | None) -> str | None:
-    """The first that has something to say: the task, the answer's body, the server, the database, the input."""
+    """Return the first text among: the task, the response body, the server, the database, the input."""
     own = _text(safe_attribute(error, "diagnostic"))
     texts = (own, _body(error, response), details, _database(error), _output(error), _input(error))
     text = next((text for text in texts if text), None)
@@ -139,7 +139,7 @@ def _diagnostic(error: BaseException, response: object, status: int | None, deta
 
 def _body(error: BaseException, response: object) -> str | None:
     for holder in (response, error):
-        fields = safe_attribute(holder, "__dict__")  # what is stored, not what a property would fetch
+        fields = safe_attribute(holder, "__dict__")  # stored values only: a property could fetch
         for name in ("_content", "content", "text", "body"):
             value = _item(fields, name)
             if isinstance(value, bytes) and value:
@@ -156,7 +156,7 @@ def _database(error: BaseException) -> str | None:
 
 
 def _output(error: BaseException) -> str | None:
-    """What a program that the task ran said last."""
+    """The output of a program that the task ran."""
     for name in ("stderr", "stdout"):
         output = safe_attribute(error, name)
         if isinstance(output, bytes):
@@ -167,7 +167,7 @@ def _output(error: BaseException) -> str | None:
 
 
 def _input(error: BaseException) -> str | None:
-    """The place in the input where a parser stopped."""
+    """The position in the input where a parser stopped."""
     if isinstance(error, UnicodeDecodeError):
         around = error.object[max(0, error.start - 20) : error.end + 20]
         return f"{message_of(error)}\nnear {bytes(around)!r}"

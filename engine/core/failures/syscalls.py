@@ -1,7 +1,7 @@
-"""What a thread that sleeps is doing, by the number of its system call or by the kernel function it sleeps in.
+"""Map system calls and kernel functions to what a sleeping thread does.
 
-Calls that mean the same to whoever looks at a hang have one word here: ``read``, ``readv`` and ``recvmsg`` all take
-something in. Only what may block for long is listed.
+Calls with the same meaning for a hang share one activity: ``read`` and ``readv`` both read. Only calls that may block
+for long are listed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import StrEnum
 
 
 class Activity(StrEnum):
-    """What a call is about."""
+    """What a system call does."""
 
     READ = "read"
     RECEIVE = "recv"
@@ -70,13 +70,13 @@ _AARCH64 = {
 
 
 def _by_number(table: Mapping[Activity, tuple[int, ...]]) -> dict[int, Activity]:
-    return {number: doing for doing, numbers in table.items() for number in numbers}
+    return {number: activity for activity, numbers in table.items() for number in numbers}
 
 
-#: By ``os.uname().machine``. Elsewhere the kernel function must tell.
+#: By ``os.uname().machine``. On other machines the kernel function is used.
 SYSTEM_CALLS: Mapping[str, Mapping[int, Activity]] = {"x86_64": _by_number(_X86_64), "aarch64": _by_number(_AARCH64)}
 
-#: By the beginning of the kernel function that /proc/PID/wchan names, where the call itself may not be read.
+#: By the start of the kernel function in /proc/PID/wchan, if the system call itself cannot be read.
 _CHANNELS = (
     ("pipe_read", Activity.READ),
     ("anon_pipe_read", Activity.READ),
@@ -112,5 +112,5 @@ _CHANNELS = (
 
 
 def activity_of_channel(channel: str) -> Activity | None:
-    """What a thread is doing that sleeps in this kernel function; None where that does not tell."""
-    return next((doing for beginning, doing in _CHANNELS if channel.startswith(beginning)), None)
+    """Return what a thread does that sleeps in a kernel function; None if the function is not listed."""
+    return next((activity for beginning, activity in _CHANNELS if channel.startswith(beginning)), None)
