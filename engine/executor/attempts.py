@@ -10,7 +10,6 @@ import asyncio
 import codecs
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from ..clock import Clock
 from ..core.outcome import Outcome, OutcomeKind
@@ -18,6 +17,7 @@ from ..core.spec import TaskSpec
 from ..domain.event_payloads import AttemptColumns, AttemptRetry, AttemptStarted, Payload, TaskColumns
 from ..domain.liveness import HEARTBEAT_SECONDS, effect_key
 from ..runner.attempt import AttemptOrder, ProcessAttempt, RunningAttempt
+from ..runner.listener import BadRow
 from ..runner.outcome_of_exit import lost, not_started
 from ..runner.zygote.client import Runner
 from ..statefile.changes import logs
@@ -64,7 +64,7 @@ class AttemptSupervisor:
         self._checkpoint: str | None = None
         self._checkpoint_timer: asyncio.TimerHandle | None = None
         self._retry_sampler = RetrySampler()
-        self._rows: list[Mapping[str, Any]] = []
+        self._rows: list[BadRow] = []
         self._rows_timer: asyncio.TimerHandle | None = None
 
     # --- Reports of the runner -------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ class AttemptSupervisor:
         """Emit a retry inside the attempt, sampled."""
         self._emit_retry(self._retry_sampler.sample(retry, self._manager.loop.time()))
 
-    def quarantined(self, row: Mapping[str, Any]) -> None:
+    def quarantined(self, row: BadRow) -> None:
         """Buffer a quarantined row; it stays provisional until the attempt succeeds."""
         self._rows.append(row)
         if len(self._rows) >= ROWS_FLUSH_COUNT:
@@ -253,7 +253,7 @@ class AttemptManager:
         self._freed_by = freed_by
         self._on_ended = on_ended
         self._on_error = on_error
-        self._unfinished: set[asyncio.Future[Any]] = set()
+        self._unfinished: set[asyncio.Future[None]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -261,12 +261,12 @@ class AttemptManager:
         self,
         claim: Claim,
         spec: TaskSpec,
-        params: Mapping[str, Any],
+        params: Mapping[str, object],
         results: Mapping[str, str | None],
         *,
         missing: Mapping[str, str] | None = None,
         is_probe: bool = False,
-        rules: tuple[Mapping[str, Any], ...] = (),
+        rules: tuple[Mapping[str, object], ...] = (),
     ) -> None:
         """Start the attempt of a committed claim.
 
@@ -364,18 +364,18 @@ class AttemptManager:
         written.add_done_callback(self._report_error)
         return written
 
-    def _track(self, work: asyncio.Future[Any]) -> None:
+    def _track(self, work: asyncio.Future[None]) -> None:
         self._unfinished.add(work)
         self._idle.clear()
         work.add_done_callback(self._untrack)
         work.add_done_callback(self._report_error)
 
-    def _untrack(self, work: asyncio.Future[Any]) -> None:
+    def _untrack(self, work: asyncio.Future[None]) -> None:
         self._unfinished.discard(work)
         if not self._unfinished and not self.running:
             self._idle.set()
 
-    def _report_error(self, future: asyncio.Future[Any]) -> None:
+    def _report_error(self, future: asyncio.Future[None]) -> None:
         if not future.cancelled() and (error := future.exception()) is not None:
             self._on_error(error)
 

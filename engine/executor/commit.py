@@ -9,7 +9,7 @@ from typing import Any
 from ..statefile.changes.transitions import Transaction
 
 
-def _ignore(result: Any) -> None:
+def _ignore(result: object) -> None:
     """Default callback: the events of the commit are enough."""
 
 
@@ -20,6 +20,6 @@ class Commit:
     ``durable``: synced to disk before the callback, whatever the durability of the run.
     """
 
-    item: Callable[[Transaction], Any]
+    item: Callable[[Transaction], object]
     on_committed: Callable[[Any], None] = _ignore
     durable: bool = False

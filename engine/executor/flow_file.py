@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Mapping
-from typing import Any
 
 from ..core.spec import FlowSpec
 from ..errors import RedriveError
@@ -14,7 +13,7 @@ from ..runner.zygote.client import Runner
 from ..statefile.processes import EXECUTOR_VARIABLE
 
 
-async def read_flow(target: str, params: Mapping[str, Any] | None = None) -> FlowSpec:
+async def read_flow(target: str, params: Mapping[str, object] | None = None) -> FlowSpec:
     """Import a flow file in a clean interpreter and return its flow. Raises FlowError."""
     runner = Runner.spawn(environment={EXECUTOR_VARIABLE: uuid.uuid4().hex})
     try:
@@ -23,7 +22,7 @@ async def read_flow(target: str, params: Mapping[str, Any] | None = None) -> Flo
         await runner.close()
 
 
-def flow_name_of(target: str, params: Mapping[str, Any] | None = None) -> str:
+def flow_name_of(target: str, params: Mapping[str, object] | None = None) -> str:
     """Return the name of the flow in a flow file, which is imported only if the name is no literal in its text.
 
     Raises FlowError; RedriveError if an import is needed while an event loop runs, which it would block.

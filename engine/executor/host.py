@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Required, TypedDict
 
 from ..errors import ExecutorBusyError, FlowError, FlowImportError, RedriveError, StateFileError, StorageError
 from .loop import Executor, RunOptions
@@ -25,8 +25,16 @@ _ERRORS: dict[str, type[RedriveError]] = {
 }
 
 
+class _Report(TypedDict, total=False):
+    ok: Required[bool]
+    run_id: str
+    error: str
+    message: str
+    traceback: str
+
+
 def spawn(
-    *, flow: str | None, state: str, run_id: str | None, params: Mapping[str, Any], options: Mapping[str, Any]
+    *, flow: str | None, state: str, run_id: str | None, params: Mapping[str, object], options: Mapping[str, object]
 ) -> int:
     """Start an executor in its own session and return its pid once it owns the state file.
 
@@ -55,7 +63,7 @@ def spawn(
         line = from_child.readline()
     if not line:
         raise RedriveError(f"the executor did not start; {state}.stderr says why")
-    report = json.loads(line)
+    report: _Report = json.loads(line)
     if not report["ok"] and not os.path.exists(state):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f"{state}.stderr")  # the response has the error, and there is no state file beside it
@@ -71,7 +79,7 @@ def _open_log(state: str) -> int:
         raise StorageError(f"cannot open {path}: {error.strerror}") from None
 
 
-def _read_report(report: Mapping[str, Any], pid: int) -> int:
+def _read_report(report: _Report, pid: int) -> int:
     if report["ok"]:
         return pid
     if report["error"] == FlowImportError.__name__:
@@ -121,7 +129,7 @@ class _StartReport:
         known = name if name in _ERRORS or isinstance(error, FlowImportError) else _known_base(error)
         self._send({"ok": False, "error": known, "message": str(error), "traceback": getattr(error, "traceback", "")})
 
-    def _send(self, report: Mapping[str, Any]) -> None:
+    def _send(self, report: _Report) -> None:
         if self._descriptor is None:
             return
         with os.fdopen(self._descriptor, "w") as pipe:

@@ -296,7 +296,7 @@ class RunLoop:
         start = self._dispatcher.next_commit() if self.storage_problem is None else None
         return start or self._run_end.check()
 
-    def _committed(self, commit: Commit, written: asyncio.Future[Any]) -> None:
+    def _committed(self, commit: Commit, written: asyncio.Future[object]) -> None:
         self._is_committing = False
         try:
             commit.on_committed(written.result())

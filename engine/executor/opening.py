@@ -15,7 +15,6 @@ import sqlite3
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from ..clock import Clock
 from ..core.breaker import BreakerRecord
@@ -155,7 +154,7 @@ class _RequestedRun:
     flow_target: str
     run_id: str
     exists: bool
-    params: Mapping[str, Any]
+    params: Mapping[str, object]
 
 
 def _find_run(request: RunRequest) -> _RequestedRun:

@@ -7,7 +7,6 @@ DEGRADED event at once, which cannot be stored; the RECOVERED event is stored on
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ..clock import Clock
 from ..domain.event_payloads import StorageChange, StorageChanged
@@ -21,7 +20,7 @@ class StorageHealth:
     def __init__(
         self,
         clock: Clock,
-        write: Callable[[Callable[[Transaction], None]], Any],
+        write: Callable[[Callable[[Transaction], None]], object],
         notify: Callable[[Sequence[Event]], None],
     ) -> None:
         self._write_problem: str | None = None

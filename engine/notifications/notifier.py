@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Protocol, TypeVar
 
 from ..clock import Clock
 from ..core.cause_history import describe_last_incident, describe_note, parse_cause_history
@@ -23,6 +23,7 @@ from ..domain.events import Event
 from ..errors import StorageError
 from ..statefile.changes.transitions import Transaction
 from ..store import pages
+from ..store.pages import PageMessage
 from .senders import Sender, make_senders
 
 #: Backoff after a failed sending.
@@ -32,7 +33,13 @@ ERROR_CHARACTERS = 500
 
 _WAKING_CHANGES = frozenset([PageChange.OPENED, PageChange.FOLDED, PageChange.SNOOZED, PageChange.WOKEN])
 
-Submit = Callable[[Callable[[Transaction], Any]], "asyncio.Future[Any]"]
+T = TypeVar("T")
+
+
+class Submit(Protocol):
+    """``Writer.submit``."""
+
+    def __call__(self, item: Callable[[Transaction], T]) -> asyncio.Future[T]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,14 +213,20 @@ class Notifier:
 # --- Messages ------------------------------------------------------------------------------------------------------
 
 
-def page_message(page: Mapping[str, object], origin: MessageOrigin) -> dict[str, object]:
+def page_message(page: PageMessage, origin: MessageOrigin) -> dict[str, object]:
     """Return a page as a message: its columns, ``kind``, ``key``, ``flow``, ``state``, and a readable ``text``."""
-    message = {**page, "kind": "page", "ids": [page["id"]], "flow": origin.flow, "state": origin.state}
+    message: dict[str, object] = {
+        **page,
+        "kind": "page",
+        "ids": [page["id"]],
+        "flow": origin.flow,
+        "state": origin.state,
+    }
     message["text"] = "\n".join(_page_lines(page, origin))
     return message
 
 
-def digest_message(found: Sequence[Mapping[str, Any]], origin: MessageOrigin, now: int) -> dict[str, Any]:
+def digest_message(found: Sequence[PageMessage], origin: MessageOrigin, now: int) -> dict[str, object]:
     """Return several pages as one message: pages beyond the storm limit, and pages whose count has grown."""
     failures = sum(page["count"] for page in found)
     causes = f"{len(found)} cause{'' if len(found) == 1 else 's'}"
@@ -233,28 +246,30 @@ def digest_message(found: Sequence[Mapping[str, Any]], origin: MessageOrigin, no
     }
 
 
-def _page_lines(page: Mapping[str, Any], origin: MessageOrigin) -> list[str]:
+def _page_lines(page: PageMessage, origin: MessageOrigin) -> list[str]:
     body = page["body"]
     where = origin.flow if page["run_id"] is None else f"{origin.flow}, run {page['run_id']}"
     lines = [f"[{page['severity']}] {page['title']}", f"{where}: {body.get('why')}"]
-    said = (body.get("error") if body.get("class") == FailureClass.TIMEOUT else "", body.get("diagnostic"))
-    lines += [str(text) for text in said if text] or [str(text) for text in (body.get("error"),) if text]
-    if body.get("changed") is not None:
-        lines.append(f"changed between the last two attempts: {', '.join(body['changed']) or 'nothing'}")
+    error, diagnostic = body.get("error"), body.get("diagnostic")
+    is_error_shown = body.get("class") == FailureClass.TIMEOUT or not diagnostic
+    lines += [text for text in (error if is_error_shown else None, diagnostic) if text]
+    if (changed := body.get("changed")) is not None:
+        lines.append(f"changed between the last two attempts: {', '.join(changed) or 'nothing'}")
     lines += _cause_history_lines(page)
-    if body.get("held"):
-        lines.append("1 task below is held up" if body["held"] == 1 else f"{body['held']} tasks below are held up")
-    if body.get("deadline_at"):
-        lines.append(f"the run is due at {datetime.fromtimestamp(body['deadline_at'] // 1_000_000).astimezone():%H:%M}")
+    if held := body.get("held"):
+        lines.append("1 task below is held up" if held == 1 else f"{held} tasks below are held up")
+    if deadline_at := body.get("deadline_at"):
+        lines.append(f"the run is due at {datetime.fromtimestamp(deadline_at // 1_000_000).astimezone():%H:%M}")
     if body.get("owner"):
         lines.append(f"owner: {body['owner']}")
     return [*lines, str(body.get("command") or "")]
 
 
-def _cause_history_lines(page: Mapping[str, Any]) -> list[str]:
+def _cause_history_lines(page: PageMessage) -> list[str]:
     """Return a line on the previous episode of the cause and the notes of operators."""
-    if not page["body"].get("memory"):
+    found = page["body"].get("memory")
+    if not found:
         return []
-    memory, now_us = parse_cause_history(page["body"]["memory"]), page["created_at"]
+    memory, now_us = parse_cause_history(found), page["created_at"]
     before = describe_last_incident(memory, now_us)
     return [*([before] if before else []), *(describe_note(note, now_us) for note in memory.notes)]

@@ -16,7 +16,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, cast
 
 from ..core.paging import check_sender
 
@@ -24,7 +24,7 @@ TIMEOUT_SECONDS = 10.0
 ENVIRONMENT_CHARACTERS = 2000
 STDERR_BYTES = 1000
 
-Message = Mapping[str, Any]
+Message = Mapping[str, object]
 Ring = Callable[[Sequence[int]], Awaitable[None]]
 
 
@@ -184,7 +184,7 @@ class BellSender:
 
     async def send(self, message: Message) -> None:
         """Accepted once the event is written; whether a console shows it is unknown."""
-        await self._ring(message["ids"])
+        await self._ring(cast(Sequence[int], message["ids"]))
 
 
 async def _in_a_thread(work: Callable[[], None], timeout_seconds: float) -> None:

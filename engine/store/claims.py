@@ -7,7 +7,7 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 from ..core.dispatch_rules import END_WHEN_OPEN
 from ..core.run_outcome import RunOutcome
@@ -62,7 +62,7 @@ class Claimant:
     executor_id: str
     host: str
     code_hash: str | None
-    params: Mapping[str, Any] = field(default_factory=dict)  # of the run
+    params: Mapping[str, object] = field(default_factory=dict)  # of the run
     image_hash: str | None = None  # interpreter and packages
 
 
@@ -106,7 +106,7 @@ def _claim(transaction: Transaction, run_id: str, order: ClaimOrder, claimant: C
     return Claim(run_id, order.name, attempt, order.generation, token, only_rows, checkpoint, key_generation)
 
 
-def _hash(*values: Any) -> str:
+def _hash(*values: object) -> str:
     """Return a short hash to compare the inputs of two attempts."""
     return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:12]
 

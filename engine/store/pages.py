@@ -11,7 +11,7 @@ import shlex
 import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict, cast
 
 from ..core.cause_history import parse_cause_history
 from ..core.environment_fields import ENVIRONMENT_FIELDS
@@ -43,30 +43,30 @@ class PageRequest:
     cause: str | None = None
 
 
-def trigger_page(transaction: Transaction, trouble: PageRequest) -> None:
-    """Open a page for the cause of a trouble, or count it up where one is open."""
-    breaker_state = _breaker_state(transaction.connection, trouble.downstream)
-    cause = trouble.cause or page_cause(
-        trouble.run_id or "", trouble.kind, trouble.failure, trouble.downstream, breaker_state, trouble.task or ""
+def trigger_page(transaction: Transaction, request: PageRequest) -> None:
+    """Open a page for the cause of a request, or count it up where one is open."""
+    breaker_state = _breaker_state(transaction.connection, request.downstream)
+    cause = request.cause or page_cause(
+        request.run_id or "", request.kind, request.failure, request.downstream, breaker_state, request.task or ""
     )
     latest = _latest(transaction.connection, cause)
     if latest is None or latest.is_over(transaction.at):
-        page_id, event = _open(transaction, trouble, cause, latest)
+        page_id, event = _open(transaction, request, cause, latest)
     else:
         page_id, event = _count_up(transaction, latest)
-    if trouble.task is not None:
+    if request.task is not None:
         transaction.connection.execute(
             "INSERT OR REPLACE INTO page_task (run_id, task, page_id) VALUES (?,?,?)",
-            (trouble.run_id, trouble.task, page_id),
+            (request.run_id, request.task, page_id),
         )
     event = event._replace(
         id=page_id,
         cause=cause,
-        title=trouble.title,
-        severity=severity_of(trouble.kind, trouble.failure),
-        fingerprint=trouble.failure.fingerprint.strict if trouble.failure is not None else None,
+        title=request.title,
+        severity=severity_of(request.kind, request.failure),
+        fingerprint=request.failure.fingerprint.strict if request.failure is not None else None,
     )
-    transaction.emit(event, trouble.run_id, trouble.task)
+    transaction.emit(event, request.run_id, request.task)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +105,17 @@ def _count_up(transaction: Transaction, latest: _Latest) -> tuple[int, PageChang
 
 
 def _open(
-    transaction: Transaction, trouble: PageRequest, cause: str, latest: _Latest | None
+    transaction: Transaction, request: PageRequest, cause: str, latest: _Latest | None
 ) -> tuple[int, PageChanged]:
     episode = 1 if latest is None else latest.episode + 1
     columns = {
         "cause": cause,
         "episode": episode,
-        "run_id": trouble.run_id,
-        "task": trouble.task,
-        "severity": severity_of(trouble.kind, trouble.failure),
-        "title": trouble.title if trouble.task is None else f"{trouble.title} on {trouble.task}",
-        "body": json.dumps(_body(transaction.connection, trouble), ensure_ascii=False),
+        "run_id": request.run_id,
+        "task": request.task,
+        "severity": severity_of(request.kind, request.failure),
+        "title": request.title if request.task is None else f"{request.title} on {request.task}",
+        "body": json.dumps(_body(transaction.connection, request), ensure_ascii=False),
         "created_at": transaction.at,
         "updated_at": transaction.at,
     }
@@ -139,43 +139,82 @@ def _supersede(transaction: Transaction, latest: _Latest, page_id: int) -> None:
 
 # --- Body of a page ------------------------------------------------------------------------------------------------
 
+PageBody = TypedDict(
+    "PageBody",
+    {
+        "why": str,
+        "mode": str,
+        "kind": str | None,
+        "class": str | None,
+        "error": str | None,
+        "diagnostic": str | None,
+        "explain": str | None,
+        "fingerprint": str | None,
+        "changed": list[str] | None,
+        "held": int,
+        "deadline_at": int | None,
+        "downstream": str | None,
+        "owner": str | None,
+        "memory": Mapping[str, Any] | None,
+        "command": str,
+    },
+    total=False,
+)
 
-def _body(connection: sqlite3.Connection, trouble: PageRequest) -> dict[str, Any]:
-    failure = trouble.failure
+
+class PageMessage(TypedDict):
+    """A page as senders get it. ``key``: deduplication key for receivers."""
+
+    id: int
+    cause: str
+    episode: int
+    severity: str
+    title: str
+    run_id: str | None
+    task: str | None
+    count: int
+    created_at: int
+    updated_at: int
+    body: PageBody
+    key: str
+
+
+def _body(connection: sqlite3.Connection, request: PageRequest) -> PageBody:
+    failure = request.failure
     return {
-        "why": trouble.why,
-        "mode": str(trouble.mode),
-        "kind": None if trouble.kind is None else str(trouble.kind),
+        "why": request.why,
+        "mode": str(request.mode),
+        "kind": None if request.kind is None else str(request.kind),
         "class": None if failure is None else str(failure.failure_class),
         "error": None if failure is None else failure.message,
         "diagnostic": None if failure is None else failure.diagnostic,
         "explain": None if failure is None else failure.fingerprint.explain,
         "fingerprint": None if failure is None else failure.fingerprint.strict,
-        "changed": _changed_fields(connection, trouble),
-        "held": _count_blocked(connection, trouble),
-        "deadline_at": _deadline_at(connection, trouble.run_id),
-        "downstream": trouble.downstream,
-        "owner": trouble.owner,
-        "memory": _cause_history(connection, trouble),
-        "command": _command(connection, trouble),
+        "changed": _changed_fields(connection, request),
+        "held": _count_blocked(connection, request),
+        "deadline_at": _deadline_at(connection, request.run_id),
+        "downstream": request.downstream,
+        "owner": request.owner,
+        "memory": _cause_history(connection, request),
+        "command": _command(connection, request),
     }
 
 
 _NOTES_SHOWN = 2
 
 
-def _cause_history(connection: sqlite3.Connection, trouble: PageRequest) -> dict[str, Any] | None:
+def _cause_history(connection: sqlite3.Connection, request: PageRequest) -> Mapping[str, Any] | None:
     """Return the previous episode of this cause and its latest notes; None for a new cause."""
-    if trouble.failure is None or trouble.run_id is None:
+    if request.failure is None or request.run_id is None:
         return None
-    cause = (trouble.failure.fingerprint.loose, trouble.downstream)
-    (found,) = cause_history.read_cause_histories(connection, trouble.run_id, [cause])
+    cause = (request.failure.fingerprint.loose, request.downstream)
+    (found,) = cause_history.read_cause_histories(connection, request.run_id, [cause])
     if parse_cause_history(found).is_new:
         return None
     return {**found, "episodes": found["episodes"][:1], "notes": found["notes"][:_NOTES_SHOWN]}
 
 
-def _changed_fields(connection: sqlite3.Connection, trouble: PageRequest) -> list[str] | None:
+def _changed_fields(connection: sqlite3.Connection, request: PageRequest) -> list[str] | None:
     """Return the environment fields that differ between the last two failed attempts; None: fewer than two."""
     rows = connection.execute(
         f"SELECT {', '.join('attempt.' + column for column in ENVIRONMENT_FIELDS)} FROM attempt"
@@ -183,7 +222,7 @@ def _changed_fields(connection: sqlite3.Connection, trouble: PageRequest) -> lis
         " AND task.generation = attempt.generation"
         f" WHERE attempt.run_id = ? AND attempt.name = ? AND attempt.outcome IN {in_list(FAILED_OUTCOMES)}"
         " ORDER BY attempt.attempt DESC LIMIT 2",
-        (trouble.run_id, trouble.task),
+        (request.run_id, request.task),
     ).fetchall()
     if len(rows) < 2:
         return None
@@ -199,9 +238,9 @@ _HELD = (
 )
 
 
-def _count_blocked(connection: sqlite3.Connection, trouble: PageRequest) -> int:
+def _count_blocked(connection: sqlite3.Connection, request: PageRequest) -> int:
     """Count the descendants that wait for the task or were skipped with it."""
-    (count,) = connection.execute(_HELD, {"run": trouble.run_id, "task": trouble.task}).fetchone()
+    (count,) = connection.execute(_HELD, {"run": request.run_id, "task": request.task}).fetchone()
     return int(count)
 
 
@@ -210,12 +249,12 @@ def _deadline_at(connection: sqlite3.Connection, run_id: str | None) -> int | No
     return None if row is None else row[0]
 
 
-def _command(connection: sqlite3.Connection, trouble: PageRequest) -> str:
+def _command(connection: sqlite3.Connection, request: PageRequest) -> str:
     """Return the command line to act. Names come from flows, so they are quoted and made printable."""
     path = str(connection.execute("PRAGMA database_list").fetchone()[2])
     words = ["redrive", "runs", path]
-    if trouble.run_id is not None and trouble.task is not None:
-        words = ["redrive", "requeue", "--state", path, "--run", trouble.run_id, "--reason", "...", "--", trouble.task]
+    if request.run_id is not None and request.task is not None:
+        words = ["redrive", "requeue", "--state", path, "--run", request.run_id, "--reason", "...", "--", request.task]
     return shlex.join("".join(letter if letter.isprintable() else " " for letter in word) for word in words)
 
 
@@ -271,15 +310,15 @@ _MESSAGE_COLUMNS = (
 )
 
 
-def read_messages(connection: sqlite3.Connection, ids: Iterable[int]) -> list[dict[str, Any]]:
-    """Return pages for senders, in the order of ``ids``; ``key``: deduplication key for receivers."""
+def read_messages(connection: sqlite3.Connection, ids: Iterable[int]) -> list[PageMessage]:
+    """Return pages for senders, in the order of ``ids``."""
     messages = []
     for page_id in ids:
         row = connection.execute(f"SELECT {', '.join(_MESSAGE_COLUMNS)} FROM page WHERE id = ?", (page_id,)).fetchone()
         message = dict(zip(_MESSAGE_COLUMNS, row, strict=True))
         message["body"] = json.loads(message["body"])
         message["key"] = f"{message['cause']}/{message['episode']}"
-        messages.append(message)
+        messages.append(cast(PageMessage, message))
     return messages
 
 

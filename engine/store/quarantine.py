@@ -7,10 +7,10 @@ task in a new generation: a row that fails again is held again, the others are r
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from ..domain.event_payloads import RowsChange, RowsChanged
+from ..runner.listener import BadRow
 from ..statefile.changes.quarantine_actions import drop_provisional, hold_requeued_rows
 from ..statefile.changes.transitions import Transaction
 
@@ -21,7 +21,7 @@ ERROR_CHARACTERS = 200  # in events; the row has the full text
 
 
 def add(
-    transaction: Transaction, run_id: str, name: str, attempt: int, generation: int, rows: Sequence[Mapping[str, Any]]
+    transaction: Transaction, run_id: str, name: str, attempt: int, generation: int, rows: Sequence[BadRow]
 ) -> None:
     """Write quarantined rows of a running attempt: row_key, payload, error, fingerprint."""
     transaction.connection.executemany(

@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,6 +23,7 @@ from ..domain.states import TIMED, RunState, TaskState
 from ..errors import NotFoundError, RefusedError
 from ..statefile.changes.propagation import UNSATISFIED_PARENT, reevaluate
 from ..statefile.changes.transitions import Transaction
+from ..statefile.reader import Row
 from ..statefile.state_lists import in_list
 
 _NAMES_PER_QUERY = 500  # below the 999 parameters of older SQLite
@@ -250,7 +251,7 @@ def _read_run(connection: sqlite3.Connection, run_id: str) -> RunRow:
     return _run_row(row)
 
 
-def _run_row(values: Sequence[Any]) -> RunRow:
+def _run_row(values: Row) -> RunRow:
     row = RunRow(*values)
     row.state = RunState(row.state)
     return row
@@ -341,7 +342,7 @@ class RunSource(NamedTuple):
     """The flow file of a run (None: the flow was built by a program) and its parameters."""
 
     flow_path: str | None
-    params: dict[str, Any]
+    params: dict[str, object]
 
 
 def find_source(connection: sqlite3.Connection, run_id: str) -> RunSource | None:
@@ -368,7 +369,7 @@ def latest_run_id(connection: sqlite3.Connection) -> str | None:
     return None if row is None else str(row[0])
 
 
-def event_from_row(row: Sequence[Any]) -> Event:
+def event_from_row(row: Row) -> Event:
     """Decode a row of table ``event``."""
     return Event._make((*row[:-1], decode(row[2], json.loads(row[-1]))))
 

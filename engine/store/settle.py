@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import cast
 
 from ..core.advice import PastDuration, advise_timeout, duration_stats
 from ..core.decide import (
@@ -40,6 +40,7 @@ from ..statefile.changes.action import find_cancel_request
 from ..statefile.changes.page_lifecycle import resolve
 from ..statefile.changes.propagation import hold_if_blocked, propagate
 from ..statefile.changes.transitions import Transaction
+from ..statefile.reader import Row
 from ..statefile.state_lists import in_list
 from . import quarantine, rollout
 from .claims import Claim
@@ -241,7 +242,7 @@ def read_history(connection: sqlite3.Connection, claim: Claim, spec: TaskSpec, f
     )
 
 
-def _changed(past: Sequence[tuple[Any, ...]], loose: str) -> tuple[str, ...]:
+def _changed(past: Sequence[Row], loose: str) -> tuple[str, ...]:
     """Return the environment fields that changed since the last failure of this kind; empty: no such failure."""
     same = next((row[3:] for row in reversed(past) if row[2] == loose), ())
     return tuple(word for word, alike in zip(ENVIRONMENT_FIELDS.values(), same, strict=False) if not alike)
@@ -352,7 +353,7 @@ def _failure_columns(failure: Failure | None, mode: FailureMode) -> TaskColumns:
 Columns = tuple[TaskState, TaskColumns, TaskMoved]
 
 
-def _succeed(transaction: Transaction, decision: Any, outcome: Outcome, history: TaskHistory) -> Columns:
+def _succeed(transaction: Transaction, decision: Succeed, outcome: Outcome, history: TaskHistory) -> Columns:
     return TaskState.SUCCESS, {"ended_at": transaction.at, "result": outcome.result, "next_retry_at": None}, TaskMoved()
 
 

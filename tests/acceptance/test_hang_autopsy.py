@@ -75,7 +75,7 @@ def test_the_sentence_stands_everywhere_and_the_evidence_has_all_of_it(tmp_path:
     assert hang in (row.error or "") and hang in (row.attempts[1].error or "")
     assert hang in "\n".join(line for event in events for line in event_lines.lines_of_event(event))
     assert hang in "\n".join(told(event) for event in events if event.kind == EventKind.ATTEMPT_STACK)
-    assert hang in page["text"] and hang in json.loads(body)["error"]
+    assert hang in str(page["text"]) and hang in json.loads(body)["error"]
     assert hang in Inbox(board).entry("load").message
     assert f"timeout: {hang}" in text_of([state_facts(row, scene)])
 

@@ -2,27 +2,30 @@
 
 from redrive.engine import Executor, Flow, retry
 from redrive.engine.domain.event_payloads import AttemptRetry
-from redrive.engine.executor.sampling import INTERVAL_SECONDS, FULL_RATE_COUNT, RetrySampler
+from redrive.engine.executor.sampling import FULL_RATE_COUNT, INTERVAL_SECONDS, RetrySampler
 
 
 def test_the_first_are_told_one_by_one_and_of_the_others_each_is_told_or_counted():
-    trickle, told, said = RetrySampler(), [], 5000
+    sampler, said = RetrySampler(), 5000
+    told: list[AttemptRetry] = []
     for number in range(said):
-        if (one := trickle.sample(AttemptRetry(number), now=number * INTERVAL_SECONDS / 1000)) is not None:
+        if (one := sampler.sample(AttemptRetry(number), now=number * INTERVAL_SECONDS / 1000)) is not None:
             told.append(one)
-    told.append(trickle.flush())
+    last = sampler.flush()
+    assert last is not None
+    told.append(last)
     assert [AttemptRetry(number) for number in range(FULL_RATE_COUNT)] == told[:FULL_RATE_COUNT]
     assert len(told) == FULL_RATE_COUNT + 4 + 1
     assert told[-1].try_number == said - 1
     assert said == len(told) + sum(one.untold for one in told)
-    assert trickle.flush() is None
+    assert sampler.flush() is None
 
 
 def test_what_is_said_seldom_is_told_always():
-    trickle = RetrySampler()
+    sampler = RetrySampler()
     for number in range(3 * FULL_RATE_COUNT):
-        assert trickle.sample(AttemptRetry(number), now=number * INTERVAL_SECONDS) == AttemptRetry(number)
-    assert trickle.flush() is None
+        assert sampler.sample(AttemptRetry(number), now=number * INTERVAL_SECONDS) == AttemptRetry(number)
+    assert sampler.flush() is None
 
 
 def test_a_loop_of_retries_without_a_wait_does_not_fill_the_file(tmp_path):

@@ -210,7 +210,7 @@ def test_the_bell_is_an_event(tmp_path):
 
 def test_a_sender_that_never_could_is_refused_when_the_flow_is_written():
     with pytest.raises(FlowError, match="no sender of pages 'pigeon'"):
-        Flow("night").page("pigeon")
+        Flow("night").page("pigeon")  # type: ignore[arg-type]
 
 
 # --- Over the network -----------------------------------------------------------------------------------------------

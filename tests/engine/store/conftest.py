@@ -11,6 +11,7 @@ import pytest
 from redrive.engine.core.projection import RunProjection
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.command import Answer, parse_command
+from redrive.engine.domain.event_payloads import AnswerFields
 from redrive.engine.domain.events import Event
 from redrive.engine.statefile.changes import operator_actions
 from redrive.engine.statefile.changes.transitions import Transaction
@@ -114,7 +115,7 @@ class StateFile:
             "options": options,
         }
 
-    def send(self, command: dict[str, Any], is_abandoned: bool = False) -> dict[str, Any]:
+    def send(self, command: dict[str, Any], is_abandoned: bool = False) -> AnswerFields:
         """Have a command applied, and its answer as it goes over the wire."""
         try:
             read = parse_command(command)
@@ -122,7 +123,7 @@ class StateFile:
             return Answer(False, str(error)).as_json()
         return self.write(lambda transaction: operator_actions.apply(transaction, read, is_abandoned)).as_json()
 
-    def act(self, act: str, *names: str, **options: Any) -> dict[str, Any]:
+    def act(self, act: str, *names: str, **options: Any) -> AnswerFields:
         """Make a command and have it applied."""
         return self.send(self.command(act, *names, **options))
 

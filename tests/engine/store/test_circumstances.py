@@ -71,6 +71,8 @@ def test_of_another_failure_nobody_says_that_something_changed(one_task: StateFi
 def test_an_image_is_the_packages_by_name_and_version_wherever_they_lie(tmp_path: Path) -> None:
     for folder, version in (("one", "2.31.0"), ("two", "2.31.0"), ("three", "2.32.0")):
         (tmp_path / folder / f"requests-{version}.dist-info").mkdir(parents=True)
-    one, two, three = (environment_hash([str(tmp_path / name), "", "/no/such/folder"]) for name in ("one", "two", "three"))
+    one, two, three = (
+        environment_hash([str(tmp_path / name), "", "/no/such/folder"]) for name in ("one", "two", "three")
+    )
     assert one == two != three
     assert len(one) == 12 and environment_hash() == environment_hash() != one

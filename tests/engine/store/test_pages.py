@@ -10,6 +10,7 @@ from redrive.engine.core.paging import EPISODE_SILENCE_US
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.projection import RunProjection
 from redrive.engine.core.spec import TaskSpec
+from redrive.engine.domain.event_payloads import PageChanged
 from redrive.engine.domain.states import DeadLetterKind
 from redrive.engine.notifications.notifier import MessageOrigin, page_message
 from redrive.engine.store import claims, pages, runs
@@ -49,7 +50,7 @@ def table(state_file: StateFile, columns: str = "cause, episode, count, state") 
 
 
 def told(state_file: StateFile) -> list[str]:
-    return [event.payload.what for event in state_file.told if event.kind == "page"]
+    return [event.payload.what for event in state_file.told if isinstance(event.payload, PageChanged)]
 
 
 @pytest.fixture
@@ -290,7 +291,7 @@ def test_a_page_says_what_came_of_its_cause_the_last_time_and_what_people_wrote_
     siblings.now += 3600 * SECOND
     end(siblings, "b", blip())
     (message,) = pages.read_messages(siblings.connection, [2])
-    said = page_message(message, MessageOrigin("settlement", RUN, "x.db"))["text"].splitlines()
+    said = str(page_message(message, MessageOrigin("settlement", RUN, "x.db"))["text"]).splitlines()
     (line,) = [line for line in said if line.startswith("last time ")]
     assert line.endswith(": 1 task, requeued by ana 'the vendor has fixed it', healed after 90 s")
     (line,) = [line for line in said if line.startswith("note by ana, ")]

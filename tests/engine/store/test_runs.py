@@ -18,6 +18,7 @@ from redrive.engine.domain.event_payloads import (
     AttemptSigterm,
     AttemptStack,
     ClockMoved,
+    RunChanged,
 )
 from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.states import WAITING, RunState, TaskState
@@ -80,7 +81,7 @@ def test_a_run_is_told_in_one_event(state_file: StateFile) -> None:
     state_file.create(DIAMOND)
     (event,) = state_file.told
     assert (event.kind, event.payload.what, event.payload.tasks, event.new) == (EventKind.RUN, "created", 4, "RUNNING")
-    assert event.payload.set["dag_name"] == "settlement"
+    assert isinstance(event.payload, RunChanged) and event.payload.set["dag_name"] == "settlement"
 
 
 def test_a_parent_named_twice_is_one_edge(state_file: StateFile) -> None:
