@@ -1,4 +1,4 @@
-"""A durable executor for DAGs of tasks: write a flow, run it, and what happened is in one SQLite file.
+"""A durable executor for DAGs of tasks: define a flow, run it, and find its history in one SQLite file.
 
 >>> from redrive.engine import Executor, Flow, RetryPolicy
 >>> flow = Flow("revenue", deadline="3h")
@@ -14,20 +14,20 @@
 The same flow in a file is run by ``redrive run revenue.py`` and checked by ``redrive check revenue.py``.
 
 To write a flow:
-    Flow, TaskDef           the tasks, their order and what holds for all of them; one task as a value
+    Flow, TaskDef           the tasks, their order and their common options; one task as a value
     RetryPolicy             how often a task is started, and after which waits; from_tenacity reads one off tenacity
-    Context, Missing        what a running task can ask and report (``ctx``); the result of a parent that has none
+    Context, Missing        what a running task can read and report (``ctx``); stands for the result of a failed parent
 
 To run one from Python:
     Executor                runs one run of a flow
     RunOptions, RunResult   how to run it; how it ended
     run_with_timeout        one function in a process of its own, without a flow
 
-What a task can raise to say what its failure is worth:
-    TransientError          may heal: tried again; RetryAfter: not before so many seconds
+What a task can raise to classify its failure:
+    TransientError          may heal: retried; RetryAfter: retried after the given seconds at the earliest
     PermanentError          cannot heal: a dead letter; AuthError: the credential is refused
-    AmbiguousError          nobody can say: a small budget; classify_http makes the right one of an HTTP status
-    NotReady, SkipTask      no failures: a sensor looks again later; the task decides that its branch is not taken
+    AmbiguousError          unknown: few retries; classify_http returns the right error for an HTTP status
+    NotReady, SkipTask      no failures: a sensor is called again later; the task is skipped
     TaskError               the base of these; TaskTerminated: SIGTERM has arrived, ``finally`` blocks run
 
 What goes wrong around a run (RedriveError is the base):
@@ -37,14 +37,14 @@ What goes wrong around a run (RedriveError is the base):
 To retry inside a task, and to talk to other systems:
     retry, retry_transient  decorators; the block form is redrive.engine.toolkit.retry.retrying
     backoff_delay           one wait in seconds; full_jitter: a random part of a wait
-    Credential              a credential that is renewed once for all tasks when it is refused
+    Credential              a credential that is refreshed once for all tasks when it is refused
     SendBuffer              many small items, few calls; its settings are in redrive.engine.toolkit.send_buffer
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .core.policy import RetryPolicy
 from .errors import (
@@ -112,8 +112,8 @@ __all__ = [
     "run_with_timeout",
 ]
 
-#: Imported where they are asked for: the process that forks attempts stays small without them.
-_LATER = {
+#: Imported on first access: the process that forks attempts stays small without them.
+_LAZY_MODULES = {
     "Credential": "toolkit.credentials",
     "Executor": "executor.loop",
     "RunOptions": "executor.run_options",
@@ -128,12 +128,12 @@ _LATER = {
     "run_with_timeout": "toolkit.run_with_timeout",
 }
 
-if not TYPE_CHECKING:  # else every name would be known, also one that is misspelled
+if not TYPE_CHECKING:  # else mypy would accept misspelled names
 
-    def __getattr__(name: str) -> Any:
-        if name not in _LATER:
+    def __getattr__(name: str) -> object:
+        if name not in _LAZY_MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f".{_LATER[name]}", __name__), name)
+        return getattr(import_module(f".{_LAZY_MODULES[name]}", __name__), name)
 
 
 def __dir__() -> list[str]:

@@ -1,1 +1,1 @@
-"""Flows to try: ``revenue`` (six tasks), ``graph`` (any recorded workflow), ``demo`` (every failure mode)."""
+"""Example flows: ``revenue`` (six tasks), ``invoices`` (an API), ``graph`` (recorded workflows), ``demo`` (failures)."""

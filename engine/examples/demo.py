@@ -1,14 +1,14 @@
-"""One flow with every failure system in it, short enough to watch: ``redrive demo``.
+"""A short flow that shows every kind of failure: ``redrive demo``.
 
-A flaky API heals on the third try, a hang ignores SIGTERM and is killed, a poisoned task fails the same way twice, a
-partner refuses for good, and both page; a sensor waits without a slot; a downstream fails three tasks, and its breaker
-holds whoever would call it next; three bad rows are set aside while their task goes on; a call inside a task is tried
-again without a word to the engine but an event; a fan-out loads parts side by side through a pool.
+A flaky API recovers on the third try; a hang ignores SIGTERM and is killed; a poisoned task fails the same way twice
+and a partner refuses permanently, and both page; a sensor waits without a slot; a downstream fails three tasks, and its
+breaker holds the next ones; three bad rows are set aside while their task goes on; a call inside a task is retried and
+leaves only an event; a fan-out loads parts in parallel through a pool.
 
-What fails is told by the number of an attempt, never by a clock: the night is the same on a slow machine.
+Failures depend on the number of the attempt, not on time: the run is the same on a slow machine.
 
-Requeue ``settle`` and the rows of ``import_customers`` (the data is fixed then), skip ``fetch_invoices``, and the run
-comes to its end.
+To finish the run, requeue ``settle`` and the rows of ``import_customers`` (the data is fixed then), and skip
+``fetch_invoices``.
 """
 
 import signal
@@ -27,7 +27,7 @@ REFUSED_FIRST = ("USD", "GBP", "JPY")  # three of seven calls in the worst order
 
 @flow.task(timeout=30)
 def fetch_orders(ctx):
-    """Reports its progress; one page fails once, and only the retry inside knows."""
+    """Report progress; one page fails once, and the retry inside the task handles it."""
     failing = {5}
 
     @retry(retries=2, base=0.2, exceptions=(TimeoutError,), jitter=lambda delay: delay, deadline=10)
@@ -46,7 +46,7 @@ def fetch_orders(ctx):
 
 @flow.task(retry=QUICK, timeout=20, downstream="payments-api")
 def fetch_payments(ctx):
-    """Heals on the third try."""
+    """Succeed on the third try."""
     time.sleep(0.4)
     if ctx.attempt < 3:
         raise ConnectionError("payments-api: connection reset by peer")
@@ -55,7 +55,7 @@ def fetch_payments(ctx):
 
 @flow.task(retry=QUICK, timeout=3, grace_seconds=2)
 def fetch_calendar(ctx):
-    """Hangs the first time, deaf to SIGTERM."""
+    """Hang on the first try, and ignore SIGTERM."""
     if ctx.attempt == 1:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         print("waiting for the bank holidays ...", flush=True)
@@ -65,7 +65,7 @@ def fetch_calendar(ctx):
 
 @flow.task(timeout=30)
 def fetch_invoices(ctx):
-    """Refused for good."""
+    """Fail permanently."""
     time.sleep(0.6)
     if ctx.generation == 0:
         raise PermanentError("invoices-api: 403 forbidden", diagnostic="scope 'invoices:read' is missing")
@@ -73,7 +73,7 @@ def fetch_invoices(ctx):
 
 @flow.sensor(every=2, retry=RetryPolicy(max_elapsed=600))
 def partner_file(ctx):
-    """Is there at the third look."""
+    """Find the file on the third call."""
     if ctx.attempt < 3:
         raise NotReady(f"look {ctx.attempt}: nothing yet")
     return True
@@ -81,7 +81,7 @@ def partner_file(ctx):
 
 @flow.task(timeout=30, max_bad_ratio=0.2)
 def import_customers(ctx):
-    """Three of forty rows are broken, until somebody repairs them at the source."""
+    """Set three of forty rows aside, until a requeue finds them repaired."""
     customers = [{"id": f"c-{number:02}", "country": "DE"} for number in range(40)]
     if ctx.generation == 0:
         for broken in (7, 19, 33):
@@ -128,7 +128,7 @@ for number, name in enumerate(PARTS, start=1):
 
 @flow.task(after=[fetch_payments, fetch_calendar, *QUOTES], retry=QUICK, timeout=60)
 def settle(ctx, quote_INR):
-    """Poisoned: the same line divides by the same zero, until the data is fixed and the task requeued."""
+    """Fail the same way on every try (poison), until a requeue finds the data fixed."""
     time.sleep(0.4)
     payments = 0 if ctx.generation == 0 else 1187
     print(f"settling {payments} payments")

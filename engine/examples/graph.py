@@ -11,7 +11,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from .. import Flow, FlowError, TaskDef
+from redrive.engine import Flow, FlowError, TaskDef
 
 flow = Flow("graph", params={"graph": "", "scale": 0.001})
 

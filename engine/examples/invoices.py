@@ -1,8 +1,7 @@
-"""A nightly pull of invoice events that used to fail once a week and be restarted by hand.
+"""A nightly pull of invoice events from an API.
 
-Every error of the API is classified where it comes up; what may heal is tried five times with base 1 s, doubled, at
-most 60 s, under full jitter; an invoice that does not hold what it must is set aside and the others go on; a refused
-credential stops everything at once and pages.
+Each error of the API is classified where it is raised. Transient ones are tried five times with full jitter, from 1 s
+up to 60 s; an invalid invoice is set aside and the others go on; a refused credential stops the run at once and pages.
 
     redrive run invoices.py --param fail_percent=30 --param bad_percent=2 --param scale=0.01
 """
@@ -25,7 +24,7 @@ PATIENT = RetryPolicy(max_attempts=5, base=1 * SCALE, cap=60 * SCALE, jitter="fu
 
 
 def call_api(page, attempt):
-    """Answers as the processor's API does: a page of events, or a status with a body that says why not."""
+    """Simulate the API: return a page of events, or raise the error of an HTTP status."""
     if flow.params["token"] != "valid":
         raise classify_http(401, body="token expired")
     dice = random.Random(f"{flow.params['seed']}/{page}/{attempt}") if flow.params["seed"] else random.Random()
@@ -52,7 +51,7 @@ def pull(page):
 
 
 def load(invoice):
-    """Loading an invoice twice changes nothing: its id is the key of the table."""
+    """Load one invoice; its id is the key of the table, so loading it twice is safe."""
     if not isinstance(invoice["amount"], float):
         raise ValueError(f"invoice {invoice['id']} has no amount")
     return 1
@@ -60,7 +59,7 @@ def load(invoice):
 
 @flow.task(timeout=30, retry=RetryPolicy(max_attempts=1))
 def check_credential():
-    """First, and once: a credential that is tried again and again locks the account."""
+    """Check the credential first and once: repeated failures would lock the account."""
     if flow.params["token"] != "valid":
         raise AuthError("invoice-api: 401 unauthorized", diagnostic="token expired; rotate it in the vault")
 
@@ -86,5 +85,5 @@ def summarize(ctx):
     return {"loaded": loaded}
 
 
-# A task of its own, so that a retry of the load never writes twice to anybody.
+# A separate task, so that a retry of the load never sends the message twice.
 flow.command("tell_finance", "echo invoices are in", after=[summarize], timeout=30, max_attempts=1)

@@ -229,7 +229,7 @@ class PageOptions(TypedDict, total=False):
 # --- Parsing ---------------------------------------------------------------------------------------------------------
 
 
-def parse_named_option(owner: str, name: str, option_type: OptionType, value: object) -> Any:
+def parse_named_option(owner: str, name: str, option_type: OptionType[Any], value: object) -> Any:
     """Convert one value to the engine's form. Raises OptionError that begins with ``owner``."""
     try:
         return parse_option(name, option_type, value)

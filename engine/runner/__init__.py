@@ -1,7 +1,11 @@
-"""What acts: attempts as processes of their own, from fork to reaped.
+"""Runs attempts as processes, from fork to reap.
 
-The executor holds a ``Runner`` (``client.py``). It talks to one zygote (``zygote.py``), which imported the flow
-once and forks an attempt for each start (``child.py``, ``command.py``, ``host.py``). The executor's side of one
-attempt, with its deadline and the ladder of the kill, is ``attempt.py``. Nothing is imported here: the zygote must
-stay small.
+- Start: the executor calls ``Runner.start`` (``zygote/client.py``). It asks the zygote, a process that imported the
+  flow once.
+- Fork: ``zygote/zygote.py``, ``_Zygote._fork``. The child runs ``child.py``, or the host of threads ``thread/host.py``.
+- Deadline and kill of an attempt: ``attempt.py``, ``ProcessAttempt._escalate`` (stack, SIGTERM, grace, SIGKILL).
+- Kill of strays, found by the executor's token in their environment: ``kill.py``.
+- Outcome: ``outcome_of_exit.py``.
+
+Nothing is imported here: the zygote must stay small.
 """

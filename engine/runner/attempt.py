@@ -1,12 +1,12 @@
-"""The executor's side of one attempt: reads what it says, and ends it when its time is over.
+"""The executor's side of one attempt: handles its frames, and ends it at its deadline.
 
-The ladder: deadline, stack, SIGTERM to the group, grace, SIGKILL to the group and to every descendant, sweep. It is
-driven by the executor's monotonic clock and never by the task (document 000). A result that arrived before the
+The escalation: deadline, stack, SIGTERM to the process group, grace, SIGKILL to the group and to every descendant,
+sweep. It is driven by the executor's monotonic clock, never by the task (SPEC 000). A result that arrived before the
 SIGTERM was sent stands, even in the same instant.
 
-What the task hangs in is looked at in the last quarter of a second before the deadline, so that the SIGTERM comes on
-time: its CPU over the last ten seconds, its processes and what they wait for, then the stacks of its threads. The
-stacks come last, because the signal that asks for them wakes whatever sleeps.
+The attempt is inspected in the last quarter of a second before the deadline, so that the SIGTERM comes on time: its CPU
+over the last ten seconds, its processes and what they wait for, then the stacks of its threads. The stacks come last,
+because the signal that requests them interrupts a sleep.
 """
 
 from __future__ import annotations
@@ -45,37 +45,37 @@ from .outcome_of_exit import Evidence, Force, lost, outcome_of
 from .pipes import Pipe, StackPipe
 from .protocol import AttemptOrder
 
-__all__ = ["Attempt", "AttemptListener", "AttemptOrder", "ProcessAttempt", "RunningAttempt", "RunnerContext"]
+__all__ = ["Attempt", "AttemptListener", "AttemptOrder", "ProcessAttempt", "RunnerContext", "RunningAttempt"]
 
 TAIL_BYTES = 4096
-CPU_SECONDS = 10.0  # before the deadline: how much it computes is told of this time
-INSPECTION_SECONDS = 0.25  # before the deadline: what it does is looked at
-INSPECTION_SHARE = 0.2  # of a short timeout
-STACK_SHARE = 0.4  # of that time is kept for the stacks
-IMPORT_SECONDS = 300.0  # how long the import of a flow may take
+CPU_SECONDS = 10.0  # before the deadline: the window in which CPU use is measured
+INSPECTION_SECONDS = 0.25  # before the deadline: when the inspection starts
+INSPECTION_SHARE = 0.2  # of a timeout that is short: the inspection starts later
+STACK_SHARE = 0.4  # of the inspection's time is reserved for the stacks
+IMPORT_SECONDS = 300.0  # limit for the import of a flow
 
 
 @dataclass(frozen=True, slots=True)
 class RunnerContext:
-    """What all attempts of one runner share."""
+    """Values that all attempts of one runner share."""
 
     project_root: str | None
     oom: OutOfMemoryWatch
-    on_over: Callable[[int], None]  # the number of an attempt that has ended
-    imports_per_attempt: bool = False  # each process imports the flow before a task begins
+    on_over: Callable[[int], None]  # receives the number of an attempt that has ended
+    imports_per_attempt: bool = False  # each attempt imports the flow first
     sampler: ProcSampler = field(default_factory=ProcSampler)
 
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What a look at an attempt has found."""
+    """The result of inspecting a running attempt."""
 
     dump: str
     autopsy: Autopsy
 
 
 class Attempt(ABC):
-    """What attempts in processes and in threads share: frames, output, the deadline."""
+    """The common part of attempts in processes and in threads: frames, output, the deadline."""
 
     def __init__(
         self, number: int, order: AttemptOrder, listener: AttemptListener, shared: RunnerContext, started_at: float
@@ -83,14 +83,14 @@ class Attempt(ABC):
         self.number = number
         self.order = order
         self.pid = 0
-        self.exit_code: int | None = None  # with which its thread is about to end the host
+        self.exit_code: int | None = None  # announced by ``os._exit`` in a thread, which ends the host
         self._listener = listener
         self._shared = shared
         self._loop = asyncio.get_running_loop()
         self._started_at = started_at
         self._ending: protocol.Ending | None = None
-        self._force_requested = Force.NONE  # the ladder has begun
-        self._force_applied = Force.NONE  # it has touched the task: what comes now is too late
+        self._force_requested = Force.NONE  # the escalation has begun
+        self._force_applied = Force.NONE  # a signal was sent: a result that comes now is late
         self._reader = protocol.FrameReader(protocol.ATTEMPT_LIMIT)
         self._progress = Progress(0, None, 0.0, 0.0, 0)
         self._tail = b""
@@ -112,14 +112,14 @@ class Attempt(ABC):
         self._output = Pipe(output, self._handle_output)
         self._arm()
 
-    # --- What it says -------------------------------------------------------------------------------------------------
+    # --- Frames and output --------------------------------------------------------------------------------------------
 
     def _handle_results(self, data: bytes) -> None:
         try:
             for payload in self._reader.feed(data):
                 self._handle_frame(protocol.decode_attempt_frame(payload))
         except (protocol.ProtocolError, msgspec.DecodeError, StateFileError):
-            self._results.close()  # the task wrote into our pipe: nothing more can be read from it
+            self._results.close()  # the task wrote into the pipe: no frame can be found any more
 
     def _handle_frame(self, frame: protocol.AttemptFrame) -> None:
         match frame:
@@ -128,7 +128,7 @@ class Attempt(ABC):
             case protocol.Exiting(code):
                 self.exit_code = code
             case _ if self._done.done():
-                return  # a thread that leaked goes on talking
+                return  # frames of a leaked thread
             case protocol.Progressed(done, total):
                 self._handle_progress(done, total)
                 self._listener.progress(done, total)
@@ -137,8 +137,9 @@ class Attempt(ABC):
             case protocol.Retried(data):
                 self._listener.retried(_retry_of(data))
             case protocol.Quarantined(row_key, payload, error, fingerprint):
-                row = {"row_key": row_key, "payload": payload, "error": error, "fingerprint": fingerprint}
-                self._listener.quarantined(row)
+                self._listener.quarantined(
+                    {"row_key": row_key, "payload": payload, "error": error, "fingerprint": fingerprint}
+                )
             case protocol.Checkpointed(value):
                 self._listener.checkpointed(value)
             case _:
@@ -169,18 +170,18 @@ class Attempt(ABC):
     def _on_results_closed(self) -> None: ...
 
     def _handle_task_began(self, began: protocol.TaskBegan) -> None:
-        """The flow is imported and the function called: from now on its own time runs."""
+        """The import is over and the function is called: its own timeout starts."""
         if self._is_importing:
             self._is_importing = False
             self._started_at = began.at
             if self._force_requested is Force.NONE:
                 self._arm()
 
-    # --- Its deadline -------------------------------------------------------------------------------------------------
+    # --- Deadline and escalation --------------------------------------------------------------------------------------
 
     @property
     def _limit(self) -> float | None:
-        """Seconds that it may take: for its import first, and then for itself."""
+        """The seconds allowed: for the import first, then for the function."""
         return IMPORT_SECONDS if self._is_importing else self._allowed
 
     def _arm(self) -> None:
@@ -222,7 +223,7 @@ class Attempt(ABC):
 
     @property
     def _subject(self) -> Subject:
-        """Whose processes are looked at. A fork has the command line of what it was forked from."""
+        """The processes to inspect. A fork shows the command line of the zygote, so the task's name replaces it."""
         return Subject(self.pid, line=None if self.order.spec.kind == "command" else f"task {self.order.task}")
 
     async def _inspect(self, until: float) -> Inspection:
@@ -231,25 +232,25 @@ class Attempt(ABC):
         return Inspection(await self.dump_stack(), autopsy)
 
     async def _inspected(self) -> Inspection:
-        """What the look before the deadline has found; what is seen now, where there was none."""
+        """Return the inspection from before the deadline; inspect now if there was none."""
         if self._inspection is None:
             self._inspection = self._loop.create_task(self._inspect(self._loop.time() + INSPECTION_SECONDS))
         return await self._inspection
 
     @abstractmethod
     async def dump_stack(self) -> str:
-        """Where it stands now, as text; empty when it does not answer within 100 ms."""
+        """Return the stacks as text; empty if the attempt does not answer within 100 ms."""
 
     def _deadline_passed(self) -> None:
-        self._results.drain()  # the same instant: what is in the pipe was in time
+        self._results.drain()  # a result that is in the pipe by now is in time
         self._begin_escalation(Force.DEADLINE, "deadline")
 
     def cancel(self, reason: str) -> bool:
-        """End it by the ladder. False: it is ending already."""
+        """Start the escalation. Returns False if the attempt is ending already."""
         return self._begin_escalation(Force.CANCEL, reason)
 
     def extend(self, seconds: float) -> bool:
-        """Move its deadline. False: it has none, or it has passed."""
+        """Move the deadline. Returns False if there is none, or it has passed."""
         if (
             self._allowed is None
             or self._force_requested is not Force.NONE
@@ -274,7 +275,7 @@ class Attempt(ABC):
 
     @abstractmethod
     async def _escalate(self, reason: str) -> None:
-        """The ladder. Stops when an ending came before the task was touched."""
+        """Run the escalation. It stops if a final frame came before a signal was sent."""
 
     def _emit_stack(self, seen: Inspection, kernel: str | None = None) -> None:
         frames = stack.frames(seen.dump, self._shared.project_root)
@@ -290,7 +291,7 @@ class Attempt(ABC):
         await asyncio.wait([self._done], timeout=seconds)
         return bool(self._done.done())
 
-    # --- Its end ------------------------------------------------------------------------------------------------------
+    # --- The end ------------------------------------------------------------------------------------------------------
 
     def _evidence(self, usage: Mapping[str, Any], **more: Any) -> Evidence:
         return Evidence(
@@ -320,18 +321,18 @@ class Attempt(ABC):
         self._listener.ended(outcome)
 
     def pause_output(self) -> None:
-        """Stop reading what it says: it waits once a pipe is full. Its result is looked for at its deadline and end."""
+        """Stop reading the pipes: the task blocks once one is full. Both are drained at the deadline and the end."""
         self._output.pause()
         self._results.pause()
 
     def resume_output(self) -> None:
-        """Read again."""
+        """Read the pipes again."""
         self._output.resume()
         self._results.resume()
 
 
 class ProcessAttempt(Attempt):
-    """An attempt in a process of its own."""
+    """An attempt in its own process."""
 
     def __init__(
         self,
@@ -351,10 +352,10 @@ class ProcessAttempt(Attempt):
         self._open(results, output)
         listener.started(started.pid, started.start_ticks)
 
-    # --- The ladder ---------------------------------------------------------------------------------------------------
+    # --- The escalation -----------------------------------------------------------------------------------------------
 
     async def dump_stack(self) -> str:
-        """Where it stands: frames of all its threads; none of a program that is not Python: the signal would end it."""
+        """Return the stacks of all threads; empty for a program without a handler: the signal would end it."""
         if not process.catches(self.pid, process.STACK_SIGNAL):
             return ""
         dump = await self._stack_pipe.collect(lambda: kill.signal_process(self._pidfd, process.STACK_SIGNAL))
@@ -378,30 +379,30 @@ class ProcessAttempt(Attempt):
     def _kill(self, reason: str) -> None:
         victims = process.descendants(self.pid)
         if not process.signal_group(self._pidfd, self.pid, signal.SIGKILL):
-            victims = []  # read from a number that was another's by then, or as much out of reach
+            victims = []  # the pid was reused when they were read, or they are out of reach as well
         process.kill_all(victims)
         self._listener.step(AttemptSigkill(reason, [self.pid, *victims]))
 
-    # --- Its end ------------------------------------------------------------------------------------------------------
+    # --- The end ------------------------------------------------------------------------------------------------------
 
     def _on_results_closed(self) -> None:
-        """This proves nothing, the task may have closed it: the exit does."""
+        """Ignore it: the task may have closed the pipe. Only the exit proves the end."""
 
     def _on_ending(self, in_time: bool) -> None:
         if in_time:
             self._timer = self._loop.call_later(self.order.spec.grace_seconds, self._exit_is_late)
 
     def _exit_is_late(self) -> None:
-        """Its result stands, but the process does not end: a thread that is no daemon, an exit function that hangs."""
+        """Kill a process that sent its result but does not exit: a non-daemon thread, or a hanging exit function."""
         self._late_exit = True
         self._kill("late exit")
 
     def exited(self, exited: protocol.Exited) -> None:
-        """The zygote has reaped it."""
+        """Settle the attempt: the zygote has reaped its process."""
         for pipe in (self._results, self._output, self._stack_pipe.pipe):
             pipe.drain()
         if exited.signal is not None and not self._stack:
-            self._stack = stack.without_engine(self._stack_pipe.text())  # a crash wrote where it happened
+            self._stack = stack.without_engine(self._stack_pipe.text())  # faulthandler wrote the stack of the crash
         if exited.swept:
             self._listener.step(AttemptSwept(exited.swept, exited.survivors))
         killed = exited.signal == signal.SIGKILL and self._force_applied is Force.NONE and not self._late_exit
@@ -425,12 +426,12 @@ class ProcessAttempt(Attempt):
         return {**usage, "late_exit": True} if self._late_exit else usage
 
     def kill(self) -> int:
-        """SIGKILL it at once, because the zygote is gone. Answers with its pidfd, to wait for."""
+        """SIGKILL the process at once, because the zygote is gone. Returns the pidfd, to wait for."""
         process.signal_group(self._pidfd, self.pid, signal.SIGKILL)
         return self._pidfd
 
     def lost(self, why: str) -> None:
-        """Nobody can reap it for us any more. A result that it had sent stands."""
+        """Settle the attempt as LOST, because its zygote is gone. A result that it had sent stands."""
         self._results.drain()
         self._output.drain()
         duration_us = round((self._loop.time() - self._started_at) * 1e6)
@@ -447,16 +448,16 @@ class ProcessAttempt(Attempt):
 
 
 def _retry_of(data: Mapping[str, Any]) -> AttemptRetry:
-    """Raises StateFileError for what is no retry."""
+    """Decode the payload of a retry. Raises StateFileError if it is invalid."""
     retry = decode(EventKind.ATTEMPT_RETRY, dict(data))
     assert isinstance(retry, AttemptRetry)
     return retry
 
 
 def raise_task_error(work: asyncio.Task[Any]) -> None:
-    """Make an exception that nobody waits for one of the loop, which ends at it: what it should have done is not done.
+    """Re-raise the exception of a background task in the event loop, which ends at it.
 
-    Left in its task it would be a line on stderr, some day, and an attempt without a deadline.
+    Left in its task, the exception would only be logged, and an attempt would have no deadline.
     """
     if not work.cancelled():
         work.result()

@@ -1,4 +1,4 @@
-"""Calls the function of a task, in a process or in a thread: arguments by name in, one ending frame out."""
+"""Calls the function of a task, in a process or a thread: arguments by name, one final frame."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ DescribeError = Callable[[BaseException], Failure]
 RunCoroutine = Callable[[Coroutine[Any, Any, Any]], Any]
 
 CONTEXT_NAME = "ctx"
-NAME_LIMIT = 500  # characters: what names a failure is longer only where names are made up by a program
+NAME_LIMIT = 500  # characters of an error type
 _GENERATORS = (GeneratorType, AsyncGeneratorType)
 
 
 @dataclass(frozen=True, slots=True)
 class CallPlan:
-    """How one function wants to be called. Made once, before the fork: reading a signature is slow."""
+    """How to call one function. Built once, before the fork: reading a signature is slow."""
 
     function: Callable[..., object]
     parameters: tuple[tuple[str, bool], ...]  # name, and whether it may be left out
@@ -40,7 +40,7 @@ class CallPlan:
 
 
 def plan_of(function: Callable[..., object]) -> CallPlan:
-    """Read the signature. A callable without one (some written in C) is called without arguments."""
+    """Read the signature. A callable without one (some in C) is called without arguments."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -62,9 +62,8 @@ def _is_positional_only(parameter: inspect.Parameter) -> bool:
 def arguments(plan: CallPlan, context: Context) -> dict[str, object]:
     """Match parameters by name: ``ctx``, then parents, then parameters of the flow.
 
-    A parent whose name is no identifier is found under the name with ``_`` for what is not allowed in one. Where a
-    parent has no result, a parameter with a default keeps it. Raises PermanentError for a name that is none of these
-    and has no default.
+    In the name of a parent, characters that an identifier cannot have become ``_``. If a parent has no result, a
+    parameter with a default keeps the default. Raises PermanentError for an unknown name without a default.
     """
     known: dict[str, object] = dict(context.params)
     known.update({re.sub(r"\W", "_", parent): value for parent, value in context.inputs.items()})
@@ -84,7 +83,7 @@ def arguments(plan: CallPlan, context: Context) -> dict[str, object]:
 
 
 def _usable_input(context: Context, name: str, value: object) -> object:
-    """Raises PermanentError for a result that was there and could not be kept; ``ctx.inputs`` has it as Missing."""
+    """Return ``value``. Raises PermanentError for a result that was not JSON; ``ctx.inputs`` has it as Missing."""
     if isinstance(value, Missing) and is_unstored_reason(value.why):
         raise PermanentError(
             f"task {context.task!r} asks for the result of {value.task!r}, and {value.why}; return texts, numbers, "
@@ -100,15 +99,15 @@ def context_for(
     is_cancelled: Callable[[], bool],
     describe: DescribeError,
 ) -> Context:
-    """The context of one attempt. Parameters of the task win over those of the run."""
+    """Build the context of one attempt. Parameters of the task override those of the run."""
     params: Mapping[str, object] = {**order.params, **order.spec.params}
     return Context(order, params, json.loads(order.inputs), send=send, is_cancelled=is_cancelled, describe=describe)
 
 
 def call(plan: CallPlan, task: str, new_context: Callable[[], Context], run_coroutine: RunCoroutine) -> object:
-    """The function's return value. A coroutine is run to its end; a generator, which would do nothing, is refused.
+    """Return the function's value. A coroutine is run; a generator, whose body would never run, is refused.
 
-    The context is made for a function that asks for something and else not: it costs a tenth of a forked attempt.
+    A context is only built for a function with parameters: it costs a tenth of a forked attempt.
     """
     context = new_context() if plan.parameters else None
     value = plan.function() if context is None else plan.function(**arguments(plan, context))
@@ -122,14 +121,14 @@ def call(plan: CallPlan, task: str, new_context: Callable[[], Context], run_coro
 
 
 def ending_of_value(order: AttemptOrder, value: object) -> protocol.Ending:
-    """What a return value means. A sensor's false answer is "look again later"."""
+    """Return the final frame for a return value. A false value of a sensor means "try again later"."""
     if order.spec.kind == "sensor" and not value:
         return protocol.Deferred(None)
     return protocol.Succeeded(_result_json(order.task, value))
 
 
 def ending_of_error(error: BaseException, describe: DescribeError) -> protocol.Ending:
-    """What an exception means."""
+    """Return the final frame for an exception."""
     if isinstance(error, NotReady):
         return protocol.Deferred(error.recheck_seconds)
     if isinstance(error, SkipTask):
@@ -142,7 +141,7 @@ def ending_of_error(error: BaseException, describe: DescribeError) -> protocol.E
 
 
 def _result_json(task: str, value: object) -> str | None:
-    """The JSON text of a result, or what stands for one that has none. Raises PermanentError when too large."""
+    """Return the JSON of a result, or a placeholder with its type. Raises PermanentError if it is too large."""
     if value is None:
         return None
     text = _json_text(value)
@@ -160,7 +159,7 @@ def _result_json(task: str, value: object) -> str | None:
 
 
 def _json_text(value: object) -> str | None:
-    """msgspec knows dates, enums and dataclasses; json knows integers of any size. None when neither can."""
+    """Encode by msgspec (dates, enums, dataclasses), else by json (integers of any size); None if neither can."""
     try:
         return msgspec.json.encode(value, enc_hook=_plain).decode("utf-8")
     except (TypeError, ValueError, OverflowError, RecursionError):
@@ -172,13 +171,13 @@ def _json_text(value: object) -> str | None:
 
 
 def _plain(value: object) -> str:
-    """Paths are texts to whoever gets them. Raises TypeError for the rest."""
+    """Encode a path as text. Raises TypeError for other objects."""
     if isinstance(value, os.PathLike):
         return os.fsdecode(value)
     raise TypeError
 
 
-def described(describe: DescribeError, error: BaseException) -> Failure:
+def describe_safely(describe: DescribeError, error: BaseException) -> Failure:
     """Never raises: an exception whose text or attributes raise in their turn is still reported, and bounded."""
     try:
         failure = describe(error)

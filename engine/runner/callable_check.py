@@ -1,7 +1,6 @@
-"""Whether each function can be called with what its task will have: looked at before anything runs.
+"""Checks before a run that each function can be called with the arguments that its task will have.
 
-``check`` tells it as a finding, and whoever imports the flow to run it refuses it by the same words: a task that can
-only ever end as a dead letter is found out by day and not at night.
+``redrive check`` reports a finding; a run refuses the flow with the same message, instead of ending with a dead letter.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from .call import CONTEXT_NAME, CallPlan
 
 
 def check_calls(flow: FlowSpec, plans: Mapping[str, CallPlan]) -> Iterator[Finding]:
-    """Errors only, task by task in the order of the flow."""
+    """Yield the errors, task by task in the order of the flow."""
     for task in flow.tasks:
         plan = plans.get(task.name)
         if plan is not None:
@@ -26,7 +25,7 @@ def check_calls(flow: FlowSpec, plans: Mapping[str, CallPlan]) -> Iterator[Findi
 
 
 def require_callable(flow: FlowSpec, plans: Mapping[str, CallPlan]) -> None:
-    """Raise FlowError with the first of them."""
+    """Raise FlowError with the first error."""
     for finding in check_calls(flow, plans):
         task = next(task for task in flow.tasks if task.name == finding.task)
         raise FlowError(f"task {task.name!r} {finding.message}", task=task.name).at(task.source)
@@ -38,7 +37,7 @@ def _generator(task: TaskSpec, plan: CallPlan) -> Iterator[Finding]:
 
 
 def _parameters(task: TaskSpec, plan: CallPlan, flow: FlowSpec) -> Iterator[Finding]:
-    """The same matching by name as at run time (``runner/call.py``)."""
+    """Match parameters by name, as ``runner/call.py`` does at run time."""
     if plan.positional_only is not None:
         message = f"takes its argument {plan.positional_only!r} by position only, and arguments are given by name"
         yield Finding("error", "parameters", message, task.name)
@@ -49,16 +48,16 @@ def _parameters(task: TaskSpec, plan: CallPlan, flow: FlowSpec) -> Iterator[Find
     for name in needed:
         if name not in known:
             message = f"asks for an argument {name!r}, which is neither {CONTEXT_NAME!r}, nor a task it comes after, "
-            message += f"nor a parameter of the flow{_near(name, known)}"
+            message += f"nor a parameter of the flow{_suggestion(name, known)}"
             yield Finding("error", "parameters", message, task.name)
 
 
 def parameter_of(parent: str) -> str:
-    """The name under which a parent's result is handed to a function."""
+    """Return the name of the parameter that receives the result of a parent."""
     return re.sub(r"\W", "_", parent)
 
 
-def _near(wrong: str, names: set[str]) -> str:
+def _suggestion(wrong: str, names: set[str]) -> str:
     plain = wrong.casefold().replace("_", "")
     meant = sorted(name for name in names if name.casefold().replace("_", "") == plain)
     return f"; did you mean {meant[0]!r}?" if meant else ""

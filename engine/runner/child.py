@@ -1,10 +1,10 @@
-"""What runs inside a forked attempt, from the fork to ``os._exit``.
+"""The code of a forked attempt, from the fork to ``os._exit``.
 
-Nothing that happens here may climb back into the zygote's loop, and nothing that the task does to its own process may
-reach the executor except as frames on the result pipe, bytes on the output pipe and an exit status.
+No exception may return into the zygote's loop. The task reaches the executor only by frames on the result pipe, bytes
+on the output pipe and its exit status.
 
-A fork costs what the new process touches: each page of memory is copied when it is. So ``threading``, whose own work
-after a fork costs a third of a millisecond, is not imported here; a flow that needs it pays for it.
+Each page of memory that the new process touches is copied. So ``threading``, whose work after a fork costs 0.3 ms, is
+not imported here; a flow that imports it pays for it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..core.failures.failure import describe_error
 from ..core.outcome import Failure
 from ..errors import PermanentError, TaskTerminated
 from . import process, protocol, shell_command
-from .call import CallPlan, DescribeError, call, context_for, described, ending_of_error, ending_of_value
+from .call import CallPlan, DescribeError, call, context_for, describe_safely, ending_of_error, ending_of_value
 from .context import Context
 from .per_attempt_import import FreshImport
 from .protocol import AttemptOrder
@@ -46,19 +46,19 @@ class Channels:
 class Termination:
     """SIGTERM as an exception in the main thread, once, so that the task's ``finally`` blocks run.
 
-    One thing escapes: a loop that is the first statement of its ``try`` and calls nothing. The interpreter sees a
-    signal there at the jump back and takes the exception to be raised before the ``try``.
+    One case does not work: a loop that is the first statement of its ``try`` and calls nothing. The interpreter handles
+    a signal there at the jump back, outside of the ``try``.
     """
 
     def __init__(self) -> None:
         self.requested = False
-        self.interrupt: Callable[[], bool] | None = None  # asks a running event loop to end; True: that is enough
+        self.interrupt: Callable[[], bool] | None = None  # cancels a running event loop; True: no exception is needed
         self._deferrals = 0
         self._pending = False
         self._is_over = False
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """The signal handler. A second SIGTERM is ignored: the blocks of the first are still running."""
+        """Handle SIGTERM. A second one is ignored: the ``finally`` blocks still run."""
         if self.requested or self._is_over:
             return
         self.requested = True
@@ -72,15 +72,15 @@ class Termination:
             raise TaskTerminated("SIGTERM")
 
     def close(self) -> None:
-        """The task is over: from here on SIGTERM changes nothing."""
+        """Ignore SIGTERM from now on: the task is over."""
         self._is_over = True
 
     def defer(self) -> None:
-        """Put the exception off while a frame is written, or the executor would read half of one."""
+        """Defer the exception while a frame is written, else the executor would read half of it."""
         self._deferrals += 1
 
     def resume(self) -> None:
-        """Raise what was put off."""
+        """Raise a deferred exception."""
         self._deferrals -= 1
         if self._pending and not self._deferrals:
             self._pending = False
@@ -89,16 +89,16 @@ class Termination:
 
 @dataclass(frozen=True, slots=True)
 class FlowFacts:
-    """What the zygote knows of the flow and each attempt needs."""
+    """The values of the flow that the zygote hands to each attempt."""
 
     plans: Mapping[str, CallPlan] | FreshImport
     project_root: str | None  # the folder of the flow file
     code_hash: str | None
-    stack_fd: int  # where faulthandler writes: an attempt puts its own pipe there
+    stack_fd: int  # where faulthandler writes; each attempt replaces it by its own pipe
     termination: Termination
 
     def plan(self, task: str) -> CallPlan:
-        """How to call the task. Raises PermanentError when the flow as imported has no such function."""
+        """Return how to call the task. Raises PermanentError if the imported flow has no such function."""
         plans = self.plans.plans() if isinstance(self.plans, FreshImport) else self.plans
         try:
             return plans[task]
@@ -106,8 +106,8 @@ class FlowFacts:
             raise PermanentError(f"the flow, as it is now, has no task {task!r} with a function") from None
 
     def describer(self, order: AttemptOrder) -> DescribeError:
-        """Turns an exception of this order's task into a Failure; never raises."""
-        return partial(described, partial(self._describe, order))
+        """Return a function that turns an exception of the task into a Failure; it never raises."""
+        return partial(describe_safely, partial(self._describe, order))
 
     def _describe(self, order: AttemptOrder, error: BaseException) -> Failure:
         root, code_hash, policy = self.project_root, self.code_hash, order.spec.retry
@@ -115,7 +115,7 @@ class FlowFacts:
 
 
 class ResultPipe:
-    """Sends frames to the executor. A process that the task forked cannot speak in its name."""
+    """Sends frames to the executor. In a process that the task forked it does nothing."""
 
     def __init__(self, fd: int, termination: Termination) -> None:
         self._fd = fd
@@ -125,9 +125,9 @@ class ResultPipe:
         self._pid = os.getpid()
 
     def send(self, frame: protocol.Frame) -> None:
-        """Write one frame. Raises OSError when the task closed the descriptor."""
+        """Write one frame. Raises OSError if the task has closed the descriptor."""
         if os.getpid() != self._pid:
-            return  # and the lock may have been taken when it was forked
+            return  # also, the lock may have been held at the fork
         data = protocol.encode(frame)
         if _thread.get_ident() != self._main:
             self._write(data)
@@ -144,10 +144,10 @@ class ResultPipe:
 
 
 def detach(channels: Channels, stack_fd: int, zygote_pid: int) -> None:
-    """Become a session of our own that dies with the zygote and keeps its orphans; output goes to the pipe."""
+    """Start a session that dies with the zygote and adopts its orphans, and redirect output to the pipe."""
     os.setsid()
     process.set_parent_death_signal(signal.SIGKILL)
-    if os.getppid() != zygote_pid:  # it died before the line above
+    if os.getppid() != zygote_pid:  # the zygote died before the line above
         os._exit(1)
     process.become_subreaper()
     os.dup2(channels.output, 1)
@@ -157,8 +157,8 @@ def detach(channels: Channels, stack_fd: int, zygote_pid: int) -> None:
     os.close(channels.stack)
 
 
-def refresh() -> None:
-    """Undo what a fork shares though it should not: numpy's dice (Python's own are renewed by it), exit functions."""
+def reset_forked_state() -> None:
+    """Reset state that a fork must not share: the random numbers of numpy (Python resets its own), exit functions."""
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()
@@ -169,15 +169,15 @@ def refresh() -> None:
 
 
 def forward_retries(observer: Callable[[Mapping[str, object]], None]) -> None:
-    """Hear of retries inside the task, if its flow uses the decorator at all."""
-    retrying = sys.modules.get("redrive.engine.toolkit.retry")
-    if retrying is not None:
-        retrying.set_observer(observer)
+    """Observe the retries inside the task, if its flow has imported the decorator."""
+    retry_module = sys.modules.get("redrive.engine.toolkit.retry")
+    if retry_module is not None:
+        retry_module.set_observer(observer)
 
 
 def set_environment(order: AttemptOrder) -> None:
-    """Tell the task and the programs that it starts who they are. UTF-8 in every locale: cron often has none."""
-    said = {
+    """Set the REDRIVE_... variables for the task and its programs. UTF-8 in every locale: cron often has none."""
+    variables = {
         b"REDRIVE_RUN_ID": order.run_id,
         b"REDRIVE_TASK": order.task,
         b"REDRIVE_ATTEMPT": str(order.attempt),
@@ -185,21 +185,21 @@ def set_environment(order: AttemptOrder) -> None:
     }
     for params in (order.params, order.spec.params):
         for name, value in params.items():
-            said[b"REDRIVE_PARAM_" + re.sub(r"[^A-Z0-9]", "_", name.upper()).encode()] = str(value)
+            variables[b"REDRIVE_PARAM_" + re.sub(r"[^A-Z0-9]", "_", name.upper()).encode()] = str(value)
     environment = os.environb
-    for key, text in said.items():
+    for key, text in variables.items():
         environment[key] = text.encode("utf-8", "surrogateescape")
 
 
 def run_attempt(start: protocol.Start, facts: FlowFacts, channels: Channels, zygote_pid: int) -> NoReturn:
-    """The whole life of the forked process, SIGTERM blocked at first; never returns."""
+    """Run the forked process to its end; SIGTERM is blocked at first. Never returns."""
     code = 1
     try:
         detach(channels, facts.stack_fd, zygote_pid)
-        refresh()
+        reset_forked_state()
         code = _run(start, facts, channels)
         _run_exit_functions(facts)
-    except BaseException:  # whatever it is, it must not climb into the zygote's loop
+    except BaseException:  # no exception may reach the zygote's loop
         traceback.print_exc()
     finally:
         flush()
@@ -207,11 +207,11 @@ def run_attempt(start: protocol.Start, facts: FlowFacts, channels: Channels, zyg
 
 
 def _run(start: protocol.Start, facts: FlowFacts, channels: Channels) -> int:
-    """Call the task and report its ending. The exit code: 0 for a success."""
+    """Call the task and send its final frame. Returns the exit code, 0 for a success."""
     pipe = ResultPipe(channels.results, facts.termination)
     pid = os.getpid()
     ending = _ending(start, facts, pipe, facts.termination)
-    if os.getpid() != pid:  # a process that the task forked came back out of the function
+    if os.getpid() != pid:  # a process that the task forked has returned from the function
         flush()
         os._exit(0)
     pipe.send(ending)
@@ -225,7 +225,7 @@ def _ending(start: protocol.Start, facts: FlowFacts, pipe: ResultPipe, terminati
         _signal.pthread_sigmask(signal.SIG_SETMASK, ())
         set_environment(order)
         if order.spec.kind == "command":
-            shell_command.become(order.spec.command or "", facts.project_root)
+            shell_command.exec_shell(order.spec.command or "", facts.project_root)
         plan = facts.plan(order.task)
         if isinstance(facts.plans, FreshImport):
             pipe.send(protocol.TaskBegan(time.monotonic(), _thread.get_ident()))
@@ -247,7 +247,7 @@ def call_task(
     describe_error: DescribeError,
     stack_fd: int | None = None,
 ) -> protocol.Ending:
-    """Call the function. Raises whatever it raises. ``stack_fd``: where its coroutines tell where they stand."""
+    """Call the function; its exceptions pass. ``stack_fd``: where the stacks of its coroutines are written."""
 
     def new_context() -> Context:
         return context_for(
@@ -265,8 +265,8 @@ def call_task(
 
 
 def _run_coroutine(coroutine: Coroutine[Any, Any, Any], termination: Termination, stack_fd: int | None = None) -> Any:
-    """Run it so that SIGTERM cancels the main task, and raises only where a step of the user's code is stuck."""
-    import asyncio  # only here: attempts that need no loop do not pay for it
+    """Run a coroutine so that SIGTERM cancels it, and raises TaskTerminated only while user code blocks the loop."""
+    import asyncio  # here: attempts without an event loop do not pay for it
 
     from .hang.coroutines import dump_coroutines_on_signal
 
@@ -291,7 +291,7 @@ def _run_coroutine(coroutine: Coroutine[Any, Any, Any], termination: Termination
 
 
 def _run_exit_functions(facts: FlowFacts) -> None:
-    """As the interpreter would at its end: join threads that are no daemons, then what the task registered."""
+    """Do what the interpreter does at exit: join non-daemon threads, then run registered exit functions."""
     threading = sys.modules.get("threading")
     if isinstance(facts.plans, FreshImport):
         facts.plans.join_threads()
@@ -301,9 +301,9 @@ def _run_exit_functions(facts: FlowFacts) -> None:
 
 
 def flush() -> None:
-    """Have written what was printed."""
+    """Flush stdout and stderr."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except (OSError, ValueError, AttributeError):
-            continue  # closed or replaced by the task: there is nothing to save
+            continue  # closed or replaced by the task

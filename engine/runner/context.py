@@ -1,4 +1,4 @@
-"""What a task may ask of the engine while it runs: the ``ctx`` argument of a task function."""
+"""The ``ctx`` argument of a task function."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from . import protocol
 
 RowValue = TypeVar("RowValue")
 
-PROGRESS_SECONDS = 0.1  # seconds: a task may report each row, the executor hears of it ten times a second
+PROGRESS_SECONDS = 0.1  # between two reports: a task may call ``progress`` for each row
 HEARTBEAT_SECONDS = 1.0
 PAYLOAD_LIMIT = 16 * 1024  # characters of a quarantined row
 KEY_LIMIT = 500
 ERROR_LIMIT = 2000
-RATIO_ROWS_MIN = 1000  # from so many rows on a ratio means something before the last of them
+RATIO_ROWS_MIN = 1000  # rows before the ratio is checked, if their total is unknown
 
-#: These say something about the world, not about the row at hand: the attempt fails and is judged as a whole.
+#: Errors of an outside system rather than of the row: the whole attempt fails.
 _ATTEMPT_ERRORS = frozenset(
     [FailureClass.TRANSIENT, FailureClass.AUTH, FailureClass.TIMEOUT, FailureClass.OUT_OF_MEMORY]
 )
@@ -122,7 +122,7 @@ class Context:
         said = self.params.get(LOGICAL_TIME)
         return datetime.fromisoformat(said) if said else None
 
-    # --- Being cancelled ----------------------------------------------------------------------------------------------
+    # --- Cancellation -------------------------------------------------------------------------------------------------
 
     @property
     def cancelled(self) -> bool:
@@ -141,7 +141,7 @@ class Context:
         if self._is_cancelled():
             raise TaskTerminated(f"task {self.task!r} was asked to end")
 
-    # --- Being alive --------------------------------------------------------------------------------------------------
+    # --- Progress and checkpoints -------------------------------------------------------------------------------------
 
     def progress(self, done: float, total: float | None = None) -> None:
         """Report how far the task is. Cheap enough to be called for each row: it sends ten reports a second at most.
@@ -203,7 +203,7 @@ class Context:
             done, total = progress
             self._send(protocol.Progressed(_count(done), None if total is None else _count(total)))
 
-    # --- Rows that are bad while the task is good ---------------------------------------------------------------------
+    # --- Quarantine of rows -------------------------------------------------------------------------------------------
 
     def rows(
         self, rows: Iterable[RowValue], *, key: Callable[[RowValue], object] | str | None = None
@@ -305,7 +305,7 @@ class Row(Generic[RowValue]):
         return True
 
     def _name(self) -> object:
-        """By its key; by its position where the row is too bad to have one."""
+        """Return the key of the row; its position if the key cannot be read."""
         key, value = self._key, self._value
         if key is None:
             return self._position
@@ -318,7 +318,7 @@ class Row(Generic[RowValue]):
 
 
 def _count(number: float) -> int:
-    """As a whole number that the state file can hold."""
+    """Return a whole number that the state file can hold."""
     return int(min(max(number, 0), protocol.COUNT_MAX))
 
 
@@ -327,7 +327,7 @@ def _key_text(key: object) -> str:
 
 
 def _requeued_rows(rows: Iterable[tuple[str, str | None]]) -> dict[str, Any] | None:
-    """Payloads as they were, where they were JSON; as text where they were not, or were cut."""
+    """Return payloads as values if they are JSON, else (a repr, or cut) as text."""
     return {key: _load_payload(text) for key, text in rows} or None
 
 

@@ -1,4 +1,4 @@
-"""The executor's end of a socket to the zygote or to the thread host: frames and descriptors, without waiting."""
+"""The executor's end of a socket to the zygote or a thread host: non-blocking frames and descriptors."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from . import protocol
 
 RECEIVE_BYTES = 64 * 1024
 MAX_DESCRIPTORS = 64
-HIGH_WATER = 1024 * 1024  # bytes waiting to be sent above which a sender should wait
+HIGH_WATER = 1024 * 1024  # bytes in the queue above which senders wait
 
 
 class FrameSocket:
-    """Cuts what arrives into payloads; queues what the socket does not take yet.
+    """Splits received data into payloads; queues frames that the socket does not accept yet.
 
-    ``on_payload(payload)`` is called for each frame in order, ``on_closed()`` once when the other end is gone or sends
-    what is no frame.
+    ``on_payload(payload)`` is called for each frame in order, ``on_closed()`` once, when the other end is gone or sends
+    invalid data.
     """
 
     def __init__(
@@ -40,8 +40,8 @@ class FrameSocket:
         self._received: deque[int] = deque()
         self._queue: deque[tuple[memoryview, Sequence[int]]] = deque()
         self._queued_bytes = 0
-        self._room = asyncio.Event()
-        self._room.set()
+        self._writable = asyncio.Event()
+        self._writable.set()
         self._loop.add_reader(self._socket, self._receive)
 
     @property
@@ -58,7 +58,7 @@ class FrameSocket:
         except OSError:
             data, fds, flags = b"", [], 0
         self._received += fds
-        if not data or flags & socket.MSG_CTRUNC:  # cut: out of descriptors, and no way to know whose are missing
+        if not data or flags & socket.MSG_CTRUNC:  # truncated: out of descriptors, and the frames cannot be matched
             self.close()
             return
         try:
@@ -70,13 +70,13 @@ class FrameSocket:
             self.close()
 
     def pop_fds(self, count: int) -> list[int]:
-        """The descriptors that came with the frame at hand; they are ours to close."""
+        """Return the descriptors of the current frame; the caller closes them."""
         return [self._received.popleft() for _ in range(count)]
 
     # --- Out ----------------------------------------------------------------------------------------------------------
 
     def send(self, frame: protocol.Frame, fds: Sequence[int] = ()) -> None:
-        """Send or queue. ``fds`` are ours to close from now on."""
+        """Send or queue a frame. This object closes ``fds``."""
         if self.is_closed:
             _close(fds)
             return
@@ -87,19 +87,19 @@ class FrameSocket:
         if idle:
             self._flush()
             if self._queue:
-                self._loop.add_writer(self._socket, self._flush_on)
+                self._loop.add_writer(self._socket, self._on_writable)
         if self._queued_bytes > HIGH_WATER:
-            self._room.clear()
+            self._writable.clear()
 
     async def wait_writable(self) -> None:
-        """Return once the other end keeps up, or is gone."""
-        await self._room.wait()
+        """Wait until less than ``HIGH_WATER`` is queued, or the other end is gone."""
+        await self._writable.wait()
 
     def _flush(self) -> None:
         try:
             while self._queue:
                 data, fds = self._queue[0]
-                sent = self._send_some(data, fds)
+                sent = self._try_send(data, fds)
                 self._queued_bytes -= sent
                 if sent < len(data):
                     self._queue[0] = data[sent:], () if sent else fds
@@ -108,13 +108,13 @@ class FrameSocket:
         except OSError:
             self.close()
 
-    def _flush_on(self) -> None:
+    def _on_writable(self) -> None:
         self._flush()
         if not self._queue and not self.is_closed:
             self._loop.remove_writer(self._socket)
-            self._room.set()
+            self._writable.set()
 
-    def _send_some(self, data: memoryview, fds: Sequence[int]) -> int:
+    def _try_send(self, data: memoryview, fds: Sequence[int]) -> int:
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", fds))] if fds else []
         try:
             sent = self._socket.sendmsg([data], rights)
@@ -126,7 +126,7 @@ class FrameSocket:
     # --- End ----------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close our end; the zygote reads this as "kill everything". ``on_closed`` is called, once."""
+        """Close this end; a zygote then kills all its processes. Calls ``on_closed`` once."""
         if self.is_closed:
             return
         self._loop.remove_reader(self._socket)
@@ -136,7 +136,7 @@ class FrameSocket:
         self._received.clear()
         self._queue.clear()
         self._queued_bytes = 0
-        self._room.set()
+        self._writable.set()
         self._on_closed()
 
 

@@ -1,68 +1,76 @@
-"""Who hears of an attempt, and what may be asked of it."""
+"""The interfaces of an attempt: what it reports (``AttemptListener``), how it is controlled (``RunningAttempt``)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol, TypedDict
 
 from ..core.outcome import Outcome
 from ..domain.event_payloads import AttemptRetry, Payload
 
 
+class BadRow(TypedDict):
+    """A row that an attempt set aside."""
+
+    row_key: str
+    payload: str
+    error: str
+    fingerprint: str | None
+
+
 class AttemptListener(Protocol):
-    """Hears of one attempt, in the event loop and in order. After ``ended`` nothing follows."""
+    """Receives the reports of one attempt, in the event loop and in order; ``ended`` is the last one."""
 
     def started(self, pid: int, start_ticks: int | None) -> None:
-        """Its process exists."""
+        """The process exists."""
 
     def started_remotely(self, host: str, pid: int, start_ticks: int | None) -> None:
-        """Its process exists, where it cannot be looked at from here."""
+        """The process exists on another host."""
 
     def output(self, data: bytes) -> None:
-        """It wrote to stdout or stderr. Call ``pause_output`` on the attempt when this comes too fast."""
+        """The task wrote to stdout or stderr. Call ``pause_output`` on the attempt when this comes too fast."""
 
     def progress(self, done: int, total: int | None) -> None:
-        """It reported how far it is; the same numbers again mean only that it is alive."""
+        """The task reported its progress; the same numbers again are a heartbeat."""
 
     def retried(self, retry: AttemptRetry) -> None:
-        """Its own code retried something."""
+        """The code of the task retried a call."""
 
-    def quarantined(self, row: Mapping[str, Any]) -> None:
-        """It set a row aside: row_key, payload, error, fingerprint. Provisional until it succeeds."""
+    def quarantined(self, row: BadRow) -> None:
+        """The task set a row aside; provisional until the attempt succeeds."""
 
     def checkpointed(self, value: str) -> None:
-        """It left JSON for the next attempt."""
+        """The task stored JSON for the next attempt."""
 
     def step(self, payload: Payload) -> None:
-        """One rung of the ladder, as its event tells it."""
+        """One step of the escalation happened (deadline, stack, SIGTERM, SIGKILL, ...); ``payload``: of its event."""
 
     def ended(self, outcome: Outcome) -> None:
-        """It is over, and none of its processes lives."""
+        """The attempt is over, and none of its processes lives."""
 
 
 class RunningAttempt(Protocol):
-    """What may be asked of an attempt while it runs."""
+    """The controls of a running attempt."""
 
     pid: int
 
     def cancel(self, reason: str) -> bool:
-        """End it by the ladder, without waiting for its deadline. False: it is ending already."""
+        """Start the escalation now. Returns False if the attempt is ending already."""
 
     def extend(self, seconds: float) -> bool:
-        """Move its deadline. False: it has none, or it has passed."""
+        """Move the deadline. Returns False if there is none, or it has passed."""
 
     async def dump_stack(self) -> str:
-        """Where it stands now, as text; empty when it does not answer within 100 ms."""
+        """Return the stacks of the attempt as text; empty if it does not answer within 100 ms."""
 
     def pause_output(self) -> None:
-        """Stop reading what it says: it waits once a pipe is full."""
+        """Stop reading the pipes: the task blocks once one of them is full."""
 
     def resume_output(self) -> None:
-        """Read again."""
+        """Read the pipes again."""
 
 
 class NullListener:
-    """Hears everything and does nothing: a base for listeners that want little."""
+    """A listener that ignores every report: a base class for listeners of a few."""
 
     def started(self, pid: int, start_ticks: int | None) -> None: ...
 
@@ -74,7 +82,7 @@ class NullListener:
 
     def retried(self, retry: AttemptRetry) -> None: ...
 
-    def quarantined(self, row: Mapping[str, Any]) -> None: ...
+    def quarantined(self, row: BadRow) -> None: ...
 
     def checkpointed(self, value: str) -> None: ...
 

@@ -1,7 +1,7 @@
-"""Tells whether a SIGKILL that nobody of us sent came from the kernel for want of memory, and how much there was.
+"""Detects whether a SIGKILL that redrive did not send came from the kernel's out-of-memory killer.
 
-The kernel counts such kills for each cgroup. Where ours has no count, that of the whole machine must do, and it may
-blame memory for what happened to somebody else in the same moments.
+The kernel counts such kills per cgroup. If the own cgroup has no count, that of the whole machine is used; it also
+counts kills of unrelated processes at the same time.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-MARK_SECONDS = 1.0  # a mark that young serves the next attempt too: reading the counter costs more than it is worth
+MARK_SECONDS = 1.0  # a younger mark is reused for the next attempt: reading the counter is slow
 NEAR_LIMIT = 0.95
-UNLIMITED_BYTES = 1 << 60  # what version 1 says where there is no bound is larger
+UNLIMITED_BYTES = 1 << 60  # cgroup version 1 reports a larger number where there is no limit
 
 _LIMITS = ("memory.max", "memory.limit_in_bytes")  # cgroups of version 2 and 1
 _COUNTS = ("memory.events", "memory.oom_control")
 
 
 class OutOfMemoryWatch:
-    """Compares the kernel's count of its kills before an attempt with the count after.
+    """Compares the kernel's count of out-of-memory kills before and after an attempt.
 
-    ``bound``: how much memory there is, in words. ``root``: where to find /proc and /sys.
+    ``bound``: how much memory there is, in words. ``root``: the folder of /proc and /sys.
     """
 
     def __init__(self, root: str = "/") -> None:
@@ -34,26 +34,26 @@ class OutOfMemoryWatch:
         self._marked_at = time.monotonic()
 
     def mark(self) -> int:
-        """The count now, or a moment ago."""
+        """Return the count, at most ``MARK_SECONDS`` old."""
         now = time.monotonic()
         if now - self._marked_at > MARK_SECONDS:
             self._mark, self._marked_at = self._kills(), now
         return self._mark
 
     def explains(self, mark: int, max_rss_kb: int) -> bool:
-        """True if the kernel has killed since ``mark``, or the process came close to the bound of our cgroup."""
+        """Return whether the kernel killed since ``mark``, or the process came close to the limit of the cgroup."""
         if self._kills() > mark:
             return True
         return self._limit_kb is not None and max_rss_kb >= NEAR_LIMIT * self._limit_kb
 
     def _kills(self) -> int:
-        """By the first that counts them."""
+        """Return the first count that is available."""
         found = (count for path in self._counts if (count := _count(path)) is not None)
         return next(found, 0)
 
 
 def _groups(root: Path) -> Iterator[Path]:
-    """The folders of our cgroup and of those above it, as far as they bound memory; ours first."""
+    """Yield the folders of this process's cgroup and its parents that limit memory, innermost first."""
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers not in ("", "memory"):
@@ -63,7 +63,7 @@ def _groups(root: Path) -> Iterator[Path]:
         for folder in (ours, *ours.parents):
             if any((folder / name).exists() for name in _LIMITS):
                 yield folder
-            if folder == mount:  # in a container it may be the only one that is seen
+            if folder == mount:  # in a container it may be the only one that is visible
                 break
 
 

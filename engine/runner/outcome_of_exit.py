@@ -1,6 +1,6 @@
-"""From what was seen of an attempt to its outcome: pure, so that every way to end is one row of a test.
+"""Maps the evidence of an attempt's end to its outcome: pure functions, so that each way to end is a row of a test.
 
-A frame that came in time stands, whatever happened to the process afterwards. Without one, the exit status tells.
+A final frame that came in time decides, whatever happened to the process afterwards; else the exit status does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RECHECK_SECONDS_MAX = 366 * 86_400.0
 
 
 class Force(Enum):
-    """Why we ended it."""
+    """Why redrive ended the attempt."""
 
     NONE = "none"
     DEADLINE = "deadline"
@@ -31,9 +31,9 @@ class Force(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What was seen of one attempt.
+    """The facts about the end of one attempt.
 
-    ``ending`` is a frame that came before we forced it; ``force`` is set once we have sent a signal or set a token.
+    ``ending``: the final frame, if it came before ``force``; ``force``: set once a signal was sent or a token set.
     """
 
     ending: protocol.Ending | None = None
@@ -41,11 +41,11 @@ class Evidence:
     exit_code: int | None = None
     signal: int | None = None
     out_of_memory: bool = False
-    memory_bound: str = ""  # how much there was, in words
+    memory_bound: str = ""  # how much memory there was, in words
     is_command: bool = False
-    timeout: float | None = None  # seconds, as it was when it passed
+    timeout: float | None = None  # seconds that were allowed when the deadline passed
     stack: str = ""
-    hang: str = ""  # in a sentence, what it was at when it was ended
+    hang: str = ""  # one sentence: what the attempt was doing when it was ended
     progress: Progress | None = None  # at its deadline
     output_tail: str = ""
     project_root: str | None = None
@@ -54,7 +54,7 @@ class Evidence:
 
 
 def outcome_of(evidence: Evidence) -> Outcome:
-    """Judge the end of an attempt whose process was reaped, or whose thread ended."""
+    """Return the outcome of an attempt whose process was reaped, or whose thread ended."""
     if evidence.ending is not None:
         return _outcome_of_ending(evidence.ending, evidence)
     if evidence.force is Force.DEADLINE:
@@ -68,9 +68,9 @@ def outcome_of(evidence: Evidence) -> Outcome:
 
 
 def lost(why: str, usage: Mapping[str, object] | None = None, *, is_blameless: bool = False) -> Outcome:
-    """The process that ran it, or that knew of it, is gone: nobody knows how far it came.
+    """Return LOST: the process of the attempt or its parent is gone, and its progress is unknown.
 
-    ``is_blameless``: it is known who ended that process, and it was not this task.
+    ``is_blameless``: something other than this task is known to have ended the process.
     """
     fingerprint = Fingerprint(strict="", loose="lost", explain=why)
     failure = Failure("lost", why, FailureClass.UNCLASSIFIED, fingerprint)
@@ -78,7 +78,7 @@ def lost(why: str, usage: Mapping[str, object] | None = None, *, is_blameless: b
 
 
 def not_started(error: OSError) -> Outcome:
-    """No process, no memory, no descriptor: the machine's trouble, worth another try."""
+    """Return a transient error: no process, memory or descriptor was available."""
     name = type(error).__name__
     fingerprint = Fingerprint(strict=f"start:{error.errno}", loose=NOT_STARTED, explain=f"{name} before it started")
     message = f"its process could not be started: {error}"
@@ -86,7 +86,7 @@ def not_started(error: OSError) -> Outcome:
 
 
 def refused(why: str) -> Outcome:
-    """It cannot be run as its flow stands there; another try would not either."""
+    """Return a permanent error: the flow as installed there cannot be run."""
     fingerprint = Fingerprint(strict="refused", loose="refused", explain=why)
     return Outcome(OutcomeKind.ERROR, Failure("FlowError", why, FailureClass.PERMANENT, fingerprint))
 
@@ -103,12 +103,12 @@ def _outcome_of_ending(ending: protocol.Ending, evidence: Evidence) -> Outcome:
             )
         case protocol.Skipped(said):
             return Outcome(OutcomeKind.SKIPPED, skip_reason=said, attempt_columns=evidence.usage)
-        case protocol.Terminated():  # by a SIGTERM that was not ours
+        case protocol.Terminated():  # by a SIGTERM that redrive did not send
             return Outcome(OutcomeKind.ERROR, _killed(evidence, SIGTERM), attempt_columns=evidence.usage)
 
 
 def _bounded(seconds: float | None) -> float | None:
-    """NaN asks for nothing: then the sensor looks again when it usually does."""
+    """Cap the seconds; NaN becomes None, the default of the sensor."""
     return None if seconds is None or math.isnan(seconds) else min(seconds, RECHECK_SECONDS_MAX)
 
 
@@ -116,7 +116,7 @@ def _timeout(evidence: Evidence) -> Failure:
     failure = describe_timeout(evidence.timeout or 0, evidence.stack, evidence.project_root, evidence.hang)
     if evidence.progress is not None:
         failure = replace(failure, diagnostic=str(evidence.progress))
-    return replace(failure, error_type="TimeoutError")  # document 000's word for it
+    return replace(failure, error_type="TimeoutError")  # SPEC 000 names it so
 
 
 def _death(evidence: Evidence) -> Failure:

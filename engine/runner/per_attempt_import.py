@@ -1,7 +1,7 @@
-"""Imports the flow inside the attempt itself: slower, for a flow whose import leaves threads running.
+"""Imports the flow inside each attempt: slower, for flows whose import leaves threads running.
 
-A process that is forked beside threads has copies of their locks and not the threads that would release them. So the
-zygote of such a flow does not import it (``zygote.py``), and each attempt does.
+A process that is forked beside threads has copies of their locks, but not the threads that would release them. So the
+zygote of such a flow does not import it (``zygote/zygote.py``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class FreshImport:
-    """The import of this flow in this process, once."""
+    """Imports the flow in this process, once."""
 
     def __init__(self, load: Callable[[], Mapping[str, CallPlan]]) -> None:
         self._load = load
@@ -26,7 +26,7 @@ class FreshImport:
         self._threads: frozenset[Thread] = frozenset()
 
     def plans(self) -> Mapping[str, CallPlan]:
-        """How to call the tasks. Raises what the import raised, each time."""
+        """Return how to call the tasks. Raises the exception of the import, on every call."""
         if self._error is not None:
             raise self._error
         if self._plans is None:
@@ -35,15 +35,15 @@ class FreshImport:
             self._threads = frozenset(threading.enumerate()) if threading is not None else frozenset()
         return self._plans
 
-    def attempt(self) -> None:
-        """Import now, and keep an error for whoever asks for the plans."""
+    def preload(self) -> None:
+        """Import now; ``plans`` raises the error, if any."""
         try:
             self.plans()
         except BaseException as error:
             self._error = error
 
     def join_threads(self) -> None:
-        """Wait for the threads that the task started, as the interpreter does at its end; not for the import's."""
+        """Join the threads that the task started, as the interpreter does at exit; not those of the import."""
         pools = sys.modules.get("concurrent.futures.thread")
         if pools is not None:
             pools._python_exit()

@@ -1,4 +1,4 @@
-"""The executor's ends of an attempt's pipes, read without waiting and never more than is wanted."""
+"""The executor's ends of the pipes of an attempt, read without blocking."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import os
 from collections.abc import Callable
 
 READ_BYTES = 64 * 1024
-DRAIN_BYTES = 1024 * 1024  # what a pipe can hold at most on usual systems: bounds the last read of a dead attempt
+DRAIN_BYTES = 1024 * 1024  # the default largest pipe of Linux: bounds the last read of a dead attempt
 
 
 class Pipe:
-    """Calls ``on_data`` with what arrives, and ``on_end`` once when the last writer is gone."""
+    """Calls ``on_data`` with the data that arrives, and ``on_end`` once when the last writer is gone."""
 
     def __init__(self, fd: int, on_data: Callable[[bytes], None], on_end: Callable[[], None] | None = None) -> None:
         os.set_blocking(fd, False)
@@ -23,7 +23,7 @@ class Pipe:
         self._loop.add_reader(fd, self._read)
 
     def _read(self) -> bool:
-        """Read once. False when there is nothing more for now, or at all."""
+        """Read once. Returns False if nothing is there, or at the end."""
         if self._ended:
             return False
         try:
@@ -40,23 +40,23 @@ class Pipe:
         return False
 
     def drain(self) -> None:
-        """Read what is there now. After the death of the writer this is all that it ever wrote."""
+        """Read all that is in the pipe. After the death of the writer nothing is missing."""
         for _ in range(DRAIN_BYTES // READ_BYTES):
             if not self._read():
                 return
 
     def pause(self) -> None:
-        """Stop reading: the writer waits once the pipe is full."""
+        """Stop reading: the writer blocks once the pipe is full."""
         if not self._ended:
             self._loop.remove_reader(self._fd)
 
     def resume(self) -> None:
-        """Read again."""
+        """Start reading again."""
         if not self._ended:
             self._loop.add_reader(self._fd, self._read)
 
     def close(self) -> None:
-        """Give the descriptor back. Safe to call twice."""
+        """Close the descriptor. Safe to call twice."""
         if self._fd < 0:
             return
         if not self._ended:
@@ -67,7 +67,7 @@ class Pipe:
 
 
 class StackPipe:
-    """Collects dumps of stacks. A dump has no end mark: it is complete when the pipe has been quiet for a moment."""
+    """Collects stack dumps. A dump has no end mark: it is complete once the pipe is quiet for ``QUIET_SECONDS``."""
 
     BYTES_MAX = 256 * 1024
     WAIT_SECONDS = 0.1  # the longest that a kill waits for a stack
@@ -75,32 +75,34 @@ class StackPipe:
 
     def __init__(self, fd: int) -> None:
         self._text = bytearray()
-        self._news = asyncio.Event()
-        self._turn = asyncio.Lock()
-        self.pipe = Pipe(fd, self._take, self._news.set)
+        self._changed = asyncio.Event()
+        self._lock = asyncio.Lock()
+        self.pipe = Pipe(fd, self._append, self._changed.set)
 
-    def _take(self, data: bytes) -> None:
+    def _append(self, data: bytes) -> None:
         self._text += data[: self.BYTES_MAX - len(self._text)]
-        self._news.set()
+        self._changed.set()
 
-    async def collect(self, ask: Callable[[], bool]) -> str:
-        """Send the signal with ``ask`` and return the dump; empty when there was none in time."""
-        async with self._turn:
+    async def collect(self, request: Callable[[], bool]) -> str:
+        """Call ``request``, which sends the signal, and return the dump; empty if none came in time."""
+        async with self._lock:
             self._text.clear()
-            if ask():
+            if request():
                 await self._wait_until_quiet()
             return self.text()
 
     async def _wait_until_quiet(self) -> None:
         loop = asyncio.get_running_loop()
         limit = loop.time() + self.WAIT_SECONDS
-        while (left := limit - loop.time()) > 0:
-            self._news.clear()
+        while (remaining := limit - loop.time()) > 0:
+            self._changed.clear()
             try:
-                await asyncio.wait_for(self._news.wait(), min(left, self.QUIET_SECONDS) if self._text else left)
+                await asyncio.wait_for(
+                    self._changed.wait(), min(remaining, self.QUIET_SECONDS) if self._text else remaining
+                )
             except TimeoutError:
                 return
 
     def text(self) -> str:
-        """What has been collected."""
+        """Return the dump that was collected last."""
         return self._text.decode("utf-8", "replace")

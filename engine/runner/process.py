@@ -1,7 +1,7 @@
-"""What the runner asks of the processes below it, and the few system calls that Python does not offer. Linux only.
+"""Facts about processes from /proc, signals to attempts, and system calls that Python lacks. Linux only.
 
-A bare pid is never trusted: it is held by a pidfd, by being our own unreaped child, or by its start time
-(``statefile/processes.py``). Who is no child of ours is ended by ``runner/kill.py``.
+A pid alone is never trusted: it is pinned by a pidfd, as an unreaped child of this process, or by its start time
+(``statefile/processes.py``). Processes that are not children of this one are killed in ``runner/kill.py``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from ..statefile.processes import pids, read_file, stat_fields
 from .kill import OUT_OF_REACH, signal_process
 
-STACK_SIGNAL = signal.SIGRTMIN + 3  # a realtime signal: user code that takes SIGUSR1 or SIGUSR2 does not break it
+STACK_SIGNAL = signal.SIGRTMIN + 3  # a realtime signal: user code often has handlers for SIGUSR1 and SIGUSR2
 
 DESCRIPTORS_GOAL = 65_536
 
@@ -42,12 +42,12 @@ def _check(result: int) -> int:
 
 
 def set_parent_death_signal(signal_number: int) -> None:
-    """Receive this signal when the thread that forked us ends; 0 takes it back."""
+    """Have the kernel send this signal when the thread that forked this process ends; 0: none (PR_SET_PDEATHSIG)."""
     _check(_prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0))
 
 
 def become_subreaper() -> None:
-    """Become the parent of every descendant whose own parent dies, however it daemonised."""
+    """Become the parent of every descendant whose own parent dies, daemons included (PR_SET_CHILD_SUBREAPER)."""
     _check(_prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 
 
@@ -55,7 +55,7 @@ def become_subreaper() -> None:
 
 
 def session_of(pid: int) -> int | None:
-    """The session of a process; None when it is gone."""
+    """Return the session id of a process; None if it is gone."""
     try:
         return int(stat_fields(pid)[3])
     except OSError:
@@ -63,7 +63,7 @@ def session_of(pid: int) -> int | None:
 
 
 def kernel_view(pid: int) -> str:
-    """State letter and wait channel where readable: "S in pipe_read"."""
+    """Return the state letter and, where readable, the wait channel: "S in pipe_read"."""
     try:
         state = stat_fields(pid)[0].decode("ascii")
         channel = read_file(f"/proc/{pid}/wchan").decode("ascii", "replace")
@@ -73,7 +73,7 @@ def kernel_view(pid: int) -> str:
 
 
 def command_line(pid: int) -> str:
-    """The command line with spaces between its words; empty when the process is gone."""
+    """Return the command line, its words joined by spaces; empty if the process is gone."""
     try:
         return read_file(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode("utf-8", "replace").strip()
     except OSError:
@@ -81,7 +81,7 @@ def command_line(pid: int) -> str:
 
 
 def catches(pid: int, number: int) -> bool:
-    """Whether a process has a handler for a signal, which it loses when it executes another program."""
+    """Return whether a process has a handler for a signal. Executing another program removes handlers."""
     try:
         status = read_file(f"/proc/{pid}/status")
     except OSError:
@@ -91,7 +91,7 @@ def catches(pid: int, number: int) -> bool:
 
 
 def own_children() -> list[int]:
-    """The children of this process, which has one thread."""
+    """Return the children of this process, which must have one thread."""
     pid = os.getpid()
     try:
         return [int(child) for child in read_file(f"/proc/{pid}/task/{pid}/children").split()]
@@ -100,7 +100,7 @@ def own_children() -> list[int]:
 
 
 def children_of_thread(pid: int, thread: int) -> list[int] | None:
-    """The children of one thread of a process; None where the kernel does not say."""
+    """Return the children of one thread of a process; None if the kernel does not list them."""
     try:
         return [int(child) for child in read_file(f"/proc/{pid}/task/{thread}/children").split()]
     except OSError:
@@ -108,7 +108,7 @@ def children_of_thread(pid: int, thread: int) -> list[int] | None:
 
 
 def children(pid: int) -> list[int]:
-    """The children of all threads of a process."""
+    """Return the children of all threads of a process."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
         return [int(child) for thread in threads for child in read_file(f"/proc/{pid}/task/{thread}/children").split()]
@@ -117,7 +117,7 @@ def children(pid: int) -> list[int]:
 
 
 def _children_by_scan(parent: int) -> list[int]:
-    """For kernels without CONFIG_PROC_CHILDREN, and for a process that ended while it was read."""
+    """Find children by their parent pid: for kernels without CONFIG_PROC_CHILDREN, or if the process just ended."""
     found = []
     for pid in pids():
         try:
@@ -129,7 +129,7 @@ def _children_by_scan(parent: int) -> list[int]:
 
 
 def descendants(pid: int) -> list[int]:
-    """Children, their children, and so on; nearest first."""
+    """Return all descendants of a process, nearest first."""
     found: list[int] = []
     seen = {pid}
     queue = [pid]
@@ -143,12 +143,12 @@ def descendants(pid: int) -> list[int]:
 
 
 def descriptor_limits() -> tuple[int, int]:
-    """How many descriptors we may have: the soft limit and the hard one."""
+    """Return the soft and the hard limit of open descriptors of this process."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)
 
 
 def set_descriptor_limits(pid: int, limits: tuple[int, int]) -> None:
-    """Let a child of ours, and what it will start, have so many. One that has ended needs none."""
+    """Set the descriptor limits of a child, which its children inherit. Does nothing if it has ended."""
     try:
         resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
     except ProcessLookupError:
@@ -156,7 +156,7 @@ def set_descriptor_limits(pid: int, limits: tuple[int, int]) -> None:
 
 
 def raise_descriptor_limit() -> int:
-    """Raise our own soft limit to the hard one, within reason. Answers with how many there may be then."""
+    """Raise the soft descriptor limit to the hard one, at most ``DESCRIPTORS_GOAL``; return the limit in force."""
     soft, hard = descriptor_limits()
     wanted = DESCRIPTORS_GOAL if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_GOAL)
     if soft == resource.RLIM_INFINITY:
@@ -167,7 +167,7 @@ def raise_descriptor_limit() -> int:
 
 
 def open_signal_descriptor(number: int) -> int:
-    """A descriptor that is readable while this signal, which must be blocked, is pending."""
+    """Return a descriptor that is readable while this signal is pending (signalfd). The signal must be blocked."""
     mask = (1 << (number - 1)).to_bytes(_SIGSET_BYTES, sys.byteorder)
     return _check(_libc.signalfd(-1, mask, os.O_CLOEXEC | os.O_NONBLOCK))
 
@@ -176,16 +176,16 @@ def open_signal_descriptor(number: int) -> int:
 
 
 def has_ended(pidfd: int) -> bool:
-    """True once the process is a zombie or gone."""
+    """Return whether the process is a zombie or gone."""
     poller = select.poll()
     poller.register(pidfd, select.POLLIN)
     return bool(poller.poll(0))
 
 
 def signal_group(pidfd: int, pid: int, number: int) -> bool:
-    """Signal the process group that this process leads, or the process alone before it has made its group.
+    """Signal the process group that a process leads, or the process alone before it has created its group.
 
-    False if nobody of them could be reached.
+    Returns False if none of them could be reached.
     """
     try:
         signal.pidfd_send_signal(pidfd, number, None, _PIDFD_SIGNAL_PROCESS_GROUP)
@@ -198,14 +198,14 @@ def signal_group(pidfd: int, pid: int, number: int) -> bool:
     if has_ended(pidfd):
         return False
     try:
-        os.killpg(pid, number)  # its number is pinned: it has not ended, or its zombie is not reaped yet
+        os.killpg(pid, number)  # the pid is pinned: the process lives, or its zombie is not reaped
     except OUT_OF_REACH:
         return signal_process(pidfd, number)
     return True
 
 
 def kill_all(pids: Iterable[int]) -> None:
-    """SIGKILL each that can be reached. Only for pids that were just read from /proc."""
+    """SIGKILL each process that can be reached. Only for pids that were just read from /proc."""
     for pid in pids:
         try:
             os.kill(pid, signal.SIGKILL)

@@ -1,8 +1,7 @@
-"""The frames between executor, zygote and attempts: msgpack behind a 4-byte length, with a bound on that length.
+"""The frames between executor, zygote and attempts: msgpack after a 4-byte length, which has a limit.
 
-Control frames travel on the zygote's socket. Attempt frames travel on a pipe of the attempt's own, never on its
-stdout. A bound is needed there because the code of a task can write to any descriptor, and what it scribbles must not
-be read as "four gigabytes follow".
+Control frames travel on the zygote's socket. Attempt frames travel on a pipe of the attempt, never on its stdout. The
+limit is needed because a task can write to any descriptor, and stray bytes must not be read as a length of 4 GB.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_MAX)]
 
 
 class ProtocolError(Exception):
-    """What came is not a frame."""
+    """The received bytes are not a frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptOrder:
-    """Everything that one attempt needs to know.
+    """The inputs of one attempt.
 
-    ``inputs``: the results of its parents by name, as JSON: they came as JSON, which has integers of any size.
-    ``missing``: (name, why) of the parents that have none, because they did not succeed.
-    ``only_rows``: (key, payload) of the quarantined rows that it is about; empty: it is about all of its rows.
-    ``checkpoint``: the JSON that an earlier attempt of the generation left for it.
+    ``inputs``: the results of the parents by name, as JSON text, which keeps integers of any size.
+    ``missing``: (name, why) of the parents without a result, because they did not succeed.
+    ``only_rows``: (key, payload) of the requeued quarantined rows; empty: the attempt processes all rows.
+    ``checkpoint``: the JSON that an earlier attempt of this generation stored.
     """
 
     run_id: str
@@ -63,15 +62,15 @@ class Frame(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Open(Frame, frozen=True):
-    """Import this flow. The first frame, and the only one of its kind."""
+    """Import this flow: the first frame, sent once."""
 
     target: str
     params: dict[str, Any]
-    remembered: dict[str, Any] = {}  # of the run until now, as far as the flow still declares them
+    remembered: dict[str, Any] = {}  # the stored parameters of the run
 
 
 class Start(Frame, frozen=True):
-    """Fork an attempt. ``number`` names it in the answers."""
+    """Fork an attempt. Responses refer to it by ``number``."""
 
     number: int
     order: AttemptOrder
@@ -87,9 +86,9 @@ class StartHost(Frame, frozen=True):
 
 
 class FlowOpened(Frame, frozen=True):
-    """The flow is imported: its FlowSpec as JSON, and what is doubtful about that.
+    """The flow is imported: its FlowSpec as JSON, and warnings.
 
-    ``imports_per_attempt``: not here, where attempts are forked, but in each of them.
+    ``imports_per_attempt``: each attempt imports the flow, because the import leaves threads running.
     """
 
     spec: bytes
@@ -99,7 +98,7 @@ class FlowOpened(Frame, frozen=True):
 
 
 class OpenFailed(Frame, frozen=True):
-    """The flow cannot be run as it stands."""
+    """The import failed, or the flow is invalid."""
 
     error: str  # a class name of errors.py
     message: str
@@ -117,14 +116,14 @@ class Started(Frame, frozen=True):
 
 
 class Refused(Frame, frozen=True):
-    """The process could not be made: out of processes, memory or descriptors."""
+    """The process could not be forked: out of processes, memory or descriptors."""
 
     number: int
     message: str
 
 
 class Exited(Frame, frozen=True):
-    """The process was reaped, and nothing that it left behind is alive except ``survivors``."""
+    """The process was reaped. Of the processes that it left behind only ``survivors`` are alive."""
 
     number: int
     exit_code: int | None
@@ -141,7 +140,7 @@ class Exited(Frame, frozen=True):
 
 
 class RestartState(Frame, frozen=True):
-    """What a zygote needs to know when it begins anew, without the flow: whose flow it is, and the answer to give."""
+    """State that a zygote hands to itself when it re-executes without the flow: the request, and its response."""
 
     request: Open
     opened: FlowOpened
@@ -164,22 +163,22 @@ class CancelThread(Frame, frozen=True):
 
 
 class DumpThreads(Frame, frozen=True):
-    """Write where all threads stand to the stack pipe."""
+    """Write the stacks of all threads to the stack pipe."""
 
 
 # --- Attempt to executor ----------------------------------------------------------------------------------------------
 
 
 class TaskBegan(Frame, frozen=True):
-    """The function is about to be called. Said by threads, and by processes that had to import the flow first."""
+    """The function is about to be called. Sent by threads, and by processes that had to import the flow first."""
 
     at: float  # seconds on the monotonic clock
-    ident: int  # finds the thread in a dump of all stacks
+    ident: int  # identifies the thread in a dump of all stacks
     native: int = 0  # the kernel's number for it
 
 
 class Exiting(Frame, frozen=True):
-    """The task calls ``os._exit`` in a thread: the host ends with this code, and everything in it."""
+    """The task calls ``os._exit`` in a thread: the host process ends with this code, and all its attempts."""
 
     code: int
 
@@ -190,17 +189,17 @@ class Progressed(Frame, frozen=True):
 
 
 class Heartbeat(Frame, frozen=True):
-    """The task says that it is alive."""
+    """The task is alive."""
 
 
 class Retried(Frame, frozen=True):
-    """The task's own code retries inside the attempt."""
+    """The code of the task retries a call inside the attempt."""
 
     data: dict[str, Any]
 
 
 class Quarantined(Frame, frozen=True):
-    """One bad row. Provisional until the attempt succeeds, or a retried task would double it."""
+    """One bad row. Provisional until the attempt succeeds, else a retried task would store it twice."""
 
     row_key: str
     payload: str
@@ -209,7 +208,7 @@ class Quarantined(Frame, frozen=True):
 
 
 class Checkpointed(Frame, frozen=True):
-    """What the next attempt shall go on from, as JSON."""
+    """State for the next attempt, as JSON."""
 
     value: str
 
@@ -223,7 +222,7 @@ class Failed(Frame, frozen=True):
 
 
 class Deferred(Frame, frozen=True):
-    """A sensor: not yet."""
+    """A sensor found nothing yet."""
 
     recheck_seconds: float | None
 
@@ -251,13 +250,13 @@ decode_host_frame = msgspec.msgpack.Decoder(HostFrame).decode
 
 
 def encode(frame: Frame) -> bytes:
-    """The frame with its length in front."""
+    """Return the length and the payload of a frame."""
     payload = _encoder.encode(frame)
     return len(payload).to_bytes(4, "big") + payload
 
 
 def clean_text(text: str, limit: int) -> str:
-    """Fit for a frame: lone surrogates written out, and the middle cut when it is too long."""
+    """Return ``text`` with lone surrogates escaped, and its middle cut if it is longer than ``limit``."""
     text = text.encode("utf-8", "backslashreplace").decode("utf-8")
     if len(text) <= limit:
         return text
@@ -266,21 +265,21 @@ def clean_text(text: str, limit: int) -> str:
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """Write to a blocking descriptor until all is gone."""
+    """Write all of ``data`` to a blocking descriptor."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
 
 
 class FrameReader:
-    """Cuts a stream into payloads. Holds at most one unfinished frame."""
+    """Splits a stream into payloads. Buffers at most one unfinished frame."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The payloads that are complete now. Raises ProtocolError when a length is out of bounds."""
+        """Add data and return the payloads that are complete. Raises ProtocolError if a length is over the limit."""
         buffer = self._buffer
         buffer += data
         payloads = []

@@ -1,4 +1,4 @@
-"""A task that is a shell line: the forked attempt becomes ``/bin/sh -c LINE``."""
+"""Attempts of kind "command": the forked process executes ``/bin/sh -c LINE``."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import NoReturn
 SHELL = "/bin/sh"
 
 
-def become(line: str, folder: str | None) -> NoReturn:
-    """Replace this process by the shell. Raises OSError when the folder or the shell cannot be used."""
+def exec_shell(line: str, folder: str | None) -> NoReturn:
+    """Replace this process by the shell. Raises OSError if the folder or the shell cannot be used."""
     if folder is not None:
         os.chdir(folder)
     _reset_ignored_signals()
@@ -19,9 +19,9 @@ def become(line: str, folder: str | None) -> NoReturn:
 
 
 def _reset_ignored_signals() -> None:
-    """Let each signal do what it does by default, as an ignored one stays ignored across exec.
+    """Restore the default action of ignored signals: exec keeps them ignored.
 
-    Python ignores SIGPIPE, and ``yes | head -1`` would never end; nohup ignores SIGHUP, a shell's ``&`` SIGQUIT.
+    Python ignores SIGPIPE, so ``yes | head -1`` would never end; nohup ignores SIGHUP, and ``&`` of a shell SIGQUIT.
     """
     for number in signal.valid_signals():
         if signal.getsignal(number) is signal.SIG_IGN:

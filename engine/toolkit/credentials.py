@@ -1,16 +1,15 @@
-"""Refresh, then retry once: what to do about a credential that has run out.
+"""Credentials that are refreshed when they are refused: refresh, then retry once.
 
-A refused credential is no transient error: trying it again can lock the account. Renewing it changes what the next try
-has in its hands, so exactly one more try is worth it; a second refusal is a real one and goes to the engine, which
-stops the task's downstream and pages.
+A refused credential is not a transient error: trying it again can lock the account. A refreshed credential is worth
+exactly one more try. A second refusal goes to the engine, which opens the breaker of the task's downstream and pages.
 
     bank = Credential("bank", load=read_token, refresh=rotate_token)
 
     @flow.task(downstream="bank")
     def pull(): return bank.call(lambda token: fetch(token))
 
-Many tasks find out at the same moment. One of them renews, across all processes of this user; the others wait for it
-and take what it got.
+If many tasks are refused at the same time, one of them refreshes, across all processes of this user. The others wait
+and use the new credential.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from typing import Generic, TypeVar
 from platformdirs import user_state_path
 
 from ..core.failures.classify import classify
-from ..core.failures.library_errors import facts_of
+from ..core.failures.library_errors import extract_facts
 from ..core.outcome import FailureClass
 from .retry import report_retry
 
@@ -37,9 +36,9 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 UNAUTHORIZED = 401
-FORBIDDEN = 403  # who I am is known, and it is not enough: another token of the same name will not help
-TRIES = 2
-FRESH_SECONDS = 60.0  # what was renewed so lately and is refused all the same, no renewal helps
+FORBIDDEN = 403  # the server knows the caller: another token of the same name does not help
+MAX_ATTEMPTS = 2
+FRESH_SECONDS = 60.0  # a credential that is refused within this time after a refresh is not refreshed again
 
 
 class Credential(Generic[T]):
@@ -80,52 +79,52 @@ class Credential(Generic[T]):
             Exception: what ``function`` raised, or what ``refresh`` raised. A second refusal, and one of what was
                 renewed less than 60 seconds ago, is final.
         """
-        seen, started = self._version(), time.monotonic()
+        version_before, started = self._version(), time.monotonic()
         try:
             return function(self._load())
         except Exception as error:
-            self._renew_after(error, seen, started)
+            self._refresh_after(error, version_before, started)
         return function(self._load())
 
     async def acall(self, function: Callable[[T], Awaitable[R]]) -> R:
         """Do what ``call`` does with a coroutine function; ``load`` and ``refresh`` run in a thread."""
-        seen, started = await asyncio.to_thread(self._version), time.monotonic()
+        version_before, started = await asyncio.to_thread(self._version), time.monotonic()
         try:
             return await function(await asyncio.to_thread(self._load))
         except Exception as error:
-            await asyncio.to_thread(self._renew_after, error, seen, started)
+            await asyncio.to_thread(self._refresh_after, error, version_before, started)
         return await function(await asyncio.to_thread(self._load))
 
-    def _renew_after(self, error: Exception, seen: int, started: float) -> None:
-        """Raises the error again where no renewal can help."""
-        if not is_refused(error) or not self._renew(seen):
+    def _refresh_after(self, error: Exception, version_before: int, started: float) -> None:
+        """Refresh; raise ``error`` if a refresh cannot help."""
+        if not is_refused(error) or not self._refresh_once(version_before):
             raise error
-        report_retry(f"credential {self.name}", 1, TRIES, error, 0.0, time.monotonic() - started)
+        report_retry(f"credential {self.name}", 1, MAX_ATTEMPTS, error, 0.0, time.monotonic() - started)
 
-    # --- One renewal at a time ---------------------------------------------------------------------------------------
+    # --- One refresh at a time ---------------------------------------------------------------------------------------
 
-    def _renew(self, seen: int) -> bool:
-        """Renew, unless somebody has done so since version ``seen`` was looked at.
+    def _refresh_once(self, version_before: int) -> bool:
+        """Refresh, unless another task has done so since ``version_before``.
 
-        False: what was refused had just been renewed, so that another renewal would be refused as well.
+        Returns False if the refused credential was refreshed less than ``FRESH_SECONDS`` ago.
         """
-        with self._held(fcntl.LOCK_EX) as descriptor:
-            version, renewed_at = _read(descriptor)
-            if version != seen:
+        with self._locked(fcntl.LOCK_EX) as descriptor:
+            version, refreshed_at = _read(descriptor)
+            if version != version_before:
                 return True
-            if time.time() - renewed_at < FRESH_SECONDS:
+            if time.time() - refreshed_at < FRESH_SECONDS:
                 return False
             self._refresh()
             _write(descriptor, version + 1, time.time())
             return True
 
     def _version(self) -> int:
-        """How often it was renewed; waits for a renewal that is going on, rather than use what is about to end."""
-        with self._held(fcntl.LOCK_SH) as descriptor:
+        """Return how often it was refreshed; waits while a refresh is running."""
+        with self._locked(fcntl.LOCK_SH) as descriptor:
             return _read(descriptor)[0]
 
     @contextmanager
-    def _held(self, kind: int) -> Iterator[int]:
+    def _locked(self, kind: int) -> Iterator[int]:
         self._lock_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -137,23 +136,23 @@ class Credential(Generic[T]):
 
 def is_refused(error: BaseException) -> bool:
     """Return whether an exception says that the credential is refused and that a new one might not be."""
-    status = facts_of(error).status
+    status = extract_facts(error).status
     if status is not None:
         return status == UNAUTHORIZED
     return classify(error).failure_class is FailureClass.AUTH and str(FORBIDDEN) not in str(error)
 
 
 def _read(descriptor: int) -> tuple[int, float]:
-    """How often it was renewed, and when last (seconds UTC)."""
+    """Return how often the credential was refreshed, and when last (seconds UTC)."""
     try:
-        version, renewed_at = json.loads(os.pread(descriptor, 100, 0))
-        return int(version), float(renewed_at)
-    except (ValueError, TypeError):  # new, or cut short by a crash
+        version, refreshed_at = json.loads(os.pread(descriptor, 100, 0))
+        return int(version), float(refreshed_at)
+    except (ValueError, TypeError):  # a new file, or truncated by a crash
         return 0, 0.0
 
 
-def _write(descriptor: int, version: int, renewed_at: float) -> None:
-    data = json.dumps([version, renewed_at]).encode()
+def _write(descriptor: int, version: int, refreshed_at: float) -> None:
+    data = json.dumps([version, refreshed_at]).encode()
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, data, 0)
 

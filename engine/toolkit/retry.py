@@ -4,12 +4,11 @@
     def fetch(page): ...                                              with attempt:
                                                                           fetch(page)
 
-Meant for calls to flaky I/O that usually succeed on the second try; not for what is not safe to run twice, nor where
-the answer must be fresh. ``retries`` counts the tries after the first, where the engine's ``max_attempts`` counts all
-of them: ``retries=3`` makes up to four calls.
+For flaky I/O that usually succeeds on the second try, and is safe to run twice. ``retries`` counts the tries after the
+first, the engine's ``max_attempts`` counts all: ``retries=3`` makes up to four calls.
 
-A failed try of the decorator costs the task no attempt: the executor sees only what comes out in the end, and each
-retry as an event (``set_observer``). Coroutine functions are awaited and wait with ``asyncio.sleep``.
+A failed try spends no attempt of the task: the executor sees the final result, and each retry as an event
+(``set_observer``). Coroutine functions are awaited and wait with ``asyncio.sleep``.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, cast
 
 from ..core.failures.fingerprint import message_of
-from ..core.policy import Jitter, RetryPolicy, ceiling, draw
+from ..core.policy import Jitter, RetryPolicy, ceiling, draw_delay
 from ..errors import NotReady, PermanentError, RetryAfter, SkipTask, TaskTerminated, TransientError
 
 P = ParamSpec("P")
@@ -39,11 +38,11 @@ Observer = Callable[[Mapping[str, object]], object]
 
 logger = logging.getLogger("redrive.retry")
 
-#: These pass through every retry: they say that the work shall stop.
-_STOPS = (asyncio.CancelledError, GeneratorExit, TaskTerminated)
+#: Never retried: they end the work.
+_NEVER_RETRIED = (asyncio.CancelledError, GeneratorExit, TaskTerminated)
 
-#: These are a task's own word that another try is pointless, unless the caller names them in ``exceptions``.
-_FINAL = (PermanentError, NotReady, SkipTask)
+#: Not retried unless the caller names them in ``exceptions``: the task itself says that a retry is useless.
+_FINAL_ERRORS = (PermanentError, NotReady, SkipTask)
 
 _observer: Observer | None = None
 
@@ -59,7 +58,7 @@ def set_observer(observer: Observer | None) -> None:
     _observer = observer
 
 
-# --- the waits ------------------------------------------------------------------------------------------------------
+# --- The waits ------------------------------------------------------------------------------------------------------
 
 
 def backoff_delay(attempt: int, base: float = 1.0, cap: float = 300.0, jitter: Jitter = "full") -> float:
@@ -81,7 +80,7 @@ def backoff_delay(attempt: int, base: float = 1.0, cap: float = 300.0, jitter: J
         >>> 0 <= backoff_delay(3) <= 8
         True
     """
-    return draw(RetryPolicy(base=base, cap=cap, jitter=jitter), attempt, None, random.uniform)[0]
+    return draw_delay(RetryPolicy(base=base, cap=cap, jitter=jitter), attempt, None, random.uniform)[0]
 
 
 def wait_seconds(attempt: int, base: float = 1, cap: float = 60) -> float:
@@ -136,12 +135,12 @@ def no_jitter(delay: float) -> float:
     return delay
 
 
-# --- the plan ---------------------------------------------------------------------------------------------------------
+# --- The settings -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
-    """The arguments of ``retry``, checked, and the one decision that all forms of it share."""
+class _RetrySettings:
+    """The validated arguments of ``retry``, and the decision that all its forms share."""
 
     policy: RetryPolicy
     exceptions: tuple[type[BaseException], ...]
@@ -153,8 +152,8 @@ class _Plan:
     function: str = "block"  # for the report
 
     def delay_after(self, failed: int, error: BaseException, started: float) -> float | None:
-        """How long to wait after try number ``failed`` (from 1), or None: give up. Tells whoever wants to know."""
-        if failed >= self.policy.max_attempts or not self._retries(error):
+        """Return the wait in seconds after try number ``failed`` (from 1), and report it; None: give up."""
+        if failed >= self.policy.max_attempts or not self._is_retryable(error):
             return None
         capped = ceiling(self.policy, failed - 1)
         floor = error.seconds if isinstance(error, RetryAfter) else 0.0
@@ -165,10 +164,10 @@ class _Plan:
         self._report(failed, error, delay, elapsed)
         return delay
 
-    def _retries(self, error: BaseException) -> bool:
-        if isinstance(error, _FINAL):
-            return isinstance(error, tuple(kind for kind in self.exceptions if issubclass(kind, _FINAL)))
-        return isinstance(error, self.exceptions) and not isinstance(error, _STOPS)
+    def _is_retryable(self, error: BaseException) -> bool:
+        if isinstance(error, _FINAL_ERRORS):
+            return isinstance(error, tuple(kind for kind in self.exceptions if issubclass(kind, _FINAL_ERRORS)))
+        return isinstance(error, self.exceptions) and not isinstance(error, _NEVER_RETRIED)
 
     def _report(self, failed: int, error: BaseException, delay: float, elapsed: float) -> None:
         if self.on_retry is not None:
@@ -179,12 +178,12 @@ class _Plan:
 def report_retry(
     function: str, failed: int, max_attempts: int, error: BaseException, delay: float, elapsed: float
 ) -> None:
-    """Log a retry, and tell the observer of it. A report that fails must not become the failure that it reports."""
+    """Log a retry and notify the observer. An exception of the observer is logged, not raised."""
     words = "%s: try %d of %d failed after %.2f s: %r; next in %.2f s"
     logger.warning(words, function, failed, max_attempts, elapsed, error, delay)
     if _observer is None:
         return
-    told = {
+    report = {
         "function": function,
         "try": failed,
         "error_type": type(error).__qualname__,
@@ -193,12 +192,12 @@ def report_retry(
         "elapsed_seconds": elapsed,
     }
     try:
-        _observer(told)
+        _observer(report)
     except Exception:
         logger.exception("the retry of %s could not be reported", function)
 
 
-def _plan(
+def _validate(
     retries: int,
     base: float,
     max_delay: float,
@@ -208,7 +207,7 @@ def _plan(
     now: Callable[[], float],
     deadline: float | None,
     on_retry: OnRetry | None,
-) -> _Plan:
+) -> _RetrySettings:
     if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
         raise ValueError(f"retries is a whole number of at least 0 (the first try is not one of them), not {retries!r}")
     if deadline is not None and not deadline >= 0:  # also refuses NaN
@@ -217,12 +216,12 @@ def _plan(
     if not kinds or not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
         raise ValueError(f"exceptions is a tuple of exception classes, not {exceptions!r}")
     policy = RetryPolicy(retries + 1, base=base, cap=max_delay, jitter="none")
-    # The default stands for "the machine's clock": a deadline must not move when somebody sets the wall clock.
+    # time.time stands for the monotonic clock: setting the wall clock must not move a deadline.
     clock = time.monotonic if now is time.time else now
-    return _Plan(policy, kinds, jitter, sleep, clock, deadline, on_retry)
+    return _RetrySettings(policy, kinds, jitter, sleep, clock, deadline, on_retry)
 
 
-# --- the decorator ----------------------------------------------------------------------------------------------------
+# --- The decorator ----------------------------------------------------------------------------------------------------
 
 
 def retry(
@@ -270,14 +269,14 @@ def retry(
         waits 0.2
         'page 7'
     """
-    plan = _plan(retries, base, max_delay, exceptions, jitter, sleep, now, deadline, on_retry)
+    settings = _validate(retries, base, max_delay, exceptions, jitter, sleep, now, deadline, on_retry)
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
-        _refuse_what_cannot_be_retried(function)
-        own = replace(plan, function=_name(function))
+        _check_decoratable(function)
+        own = replace(settings, function=_name(function))
         if _is_coroutine_function(function):
-            return cast(Callable[P, T], _awaiting(function, own))
-        return _calling(function, own)
+            return cast(Callable[P, T], _wrap_coroutine_function(function, own))
+        return _wrap_function(function, own)
 
     return decorate
 
@@ -316,49 +315,49 @@ def retry_transient(
     return retry(retries=max_attempts - 1, base=base, max_delay=cap, exceptions=kinds, jitter=jitter, sleep=sleep)
 
 
-def _calling(function: Callable[P, T], plan: _Plan) -> Callable[P, T]:
+def _wrap_function(function: Callable[P, T], settings: _RetrySettings) -> Callable[P, T]:
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        started, number = plan.now(), 1
+        started, number = settings.now(), 1
         while True:
             try:
                 return function(*args, **kwargs)
-            except plan.exceptions as error:
-                delay = plan.delay_after(number, error, started)
+            except settings.exceptions as error:
+                delay = settings.delay_after(number, error, started)
                 if delay is None:
                     raise
-            plan.sleep(delay)
+            settings.sleep(delay)
             number += 1
 
     return call
 
 
-def _awaiting(function: Callable[P, Any], plan: _Plan) -> Callable[P, Any]:
+def _wrap_coroutine_function(function: Callable[P, Any], settings: _RetrySettings) -> Callable[P, Any]:
     @wraps(function)
     async def call(*args: P.args, **kwargs: P.kwargs) -> object:
-        started, number = plan.now(), 1
+        started, number = settings.now(), 1
         while True:
             try:
                 return await function(*args, **kwargs)
-            except plan.exceptions as error:
-                delay = plan.delay_after(number, error, started)
+            except settings.exceptions as error:
+                delay = settings.delay_after(number, error, started)
                 if delay is None:
                     raise
-            await _sleep(plan.sleep, delay)
+            await _sleep(settings.sleep, delay)
             number += 1
 
     return call
 
 
 async def _sleep(sleep: Sleep, delay: float) -> None:
-    """A loop must not be blocked: the default becomes its own; what the caller gave may or may not be awaitable."""
+    """Sleep without blocking the loop; ``sleep`` may be a coroutine function."""
     slept = asyncio.sleep(delay) if sleep is time.sleep else sleep(delay)
     if isinstance(slept, Awaitable):
         await slept
 
 
 def _is_coroutine_function(function: Callable[..., object]) -> bool:
-    """Also of an object whose ``__call__`` is one."""
+    """Return whether it is a coroutine function, or an object whose ``__call__`` is one."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
@@ -366,7 +365,7 @@ def _name(function: Callable[..., object]) -> str:
     return str(getattr(function, "__qualname__", type(function).__qualname__))
 
 
-def _refuse_what_cannot_be_retried(function: Callable[..., object]) -> None:
+def _check_decoratable(function: Callable[..., object]) -> None:
     if isinstance(function, (classmethod, staticmethod)):
         raise TypeError(f"put @retry below @{type(function).__name__}, next to the function")
     if not callable(function):
@@ -378,19 +377,19 @@ def _refuse_what_cannot_be_retried(function: Callable[..., object]) -> None:
         )
 
 
-# --- the block form ---------------------------------------------------------------------------------------------------
+# --- The block form ---------------------------------------------------------------------------------------------------
 
 
-class Attempt:
+class BlockAttempt:
     """One try of a block: ``with attempt:``. Swallows the error when another try follows."""
 
-    def __init__(self, number: int, judge: Callable[[int, BaseException], bool]) -> None:
+    def __init__(self, number: int, on_error: Callable[[int, BaseException], bool]) -> None:
         self.number = number  # from 1
-        self._judge = judge
+        self._on_error = on_error
         self.entered = False
         self.failed = False
 
-    def __enter__(self) -> Attempt:
+    def __enter__(self) -> BlockAttempt:
         self.entered = True
         return self
 
@@ -398,41 +397,41 @@ class Attempt:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         self.failed = error is not None
-        return error is not None and self._judge(self.number, error)
+        return error is not None and self._on_error(self.number, error)
 
 
 class Retrying:
     """The tries of one block, to be iterated over once, with ``for`` or ``async for``."""
 
-    def __init__(self, plan: _Plan) -> None:
-        self._plan = plan
+    def __init__(self, settings: _RetrySettings) -> None:
+        self._settings = settings
         self._started = 0.0
         self._delay = 0.0  # before the next try
 
-    def __iter__(self) -> Iterator[Attempt]:
+    def __iter__(self) -> Iterator[BlockAttempt]:
         for attempt in self._attempts():
             if attempt.number > 1:
-                self._plan.sleep(self._delay)
+                self._settings.sleep(self._delay)
             yield attempt
 
-    async def __aiter__(self) -> AsyncIterator[Attempt]:
+    async def __aiter__(self) -> AsyncIterator[BlockAttempt]:
         for attempt in self._attempts():
             if attempt.number > 1:
-                await _sleep(self._plan.sleep, self._delay)
+                await _sleep(self._settings.sleep, self._delay)
             yield attempt
 
-    def _attempts(self) -> Iterator[Attempt]:
-        self._started = self._plan.now()
-        for number in range(1, self._plan.policy.max_attempts + 1):
-            attempt = Attempt(number, self._goes_on)
+    def _attempts(self) -> Iterator[BlockAttempt]:
+        self._started = self._settings.now()
+        for number in range(1, self._settings.policy.max_attempts + 1):
+            attempt = BlockAttempt(number, self._should_retry)
             yield attempt
             if not attempt.entered:
                 raise RuntimeError("write `with attempt:` inside the loop: without it no error is seen")
             if not attempt.failed:
                 return
 
-    def _goes_on(self, number: int, error: BaseException) -> bool:
-        delay = self._plan.delay_after(number, error, self._started)
+    def _should_retry(self, number: int, error: BaseException) -> bool:
+        delay = self._settings.delay_after(number, error, self._started)
         self._delay = delay or 0.0
         return delay is not None
 
@@ -469,4 +468,4 @@ def retrying(
         try 1
         try 2
     """
-    return Retrying(_plan(retries, base, max_delay, exceptions, jitter, sleep, now, deadline, on_retry))
+    return Retrying(_validate(retries, base, max_delay, exceptions, jitter, sleep, now, deadline, on_retry))

@@ -1,8 +1,8 @@
 """Three layers of retries around one call, and one budget over all of them.
 
-Each layer catches what the one inside did not: A in the channel, B around one query, C around a batch (``send_buffer.py``).
-They are independent, and that is their danger: 5 x 3 x 4 tries are 60 calls, and a batch alone can take two minutes
-when every call runs into its deadline. So they share a ``Budget``: seconds and calls for all layers together.
+Each layer retries what the layer inside has given up: A in the channel, B around one query, C around a batch
+(``send_buffer.py``). Independent layers multiply: 5 x 3 x 4 tries are 60 calls, and a batch alone can take two minutes
+if every call reaches its deadline. So they share a ``Budget``: seconds and calls for all layers together.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from ..core.failures.library_errors import facts_of
-from ..core.policy import RetryPolicy, Uniform, draw
+from ..core.failures.library_errors import extract_facts
+from ..core.policy import RetryPolicy, Uniform, draw_delay
 from .retry import report_retry
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ CHANNEL_CODES = frozenset(["UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEED
 QUERY_POLICY = RetryPolicy(max_attempts=3, base=0.05, cap=1.0, jitter="none")
 QUERY_CODES = frozenset(["UNAVAILABLE", "INTERNAL", "DEADLINE_EXCEEDED"])
 
-#: Layer C: 3 retries, after 100, 200 and 400 ms, each with up to half of it on top. ``buffer.SendSettings`` tunes it.
+#: Layer C: 3 retries, after 100, 200 and 400 ms, each with up to half of it on top (``SendSettings`` of send_buffer.py).
 BATCH_POLICY = RetryPolicy(max_attempts=4, base=0.1, cap=60.0, jitter="add50")
 BATCH_CODES = frozenset(["DEADLINE_EXCEEDED", "UNAVAILABLE", "INTERNAL"])
 
@@ -46,15 +46,15 @@ def code_of(error: BaseException) -> str | None:
         >>> code_of(TimeoutError()), code_of(ValueError())
         ('DEADLINE_EXCEEDED', None)
     """
-    return facts_of(error).grpc or ("DEADLINE_EXCEEDED" if isinstance(error, TimeoutError) else None)
+    return extract_facts(error).grpc or ("DEADLINE_EXCEEDED" if isinstance(error, TimeoutError) else None)
 
 
-# --- the budget ---------------------------------------------------------------------------------------------------
+# --- The budget ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class Budget:
-    """What one call may cost, counted over all layers.
+    """What one call may cost, count_and_call over all layers.
 
     Parameters:
         elapsed_seconds: seconds from now; None: no bound.
@@ -118,7 +118,7 @@ def budget_allows(delay: float) -> bool:
     return budget is None or budget.allows(delay)
 
 
-# --- one layer ----------------------------------------------------------------------------------------------------
+# --- One layer ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ class Layer:
             try:
                 return await function()
             except Exception as error:
-                previous, _ = draw(self.policy, index, previous, self.uniform)
+                previous, _ = draw_delay(self.policy, index, previous, self.uniform)
                 last = index + 1 == self.policy.max_attempts
                 if last or code_of(error) not in self.codes or not budget_allows(previous):
                     raise
@@ -233,28 +233,28 @@ async def call_through(layers: Sequence[Layer], function: Call[T], budget: Budge
     """
     budget = budget or Budget()
 
-    async def counted() -> T:
+    async def count_and_call() -> T:
         current = _current.get()
         assert current is not None
         current.calls_made += 1
         return await function()
 
-    wrapped: Call[T] = counted
+    wrapped: Call[T] = count_and_call
     for layer in layers:
-        wrapped = _around(layer, wrapped)
+        wrapped = _wrap(layer, wrapped)
     with budgeted(budget):
         async with asyncio.timeout(budget.elapsed_seconds):
             return await wrapped()
 
 
-def _around(layer: Layer, function: Call[T]) -> Call[T]:
+def _wrap(layer: Layer, function: Call[T]) -> Call[T]:
     async def call() -> T:
         return await layer.call(function)
 
     return call
 
 
-# --- the channel of a real gRPC client ----------------------------------------------------------------------------
+# --- The channel of a real gRPC client ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

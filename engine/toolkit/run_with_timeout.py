@@ -1,6 +1,6 @@
-"""One function in one child process under one deadline, for programs that want nothing but this (SPEC 000.21).
+"""Runs one function in a child process with a deadline, without a flow (SPEC 000.21).
 
-The attempts of a flow share one zygote instead (``client.py``).
+The attempts of a flow share a zygote instead (``runner/zygote/client.py``).
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.outcome import Outcome, OutcomeKind
-from ..core.results import unkept_kind
+from ..core.results import unstored_type
 from ..core.spec import FlowSpec, TaskSpec
 from ..runner import protocol
 from ..runner.attempt import AttemptOrder
-from ..runner.listener import SilentListener
+from ..runner.listener import NullListener
 from ..runner.zygote.client import Runner
 from ..statefile.processes import EXECUTOR_VARIABLE
 
 
 @dataclass(frozen=True, slots=True)
 class _OneTask:
-    """The least that a zygote can load."""
+    """A flow of one task, as the zygote loads it."""
 
     functions: Mapping[str, Callable[[], Any]]
     task: TaskSpec
@@ -33,8 +33,8 @@ class _OneTask:
         return FlowSpec(self.task.name, (self.task,))
 
 
-class _Waiter(SilentListener):
-    """Passes output on and waits for the end."""
+class _Listener(NullListener):
+    """Forwards output to stdout and waits for the outcome."""
 
     def __init__(self) -> None:
         self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
@@ -74,7 +74,7 @@ def run_with_timeout(fn: Callable[[], Any], timeout_s: float | None, *, grace_se
     environment = {EXECUTOR_VARIABLE: uuid.uuid4().hex}
     outcome = asyncio.run(_run(Runner.fork(_OneTask({name: fn}, task), environment=environment), task))
     if outcome.kind is OutcomeKind.SUCCESS:
-        is_kept = outcome.result is not None and unkept_kind(outcome.result) is None
+        is_kept = outcome.result is not None and unstored_type(outcome.result) is None
         return json.loads(outcome.result) if is_kept and outcome.result is not None else None
     failure = outcome.failure
     if outcome.kind is OutcomeKind.TIMED_OUT and failure is not None:
@@ -85,8 +85,8 @@ def run_with_timeout(fn: Callable[[], Any], timeout_s: float | None, *, grace_se
 async def _run(runner: Runner, task: TaskSpec) -> Outcome:
     await runner.open()
     try:
-        waiter = _Waiter()
-        await runner.start(AttemptOrder("once", task.name, 1, 0, "once", task), waiter)
-        return await waiter.outcome
+        listener = _Listener()
+        await runner.start(AttemptOrder("once", task.name, 1, 0, "once", task), listener)
+        return await listener.outcome
     finally:
         await runner.close()

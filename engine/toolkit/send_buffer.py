@@ -1,9 +1,9 @@
 """A send buffer: many small items, few calls, and a future for each item.
 
-Items gather until the batch is full, the interval has passed or one of them is urgent; then the batch is sent, with
-retries. A batch is retried while its error is transient: one slow call of 40 items must not fail 40 jobs. A batch that
-fails for good is sent again item by item, so that one bad item fails alone. ``send`` must therefore be all-or-nothing,
-or safe to repeat. Only one batch is on its way at a time: items arrive in the order in which they were put.
+Items are collected until the batch is full, the interval has passed or one of them is urgent; then the batch is sent.
+A batch is retried while its error is transient: one slow call of 40 items must not fail 40 jobs. A batch that fails
+permanently is sent again item by item, so that one bad item fails alone. So ``send`` must be all-or-nothing, or safe to
+repeat. One batch is in flight at a time: items arrive in the order in which they were put.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from typing import Any, Generic, Self, TypeVar
 
 from ..core.failures.classify import classify
 from ..core.outcome import FailureClass
-from ..core.policy import RetryPolicy, Uniform, draw
+from ..core.policy import RetryPolicy, Uniform, draw_delay
 from ..errors import PermanentError
 from .retry import report_retry
 from .retry_layers import BATCH_POLICY, Budget, budgeted
 
 Item = TypeVar("Item")
 
-#: What a send answers: nothing or True (all were taken), False (all were refused), or one of these for each item.
-Answer = bool | Sequence[bool | Exception | None] | None
-Send = Callable[[Sequence[Item]], Awaitable[Answer]]
-Entry = tuple[Item, asyncio.Future[bool]]
+#: The result of a send: None or True (all accepted), False (all refused), or one of these for each item.
+SendResult = bool | Sequence[bool | Exception | None] | None
+Send = Callable[[Sequence[Item]], Awaitable[SendResult]]
+QueuedItem = tuple[Item, asyncio.Future[bool]]
 
 
 class SendRejected(PermanentError):
-    """The other side has read the item and refused it: sending it again would not change that."""
+    """The receiver has read the item and refused it; it is not sent again."""
 
 
 class BufferFull(Exception):
@@ -95,7 +95,7 @@ class SendSettings:
             >>> SendSettings.from_environment({"REDRIVE_GRPC_TIMEOUT": "60"}).timeout_seconds
             60.0
         """
-        given: dict[str, Any] = {}  # int or float, as _VARIABLES says
+        given: dict[str, Any] = {}
         for name, (suffix, kind) in _VARIABLES.items():
             for variable in (f"REDRIVE_{suffix}", f"DIGITALKIN_{suffix}"):
                 text = environment.get(variable, "").strip()
@@ -177,12 +177,12 @@ class SendBuffer(Generic[Item]):
         self._capacity = capacity
         self._uniform = uniform
         self._name = name
-        self._waiting: deque[Entry[Item]] = deque()
+        self._waiting: deque[QueuedItem[Item]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Task[None] | None = None
-        self._room = asyncio.Event()
+        self._has_room = asyncio.Event()
         self._closed = False
-        self._context = copy_context()  # a batch belongs to no caller: the budget of whoever fills it is not its own
+        self._context = copy_context()  # without the budget of the caller whose item fills the batch
 
     def __len__(self) -> int:
         """Return how many items wait to be sent."""
@@ -220,9 +220,9 @@ class SendBuffer(Generic[Item]):
             RuntimeError: the buffer is closed.
         """
         while len(self._waiting) >= self._capacity and not self._closed:
-            self._room.clear()
+            self._has_room.clear()
             self._start()
-            await self._room.wait()
+            await self._has_room.wait()
         return await self.put(item)
 
     async def flush(self) -> None:
@@ -235,7 +235,7 @@ class SendBuffer(Generic[Item]):
     async def close(self) -> None:
         """Refuse further items, and send those that wait."""
         self._closed = True
-        self._room.set()
+        self._has_room.set()
         await self.flush()
 
     async def __aenter__(self) -> Self:
@@ -253,28 +253,28 @@ class SendBuffer(Generic[Item]):
             self._flushing = loop.create_task(self._flush_all(), name=self._name, context=self._context)
 
     async def _flush_all(self) -> None:
-        """Batch after batch until nothing waits: what was put while one was on its way is the next one."""
+        """Send batches until no item waits, also items that were put meanwhile."""
         clock = asyncio.get_running_loop().time
         try:
             while self._waiting:
                 size = min(len(self._waiting), self.settings.batch_size_max)
                 batch = [self._waiting.popleft() for _ in range(size)]
-                self._room.set()
+                self._has_room.set()
                 with budgeted(Budget(self.settings.elapsed_seconds_max, now=clock)) as budget:
-                    await self._deliver(batch, budget)
+                    await self._send_batch(batch, budget)
         finally:
             self._flushing = None
-            _abandon(self._waiting)
+            _cancel_all(self._waiting)
             self._waiting.clear()
 
-    async def _deliver(self, batch: list[Entry[Item]], budget: Budget) -> None:
+    async def _send_batch(self, batch: list[QueuedItem[Item]], budget: Budget) -> None:
         """Send one batch, with retries, until each of its items has an outcome."""
         policy = self.settings.policy
         started = budget.now()
         try:
             for index in range(policy.max_attempts):
                 outcomes = await self._try_once([item for item, _ in batch], budget)
-                delay, _ = draw(policy, index, None, self._uniform)
+                delay, _ = draw_delay(policy, index, None, self._uniform)
                 more = index + 1 < policy.max_attempts and budget.allows(delay)
                 batch, error = _settle(batch, outcomes, self._retryable if more else None)
                 if error is None:
@@ -282,54 +282,54 @@ class SendBuffer(Generic[Item]):
                 elapsed = budget.now() - started
                 report_retry(self._name, index + 1, policy.max_attempts, error, delay, elapsed)
                 await asyncio.sleep(delay)
-        except Exception as fault:  # of ``retryable`` or of the dice: whoever put these items hears of it
+        except Exception as fault:  # raised by ``retryable`` or ``uniform``: it ends the items
             _settle(batch, [fault] * len(batch), None)
         finally:
-            _abandon(batch)
+            _cancel_all(batch)
 
     async def _try_once(self, items: list[Item], budget: Budget) -> list[bool | Exception]:
-        """One call for all; or, when that failed for good, one call for each."""
+        """Make one call for all items; if it fails permanently, one call for each."""
         bounds = (self.settings.timeout_seconds or None, budget.remaining_seconds())
         try:
             async with asyncio.timeout(min((bound for bound in bounds if bound is not None), default=None)):
-                answer = await self._send(items)
+                result = await self._send(items)
         except Exception as error:
             if len(items) == 1 or self._retryable(error):
                 return [error] * len(items)
             return [outcome for item in items for outcome in await self._try_once([item], budget)]
-        return _outcomes(answer, len(items))
+        return _outcomes(result, len(items))
 
 
-def _abandon(entries: Iterable[Entry[Item]]) -> None:
-    """The flush was cancelled, as when the loop is taken down: nobody may wait for ever. Else there are none left."""
+def _cancel_all(entries: Iterable[QueuedItem[Item]]) -> None:
+    """Cancel the futures that a cancelled flush leaves, so that no caller waits forever."""
     for _, future in entries:
         future.cancel()
 
 
-def _outcomes(answer: Answer, count: int) -> list[bool | Exception]:
-    """One outcome for each item, from whatever shape the answer has."""
-    if answer is None or isinstance(answer, bool):
-        answers: Sequence[bool | Exception | None] = [answer] * count
-    elif isinstance(answer, Sequence) and len(answer) == count:
-        answers = answer
+def _outcomes(result: SendResult, count: int) -> list[bool | Exception]:
+    """Convert the result of a send to one outcome for each item."""
+    if result is None or isinstance(result, bool):
+        results: Sequence[bool | Exception | None] = [result] * count
+    elif isinstance(result, Sequence) and len(result) == count:
+        results = result
     else:
-        words = f"{count} items were sent, and the answer does not speak of as many: {answer!r:.200}"
+        words = f"{count} items were sent, and the answer does not speak of as many: {result!r:.200}"
         return [SendRejected(words)] * count
-    return [SendRejected("refused") if one is False else one if isinstance(one, Exception) else True for one in answers]
+    return [SendRejected("refused") if one is False else one if isinstance(one, Exception) else True for one in results]
 
 
 def _settle(
-    batch: list[Entry[Item]],
+    batch: list[QueuedItem[Item]],
     outcomes: list[bool | Exception],
     retryable: Callable[[Exception], bool] | None,
-) -> tuple[list[Entry[Item]], Exception | None]:
-    """Resolve the futures. Answers with those that are worth another try, and with one error of theirs."""
+) -> tuple[list[QueuedItem[Item]], Exception | None]:
+    """Resolve the futures. Returns the entries to retry, and one of their errors."""
     again, why = [], None
     for (item, future), outcome in zip(batch, outcomes, strict=True):
         if isinstance(outcome, Exception) and retryable is not None and retryable(outcome):
             again.append((item, future))
             why = outcome
-        elif future.done():  # whoever put it no longer wants to know
+        elif future.done():  # cancelled by its caller
             continue
         elif isinstance(outcome, StopIteration):  # a future refuses to carry one
             future.set_exception(RuntimeError(f"send raised {outcome!r}"))

@@ -1,8 +1,8 @@
-"""Policies that were written for the library tenacity, taken over as ours.
+"""Converts retry policies of the library tenacity to ``RetryPolicy``.
 
-tenacity counts starts as ``max_attempts`` does, and its waits are formulas with named parts, so a policy can be read
-off the objects without importing the library. What has no equal here is refused with what to write instead: a policy
-that only resembles the one that somebody tuned would be worse than none. A subclass may do anything, so it has none.
+tenacity counts starts as ``max_attempts`` does, and its waits are formulas with named attributes, so they are read from
+the objects without importing the library. A part without an exact equivalent is refused, and the error says what to
+write instead: an approximation would silently change a tuned policy. Subclasses are refused as well.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from ..core.durations import LONGEST_SECONDS
 from ..core.policy import RetryPolicy
 
-_Fields = dict[str, Any]
+_Fields = dict[str, Any]  # keyword arguments of RetryPolicy
 
 
 def from_tenacity(retrying: object = None, *, wait: object = None, stop: object = None) -> RetryPolicy:
@@ -39,14 +39,14 @@ def from_tenacity(retrying: object = None, *, wait: object = None, stop: object 
     """
     wait = getattr(retrying, "wait", None) if wait is None else wait
     stop = getattr(retrying, "stop", None) if stop is None else stop
-    fields = {"base": 0.0, "cap": 0.0, "jitter": "none"} if wait is None else _read(wait, _WAITS)
-    bounds = {} if stop is None else _read(stop, _STOPS)
+    fields = {"base": 0.0, "cap": 0.0, "jitter": "none"} if wait is None else _convert(wait, _WAIT_CONVERTERS)
+    bounds = {} if stop is None else _convert(stop, _STOP_CONVERTERS)
     if "max_attempts" not in bounds:
         raise ValueError("nothing bounds the number of starts: add stop_after_attempt(...)")
     return RetryPolicy(**fields, **bounds)
 
 
-def _read(part: object, table: dict[str, Callable[[object], _Fields]]) -> _Fields:
+def _convert(part: object, table: dict[str, Callable[[object], _Fields]]) -> _Fields:
     kind = type(part)
     name = kind.__name__ if kind.__module__.partition(".")[0] == "tenacity" else ""
     if name not in table:
@@ -68,23 +68,23 @@ def _random(wait: Any) -> _Fields:
 
 
 def _exponential(wait: object) -> _Fields:
-    return {**_growing(wait), "jitter": "none"}
+    return {**_exponential_fields(wait), "jitter": "none"}
 
 
 def _random_exponential(wait: Any) -> _Fields:
     if wait.min > 0:
         raise ValueError("wait_random_exponential with a min: full jitter begins at 0 here; leave the min out")
-    return {**_growing(wait), "jitter": "full"}
+    return {**_exponential_fields(wait), "jitter": "full"}
 
 
-def _growing(wait: Any) -> _Fields:
+def _exponential_fields(wait: Any) -> _Fields:
     if wait.min > min(wait.multiplier, wait.max):
         raise ValueError(f"{type(wait).__name__}: a min of {wait.min:g} s over the first wait: make it the multiplier")
     return {"base": wait.multiplier, "cap": _cap(wait.max), "factor": wait.exp_base}
 
 
 def _cap(seconds: float) -> float:
-    """Left out, tenacity's is as long as the universe; infinity somebody has written, and it is refused."""
+    """Reduce tenacity's default of sys.maxsize / 2 seconds; infinity stays, and RetryPolicy refuses it."""
     return min(seconds, LONGEST_SECONDS) if math.isfinite(seconds) else seconds
 
 
@@ -93,15 +93,15 @@ def _after_delay(stop: Any) -> _Fields:
 
 
 def _any(stop: Any) -> _Fields:
-    """Whichever comes first: of two bounds of a kind, the smaller."""
+    """Combine several bounds: the smaller one of each kind."""
     fields: _Fields = {}
     for one in stop.stops:
-        for name, value in _read(one, _STOPS).items():
+        for name, value in _convert(one, _STOP_CONVERTERS).items():
             fields[name] = min(value, fields.get(name, value))
     return fields
 
 
-_WAITS: dict[str, Callable[[object], _Fields]] = {
+_WAIT_CONVERTERS: dict[str, Callable[[object], _Fields]] = {
     "wait_none": _fixed,
     "wait_fixed": _fixed,
     "wait_random": _random,
@@ -109,7 +109,7 @@ _WAITS: dict[str, Callable[[object], _Fields]] = {
     "wait_random_exponential": _random_exponential,
 }
 
-_STOPS: dict[str, Callable[[Any], _Fields]] = {
+_STOP_CONVERTERS: dict[str, Callable[[Any], _Fields]] = {
     "stop_after_attempt": lambda stop: {"max_attempts": stop.max_attempt_number},
     "stop_before_delay": lambda stop: {"max_elapsed": stop.max_delay},
     "stop_any": _any,

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from redrive.engine import Executor, Flow, PermanentError, RedriveError, RetryPolicy, RunOptions
-from redrive.engine.agent import command_client
-from redrive.engine.domain.command import command_of
+from redrive.engine.agent import command_client, executor_socket
+from redrive.engine.domain.command import parse_command
 from redrive.engine.domain.event_payloads import OperatorActed
 from redrive.engine.domain.events import EventKind
 from redrive.engine.errors import StorageError
@@ -49,7 +49,7 @@ def command(act: str, *targets, **more) -> dict:
 
 def act(tmp_path: Path, act: str, *targets, **more):
     return command_client.send_blocking(
-        str(tmp_path / "state.db"), command_of(command(act, *targets, **more))
+        str(tmp_path / "state.db"), parse_command(command(act, *targets, **more))
     ).as_json()
 
 
@@ -135,10 +135,10 @@ def test_a_cancel_that_is_committed_together_with_the_claim_is_not_lost(tmp_path
     """The task counts as running, and there is no process to end yet."""
     dispatch = claims.dispatch
 
-    def dispatch_and_cancel(journal, *arguments):
-        taken = dispatch(journal, *arguments)
+    def dispatch_and_cancel(transaction, *arguments):
+        taken = dispatch(transaction, *arguments)
         for claim in taken:
-            operator_actions.apply(journal, command_of(command("cancel", (claim.name, "RUNNING", 0))))
+            operator_actions.apply(transaction, parse_command(command("cancel", (claim.name, "RUNNING", 0))))
         return taken
 
     monkeypatch.setattr(claims, "dispatch", dispatch_and_cancel)
@@ -246,8 +246,8 @@ def test_a_command_that_makes_no_sense_is_answered_and_the_line_stays_open(tmp_p
 def test_a_fault_in_an_act_is_one_sentence_for_the_operator_and_a_traceback_in_the_log(tmp_path, monkeypatch, caplog):
     """The connection used to be dropped: the console waited half a minute and never learned why."""
 
-    def fail(journal, command):
-        journal.emit(OperatorActed("half done"), "r")
+    def fail(transaction, command):
+        transaction.emit(OperatorActed("half done"), "r")
         raise KeyError("what nobody thought of")
 
     monkeypatch.setattr(operator_actions, "apply", fail)
@@ -509,7 +509,7 @@ def test_values_of_a_wrong_kind_are_refused_in_one_sentence(tmp_path, flow, opti
 @pytest.mark.parametrize("name", ["long" * 30, "länger" * 30, "x" * 200])
 def test_a_state_file_may_have_a_longer_name_than_a_socket(tmp_path, name):
     """Up to what the file system takes; commands reach its executor all the same."""
-    flow, state, answers = Flow("f"), tmp_path / f"{name}.db", []
+    flow, state, pings, refusals = Flow("f"), tmp_path / f"{name}.db", [], []
     go_on = tmp_path / "go-on"
 
     @flow.task
@@ -518,13 +518,13 @@ def test_a_state_file_may_have_a_longer_name_than_a_socket(tmp_path, name):
             time.sleep(0.01)
 
     def ask():
-        answers.append(command_client.ping(str(state)))
-        answers.append(command_client.why_read_only(str(state)))
+        pings.append(executor_socket.ping(str(state)))
+        refusals.append(executor_socket.why_read_only(str(state)))
         go_on.touch()
 
     listen = When("task", "RUNNING", "waits", ask)
     assert "SUCCESS" == Executor(run_id="r", flow=flow, state=state, on_events=listen).run()
-    assert answers[0]["pid"] == os.getpid() and answers[1] is None
+    assert pings[0] and pings[0]["pid"] == os.getpid() and refusals == [None]
     assert not list(tmp_path.glob("*.sock"))
 
 
@@ -573,12 +573,12 @@ def test_a_bug_in_the_ladder_ends_the_executor_and_its_attempts_instead_of_waiti
 
 def test_a_bug_in_a_callback_ends_the_executor_and_its_attempts_instead_of_waiting_for_ever(tmp_path, monkeypatch):
     """What is in the file stays; the next executor takes the run up."""
-    from redrive.engine.executor.attempts import AttemptDesk
+    from redrive.engine.executor.attempts import AttemptManager
 
     flow = Flow("f")
     flow.task(lambda: None, name="a")
     with monkeypatch.context() as patch:
-        patch.setattr(AttemptDesk, "settle", lambda *_: dict[str, int]()["no such key"])
+        patch.setattr(AttemptManager, "settle", lambda *_: dict[str, int]()["no such key"])
         with pytest.raises(KeyError):
             executor(tmp_path, flow).run_result()
     assert {"RUNNING"} == set(table(tmp_path, "state").values())

@@ -1,8 +1,8 @@
-"""Attempts on the workers of a Dask cluster: more than one machine, under the same rules (document 003, gap 1).
+"""The executor side of ``isolation="dask"``: attempts on the workers of a Dask cluster.
 
-The queue and the workers are Dask's. What Dask does not have is here and in ``worker.py``: a deadline that ends
-the process on the worker, one start per attempt, and a lease after which an attempt that was not heard of is certainly
-dead. Workers need redrive, and the flow's files at the same path.
+Dask provides the queue and the workers. This module and ``worker.py`` add a deadline that ends the process on the
+worker, one start per attempt, and a lease, after which a silent attempt is certainly dead. Workers need redrive, and
+the files of the flow at the same path.
 """
 
 from __future__ import annotations
@@ -10,136 +10,150 @@ from __future__ import annotations
 import asyncio
 import importlib
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from ...core.outcome import Outcome, OutcomeKind
 from ...core.spec import FlowSpec
 from ...domain.event_codec import decode
-from ...domain.liveness import RENEW_SECONDS, fence_seconds
+from ...domain.liveness import LEASE_RENEWAL_SECONDS, fence_seconds
 from ...errors import FlowError
 from ..listener import AttemptListener
 from ..outcome_of_exit import lost, refused
 from ..protocol import AttemptOrder
 from . import worker as worker_module
-from .worker import Errand, Report, Told
+from .worker import AttemptMessage, AttemptReport, AttemptRequest
 
 CONNECT_SECONDS = 10.0
-LATE_WORDS_SECONDS = 5.0  # how long the end of an attempt waits for what was told before it
+LATE_MESSAGES_SECONDS = 5.0  # how long the end of an attempt waits for messages that were sent before it
 STACK_SECONDS = 5.0
 
 
-class DaskAttempt:
-    """An attempt that waits for a worker, or runs on one."""
+class DaskFuture(Protocol):
+    """The part of ``distributed.Future`` that is used here; it is asynchronous, as its client is."""
 
-    pid = 0  # none of this host
+    status: str
+
+    def add_done_callback(self, callback: Callable[[object], object], /) -> None: ...
+
+    def result(self) -> Coroutine[object, object, bytes]: ...
+
+    def exception(self) -> Coroutine[object, object, BaseException]: ...
+
+
+class DaskAttempt:
+    """An attempt that is queued in the cluster, or runs on a worker."""
+
+    pid = 0  # it has no process on this host
 
     def __init__(self, cluster: DaskCluster, order: AttemptOrder, listener: AttemptListener) -> None:
         self.order = order
-        self.worker: str | None = None  # which one was permitted to start it
-        self.future: object = None
+        self.worker: str | None = None  # address of the worker that was permitted to start it
+        self.future: DaskFuture | None = None
         self.is_withdrawn = False
         self._cluster = cluster
         self._listener = listener
-        self._heard: dict[int, Told] = {}
+        self._messages: dict[int, AttemptMessage] = {}  # that arrived before an earlier one, by number
         self._next = 0
-        self._all_heard: asyncio.Event = asyncio.Event()
-        self._told: int | None = None
+        self._has_all_messages = asyncio.Event()
+        self._message_count: int | None = None
         self._is_over = False
 
-    # --- What is heard of it ------------------------------------------------------------------------------------------
+    # --- Messages of its worker ---------------------------------------------------------------------------------------
 
-    def hear(self, told: Told) -> None:
-        """Take a message; they may overtake each other, and are passed on in order."""
-        if told.what == "asked":
-            self._asked(told.arguments[0])
-        if self.worker is None or told.number < self._next:
+    def on_message(self, message: AttemptMessage) -> None:
+        """Forward messages to the listener in the order of their numbers; they may arrive in another."""
+        if message.method == "permission_requested":
+            self._answer_permission(message.arguments[0])
+        if self.worker is None or message.number < self._next:
             return
-        self._heard[told.number] = told
-        while not self._is_over and self._next in self._heard:
-            self._pass_on(self._heard.pop(self._next))
+        self._messages[message.number] = message
+        while not self._is_over and self._next in self._messages:
+            self._forward(self._messages.pop(self._next))
             self._next += 1
-        if self._told is not None and self._next >= self._told:
-            self._all_heard.set()
+        if self._message_count is not None and self._next >= self._message_count:
+            self._has_all_messages.set()
 
-    def _asked(self, address: str) -> None:
-        """A worker asks to start it. Only the first one may: Dask starts a function anew when its worker has died."""
+    def _answer_permission(self, address: str) -> None:
+        """Permit the first worker that asks. Dask resubmits a function whose worker died: later ones are refused."""
         is_first = self.worker is None and not self.is_withdrawn and not self._is_over
         if is_first:
             self.worker = address
         self._cluster.call(address, worker_module.permit, self.order.token, is_first)
 
-    def _pass_on(self, told: Told) -> None:
-        match told.what:
-            case "asked":
+    def _forward(self, message: AttemptMessage) -> None:
+        match message.method:
+            case "permission_requested":
                 pass
             case "started":
-                self._listener.started_remotely(str(self.worker), *told.arguments)
-            case "step" | "retried" as what:
-                getattr(self._listener, what)(decode(*told.arguments))
-            case what:
-                getattr(self._listener, what)(*told.arguments)
+                self._listener.started_remotely(str(self.worker), *message.arguments)
+            case "step" | "retried" as method:
+                getattr(self._listener, method)(decode(*message.arguments))
+            case method:
+                getattr(self._listener, method)(*message.arguments)
 
-    async def hear_the_rest(self, told: int) -> None:
-        """Wait for the messages that its worker has sent before the end."""
-        self._told = told
-        if self._next < told:
+    async def wait_for_messages(self, count: int) -> None:
+        """Wait until all ``count`` messages of the worker were forwarded, at most ``LATE_MESSAGES_SECONDS``."""
+        self._message_count = count
+        if self._next < count:
             try:
-                await asyncio.wait_for(self._all_heard.wait(), LATE_WORDS_SECONDS)
+                await asyncio.wait_for(self._has_all_messages.wait(), LATE_MESSAGES_SECONDS)
             except TimeoutError:
                 return
 
     def end(self, outcome: Outcome) -> None:
-        """It is over."""
+        """Report the outcome, once."""
         if not self._is_over:
             self._is_over = True
             self._listener.ended(outcome)
 
-    # --- What may be asked of it --------------------------------------------------------------------------------------
+    # --- Control ------------------------------------------------------------------------------------------------------
 
     def cancel(self, reason: str) -> bool:
-        """End it by the ladder on its worker; at once, if it waits for one."""
+        """Start the escalation on the worker; withdraw the attempt if it is still queued."""
         if self._is_over:
             return False
         if self.worker is None:
             self.is_withdrawn = True
             self._cluster.withdraw(self)
         else:
-            self._order("cancel", reason)
+            self._call("cancel", reason)
         return True
 
     def extend(self, seconds: float) -> bool:
-        """Move its deadline."""
+        """Move the deadline."""
         if self.worker is None or self._is_over or self.order.spec.timeout is None:
             return False
-        self._order("extend", seconds)
+        self._call("extend", seconds)
         return True
 
     async def dump_stack(self) -> str:
-        """Where it stands now."""
+        """Return the stacks of the attempt; empty if it is queued or does not answer."""
         if self.worker is None:
             return ""
         try:
             async with asyncio.timeout(STACK_SECONDS):
-                said = await self._cluster.ask(self.worker, worker_module.order, self.order.token, "dump_stack")
+                dump = await self._cluster.request(
+                    self.worker, worker_module.call_attempt, self.order.token, "dump_stack"
+                )
         except TimeoutError:
             return ""
-        return str(said or "")
+        return str(dump or "")
 
     def pause_output(self) -> None:
-        """Its worker bounds by itself what it sends."""
+        """Do nothing: the worker itself bounds what it sends."""
 
     def resume_output(self) -> None:
-        """As above."""
+        """Do nothing."""
 
-    def _order(self, what: str, *arguments: object) -> None:
+    def _call(self, method: str, *arguments: object) -> None:
         assert self.worker is not None
-        self._cluster.call(self.worker, worker_module.order, self.order.token, what, *arguments)
+        self._cluster.call(self.worker, worker_module.call_attempt, self.order.token, method, *arguments)
 
 
 class DaskCluster:
-    """The workers behind one scheduler, as far as this executor uses them."""
+    """The connection to one Dask scheduler and its workers."""
 
     def __init__(self, client: Any, executor_id: str, target: str, params: Mapping[str, Any], flow: FlowSpec) -> None:
         self._client = client
@@ -149,26 +163,25 @@ class DaskCluster:
         self._code_hash = flow.code_hash
         self._topic = f"redrive-{executor_id}"
         self._attempts: dict[str, DaskAttempt] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        client.subscribe_topic(self._topic, self._hear)
-        self._keep(self._renew())
+        self._tasks: set[asyncio.Task[object]] = set()
+        client.subscribe_topic(self._topic, self._on_event)
+        self._spawn(self._renew_leases())
 
     def start(self, order: AttemptOrder, listener: AttemptListener) -> DaskAttempt:
         """Queue an attempt for the next worker that has room."""
         attempt = self._attempts[order.token] = DaskAttempt(self, order, listener)
-        errand = Errand(self._executor_id, self._topic, self._target, self._params, self._code_hash, order)
+        request = AttemptRequest(self._executor_id, self._topic, self._target, self._params, self._code_hash, order)
         attempt.future = self._client.submit(
-            worker_module.attend,
-            msgspec.msgpack.encode(errand),
+            worker_module.run_attempt,
+            msgspec.msgpack.encode(request),
             key=f"redrive-{order.task}-{order.token}",
             pure=False,
             retries=0,
         )
-        self._keep(self._attend(attempt))
+        self._spawn(self._wait_for_end(attempt))
         return attempt
 
-    async def _attend(self, attempt: DaskAttempt) -> None:
-        """Wait for its end, whatever that is."""
+    async def _wait_for_end(self, attempt: DaskAttempt) -> None:
         outcome = lost("the cluster could not say how it ended")
         try:
             outcome = await self._outcome(attempt)
@@ -177,10 +190,11 @@ class DaskCluster:
             attempt.end(outcome)
 
     async def _outcome(self, attempt: DaskAttempt) -> Outcome:
-        status, value = await _settled(attempt.future)
-        if status == "finished" and value:
-            report = msgspec.msgpack.decode(value, type=Report)
-            await attempt.hear_the_rest(report.told)
+        assert attempt.future is not None
+        status, value = await _wait_for_future(attempt.future)
+        if isinstance(value, bytes) and value:
+            report = msgspec.msgpack.decode(value, type=AttemptReport)
+            await attempt.wait_for_messages(report.message_count)
             return report.outcome
         if attempt.is_withdrawn:
             return Outcome(OutcomeKind.CANCELLED)
@@ -192,41 +206,43 @@ class DaskCluster:
     # --- Calls to workers ---------------------------------------------------------------------------------------------
 
     def withdraw(self, attempt: DaskAttempt) -> None:
-        """Take it out of the queue."""
-        self._keep(self._client.cancel([attempt.future], force=True))
+        """Remove an attempt from the queue."""
+        self._spawn(self._client.cancel([attempt.future], force=True))
 
     def call(self, worker: str, function: Callable[..., object], *arguments: object) -> None:
-        """Call a function on a worker; a worker that is gone is found out about elsewhere."""
-        self._keep(self.ask(worker, function, *arguments))
+        """Call a function on a worker without waiting for the result; a worker that is gone is ignored here."""
+        self._spawn(self.request(worker, function, *arguments))
 
-    async def ask(self, worker: str, function: Callable[..., object], *arguments: object) -> object:
-        """Call a function on a worker and return what it returns; None if it does not answer."""
+    async def request(self, worker: str, function: Callable[..., object], *arguments: object) -> object:
+        """Call a function on a worker and return its result; None if the worker does not answer."""
         try:
-            answers = await self._client.run(function, *arguments, workers=[worker], on_error="ignore")
+            results: dict[str, object] = await self._client.run(
+                function, *arguments, workers=[worker], on_error="ignore"
+            )
         except (OSError, ValueError):  # no scheduler, no such worker
             return None
-        return answers.get(worker)
+        return results.get(worker)
 
-    async def _renew(self) -> None:
-        """Say to the workers that their attempts are waited for, until this is closed."""
+    async def _renew_leases(self) -> None:
+        """Renew the leases of all attempts until the connection is closed."""
         while True:
-            await asyncio.sleep(RENEW_SECONDS)
+            await asyncio.sleep(LEASE_RENEWAL_SECONDS)
             for worker in {attempt.worker for attempt in self._attempts.values()} - {None}:
-                self.call(str(worker), worker_module.renew, self._executor_id)
+                self.call(str(worker), worker_module.renew_lease, self._executor_id)
 
-    def _hear(self, event: tuple[float, bytes]) -> None:
-        told = msgspec.msgpack.decode(event[1], type=Told)
-        attempt = self._attempts.get(told.token)
+    def _on_event(self, event: tuple[float, bytes]) -> None:
+        message = msgspec.msgpack.decode(event[1], type=AttemptMessage)
+        attempt = self._attempts.get(message.token)
         if attempt is not None:
-            attempt.hear(told)
+            attempt.on_message(message)
 
-    def _keep(self, work: Coroutine[Any, Any, Any]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, object]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Leave the cluster. What still runs there ends when its lease does."""
+        """Leave the cluster. Attempts that still run there end when their lease expires."""
         for task in self._tasks:
             task.cancel()
         for attempt in list(self._attempts.values()):
@@ -237,7 +253,7 @@ class DaskCluster:
 async def connect(
     address: str, executor_id: str, target: str, params: Mapping[str, object], flow: FlowSpec
 ) -> DaskCluster:
-    """Join the cluster whose scheduler is at ``address``. Raises FlowError with what to do."""
+    """Connect to the scheduler at ``address``. Raises FlowError that says what to do."""
     try:
         distributed: Any = importlib.import_module("distributed")
     except ImportError:
@@ -252,19 +268,18 @@ async def connect(
     return DaskCluster(client, executor_id, target, params, flow)
 
 
-async def _settled(future: Any) -> tuple[str, Any]:
-    """How a Dask future ended, and its result or its exception."""
-    loop, over = asyncio.get_running_loop(), asyncio.Event()
-    future.add_done_callback(lambda _: loop.call_soon_threadsafe(over.set))
-    await over.wait()
-    status = str(future.status)
-    if status == "finished":
-        return status, await future.result()
-    return status, await future.exception() if status == "error" else None
+async def _wait_for_future(future: DaskFuture) -> tuple[str, bytes | BaseException | None]:
+    """Return the final status of a Dask future, and its result or exception."""
+    loop, done = asyncio.get_running_loop(), asyncio.Event()
+    future.add_done_callback(lambda _: loop.call_soon_threadsafe(done.set))
+    await done.wait()
+    if future.status == "finished":
+        return future.status, await future.result()
+    return future.status, await future.exception() if future.status == "error" else None
 
 
 def _never_started(status: str, error: object) -> Outcome:
-    """No worker was permitted to start it: costs the task nothing, unless the workers cannot run it at all."""
+    """No worker started the attempt: a loss without blame, unless the workers cannot run it at all."""
     if status == "error":
         return refused(f"no worker could run it: {type(error).__name__}: {error}")
     return lost("the cluster has lost it before it started", is_blameless=True)

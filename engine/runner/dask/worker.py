@@ -1,12 +1,12 @@
-"""What runs on a worker of a Dask cluster: an attempt in a process of its own, ended when nobody waits for it any more.
+"""The worker side of ``isolation="dask"``: runs an attempt in a process of its own, and ends it when its lease expires.
 
-A worker is a threaded process, from which nothing can be forked safely, so each has a zygote of its own, as an executor
-has, and the same ladder ends what hangs. Dask alone knows neither: it cannot end a running function, and it starts one
-anew, unasked, when its worker died. Two rules fence that in:
+A worker is a threaded process, from which forking is unsafe. So the worker has a zygote for each flow, as an executor
+has, and ends attempts by the same escalation. Dask itself cannot end a running function, and it resubmits a function
+whose worker died. Two rules make that safe:
 
-- *Permission*: the process starts only after the executor has said yes to this worker; it says so once per attempt.
-- *Lease*: the executor renews it (``renew``); once ``LEASE_SECONDS`` have passed without, the attempt is ended. So
-  after ``core.liveness.fence_seconds`` an attempt of which nothing was heard is certainly dead: the next may start.
+- *Permission*: the process starts only after the executor has permitted this worker; it permits one worker per attempt.
+- *Lease*: the executor renews it (``renew_lease``); after ``LEASE_SECONDS`` without a renewal the attempt is ended. So
+  an attempt without messages for ``domain.liveness.fence_seconds`` is certainly dead, and the next one may start.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from typing import Any
@@ -28,19 +28,19 @@ from ...domain.liveness import LEASE_SECONDS
 from ...errors import FlowError
 from ...statefile.processes import EXECUTOR_VARIABLE
 from ..attempt import RunningAttempt
-from ..listener import NullListener
+from ..listener import BadRow, NullListener
 from ..outcome_of_exit import not_started, refused
 from ..protocol import AttemptOrder
 from ..zygote.client import Runner
 
 FLUSH_SECONDS = 0.1
-MESSAGE_BYTES = 64 * 1024  # of output in one message; the scheduler keeps the latest thousand
-IDLE_SECONDS = 60.0  # then the zygote of a flow goes
-LOOK_SECONDS = 0.5
+MESSAGE_BYTES = 64 * 1024  # of output in one message; the scheduler keeps the latest thousand messages
+IDLE_SECONDS = 60.0  # an unused zygote ends after this
+LEASE_CHECK_SECONDS = 0.5
 
 
-class Errand(msgspec.Struct, frozen=True):
-    """An attempt, and whose it is. ``topic``: where to tell of it."""
+class AttemptRequest(msgspec.Struct, frozen=True):
+    """An attempt to run. ``topic``: where its messages are published."""
 
     executor_id: str
     topic: str
@@ -50,252 +50,249 @@ class Errand(msgspec.Struct, frozen=True):
     order: AttemptOrder
 
 
-class Report(msgspec.Struct, frozen=True):
-    """The end of an attempt. ``told``: how many messages about it were sent before."""
+class AttemptReport(msgspec.Struct, frozen=True):
+    """The end of an attempt. ``message_count``: how many messages about it were published before."""
 
     outcome: Outcome
-    told: int
+    message_count: int
 
 
-class Told(msgspec.Struct, frozen=True, array_like=True):
-    """Something about the attempt ``token``: a method of AttemptListener and its arguments."""
+class AttemptMessage(msgspec.Struct, frozen=True, array_like=True):
+    """A message about the attempt ``token``: a method of AttemptListener (or "permission_requested"), its arguments."""
 
     token: str
     number: int
-    what: str
+    method: str
     arguments: tuple[Any, ...]
 
 
 # --- Called by the executor, over the cluster -------------------------------------------------------------------------
 
 
-def attend(data: bytes) -> bytes:
+def run_attempt(data: bytes) -> bytes:
     """Run an attempt to its end, in a thread of the worker. Empty: it was not permitted, and never started."""
     from distributed import get_worker
 
-    errand = msgspec.msgpack.decode(data, type=Errand)
+    request = msgspec.msgpack.decode(data, type=AttemptRequest)
     worker = get_worker()
-    charge = WorkerAttempt(errand, lambda told: worker.log_event(errand.topic, told))
+    attempt = WorkerAttempt(request, lambda message: worker.log_event(request.topic, message))
     with _lock:
-        _charges[errand.order.token] = charge
+        _attempts[request.order.token] = attempt
     try:
-        if not charge.ask(worker.address):
+        if not attempt.request_permission(worker.address):
             return b""
-        with _station(errand) as station:
-            charge.station = station
-            return msgspec.msgpack.encode(Report(station.attend(charge), charge.told))
+        with _acquire_zygote(request) as zygote:
+            attempt.zygote = zygote
+            return msgspec.msgpack.encode(AttemptReport(zygote.run(attempt), attempt.message_count))
     finally:
         with _lock:
-            _charges.pop(errand.order.token, None)
+            _attempts.pop(request.order.token, None)
 
 
 def permit(token: str, is_permitted: bool) -> None:
-    """Answer a worker that has asked whether it shall start an attempt."""
-    charge = _charges.get(token)
-    if charge is not None:
-        charge.answer(is_permitted)
+    """Answer the permission request of an attempt."""
+    attempt = _attempts.get(token)
+    if attempt is not None:
+        attempt.set_permission(is_permitted)
 
 
-def renew(executor_id: str) -> None:
-    """The executor lives, and waits for its attempts."""
+def renew_lease(executor_id: str) -> None:
+    """Renew the lease of all attempts of an executor."""
     with _lock:
-        charges = [charge for charge in _charges.values() if charge.errand.executor_id == executor_id]
-    for charge in charges:
-        charge.renew()
+        attempts = [attempt for attempt in _attempts.values() if attempt.request.executor_id == executor_id]
+    for attempt in attempts:
+        attempt.renew_lease()
 
 
-async def order(token: str, what: str, *arguments: Any) -> Any:
-    """Call a method of the running attempt: ``cancel``, ``extend``, ``dump_stack``, ..."""
-    charge = _charges.get(token)
-    if charge is None or charge.station is None or charge.attempt is None:
+async def call_attempt(token: str, method: str, *arguments: object) -> object:
+    """Call a method of the running attempt (``cancel``, ``extend``, ``dump_stack``, ...); None if it is gone."""
+    attempt = _attempts.get(token)
+    if attempt is None or attempt.zygote is None or attempt.running is None:
         return None
-    return await charge.station.call(charge.attempt, what, arguments)
+    return await attempt.zygote.call(attempt.running, method, arguments)
 
 
 # --- One attempt ------------------------------------------------------------------------------------------------------
 
 
 class WorkerAttempt(NullListener):
-    """One attempt that this worker looks after. As its listener, it tells the executor what it hears."""
+    """One attempt on this worker. As its listener, it publishes what happens to the executor."""
 
-    def __init__(self, errand: Errand, tell: Callable[[bytes], None]) -> None:
-        self.errand = errand
-        self.station: Station | None = None
-        self.attempt: RunningAttempt | None = None
+    def __init__(self, request: AttemptRequest, publish: Callable[[bytes], None]) -> None:
+        self.request = request
+        self.zygote: WorkerZygote | None = None
+        self.running: RunningAttempt | None = None
         self.outcome: Future[Outcome] = Future()
-        self.told = 0
-        self._tell_executor = tell
-        self._answered = threading.Event()
+        self.message_count = 0
+        self._publish = publish
+        self._is_answered = threading.Event()
         self._is_permitted = False
         self._renewed_at = time.monotonic()
         self._unsent = b""
         self._flush_timer: asyncio.TimerHandle | None = None
 
-    def ask(self, address: str) -> bool:
-        """Whether the executor wants it to be started here; False if it does not answer."""
-        self._tell("asked", address)
-        return self._answered.wait(LEASE_SECONDS) and self._is_permitted
+    def request_permission(self, address: str) -> bool:
+        """Wait until the executor permits or refuses a start on this worker; False if it does not answer."""
+        self._emit("permission_requested", address)
+        return self._is_answered.wait(LEASE_SECONDS) and self._is_permitted
 
-    def answer(self, is_permitted: bool) -> None:
-        """What the executor said."""
+    def set_permission(self, is_permitted: bool) -> None:
+        """Store the answer of the executor."""
         self._is_permitted = is_permitted
-        self.renew()
-        self._answered.set()
+        self.renew_lease()
+        self._is_answered.set()
 
-    def renew(self) -> None:
-        """Somebody waits for it."""
+    def renew_lease(self) -> None:
+        """Start the lease anew."""
         self._renewed_at = time.monotonic()
 
     @property
-    def is_forsaken(self) -> bool:
-        """Whether nobody has asked for it for so long that the executor may count it as lost."""
+    def is_lease_expired(self) -> bool:
+        """Whether the executor may already count the attempt as lost."""
         return time.monotonic() - self._renewed_at > LEASE_SECONDS
 
-    def check(self, starting: Future[None]) -> None:
-        """What went wrong in here is the end of the attempt, too."""
+    def on_start_done(self, starting: Future[None]) -> None:
+        """End the attempt with an unexpected exception of its start."""
         if (error := starting.exception()) is not None:
             self.outcome.set_exception(error)
 
-    def _tell(self, what: str, *arguments: Any) -> None:
-        told = Told(self.errand.order.token, self.told, what, arguments)
-        self.told += 1
-        self._tell_executor(msgspec.msgpack.encode(told))
+    def _emit(self, method: str, *arguments: object) -> None:
+        message = AttemptMessage(self.request.order.token, self.message_count, method, arguments)
+        self.message_count += 1
+        self._publish(msgspec.msgpack.encode(message))
 
-    # --- As a listener, in the loop of the station ---
+    # --- As a listener, in the loop of the zygote ---
 
     def started(self, pid: int, start_ticks: int | None) -> None:
-        self._tell("started", pid, start_ticks)
+        self._emit("started", pid, start_ticks)
 
     def output(self, data: bytes) -> None:
         self._unsent += data
-        if len(self._unsent) > MESSAGE_BYTES and self.attempt is not None:
-            self.attempt.pause_output()
+        if len(self._unsent) > MESSAGE_BYTES and self.running is not None:
+            self.running.pause_output()
         if self._flush_timer is None:
             self._flush_timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self._flush)
 
+    def _emit_output(self) -> None:
+        chunk, self._unsent = self._unsent[:MESSAGE_BYTES], self._unsent[MESSAGE_BYTES:]
+        self._emit("output", chunk)
+
     def _flush(self) -> None:
         self._flush_timer = None
-        piece, self._unsent = self._unsent[:MESSAGE_BYTES], self._unsent[MESSAGE_BYTES:]
-        self._tell("output", piece)
+        self._emit_output()
         if self._unsent:
             self._flush_timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self._flush)
-        elif self.attempt is not None:
-            self.attempt.resume_output()
+        elif self.running is not None:
+            self.running.resume_output()
 
     def progress(self, done: int, total: int | None) -> None:
-        self._tell("progress", done, total)
+        self._emit("progress", done, total)
 
     def retried(self, retry: AttemptRetry) -> None:
-        self._tell_payload("retried", retry)
+        self._emit("retried", kind_of(retry), encode(retry))
 
-    def quarantined(self, row: Mapping[str, Any]) -> None:
-        self._tell("quarantined", row)
+    def quarantined(self, row: BadRow) -> None:
+        self._emit("quarantined", row)
 
     def checkpointed(self, value: str) -> None:
-        self._tell("checkpointed", value)
+        self._emit("checkpointed", value)
 
     def step(self, payload: Payload) -> None:
-        self._tell_payload("step", payload)
-
-    def _tell_payload(self, what: str, payload: Payload) -> None:
-        self._tell(what, kind_of(payload), encode(payload))
+        self._emit("step", kind_of(payload), encode(payload))
 
     def ended(self, outcome: Outcome) -> None:
         if self._flush_timer is not None:
             self._flush_timer.cancel()
         while self._unsent:
-            piece, self._unsent = self._unsent[:MESSAGE_BYTES], self._unsent[MESSAGE_BYTES:]
-            self._tell("output", piece)
+            self._emit_output()
         self.outcome.set_result(outcome)
 
 
 # --- The zygote -------------------------------------------------------------------------------------------------------
 
 
-class Station:
-    """A zygote of one flow of one executor, and the loop in which its attempts are watched."""
+class WorkerZygote:
+    """The zygote of one flow of one executor, and the event loop, in a thread of its own, that runs its attempts."""
 
-    def __init__(self, errand: Errand) -> None:
-        self._errand = errand
+    def __init__(self, request: AttemptRequest) -> None:
+        self._request = request
         self._loop = asyncio.new_event_loop()
-        self._runner = Runner.spawn(environment={EXECUTOR_VARIABLE: errand.executor_id})
+        self._runner = Runner.spawn(environment={EXECUTOR_VARIABLE: request.executor_id})
         self._opening = asyncio.Lock()
-        self._closing: asyncio.TimerHandle | None = None
-        self.attending = 0  # guarded by the lock of the module
+        self.users = 0  # guarded by the lock of the module
         threading.Thread(target=self._loop.run_forever, name="redrive", daemon=True).start()
 
-    def attend(self, charge: WorkerAttempt) -> Outcome:
-        """Run an attempt and return how it ended. Called in threads of the worker."""
-        starting = asyncio.run_coroutine_threadsafe(self._start(charge), self._loop)
-        starting.add_done_callback(charge.check)
-        while not wait([charge.outcome], LOOK_SECONDS).done:
-            if charge.is_forsaken and charge.attempt is not None:
-                self._loop.call_soon_threadsafe(charge.attempt.cancel, "its executor is gone")
-        return charge.outcome.result()
+    def run(self, attempt: WorkerAttempt) -> Outcome:
+        """Run an attempt and return its outcome. Called in threads of the worker."""
+        starting = asyncio.run_coroutine_threadsafe(self._start(attempt), self._loop)
+        starting.add_done_callback(attempt.on_start_done)
+        while not wait([attempt.outcome], LEASE_CHECK_SECONDS).done:
+            if attempt.is_lease_expired and attempt.running is not None:
+                self._loop.call_soon_threadsafe(attempt.running.cancel, "its executor is gone")
+        return attempt.outcome.result()
 
-    async def _start(self, charge: WorkerAttempt) -> None:
-        errand = charge.errand
+    async def _start(self, attempt: WorkerAttempt) -> None:
         try:
             await self._open()
-            charge.attempt = await self._runner.start(errand.order, charge)
+            attempt.running = await self._runner.start(attempt.request.order, attempt)
         except FlowError as error:
-            charge.ended(refused(str(error)))
+            attempt.ended(refused(str(error)))
         except OSError as error:
-            charge.ended(not_started(error))
+            attempt.ended(not_started(error))
 
     async def _open(self) -> None:
-        """Have a zygote with the same flow as the executor's."""
+        """Open the flow in the zygote. Raises FlowError if its code differs from the executor's."""
         async with self._opening:
             if self._runner.is_open:
                 return
-            errand = self._errand
-            spec = await self._runner.open(errand.target, errand.params)
-            if spec.code_hash != errand.code_hash:
+            request = self._request
+            spec = await self._runner.open(request.target, request.params)
+            if spec.code_hash != request.code_hash:
                 await self._runner.close()
-                raise FlowError(f"{errand.target} is another version on this worker than where the executor runs")
+                raise FlowError(f"{request.target} is another version on this worker than where the executor runs")
 
-    async def call(self, attempt: RunningAttempt, what: str, arguments: tuple[Any, ...]) -> Any:
-        """Call a method of an attempt in the loop where it lives. Called in the loop of the worker."""
+    async def call(self, attempt: RunningAttempt, method: str, arguments: tuple[object, ...]) -> object:
+        """Call a method of an attempt in the loop of the zygote. Called in the loop of the worker."""
 
-        async def called() -> Any:
-            answer = getattr(attempt, what)(*arguments)
-            return await answer if asyncio.iscoroutine(answer) else answer
+        async def call() -> object:
+            result = getattr(attempt, method)(*arguments)
+            return await result if asyncio.iscoroutine(result) else result
 
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(called(), self._loop))
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call(), self._loop))
 
     def close_when_idle(self) -> None:
-        """Go, unless an attempt comes within a minute."""
+        """End the zygote unless an attempt comes within ``IDLE_SECONDS``."""
         self._loop.call_soon_threadsafe(self._loop.call_later, IDLE_SECONDS, self._close_if_idle)
 
     def _close_if_idle(self) -> None:
         with _lock:
-            if self.attending or _stations.get(_key(self._errand)) is not self:
+            if self.users or _zygotes.get(_key(self._request)) is not self:
                 return
-            del _stations[_key(self._errand)]
+            del _zygotes[_key(self._request)]
         closing = self._loop.create_task(self._runner.close())
         closing.add_done_callback(lambda _: self._loop.stop())
 
 
 _lock = threading.Lock()
-_charges: dict[str, WorkerAttempt] = {}  # by token; what the executor's calls find again
-_stations: dict[tuple[str, str], Station] = {}
+_attempts: dict[str, WorkerAttempt] = {}  # by token
+_zygotes: dict[tuple[str, str], WorkerZygote] = {}
 
 
-def _key(errand: Errand) -> tuple[str, str]:
-    return errand.executor_id, errand.target
+def _key(request: AttemptRequest) -> tuple[str, str]:
+    return request.executor_id, request.target
 
 
 @contextmanager
-def _station(errand: Errand) -> Iterator[Station]:
-    """The zygote for this errand, kept while somebody is in here."""
+def _acquire_zygote(request: AttemptRequest) -> Iterator[WorkerZygote]:
+    """The zygote of this executor and flow; it stays open while the ``with`` block runs."""
     with _lock:
-        station = _stations.get(_key(errand))
-        if station is None:
-            station = _stations[_key(errand)] = Station(errand)
-        station.attending += 1
+        zygote = _zygotes.get(_key(request))
+        if zygote is None:
+            zygote = _zygotes[_key(request)] = WorkerZygote(request)
+        zygote.users += 1
     try:
-        yield station
+        yield zygote
     finally:
         with _lock:
-            station.attending -= 1
-        station.close_when_idle()
+            zygote.users -= 1
+        zygote.close_when_idle()

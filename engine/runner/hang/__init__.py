@@ -1,1 +1,1 @@
-"""Why an attempt hangs: stacks, sockets, children and coroutines, read just before it is ended."""
+"""Hang autopsy: stacks, sockets, children and coroutines of an attempt, read just before it is ended."""

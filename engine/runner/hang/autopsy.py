@@ -1,8 +1,8 @@
-"""Looks at the processes of an attempt just before it is ended: what they do, hold and wait for. Linux, from /proc.
+"""Inspects the processes of an attempt just before it is ended: what they do, hold and wait for. Linux, from /proc.
 
-Everything is bounded in number and in time, and everything may be refused: in a container, or for a program that runs
-as somebody else, less is seen. Reading the command line or the memory of a process can block where that process is
-stuck in the kernel, so those are left alone then, and all of this runs beside the loop (``proc_sampler.py``).
+Number and time are bounded, and each read may be refused: less is visible in a container, or of a program of another
+user. Reading the command line or memory of a process that is stuck in the kernel can block: they are skipped then, and
+everything runs in a thread (``proc_sampler.py``).
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ _WRITES = os.O_WRONLY
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Whom to look at: a process with all its descendants, or one thread of it with what that one started."""
+    """What to inspect: a process with all its descendants, or one thread of it with the children of that thread."""
 
     pid: int
     thread: int | None = None
-    line: str | None = None  # what is shown instead of its command line
+    line: str | None = None  # shown instead of its command line
 
     @property
     def stat_path(self) -> str:
-        """Where the kernel counts for it."""
+        """The folder in /proc with its counters."""
         return f"/proc/{self.pid}/task/{self.thread}" if self.thread is not None else f"/proc/{self.pid}"
 
 
 @dataclass(frozen=True, slots=True)
 class CpuSample:
-    """Seconds of CPU used until ``at`` (monotonic) by each process itself, and by all with those that have ended."""
+    """CPU seconds used until ``at`` (monotonic): by each process, and in all, ended children included."""
 
     at: float
     own: Mapping[int, float] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class CpuSample:
 
 
 def sample_cpu(subject: Subject) -> CpuSample:
-    """Read two small files for each process."""
+    """Read the CPU use of all processes: two small files for each."""
     own: dict[int, float] = {}
     total = 0.0
     for pid, _ in _tree(subject):
@@ -83,7 +83,7 @@ def sample_cpu(subject: Subject) -> CpuSample:
 
 
 def examine(subject: Subject, before: CpuSample, until: float, tables: Tables) -> Autopsy:
-    """Look at everything; what is seen by ``until`` (monotonic) is the answer. Raises nothing that /proc can cause."""
+    """Inspect all processes; return what was found by ``until`` (monotonic). Errors of /proc are not raised."""
     cpu = sample_cpu(subject)
     window = max(cpu.at - before.at, 0.001)
     tree = list(_tree(subject))
@@ -114,7 +114,7 @@ def _share(pid: int, before: CpuSample, now: CpuSample, window: float) -> float 
 
 
 def _tree(subject: Subject) -> Iterator[tuple[int, int]]:
-    """(pid, parent), nearest first; no more than may be looked at."""
+    """Yield (pid, parent), nearest first, at most ``PROCESSES_MAX``."""
     yield subject.pid, 0
     first = process.children_of_thread(subject.pid, subject.thread) if subject.thread else None
     queue = [(subject.pid, first if first is not None else process.children(subject.pid))]
@@ -147,13 +147,13 @@ def _process(pid: int, parent: int, subject: Subject, cpu: float | None) -> Proc
 
 
 def flat(text: str) -> str:
-    """Names and paths are anybody's: without what breaks a line, or cannot be stored."""
+    """Replace characters that break a line or cannot be stored: names and paths can hold any."""
     plain = text.encode("utf-8", "backslashreplace").decode("utf-8")
     return "".join(letter if letter.isprintable() else " " for letter in plain)
 
 
 def _threads(subject: Subject) -> tuple[Process, ...]:
-    """The other threads of the process itself."""
+    """Return the other threads of the process itself."""
     try:
         numbers = [int(name) for name in os.listdir(f"/proc/{subject.pid}/task") if int(name) != subject.pid]
     except OSError:
@@ -163,7 +163,7 @@ def _threads(subject: Subject) -> tuple[Process, ...]:
 
 
 def _read_state(folder: str, pid: int) -> Process | None:
-    """State, name, and what it is doing; None when it is gone."""
+    """Return state, name and current system call; None if the process is gone."""
     try:
         head, _, rest = read_file(f"{folder}/stat").rpartition(b")")
     except OSError:
@@ -190,7 +190,7 @@ def _text(path: str) -> str:
 
 
 def _call(folder: str) -> tuple[int | None, list[int]]:
-    """The system call that it sleeps in and its arguments; None where it runs, or that may not be read."""
+    """Return the system call in which it sleeps, and its arguments; None if it runs or access is refused."""
     words = _text(f"{folder}/syscall").split()
     if len(words) < 7 or words[0] == "-1":
         return None, []
@@ -230,7 +230,7 @@ def _selected(folder: str, arguments: list[int]) -> Iterator[int]:
 
 
 def _watched(folder: str, arguments: list[int]) -> Iterator[int]:
-    """What an epoll descriptor watches."""
+    """Yield the descriptors that an epoll descriptor watches."""
     for line in read_file(f"{folder}/fdinfo/{arguments[0]}").splitlines():
         if line.startswith(b"tfd:"):
             yield int(line.split()[1])
@@ -247,11 +247,11 @@ def _memory(folder: str, address: int, size: int) -> bytes:
         os.close(fd)
 
 
-# --- What they hold -------------------------------------------------------------------------------------------------
+# --- Descriptors ----------------------------------------------------------------------------------------------------
 
 
 def _descriptors(processes: Iterable[Process], until: float) -> list[Descriptor]:
-    """Sockets without their peers, pipes, and files; of each process the ends that it waits on first."""
+    """Return sockets (without peers), pipes and files; of each process those that it waits on first."""
     found: list[Descriptor] = []
     for one in processes:
         numbers = sorted(_numbers(one.pid), key=lambda number: (number not in one.waits_on, number))
@@ -266,7 +266,7 @@ def _numbers(pid: int) -> list[int]:
     try:
         return [int(name) for name in os.listdir(f"/proc/{pid}/fd")]
     except OSError:
-        return []  # gone, or somebody else's
+        return []  # gone, or of another user
 
 
 def _descriptor(pid: int, number: int) -> Descriptor | None:
@@ -291,7 +291,7 @@ def _is_writing(pid: int, number: int) -> bool:
 
 
 def _with_peers(ends: list[Descriptor], tables: Tables, until: float) -> list[Descriptor]:
-    """The same, with who is at the other end of each."""
+    """Add the other end of each socket and pipe."""
     inodes = {end.inode for end in ends if end.kind == "socket"}
     known = tables.look_up(ends[0].pid, inodes, until) if inodes else {}
     holders: dict[tuple[int, bool], int] = {
@@ -315,7 +315,7 @@ def _as_socket(end: Descriptor, seen: Socket) -> Descriptor:
 
 
 def _locks(processes: Iterable[Process], threads: Iterable[Process], ends: Iterable[Descriptor]) -> Iterator[FileLock]:
-    """The locks that they wait for, and who holds each."""
+    """Yield the locks that processes wait for, with the holder of each."""
     waiting = [one for one in (*processes, *threads) if one.activity is Activity.LOCK_FILE]
     if not waiting:
         return
@@ -328,7 +328,7 @@ def _locks(processes: Iterable[Process], threads: Iterable[Process], ends: Itera
 
 
 def _holders(table: str) -> dict[int, int]:
-    """Who waits -> who holds the lock that it waits for. Of holders outside of our container no pid is told."""
+    """Return waiting pid -> pid of the lock's holder; 0 for a holder outside of this container."""
     found: dict[int, int] = {}
     holding: dict[str, int] = {}
     for line in table.splitlines():

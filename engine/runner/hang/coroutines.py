@@ -1,7 +1,7 @@
-"""Where the coroutines of an attempt stand: a dump of its threads shows the loop that waits for them, and none of them.
+"""Stacks of the coroutines of an attempt: a dump of its threads shows only the event loop that waits for them.
 
-Written to the pipe of the stacks in the words of faulthandler, right after its dump. It is Python that runs here, so it
-answers only where the loop waits; where a step of a coroutine is stuck, the stack of the thread has its frames.
+They are written to the stack pipe in the format of faulthandler, after its dump. This is Python code, so it runs only
+while the loop waits; if a step of a coroutine blocks, its frames are in the stack of the thread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _AWAITED = ("cr_await", "gi_yieldfrom", "ag_await")
 
 
 def dump_coroutines_on_signal(stack_fd: int) -> None:
-    """From now on the signal that asks for stacks is answered with those of coroutines, too."""
+    """Extend the handler of the stack signal: also dump coroutines."""
     faulthandler.unregister(process.STACK_SIGNAL)
     signal.signal(process.STACK_SIGNAL, lambda number, frame: _write(stack_fd))
     faulthandler.register(process.STACK_SIGNAL, file=stack_fd, all_threads=True, chain=True)
@@ -44,7 +44,7 @@ def _write(stack_fd: int) -> None:
 
 
 def _rank(task: asyncio.Task[object]) -> tuple[bool, int, str]:
-    """Those that wait for other tasks last; else in the order in which they were made."""
+    """Sort tasks that wait for other tasks last, else by creation."""
     name = task.get_name()
     return _waits_for_others(task), len(name), name
 
@@ -69,7 +69,7 @@ def _dump(task: asyncio.Task[object]) -> str:
 
 
 def _frames(task: asyncio.Task[object]) -> Iterator[FrameType]:
-    """Innermost first."""
+    """Yield the frames of a task, innermost first."""
     found: list[FrameType] = []
     awaited: object = task.get_coro()
     while awaited is not None and len(found) < FRAMES_MAX:

@@ -1,7 +1,7 @@
-"""Looks at processes beside the loop, one after the other, in a thread that is there only while there is work.
+"""Inspects processes one after the other in a thread, which exists only while there is work.
 
-A read from /proc can block for as long as the process is stuck in the kernel. The thread is a daemon and nobody waits
-for it beyond the time that an answer is good for: a kill is never late because of it.
+A read from /proc can block as long as the process is stuck in the kernel. The thread is a daemon, and callers stop
+waiting at their deadline: so it never delays a kill.
 """
 
 from __future__ import annotations
@@ -26,55 +26,55 @@ _UNREADABLE = (OSError, ValueError, LookupError, struct.error)
 
 
 class ProcSampler:
-    """Shared by all attempts of a runner; used from the loop."""
+    """Samples /proc for all attempts of a runner. Its methods are called in the event loop."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._work: deque[Callable[[], None]] = deque()
         self._is_busy = False
-        self._tables = Tables()  # for the thread alone
+        self._tables = Tables()  # used by the thread only
 
     async def examine(self, subject: Subject, before: CpuSample, until: float) -> Autopsy:
-        """What is seen of it by ``until`` (monotonic): nothing, where its turn does not come or it cannot be read."""
+        """Inspect a process by ``until`` (monotonic). Empty if time runs out or it cannot be read."""
         if not subject.pid or time.monotonic() >= until:
             return Autopsy()
-        answer = self._submit(lambda: self._examine(subject, before, until), Autopsy())
+        future = self._submit(lambda: self._examine(subject, before, until), Autopsy())
         try:
-            return await asyncio.wait_for(answer, until - time.monotonic())
+            return await asyncio.wait_for(future, until - time.monotonic())
         except TimeoutError:
             return Autopsy()
 
     def _examine(self, subject: Subject, before: CpuSample, until: float) -> Autopsy:
         if time.monotonic() >= until:
             return Autopsy()
-        seen, ours = examine(subject, before, until, self._tables), _own_files()
-        return replace(seen, descriptors=tuple(end for end in seen.descriptors if end.name not in ours))
+        found, own_files = examine(subject, before, until, self._tables), _own_files()
+        return replace(found, descriptors=tuple(end for end in found.descriptors if end.name not in own_files))
 
     async def sample(self, subject: Subject) -> CpuSample:
-        """The CPU that it has used until now."""
+        """Return the CPU time used so far."""
         return await self._submit(lambda: sample_cpu(subject), CpuSample(time.monotonic()))
 
-    def _submit(self, read: Callable[[], T], otherwise: T) -> asyncio.Future[T]:
-        """``otherwise``: the answer where what the kernel says is not what is known of other kernels."""
+    def _submit(self, read: Callable[[], T], default: T) -> asyncio.Future[T]:
+        """Run ``read`` in the thread. ``default``: the result if the kernel's files have an unknown format."""
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[T] = loop.create_future()
+        future: asyncio.Future[T] = loop.create_future()
 
         def work() -> None:
             try:
                 found = read()
             except _UNREADABLE:
-                found = otherwise
+                found = default
             try:
-                loop.call_soon_threadsafe(_resolve, answer, found)
+                loop.call_soon_threadsafe(_resolve, future, found)
             except RuntimeError:
-                return  # the loop is closed: nobody waits any more
+                return  # the loop is closed
 
         with self._lock:
             self._work.append(work)
             if not self._is_busy:
                 self._is_busy = True
                 threading.Thread(target=self._serve, name="redrive-sampler", daemon=True).start()
-        return answer
+        return future
 
     def _serve(self) -> None:
         while True:
@@ -88,7 +88,7 @@ class ProcSampler:
 
 
 def _own_files() -> set[str]:
-    """What attempts inherit says nothing about them: the lock of the state file."""
+    """Return the files that attempts inherit from this process: they are left out of an autopsy."""
     found = set()
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -98,6 +98,6 @@ def _own_files() -> set[str]:
     return found
 
 
-def _resolve(answer: asyncio.Future[T], found: T) -> None:
-    if not answer.done():
-        answer.set_result(found)
+def _resolve(future: asyncio.Future[T], found: T) -> None:
+    if not future.done():
+        future.set_result(found)

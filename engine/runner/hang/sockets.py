@@ -1,6 +1,6 @@
-"""Who is at the other end of a socket, and what lies in its queues: from /proc/PID/net and, for unix sockets, netlink.
+"""The peers and queues of sockets, from /proc/PID/net and, for unix sockets, netlink.
 
-Bounded by time: on a host with a hundred thousand connections the tables are long, and nobody waits for their end.
+Reading is bounded by time: the tables are long on a host with 100,000 connections.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Socket:
 
 
 class Tables:
-    """The kernel's tables, read once for all who ask within a moment: deadlines like to come together."""
+    """The kernel's socket tables, cached for ``CACHE_SECONDS``: deadlines often coincide."""
 
     def __init__(self) -> None:
         self._namespace = ""
@@ -63,7 +63,7 @@ class Tables:
         self._rows: dict[int, tuple[str, list[bytes]]] = {}  # by inode
 
     def look_up(self, pid: int, inodes: set[int], until: float) -> dict[int, Socket]:
-        """What is known of these sockets of a process; ``until`` (monotonic) what was found by then is all."""
+        """Return the sockets of a process by inode, as far as they are found by ``until`` (monotonic)."""
         if not inodes:
             return {}
         self._read(pid, until)
@@ -85,7 +85,7 @@ class Tables:
         self._namespace, self._valid_until = namespace, time.monotonic() + CACHE_SECONDS
 
     def clear(self) -> None:
-        """Give back the memory."""
+        """Free the cache."""
         self._rows.clear()
         self._valid_until = 0.0
 
@@ -106,7 +106,7 @@ def _lines(path: str, until: float) -> Iterator[bytes]:
                 if number % LINES_PER_CLOCK_CHECK == LINES_PER_CLOCK_CHECK - 1 and time.monotonic() > until:
                     return
     except OSError:
-        return  # no such family here, or not ours to read
+        return  # the family does not exist here, or access is refused
 
 
 def _internet(kind: str, fields: list[bytes]) -> Socket:
@@ -120,7 +120,7 @@ def _internet(kind: str, fields: list[bytes]) -> Socket:
 
 
 def address(text: str) -> str:
-    """``0100007F:1538`` as the kernel writes it: ``127.0.0.1:5432``. Empty for port 0 of no host."""
+    """Convert ``0100007F:1538`` to ``127.0.0.1:5432``. Empty for port 0 of the zero address."""
     host, _, port = text.partition(":")
     if int(port, 16) == 0 and int(host, 16) == 0:
         return ""
@@ -150,12 +150,12 @@ def _unix(inode: int) -> Socket | None:
 
 
 def _path(name: bytes) -> str:
-    """An abstract name begins with a zero byte; it is written with an @."""
+    """Return the path; the zero byte of an abstract name becomes an @."""
     return os.fsdecode(b"@" + name[1:] if name[:1] == b"\0" else name.rstrip(b"\0"))
 
 
 def _query_unix(inode: int, show: int) -> dict[int, bytes] | None:
-    """The attributes of one unix socket; None where there is none, or netlink is not for us."""
+    """Return the attributes of one unix socket; None if it does not exist or netlink is refused."""
     request = _REQUEST.pack(
         _REQUEST.size,
         _SOCK_DIAG_BY_FAMILY,

@@ -1,4 +1,4 @@
-"""Reads the dump that faulthandler writes: whose stack it is, and where it stands."""
+"""Parses the stack dumps of faulthandler."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _place(frame: StackFrame, project_root: str | None) -> str:
 
 
 def frames(dump: str, project_root: str | None) -> StackSummary:
-    """Describe the innermost frame of the user, the library call made there, and where another thread stands."""
+    """Return the innermost user frame, the library call made there, and the position of another thread."""
     innermost = innermost_of_stack(dump)
     if innermost is None:
         return StackSummary()
@@ -48,17 +48,17 @@ def _name(frame: StackFrame) -> str:
 def without_engine(dump: str) -> str:
     """The dump without the frames through which the engine called the task, unless there are no others."""
     lines = dump.splitlines()
-    own = [line for line in lines if not _is_of_the_engine(line)]
+    own = [line for line in lines if not _is_engine_frame(line)]
     return dump if not any(map(_FRAME.match, own)) else "\n".join(own) + "\n"
 
 
-def _is_of_the_engine(line: str) -> bool:
+def _is_engine_frame(line: str) -> bool:
     frame = _FRAME.match(line)
     return frame is not None and (frame["path"] == "<frozen runpy>" or is_engine_path(frame["path"]))
 
 
 def of_thread(dump: str, ident: int) -> str:
-    """The part of a dump of all threads that tells one of them; the whole dump when it is not there."""
+    """Return the part of a dump that shows one thread; the whole dump if the thread is not in it."""
     heads = list(_HEAD.finditer(dump))
     for head, following in zip(heads, [*heads[1:], None], strict=True):
         if int(head["ident"], 16) == ident:
@@ -67,6 +67,6 @@ def of_thread(dump: str, ident: int) -> str:
 
 
 def crashed_thread(dump: str) -> int | None:
-    """Which thread was running when the process crashed; None when the dump tells of no crash."""
+    """Return the thread that was running when the process crashed; None if the dump shows no crash."""
     crash = _CRASH.search(dump)
     return None if crash is None else int(crash["ident"], 16)

@@ -1,1 +1,1 @@
-"""Attempts in threads: for tasks that wait a lot, many at once."""
+"""Attempts in threads (``isolation="thread"``): for many tasks that mostly wait."""

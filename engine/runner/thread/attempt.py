@@ -1,4 +1,4 @@
-"""The executor's side of an attempt that runs in a thread: it can be asked to end, and made to only with its host."""
+"""The executor's side of an attempt in a thread. A thread can be cancelled, but killed only with its host."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ..hang.autopsy import Subject
 from ..outcome_of_exit import Force, lost, outcome_of
 from ..protocol import AttemptOrder
 
-HOST_EXIT_SECONDS = 5.0  # how long a pipe that ended without a result may wait for the end of the host to explain it
+HOST_EXIT_SECONDS = 5.0  # how long a pipe that closed without a result waits for the exit of the host
 
 
 @dataclass(frozen=True, slots=True)
 class HostView:
-    """What an attempt needs of the host that it runs in."""
+    """The part of the host that its attempts use."""
 
     pid: int
     start_ticks: int
@@ -34,8 +34,8 @@ class HostView:
 class ThreadAttempt(Attempt):
     """An attempt in a thread of the host.
 
-    At its deadline its token is set. If it has not ended after the grace it is reported as leaked and the attempt
-    ends, while its slot stays taken until the thread really ends, or its host is killed (``pool.py``).
+    At the deadline its cancel token is set. If it does not end within the grace period, it is reported as leaked and
+    the attempt ends; its slot stays taken until the thread ends or its host is killed (``pool.py``).
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class ThreadAttempt(Attempt):
     ) -> None:
         super().__init__(number, order, listener, shared, started_at)
         self.pid = host.pid
-        self.ident: int | None = None  # finds the thread in a dump of all stacks
+        self.ident: int | None = None  # identifies the thread in a dump of all stacks
         self._native = 0
         self._host = host
         self._leaked = False
@@ -64,15 +64,15 @@ class ThreadAttempt(Attempt):
 
     @property
     def _subject(self) -> Subject:
-        """Its thread, once that is known: its neighbours in the process are none of its."""
+        """Only the thread of this attempt, once it is known; not its neighbours in the process."""
         return Subject(self.pid, self._native, f"task {self.order.task}") if self._native else Subject(0)
 
     async def dump_stack(self) -> str:
-        """Where its thread stands."""
+        """Return the stack of the thread."""
         dump = await self._host.dump_stacks()
         return stack.without_engine(dump if self.ident is None else stack.of_thread(dump, self.ident))
 
-    # --- The ladder ---------------------------------------------------------------------------------------------------
+    # --- The escalation -----------------------------------------------------------------------------------------------
 
     async def _escalate(self, reason: str) -> None:
         seen = await self._inspected()
@@ -86,57 +86,57 @@ class ThreadAttempt(Attempt):
             self._leak(reason)
 
     def _leak(self, reason: str) -> None:
-        """Give up on it. The pipe of its results stays open: its end tells when the thread is gone."""
+        """End the attempt while its thread runs on. The result pipe stays open: it closes when the thread ends."""
         self._leaked = True
         self._listener.step(AttemptLeaked(reason))
-        self._finish(self._judge())
+        self._finish(self._outcome())
         self._host.on_leak(self.number)
 
-    # --- Its end ------------------------------------------------------------------------------------------------------
+    # --- The end ------------------------------------------------------------------------------------------------------
 
     def _on_ending(self, in_time: bool) -> None:
-        """All but over. The end of its pipe may never come: a process that a neighbour forked holds a copy of it."""
+        """Settle now: the pipe may never close, because a process that a neighbour forked holds a copy of it."""
         self._output.drain()
-        self._finish(self._judge())
+        self._finish(self._outcome())
         self._release()
 
     def _on_results_closed(self) -> None:
-        """Without an ending either the host is dying, and its exit tells more, or the task closed the descriptor."""
+        """Without a final frame, either the host is dying and its exit decides, or the task closed the pipe."""
         if self._done.done():
             self._release()
         elif self._exit_timer is None:
-            self._exit_timer = self._loop.call_later(HOST_EXIT_SECONDS, self._end_alone)
+            self._exit_timer = self._loop.call_later(HOST_EXIT_SECONDS, self._on_exit_timeout)
 
-    def _end_alone(self) -> None:
+    def _on_exit_timeout(self) -> None:
         self._output.drain()
-        self._finish(self._judge())
+        self._finish(self._outcome())
         self._release()
 
     def drain(self) -> None:
-        """Read all that was written before the host died: a result that was sent stands."""
+        """Read what was written before the host died: a result that was sent stands."""
         self._results.drain()
         if not self._done.done():
             self._output.drain()
 
     def ended_host(self, exited: protocol.Exited, dump: str, out_of_memory: bool) -> None:
-        """The host is dead, and this one's thread ended it."""
+        """Settle the attempt whose thread ended the host."""
         if dump and not self._stack:
             self._stack = stack.without_engine(dump if self.ident is None else stack.of_thread(dump, self.ident))
-        seen: dict[str, Any] = {"exit_code": exited.exit_code, "signal": exited.signal}
-        usage = {**self._usage(), **seen, "max_rss_kb": exited.max_rss_kb}
-        self._end_with_host(outcome_of(self._evidence(usage, **seen, out_of_memory=out_of_memory)))
+        status: dict[str, Any] = {"exit_code": exited.exit_code, "signal": exited.signal}
+        usage = {**self._usage(), **status, "max_rss_kb": exited.max_rss_kb}
+        self._end_with_host(outcome_of(self._evidence(usage, **status, out_of_memory=out_of_memory)))
 
     def lost_host(self, why: str, *, is_blameless: bool) -> None:
-        """The host is dead, and this one's thread with it."""
-        judged = self._force_applied is not Force.NONE
-        self._end_with_host(self._judge() if judged else lost(why, self._usage(), is_blameless=is_blameless))
+        """Settle an attempt whose thread died with the host."""
+        is_forced = self._force_applied is not Force.NONE
+        self._end_with_host(self._outcome() if is_forced else lost(why, self._usage(), is_blameless=is_blameless))
 
     def _end_with_host(self, outcome: Outcome) -> None:
         if not self._done.done():
             self._finish(outcome)
         self._release()
 
-    def _judge(self) -> Outcome:
+    def _outcome(self) -> Outcome:
         if self._ending is None and self._force_applied is Force.NONE:
             return lost("its thread ended without sending a result", self._usage())
         return outcome_of(self._evidence(self._usage()))

@@ -1,4 +1,4 @@
-"""The executor's end of one thread host: starts attempts in it, knows who leaked, and tells who ended it."""
+"""The executor's end of one thread host: starts attempts, tracks leaked threads, and finds who ended the host."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from .attempt import HostView, ThreadAttempt
 class ThreadHost:
     """One host process and the attempts in it.
 
-    ``on_change()``: a thread has leaked or ended. ``on_gone()``: it cannot be spoken with any more. Its death is the
-    zygote's to tell (``exited``).
+    ``on_change()``: a thread has leaked or ended. ``on_gone()``: the connection is closed. The zygote reports the exit
+    of the process (``exited``).
     """
 
     def __init__(
@@ -36,13 +36,13 @@ class ThreadHost:
     ) -> None:
         self.pid = started.pid
         self.is_retired = False  # takes no new attempts
-        self.is_killed_by_rule = False  # we killed it, by the rule
-        self.leaked: dict[int, str] = {}  # number -> task, of threads that ignored their token and still run
-        self.attempts: dict[int, ThreadAttempt] = {}  # with the leaked
+        self.is_killed_by_rule = False  # killed by the rules of ``pool.py``
+        self.leaked: dict[int, str] = {}  # number -> task, of threads that ignored their cancel token and still run
+        self.attempts: dict[int, ThreadAttempt] = {}  # by number, leaked ones included
         self._pidfd, control, output, stack_fd = fds
         self._shared = shared
         self._oom_mark = shared.oom.mark()
-        self._ignored = ""  # whose threads it was killed for
+        self._ignored = ""  # tasks whose leaked threads it was killed for
         self._on_change = on_change
         self._is_over = False
         self._output = Pipe(output, on_output)
@@ -60,11 +60,11 @@ class ThreadHost:
     # --- Attempts -----------------------------------------------------------------------------------------------------
 
     async def wait_writable(self) -> None:
-        """Return once it keeps up with what it is asked, or is gone."""
+        """Wait until the host keeps up with its requests, or is gone."""
         await self._link.wait_writable()
 
     def start(self, number: int, order: AttemptOrder, listener: AttemptListener) -> ThreadAttempt:
-        """Run an attempt in a new thread. Raises OSError when there are no descriptors."""
+        """Run an attempt in a new thread. Raises OSError if no descriptor is available."""
         results, output = _two_pipes()
         started_at = asyncio.get_running_loop().time()
         ours, theirs = (results[0], output[0]), (results[1], output[1])
@@ -74,22 +74,22 @@ class ThreadHost:
         return attempt
 
     async def _dump_stacks(self) -> str:
-        """The host's main thread is asked first: a signal that reads the frames of threads that run can crash them.
+        """Request the stacks of the host's main thread first: a signal that reads frames of running threads can crash.
 
-        It does not answer while C code holds the GIL; then nothing moves, and the signal is safe.
+        The main thread does not respond while C code holds the GIL; then no thread runs, and the signal is safe.
         """
-        told = await self._stack.collect(self._ask_for_stacks)
-        if told:
-            return told
+        dump = await self._stack.collect(self._request_stacks)
+        if dump:
+            return dump
         return await self._stack.collect(lambda: kill.signal_process(self._pidfd, process.STACK_SIGNAL))
 
-    def _ask_for_stacks(self) -> bool:
+    def _request_stacks(self) -> bool:
         self._link.send(protocol.DumpThreads())
         return True
 
     @property
     def healthy_count(self) -> int:
-        """How many attempts run in it that have not leaked."""
+        """How many attempts in this host have not leaked."""
         return len(self.attempts) - len(self.leaked)
 
     def _leak(self, number: int) -> None:
@@ -97,34 +97,34 @@ class ThreadHost:
         self._on_change()
 
     def _forget(self, number: int) -> None:
-        """A thread has ended. If it had leaked, its slot is free again."""
+        """Remove an attempt whose thread has ended; a leaked one frees its slot."""
         self.attempts.pop(number, None)
         self.leaked.pop(number, None)
         if not self._is_over:
             self._on_change()
 
-    # --- Its end ------------------------------------------------------------------------------------------------------
+    # --- The end ------------------------------------------------------------------------------------------------------
 
     def kill_by_rule(self) -> None:
-        """End it by the rule, with all its threads. ``exited`` follows once it is dead."""
+        """Kill the host by the rules of ``pool.py``, with all its threads. ``exited`` follows."""
         self.is_retired = self.is_killed_by_rule = True
         self._ignored = ", ".join(map(repr, self.leaked.values()))
         self.kill()
 
     def kill(self) -> int:
-        """Make sure that it ends; ``exited`` follows while the zygote lives. Answers with its pidfd, to wait for."""
+        """SIGKILL the host; ``exited`` follows while the zygote lives. Returns the pidfd, to wait for."""
         process.signal_group(self._pidfd, self.pid, signal.SIGKILL)
         return self._pidfd
 
     def exited(self, exited: protocol.Exited) -> None:
-        """The zygote has reaped it: settle what ran in it by what it wrote, and blame whoever ended it."""
+        """Settle all attempts of the dead host; the one that ended it is blamed."""
         self._is_over = True
         inside = list(self.attempts.values())
         self._drain()
         dump = self._stack.text() if exited.signal is not None else ""
         killed = exited.signal == signal.SIGKILL and not self.is_killed_by_rule
         out_of_memory = killed and self._shared.oom.explains(self._oom_mark, exited.max_rss_kb)
-        was_killed = killed and not out_of_memory  # by somebody outside
+        was_killed = killed and not out_of_memory  # by a process outside redrive
         culprit = None if self.is_killed_by_rule or was_killed else _culprit(inside, dump)
         is_known = self.is_killed_by_rule or culprit is not None
         why = self._why(exited, culprit)
@@ -144,7 +144,7 @@ class ThreadHost:
         return f"the process in which the tasks with isolation='thread' run died ({how})"
 
     def mark_lost(self, why: str) -> None:
-        """Nobody can reap it for us any more, and it is dead."""
+        """Settle all attempts as LOST: the zygote is gone, and the host with it."""
         self._is_over = True
         self._drain()
         for attempt in list(self.attempts.values()):
@@ -166,7 +166,7 @@ class ThreadHost:
 
 
 def _culprit(inside: Sequence[ThreadAttempt], dump: str) -> ThreadAttempt | None:
-    """The attempt that called ``os._exit``, or crashed; one that was alone in there. None: nobody knows."""
+    """Return the attempt that called ``os._exit``, crashed, or was alone in the host; None if unknown."""
     crashed = stack.crashed_thread(dump)
     for attempt in inside:
         if attempt.exit_code is not None or (crashed is not None and attempt.ident == crashed):
@@ -175,7 +175,7 @@ def _culprit(inside: Sequence[ThreadAttempt], dump: str) -> ThreadAttempt | None
 
 
 def _two_pipes() -> tuple[tuple[int, int], tuple[int, int]]:
-    """Both or none. Raises OSError."""
+    """Create both pipes or none. Raises OSError."""
     first = os.pipe()
     try:
         return first, os.pipe()

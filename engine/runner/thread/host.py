@@ -1,7 +1,7 @@
 """The thread host: one long-lived process in which tasks with ``isolation="thread"`` run, a thread for each attempt.
 
-A thread costs no fork and cannot be killed: it is asked through its cancel token (document 000, strategy B). It shares
-its environment, its working folder and its fate with its neighbours.
+A thread costs no fork and cannot be killed: it is cancelled through its token (SPEC 000, strategy B). It shares its
+environment and working folder with its neighbours, and dies with them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, NoReturn, TextIO
 from ...errors import TaskTerminated
 from .. import protocol
 from ..call import CallPlan, DescribeError, call, context_for, ending_of_error, ending_of_value
-from ..child import Channels, FlowFacts, detach, forward_retries, refresh
+from ..child import Channels, FlowFacts, detach, forward_retries, reset_forked_state
 from ..context import Context
 from ..per_attempt_import import FreshImport
 
@@ -35,11 +35,11 @@ _exit = os._exit
 
 
 class _CancelToken:
-    """Asks one thread to end."""
+    """The cancel token of one thread."""
 
     def __init__(self) -> None:
         self.event = threading.Event()
-        self._loop_cancel: Any = None
+        self._loop_cancel: Callable[[], object] | None = None
         self._lock = threading.Lock()
 
     def set(self) -> None:
@@ -48,14 +48,14 @@ class _CancelToken:
             if self._loop_cancel is not None:
                 self._loop_cancel()
 
-    def bind(self, loop_cancel: object) -> None:
-        """From now on also cancel this event loop's main task."""
+    def bind(self, loop_cancel: Callable[[], object] | None) -> None:
+        """Also call ``loop_cancel`` when the token is set; None: no longer."""
         with self._lock:
             self._loop_cancel = loop_cancel
 
 
 class _ThreadOutput:
-    """stdout and stderr of the host: what a task's thread prints goes to its own pipe."""
+    """stdout and stderr of the host: output of a task's thread goes to the pipe of its attempt."""
 
     encoding = "utf-8"
     errors = "backslashreplace"
@@ -107,7 +107,7 @@ class _AttemptThread:
         self._pid = os.getpid()
 
     def start(self, on_done: Callable[[], object]) -> None:
-        """Begin. A thread that cannot be made ends the attempt as a failure."""
+        """Start the thread. If that fails, the attempt fails."""
         thread = threading.Thread(target=self._run, args=(on_done,), name=self._order.task, daemon=True)
         try:
             thread.start()
@@ -122,27 +122,27 @@ class _AttemptThread:
         try:
             self.send(protocol.TaskBegan(time.monotonic(), ident, threading.get_native_id()))
             ending = self._ending()
-            if os.getpid() != self._pid:  # a process that the task forked came back out of the function
+            if os.getpid() != self._pid:  # a process that the task forked has returned from the function
                 os._exit(0)
             self.send(ending)
         except OSError:
-            return  # the executor does not listen any more
+            return  # the executor has closed the pipe
         finally:
             del self._threads[ident]
             self._close()
             on_done()
 
     def _close(self) -> None:
-        os.close(self._results)  # the executor reads "the thread has ended" from this
+        os.close(self._results)  # tells the executor that the thread has ended
         os.close(self.output)
 
     def send(self, frame: protocol.Frame) -> None:
-        """Tell the executor; a process that the task forked cannot speak in its name.
+        """Send a frame to the executor. In a process that the task forked it does nothing.
 
-        Raises OSError when the executor does not listen any more.
+        Raises OSError if the executor has closed the pipe.
         """
         if os.getpid() != self._pid:
-            return  # and the lock may have been taken when it was forked
+            return  # also, the lock may have been held at the fork
         data = protocol.encode(frame)
         with self._lock:
             protocol.write_all(self._results, data)
@@ -181,7 +181,7 @@ class _AttemptThread:
 
 
 class _Host:
-    """The main thread: takes orders, sets tokens."""
+    """The main thread: starts attempts and sets cancel tokens."""
 
     def __init__(self, control: socket.socket, facts: FlowFacts) -> None:
         self._control = control
@@ -196,7 +196,7 @@ class _Host:
         os._exit = self._exit
 
     def run(self) -> None:
-        """Serve until the executor closes its end."""
+        """Serve until the executor closes the socket."""
         while True:
             data, fds, _, _ = socket.recv_fds(self._control, RECEIVE_BYTES, MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
             if not data:
@@ -209,7 +209,7 @@ class _Host:
                     case protocol.CancelThread(number):
                         self._cancel(number)
                     case protocol.DumpThreads():
-                        # Here the main thread holds the GIL, so no other moves while its frames are read.
+                        # The main thread holds the GIL here, so no other thread runs while its frames are read.
                         faulthandler.dump_traceback(self._facts.stack_fd, all_threads=True)
 
     def _start(self, start: protocol.StartThread) -> None:
@@ -224,7 +224,7 @@ class _Host:
             attempt.send(protocol.Retried(dict(data)))
 
     def _exit(self, status: int) -> NoReturn:
-        """``os._exit`` as tasks see it: first say who ends the process of all."""
+        """Replace ``os._exit``: first report which attempt ends the shared process."""
         attempt = self._threads.get(threading.get_ident())
         try:
             if attempt is not None:
@@ -239,17 +239,17 @@ class _Host:
 
 
 def run_host(facts: FlowFacts, channels: Channels, zygote_pid: int) -> NoReturn:
-    """The whole life of the host, from the fork on; never returns."""
+    """Run the forked host to its end. Never returns."""
     try:
         detach(channels, facts.stack_fd, zygote_pid)
-        refresh()
+        reset_forked_state()
         for number in _HANDLED_SIGNALS:
             signal.signal(number, lambda number, frame: None)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         if isinstance(facts.plans, FreshImport):
-            facts.plans.attempt()  # in the main thread, where imports expect to be
+            facts.plans.preload()  # in the main thread, as many imports require
         _Host(socket.socket(fileno=channels.results), facts).run()
-    except BaseException:  # it must not climb into the zygote's loop
+    except BaseException:  # no exception may reach the zygote's loop
         traceback.print_exc()
     finally:
         _exit(0)

@@ -1,13 +1,13 @@
-"""The processes in which threads run, and the rule by which one is ended whose threads ignore their cancel token.
+"""The hosts of attempts in threads, and the rules by which a host is killed whose threads ignore their cancel token.
 
-A thread cannot be killed, only its process can, and neighbours run in that. So, in this order:
+A thread cannot be killed, only its process, in which other attempts run. So, in this order:
 
 1. A host in which a thread has leaked takes no new attempts: the next one that wants a thread gets a new host.
-2. It is killed as soon as nothing but leaked threads runs in it.
+2. It is killed as soon as only leaked threads run in it.
 3. It is killed, with the healthy attempts in it, once other tasks have waited ``PATIENCE_SECONDS`` without a break for
    a slot that a leaked thread holds. The healthy attempts are LOST without blame: it counts as no attempt and no loss.
 
-Without the third rule one neighbour that never ends would keep every slot of the run for ever.
+Without the third rule, one healthy attempt that never ends would hold the leaked slots forever.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from .client import ThreadHost
 PATIENCE_SECONDS = 60.0
 
 OnStarted = Callable[[protocol.Started, list[int]], None]
-Fork = Callable[[OnStarted], Awaitable[None]]  # have a host forked
+Fork = Callable[[OnStarted], Awaitable[None]]  # asks the zygote for a host
 
 
 class ThreadHosts:
     """The host that takes new attempts, and those that are retired.
 
-    ``on_freed()``: a slot that a leaked thread held may be free. ``on_killed(payload)``: a host was ended by the rule:
-    its pid, the tasks whose threads had leaked, the neighbours that are lost.
+    ``on_freed()``: a slot that a leaked thread held may be free. ``on_killed(payload)``: a host was killed by the
+    rules: its pid, the tasks with leaked threads, and the healthy ones that are lost.
     """
 
     def __init__(
@@ -51,14 +51,14 @@ class ThreadHosts:
         self._on_killed = on_killed
         self._on_output = on_output
         self._patience_seconds = patience_seconds
-        self._hosts: dict[int, ThreadHost] = {}  # by number: all that live
+        self._hosts: dict[int, ThreadHost] = {}  # all living hosts, by number
         self._current: asyncio.Future[ThreadHost] | None = None
         self._leak_timer: asyncio.TimerHandle | None = None
 
     # --- Attempts -----------------------------------------------------------------------------------------------------
 
     async def start(self, number: int, order: AttemptOrder, listener: AttemptListener) -> ThreadAttempt:
-        """Run an attempt in a thread. Raises OSError when there is no process or no descriptor for it."""
+        """Run an attempt in a thread. Raises OSError if no process or descriptor is available."""
         while True:
             host = await self._host()
             await host.wait_writable()
@@ -66,7 +66,7 @@ class ThreadHosts:
                 return host.start(number, order, listener)
 
     async def _host(self) -> ThreadHost:
-        """The current one; forked with the first task that wants a thread, and after the one before was retired."""
+        """Return the current host; fork one for the first attempt, and when the last one was retired."""
         if self._current is None or (self._current.done() and self._is_over(self._current)):
             self._current = asyncio.ensure_future(self._new_host())
         return await asyncio.shield(self._current)
@@ -93,23 +93,23 @@ class ThreadHosts:
         await self._fork(begin)
         return begun[0]
 
-    # --- The rule -----------------------------------------------------------------------------------------------------
+    # --- The rules ----------------------------------------------------------------------------------------------------
 
     @property
     def leaked_slots(self) -> int:
         """Threads that ignored their cancel token and still run."""
         return sum(len(host.leaked) for host in self._hosts.values())
 
-    def set_slot_demand(self, are_wanted: bool) -> None:
-        """Say whether tasks wait for slots that leaked threads hold; to be said again whenever that changes."""
-        if not are_wanted or not self.leaked_slots:
+    def set_slot_demand(self, has_demand: bool) -> None:
+        """Set whether tasks wait for slots that leaked threads hold; call it on every change."""
+        if not has_demand or not self.leaked_slots:
             self._cancel_leak_timer()
         elif self._leak_timer is None:
             loop = asyncio.get_running_loop()
             self._leak_timer = loop.call_later(self._patience_seconds, self._on_leak_timeout)
 
     def _on_host_change(self, host: ThreadHost) -> None:
-        """A thread of it has leaked or ended: rules 1 and 2."""
+        """Apply rules 1 and 2: a thread of the host has leaked or ended."""
         if host.leaked:
             host.is_retired = True
         if host.is_retired and not host.healthy_count and not host.is_killed_by_rule:
@@ -122,7 +122,7 @@ class ThreadHosts:
             self._leak_timer = None
 
     def _on_leak_timeout(self) -> None:
-        """Rule 3."""
+        """Apply rule 3."""
         self._leak_timer = None
         for host in list(self._hosts.values()):
             if host.leaked and not host.is_killed_by_rule:
@@ -135,27 +135,27 @@ class ThreadHosts:
         if leaked:
             self._on_killed(ExecutorChanged(ExecutorChange.THREADS_KILLED, pid=host.pid, leaked=leaked, lost=lost))
 
-    # --- Their end ----------------------------------------------------------------------------------------------------
+    # --- The end ------------------------------------------------------------------------------------------------------
 
     def _on_host_gone(self, host: ThreadHost) -> None:
-        """It cannot be spoken with: dead, and the zygote is about to say so, or of no more use."""
+        """Retire and kill a host whose connection is closed."""
         if not host.is_retired:
             host.is_retired = True
             host.kill()
 
     def exited(self, exited: protocol.Exited) -> None:
-        """The zygote has reaped a process; perhaps it was a host."""
+        """Settle the attempts of a reaped process, if it was a host."""
         host = self._hosts.pop(exited.number, None)
         if host is not None:
             host.exited(exited)
             self._on_freed()
 
     def kill(self) -> list[int]:
-        """SIGKILL all at once, because the zygote is gone. Answers with their pidfds, to wait for."""
+        """SIGKILL all hosts at once, because the zygote is gone. Returns their pidfds, to wait for."""
         return [host.kill() for host in self._hosts.values()]
 
     def mark_lost(self, why: str) -> None:
-        """The zygote is gone, and every host with it."""
+        """Settle all attempts as LOST: the zygote is gone, and every host with it."""
         self._cancel_leak_timer()
         hosts, self._hosts, self._current = list(self._hosts.values()), {}, None
         for host in hosts:

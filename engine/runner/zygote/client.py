@@ -1,4 +1,4 @@
-"""What the executor calls: opens a flow, runs attempts of it, and says when the process that ran them is gone."""
+"""The ``Runner``, through which the executor opens a flow, starts its attempts, and learns of the zygote's death."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from .launch import ZygoteProcess, fork_zygote, spawn_zygote
 SWEEP_SECONDS = 5.0
 PRINTED_CHARACTERS = 4000
 DESCRIPTORS_PER_ATTEMPT = 4
-DESCRIPTORS_SPARED = 64  # for the state file, the socket, its visitors, pages on their way
+DESCRIPTORS_RESERVED = 64  # reserved for the state file, the command socket and its clients, senders of pages
 ZYGOTE_DIED = "the process that forks the attempts died"
 
 
 class RemoteRunner(Protocol):
-    """Other machines that run attempts (``client.py``)."""
+    """Runs attempts on other machines (``dask/client.py``)."""
 
     def start(self, order: AttemptOrder, listener: AttemptListener) -> RunningAttempt:
         """Queue an attempt."""
 
     async def close(self) -> None:
-        """Leave: what still runs there ends by itself."""
+        """Disconnect: attempts that still run end when their lease expires."""
 
 
 class Runner:
-    """Runs attempts of one flow. Made by ``spawn`` or ``fork``; all callbacks are called in the event loop.
+    """Runs attempts of one flow. Created by ``spawn`` or ``fork``; all callbacks are called in the event loop.
 
     ``on_lost()``: the zygote died, its attempts have ended as LOST, and ``open`` may be called again.
     ``on_freed()``: a slot that a leaked thread held may be free. ``on_news(payload)``: something to be known about
     the processes themselves. ``on_output(bytes)``: what the import of the flow prints.
     """
 
-    patience_seconds = PATIENCE_SECONDS  # how long tasks wait for slots that leaked threads hold (pool.py)
+    patience_seconds = PATIENCE_SECONDS  # how long tasks wait for slots of leaked threads (pool.py)
 
     def __init__(self, launch: Callable[[], ZygoteProcess], executor_id: str) -> None:
         self.executor_id = executor_id
@@ -53,25 +53,25 @@ class Runner:
         self.on_freed: Callable[[], None] = _ignore
         self.on_executor_change: Callable[[ExecutorChanged], None] = lambda payload: None
         self.on_output: Callable[[bytes], None] = lambda data: None
-        self.attempts_max = 1  # at a time, by the descriptors that this process may have
-        self.warnings: tuple[str, ...] = ()  # what is doubtful about forking after this flow's import
-        self.printed = ""  # by that import: the last of it
-        self.remote: RemoteRunner | None = None  # where tasks with isolation="dask" run
+        self.attempts_max = 1  # at a time, by the descriptor limit of this process
+        self.warnings: tuple[str, ...] = ()  # about forking after the import of this flow
+        self.printed = ""  # the end of the import's output
+        self.remote: RemoteRunner | None = None  # runs tasks with isolation="dask"
         self._launch = launch
-        self._descriptors = process.descriptor_limits()  # as attempts may have them: for them ours is not raised
-        self._link: ZygoteConnection | None = None
+        self._descriptors = process.descriptor_limits()  # the limits of attempts: only this process raises its own
+        self._zygote: ZygoteConnection | None = None
         self._shared: RunnerContext | None = None
-        self._numbers = 0
+        self._last_number = 0
         self._attempts: dict[int, ProcessAttempt] = {}
         self._hosts: ThreadHosts | None = None
-        self._losing: asyncio.Task[None] | None = None
+        self._cleanup: asyncio.Task[None] | None = None
 
     @classmethod
     def spawn(cls, *, environment: Mapping[str, str], keep_fds: Sequence[int] = ()) -> Runner:
         """For a flow in a file: ``open`` starts a clean interpreter that imports it.
 
-        ``environment`` is added to that of this process and must hold REDRIVE_EXECUTOR, by which stray processes are
-        found; ``keep_fds``: descriptors that every attempt inherits (the lock).
+        ``environment`` is added to that of this process. It must hold REDRIVE_EXECUTOR, the token by which stray
+        processes are found. ``keep_fds``: descriptors that every attempt inherits (the lock).
         """
         return cls(partial(spawn_zygote, environment, keep_fds), environment[EXECUTOR_VARIABLE])
 
@@ -79,8 +79,8 @@ class Runner:
     def fork(cls, flow: LoadedFlow, *, environment: Mapping[str, str], keep_fds: Sequence[int] = ()) -> Runner:
         """For a flow in the memory of this program: forks it now, so that closures can be tasks.
 
-        To be called before an event loop, threads or a database connection exist. A zygote that died cannot be forked
-        anew: ``open`` then raises OSError.
+        Call it before an event loop, threads or a database connection exist. A zygote that died cannot be forked
+        again: ``open`` then raises OSError.
         """
         forked = [fork_zygote(flow, environment, keep_fds)]
 
@@ -101,37 +101,37 @@ class Runner:
         remembered: Mapping[str, object] | None = None,
         import_seconds: float = IMPORT_SECONDS,
     ) -> FlowSpec:
-        """Have the zygote import the flow ``local.py[:name]``, and return what it says of itself.
+        """Have the zygote import the flow ``local.py[:name]``, and return its specification.
 
-        ``remembered``: the parameters that the run had until now; those that the flow no longer declares are left out.
-        Raises FlowError (FlowImportError with the traceback, CycleError), OSError when no process can be started.
+        ``remembered``: the stored parameters of the run; those that the flow no longer declares are left out.
+        Raises FlowError (FlowImportError with the traceback, CycleError), OSError if no process can be started.
         """
-        if self._link is not None:
+        if self._zygote is not None:
             raise RuntimeError("a flow is open already: close the runner first")
         zygote = self._launch()
         process.set_descriptor_limits(zygote.pid, self._descriptors)
-        link = ZygoteConnection(
+        connection = ZygoteConnection(
             zygote,
-            on_exited=self._exited,
-            on_gone=self._zygote_gone,
+            on_exited=self._on_exited,
+            on_gone=self._on_zygote_gone,
             on_output=lambda data: self.on_output(data),
         )
         descriptors = process.raise_descriptor_limit()
-        self.attempts_max = max(1, (descriptors - DESCRIPTORS_SPARED) // DESCRIPTORS_PER_ATTEMPT)
+        self.attempts_max = max(1, (descriptors - DESCRIPTORS_RESERVED) // DESCRIPTORS_PER_ATTEMPT)
         try:
             request = protocol.Open(target, dict(params or {}), dict(remembered or {}))
-            spec, opened = await link.open(request, import_seconds)
+            spec, opened = await connection.open(request, import_seconds)
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError):
-                link.kill()  # an import does not hear that nobody waits for it
-            await link.end()
-            await asyncio.to_thread(kill.kill_bearers, self.executor_id, SWEEP_SECONDS)  # what the import started
+                connection.kill()  # the import itself does not notice the cancellation
+            await connection.end()
+            await asyncio.to_thread(kill.kill_bearers, self.executor_id, SWEEP_SECONDS)  # children of the import
             raise
-        if link.is_closed:
-            await link.end()
+        if connection.is_closed:
+            await connection.end()
             raise FlowImportError(f"{ZYGOTE_DIED} as soon as it had imported {target!r}", "")
         self.warnings = tuple(opened.warnings)
-        self.printed = protocol.clean_text(link.printed(), PRINTED_CHARACTERS)
+        self.printed = protocol.clean_text(connection.printed(), PRINTED_CHARACTERS)
         self._shared = RunnerContext(opened.project_root, OutOfMemoryWatch(), self._forget, opened.imports_per_attempt)
         self._hosts = ThreadHosts(
             self._shared,
@@ -141,62 +141,62 @@ class Runner:
             on_output=lambda data: self.on_output(data),
             patience_seconds=self.patience_seconds,
         )
-        self._link = link
+        self._zygote = connection
         return spec
 
     # --- Attempts -----------------------------------------------------------------------------------------------------
 
     async def start(self, order: AttemptOrder, listener: AttemptListener) -> RunningAttempt:
-        """Start an attempt; ``listener`` hears of it from now on. Raises OSError when no process can be started."""
-        if self._link is None or self._shared is None or self._hosts is None:
+        """Start an attempt, which reports to ``listener``. Raises OSError if no process can be started."""
+        if self._zygote is None or self._shared is None or self._hosts is None:
             raise ProcessLookupError("there is no zygote: open a flow first")
-        self._numbers += 1
-        number = self._numbers
+        self._last_number += 1
+        number = self._last_number
         if self.remote is not None and order.spec.isolation == "dask":
             return self.remote.start(order, listener)
         if order.spec.isolation == "thread":
             return await self._hosts.start(number, order, listener)
         shared = self._shared
-        begun: list[ProcessAttempt] = []
+        started_attempts: list[ProcessAttempt] = []
 
-        def begin(started: protocol.Started, fds: list[int]) -> None:
+        def on_started(started: protocol.Started, fds: list[int]) -> None:
             attempt = ProcessAttempt(number, order, listener, shared, started, fds)
             self._attempts[number] = attempt
-            begun.append(attempt)
+            started_attempts.append(attempt)
 
-        await self._link.start(protocol.Start(number, order), begin)
-        return begun[0]
+        await self._zygote.start(protocol.Start(number, order), on_started)
+        return started_attempts[0]
 
     @property
     def is_open(self) -> bool:
         """Whether attempts can be started: a flow is open, and its zygote lives."""
-        return self._link is not None and self._shared is not None
+        return self._zygote is not None and self._shared is not None
 
     @property
     def zygote_pid(self) -> int | None:
         """The process that forks the attempts; None while no flow is open."""
-        return None if self._link is None else self._link.pid
+        return None if self._zygote is None else self._zygote.pid
 
     @property
     def leaked_slots(self) -> int:
         """Threads that ignored their cancel token and still run."""
         return 0 if self._hosts is None else self._hosts.leaked_slots
 
-    def set_slot_demand(self, are_wanted: bool) -> None:
-        """Say whether tasks wait for slots that leaked threads hold (the rule: ``pool.py``)."""
+    def set_slot_demand(self, has_demand: bool) -> None:
+        """Set whether tasks wait for slots that leaked threads hold (rule 3 of ``thread/pool.py``)."""
         if self._hosts is not None:
-            self._hosts.set_slot_demand(are_wanted)
+            self._hosts.set_slot_demand(has_demand)
 
     async def _fork_host(self, on_started: OnStarted) -> None:
-        if self._link is None:
+        if self._zygote is None:
             raise ProcessLookupError(ZYGOTE_DIED)
-        self._numbers += 1
-        await self._link.start(protocol.StartHost(self._numbers), on_started)
+        self._last_number += 1
+        await self._zygote.start(protocol.StartHost(self._last_number), on_started)
 
     def _forget(self, number: int) -> None:
         self._attempts.pop(number, None)
 
-    def _exited(self, exited: protocol.Exited) -> None:
+    def _on_exited(self, exited: protocol.Exited) -> None:
         attempt = self._attempts.get(exited.number)
         if attempt is not None:
             attempt.exited(exited)
@@ -206,34 +206,36 @@ class Runner:
     # --- The end ------------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Kill whatever still runs, and end the zygote. Attempts that ran end as LOST."""
-        if self._losing is not None:
-            await asyncio.wait([self._losing])
+        """Kill all attempts, which end as LOST, and end the zygote."""
+        if self._cleanup is not None:
+            await asyncio.wait([self._cleanup])
         elsewhere, self.remote = self.remote, None
         if elsewhere is not None:
             await elsewhere.close()
-        link, self._link = self._link, None
-        if link is not None:
-            await link.end()
+        connection, self._zygote = self._zygote, None
+        if connection is not None:
+            await connection.end()
             self._lose_attempts("the executor ended")
 
-    def _zygote_gone(self) -> None:
-        link, self._link = self._link, None
-        if link is not None:  # else ``open`` is about to find out
-            self._losing = asyncio.get_running_loop().create_task(self._lose(link))
-            self._losing.add_done_callback(raise_task_error)
+    def _on_zygote_gone(self) -> None:
+        connection, self._zygote = self._zygote, None
+        if connection is not None:  # None: ``open`` is running and reports it
+            self._cleanup = asyncio.get_running_loop().create_task(self._clean_up(connection))
+            self._cleanup.add_done_callback(raise_task_error)
 
-    async def _lose(self, link: ZygoteConnection) -> None:
-        """Make sure that nothing of the dead zygote lives, then say so."""
+    async def _clean_up(self, connection: ZygoteConnection) -> None:
+        """Kill all processes of the dead zygote, then settle its attempts and report its death."""
         pidfds = [attempt.kill() for attempt in self._attempts.values()]
         pidfds += self._hosts.kill() if self._hosts is not None else []
-        how = await link.end_in_words()
+        how = await connection.end_in_words()
         await asyncio.to_thread(kill.wait_until_ended, pidfds, SWEEP_SECONDS)
         await asyncio.to_thread(kill.kill_bearers, self.executor_id, SWEEP_SECONDS)
         self._lose_attempts(ZYGOTE_DIED)
-        self._losing = None
-        printed = protocol.clean_text(link.printed(), PRINTED_CHARACTERS)
-        self.on_executor_change(ExecutorChanged(ExecutorChange.ZYGOTE_DIED, pid=link.pid, how=how, printed=printed))
+        self._cleanup = None
+        printed = protocol.clean_text(connection.printed(), PRINTED_CHARACTERS)
+        self.on_executor_change(
+            ExecutorChanged(ExecutorChange.ZYGOTE_DIED, pid=connection.pid, how=how, printed=printed)
+        )
         self.on_lost()
 
     def _lose_attempts(self, why: str) -> None:
@@ -244,4 +246,4 @@ class Runner:
 
 
 def _ignore() -> None:
-    """Nobody wants to hear of it."""
+    """Do nothing: the default of callbacks."""

@@ -1,4 +1,4 @@
-"""The executor's end of one zygote: opens the flow in it, asks it for processes, and buries it."""
+"""The executor's connection to one zygote: opens the flow, requests processes, and ends the zygote."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..frame_socket import FrameSocket
 from ..pipes import Pipe
 from .launch import ZygoteProcess
 
-OUTPUT_BYTES_KEPT = 64 * 1024
+OUTPUT_BYTES_MAX = 64 * 1024
 STACK_WAIT_SECONDS = 0.1
 END_SECONDS = 10.0
 
@@ -27,17 +27,17 @@ OnStarted = Callable[[protocol.Started, list[int]], None]
 
 @dataclass(slots=True)
 class _Pending:
-    """A process that was asked for. ``on_started`` runs before the next frame is looked at: it may be its exit."""
+    """A requested process. ``on_started`` runs before the next frame is handled, which may report its exit."""
 
     on_started: OnStarted
     done: asyncio.Future[None]
 
 
 class ZygoteConnection:
-    """Speaks with one zygote from its start to its end.
+    """The connection to one zygote, from its start to its end.
 
-    ``on_exited`` hears of every process that it reaped. ``on_gone`` is called once when it can no longer be spoken
-    with, unless ``close`` was called.
+    ``on_exited`` is called for every process that the zygote reaps, ``on_gone`` once, when the connection is lost
+    before ``end`` was called.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class ZygoteConnection:
         on_output: Callable[[bytes], None],
     ) -> None:
         self.pid = zygote.pid
-        self._said = b""  # the latest of what the zygote and the import printed
+        self._printed = b""  # the latest output of the zygote and the import
         self._zygote = zygote
         self._on_exited = on_exited
         self._on_gone = on_gone
@@ -59,20 +59,20 @@ class ZygoteConnection:
         self._closing = False
         self._ending: asyncio.Task[int | None] | None = None
         self._pipe = Pipe(zygote.output, self._handle_output)
-        self._link = FrameSocket(zygote.control, self._take, self._link_closed)
+        self._socket = FrameSocket(zygote.control, self._on_payload, self._on_closed)
 
     @property
     def is_closed(self) -> bool:
-        """True once nothing can be asked any more."""
-        return self._link.is_closed
+        """Whether the connection is closed."""
+        return self._socket.is_closed
 
-    # --- Asking -------------------------------------------------------------------------------------------------------
+    # --- Requests -----------------------------------------------------------------------------------------------------
 
     async def open(self, request: protocol.Open, seconds: float) -> tuple[FlowSpec, protocol.FlowOpened]:
-        """Have the flow imported. Raises FlowError, also when it takes longer than ``seconds`` or kills the process."""
+        """Import the flow. Raises FlowError, also if the import takes longer than ``seconds`` or ends the process."""
         target = request.target
         try:
-            self._link.send(request)
+            self._socket.send(request)
         except (TypeError, ValueError, OverflowError) as error:  # bytes that are no text, an object
             raise errors.FlowError(f"the path of the flow or a parameter is no text: {error}") from None
         try:
@@ -88,21 +88,21 @@ class ZygoteConnection:
         return flow_spec(opened.spec), opened
 
     async def start(self, frame: protocol.Start | protocol.StartHost, on_started: OnStarted) -> None:
-        """Have a process forked. Raises OSError when there can be none."""
+        """Fork a process. Raises OSError if that fails."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        await self._link.wait_writable()
-        if self._link.is_closed:
+        await self._socket.wait_writable()
+        if self._socket.is_closed:
             raise ProcessLookupError("the zygote is gone")
         self._pending[frame.number] = _Pending(on_started, done)
-        self._link.send(frame)
+        self._socket.send(frame)
         await done
 
-    # --- Hearing ------------------------------------------------------------------------------------------------------
+    # --- Responses ----------------------------------------------------------------------------------------------------
 
-    def _take(self, payload: bytes) -> None:
+    def _on_payload(self, payload: bytes) -> None:
         match protocol.decode_zygote_frame(payload):
             case protocol.Started() as started:
-                self._handle_started(started, self._link.pop_fds(4))
+                self._handle_started(started, self._socket.pop_fds(4))
             case protocol.Exited() as exited:
                 self._on_exited(exited)
             case protocol.Refused(number, message):
@@ -116,7 +116,7 @@ class ZygoteConnection:
 
     def _handle_started(self, started: protocol.Started, fds: list[int]) -> None:
         pending = self._pending.pop(started.number)
-        if pending.done.done():  # whoever asked has been cancelled
+        if pending.done.done():  # the caller was cancelled
             kill.signal_process(fds[0], signal.SIGKILL)
             for fd in fds:
                 os.close(fd)
@@ -125,22 +125,22 @@ class ZygoteConnection:
         pending.done.set_result(None)
 
     def _handle_output(self, data: bytes) -> None:
-        self._said = (self._said + data)[-OUTPUT_BYTES_KEPT:]
+        self._printed = (self._printed + data)[-OUTPUT_BYTES_MAX:]
         self._on_output(data)
 
     def printed(self) -> str:
-        """The latest of what the zygote and the import printed."""
+        """Return the latest output of the zygote and the import."""
         self._pipe.drain()
-        return self._said.decode("utf-8", "replace")
+        return self._printed.decode("utf-8", "replace")
 
-    def _link_closed(self) -> None:
+    def _on_closed(self) -> None:
         for pending in self._pending.values():
             if not pending.done.done():
                 pending.done.set_exception(ProcessLookupError("the zygote is gone"))
         self._pending.clear()
         if not self._opened.done():
             self._opened.set_exception(ConnectionResetError("the zygote is gone"))
-            self._opened.exception()  # it may be that nobody waits any more
+            self._opened.exception()  # mark it as retrieved: ``open`` may be over
         elif not self._closing and self._opened.exception() is None:
             self._on_gone()
         self._closing = True
@@ -148,26 +148,26 @@ class ZygoteConnection:
     # --- The end ------------------------------------------------------------------------------------------------------
 
     def kill(self) -> None:
-        """Without a word: what it was about no longer matters."""
+        """SIGKILL the zygote."""
         kill.signal_process(self._zygote.pidfd, signal.SIGKILL)
 
     async def end(self) -> int | None:
-        """Have everything below killed and wait until the zygote is gone. Its exit code, negative for a signal."""
+        """End the zygote with all its processes. Returns its exit code, negative for a signal."""
         if self._ending is None:
             self._ending = asyncio.get_running_loop().create_task(self._end())
         return await asyncio.shield(self._ending)
 
     async def end_in_words(self) -> str:
-        """The same, and how it ended in words."""
+        """End the zygote, and return in words how it ended."""
         return status_in_words(await self.end())
 
     async def _end(self) -> int | None:
         self._closing = True
-        self._link.close()
+        self._socket.close()
         if not await self._gone_within(END_SECONDS):
             kill.signal_process(self._zygote.pidfd, signal.SIGKILL)
             if not await self._gone_within(END_SECONDS):
-                return None  # not even SIGKILL: stuck in the kernel; the lock keeps its proof
+                return None  # stuck in the kernel; it still holds the lock
         self._pipe.drain()
         self._pipe.close()
         os.close(self._zygote.pidfd)
@@ -190,7 +190,7 @@ def _resolve(future: asyncio.Future[None]) -> None:
 
 
 def flow_spec(text: bytes) -> FlowSpec:
-    """Raises FlowError where a flow gave a value of the wrong kind."""
+    """Decode a FlowSpec. Raises FlowError if the flow has a value of the wrong type."""
     try:
         return msgspec.json.decode(text, type=FlowSpec)
     except msgspec.ValidationError as error:
@@ -202,7 +202,7 @@ def flow_spec(text: bytes) -> FlowSpec:
 
 
 def flow_error(failed: protocol.OpenFailed) -> errors.FlowError:
-    """The exception of errors.py that the zygote described."""
+    """Build the exception of errors.py that the zygote reported."""
     if failed.error == "CycleError":
         return errors.CycleError(failed.cycle)
     if failed.error == "FlowError":
@@ -211,7 +211,7 @@ def flow_error(failed: protocol.OpenFailed) -> errors.FlowError:
 
 
 def status_in_words(exit_code: int | None) -> str:
-    """How a process ended; None: it has not."""
+    """Describe an exit code; None: the process still runs."""
     if exit_code is None:
         return "still there"
     return f"exit code {exit_code}" if exit_code >= 0 else f"signal {-exit_code}"

@@ -1,4 +1,4 @@
-"""Imports the flow inside the zygote, and says what is doubtful about forking from there."""
+"""Imports the flow inside the zygote, and collects warnings about forking from there."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .import_side_effects import ImportSurvey, single_threaded_libraries
 
 
 class LoadedFlow(Protocol):
-    """What a loader returns: a ``Flow``."""
+    """The part of a ``Flow`` that is used here."""
 
     @property
     def functions(self) -> Mapping[str, Callable[..., object]]: ...
@@ -37,33 +37,33 @@ Loader = Callable[[str, Mapping[str, object], Mapping[str, object]], LoadedFlow]
 
 @dataclass(frozen=True, slots=True)
 class ImportedFlow:
-    """The flow as attempts need it, and the answer for the executor."""
+    """The values for attempts, and the response for the executor."""
 
     facts: FlowFacts
-    answer: protocol.FlowOpened
-    left_threads: bool  # and so nothing can be forked safely from here
+    response: protocol.FlowOpened
+    left_threads: bool  # so forking from this process is unsafe
 
 
 def open_flow(request: protocol.Open, load: Loader) -> ImportedFlow | protocol.OpenFailed:
-    """Import the flow. Whatever it raises is the answer."""
-    process.set_parent_death_signal(signal.SIGKILL)  # an import that hangs does not see the executor's socket close
+    """Import the flow; an exception becomes the response."""
+    process.set_parent_death_signal(signal.SIGKILL)  # a hanging import does not notice that the executor is gone
     try:
         imported = _import(request, load)
     except BaseException as error:
         return failure_of(error)
-    process.set_parent_death_signal(0)  # from here on the end of the socket tells, and nothing below is left alive
+    process.set_parent_death_signal(0)  # from here on the zygote ends when its socket closes
     return imported
 
 
-def fresh_flow(left: protocol.RestartState, load: Loader) -> FlowFacts:
-    """What attempts need to know of a flow that each of them imports itself."""
+def facts_after_restart(state: protocol.RestartState, load: Loader) -> FlowFacts:
+    """Return the values for attempts that import the flow themselves."""
 
     def plans() -> Mapping[str, CallPlan]:
         with single_threaded_libraries():
-            return _plans(load(left.request.target, left.request.params, left.request.remembered))
+            return _plans(load(state.request.target, state.request.params, state.request.remembered))
 
-    code_hash = msgspec.json.decode(left.opened.spec, type=FlowSpec).code_hash
-    return _facts(FreshImport(plans), left.opened.project_root, code_hash)
+    code_hash = msgspec.json.decode(state.opened.spec, type=FlowSpec).code_hash
+    return _facts(FreshImport(plans), state.opened.project_root, code_hash)
 
 
 def _import(request: protocol.Open, load: Loader) -> ImportedFlow:
@@ -73,18 +73,18 @@ def _import(request: protocol.Open, load: Loader) -> ImportedFlow:
         spec = flow.spec()
         plans = _plans(flow)
         require_callable(spec, plans)
-    seconds, left = time.monotonic() - before, survey.since()
-    flush()  # else each attempt would print it once more
+    seconds, side_effects = time.monotonic() - before, survey.since()
+    flush()  # else each attempt would print it again
     root = _project_root(spec)
-    warnings = left.warnings(seconds)
-    answer = protocol.FlowOpened(msgspec.json.encode(spec), root, warnings, imports_per_attempt=False)
-    return ImportedFlow(_facts(plans, root, spec.code_hash), answer, left_threads=bool(left.threads))
+    warnings = side_effects.warnings(seconds)
+    response = protocol.FlowOpened(msgspec.json.encode(spec), root, warnings, imports_per_attempt=False)
+    return ImportedFlow(_facts(plans, root, spec.code_hash), response, left_threads=bool(side_effects.threads))
 
 
 def _plans(flow: LoadedFlow) -> Mapping[str, CallPlan]:
     plans = {name: plan_of(function) for name, function in flow.functions.items()}
     if any(plan.is_async for plan in plans.values()):
-        importlib.import_module("asyncio")  # once here, not in each attempt
+        importlib.import_module("asyncio")  # here once, not in each attempt
     return plans
 
 
@@ -93,7 +93,7 @@ def _facts(plans: Mapping[str, CallPlan] | FreshImport, root: str, code_hash: st
 
 
 def failure_of(error: BaseException) -> protocol.OpenFailed:
-    """As data: the class of errors.py that the executor raises, the sentence, and the traceback once."""
+    """Return the response for an exception: the class of errors.py to raise, its message and traceback."""
     text = "".join(traceback.format_exception(error))
     kind, message, cycle = "FlowImportError", f"importing the flow failed: {type(error).__name__}: {error}", []
     if isinstance(error, FlowImportError):

@@ -1,4 +1,4 @@
-"""What an import leaves behind in its process: threads and descriptors, which forked processes cannot share safely."""
+"""Detects side effects of an import: threads and descriptors, which forked processes cannot share safely."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"
 
 @dataclass(frozen=True, slots=True)
 class ImportSideEffects:
-    """``threads``: their names; ``descriptors``: what they lead to."""
+    """Side effects of an import. ``threads``: names; ``descriptors``: number and target."""
 
     threads: tuple[str, ...] = ()
     descriptors: tuple[tuple[int, str], ...] = ()
 
     def warnings(self, seconds: float) -> list[str]:
-        """A sentence for each thing that is doubtful; ``seconds``: how long the import took."""
+        """Return a warning for each side effect; ``seconds``: how long the import took."""
         found = []
         if self.threads:
             found.append(
@@ -40,17 +40,17 @@ class ImportSideEffects:
 
 
 class ImportSurvey:
-    """Looks at this process when it is made, and says later what has come since."""
+    """Records threads and descriptors of this process on creation; ``since`` returns the new ones."""
 
     def __init__(self) -> None:
         self._threads = threads()
         self._descriptors = _descriptors()
 
     def since(self) -> ImportSideEffects:
-        """What is there now and was not there before. A thread that is about to end is waited for."""
+        """Return what is new. Waits up to ``ENDING_SECONDS`` for threads that are about to end."""
         limit = time.monotonic() + ENDING_SECONDS
         while (new := self._new_threads()) and time.monotonic() < limit:
-            time.sleep(0.005)  # a thread that was joined is there for a moment more, and nothing tells of its end
+            time.sleep(0.005)  # the kernel still lists a joined thread for a moment; there is no event for its end
         return ImportSideEffects(tuple(new), tuple(sorted(_descriptors() - self._descriptors)))
 
     def _new_threads(self) -> list[str]:
@@ -58,7 +58,7 @@ class ImportSurvey:
 
 
 def threads() -> dict[int, str]:
-    """All threads of this process by their kernel number: Python's name where it has one, else the kernel's."""
+    """Return the threads of this process, kernel id to name: Python's name if there is one, else the kernel's."""
     found = {int(thread): _kernel_name(thread) for thread in os.listdir("/proc/self/task")}
     threading = sys.modules.get("threading")
     for thread in threading.enumerate() if threading is not None else ():
@@ -68,9 +68,9 @@ def threads() -> dict[int, str]:
 
 
 def named_threads(names: Sequence[str]) -> str:
-    """ "2 threads (heartbeat, grpc)"."""
-    told = ", ".join(names[:NAMES_SHOWN]) + (", ..." if len(names) > NAMES_SHOWN else "")
-    return f"{len(names)} thread{'' if len(names) == 1 else 's'} ({told})"
+    """Return "2 threads (heartbeat, grpc)"."""
+    shown = ", ".join(names[:NAMES_SHOWN]) + (", ..." if len(names) > NAMES_SHOWN else "")
+    return f"{len(names)} thread{'' if len(names) == 1 else 's'} ({shown})"
 
 
 def _kernel_name(thread: str) -> str:
@@ -93,7 +93,7 @@ def _descriptors() -> set[tuple[int, str]]:
 
 @contextlib.contextmanager
 def single_threaded_libraries() -> Iterator[None]:
-    """Ask numerical libraries for one thread while they load; the programs that tasks start are not asked."""
+    """Limit numerical libraries to one thread while they load; the environment of tasks is unchanged."""
     ours = [name for name in THREAD_VARIABLES if name not in os.environ]
     os.environ.update(dict.fromkeys(ours, "1"))
     try:

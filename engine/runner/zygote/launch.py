@@ -1,4 +1,4 @@
-"""Starts the zygote: as a clean interpreter, or forked from the program that built its flow itself."""
+"""Starts a zygote: as a clean interpreter, or forked from the program that built the flow in memory."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .reexec import command
 
 @dataclass(slots=True)
 class ZygoteProcess:
-    """A zygote as the executor holds it. ``reap`` waits until it is gone: its exit code, negative for a signal."""
+    """A started zygote. ``reap`` waits for its end and returns the exit code, negative for a signal."""
 
     pid: int
     pidfd: int
     control: socket.socket
-    output: int  # what the zygote and the import of the flow print
+    output: int  # pipe with the output of the zygote and the import
     reap: Callable[[], int]
 
 
@@ -53,11 +53,11 @@ def spawn_zygote(environment: Mapping[str, str], keep_fds: Sequence[int] = ()) -
 
 
 def fork_zygote(flow: LoadedFlow, environment: Mapping[str, str], keep_fds: Sequence[int] = ()) -> ZygoteProcess:
-    """Fork this very process, so that functions and closures of the calling program can be tasks.
+    """Fork this process, so that functions and closures of the calling program can be tasks.
 
-    To be called before an event loop, threads or a database connection exist: all of them would be copied.
+    Call it before an event loop, threads or a database connection exist: the fork would copy them.
     """
-    doubts = _doubts()
+    warnings = _fork_warnings()
     control, theirs = socket.socketpair()
     output, output_write = os.pipe()
     pid = os.fork()
@@ -65,8 +65,8 @@ def fork_zygote(flow: LoadedFlow, environment: Mapping[str, str], keep_fds: Sequ
         control.close()
         os.close(output)
         for fd in keep_fds:
-            os.set_inheritable(fd, True)  # a command's attempt is executed, and must hold the lock too
-        _become_zygote(theirs, output_write, flow, environment, doubts)
+            os.set_inheritable(fd, True)  # commands are executed, and must hold the lock as well
+        _become_zygote(theirs, output_write, flow, environment, warnings)
     theirs.close()
     os.close(output_write)
     return ZygoteProcess(pid, os.pidfd_open(pid), control, output, lambda: _wait(pid))
@@ -75,11 +75,11 @@ def fork_zygote(flow: LoadedFlow, environment: Mapping[str, str], keep_fds: Sequ
 def _wait(pid: int) -> int:
     try:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    except ChildProcessError:  # a program that ignores SIGCHLD: the kernel has reaped it and tells nobody how it ended
+    except ChildProcessError:  # this program ignores SIGCHLD: the kernel reaped it, its status is lost
         return 0
 
 
-def _doubts() -> list[str]:
+def _fork_warnings() -> list[str]:
     names = [name for thread, name in import_side_effects.threads().items() if thread != threading.get_native_id()]
     if not names:
         return []
@@ -90,9 +90,9 @@ def _doubts() -> list[str]:
 
 
 def _become_zygote(
-    control: socket.socket, output: int, flow: LoadedFlow, environment: Mapping[str, str], doubts: Sequence[str]
+    control: socket.socket, output: int, flow: LoadedFlow, environment: Mapping[str, str], warnings: Sequence[str]
 ) -> NoReturn:
-    """Never returns into the calling program, whatever happens."""
+    """Run the zygote in the forked process. Never returns into the calling program."""
     try:
         os.setsid()
         signal.set_wakeup_fd(-1)
@@ -104,7 +104,7 @@ def _become_zygote(
         os.close(output)
         os.environ.update(environment)
         zygote.reset_streams()
-        zygote.serve(control, lambda target, params, remembered: flow, doubts=doubts)
+        zygote.serve(control, lambda target, params, remembered: flow, warnings=warnings)
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:

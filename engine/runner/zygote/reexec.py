@@ -1,4 +1,4 @@
-"""Executes the zygote once more, without the threads that the import of the flow left in it."""
+"""Re-executes the zygote, to get rid of threads that the import of the flow left running."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from .. import protocol
 
 @dataclass(frozen=True, slots=True)
 class ProcessOrigin:
-    """How the zygote was before it imported anything."""
+    """The environment and folder of the zygote before the import."""
 
     environment: Mapping[str, str]
-    folder: str | None  # None: it had been removed already
+    folder: str | None  # None: it was removed
 
     @classmethod
-    def here(cls) -> ProcessOrigin:
-        """Now."""
+    def current(cls) -> ProcessOrigin:
+        """Read them now."""
         try:
             return cls(dict(os.environ), os.getcwd())
         except OSError:
             return cls(dict(os.environ), None)
 
-    def reexecute(self, control: socket.socket, left: protocol.RestartState) -> NoReturn:
-        """Execute this process anew. Its pid, its children and the signals that are blocked stay. Raises OSError."""
+    def reexecute(self, control: socket.socket, state: protocol.RestartState) -> NoReturn:
+        """Execute the zygote again. Pid, children and blocked signals stay. Raises OSError."""
         memory = os.memfd_create("redrive", 0)  # inherited
-        protocol.write_all(memory, protocol.encode(left))
+        protocol.write_all(memory, protocol.encode(state))
         control.set_inheritable(True)
         if self.folder is not None:
             os.chdir(self.folder)
@@ -38,12 +38,12 @@ class ProcessOrigin:
 
 
 def command(*descriptors: int) -> list[str]:
-    """The command line of a zygote: its socket, and what its life before left it, if there was one."""
+    """Return the command line of a zygote: descriptors of its socket and, after a re-execution, of its state."""
     return [sys.executable, "-P", "-m", "redrive.engine.runner.zygote.zygote", *map(str, descriptors)]
 
 
 def read_restart_state(memory: int) -> protocol.RestartState:
-    """What ``reexecute`` wrote before the execution."""
+    """Read the state that ``reexecute`` wrote."""
     with os.fdopen(memory, "rb") as file:
         file.seek(0)
         (payload,) = protocol.FrameReader(protocol.CONTROL_LIMIT).feed(file.read())

@@ -1,7 +1,7 @@
-"""Does in the zygote, before the first fork, what every attempt will do.
+"""Warms the interpreter's caches in the zygote, before the first fork, by running the code of an attempt.
 
-The interpreter keeps its caches inside code objects and types. An attempt that finds them empty fills them in pages
-that it must first copy; forked from a zygote that has rehearsed, it touches a tenth fewer pages.
+The caches are inside code objects and types. An attempt that finds them empty fills them, and so copies their pages; a
+warm zygote saves a tenth of the copied pages.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ ROUNDS = 10  # the interpreter specialises a function after eight calls
 _START = protocol.Start(0, protocol.AttemptOrder("", "rehearsal", 1, 0, "", TaskSpec("rehearsal")))
 
 
-def _nothing() -> None:
+def _empty() -> None:
     """A task."""
 
 
-def _nothing_of_its_context(ctx: object) -> None:
-    """A task that wants to know who it is."""
+def _empty_with_context(ctx: object) -> None:
+    """A task with a context."""
 
 
-_PLANS = (plan_of(_nothing), plan_of(_nothing_of_its_context))
+_PLANS = (plan_of(_empty), plan_of(_empty_with_context))
 
 
 def warm_up(facts: child.FlowFacts) -> None:
-    """Run an attempt that does nothing, in this process and without a trace."""
+    """Run empty attempts in this process, and restore its environment."""
     order, termination = _START.order, child.Termination()
-    environment, nowhere = dict(os.environ), os.open(os.devnull, os.O_WRONLY)
+    environment, null = dict(os.environ), os.open(os.devnull, os.O_WRONLY)
     try:
         for plan in _PLANS * ROUNDS:
-            pipe = child.ResultPipe(nowhere, termination)
+            pipe = child.ResultPipe(null, termination)
             child.set_environment(order)
             pipe.send(child.call_task(_START, plan, pipe, termination, facts.describer(order)))
     finally:
-        os.close(nowhere)
+        os.close(null)
         os.environ.clear()
         os.environ.update(environment)

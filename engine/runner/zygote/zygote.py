@@ -3,13 +3,13 @@
 ``python -P -m redrive.engine.runner.zygote.zygote SOCKET_FD`` is how the executor starts it; ``serve`` is the same in a
 process that was forked from a program which built its flow itself.
 
-It forks an attempt for each Start, hands its descriptors to the executor, reaps it, and kills what it left behind.
-The zygote and every attempt are subreapers: whatever escapes from a living attempt comes back to that attempt, so a
-child of the zygote that the zygote did not fork belonged to an attempt that is dead, and is killed at once. When the
-executor's end of the socket closes, everything below is killed and the zygote ends.
+It forks an attempt for each Start, hands its descriptors to the executor, reaps it, and kills the processes that it
+left behind. The zygote and every attempt are subreapers: orphans of a living attempt become its children. So a child
+of the zygote that the zygote did not fork belonged to a dead attempt, and is killed at once. When the executor's end
+of the socket closes, the zygote kills all descendants and ends.
 
-An import may leave threads running, and beside threads no process can be forked safely. Such a zygote executes itself
-anew, which ends them, does not import the flow this time, and leaves that to each attempt (``per_attempt_import.py``).
+If the import leaves threads running, forking is unsafe. Then the zygote re-executes itself, which ends the threads, and
+each attempt imports the flow itself (``per_attempt_import.py``).
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ import msgspec
 from ...statefile.processes import start_ticks
 from .. import process, protocol
 from ..child import Channels, FlowFacts, flush, run_attempt
-from .flow_import import Loader, fresh_flow, open_flow
+from .flow_import import Loader, facts_after_restart, open_flow
 from .reexec import ProcessOrigin, read_restart_state
 from .warm_up import warm_up
 
-SWEEP_SECONDS = 1.0  # how long an exit waits for the confirmed death of what was left behind
+SWEEP_SECONDS = 1.0  # how long the report of an exit waits for the death of strays
 END_SECONDS = 5.0
 RECEIVE_BYTES = 64 * 1024
 SIGNAL_BYTES = 128  # one signalfd_siginfo: SIGCHLD does not queue
 
-#: Blocked in the zygote for good, and unblocked in an attempt once it can answer. None of them may end the zygote: its
-#: life is the executor's socket. One that was sent to the zygote stays there, because a fork does not copy it. Blocked
-#: before the import, because a thread that it leaves behind would otherwise take them.
+#: Blocked in the zygote, and unblocked in an attempt once it can handle them. None of them may end the zygote, which
+#: lives as long as the executor's socket. A fork does not copy pending signals. They are blocked before the import,
+#: because a thread that the import starts would otherwise receive them.
 _BLOCKED = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 _ChildMain = Callable[[Channels], NoReturn]
@@ -59,7 +59,7 @@ class _ExecutorGone(Exception):
 
 @dataclass(slots=True)
 class _Exit:
-    """An attempt that is dead and reaped, while what it left behind may still be dying."""
+    """A reaped attempt, whose stray processes may still be dying."""
 
     number: int
     pid: int
@@ -82,30 +82,30 @@ class _Exit:
 
 
 class _Zygote:
-    """The loop. Every blocking call in it is a ``poll``; a stalled executor stalls only its own answers."""
+    """The event loop. It blocks only in ``poll``; a stalled executor delays only its own responses."""
 
     def __init__(self, control: socket.socket, facts: FlowFacts, reader: protocol.FrameReader) -> None:
         self._control = control
         self._facts = facts
         self._reader = reader
         self._pid = os.getpid()
-        self._numbers: dict[int, int] = {}  # pid -> number, of the living
-        self._dying: set[int] = set()  # strangers that were killed and are not reaped yet
-        self._spared = set(process.own_children())  # what the import of the flow started
+        self._numbers: dict[int, int] = {}  # pid -> number, of living attempts
+        self._dying: set[int] = set()  # strays that were killed and are not reaped yet
+        self._import_children = set(process.own_children())  # processes that the import of the flow started
         self._exits: list[_Exit] = []
         self._exits_due = 0.0
-        self._deaths = process.open_signal_descriptor(signal.SIGCHLD)
+        self._child_deaths = process.open_signal_descriptor(signal.SIGCHLD)
 
     def run(self) -> None:
         """Serve until the executor is gone."""
         poller = select.poll()
         poller.register(self._control, select.POLLIN)
-        poller.register(self._deaths, select.POLLIN)
+        poller.register(self._child_deaths, select.POLLIN)
         try:
             while True:
                 ready = {fd for fd, _ in poller.poll(self._poll_timeout_ms())}
-                if self._deaths in ready:
-                    os.read(self._deaths, SIGNAL_BYTES)
+                if self._child_deaths in ready:
+                    os.read(self._child_deaths, SIGNAL_BYTES)
                     self._reap()
                 if self._control.fileno() in ready:
                     self._receive()
@@ -140,7 +140,7 @@ class _Zygote:
         run_host(self._facts, channels, self._pid)
 
     def _start(self, number: int, channel: Callable[[], tuple[int, int]], become: _ChildMain) -> None:
-        """Fork a process with its channels; ``become`` takes over in it. The executor gets the other ends."""
+        """Fork a process with its channels, which runs ``become``. The executor gets the other ends."""
         pairs: list[tuple[int, int]] = []
         try:
             for make in (channel, os.pipe, os.pipe):
@@ -159,15 +159,15 @@ class _Zygote:
         pid = os.fork()
         if pid == 0:
             try:
-                for fd in (*ours, self._control.fileno(), self._deaths):
+                for fd in (*ours, self._control.fileno(), self._child_deaths):
                     os.close(fd)
                 become(channels)
             finally:
-                os._exit(1)  # only if it could not even begin: never back into this loop
+                os._exit(1)  # only if ``become`` failed at once: never return into this loop
         return pid, forked_at
 
     def _announce(self, number: int, pid: int, forked_at: float, ours: list[int]) -> None:
-        """Hand the process over. One that cannot be handed over is killed; then it dies as a stranger."""
+        """Report the process to the executor. If that fails, kill it as a stray."""
         try:
             pidfd = os.pidfd_open(pid)
             try:
@@ -184,18 +184,18 @@ class _Zygote:
     # --- Ending -------------------------------------------------------------------------------------------------------
 
     def _reap(self) -> None:
-        """Reap all that are dead, attempts and strangers, and kill_by_rule the children that attempts left to us."""
+        """Reap dead attempts and strays, and kill the children that dead attempts left."""
         now = time.monotonic()
         while (death := _next_dead()) is not None:
             dead = death.si_pid
             number = self._numbers.pop(dead, None)
             if number is not None:
-                _kill_group(dead)  # while its zombie still pins the number
-            elif _was_killed(death) and dead not in self._dying | self._spared:
-                self._attribute_stray(dead)  # it died with its group, before we have seen it among our children
+                _kill_group(dead)  # while its zombie still pins the pid
+            elif _was_killed(death) and dead not in self._dying | self._import_children:
+                self._attribute_stray(dead)  # it was killed with its group, before ``_sweep`` saw it
             _, status, usage = os.wait4(dead, 0)
             self._dying.discard(dead)
-            self._spared.discard(dead)
+            self._import_children.discard(dead)
             if number is not None:
                 self._exits.append(_Exit(number, dead, status, _usage(usage), now))
                 self._exits_due = now + SWEEP_SECONDS
@@ -203,22 +203,22 @@ class _Zygote:
 
     def _sweep(self) -> None:
         for pid in process.own_children():
-            if pid in self._numbers or pid in self._dying or pid in self._spared:
+            if pid in self._numbers or pid in self._dying or pid in self._import_children:
                 continue
             self._dying.add(pid)
             self._attribute_stray(pid)
-            process.kill_all([pid])  # our own unreaped child: the number cannot have been reused
+            process.kill_all([pid])  # an own unreaped child: the pid cannot have been reused
 
-    def _attribute_stray(self, stranger: int) -> None:
-        """Tell which attempt left it: the one whose session it is in, else the first of those that just ended."""
+    def _attribute_stray(self, stray: int) -> None:
+        """Add the stray to the attempt that left it: by its session, else the first one that just ended."""
         if not self._exits:
             return
-        session = process.session_of(stranger)
+        session = process.session_of(stray)
         owner = next((exit for exit in self._exits if exit.pid == session), self._exits[0])
-        owner.swept.append(stranger)
+        owner.swept.append(stray)
 
     def _report_exits(self) -> None:
-        """Report once nothing is left of what was swept, or the patience with it has ended."""
+        """Report exits once all strays are dead, or ``SWEEP_SECONDS`` have passed."""
         is_left = any(pid in self._dying for exit in self._exits for pid in exit.swept)
         if not self._exits or (is_left and time.monotonic() < self._exits_due):
             return
@@ -240,7 +240,7 @@ def _socket_pair() -> tuple[int, int]:
 
 
 def _next_dead() -> os.waitid_result | None:
-    """A dead child, left unreaped; None when all children live or there are none."""
+    """Return a dead child without reaping it; None if there is none."""
     try:
         return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -263,7 +263,7 @@ def _usage(usage: resource.struct_rusage) -> tuple[int, int, int]:
 
 
 def _kill_descendants(seconds: float) -> None:
-    """Kill and reap all descendants. They all come to us in the end: we are their nearest living subreaper."""
+    """Kill and reap all descendants. All of them become children of this process, their living subreaper."""
     limit = time.monotonic() + seconds
     while time.monotonic() < limit:
         process.kill_all(process.descendants(os.getpid()))
@@ -272,18 +272,18 @@ def _kill_descendants(seconds: float) -> None:
                 pass
         except ChildProcessError:
             return
-        time.sleep(0.002)  # only in this last act, where there is nothing else to do
+        time.sleep(0.002)  # polling is fine here: the process does nothing else
 
 
 # --- Entry ------------------------------------------------------------------------------------------------------------
 
 
 def serve(
-    control: socket.socket, load: Loader, *, origin: ProcessOrigin | None = None, doubts: Sequence[str] = ()
+    control: socket.socket, load: Loader, *, origin: ProcessOrigin | None = None, warnings: Sequence[str] = ()
 ) -> NoReturn:
     """Open the flow that the first frame names, fork attempts until the executor is gone, and end.
 
-    ``origin``: from where to start over when the import leaves threads; ``doubts``: what is doubtful already.
+    ``origin``: for a re-execution if the import leaves threads; ``warnings``: known before the import.
     """
 
     def work() -> None:
@@ -293,29 +293,29 @@ def serve(
         if isinstance(imported, protocol.OpenFailed):
             control.sendall(protocol.encode(imported))
             return
-        answer = msgspec.structs.replace(imported.answer, warnings=[*doubts, *imported.answer.warnings])
+        response = msgspec.structs.replace(imported.response, warnings=[*warnings, *imported.response.warnings])
         if imported.left_threads and origin is not None:
-            answer = msgspec.structs.replace(answer, imports_per_attempt=True)
-            origin.reexecute(control, protocol.RestartState(request, answer))
-        _fork_attempts(control, reader, imported.facts, answer)
+            response = msgspec.structs.replace(response, imports_per_attempt=True)
+            origin.reexecute(control, protocol.RestartState(request, response))
+        _fork_attempts(control, reader, imported.facts, response)
 
     _run_to_end(work)
 
 
-def serve_restarted(control: socket.socket, load: Loader, left: protocol.RestartState) -> NoReturn:
-    """The same after starting over: the attempts import the flow, and this process never does."""
+def serve_restarted(control: socket.socket, load: Loader, state: protocol.RestartState) -> NoReturn:
+    """Serve after a re-execution: each attempt imports the flow, this process never does."""
     reader = protocol.FrameReader(protocol.CONTROL_LIMIT)
-    _run_to_end(lambda: _fork_attempts(control, reader, fresh_flow(left, load), left.opened))
+    _run_to_end(lambda: _fork_attempts(control, reader, facts_after_restart(state, load), state.opened))
 
 
 def _run_to_end(work: Callable[[], None]) -> NoReturn:
-    """Work until the executor is gone. The process ends here and not in the interpreter, which would join threads."""
+    """Run ``work``, then end this process by ``os._exit``: the interpreter would join threads."""
     try:
         process.become_subreaper()
         signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
         work()
     except (_ExecutorGone, BrokenPipeError, ConnectionResetError):
-        pass  # nobody to tell
+        pass  # the executor is gone: no report
     except BaseException:
         traceback.print_exc()
     finally:
@@ -325,19 +325,19 @@ def _run_to_end(work: Callable[[], None]) -> NoReturn:
 
 
 def _fork_attempts(
-    control: socket.socket, reader: protocol.FrameReader, facts: FlowFacts, answer: protocol.FlowOpened
+    control: socket.socket, reader: protocol.FrameReader, facts: FlowFacts, response: protocol.FlowOpened
 ) -> None:
     warm_up(facts)
     gc.collect()
-    gc.freeze()  # a collection in an attempt would touch, and so copy, every page with an object
+    gc.freeze()  # a collection in an attempt would copy every page with an object
     _install_signal_handlers(facts)
     zygote = _Zygote(control, facts, reader)
-    control.sendall(protocol.encode(answer))
+    control.sendall(protocol.encode(response))
     zygote.run()
 
 
 def _install_signal_handlers(facts: FlowFacts) -> None:
-    """Leave to the attempts as little as possible: they inherit the handlers, and unblock what is blocked here."""
+    """Install the handlers of attempts, which inherit them and only unblock the signals."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -359,7 +359,7 @@ def _receive_open(control: socket.socket, reader: protocol.FrameReader) -> proto
 
 
 def reset_streams() -> None:
-    """Line-buffered text on 1 and 2 that no character can break: a hung task must have shown what it printed."""
+    """Make stdout and stderr line-buffered UTF-8 with backslash escapes, so that output of a hung task is complete."""
     for name, fd in (("stdout", 1), ("stderr", 2)):
         raw = io.FileIO(fd, "w", closefd=False)
         stream = io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", "backslashreplace", line_buffering=True)
@@ -368,12 +368,12 @@ def reset_streams() -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """The entry of the process that the executor starts."""
+    """Run the zygote: the entry point of the process that the executor starts."""
     from ...flow.loading import load_flow
 
-    origin = ProcessOrigin.here()
+    origin = ProcessOrigin.current()
     reset_streams()
-    faulthandler.register(process.STACK_SIGNAL, all_threads=True, chain=False)  # where an import hangs
+    faulthandler.register(process.STACK_SIGNAL, all_threads=True, chain=False)  # shows where an import hangs
     descriptor, *memory = (int(argument) for argument in arguments[1:])
     control = socket.socket(fileno=descriptor)
     control.set_inheritable(False)

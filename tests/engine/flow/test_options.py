@@ -158,7 +158,7 @@ def test_a_value_whose_own_text_cannot_be_had_is_refused_all_the_same() -> None:
             raise RuntimeError
 
     with pytest.raises(OptionError, match="owner is a text that is not empty, or None, not a Shy"):
-        Flow("f").task(lambda: None, name="a", owner=Shy())
+        Flow("f").task(lambda: None, name="a", owner=Shy())  # type: ignore[arg-type]
 
 
 def test_a_long_value_is_cut_in_the_sentence() -> None:

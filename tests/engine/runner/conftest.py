@@ -20,7 +20,7 @@ from redrive.engine.domain.event_codec import kind_of
 from redrive.engine.domain.event_payloads import AttemptRetry, Payload
 from redrive.engine.runner.attempt import AttemptOrder, RunningAttempt
 from redrive.engine.runner.zygote.client import Runner
-from redrive.engine.statefile.processes import bears_token, pids
+from redrive.engine.statefile.processes import has_token, pids
 from support.processes import wait_until_dead
 
 HEAD = """\
@@ -37,7 +37,7 @@ _TRIES = 40
 
 def bearers_of(executor_id: str) -> list[int]:
     """Processes that carry the token of an executor in the environment they were executed with."""
-    return [pid for pid in pids() if bears_token(pid, {executor_id})]
+    return [pid for pid in pids() if has_token(pid, {executor_id})]
 
 
 class Recorder:

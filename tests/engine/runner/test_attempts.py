@@ -36,7 +36,7 @@ async def test_usage_tells_what_the_attempt_cost(bench: Any) -> None:
                 sum(range(1000))
     """)
     outcome, recorder = await bench.run("work")
-    usage = outcome.usage
+    usage = outcome.attempt_columns
     assert usage["exit_code"] == 0
     assert usage["signal"] is None
     assert usage["cpu_user_us"] + usage["cpu_system_us"] >= 150_000
@@ -481,7 +481,7 @@ async def test_a_crash_tells_its_signal_and_its_line(bench: Any) -> None:
     """)
     outcome, _ = await bench.run("crash")
     assert outcome.kind is OutcomeKind.ERROR
-    assert outcome.usage["signal"] == signal.SIGSEGV
+    assert outcome.attempt_columns["signal"] == signal.SIGSEGV
     assert outcome.failure.error_type == "signal:11:unknown"
     assert f"flow_under_test.py:{bench.line_of('crash')} in crash" in outcome.failure.fingerprint.explain
 
@@ -595,7 +595,7 @@ async def test_a_success_stands_though_the_process_does_not_end(bench: Any) -> N
     """)
     outcome, recorder = await bench.run("work")
     assert (outcome.kind, outcome.result) == (OutcomeKind.SUCCESS, '"done"')
-    assert outcome.usage["late_exit"] is True
+    assert outcome.attempt_columns["late_exit"] is True
     assert recorder.kinds == ["sigkill"]
     assert recorder.payload_of("sigkill").reason == "late exit"
 

@@ -34,7 +34,7 @@ async def test_another_exit_code_is_a_failure_with_the_last_line(
     await bench.open(flow(f"echo loading; echo 'table is locked' >&2; exit {code}"))
     outcome, _ = await bench.run("t")
     assert outcome.kind is OutcomeKind.ERROR
-    assert outcome.usage["exit_code"] == code
+    assert outcome.attempt_columns["exit_code"] == code
     assert outcome.failure.error_type == f"exit:{code}"
     assert "table is locked" in outcome.failure.message
     if failure_class is not None:
@@ -86,7 +86,7 @@ async def test_a_pipeline_that_hangs_is_ended_whole_and_says_what_it_waited_for(
     await bench.open('flow.command("t", "echo go; sleep 600 | cat", timeout=0.5, grace_seconds=0.5)')
     outcome, recorder = await bench.run("t")
     assert outcome.kind is OutcomeKind.TIMED_OUT
-    heading, *lines = outcome.usage["stack"].splitlines()
+    heading, *lines = outcome.attempt_columns["stack"].splitlines()
     assert heading == "Processes:"
     told = {line.split(": ", 1)[1]: line for line in lines[:3]}
     assert list(told) == ["/bin/sh -c echo go; sleep 600 | cat", "sleep 600", "cat"]

@@ -133,11 +133,11 @@ async def test_the_time_of_a_task_begins_after_its_import(bench: Any) -> None:
     """
     )
     in_time = 600_000
-    outcome, _ = await bench.run_until(lambda outcome, _: outcome.usage["duration_us"] < in_time, "quick")
+    outcome, _ = await bench.run_until(lambda outcome, _: outcome.attempt_columns["duration_us"] < in_time, "quick")
     assert outcome.result == "1"
     outcome, recorder = await bench.run("hangs")
     assert outcome.failure.message.startswith("task exceeded 0.5s")
-    assert f"line {bench.line_of('here')} in hangs" in outcome.usage["stack"]
+    assert f"line {bench.line_of('here')} in hangs" in outcome.attempt_columns["stack"]
     assert recorder.payload_of("deadline").timeout == 0.5
 
 
@@ -157,7 +157,7 @@ async def test_an_attempt_waits_for_the_threads_of_its_task_and_not_for_those_of
     """)
     outcome, recorder = await bench.run("task")
     assert outcome.kind is OutcomeKind.SUCCESS
-    assert "late_exit" not in outcome.usage
+    assert "late_exit" not in outcome.attempt_columns
     assert sorted(recorder.text.splitlines()) == [b"the pool of the task", b"the thread of the task"]
 
 

@@ -116,8 +116,8 @@ async def test_every_way_to_hang_is_ended_in_time_and_shows_its_line(bench: Any,
     assert outcome.failure.failure_class is FailureClass.TIMEOUT
     assert recorder.kinds[:3] == ["deadline", "stack", "sigterm"]
     assert recorder.payload_of("stack").where == place
-    assert f", line {bench.line_of(way)} in {way}" in outcome.usage["stack"]
-    assert "engine/runner" not in outcome.usage["stack"]
+    assert f", line {bench.line_of(way)} in {way}" in outcome.attempt_columns["stack"]
+    assert "engine/runner" not in outcome.attempt_columns["stack"]
 
 
 async def test_two_hangs_at_one_place_have_one_fingerprint(bench: Any) -> None:
@@ -423,7 +423,7 @@ async def test_a_task_that_closed_its_stack_pipe_is_ended_all_the_same(bench: An
     outcome, recorder = await bench.run("work")
     assert outcome.kind is OutcomeKind.TIMED_OUT
     assert recorder.kinds[:3] == ["deadline", "stack", "sigterm"]
-    assert ", line " not in outcome.usage.get("stack", "")
+    assert ", line " not in outcome.attempt_columns.get("stack", "")
 
 
 async def test_a_task_that_was_killed_says_how_far_it_came_by_its_own_progress(bench: Any) -> None:
@@ -444,10 +444,10 @@ async def test_a_task_that_was_killed_says_how_far_it_came_by_its_own_progress(b
     outcome, _ = await bench.run_until(lambda outcome, _: "% done" in outcome.failure.diagnostic, "slow")
     words = r"[1-9] % done by its own progress \(\d+ of 1,000\), at that pace it needed .*"
     assert re.fullmatch(words, outcome.failure.diagnostic)
-    assert outcome.usage["needs_seconds"] > 15
+    assert outcome.attempt_columns["needs_seconds"] > 15
     outcome, _ = await bench.run_until(lambda outcome, _: "no progress" in outcome.failure.diagnostic, "stuck")
     assert re.fullmatch(r"no progress since [12] s, at [012] of 1,000", outcome.failure.diagnostic)
-    assert outcome.usage["needs_seconds"] is None
+    assert outcome.attempt_columns["needs_seconds"] is None
 
 
 async def test_many_deadlines_at_once_are_all_kept(bench: Any) -> None:

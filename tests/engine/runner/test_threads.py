@@ -193,7 +193,7 @@ async def leak(bench: Any, tmp_path: Path) -> tuple[Any, Any, News]:
     outcome, stubborn = await bench.run("stubborn", params=params)
     assert outcome.kind is OutcomeKind.TIMED_OUT
     assert stubborn.kinds == ["deadline", "stack", "leaked"]
-    assert "in stubborn" in outcome.usage["stack"]
+    assert "in stubborn" in outcome.attempt_columns["stack"]
     assert bench.runner.leaked_slots == 1
     assert stubborn.pid == neighbour.pid
     return neighbour, stubborn, news

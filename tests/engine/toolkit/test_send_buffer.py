@@ -652,7 +652,7 @@ class TestLayers:
         """002.04, 002.25: the service config that gRPC reads; grpc itself is not needed to write it."""
         options = dict(ClientConfig().channel_options())
         assert options["grpc.enable_retries"] == 1
-        assert json.loads(options["grpc.service_config"])["methodConfig"][0]["retryPolicy"] == {
+        assert json.loads(str(options["grpc.service_config"]))["methodConfig"][0]["retryPolicy"] == {
             "maxAttempts": 5,
             "initialBackoff": "0.1s",
             "maxBackoff": "10s",

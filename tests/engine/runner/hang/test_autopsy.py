@@ -134,8 +134,8 @@ async def test_a_server_that_never_answers_is_named(bench: Any, server: socket.s
     outcome = await hang_of(bench, "asks", "blocked in recv from", port=port)
     place = f"flow_under_test.py:{bench.line_of('receive')} in receive"
     assert f"blocked in recv from 127.0.0.1:{port} at {place}, " in outcome.failure.message
-    assert f"tcp 127.0.0.1:{port} (ESTABLISHED, 0 bytes unread, 0 bytes unsent)" in outcome.usage["stack"]
-    assert f"line {bench.line_of('receive')} in receive" in outcome.usage["stack"]
+    assert f"tcp 127.0.0.1:{port} (ESTABLISHED, 0 bytes unread, 0 bytes unsent)" in outcome.attempt_columns["stack"]
+    assert f"line {bench.line_of('receive')} in receive" in outcome.attempt_columns["stack"]
 
 
 async def test_a_client_with_a_timeout_of_its_own_polls_and_is_understood(bench: Any, server: socket.socket) -> None:
@@ -177,7 +177,7 @@ async def test_who_holds_the_lock_that_it_waits_for_is_named(bench: Any, tmp_pat
         fcntl.flock(file, fcntl.LOCK_EX)
         words = f"waits for a lock on {path} held by pid {os.getpid()} (`"
         outcome = await hang_of(bench, "locks", words, path=str(path))
-    assert f"waits for {path} held by pid {os.getpid()}" in outcome.usage["stack"]
+    assert f"waits for {path} held by pid {os.getpid()}" in outcome.attempt_columns["stack"]
 
 
 async def test_a_child_that_computes_is_told_from_one_that_waits(bench: Any) -> None:
@@ -193,7 +193,7 @@ async def test_a_thread_that_computes_is_told_by_its_place(bench: Any) -> None:
 
 async def test_the_last_line_of_its_output_is_kept_with_how_long_ago_that_was(bench: Any) -> None:
     outcome = await hang_of(bench, "rests", "asleep at flow_under_test.py")
-    *_, heading, line = outcome.usage["stack"].splitlines()
+    *_, heading, line = outcome.attempt_columns["stack"].splitlines()
     assert heading == "Output:"
     assert re.fullmatch(r"  [01](\.\d)? s before: batch  7", line)
 
@@ -208,7 +208,7 @@ async def test_only_the_time_just_before_the_deadline_counts(bench: Any, monkeyp
 async def test_a_task_in_a_thread_is_looked_at_without_its_neighbours(bench: Any, server: socket.socket) -> None:
     port = server.getsockname()[1]
     outcome = await hang_of(bench, "asks_in_a_thread", f"waits for 127.0.0.1:{port}", port=port)
-    assert "Other threads" not in outcome.usage["stack"]
+    assert "Other threads" not in outcome.attempt_columns["stack"]
 
 
 async def test_a_command_is_followed_through_its_shell(bench: Any, server: socket.socket) -> None:
@@ -220,7 +220,7 @@ async def test_a_command_is_followed_through_its_shell(bench: Any, server: socke
     assert "task exceeded 1s: waits for its child `python" in outcome.failure.message
     assert f"): blocked in recv from 127.0.0.1:{port}, " in outcome.failure.message
     assert outcome.failure.fingerprint.strict == ""  # pids and ports make no two hangs different failures
-    assert outcome.usage["stack"].startswith("Processes:\n  pid ")
+    assert outcome.attempt_columns["stack"].startswith("Processes:\n  pid ")
 
 
 COROUTINES = """
@@ -273,7 +273,7 @@ async def test_a_coroutine_that_hangs_is_told_by_the_line_that_awaits(bench: Any
     outcome, recorder = await bench.run_until(is_told(f"awaits asyncio.sleep at {place}"), task)
     assert recorder.payload_of("stack").where == place
     assert outcome.failure.fingerprint.explain == f"timed out at {place}"
-    assert "Coroutine 'Task-" in outcome.usage["stack"]
+    assert "Coroutine 'Task-" in outcome.attempt_columns["stack"]
 
 
 async def test_a_coroutine_that_awaits_a_server_names_it(bench: Any, server: socket.socket) -> None:
@@ -287,7 +287,7 @@ async def test_a_coroutine_that_blocks_its_loop_is_told_by_its_thread(bench: Any
     await bench.open(COROUTINES, declared=PARAMETERS)
     words = f"asleep at flow_under_test.py:{bench.line_of('blocks')} in blocks, "
     outcome, _ = await bench.run_until(is_told(words), "blocks")
-    assert "Coroutine" not in outcome.usage["stack"]
+    assert "Coroutine" not in outcome.attempt_columns["stack"]
 
 
 # --- A kill is never late -------------------------------------------------------------------------------------------
