@@ -1,4 +1,4 @@
-"""The clock, as an argument: what decides never asks the machine for the time."""
+"""The clock as an argument, so that code which decides never reads the time of the machine."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall time for instants that are stored, monotonic time for durations, and dice."""
+    """Wall time for stored instants, monotonic time for durations, and random numbers."""
 
     def now_us(self) -> int:
         """Microseconds UTC."""
 
     def monotonic(self) -> float:
-        """Seconds that never jump."""
+        """Seconds of a clock that never jumps."""
 
     def uniform(self, low: float, high: float) -> float:
-        """One roll of the dice."""
+        """A random number between ``low`` and ``high``."""
 
 
 class SystemClock:
-    """The machine's own."""
+    """The clock of the machine."""
 
     def __init__(self, seed: int | None = None) -> None:
-        self._dice = random.Random(seed)
+        self._random = random.Random(seed)
 
     def now_us(self) -> int:
         return time.time_ns() // 1000
@@ -33,4 +33,4 @@ class SystemClock:
         return time.monotonic()
 
     def uniform(self, low: float, high: float) -> float:
-        return self._dice.uniform(low, high)
+        return self._random.uniform(low, high)

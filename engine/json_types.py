@@ -1,4 +1,4 @@
-"""Names for values that JSON can hold, so that what a state file or the wire says has a type.
+"""Types for JSON values, as in a state file or on the wire.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
@@ -8,6 +8,6 @@ from typing import TYPE_CHECKING, Any, Mapping, Sequence, Union
 if TYPE_CHECKING:
     Json = Union[None, bool, int, float, str, Sequence["Json"], Mapping[str, "Json"]]
 else:
-    Json = Any  # an alias that names itself means nothing to those who read annotations at run time
+    Json = Any  # a recursive alias fails if annotations are evaluated at run time
 
 JsonObject = Mapping[str, Json]

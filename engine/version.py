@@ -1,4 +1,4 @@
-"""The version under the name that the engine uses; it stands in ``redrive/__init__.py``, once."""
+"""The version of redrive, which is defined in ``redrive/__init__.py``."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
-"""What ssh carries: answers questions about a state file and sends its events, from the host where the file lives.
+"""What ssh carries: reads a state file on its own host, sends its events, and passes on commands of operators.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
-Commands come on standard input, one JSON object a line: ``{"id", "ask", ...}``. On standard output, after a marker line
-(whatever came before it is the noise of a login), everything is one compressed stream of JSON lines: ``{"hello"}`` or
-``{"refused"}`` first, then ``{"id", "ok": value}`` or ``{"id", "error": [kind, sentence]}`` for what was asked, and
-unasked ``{"events"}``, ``{"beat"}``, ``{"reset"}``. The agent leaves when its input ends, which is how it learns that
-nobody is there any more.
+Requests come on standard input, one JSON object a line: ``{"id", "ask", ...}``. On standard output, a marker line ends
+the noise of the login; what follows is one compressed stream of JSON lines: ``{"hello"}`` or ``{"refused"}`` first,
+then a response ``{"id", "ok": value}`` or ``{"id", "error": [kind, sentence]}`` to each request, and without a request
+``{"events"}``, ``{"beat"}`` and ``{"reset"}``. The agent ends when its input ends.
 """
 
 import json
@@ -22,20 +21,24 @@ from queue import Queue
 from typing import Any, Callable, Dict, List, Optional
 
 from ..errors import RedriveError, SnapshotNeeded, StateFileError
+from ..json_types import Json, JsonObject
 from ..statefile import queries
 from ..statefile.default_paths import resolve
+from ..statefile.list_rows import ExecutorState
 from ..statefile.reader import Reader
-from . import command_client
+from . import executor_socket
 
 POLL_SECONDS = 0.1
-BUSY_POLL_SECONDS = 0.03  # for BUSY_SECONDS after something came: what comes next is about the same act
+BUSY_POLL_SECONDS = 0.03  # for BUSY_SECONDS after an event: the next one often belongs to the same act
 BUSY_SECONDS = 2.0
 BEAT_SECONDS = 5.0
-GREET_SECONDS = 2.0  # between two looks whether an executor has come, or who else is attached
-SILENT_SECONDS = 4.0  # an executor that has not touched its lock for so long is worth a word at once
+PRESENCE_SECONDS = 2.0  # between two checks whether an executor has started, or who else is attached
+SILENT_SECONDS = 4.0  # an executor that has not touched its lock for so long is reported at once
 GONE_POLL_SECONDS = 1.0  # while the file cannot be read
 BATCH_EVENTS = 500
-UNTAKEN_EVENTS = 5000  # sent and not yet taken: more would wait in memory over there
+UNACKNOWLEDGED_EVENTS = 5000  # more would pile up in the memory of the console
+
+Request = Dict[str, Any]
 
 
 class Output(object):
@@ -44,14 +47,14 @@ class Output(object):
     def __init__(self, descriptor: int, marker: str) -> None:
         self._descriptor = descriptor
         self._lock = threading.Lock()
-        self._packer = zlib.compressobj(6)
+        self._compressor = zlib.compressobj(6)
         self._write(marker.encode() + b"\n")
 
-    def send(self, message: Dict[str, Any]) -> None:
-        """Raises OSError when nobody reads any more."""
+    def send(self, message: JsonObject) -> None:
+        """Raises OSError when the other end is closed."""
         line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
         with self._lock:
-            self._write(self._packer.compress(line) + self._packer.flush(zlib.Z_SYNC_FLUSH))
+            self._write(self._compressor.compress(line) + self._compressor.flush(zlib.Z_SYNC_FLUSH))
 
     def _write(self, data: bytes) -> None:
         view = memoryview(data)
@@ -60,14 +63,14 @@ class Output(object):
 
 
 class Input(object):
-    """Commands as they come, line by line."""
+    """Requests, line by line."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         self._rest = b""
 
-    def read(self) -> Optional[List[Dict[str, Any]]]:
-        """What has come, None at the end. Call when the descriptor is readable."""
+    def read(self) -> Optional[List[Request]]:
+        """The requests that have arrived, None at the end. Call when the descriptor is readable."""
         piece = os.read(self.descriptor, 65536)
         if not piece:
             return None
@@ -76,136 +79,130 @@ class Input(object):
         return [json.loads(line.decode()) for line in lines]
 
 
-class Bell(object):
-    """Lets another thread end the main loop's wait."""
+class WakeupPipe(object):
+    """Lets another thread end the wait of the main loop."""
 
     def __init__(self) -> None:
         self.descriptor, self._other_end = os.pipe()
         os.set_blocking(self._other_end, False)
 
-    def ring(self) -> None:
-        """Never waits; a bell that was not heard yet is enough."""
+    def wake(self) -> None:
+        """Never blocks; a full pipe wakes the loop as well."""
         try:
             os.write(self._other_end, b"!")
         except BlockingIOError:
             pass
 
-    def quieten(self) -> None:
+    def clear(self) -> None:
         """Call when the descriptor is readable."""
         os.read(self.descriptor, 4096)
 
 
-class Feed(object):
-    """Events from ``since`` on, as fast as they are taken."""
+class EventStream(object):
+    """Reads events from ``since`` on, as fast as the console acknowledges them."""
 
     def __init__(self) -> None:
-        self.sent: Optional[int] = None  # None: nobody follows
-        self._taken = 0
-        self._more = False
+        self.sent: Optional[int] = None  # seq of the latest event sent; None while the console does not follow
+        self._acknowledged = 0
+        self._has_more = False
 
     def follow(self, since: int) -> None:
-        """Begin after ``since``."""
-        self.sent = self._taken = since
-        self._more = True
+        """Start after ``since``."""
+        self.sent = self._acknowledged = since
+        self._has_more = True
 
-    def take(self, seq: int) -> None:
-        """They have handled what came up to ``seq``."""
-        self._taken = seq
+    def acknowledge(self, seq: int) -> None:
+        """The console has handled the events up to ``seq``."""
+        self._acknowledged = seq
 
     def stop(self) -> None:
-        """Until the next ``follow``."""
+        """Read no events until the next ``follow``."""
         self.sent = None
 
     @property
-    def hungry(self) -> bool:
-        """True if there is more to read at once."""
-        return self.sent is not None and self._more and self._has_room
+    def is_ready(self) -> bool:
+        """True if there are events to read at once."""
+        return self.sent is not None and self._has_more and self.sent - self._acknowledged < UNACKNOWLEDGED_EVENTS
 
-    @property
-    def _has_room(self) -> bool:
-        return self.sent is not None and self.sent - self._taken < UNTAKEN_EVENTS
-
-    def read(self, reader: Reader, changed: bool) -> List[Any]:
-        """The next batch, empty when there is none. Raises SnapshotNeeded."""
-        self._more = self._more or changed
-        if not self.hungry:
+    def read_batch(self, reader: Reader, has_changed: bool) -> List[Any]:
+        """The next events, an empty list if there are none. Raises SnapshotNeeded."""
+        self._has_more = self._has_more or has_changed
+        if self.sent is None or not self.is_ready:
             return []
-        assert self.sent is not None
         rows = reader.events(self.sent, BATCH_EVENTS)
-        self._more = len(rows) == BATCH_EVENTS
+        self._has_more = len(rows) == BATCH_EVENTS
         if rows:
             self.sent = rows[-1][0]
         return rows
 
 
 class Agent(object):
-    """One loop: commands, changes of the file, signs of life."""
+    """One loop: requests, changes of the file, signs of life."""
 
     def __init__(self, settings: Dict[str, Any], sources: Dict[str, str], source: Input, output: Output) -> None:
         self._sources = sources
         self._input = source
         self._output = output
-        self._bell = Bell()
+        self._wakeup = WakeupPipe()
         self._path = resolve(settings["path"])
         self._reader = Reader(self._path)
-        self._feed = Feed()
-        self._attendance = command_client.Attendance(self._path, str(settings["actor"]))
-        self._next_greeting = 0.0
-        self._commands: "Queue[Dict[str, Any]]" = Queue()
+        self._events = EventStream()
+        self._presence = executor_socket.Presence(self._path, str(settings["actor"]))
+        self._next_presence = 0.0
+        self._commands: "Queue[Request]" = Queue()
         self._busy_until = 0.0
         self._next_beat = 0.0
-        self._told: Optional[List[Any]] = None
+        self._last_status: Optional[List[Any]] = None
         self._trouble: Optional[str] = None
 
     def hello(self) -> None:
-        """The first message: what was found. Raises StateFileError."""
+        """Open the file and send the first message. Raises StateFileError."""
         self._reader.open()
         self._output.send({"hello": {"path": self._path, "uuid": self._reader.uuid}})
         threading.Thread(target=self._apply_commands, daemon=True).start()
 
     def serve(self) -> None:
-        """Until the input ends or nobody reads the output."""
-        self._beat()  # before any answer: whoever asks one question and leaves learns how the executor is
+        """Run until the input ends or the output is closed."""
+        self._beat()  # before any response: a client that sends one request and leaves gets the executor's status
         while True:
             ready = self._wait()
-            if self._bell.descriptor in ready:
-                self._bell.quieten()
+            if self._wakeup.descriptor in ready:
+                self._wakeup.clear()
             if self._input.descriptor in ready:
                 requests = self._input.read()
                 if requests is None:
                     return
                 for request in requests:
-                    self._answer(request)
-            if self._attendance.descriptor in ready:
-                self._attendance.hear()
+                    self._handle(request)
+            if self._presence.descriptor in ready:
+                self._presence.receive()
             self._poll()
             self._beat()
 
     def _wait(self) -> List[int]:
-        now = time.monotonic()
-        delay = BUSY_POLL_SECONDS if now < self._busy_until else POLL_SECONDS
+        delay = BUSY_POLL_SECONDS if time.monotonic() < self._busy_until else POLL_SECONDS
         if self._trouble is not None:
             delay = GONE_POLL_SECONDS
-        elif self._feed.hungry:
+        elif self._events.is_ready:
             delay = 0.0
-        watched = [self._input.descriptor, self._bell.descriptor]
-        if self._attendance.descriptor is not None:
-            watched.append(self._attendance.descriptor)
+        watched = [self._input.descriptor, self._wakeup.descriptor]
+        if self._presence.descriptor is not None:
+            watched.append(self._presence.descriptor)
         return select.select(watched, [], [], delay)[0]
 
-    # --- What comes unasked -----------------------------------------------------------------------------------------
+    # --- Sent without a request -------------------------------------------------------------------------------------
 
     def _poll(self) -> None:
         try:
-            rows = self._feed.read(self._reader, self._reader.changed())
+            rows = self._events.read_batch(self._reader, self._reader.changed())
             self._trouble = None
         except SnapshotNeeded as needed:
-            self._feed.stop()
+            self._events.stop()
             self._output.send({"reset": str(needed), "uuid": self._reader.uuid})
             return
         except (StateFileError, sqlite3.Error) as error:
             self._trouble = str(error)
-            if not _is_only_busy(error):
+            if not (isinstance(error, sqlite3.OperationalError) and "locked" in str(error)):
                 self._reader.close()
             return
         if rows:
@@ -213,130 +210,134 @@ class Agent(object):
             self._output.send({"events": rows})
 
     def _beat(self) -> None:
-        """A sign of life each few seconds, and at once when what it says has changed."""
+        """Send a sign of life every BEAT_SECONDS, and at once when its content changes."""
         now = time.monotonic()
-        if now >= self._next_greeting:
-            self._next_greeting = now + GREET_SECONDS
-            self._attendance.greet()
-        told = [self._is_attended(), self._attendance.names, self._is_executor_silent(), self._trouble]
-        told.append(self._attendance.storage_trouble)
-        if now < self._next_beat and told == self._told:
+        if now >= self._next_presence:
+            self._next_presence = now + PRESENCE_SECONDS
+            self._presence.refresh()
+        seen_at = executor_socket.heartbeat_at(self._path)
+        is_silent = seen_at is None or _now_us() - seen_at > SILENT_SECONDS * 1000000
+        presence = self._presence
+        status = [self._is_attached(), presence.names, is_silent, self._trouble, presence.storage_problem]
+        if now < self._next_beat and status == self._last_status:
             return
-        self._told = told
+        self._last_status = status
         self._next_beat = now + BEAT_SECONDS
-        facts = {"now": _now_us(), "trouble": self._trouble, "present": self._attendance.names}
-        facts["read_only"] = command_client.why_read_only(self._path)
-        facts["service_pid"] = command_client.service_pid(self._path)
-        facts["storage_trouble"] = self._attendance.storage_trouble
-        self._output.send({"beat": dict(facts, executor=self._executor())})
+        beat: JsonObject = {
+            "now": _now_us(),
+            "trouble": self._trouble,
+            "present": presence.names,
+            "read_only": executor_socket.why_read_only(self._path),
+            "service_pid": executor_socket.service_pid(self._path),
+            "storage_trouble": presence.storage_problem,
+            "executor": self._executor(seen_at),
+        }
+        self._output.send({"beat": beat})
 
-    def _is_attended(self) -> bool:
-        return self._attendance.descriptor is not None
+    def _is_attached(self) -> bool:
+        return self._presence.descriptor is not None
 
-    def _is_executor_silent(self) -> bool:
-        heartbeat_at = command_client.heartbeat_at(self._path)
-        return heartbeat_at is None or _now_us() - heartbeat_at > SILENT_SECONDS * 1000000
-
-    def _executor(self) -> Optional[queries.ExecutorState]:
+    def _executor(self, seen_at: Optional[int]) -> Optional[ExecutorState]:
         if self._trouble is not None:
             return None
-        seen_at = command_client.heartbeat_at(self._path)
         try:
-            return queries.executor(self._reader.connection, seen_at, self._is_attended(), _now_us())
+            return queries.executor(self._reader.connection, seen_at, self._is_attached(), _now_us())
         except (StateFileError, sqlite3.Error):
-            return None  # the next poll says what is wrong
+            return None  # the next poll reports the error
 
-    # --- What was asked ---------------------------------------------------------------------------------------------
+    # --- Requests ---------------------------------------------------------------------------------------------------
 
-    def _answer(self, request: Dict[str, Any]) -> None:
+    def _handle(self, request: Request) -> None:
         try:
-            answer = _ANSWERS[request["ask"]](self, request)
+            value = _HANDLERS[request["ask"]](self, request)
         except (RedriveError, sqlite3.Error) as error:
-            self._output.send(_refusal(request, error))
+            self._output.send(_error_response(request, error))
         else:
-            if "id" in request and answer is not _LATER:
-                self._output.send({"id": request["id"], "ok": answer})
+            if "id" in request and value is not _LATER:
+                self._output.send({"id": request["id"], "ok": value})
 
-    def _clock(self, request: Dict[str, Any]) -> Any:
+    def _clock(self, request: Request) -> int:
         return _now_us()
 
-    def _follow(self, request: Dict[str, Any]) -> Any:
+    def _follow(self, request: Request) -> None:
         if request["since"] is None:
-            self._feed.stop()
+            self._events.stop()
             return
-        self._feed.follow(request["since"])
+        self._events.follow(request["since"])
         try:
             head = self._reader.head()
         except (StateFileError, sqlite3.Error):
-            head = request["since"]  # nothing more for now; the next poll says what is wrong
+            head = request["since"]  # the next poll reports the error
         self._output.send({"following": head})
 
-    def _take(self, request: Dict[str, Any]) -> Any:
-        self._feed.take(request["seq"])
+    def _acknowledge(self, request: Request) -> None:
+        self._events.acknowledge(request["seq"])
 
-    def _learn(self, request: Dict[str, Any]) -> Any:
-        """Sources that only few need, sent when the first of them does."""
+    def _load(self, request: Request) -> None:
+        """Add the sources of further modules, which the console sends before the first request that needs them."""
         self._sources.update(request["sources"])
 
-    def _read(self, request: Dict[str, Any]) -> Any:
-        """One of the functions that read, by its name; its module may have come only now."""
+    def _read(self, request: Request) -> Json:
+        """Call one of the functions of ``_READS``; its module may have been loaded only now."""
         module, function = _READS[request["what"]]
         read = getattr(import_module("..statefile." + module, __package__), function)
-        return read(self._reader.connection, **request["options"])
+        value: Json = read(self._reader.connection, **request["options"])
+        return value
 
-    def _send(self, request: Dict[str, Any]) -> Any:
-        self._commands.put(request)  # another thread waits for the answer: events go on meanwhile
+    def _send(self, request: Request) -> object:
+        self._commands.put(request)  # another thread waits for the answer, so that events are sent meanwhile
         return _LATER
 
     def _apply_commands(self) -> None:
-        """The life of the thread that commands wait in."""
+        """The thread that waits for the answers to commands."""
         while True:
-            request = self._commands.get()
-            message = self._applied(request)
+            response = self._apply(self._commands.get())
             try:
-                self._output.send(message)
+                self._output.send(response)
             except OSError:
-                return  # nobody reads: the main thread leaves as well
-            self._bell.ring()
+                return  # the output is closed: the main thread ends as well
+            self._wakeup.wake()
 
-    def _applied(self, request: Dict[str, Any]) -> Dict[str, Any]:
+    def _apply(self, request: Request) -> JsonObject:
         try:
-            from ..domain.command import command_of  # it came with the first command
+            from ..domain.command import parse_command  # loaded with the first command
+            from .command_client import send_blocking
 
-            answer = command_client.send_blocking(self._path, command_of(request["command"]))
+            answer = send_blocking(self._path, parse_command(request["command"]))
             return {"id": request["id"], "ok": answer.as_json()}
-        except Exception as error:  # whatever it is, somebody waits for the answer
-            return _refusal(request, error)
+        except Exception as error:  # the console waits for a response, whatever the error is
+            return _error_response(request, error)
 
 
 _LATER = object()
 
-_ANSWERS: Dict[str, Callable[[Agent, Dict[str, Any]], Any]] = {
+_HANDLERS: Dict[str, Callable[[Agent, Request], object]] = {
     "clock": Agent._clock,
     "follow": Agent._follow,
-    "take": Agent._take,
-    "learn": Agent._learn,
+    "acknowledge": Agent._acknowledge,
+    "load": Agent._load,
     "read": Agent._read,
     "send": Agent._send,
 }
 
+#: What can be read -> module below ``statefile/`` and function.
 _READS = {
     "board": ("snapshot", "board"),
     "links": ("snapshot", "links"),
     "history": ("snapshot", "history"),
     "runs": ("queries", "runs"),
     "query": ("queries", "query_by_name"),
-    "past": ("queries", "past"),
-    "usual": ("duration_stats", "of_run"),
+    "past": ("queries", "read_events"),
+    "duration_stats": ("duration_stats", "read_packed"),
     "log": ("changes.logs", "read"),
     "attempt_text": ("changes.logs", "attempt_text"),
-    "memory": ("on_demand.cause_history", "of_causes"),
-    "failures": ("on_demand.failure_queries", "against"),
+    "cause_history": ("on_demand.cause_history", "read_cause_histories"),
+    "failures": ("on_demand.failure_queries", "failures_against"),
     "preview": ("changes.dry_run", "preview"),
 }
 
 
-def _refusal(request: Dict[str, Any], error: Exception) -> Dict[str, Any]:
+def _error_response(request: Request, error: Exception) -> JsonObject:
     return {"id": request.get("id"), "error": [type(error).__name__, str(error)]}
 
 
@@ -344,16 +345,12 @@ def _now_us() -> int:
     return int(time.time() * 1000000)
 
 
-def _is_only_busy(error: Exception) -> bool:
-    return isinstance(error, sqlite3.OperationalError) and "locked" in str(error)
-
-
 def main(settings: Dict[str, Any], sources: Dict[str, str]) -> None:
-    """Run until the other side leaves. ``settings``: marker, path, actor; ``list`` asks for the default files only."""
+    """Run until the console leaves. ``settings``: marker, path, actor; with ``list``, only send the default files."""
     output = Output(sys.stdout.fileno(), settings["marker"])
     try:
         if settings.get("list"):
-            from ..statefile.on_demand.offers import state_files  # sent only to whom it was asked of
+            from ..statefile.on_demand.offers import state_files  # sent only with this setting
 
             output.send({"hello": {"files": state_files()}})
             return
@@ -363,4 +360,4 @@ def main(settings: Dict[str, Any], sources: Dict[str, str]) -> None:
     except (RedriveError, sqlite3.Error) as error:
         output.send({"refused": [type(error).__name__, str(error)]})
     except (BrokenPipeError, ConnectionError):
-        pass  # nobody is there any more
+        pass  # the console has left

@@ -1,9 +1,9 @@
-"""The first text that ssh carries: makes modules of the sources behind it, so that nothing is installed over there.
+"""The first program that ssh carries: imports the sources that follow, so that nothing is installed on the host.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
-The remote command reads this text from its standard input and executes it. What follows on the same input is one
-parcel (``console/sessions/bundle.py`` packs it): the sources, the name of the module to run and its settings.
+The remote command reads this text from its standard input and executes it. On the same input follows one bundle
+(``console/sessions/bundle.py``): the sources, the name of the module to run and its settings.
 """
 
 import json
@@ -15,8 +15,8 @@ from importlib.util import spec_from_loader
 from typing import IO, Any, Dict, Optional
 
 
-class Carried(object):
-    """Finds modules among ``sources`` (full name -> text), before anything that is installed over there."""
+class SourceImporter(object):
+    """Imports modules from ``sources`` (full name -> text), before any that are installed on the host."""
 
     def __init__(self, sources: Dict[str, str]) -> None:
         self.sources = sources
@@ -32,29 +32,29 @@ class Carried(object):
         return any(other.startswith(name + ".") for other in self.sources)
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """The usual kind of module."""
+        """Use the default module type."""
 
     def exec_module(self, module: Any) -> None:
-        """Run its text."""
+        """Execute the source of the module."""
         name = module.__name__
         exec(compile(self.sources.get(name, ""), "<carried>/" + name, "exec"), module.__dict__)
 
     def get_source(self, name: str) -> str:
-        """For the lines of a traceback."""
+        """The source, for tracebacks."""
         return self.sources.get(name, "")
 
 
 def receive(pipe: IO[bytes]) -> Any:
-    """One parcel: a line with its length, then compressed JSON."""
+    """Read one bundle: a line with its length, then compressed JSON."""
     return json.loads(zlib.decompress(pipe.read(int(pipe.readline()))).decode())
 
 
 def start(pipe: IO[bytes]) -> None:
-    """Unpack the parcel and run what it brings."""
-    parcel = receive(pipe)
-    carried = Carried(parcel["sources"])
-    sys.meta_path.insert(0, carried)
-    import_module(parcel["main"]).main(parcel["settings"], carried.sources)
+    """Unpack the bundle and run its main module."""
+    bundle = receive(pipe)
+    importer = SourceImporter(bundle["sources"])
+    sys.meta_path.insert(0, importer)
+    import_module(bundle["main"]).main(bundle["settings"], importer.sources)
 
 
 if __name__ == "__main__":

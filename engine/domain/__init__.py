@@ -1,1 +1,1 @@
-"""The words that every part shares: states and their legal moves, trigger rules, events, overrides. Runs on Python 3.6."""
+"""States and their legal moves, trigger rules, operator acts, events and overrides. Runs on Python 3.6."""

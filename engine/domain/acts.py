@@ -1,8 +1,8 @@
-"""The acts of operators: one table of what the engine, the console and the shell know of each.
+"""Operator acts: one table of everything that the engine, the console and the shell know of each act.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
-``operator_actions.py`` and ``executor/server.py`` register the functions that apply the acts, by the names of this table.
+``operator_actions.py`` and ``executor/server.py`` register the handlers of the acts by the names of this table.
 """
 
 from enum import Enum
@@ -12,7 +12,7 @@ from .states import ABOUT_TO_START, OPEN, REQUEUE_FROM, SKIP_FROM, WITH_INSTANT,
 
 
 class Scope(Enum):
-    """What the targets of an act are."""
+    """The kind of an act's targets."""
 
     TASKS = "tasks"
     RUN = "run"
@@ -24,21 +24,21 @@ class Scope(Enum):
 
 
 class Act(NamedTuple):
-    """What is known of one act.
+    """One operator act.
 
     Attributes:
         name: ``Command.act``.
         verb: the imperative, as in "there is nothing to requeue".
         past: the participle, as in "3 requeued".
-        scope: what its targets are.
-        states: of a task, those in which the state file alone can be changed by it.
-        awaited: words for targets that run, whose change only their executor can make: "to be ended"; None where the
-            act refuses running tasks.
-        needs_reason: whether it is refused without a reason, because others will find its result in the morning.
-        starts_work: whether tasks may start after it, so that a file without an executor needs one.
-        is_undoable: whether ``undo`` can take it back.
-        needs_executor: whether nothing but a living executor can apply it.
-        shell: the words of the command line that send it; None where there are none, for the reason in ``no_shell``.
+        scope: the kind of its targets.
+        states: task states in which the act can be applied to the state file alone.
+        awaited: words for running targets, which only their executor can change: "to be ended"; None if the act refuses
+            running tasks.
+        needs_reason: True if the act is refused without a reason, because colleagues will find its result later.
+        starts_work: True if tasks may start after the act, so that a file without an executor needs one.
+        is_undoable: True if ``undo`` can revert the act.
+        needs_executor: True if only a living executor can apply the act.
+        shell: the shell command that sends the act; None if there is none, for the reason in ``no_shell``.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Act(NamedTuple):
 
 
 _CANCEL_FROM = OPEN - frozenset([TaskState.RUNNING])
-_ROWS_FROM = REQUEUE_FROM - ABOUT_TO_START  # rows can only be sent back through a task that is at rest
+_ROWS_FROM = REQUEUE_FROM - ABOUT_TO_START  # rows can only be requeued through a task that is at rest
 
 ACTS: Tuple[Act, ...] = (
     Act(
@@ -128,7 +128,7 @@ ACTS: Tuple[Act, ...] = (
         states=WITH_INSTANT,
         starts_work=True,
         is_undoable=True,
-        no_shell="the wait that it ends is over in minutes, and is counted down in the console alone",
+        no_shell="the wait that it ends is over in minutes, and only the console counts it down",
     ),
     Act("pause", verb="pause", past="paused", scope=Scope.RUN, is_undoable=True, shell="pause"),
     Act(
@@ -169,12 +169,12 @@ NEEDS_REASON = frozenset(act.name for act in ACTS if act.needs_reason)
 STARTS_WORK = frozenset(act.name for act in ACTS if act.starts_work)
 UNDOABLE = frozenset(act.name for act in ACTS if act.is_undoable)
 
-#: Tasks in these states can be ended, or kept from starting.
+#: States in which a task can be cancelled.
 STOPPABLE = BY_NAME["cancel"].states | frozenset([TaskState.RUNNING])
 
 
 def past_of(name: str) -> str:
-    """What an act has done, for a sentence; an act of a later version has "changed" something."""
+    """The participle of an act, for a sentence; "changed" for an act of a later version."""
     act = BY_NAME.get(name)
     return "changed" if act is None else act.past
 
@@ -183,22 +183,22 @@ _RELEASE = "/release"
 
 
 def release_id(command_id: str) -> str:
-    """The id of the act that lets the others follow a canary; ``command_id``: of the requeue that has sent it."""
+    """The id of the act that releases the followers of a canary. ``command_id``: of the requeue with the canary."""
     return command_id + _RELEASE
 
 
-def sent_id(command_id: str) -> str:
-    """The id of the command that an operator has sent: of a release, that of its canary."""
+def sender_command_id(command_id: str) -> str:
+    """The id of the command that an operator sent; for a release, that of its canary."""
     return command_id[: -len(_RELEASE)] if command_id.endswith(_RELEASE) else command_id
 
 
-def refusal(name: str, state: str) -> Optional[str]:
-    """Why an act changes no task in this state, or None where it does."""
-    return None if state in BY_NAME[name].states else cannot(name, state)
+def why_refused(name: str, state: str) -> Optional[str]:
+    """Why an act cannot change a task in this state; None if it can."""
+    return None if state in BY_NAME[name].states else refusal_sentence(name, state)
 
 
-def cannot(name: str, state: str) -> str:
-    """The sentence that refuses an act to a task in a state that is not among its ``states``."""
+def refusal_sentence(name: str, state: str) -> str:
+    """The sentence that refuses an act for a task in a state outside the act's ``states``."""
     act = BY_NAME[name]
     if state == TaskState.RUNNING:
         return "it runs: cancel it first, then {} it".format(act.verb)

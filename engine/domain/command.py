@@ -1,4 +1,4 @@
-"""An operator's command, the answer to it, and the JSON form of both: on the wire, and in the record of the act.
+"""An operator's command and its answer, with their JSON form on the wire and in the event of the act.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
@@ -9,12 +9,12 @@ from .event_payloads import AnswerFields
 
 DONE = "done"
 REFUSED = "refused"
-RUNNING = "running"  # only the executor can do this: the task runs
-HELD = "held"  # it follows when another task has succeeded
+RUNNING = "running"  # the task runs: its executor has to apply the act
+HELD = "held"  # the task is requeued after its canary has succeeded
 
 
 class Target(NamedTuple):
-    """A task, with the state and the generation in which the operator saw it."""
+    """A task with the state and the generation that the operator saw."""
 
     task: str
     state: str
@@ -25,11 +25,11 @@ class Command(NamedTuple):
     """One act of an operator.
 
     Attributes:
-        id: made by the sender; a command that arrives twice is applied once.
+        id: chosen by the sender; a command that arrives twice is applied once.
         act: the name of an act of ``acts.py``.
-        run_id: None where the act concerns no run.
-        actor: who sends it, as user@host.
-        options: JSON values; each handler in ``operator_actions.py`` names those that it reads.
+        run_id: None if the act concerns no run.
+        actor: the sender, as user@host.
+        options: JSON values; the handlers in ``operator_actions.py`` name those that they read.
     """
 
     id: str
@@ -41,32 +41,32 @@ class Command(NamedTuple):
     options: Mapping[str, Any] = {}
 
     def as_json(self) -> Dict[str, Any]:
-        """What ``command_of`` reads."""
+        """What ``parse_command`` reads."""
         return dict(self._asdict(), targets=[list(target) for target in self.targets], options=dict(self.options))
 
 
-class Result(NamedTuple):
-    """What came of one target. ``word``: DONE, REFUSED, RUNNING or HELD; ``sentence`` may be empty."""
+class TargetResult(NamedTuple):
+    """The result for one target. ``outcome``: DONE, REFUSED, RUNNING or HELD; ``sentence`` may be empty."""
 
     task: str
-    word: str
+    outcome: str
     sentence: str = ""
 
 
 class Answer(NamedTuple):
-    """What came of a command. ``ok``: something was done; ``message``: one sentence."""
+    """The answer to a command. ``ok``: at least one change was made; ``message``: one sentence."""
 
     ok: bool
     message: str
-    results: Tuple[Result, ...] = ()
+    results: Tuple[TargetResult, ...] = ()
 
     def as_json(self) -> AnswerFields:
-        """What ``answer_of`` reads."""
+        """What ``parse_answer`` reads."""
         return {"ok": self.ok, "message": self.message, "results": [list(result) for result in self.results]}
 
 
-def command_of(value: Any) -> Command:
-    """Read a command. Raises ValueError with one sentence for what is none."""
+def parse_command(value: Any) -> Command:
+    """Parse the JSON form of a command. Raises ValueError with one sentence if it is not valid."""
     if not isinstance(value, dict) or not isinstance(value.get("act"), str):
         raise ValueError("there is no act {!r}".format(value.get("act") if isinstance(value, dict) else value))
     options = value.get("options") or {}
@@ -84,9 +84,9 @@ def command_of(value: Any) -> Command:
     )
 
 
-def answer_of(value: Mapping[str, Any]) -> Answer:
-    """Read an answer."""
-    results = [Result(str(task), str(word), str(sentence)) for task, word, sentence in value.get("results") or ()]
+def parse_answer(value: Mapping[str, Any]) -> Answer:
+    """Parse the JSON form of an answer."""
+    results = [TargetResult(str(task), str(word), str(sentence)) for task, word, sentence in value.get("results") or ()]
     return Answer(bool(value["ok"]), str(value["message"]), tuple(results))
 
 

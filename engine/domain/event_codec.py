@@ -2,8 +2,8 @@
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
-A file may be of another version. A kind that is not known here is an UnknownPayload, a key that is not known is passed
-over, and a key that is missing leaves its field blank. A value of another JSON type than its field has is an error.
+A file may come from another version: an unknown kind becomes an UnknownPayload, an unknown key is ignored, and a
+missing key leaves its field blank. A value whose JSON type differs from that of its field is an error.
 """
 
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Tuple, Type, cast
@@ -13,7 +13,7 @@ from . import event_payloads as payloads
 from .event_payloads import Payload, UnknownPayload
 from .events import Event, EventKind
 
-#: The one type of payload of each kind.
+#: Event kind -> type of its payload.
 PAYLOAD_TYPES: Dict[str, Type[Payload]] = {
     EventKind.TASK: payloads.TaskMoved,
     EventKind.TASK_CHANGED: payloads.TaskChanged,
@@ -46,7 +46,7 @@ PAYLOAD_TYPES: Dict[str, Type[Payload]] = {
 
 _KINDS = {payload_type: kind for kind, payload_type in PAYLOAD_TYPES.items()}
 
-#: Fields whose key in JSON has another name. Of two fields with one key, the JSON type of the value decides.
+#: Field -> its JSON key, where the names differ. If two fields share a key, the JSON type of the value decides.
 _KEYS = {
     "attempt_set": "attempt",
     "occurrences": "count",
@@ -58,7 +58,7 @@ _KEYS = {
     "params_removed": "removed",
 }
 
-#: By the annotation of a field: the classes of its values as JSON has them, and what is there without a value.
+#: Annotation of a field, the classes of its JSON values, and its value if the key is missing.
 _JSON_TYPES: Tuple[Tuple[Any, Tuple[type, ...], Any], ...] = (
     (str, (str,), ""),
     (payloads.Text, (str,), None),
@@ -69,25 +69,24 @@ _JSON_TYPES: Tuple[Tuple[Any, Tuple[type, ...], Any], ...] = (
     (payloads.Flag, (bool,), None),
     (payloads.Names, (list,), ()),
     (payloads.Numbers, (list,), ()),
-    (payloads.Rows, (list, dict), ()),  # an object where the first version of a file remembered quarantined rows
+    (payloads.Rows, (list, dict), ()),  # an object in files of the first version
     (payloads.TaskColumns, (dict,), payloads.NO_TASK_COLUMNS),
     (payloads.Values, (dict,), payloads.NO_VALUES),
     (payloads.Pairs, (dict,), payloads.NO_PAIRS),
     (payloads.Before, (dict,), payloads.NO_TASKS),
 )
 
-
-_SHOWN_CHARACTERS = 60  # of a value that does not fit
+_SHOWN_CHARACTERS = 60  # of a malformed value, in the error
 
 
 class _Shape(NamedTuple):
-    """How a type of payload is read and written; made once for each."""
+    """How a payload type is encoded and decoded; computed once per type."""
 
     blank: Payload
     make: Callable[[Iterable[Any]], Payload]
     keys: Tuple[str, ...]  # by place
-    defaults: Tuple[Any, ...]  # by place: the very objects, because an empty value that is given is written
-    places: Dict[Tuple[str, type], int]  # by key and class of the value
+    defaults: Tuple[Any, ...]  # by place; compared by identity, because an empty value that was given is written
+    places: Dict[Tuple[str, type], int]  # by key and class of the JSON value
 
 
 def _shape_of(payload_type: Any) -> _Shape:
@@ -113,7 +112,7 @@ def kind_of(payload: Payload) -> str:
 
 
 def encode(payload: Payload) -> Dict[str, Any]:
-    """Return the JSON object of a payload, without the fields that nobody has given a value."""
+    """Return the JSON object of a payload, without the fields that were not given a value."""
     shape = _SHAPES.get(type(payload))
     if shape is None:
         assert isinstance(payload, UnknownPayload)
@@ -124,7 +123,7 @@ def encode(payload: Payload) -> Dict[str, Any]:
 def decode(kind: str, data: Any) -> Payload:
     """Return the payload of an event of this kind. ``data``: its JSON object.
 
-    Raises CorruptFileError where a value has another JSON type than the kind wants.
+    Raises CorruptFileError if a value has the wrong JSON type.
     """
     shape = _SHAPES_BY_KIND.get(kind)
     if type(data) is not dict:
@@ -153,7 +152,7 @@ def row_of(event: Event) -> Dict[str, Any]:
 
 
 def unreadable(data: Any) -> UnknownPayload:
-    """Return a payload that shows ``data`` for what it is: whatever stands in the file."""
+    """Return a payload for malformed ``data``, which keeps it as it is in the file."""
     return _unknown(data if isinstance(data, dict) else {})
 
 

@@ -1,10 +1,10 @@
-"""The payload of every kind of event: one frozen type each, and the words for what a payload says in its ``what``.
+"""The payloads of events: one frozen type per kind, and the names for their field ``what``.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
-``set`` of a payload names exactly the columns of the task or of the run that changed, with their new values;
-``attempt_set`` does the same for the row of the attempt. The JSON of an event has the names of these fields as its
-keys (``event_codec.py`` lists the few that differ) and leaves out the fields that nobody has given a value.
+``set`` has exactly the changed columns of the task or the run with their new values; ``attempt_set`` has those of the
+attempt. The JSON keys of an event are the names of these fields (``event_codec.py`` lists the few that differ); fields
+without a value are left out.
 """
 
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Union
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
         canary: Optional[str]
 
     class AttemptColumns(TypedDict, total=False):
-        """Columns of table ``attempt``. Events leave out the long texts and what tells processes apart."""
+        """Columns of table ``attempt``. Events leave out the long texts and the identity of processes."""
 
         attempt: int
         generation: int
@@ -121,7 +121,7 @@ if TYPE_CHECKING:
         snoozed_until: Optional[int]
 
     class AnswerFields(TypedDict, total=False):
-        """What an operator's act was answered. ``results``: [task, word, sentence] of each target."""
+        """The answer to an operator's act. ``results``: [task, outcome, sentence] of each target."""
 
         ok: bool
         message: str
@@ -136,12 +136,12 @@ Real = Optional[float]
 Flag = Optional[bool]
 Names = Sequence[str]
 Numbers = Sequence[int]
-Values = Dict[str, object]  # parameters of a flow, options of an act: JSON that the engine only hands on
-Pairs = Dict[str, Sequence[object]]  # parameters: [value before, value now]
-Before = Dict[str, TaskColumns]  # by task: state, generation and the changed columns as an act found them
-Rows = Sequence[List[Any]]  # what an act found: [what, columns] of a run, [task, state, generation, spans] of rows
+Values = Dict[str, object]  # parameters of a flow, options of an act: JSON that the engine only passes on
+Pairs = Dict[str, Sequence[object]]  # parameter -> [old value, new value]
+Before = Dict[str, TaskColumns]  # task -> state, generation and changed columns before an act
+Rows = Sequence[List[Any]]  # before an act: [what, columns] of a run, [task, state, generation, spans] of rows
 
-#: Shared by all payloads that change nothing; never written to.
+#: Defaults of payloads; never modified.
 NO_TASK_COLUMNS: TaskColumns = {}
 NO_ATTEMPT_COLUMNS: AttemptColumns = {}
 NO_RUN_COLUMNS: RunColumns = {}
@@ -152,7 +152,7 @@ NO_PAIRS: Pairs = {}
 NO_TASKS: Before = {}
 
 
-# --- What happened, within a kind -----------------------------------------------------------------------------------
+# --- Names for ``what`` ----------------------------------------------------------------------------------------------
 
 
 class RunChange(object):
@@ -233,7 +233,7 @@ class StorageChange(object):
 
 
 class OperatorNotice(object):
-    """Names for ``OperatorActed.what``; an act that is recorded with its answer has an ``act`` instead."""
+    """Names for ``OperatorActed.what``; an act with an answer has an ``act`` instead."""
 
     ATTACH = "attach"
     DETACH = "detach"
@@ -249,15 +249,15 @@ class TaskMoved(NamedTuple):
     set: TaskColumns = NO_TASK_COLUMNS
     attempt_set: AttemptColumns = NO_ATTEMPT_COLUMNS
     explain: Text = None  # the failure in a few words
-    why: Text = None  # what decided about it
-    changed: Names = ()  # circumstances that were others when it last failed like this
+    why: Text = None  # the rule that decided
+    changed: Names = ()  # circumstances that differ from the last failure of this kind
     due_at: Number = None  # the deadline of the run that shortened the wait, microseconds UTC
     waits_for: Text = None  # the parent that runs again
-    act: Text = None  # the operator's act that it is a part of
+    act: Text = None  # the operator's act that moved the task
 
 
 class TaskChanged(NamedTuple):
-    """Columns of a task changed, its state did not."""
+    """Columns of a task changed, but not its state."""
 
     set: TaskColumns
     why: Text = None
@@ -271,7 +271,7 @@ class AttemptStarted(NamedTuple):
 
 
 class AttemptEffect(NamedTuple):
-    """From here on the effect of the attempt may happen, once; written to the disk before."""
+    """The effect of the attempt may happen from now on; written to disk before the task continues."""
 
     key: str
 
@@ -290,7 +290,7 @@ class AttemptDeadline(NamedTuple):
 
 
 class AttemptStack(NamedTuple):
-    """Where the attempt hung, and in what; the whole stack is in the row of the attempt."""
+    """The place of the hang and its kind; the row of the attempt has the whole stack."""
 
     where: Text = None
     hang: Text = None
@@ -312,26 +312,26 @@ class AttemptSigkill(NamedTuple):
 
 
 class AttemptSwept(NamedTuple):
-    """Processes that had left the group of the attempt were killed; ``survivors`` could not be."""
+    """Processes outside the group of the attempt were killed; ``survivors`` could not be killed."""
 
     pids: Numbers = ()
     survivors: Numbers = ()
 
 
 class AttemptLate(NamedTuple):
-    """An outcome came after the task had moved on; it changed nothing."""
+    """An outcome arrived after the task had moved on; the task did not change."""
 
     attempt_set: AttemptColumns
 
 
 class AttemptLeaked(NamedTuple):
-    """A thread ignored its cancel token: its slot is taken."""
+    """A thread ignored its cancel token and still occupies its slot."""
 
     reason: str
 
 
 class AttemptSilent(NamedTuple):
-    """The heartbeats stopped, the process is there: ``process`` says how."""
+    """The heartbeats stopped, but the process lives: ``process`` is its state."""
 
     pid: Number
     start_ticks: Number
@@ -340,7 +340,7 @@ class AttemptSilent(NamedTuple):
 
 
 class AttemptReclaimed(NamedTuple):
-    """The attempt was taken from its task, because nothing of it runs: the evidence."""
+    """The attempt was taken from its task because its process is gone: the evidence."""
 
     pid: Number
     start_ticks: Number
@@ -358,16 +358,16 @@ class AttemptRetry(NamedTuple):
     message: Text = None
     delay_seconds: Real = None
     elapsed_seconds: Real = None
-    untold: int = 0  # how many were left out since the one before
+    untold: int = 0  # retries left out since the previous event
 
 
 class AttemptProgress(NamedTuple):
-    """How far the attempt is, of which the board shows nothing."""
+    """Progress of an attempt that the board does not show."""
 
     done: Number = None
 
 
-# --- Beside the tasks -----------------------------------------------------------------------------------------------
+# --- Runs, executors, breakers, pages -------------------------------------------------------------------------------
 
 
 class RunChanged(NamedTuple):
@@ -384,17 +384,17 @@ class RunChanged(NamedTuple):
 
 
 class ExecutorChanged(NamedTuple):
-    """Something became of an executor or its processes; ``what`` is one of ExecutorChange."""
+    """An executor or its processes changed; ``what`` is one of ExecutorChange."""
 
     what: str
     executor_id: Text = None
     pid: Number = None
     host: Text = None
-    warnings: Names = ()  # STARTED: what is doubtful about the import of the flow
-    printed: Text = None  # by that import, or by the process that died
-    how: Text = None  # ZYGOTE_DIED: its end
+    warnings: Names = ()  # STARTED: doubts about the import of the flow
+    printed: Text = None  # output of that import, or of the process that died
+    how: Text = None  # ZYGOTE_DIED: exit code or signal
     leaked: Names = ()  # THREADS_KILLED: tasks that ignored the cancel token
-    lost: Names = ()  # and their neighbours
+    lost: Names = ()  # THREADS_KILLED: other tasks of the same process
 
 
 class BreakerChanged(NamedTuple):
@@ -411,13 +411,13 @@ class BreakerChanged(NamedTuple):
 
 
 class PageChanged(NamedTuple):
-    """Something became of a page; ``what`` is one of PageChange."""
+    """A page changed; ``what`` is one of PageChange."""
 
     what: str
     id: Number = None
     cause: Text = None
     episode: Number = None
-    occurrences: Number = None  # of its cause so far
+    occurrences: Number = None  # failures of its cause so far
     title: Text = None
     severity: Text = None
     fingerprint: Text = None
@@ -429,17 +429,17 @@ class PageChanged(NamedTuple):
 
 
 class RowsChanged(NamedTuple):
-    """Something became of quarantined rows of a task; ``what`` is one of RowsChange."""
+    """Quarantined rows of a task changed; ``what`` is one of RowsChange."""
 
     what: str
     rows: Number = None  # how many
-    resolved: Number = None  # HELD: rows sent back that came through
+    resolved: Number = None  # HELD: requeued rows that succeeded
     row_key: Text = None  # PROVISIONAL: of the latest
     error: Text = None
 
 
 class NoteWritten(NamedTuple):
-    """Somebody wrote a note on a cause; ``downstream`` None: wherever the cause appears."""
+    """An operator wrote a note on a cause; with ``downstream`` None, for every downstream."""
 
     fingerprint: str
     downstream: Text
@@ -447,14 +447,14 @@ class NoteWritten(NamedTuple):
 
 
 class ScheduleChanged(NamedTuple):
-    """Something became of the schedule of ``flow``; ``what`` is one of ScheduleChange."""
+    """The schedule of ``flow`` changed, or a run is missing or late; ``what`` is one of ScheduleChange."""
 
     what: str
     flow: str = ""
     expression: Text = None
     timezone: Text = None
     runs: Number = None  # MISSED, LATE_START: how many
-    is_all: Flag = None  # MISSED: whether ``runs`` is all of them
+    is_all: Flag = None  # MISSED: whether ``runs`` counts all missed runs
     first: Text = None  # logical times by the clocks of the zone, ISO 8601
     last: Text = None
     misfire: Text = None
@@ -462,33 +462,33 @@ class ScheduleChanged(NamedTuple):
 
 
 class CanaryEnded(NamedTuple):
-    """The task that ran first has ended, and what follows for ``tasks``; ``what`` is one of CanaryEnd."""
+    """A canary has ended; ``tasks`` are its followers. ``what`` is one of CanaryEnd."""
 
     what: str
     tasks: Names = ()
 
 
 class StorageChanged(NamedTuple):
-    """Something became of the state file or its lock; ``what`` is one of StorageChange."""
+    """The state file or its lock changed; ``what`` is one of StorageChange."""
 
     what: str
     sentence: str = ""
 
 
 class ClockMoved(NamedTuple):
-    """The wall clock moved, and the instants of ``tasks`` tasks with it."""
+    """The wall clock jumped; the instants of ``tasks`` tasks were moved with it."""
 
     moved_us: int
     tasks: Number = None
 
 
 class OperatorActed(NamedTuple):
-    """An operator's act with its answer and what it found; with a ``what`` of OperatorNotice one without an answer."""
+    """An operator's act with its answer and the state before; or a notice, whose ``what`` is one of OperatorNotice."""
 
     act: Text = None
     options: Values = NO_VALUES
     answer: AnswerFields = NO_ANSWER
-    probes: Names = ()  # downstreams that are to be asked with one call
+    probes: Names = ()  # downstreams to probe with one call
     was: Before = NO_TASKS
     was_run: Rows = ()
     was_rows: Rows = ()
@@ -499,7 +499,7 @@ class OperatorActed(NamedTuple):
 
 
 class UnknownPayload(NamedTuple):
-    """Of a kind that a later version has added. ``data``: as it is in the file."""
+    """The payload of an unknown kind, from a later version. ``data``: the JSON object in the file."""
 
     what: Text = None
     set: TaskColumns = NO_TASK_COLUMNS

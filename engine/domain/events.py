@@ -1,10 +1,10 @@
-"""What has happened: frozen, numbered values.
+"""Events: frozen, numbered values that record what has happened.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
-An event is written in the same transaction as the change that it tells, and its payload (``event_payloads.py``) names
-what changed. Folding the events in order over the tasks as they were created gives the tables again (``projection.py``), and
-that is how the executor, the console and the tests know the state of a run.
+An event is written in the same transaction as the change that it records; its payload (``event_payloads.py``) names the
+changed columns. Applying the events in order to the created tasks yields the tables again (``projection.py``): the
+executor, the console and the tests know the state of a run in this way.
 """
 
 import json
@@ -15,25 +15,25 @@ if TYPE_CHECKING:
 
 
 class Event(NamedTuple):
-    """One thing that happened. ``seq`` orders all events of one state file, without gaps being promised."""
+    """One event. ``seq`` orders all events of a state file; the numbers may have gaps."""
 
     seq: int
     at: int  # microseconds UTC
     kind: str  # one of EventKind
     run_id: Optional[str]
     task: Optional[str]
-    old: Optional[str]  # state before and after, for "task" and "run"
+    old: Optional[str]  # states before and after, of kinds "task" and "run"
     new: Optional[str]
     attempt: Optional[int]
     generation: Optional[int]
-    actor: Optional[str]  # user@host for an operator's act; None for the executor
+    actor: Optional[str]  # user@host of the operator; None for the executor
     reason: Optional[str]
-    command_id: Optional[str]  # the client-made id of the act
+    command_id: Optional[str]  # the id of the command, chosen by its sender
     payload: "Payload"  # column ``data`` of the table
 
 
 class EventKind(object):
-    """Names for ``Event.kind``. What each of them means is at its payload."""
+    """Names for ``Event.kind``; the payload types say what each kind means."""
 
     TASK = "task"
     TASK_CHANGED = "task.changed"
@@ -64,7 +64,7 @@ class EventKind(object):
     OPERATOR = "operator"
 
 
-#: The steps of a kill, which events alone record, and the field of an attempt that shows each.
+#: The steps of a kill, which only events record -> the field of an attempt that shows the step.
 KILL_STEPS = {
     EventKind.ATTEMPT_DEADLINE: "deadline_at",
     EventKind.ATTEMPT_STACK: "where",
@@ -74,7 +74,7 @@ KILL_STEPS = {
 
 
 def kill_step_value(kind: str, at: int, data: str) -> Union[int, str, None]:
-    """Return when a step of a kill was taken, or where the attempt hung. ``data``: the payload as JSON."""
+    """The instant of a kill step, or for the stack step the place of the hang. ``data``: the payload as JSON."""
     if kind != EventKind.ATTEMPT_STACK:
         return at
     where = json.loads(data).get("where")

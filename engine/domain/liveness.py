@@ -1,7 +1,7 @@
-"""Whether an attempt that is said to run still does: the process decides, and the clock only asks (003.40, 003.41).
+"""Whether a RUNNING attempt is alive: its process decides, a late heartbeat only raises doubt (003.40, 003.41).
 
-A heartbeat that is late proves nothing: a garbage collection, a suspended machine, a full disk. A process that is not
-there any more proves everything. So only the second takes an attempt away from its task; the first is told.
+A late heartbeat proves nothing: the cause may be a garbage collection, a suspended machine or a full disk. A missing
+process is proof. So only a missing process takes an attempt from its task; a late heartbeat is reported.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
@@ -9,48 +9,47 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 from enum import Enum
 from typing import Optional
 
-HEARTBEAT_SECONDS = 10.0  # how often a task's sign of life is written
+HEARTBEAT_SECONDS = 10.0  # between two heartbeats of a task that are written
 SWEEP_SECONDS = 60.0
 SILENT_SECONDS = 90.0
 
-#: On another host no process can be looked at. There an attempt ends by itself once nobody has asked for it so long.
+#: On another host no process can be inspected: there an attempt ends itself when its lease is not renewed for so long.
 LEASE_SECONDS = 15.0
-RENEW_SECONDS = 5.0
+LEASE_RENEWAL_SECONDS = 5.0
 _FENCE_MARGIN_SECONDS = 5.0
 
-#: What is known of a task that is not idempotent and was lost while it ran.
 LOST_HALFWAY = "it was lost while it ran and is not idempotent: find out whether it happened, then requeue or skip"
 _LOST_EFFECT = (
     "lost after its effect was let go: look over there for the key {}; skip it if it happened, else requeue it"
 )
 
 
-def what_is_known(key: Optional[str]) -> str:
-    """Of something that may have happened and was lost. ``key``: of an effect, as the system that it calls knows it."""
+def describe_lost(key: Optional[str]) -> str:
+    """What to check before a lost task runs again. ``key``: the idempotency key of its effect, if it has one."""
     return LOST_HALFWAY if key is None else _LOST_EFFECT.format(key)
 
 
 def effect_key(run_id: str, name: str, key_generation: int) -> str:
-    """The idempotency key of a task: the same for every attempt, until an operator wants another."""
+    """The idempotency key of a task: the same for every attempt, until an operator requests a new one."""
     return "{}/{}/{}".format(run_id, name, key_generation)
 
 
-class Sight(str, Enum):
-    """What a look at one attempt says."""
+class Liveness(str, Enum):
+    """The result of checking one attempt."""
 
     FINE = "fine"
-    SILENT = "silent"  # it promised heartbeats, and none came for too long, but its process is there
-    SUSPECT = "suspect"  # its process is gone; the news of its end may still be on the way
-    LOST = "lost"  # its process is gone, was gone at the last look, and nobody has told
+    SILENT = "silent"  # the process lives, but its heartbeats have stopped for SILENT_SECONDS
+    SUSPECT = "suspect"  # the process is gone; the message of its end may still arrive
+    LOST = "lost"  # the process is gone since the previous check, and no message has arrived
 
 
-def look(process_is_there: bool, was_suspect: bool, promised: bool, silent_seconds: float) -> Sight:
-    """Judge one attempt. ``promised``: it has sent a heartbeat or progress at least once."""
+def check_liveness(process_is_there: bool, was_suspect: bool, promised: bool, silent_seconds: float) -> Liveness:
+    """Classify one attempt. ``promised``: the attempt has sent a heartbeat or progress at least once."""
     if not process_is_there:
-        return Sight.LOST if was_suspect else Sight.SUSPECT
-    return Sight.SILENT if promised and silent_seconds > SILENT_SECONDS else Sight.FINE
+        return Liveness.LOST if was_suspect else Liveness.SUSPECT
+    return Liveness.SILENT if promised and silent_seconds > SILENT_SECONDS else Liveness.FINE
 
 
 def fence_seconds(grace_seconds: float) -> float:
-    """How long after its lease was last renewed an attempt on another host may still live."""
+    """Seconds that an attempt on another host may live after the last renewal of its lease."""
     return LEASE_SECONDS + grace_seconds + _FENCE_MARGIN_SECONDS

@@ -1,10 +1,10 @@
-"""What a requeue changes for one generation of a task: checked when it is asked for, kept with the task as JSON.
+"""Overrides: what a requeue changes for one generation of a task. Validated on request, stored with the task as JSON.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
-``timeout`` (seconds) and ``max_attempts`` stand in for what the flow says, ``params`` go over those of the run.
-``verifies`` is the failure that a fix is meant to have ended (``decide.py``), ``rollout`` the act by which a task runs
-first, or because the first has succeeded (``store/rollout.py``).
+``timeout`` (seconds) and ``max_attempts`` replace the options of the flow, ``params`` those of the run. ``verifies`` is
+the fingerprint of the failure that a fix should have ended (``decide.py``); ``rollout`` is the id of the act that made
+the task a canary, or released it after its canary succeeded (``store/rollout.py``).
 """
 
 import json
@@ -12,7 +12,7 @@ import math
 from typing import Any, Dict, List, Mapping, Optional
 
 TIMEOUT_SECONDS_MAX = 30 * 24 * 3600.0
-NUMBER_MAX = 2**63 - 1  # what the processes that run tasks can be told
+NUMBER_MAX = 2**63 - 1  # the largest integer that a frame to a task process can hold
 
 _KINDS = {
     bool: "true or false",
@@ -24,10 +24,10 @@ _KINDS = {
 _WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
-def convert(value: Any, default: Any) -> Any:
-    """A parameter as text, in the type of its default. Raises ValueError for a text that says no such thing.
+def convert_param(value: Any, default: Any) -> Any:
+    """Convert a parameter given as text to the type of its default. Raises ValueError if the text has no such value.
 
-    Where the default is a list or a mapping, the text is JSON; where it is None or a text, it stays a text.
+    For a list or a mapping the text is JSON; for None or a text it stays as it is.
     """
     if not isinstance(value, str) or default is None or isinstance(default, str):
         return value
@@ -49,7 +49,7 @@ def _kind(default: Any) -> str:
 
 
 def _number(value: Any) -> Any:
-    """Finite, and within what the state file and the frames to attempts can hold."""
+    """Check that a number is finite, and within what the state file and the frames to attempts can hold."""
     if not (math.isfinite(value) if isinstance(value, float) else abs(value) <= NUMBER_MAX):
         raise ValueError
     return value
@@ -66,10 +66,10 @@ def _json(text: str, wanted: type) -> Any:
     return value
 
 
-def chosen(options: Mapping[str, Any], params: Mapping[str, Any]) -> Dict[str, Any]:
-    """The overrides that the options of a requeue ask for. ``params``: those of the run, with their values.
+def parse_overrides(options: Mapping[str, Any], params: Mapping[str, Any]) -> Dict[str, Any]:
+    """The overrides in the options of a requeue. ``params``: the parameters of the run, with their values.
 
-    Raises ValueError with one sentence for what cannot be.
+    Raises ValueError with one sentence for an invalid option.
     """
     found: Dict[str, Any] = {}
     timeout = options.get("timeout")
@@ -94,11 +94,11 @@ def _param(name: str, value: Any, params: Mapping[str, Any]) -> Any:
         known = ", ".join(sorted(params)) or "none"
         raise ValueError("this run has no parameter {!r}; it has: {}".format(name, known))
     try:
-        value = convert(value, params[name])
+        value = convert_param(value, params[name])
     except ValueError as error:
         raise ValueError("parameter {!r} {}".format(name, error)) from None
     if isinstance(value, int) and abs(value) > NUMBER_MAX:
-        raise ValueError("parameter {!r} is larger than a task can be told: {}".format(name, value))
+        raise ValueError("parameter {!r} is larger than a task can receive: {}".format(name, value))
     return value
 
 
@@ -106,13 +106,13 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def read(text: Optional[str]) -> Dict[str, Any]:
-    """The overrides of a task's row."""
+def load_overrides(text: Optional[str]) -> Dict[str, Any]:
+    """The overrides of a task, from its column ``overrides``."""
     return json.loads(text) if text else {}
 
 
-def in_words(overrides: Mapping[str, Any]) -> str:
-    """What is different this time: ``timeout 20 min, one try, day=2``; empty where nothing is."""
+def describe(overrides: Mapping[str, Any]) -> str:
+    """Describe overrides in words: ``timeout 20 min, one try, day=2``; empty without overrides."""
     words: List[str] = []
     if "timeout" in overrides:
         words.append("timeout {}".format(_seconds(overrides["timeout"])))

@@ -147,7 +147,7 @@ NEEDS_NO_RESULT = RAN | frozenset([_S.SKIPPED, _S.CANCELLED])
 #: Successful, or not needed.
 FINISHED = frozenset([_S.SUCCESS, _S.SKIPPED])
 
-#: ``attempt.outcome`` of the attempts that count as failures of the task. Losses and deferrals have counters of their own.
+#: ``attempt.outcome`` of attempts that count as failures. Losses and deferrals have counters of their own.
 FAILED_OUTCOMES = frozenset(["error", "timed_out"])
 
 #: The states that the inbox shows.

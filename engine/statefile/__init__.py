@@ -1,1 +1,1 @@
-"""Reads and changes the state file with the standard library alone. Runs on Python 3.6."""
+"""Reads and changes the state file with the standard library only. Runs on Python 3.6."""

@@ -1,10 +1,9 @@
-"""Rows as columns, so that a snapshot of 10,000 tasks crosses a slow line in seconds.
+"""Packs rows as columns, so that a snapshot of 10,000 tasks crosses a slow line in seconds.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
-A column is packed as what is cheapest after compression: one value for all rows, differences between instants and
-counters, places in a list of distinct words, ends of names that begin like the one before, or the values themselves.
-All of it is JSON.
+A column has the form that compresses best: one value for all rows, differences between numbers, indexes into a list of
+distinct words, suffixes of words that start like the previous one, or the plain values. All forms are JSON.
 """
 
 import json
@@ -13,25 +12,25 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence
 
 Table = Dict[str, Any]
 
-_KEPT_ZERO = ord("0")  # printable from here on, and no quote or backslash among the small counts
-_KEPT_MAX = 40
+_PREFIX_ZERO = ord("0")  # the counts from here on are printable, without quote and backslash
+_PREFIX_MAX = 40
 _END = "\n"
 
 
 def pack_table(names: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
-    """``rows`` of equal length, one value for each of ``names``."""
+    """Pack rows, each with one value per name."""
     columns = list(zip(*rows)) if rows else [()] * len(names)
     return {"rows": len(rows), "columns": {name: pack(column) for name, column in zip(names, columns)}}
 
 
 def unpack_table(table: Table) -> Dict[str, List[Any]]:
-    """Column by column, as ``pack_table`` got them."""
+    """Unpack a table by column name."""
     rows = table["rows"]
     return {name: unpack(column, rows) for name, column in table["columns"].items()}
 
 
 def pack(values: Sequence[Any]) -> Any:
-    """One column. ``values`` are what JSON can say."""
+    """Pack one column of JSON values."""
     first = values[0] if values else None
     kinds = {type(value) for value in values}
     if len(kinds) <= 1 and all(value == first for value in values):
@@ -44,7 +43,7 @@ def pack(values: Sequence[Any]) -> Any:
 
 
 def unpack(packed: Any, rows: int) -> List[Any]:
-    """The values that ``pack`` got; ``rows`` of them."""
+    """Unpack one column of ``rows`` values."""
     if isinstance(packed, list):
         return packed
     if "all" in packed:
@@ -53,11 +52,11 @@ def unpack(packed: Any, rows: int) -> List[Any]:
         return _sums(packed["step"])
     if "of" in packed:
         return [packed["of"][place] for place in packed["at"]]
-    return _join_fronts(packed["kept"], packed["rest"])
+    return _join_prefixes(packed["kept"], packed["rest"])
 
 
 def _smaller(one: object, other: object) -> object:
-    return min(one, other, key=lambda said: len(zlib.compress(json.dumps(said).encode(), 1)))
+    return min(one, other, key=lambda form: len(zlib.compress(json.dumps(form).encode(), 1)))
 
 
 def _pack_words(values: Sequence[Optional[str]]) -> object:
@@ -69,7 +68,7 @@ def _pack_words(values: Sequence[Optional[str]]) -> object:
     words = [value for value in values if value is not None]
     if len(words) < len(values) or any(_END in word for word in words):
         return list(values)
-    return _split_fronts(words)
+    return _split_prefixes(words)
 
 
 def _differences(values: Iterable[Optional[int]]) -> List[Optional[int]]:
@@ -96,27 +95,27 @@ def _sums(steps: Iterable[Optional[int]]) -> List[Optional[int]]:
     return values
 
 
-def _split_fronts(words: Sequence[str]) -> Dict[str, str]:
-    """How many characters each word keeps of the one before, each count as one character, and its own rest."""
-    kept: List[str] = []
+def _split_prefixes(words: Sequence[str]) -> Dict[str, str]:
+    """Split words into the length of the prefix shared with the previous word, as one character, and the rest."""
+    prefixes: List[str] = []
     rest: List[str] = []
     last = ""
     for word in words:
         same = 0
-        for one, other in zip(word[:_KEPT_MAX], last):
+        for one, other in zip(word[:_PREFIX_MAX], last):
             if one != other:
                 break
             same += 1
-        kept.append(chr(_KEPT_ZERO + same))
+        prefixes.append(chr(_PREFIX_ZERO + same))
         rest.append(word[same:])
         last = word
-    return {"kept": "".join(kept), "rest": _END.join(rest)}
+    return {"kept": "".join(prefixes), "rest": _END.join(rest)}
 
 
-def _join_fronts(kept: str, rest: str) -> List[object]:
+def _join_prefixes(prefixes: str, rest: str) -> List[object]:
     words: List[object] = []
     last = ""
-    for count, end in zip(kept, rest.split(_END)):
-        last = last[: ord(count) - _KEPT_ZERO] + end
+    for count, end in zip(prefixes, rest.split(_END)):
+        last = last[: ord(count) - _PREFIX_ZERO] + end
         words.append(last)
     return words

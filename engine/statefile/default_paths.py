@@ -1,4 +1,4 @@
-"""Where state files are by default, and which of them is meant by somebody who names none.
+"""Default paths of state files, and the file to open when the user names none.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
@@ -23,7 +23,7 @@ def default_folder() -> str:
 
 
 def default_paths() -> List[str]:
-    """State files in the default folder, the one written last first."""
+    """State files in the default folder, latest write first."""
     folder = default_folder()
     try:
         names = os.listdir(folder)
@@ -34,7 +34,7 @@ def default_paths() -> List[str]:
 
 
 def written_at(path: str) -> float:
-    """Seconds since 1970. A writer's latest commits are in the log until a checkpoint brings them into the file."""
+    """When a state file or its log was last written, in seconds since 1970."""
     latest = 0.0
     for name in (path, path + "-wal"):
         try:
@@ -54,7 +54,7 @@ def latest_path() -> str:
 
 
 def resolve(path: str) -> str:
-    """Expand ``~``; "" is what REDRIVE_STATE names, else the latest file in the default folder.
+    """Expand ``~``. For "", return the file that REDRIVE_STATE names, else the latest file in the default folder.
 
     Raises StateFileError when there is none.
     """

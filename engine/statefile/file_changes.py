@@ -1,8 +1,8 @@
-"""What the file system says of a state file from outside: whether it must be opened anew to be seen as it is now.
+"""Detects by ``stat`` that a state file must be reopened to show its current content.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
-By ``stat`` only: opening the file by hand would drop the locks of this process's connection to it
+Opening the file directly would drop the locks of this process's connection to it
 (https://sqlite.org/howtocorrupt.html, section 2.2).
 """
 
@@ -10,25 +10,25 @@ import os
 import time
 from typing import NamedTuple, Tuple
 
-LOOK_AGAIN_SECONDS = 2.0  # at most so often is a live file opened anew, to see that it is the same one
+REOPEN_SECONDS = 2.0  # shortest time between two openings of a live file
 
-Trace = Tuple[int, ...]  # device, inode, bytes, when changed; empty where there is no file
-
-
-class Traces(NamedTuple):
-    """The file and what SQLite keeps beside it."""
-
-    file: Trace
-    log: Trace  # -wal
-    shared: Trace  # -shm: somebody has the file open, or crashed
+Stamp = Tuple[int, ...]  # device, inode, bytes, time of the last change in ns; empty if there is no file
 
 
-def traces_of(path: str) -> Traces:
-    """As of now."""
-    return Traces(_trace(path), _trace(path + "-wal"), _trace(path + "-shm"))
+class FileStamps(NamedTuple):
+    """The stamps of a state file and of the files that SQLite keeps beside it."""
+
+    file: Stamp
+    log: Stamp  # -wal
+    shared: Stamp  # -shm: a process has the file open, or has crashed
 
 
-def _trace(path: str) -> Trace:
+def stamps_of(path: str) -> FileStamps:
+    """Read the current stamps."""
+    return FileStamps(_stamp(path), _stamp(path + "-wal"), _stamp(path + "-shm"))
+
+
+def _stamp(path: str) -> Stamp:
     try:
         status = os.stat(path)
     except OSError:
@@ -36,25 +36,25 @@ def _trace(path: str) -> Trace:
     return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
-class Watch(object):
-    """Remembers how the file was when it was opened. Make it before, so that what changes meanwhile is seen."""
+class FileWatch(object):
+    """Compares a file with its stamps at the time it was opened. Create it before opening the file."""
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._traces = traces_of(path)
-        self._looked_at = time.monotonic()
+        self._stamps = stamps_of(path)
+        self._opened_at = time.monotonic()
 
-    def is_another_look_due(self, still: bool) -> bool:
-        """True if the connection that was opened then may show another file, or an old moment of this one.
+    def is_reopen_due(self, is_static: bool) -> bool:
+        """True if the connection may show another file, or outdated content.
 
-        ``still``: it shows one moment (``ladder.Look``).
+        ``is_static``: the connection shows the content at its opening only (``ReadonlyDatabase.is_static``).
         """
-        old, now = self._traces, traces_of(self._path)
+        old, now = self._stamps, stamps_of(self._path)
         if now.file[:2] != old.file[:2]:
             return True
-        if still and not old.shared:
-            return now != old  # at rest until now: any writer leaves a trace
-        if still or now.file != old.file:
-            # Live but closed to us; or a checkpoint of its executor, unless somebody wrote over it in place.
-            return time.monotonic() - self._looked_at > LOOK_AGAIN_SECONDS
+        if is_static and not old.shared:
+            return now != old  # the file was not in use: every writer changes a stamp
+        if is_static or now.file != old.file:
+            # A live file that this user may not open; or a checkpoint, unless the file was overwritten in place.
+            return time.monotonic() - self._opened_at > REOPEN_SECONDS
         return False

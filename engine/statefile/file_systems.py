@@ -1,4 +1,4 @@
-"""Which file system a path lives on, for the sake of those that SQLite's WAL cannot live on.
+"""The file system of a path: SQLite's write-ahead log does not work on network file systems.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
@@ -6,7 +6,7 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 import os
 from typing import NamedTuple, Optional
 
-#: A shared-memory index and locks must mean the same to all who open the file. Over a network they do not.
+#: Over a network, the shared-memory index and the locks are not common to all processes that open the file.
 NETWORK_TYPES = frozenset(
     [
         "nfs",
@@ -39,7 +39,7 @@ class Mount(NamedTuple):
 
 
 def mount_of(path: str, mounts_path: str = "/proc/self/mounts") -> Optional[Mount]:
-    """Return the file system that holds ``path`` (which need not exist yet); None where nobody can say."""
+    """Return the file system that holds ``path`` (which need not exist yet); None if it is unknown."""
     try:
         with open(mounts_path, encoding="utf-8", errors="surrogateescape") as lines:
             mounts = [_parse(line) for line in lines]
@@ -71,8 +71,8 @@ def _covers(point: str, path: str) -> bool:
     return point == "/" or path == point or path.startswith(point.rstrip("/") + "/")
 
 
-def network_trouble(path: str, mounts_path: str = "/proc/self/mounts") -> Optional[str]:
-    """Return one sentence that says why a state file cannot live here and what to do; None where it can."""
+def network_problem(path: str, mounts_path: str = "/proc/self/mounts") -> Optional[str]:
+    """Return one sentence that says why a state file cannot be here, and what to do; None if it can."""
     mount = mount_of(path, mounts_path)
     if mount is None or mount.type not in NETWORK_TYPES:
         return None

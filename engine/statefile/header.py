@@ -1,7 +1,7 @@
-"""What the bytes of a file say before SQLite touches it: ours, somebody else's, cut short, or no database at all.
+"""Inspects the header of a file before SQLite opens it: a state file, another database, cut short, or no database.
 
-SQLite repairs, locks and creates files beside the one that it opens. A file that is not ours must not change by a
-byte, so the first look is taken here, at the first hundred bytes (https://sqlite.org/fileformat2.html, section 1.3).
+SQLite repairs, locks and creates files beside the one that it opens. A file that is not a state file must not change,
+so its first hundred bytes are checked here (https://sqlite.org/fileformat2.html, section 1.3).
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
@@ -20,16 +20,16 @@ SCHEMA_VERSION = 1
 
 
 class Header(NamedTuple):
-    """The fields of SQLite's header that we judge by."""
+    """The fields of SQLite's header that decide."""
 
     page_bytes: int
-    pages: int  # 0 where the writer was too old to say
-    version: int  # PRAGMA user_version: our schema's
+    pages: int  # 0 if the writer was too old to fill it in
+    version: int  # PRAGMA user_version: the format of the state file
     application_id: int
 
 
 def inspect(path: str) -> Optional[Header]:
-    """Return the header of our own state file, None for an empty file; nothing is opened for writing.
+    """Return the header of a state file, None for an empty file. Opens nothing for writing.
 
     Raises FileNotFoundError, or the StateFileError that says why this file cannot be used.
     """
@@ -45,7 +45,7 @@ def inspect(path: str) -> Optional[Header]:
     if len(data) < HEADER_BYTES:
         raise CorruptFileError(f"{path} is cut short: {size} bytes are left; restore a copy")
     header = _parse(data)
-    _judge(path, header, size)
+    _validate(path, header, size)
     return header
 
 
@@ -78,11 +78,10 @@ def _parse(data: bytes) -> Header:
     )
 
 
-def _judge(path: str, header: Header, size: int) -> None:
+def _validate(path: str, header: Header, size: int) -> None:
     if header.application_id != APPLICATION_ID:
         raise ForeignFileError(f"{path} is an SQLite database of another program, not a redrive state file")
-    if header.version > SCHEMA_VERSION:
-        raise newer(path, header.version)
+    check_version(path, header.version)
     if header.page_bytes < 512 or header.page_bytes & (header.page_bytes - 1):
         raise CorruptFileError(
             f"{path} is damaged: its header gives a page size of {header.page_bytes}; restore a copy"
@@ -94,12 +93,13 @@ def _judge(path: str, header: Header, size: int) -> None:
         raise CorruptFileError(f"{path} is cut short: {size} of {expected} bytes are left; restore a copy")
 
 
-def newer(path: str, version: int) -> NewerFileError:
-    """Return the error for a file whose schema is ahead of ours."""
-    return NewerFileError(
-        f"{path} was written by a later version of redrive (format {version}, this one knows {SCHEMA_VERSION}); "
-        f"upgrade redrive"
-    )
+def check_version(path: str, version: int) -> None:
+    """Raises NewerFileError for a format later than SCHEMA_VERSION."""
+    if version > SCHEMA_VERSION:
+        raise NewerFileError(
+            f"{path} was written by a later version of redrive (format {version}, this one knows {SCHEMA_VERSION}); "
+            f"upgrade redrive"
+        )
 
 
 def has_content(path: str) -> bool:

@@ -1,8 +1,8 @@
-"""The lock file of a state file, ``<state>.lock``: who holds it, and who held it last.
+"""The lock file of a state file, ``<state>.lock``: its current holder and its last one.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
-``locking.py`` takes it.
+``changes/locking.py`` acquires it.
 """
 
 import fcntl
@@ -14,12 +14,12 @@ from typing import NamedTuple, Optional
 
 from .processes import boot_id, identity
 
-SERVICE = ".serve"  # behind the name of a state file: its lock says who serves the schedule
+SERVICE = ".serve"  # suffix to the state file: the lock of ``redrive serve``, which starts runs by a schedule
 HOLDER_BYTES_MAX = 65536
 
 
 class LockHolder(NamedTuple):
-    """What the owner of a state file says of itself in the lock file. Instants in microseconds UTC."""
+    """The owner of a state file, as written in the lock file. Instants in microseconds UTC."""
 
     executor_id: str
     pid: int
@@ -31,7 +31,7 @@ class LockHolder(NamedTuple):
     released_at: Optional[int] = None
 
     def is_alive(self) -> bool:
-        """False only if it has certainly left: another boot or host cannot be looked into, and counts as alive."""
+        """False only if the holder has certainly ended; one of another boot or host counts as alive."""
         if self.released_at is not None:
             return False
         if self.host != socket.gethostname() or self.boot_id != boot_id():
@@ -47,12 +47,12 @@ class LockHolder(NamedTuple):
 
 
 def lock_path(state_path: str) -> str:
-    """Path of the lock file, which stays when the lock is released."""
+    """Path of the lock file, which remains after the lock is released."""
     return state_path + ".lock"
 
 
 def last_holder(state_path: str) -> Optional[LockHolder]:
-    """Return who owned a state file last, whether or not it still does; None if that is not known."""
+    """Return the last owner of a state file, alive or not; None if it is unknown."""
     try:
         descriptor = os.open(lock_path(state_path), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -63,8 +63,8 @@ def last_holder(state_path: str) -> Optional[LockHolder]:
         os.close(descriptor)
 
 
-def probe(state_path: str) -> Optional[LockHolder]:
-    """Return who owns a state file; None when nobody does, or when this user may not know."""
+def current_holder(state_path: str) -> Optional[LockHolder]:
+    """Return the owner of a state file; None if there is none, or if this user may not read the lock."""
     try:
         descriptor = os.open(lock_path(state_path), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -78,12 +78,12 @@ def probe(state_path: str) -> Optional[LockHolder]:
 
 
 def served_by(state_path: str) -> Optional[LockHolder]:
-    """Return who starts the runs of a state file by a schedule (``redrive serve``); None when nobody does."""
-    return probe(state_path + SERVICE)
+    """Return the ``redrive serve`` that starts the runs of a state file by a schedule; None if there is none."""
+    return current_holder(state_path + SERVICE)
 
 
 def read_holder(descriptor: int) -> Optional[LockHolder]:
-    """None for what no owner has written: the file was just made, or by another program."""
+    """Read the holder; None if the file was just created, or was written by another program."""
     try:
         fields = json.loads(os.pread(descriptor, HOLDER_BYTES_MAX, 0).decode())
         return LockHolder(**{name: fields[name] for name in LockHolder._fields if name in fields})
@@ -92,7 +92,7 @@ def read_holder(descriptor: int) -> Optional[LockHolder]:
 
 
 def try_lock(descriptor: int, kind: int) -> bool:
-    """``kind``: fcntl.LOCK_EX to own the file, LOCK_SH to probe it. False where the lock is held. Raises OSError."""
+    """Lock without waiting; False if it is held. ``kind``: fcntl.LOCK_EX to own, LOCK_SH to probe. Raises OSError."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Opens a state file to look at it: never writes, never checkpoints, creates nothing in its folder.
+"""Opens a state file read-only: never writes, never checkpoints, creates nothing in its folder.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
@@ -11,35 +11,35 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from ..errors import CorruptFileError, StateFileError, StorageError
-from .file_systems import network_trouble
-from .header import SCHEMA_VERSION, has_content, inspect, newer
+from .file_systems import network_problem
+from .header import check_version, has_content, inspect
 
 BUSY_SECONDS = 5.0
 
 
-class Look(NamedTuple):
-    """A connection to look through. ``still``: it shows one moment; open again when the file has changed."""
+class ReadonlyDatabase(NamedTuple):
+    """A read-only connection. ``is_static``: it shows the content at its opening; reopen when the file changes."""
 
     connection: sqlite3.Connection
-    still: bool
+    is_static: bool
 
 
-def look(path: str) -> Look:
-    """Open the state file by the rungs that its state allows.
+def open_readonly(path: str) -> ReadonlyDatabase:
+    """Open the state file in the best way that its state allows.
 
-    Never while this process has another connection to the file: the first look at its bytes would drop the locks of
-    that one (https://sqlite.org/howtocorrupt.html, section 2.2). Raises StateFileError or one of its kinds.
+    Never call this while this process has another connection to the file: reading the header would drop the locks of
+    that connection (https://sqlite.org/howtocorrupt.html, section 2.2). Raises StateFileError or one of its kinds.
     """
-    trouble = network_trouble(path)
-    if trouble:
-        raise StateFileError(trouble)
+    problem = network_problem(path)
+    if problem:
+        raise StateFileError(problem)
     try:
         if inspect(path) is None:
             raise StateFileError("{} is empty: no run has been recorded in it".format(path))
     except FileNotFoundError:
         raise StateFileError("there is no state file {}".format(path)) from None
     try:
-        return _climb(path)
+        return _open(path)
     except sqlite3.OperationalError as error:
         raise StorageError("{} cannot be read: {}".format(path, error)) from error
     except sqlite3.Error as error:
@@ -51,30 +51,29 @@ def file_uri(path: str, options: str) -> str:
     return "file:{}?{}".format(quote(os.fsencode(os.path.abspath(path))), options)
 
 
-def _climb(path: str) -> Look:
-    """Rungs: a file that nobody has open, as it stands; a crashed one without its index, as a copy; else live.
+def _open(path: str) -> ReadonlyDatabase:
+    """Open a file in use live, a crashed one without its -shm as a copy, and any other as immutable.
 
-    ``immutable`` ignores the log, so it is right only where there is none. ``mode=ro`` makes the -shm where it is
-    missing, and an executor of another user could not open that.
+    ``immutable`` ignores the log, so it is correct only if there is none. ``mode=ro`` creates a missing -shm, which
+    an executor of another user could not open.
     """
     if os.path.exists(path + "-shm"):
         try:
-            return Look(_probed(path, "mode=ro"), still=False)
+            return ReadonlyDatabase(_connect(path, "mode=ro"), is_static=False)
         except sqlite3.OperationalError:
-            pass  # it may not be opened by this user, or has just gone
+            pass  # this user may not open it, or it has just been removed
     if has_content(path + "-wal"):
-        return Look(_copied(path), still=True)
-    return Look(_probed(path, "immutable=1"), still=True)
+        return ReadonlyDatabase(_open_copy(path), is_static=True)
+    return ReadonlyDatabase(_connect(path, "immutable=1"), is_static=True)
 
 
-def _probed(path: str, options: str) -> sqlite3.Connection:
+def _connect(path: str, options: str) -> sqlite3.Connection:
     connection = sqlite3.connect(
         file_uri(path, options), uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
     )
     try:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version > SCHEMA_VERSION:
-            raise newer(path, version)
+        check_version(path, version)
         if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'event'").fetchone() is None:
             raise CorruptFileError("{} is damaged: its tables are missing; restore a copy".format(path))
     except BaseException:
@@ -83,8 +82,8 @@ def _probed(path: str, options: str) -> sqlite3.Connection:
     return connection
 
 
-def _copied(path: str) -> sqlite3.Connection:
-    """The log is there but its index is gone and cannot be made here: nobody writes, so a copy is whole."""
+def _open_copy(path: str) -> sqlite3.Connection:
+    """Copy a file whose log lacks its index: no process writes, so the copy is complete."""
     with tempfile.TemporaryDirectory(prefix="redrive-") as folder:
         copy = os.path.join(folder, "state.db")
         try:
@@ -95,4 +94,4 @@ def _copied(path: str) -> sqlite3.Connection:
         merging = sqlite3.connect(copy, isolation_level=None)
         merging.execute("PRAGMA journal_mode=DELETE")
         merging.close()
-        return Look(_probed(copy, "immutable=1"), still=True).connection  # the file lives on without its name
+        return ReadonlyDatabase(_connect(copy, "immutable=1"), is_static=True).connection

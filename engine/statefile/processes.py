@@ -1,4 +1,4 @@
-"""Facts about processes from /proc: which process a pid means, its ancestors, and the executor that it belongs to.
+"""Reads /proc: the identity of a process, its ancestors, and the executor that it belongs to.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
@@ -12,7 +12,7 @@ READ_BYTES = 32 * 1024
 
 
 def read_file(path: str) -> bytes:
-    """The whole file, with as few system calls as that takes: the zygote reads two of these for each attempt."""
+    """Read a file with few system calls, because the zygote reads two for each attempt."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         parts = []
@@ -31,7 +31,7 @@ def stat_fields(pid: int) -> List[bytes]:
 
 
 def start_ticks(pid: int) -> int:
-    """When the process started, in clock ticks since boot: with the boot id this tells a pid from its reuse.
+    """When the process started, in clock ticks since boot; together with the boot id it detects a reused pid.
 
     Raises OSError.
     """
@@ -39,7 +39,7 @@ def start_ticks(pid: int) -> int:
 
 
 def identity(pid: int) -> Tuple[Optional[int], Optional[str]]:
-    """What makes a pid unmistakable: the ticks at which it started, and the boot that the ticks count from."""
+    """The identity of a process: its start in ticks, and the boot id of the ticks; (None, boot) if dead."""
     try:
         fields = stat_fields(pid)
         if fields[0] == b"Z":
@@ -50,7 +50,7 @@ def identity(pid: int) -> Tuple[Optional[int], Optional[str]]:
 
 
 def boot_id() -> Optional[str]:
-    """Which boot this is."""
+    """The id of the current boot."""
     try:
         return read_file("/proc/sys/kernel/random/boot_id").decode("ascii").strip()
     except OSError:
@@ -58,25 +58,25 @@ def boot_id() -> Optional[str]:
 
 
 def is_gone(pid: Optional[int], start_ticks: Optional[int], boot: Optional[str]) -> bool:
-    """True for a process of this host that certainly is no more; of another boot, or with nothing known, False."""
+    """True if a process of this boot has certainly ended; False if its boot differs or its identity is unknown."""
     if pid is None or start_ticks is None or boot is None:
         return False
     found, now = identity(pid)
     return boot == now and found != start_ticks
 
 
-def is_there(pid: Optional[int], start_ticks: Optional[int], boot: Optional[str]) -> bool:
-    """True for a process of this boot that certainly lives; with nothing known, False."""
+def is_alive(pid: Optional[int], start_ticks: Optional[int], boot: Optional[str]) -> bool:
+    """True if a process of this boot certainly lives; False if its identity is unknown."""
     return pid is not None and start_ticks is not None and identity(pid) == (start_ticks, boot)
 
 
 def pids() -> Iterator[int]:
-    """Every process that this user may know of."""
+    """The pids of all processes visible to this user."""
     return (int(name) for name in os.listdir("/proc") if name.isdigit())
 
 
 def ancestors() -> Set[int]:
-    """This process and all that it descends from."""
+    """The pids of this process and its ancestors."""
     found, pid = {os.getpid()}, os.getppid()
     while pid > 0 and pid not in found:
         found.add(pid)
@@ -87,8 +87,8 @@ def ancestors() -> Set[int]:
     return found
 
 
-def bears_token(pid: int, executor_ids: Collection[str]) -> bool:
-    """True if a process was started below one of these executors, as its environment says."""
+def has_token(pid: int, executor_ids: Collection[str]) -> bool:
+    """True if the environment of a process names one of these executors."""
     tokens = {"{}={}".format(EXECUTOR_VARIABLE, executor_id).encode() for executor_id in executor_ids}
     try:
         return not tokens.isdisjoint(read_file("/proc/{}/environ".format(pid)).split(b"\0"))

@@ -1,11 +1,11 @@
-"""Follows a state file that somebody else writes: what changed, what came, and whether it is still the same file.
+"""Follows a state file that another process writes: detects commits, new events and a replaced file.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
-``Follower`` is the algorithm: it yields queries and is sent their rows, so that whoever holds the connection asks them,
-``Reader`` here, ``tail.follow`` in an event loop. Changes are noticed by ``PRAGMA data_version`` (14 us), which changes
-with each commit of another connection; inotify on the log was quicker but missed the last commit of a run (measured).
-No transaction outlives a query, so the writer's log can always be reset.
+``Follower`` is the algorithm: its generators yield queries and receive their rows, so that the caller runs them on its
+own connection: ``Reader`` here, ``store/follow.py`` in an event loop. Commits are detected by ``PRAGMA data_version``
+(14 us), which changes with each commit of another connection; inotify on the log was faster but missed the last commit
+of a run (measured). No transaction outlives a query, so that the writer's log can always be reset.
 """
 
 import sqlite3
@@ -13,8 +13,8 @@ from functools import partial
 from typing import Any, Generator, List, Optional, Tuple, TypeVar
 
 from ..errors import SnapshotNeeded
-from .file_changes import Watch
-from .open_readonly import look
+from .file_changes import FileWatch
+from .open_readonly import open_readonly
 
 EVENT_COLUMNS = "seq, at, kind, run_id, task, old, new, attempt, generation, actor, reason, command_id, data"
 
@@ -27,69 +27,69 @@ Query = Tuple[str, Tuple[Any, ...]]
 Result = TypeVar("Result")
 Steps = Generator[Query, List[Row], Result]
 
-forgiving_text = partial(str, encoding="utf-8", errors="replace")  # a byte of damage must not hide the rest
+lenient_text = partial(str, encoding="utf-8", errors="replace")  # one damaged byte must not hide the rest
 
 
 def events_query(since: int, limit: int, run_id: Optional[str] = None) -> Query:
     """Events after ``since``, in order, ``data`` as text; with ``run_id``, of that run and of the file itself."""
-    # "+" keeps the planner on the order of seq: those who follow ask for the few latest.
+    # "+" keeps the planner on the order of seq, because a follower reads the few latest events.
     only = "" if run_id is None else " AND (+run_id = ? OR +run_id IS NULL)"
     values: Tuple[Any, ...] = (since, limit) if run_id is None else (since, run_id, limit)
     return "SELECT " + EVENT_COLUMNS + " FROM event WHERE seq > ?" + only + " ORDER BY seq LIMIT ?", values
 
 
-def head_of(connection: sqlite3.Connection) -> int:
-    """The number of the latest event ever told, also of one that was pruned since."""
+def latest_seq(connection: sqlite3.Connection) -> int:
+    """The seq of the latest event ever written, even if it was pruned since."""
     row = connection.execute(_HEAD).fetchone()
     return int(row[0]) if row else 0
 
 
 class Follower(object):
-    """What to ask of one state file, poll after poll. The generators yield queries, and return what they are for."""
+    """The queries that follow one state file, as generators that yield queries and receive their rows."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.uuid = ""
-        self._watch = Watch(path)
-        self._still = False  # the connection shows one moment: the file is at rest, or a copy is read
+        self._file_watch = FileWatch(path)
+        self._is_static = False  # the connection shows the content at its opening
         self._is_replaced = False
         self._data_version = -1
 
-    def is_opening_due(self) -> bool:
-        """True if the connection may show another file, or an old moment of this one."""
-        return self._watch.is_another_look_due(self._still)
+    def is_reopen_due(self) -> bool:
+        """True if the connection may show another file, or outdated content."""
+        return self._file_watch.is_reopen_due(self._is_static)
 
-    def before_opening(self) -> None:
-        """Call before the file is opened, so that what changes meanwhile is seen."""
-        self._watch = Watch(self.path)
+    def prepare_open(self) -> None:
+        """Call before opening the file, so that changes meanwhile are detected."""
+        self._file_watch = FileWatch(self.path)
         self._data_version = -1
 
-    def opened(self, still: bool) -> "Steps[None]":
-        """Compare the file with the one before. ``still``: as ``ladder.look`` says."""
-        self._still = still
+    def verify_identity(self, is_static: bool) -> "Steps[None]":
+        """Compare the opened file with the previous one. ``is_static``: ``ReadonlyDatabase.is_static``."""
+        self._is_static = is_static
         rows = yield _UUID, ()
         uuid = str(rows[0][0]) if rows else ""
         self._is_replaced = self._is_replaced or self.uuid not in ("", uuid)
         self.uuid = uuid
 
     def changed(self) -> "Steps[bool]":
-        """True if something may have been committed since the last call; also right after the file was opened.
+        """True if a commit may have happened since the last call, or if the file was just opened.
 
-        Raises SnapshotNeeded, once, when another file has taken the place of the one before.
+        Raises SnapshotNeeded, once, when another file is at the path.
         """
         if self._is_replaced:
             self._is_replaced = False
             raise SnapshotNeeded("another state file is in the place of {}".format(self.path))
         version = 0
-        if not self._still:
+        if not self._is_static:
             ((version,),) = yield "PRAGMA data_version", ()
         is_due, self._data_version = version != self._data_version, version
         return is_due
 
     def events(self, since: int, limit: int, run_id: Optional[str] = None) -> "Steps[List[Row]]":
-        """Rows of what came after ``since``, as ``events_query`` has them.
+        """The events after ``since``, as rows of ``events_query``.
 
-        Raises SnapshotNeeded when they do not continue from ``since``: the file was cut back, or pruned.
+        Raises SnapshotNeeded when events between are missing: the file was cut back, or pruned.
         """
         rows = yield events_query(since, limit, run_id)
         if rows and rows[0][0] == since + 1:
@@ -103,7 +103,7 @@ class Follower(object):
 
 
 class Reader(object):
-    """One state file, opened to be followed. Use from one thread."""
+    """Follows one state file. Use from one thread."""
 
     def __init__(self, path: str) -> None:
         self._follower = Follower(path)
@@ -111,46 +111,46 @@ class Reader(object):
 
     @property
     def uuid(self) -> str:
-        """The identity of the file that was opened last; empty before."""
+        """The identity of the opened file; empty before the first opening."""
         return self._follower.uuid
 
     def open(self) -> None:
-        """Open, or open again. Raises StateFileError or one of its kinds."""
+        """Open or reopen the file. Raises StateFileError."""
         self.close()
-        self._follower.before_opening()
-        self._connection, still = look(self._follower.path)
-        self._connection.text_factory = forgiving_text
-        self._ask(self._follower.opened(still))
+        self._follower.prepare_open()
+        self._connection, is_static = open_readonly(self._follower.path)
+        self._connection.text_factory = lenient_text
+        self._run(self._follower.verify_identity(is_static))
 
     def close(self) -> None:
-        """Let go of the file. It can be opened again."""
+        """Close the file. It can be reopened."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     @property
     def connection(self) -> sqlite3.Connection:
-        """To read from; opened if need be."""
+        """The connection, opened if necessary."""
         if self._connection is None:
             self.open()
         assert self._connection is not None
         return self._connection
 
     def changed(self) -> bool:
-        """As ``Follower.changed``. Raises StateFileError when there is no file any more."""
-        if self._connection is None or self._follower.is_opening_due():
+        """See ``Follower.changed``. Raises StateFileError when the file is gone."""
+        if self._connection is None or self._follower.is_reopen_due():
             self.open()
-        return self._ask(self._follower.changed())
+        return self._run(self._follower.changed())
 
     def head(self) -> int:
-        """The number of the latest event ever told."""
-        return head_of(self.connection)
+        """The seq of the latest event ever written."""
+        return latest_seq(self.connection)
 
     def events(self, since: int, limit: int) -> List[Row]:
-        """As ``Follower.events``."""
-        return self._ask(self._follower.events(since, limit))
+        """See ``Follower.events``."""
+        return self._run(self._follower.events(since, limit))
 
-    def _ask(self, steps: "Steps[Result]") -> Result:
+    def _run(self, steps: "Steps[Result]") -> Result:
         try:
             query = next(steps)
             while True:

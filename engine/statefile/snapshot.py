@@ -1,10 +1,10 @@
-"""A run as columns, in helpings: the board that is needed at once, then the history of what is done.
+"""Packs a run as columns, in parts: first the board, which is needed at once, then the history of finished tasks.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
-``console/sessions/run_decoder.py`` makes a RunFold of it, equal to what ``store/runs.py`` reads from a local file. Of a
-task that is done the board says no more than that; when and how long costs more bytes than all the rest together, so
-it follows window by window, as fast as the line allows. So do the edges where there are very many.
+``console/sessions/run_decoder.py`` makes the RunProjection that ``store/runs.py`` reads from a local file.
+Of a finished task the board has only the state, because its instants would take more bytes than all other data. The
+history follows window by window, and so do the edges if there are very many.
 """
 
 import json
@@ -15,10 +15,10 @@ from ..domain.events import KILL_STEPS, kill_step_value
 from ..errors import NotFoundError
 from .column_codec import Table, pack, pack_table
 
-EDGES_AT_ONCE = 12000  # more of them, as links, follow the board
+EDGES_AT_ONCE = 12000  # with more edges, ``links`` sends them after the board
 
-#: Columns that stay where they are: long texts are read on demand, tokens are nobody's business.
-_KEPT_BACK = frozenset(
+#: Columns that are not sent: long texts are read on demand, tokens are private.
+_EXCLUDED = frozenset(
     [
         "run_id",
         "token",
@@ -32,13 +32,15 @@ _KEPT_BACK = frozenset(
     ]
 )
 _DONE = "SUCCESS"
-#: Of a task that is done, the board tells these.
-_AT_ONCE = frozenset(["name", "state", "attempt", "max_attempts", "generation", "position", "skip_cause", "stale"])
-#: Instants of a task that are mostly equal to, or soon after, another one of its. Ends before starts.
-_AFTER = (("changed_at", "ended_at"), ("ended_at", "started_at"), ("first_started_at", "started_at"))
+#: The columns of a finished task on the board.
+_BOARD_COLUMNS = frozenset(
+    ["name", "state", "attempt", "max_attempts", "generation", "position", "skip_cause", "stale"]
+)
+#: Instants of a task that are mostly equal to, or soon after, another instant of the task. Ends before starts.
+_FOLLOWS = (("changed_at", "ended_at"), ("ended_at", "started_at"), ("first_started_at", "started_at"))
 
-#: How attempts were killed is told in events alone.
-_LADDER = (
+#: Only events record how attempts were killed.
+_KILL_STEPS = (
     "SELECT task, attempt, kind, at, data FROM event WHERE run_id = ? AND kind IN ("
     + ", ".join("'{}'".format(kind) for kind in KILL_STEPS)
     + ") ORDER BY seq"
@@ -52,7 +54,7 @@ Row = Dict[str, Any]
 
 def board(connection: sqlite3.Connection, run_id: Optional[str]) -> Dict[str, Any]:
     """A run (default: the latest) as of ``seq``. Raises NotFoundError when the file has no such run."""
-    connection.execute("BEGIN")  # one moment
+    connection.execute("BEGIN")  # all reads see the same commit
     try:
         run = _run(connection, run_id)
         (seq,) = connection.execute("SELECT coalesce(max(seq), 0) FROM event").fetchone()
@@ -62,7 +64,7 @@ def board(connection: sqlite3.Connection, run_id: Optional[str]) -> Dict[str, An
         places = {row["name"]: place for place, row in enumerate(tasks)}
         parents = _parents(connection, run["run_id"], list(places))
         unfinished_places = {row["name"]: places[row["name"]] for row in tasks if row["state"] != _DONE}
-        ladder = _ladder(connection, run["run_id"], unfinished_places)
+        kill_steps = _kill_steps(connection, run["run_id"], unfinished_places)
         _add_changed(connection, run["run_id"], tasks)
     finally:
         connection.execute("COMMIT")
@@ -73,16 +75,16 @@ def board(connection: sqlite3.Connection, run_id: Optional[str]) -> Dict[str, An
         "parents": _pack_parents(parents, specs, places) if sum(map(len, parents)) <= EDGES_AT_ONCE else None,
         "specs": _pack_specs(specs),
         "attempts": _pack_attempts(attempts, tasks, places),
-        "tasks": _pack_tasks([_at_once(row) for row in tasks]),
-        "ladder": ladder,
+        "tasks": _pack_tasks([_board_row(row) for row in tasks]),
+        "ladder": kill_steps,
         "done": len(tasks) - len(unfinished_places),
     }
 
 
 def links(connection: sqlite3.Connection, run_id: str, start: int, count: int) -> Dict[str, Any]:
-    """The parents of ``count`` tasks from the ``start``-th, by name, where the board has left them out.
+    """The parents of ``count`` tasks from the ``start``-th, by name, if the board leaves them out.
 
-    ``next`` is where to go on, None at the end.
+    ``next`` is the start of the next window, None at the end.
     """
     connection.execute("BEGIN")
     try:
@@ -98,9 +100,9 @@ def links(connection: sqlite3.Connection, run_id: str, start: int, count: int) -
 
 
 def history(connection: sqlite3.Connection, run_id: str, start: int, count: int) -> Dict[str, Any]:
-    """What the board left out of those of ``count`` tasks from the ``start``-th, by name, that are done.
+    """The columns that the board leaves out, of the finished ones among ``count`` tasks from the ``start``-th, by name.
 
-    ``places`` are among the names in order; ``next`` is where to go on, None at the end.
+    ``places`` are indexes of the sorted names; ``next`` is the start of the next window, None at the end.
     """
     connection.execute("BEGIN")
     try:
@@ -112,7 +114,7 @@ def history(connection: sqlite3.Connection, run_id: str, start: int, count: int)
         attempts = _rows(connection, "attempt", run_id, within + "ORDER BY name, attempt", bounds)
         done = {row["name"] for row in tasks}
         places = {name: place for place, name in enumerate(window, start) if name in done}
-        ladder = _ladder(connection, run_id, places)
+        kill_steps = _kill_steps(connection, run_id, places)
         _add_changed(connection, run_id, tasks)
     finally:
         connection.execute("COMMIT")
@@ -122,7 +124,7 @@ def history(connection: sqlite3.Connection, run_id: str, start: int, count: int)
         "places": pack([places[row["name"]] for row in tasks]),
         "attempts": _pack_attempts([row for row in attempts if row["name"] in done], tasks, places),
         "tasks": _pack_tasks([_without(row, "name", "spec") for row in tasks]),
-        "ladder": ladder,
+        "ladder": kill_steps,
     }
 
 
@@ -141,7 +143,7 @@ def _run(connection: sqlite3.Connection, run_id: Optional[str]) -> Row:
 def _rows(
     connection: sqlite3.Connection, table: str, run_id: str, rest: str, values: Optional[Dict[str, Any]] = None
 ) -> List[Row]:
-    names = [row[1] for row in connection.execute("PRAGMA table_info(" + table + ")") if row[1] not in _KEPT_BACK]
+    names = [row[1] for row in connection.execute("PRAGMA table_info(" + table + ")") if row[1] not in _EXCLUDED]
     sql = "SELECT {} FROM {} WHERE run_id = :run_id {}".format(", ".join(names), table, rest)
     return [dict(zip(names, row)) for row in connection.execute(sql, dict(values or {}, run_id=run_id))]
 
@@ -155,7 +157,7 @@ def _next(start: int, count: int, names: Sequence[str]) -> Optional[int]:
 
 
 def _parents(connection: sqlite3.Connection, run_id: str, names: Sequence[str]) -> List[List[str]]:
-    """Of each of ``names``, in no order of meaning."""
+    """The parents of each of ``names``, unordered."""
     parents: Dict[str, List[str]] = {name: [] for name in names}
     sql = "SELECT child, parent FROM edge WHERE run_id = ? AND child BETWEEN ? AND ?"
     for child, parent in connection.execute(sql, (run_id, min(names, default=""), max(names, default=""))):
@@ -164,7 +166,7 @@ def _parents(connection: sqlite3.Connection, run_id: str, names: Sequence[str]) 
 
 
 def _add_changed(connection: sqlite3.Connection, run_id: str, tasks: List[Row]) -> None:
-    """The latest event that touched each of ``tasks``."""
+    """Add the seq and instant of the latest event of each task."""
     if not tasks:
         return
     named = sorted(row["name"] for row in tasks)
@@ -173,21 +175,21 @@ def _add_changed(connection: sqlite3.Connection, run_id: str, tasks: List[Row]) 
         row["changed_seq"], row["changed_at"] = found.get(row["name"], (0, 0))
 
 
-def _at_once(row: Row) -> Row:
+def _board_row(row: Row) -> Row:
     if row["state"] != _DONE:
         return row
-    return {key: value if key in _AT_ONCE else None for key, value in row.items()}
+    return {key: value if key in _BOARD_COLUMNS else None for key, value in row.items()}
 
 
 def _without(row: Row, *names: str) -> Row:
     return {name: value for name, value in row.items() if name not in names}
 
 
-def _ladder(connection: sqlite3.Connection, run_id: str, places: Dict[str, int]) -> List[List[Any]]:
-    """The steps of kills: place of the task, attempt, kind, and when, or where it hung."""
+def _kill_steps(connection: sqlite3.Connection, run_id: str, places: Dict[str, int]) -> List[List[Any]]:
+    """The steps of kills: [place of the task, attempt, kind, instant or place of the hang]."""
     return [
         [places[task], attempt, kind, kill_step_value(kind, at, data)]
-        for task, attempt, kind, at, data in connection.execute(_LADDER, (run_id,))
+        for task, attempt, kind, at, data in connection.execute(_KILL_STEPS, (run_id,))
         if task in places
     ]
 
@@ -196,40 +198,40 @@ def _ladder(connection: sqlite3.Connection, run_id: str, places: Dict[str, int])
 
 
 def to_offsets(task: Row) -> Row:
-    """Say those instants of a task that follow another one as microseconds after it."""
-    said = dict(task)
-    for name, base in _AFTER:
+    """Replace the instants in ``_FOLLOWS`` by microseconds after their base."""
+    offsets = dict(task)
+    for name, base in _FOLLOWS:
         if task[name] is not None and task[base] is not None:
-            said[name] = task[name] - task[base]
-    return said
+            offsets[name] = task[name] - task[base]
+    return offsets
 
 
-def to_instants(said: Row) -> Row:
-    """Undo ``to_offsets``."""
-    task = dict(said)
-    for name, base in reversed(_AFTER):
+def to_instants(offsets: Row) -> Row:
+    """Revert ``to_offsets``."""
+    task = dict(offsets)
+    for name, base in reversed(_FOLLOWS):
         if task[name] is not None and task[base] is not None:
             task[name] += task[base]
     return task
 
 
 def attempt_to_offsets(attempt: Row, task: Row) -> Row:
-    """The latest attempt began and ended with its task, and its duration is about what lies between."""
-    said = dict(attempt, started_at=attempt["started_at"] - (task["started_at"] or 0))
+    """Replace instants by offsets: the latest attempt starts and ends with its task, and so determines the duration."""
+    offsets = dict(attempt, started_at=attempt["started_at"] - (task["started_at"] or 0))
     if attempt["ended_at"] is not None:
-        said["ended_at"] = attempt["ended_at"] - (task["ended_at"] or attempt["started_at"])
+        offsets["ended_at"] = attempt["ended_at"] - (task["ended_at"] or attempt["started_at"])
         if attempt["duration_us"] is not None:
-            said["duration_us"] = attempt["duration_us"] - (attempt["ended_at"] - attempt["started_at"])
-    return said
+            offsets["duration_us"] = attempt["duration_us"] - (attempt["ended_at"] - attempt["started_at"])
+    return offsets
 
 
-def attempt_to_instants(said: Row, task: Row) -> Row:
-    """Undo ``attempt_to_offsets``."""
-    attempt = dict(said, started_at=said["started_at"] + (task["started_at"] or 0))
-    if said["ended_at"] is not None:
-        attempt["ended_at"] = said["ended_at"] + (task["ended_at"] or attempt["started_at"])
-        if said["duration_us"] is not None:
-            attempt["duration_us"] = said["duration_us"] + (attempt["ended_at"] - attempt["started_at"])
+def attempt_to_instants(offsets: Row, task: Row) -> Row:
+    """Revert ``attempt_to_offsets``."""
+    attempt = dict(offsets, started_at=offsets["started_at"] + (task["started_at"] or 0))
+    if offsets["ended_at"] is not None:
+        attempt["ended_at"] = offsets["ended_at"] + (task["ended_at"] or attempt["started_at"])
+        if offsets["duration_us"] is not None:
+            attempt["duration_us"] = offsets["duration_us"] + (attempt["ended_at"] - attempt["started_at"])
     return attempt
 
 
@@ -253,7 +255,7 @@ def _pack_attempts(attempts: Sequence[Row], tasks: Sequence[Row], places: Dict[s
 
 
 def _pack_parents(parents: Sequence[List[str]], specs: Sequence[Row], places: Dict[str, int]) -> Row:
-    """As places; in the order in which the flow names them where it does."""
+    """Pack parents as indexes of tasks, in the order of the flow if it names them."""
     for found, spec in zip(parents, specs):
         named = spec.get("parents", ())
         if len(found) > 1 and set(found) <= set(named):
@@ -266,14 +268,14 @@ def _pack_parents(parents: Sequence[List[str]], specs: Sequence[Row], places: Di
 
 
 def _pack_specs(specs: Sequence[Row]) -> Row:
-    """What flows say about tasks, key by key as JSON texts, "" where a key is not said; name and parents are known."""
+    """Pack the specs key by key as JSON texts, "" if a key is missing; name and parents are sent apart."""
     keys = {key: None for spec in specs for key in spec if key not in ("name", "parents")}
-    said = _Said()
-    return {key: pack([said(spec[key]) if key in spec else "" for spec in specs]) for key in keys}
+    text_of = _JsonTexts()
+    return {key: pack([text_of(spec[key]) if key in spec else "" for spec in specs]) for key in keys}
 
 
-class _Said(object):
-    """JSON texts of values, of which most come again and again."""
+class _JsonTexts(object):
+    """JSON texts of values, cached because most values repeat."""
 
     def __init__(self) -> None:
         self._texts: Dict[Any, str] = {}

@@ -14,9 +14,11 @@ from redrive.engine import Executor, Flow, PermanentError, RetryPolicy, Transien
 from redrive.engine.agent.command_client import send_blocking
 from redrive.engine.core.decide import TOO_MANY_BAD_ROWS
 from redrive.engine.core.failures.fingerprint import type_name
-from redrive.engine.domain.command import command_of
+from redrive.engine.domain.command import parse_command
+from redrive.engine.domain.event_payloads import AnswerFields
 from redrive.engine.errors import TooManyBadRows
-from redrive.engine.statefile.queries import QUARANTINE, QuarantineRow, query
+from redrive.engine.statefile.list_rows import QUARANTINE, QuarantineRow
+from redrive.engine.statefile.queries import query
 
 QUICK = RetryPolicy(max_attempts=3, base=0.01, cap=0.02)
 ORDERS = [{"id": f"o-{number}", "amount": number} for number in range(10)]
@@ -43,7 +45,7 @@ def rows(tmp_path: Path, columns: str = "row_key, state") -> list[Any]:
     return ask(tmp_path, f"SELECT {columns} FROM quarantine ORDER BY id")
 
 
-def act(tmp_path: Path, act: str, **options: Any) -> dict[str, Any]:
+def act(tmp_path: Path, act: str, **options: Any) -> AnswerFields:
     found = ask(tmp_path, "SELECT name, state, generation FROM task WHERE name = 'settle'")
     command = {
         "id": f"command-{next(_ids)}",
@@ -54,7 +56,7 @@ def act(tmp_path: Path, act: str, **options: Any) -> dict[str, Any]:
         "reason": "the producer has sent them again",
         "options": options,
     }
-    return send_blocking(str(tmp_path / "state.db"), command_of(command)).as_json()
+    return send_blocking(str(tmp_path / "state.db"), parse_command(command)).as_json()
 
 
 def settling(tmp_path: Path, bad: Callable[[dict[str, Any]], bool], **options: Any) -> Flow:
@@ -283,5 +285,5 @@ def test_a_row_that_somebody_has_decided_about_is_refused(tmp_path):
 def test_rows_need_a_reason(tmp_path):
     run(tmp_path, settling(tmp_path, is_bad))
     command = {"id": "x", "act": "discard-rows", "run_id": "r", "actor": "ana", "options": {"rows": [1]}}
-    assert not send_blocking(str(tmp_path / "state.db"), command_of(command)).ok
+    assert not send_blocking(str(tmp_path / "state.db"), parse_command(command)).ok
     assert "held" == rows(tmp_path)[0][1]

@@ -20,7 +20,9 @@ class Api:
 
     @property
     def tokens(self) -> float:
-        return float(self.downstreams.change_of("api").tokens)
+        tokens = self.downstreams.change_event("api").tokens
+        assert tokens is not None
+        return tokens
 
     def admits(self, task: str, is_retry: bool = False) -> bool:
         return self.downstreams.admit(task, "api", is_retry).call is not None

@@ -1,1 +1,1 @@
-"""Changes the state file: transitions, propagation, and the acts of operators. Runs on Python 3.6."""
+"""Changes the state file: transitions, propagation and operator acts. Runs on Python 3.6."""

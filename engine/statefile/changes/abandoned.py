@@ -1,25 +1,25 @@
-"""What a dead executor left RUNNING, when an operator decides about it before anybody has resumed the run.
+"""Tasks that a dead executor left RUNNING, when an operator acts on them before the run is resumed.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
-Under the lock nothing of such a task should be alive. That is made sure of first: while one process of it lives, no act
-on it is accepted (SPEC 4.9). Then its attempt is settled as lost, with the evidence, as ``recovery.py`` does it for a
-resume, and the operator's act follows in the same transaction. What is not idempotent becomes a dead letter, and is not
-run again by an act that was sent before anybody knew: the operator saw RUNNING, and has to find out first.
+While a process of such a task lives, every act on the task is refused (SPEC 4.9). Otherwise its attempt is settled as
+lost, as ``recovery.py`` does on a resume, and the act follows in the same transaction. A task that is not idempotent
+becomes a dead letter, and an act sent before that does not requeue it: its operator saw RUNNING, and must check first.
 """
 
 import json
-from typing import Any, Dict, Optional
+from typing import NamedTuple, Optional
 
 from ...domain.command import REFUSED, Target
 from ...domain.event_payloads import AttemptColumns, AttemptReclaimed, TaskColumns, TaskMoved
-from ...domain.liveness import HEARTBEAT_SECONDS, effect_key, fence_seconds, what_is_known
+from ...domain.liveness import HEARTBEAT_SECONDS, describe_lost, effect_key, fence_seconds
 from ...domain.states import DeadLetterKind, TaskState
-from ..processes import ancestors, bears_token, identity, is_there, pids
-from .action import Seen, Work, look, still_as_seen
-from .canary import abandon
+from ...json_types import JsonObject
+from ..processes import ancestors, has_token, identity, is_alive, pids
+from .action import ActionContext, TaskSnapshot, check_target, read_task
+from .canary import abandon_canary
 from .quarantine_actions import drop_provisional
-from .transitions import Journal
+from .transitions import Transaction
 
 _ATTEMPT = (
     "SELECT attempt.pid, attempt.pid_start_ticks, attempt.executor_id, executor.boot_id, executor.heartbeat_at,"
@@ -33,88 +33,101 @@ _EVIDENCE = (
 )
 
 
-def find(work: Work, target: Target) -> Optional[Seen]:
-    """The target of an act if it is still what the operator saw; what nobody runs any more is settled as lost first.
+class _RunningAttempt(NamedTuple):
+    """The columns of ``_ATTEMPT``."""
 
-    None: its refusal is written down.
-    """
-    row = still_as_seen(work, target)
-    if row is None or row.state != TaskState.RUNNING or not work.is_abandoned:
+    pid: Optional[int]
+    start_ticks: Optional[int]
+    executor_id: Optional[str]
+    boot_id: Optional[str]
+    heartbeat_at: Optional[int]
+    losses: int
+    spec: str
+    key_generation: int
+    executor_pid: Optional[int]
+    executor_ticks: Optional[int]
+
+
+def resolve_target(context: ActionContext, target: Target) -> Optional[TaskSnapshot]:
+    """Return the target if it is unchanged, as ``check_target`` does; settle it as lost first if it runs no more."""
+    row = check_target(context, target)
+    if row is None or row.state != TaskState.RUNNING or not context.is_abandoned:
         return row
-    names = ("pid", "start_ticks", "executor_id", "boot_id", "heartbeat_at", "losses", "spec", "key_generation")
-    found = work.journal.connection.execute(_ATTEMPT, (work.run_id, row.name)).fetchone()
-    attempt = dict(zip(names + ("executor_pid", "executor_ticks"), found))
-    spec = json.loads(attempt["spec"])
-    obstacle = _who_lives(work, attempt) or _may_live_elsewhere(work, attempt, spec)
+    connection = context.transaction.connection
+    attempt = _RunningAttempt(*connection.execute(_ATTEMPT, (context.run_id, row.name)).fetchone())
+    spec: JsonObject = json.loads(attempt.spec)
+    obstacle = _living_process(context, attempt) or _remaining_lease(context, attempt, spec)
     if obstacle is not None:
-        work.say(row.name, REFUSED, obstacle)
+        context.set_result(row.name, REFUSED, obstacle)
         return None
-    journal = Journal(work.journal.connection, work.journal.at)  # not the operator's doing: no undo brings it back
-    journal.events = work.journal.events
+    # A transaction that records nothing, because an undo of the act must not revive the attempt.
+    transaction = Transaction(connection, context.transaction.at)
+    transaction.events = context.transaction.events
+    columns: TaskColumns = {"losses": attempt.losses + 1}
     if spec.get("idempotent", True):
-        columns: TaskColumns = {"next_retry_at": journal.at, "losses": attempt["losses"] + 1}
-        _settle(journal, work.run_id, row, str(TaskState.RETRYING), columns)
-        return look(work.journal.connection, work.run_id, row.name)
-    columns = {"dead_letter_kind": str(DeadLetterKind.INDETERMINATE), "losses": attempt["losses"] + 1}
-    abandon(journal, work.run_id, row.name, row.overrides)
-    key = effect_key(work.run_id, row.name, attempt["key_generation"]) if spec.get("effect") else None
-    columns["error"] = what_is_known(key)
-    _settle(journal, work.run_id, row, str(TaskState.DEAD_LETTER), columns)
-    if work.act == "requeue":
-        work.say(row.name, REFUSED, "{}; it is a dead letter now".format(what_is_known(key)))
+        columns["next_retry_at"] = transaction.at
+        _settle(transaction, context.run_id, row, TaskState.RETRYING, columns)
+        return read_task(connection, context.run_id, row.name)
+    abandon_canary(transaction, context.run_id, row.name, row.overrides)
+    key = effect_key(context.run_id, row.name, attempt.key_generation) if spec.get("effect") else None
+    columns["dead_letter_kind"] = str(DeadLetterKind.INDETERMINATE)
+    columns["error"] = describe_lost(key)
+    _settle(transaction, context.run_id, row, TaskState.DEAD_LETTER, columns)
+    if context.act == "requeue":
+        context.set_result(row.name, REFUSED, "{}; it is a dead letter now".format(describe_lost(key)))
         return None
-    return look(work.journal.connection, work.run_id, row.name)
+    return read_task(connection, context.run_id, row.name)
 
 
-def tell_evidence(journal: Journal, run_id: str, name: str, attempt: int, generation: int) -> None:
-    """Why an attempt is taken from its task: its executor is dead, and nothing of it is alive."""
-    found = journal.connection.execute(_EVIDENCE, (run_id, name, attempt)).fetchone()
-    pid, start_ticks, executor_id, heard_at = found
-    evidence = AttemptReclaimed(pid, start_ticks, "gone", round((journal.at - heard_at) / 1e6, 1), executor_id)
-    journal.emit(evidence, run_id, name, attempt=attempt, generation=generation)
+def emit_reclaimed(transaction: Transaction, run_id: str, name: str, attempt: int, generation: int) -> None:
+    """Emit the evidence for taking an attempt from its task: its executor is dead, and no process of it lives."""
+    found = transaction.connection.execute(_EVIDENCE, (run_id, name, attempt)).fetchone()
+    pid, start_ticks, executor_id, seen_at = found
+    evidence = AttemptReclaimed(pid, start_ticks, "gone", round((transaction.at - seen_at) / 1e6, 1), executor_id)
+    transaction.emit(evidence, run_id, name, attempt=attempt, generation=generation)
 
 
-def _who_lives(work: Work, attempt: Dict[str, Any]) -> Optional[str]:
-    """Why nothing may be done yet: a process of the dead executor is still there."""
-    if is_there(attempt["executor_pid"], attempt["executor_ticks"], attempt["boot_id"]):
-        return None  # this file is a copy: what lives belongs to the original
-    pid = attempt["pid"]
+def _living_process(context: ActionContext, attempt: _RunningAttempt) -> Optional[str]:
+    """The refusal while a process of the dead executor lives."""
+    if is_alive(attempt.executor_pid, attempt.executor_ticks, attempt.boot_id):
+        return None  # this file is a copy: the processes belong to the original
+    pid = attempt.pid
     ticks, boot = identity(pid) if pid else (None, None)
-    if ticks is None or (ticks, boot) != (attempt["start_ticks"], attempt["boot_id"] or boot):
-        pid = _bearer(work, str(attempt["executor_id"]))
+    if ticks is None or (ticks, boot) != (attempt.start_ticks, attempt.boot_id or boot):
+        pid = _orphan_of(context, str(attempt.executor_id))
     if pid is None:
         return None
-    return "its executor is dead, but process {} of it still lives: redrive resume ends that, or kill -9 {}".format(
-        pid, pid
-    )
+    sentence = "its executor is dead, but process {0} of it still lives: redrive resume ends that, or kill -9 {0}"
+    return sentence.format(pid)
 
 
-def _bearer(work: Work, executor_id: str) -> Optional[int]:
-    if executor_id not in work.bearers:
+def _orphan_of(context: ActionContext, executor_id: str) -> Optional[int]:
+    if executor_id not in context.orphan_pids:
         spared = ancestors()
-        found = (pid for pid in pids() if pid not in spared and bears_token(pid, [executor_id]))
-        work.bearers[executor_id] = next(found, None)
-    return work.bearers[executor_id]
+        found = (pid for pid in pids() if pid not in spared and has_token(pid, [executor_id]))
+        context.orphan_pids[executor_id] = next(found, None)
+    return context.orphan_pids[executor_id]
 
 
-def _may_live_elsewhere(work: Work, attempt: Dict[str, Any], spec: Dict[str, Any]) -> Optional[str]:
-    """On another host an attempt ends by itself when nobody renews its lease; nobody can look there."""
-    if spec.get("isolation") != "dask" or attempt["heartbeat_at"] is None:
+def _remaining_lease(context: ActionContext, attempt: _RunningAttempt, spec: JsonObject) -> Optional[str]:
+    """The refusal while an attempt on another host may live: it ends itself when its lease is not renewed."""
+    if spec.get("isolation") != "dask" or attempt.heartbeat_at is None:
         return None
-    seconds = HEARTBEAT_SECONDS + fence_seconds(float(spec.get("grace_seconds") or 0))
-    left = seconds - (work.journal.at - attempt["heartbeat_at"]) / 1e6
+    grace_seconds = spec.get("grace_seconds")
+    fence = fence_seconds(float(grace_seconds) if isinstance(grace_seconds, (int, float)) else 0.0)
+    left = HEARTBEAT_SECONDS + fence - (context.transaction.at - attempt.heartbeat_at) / 1e6
     sentence = "it may still run on a Dask worker until its lease is over: try again in {:.0f} s"
     return sentence.format(left) if left > 0 else None
 
 
-def _settle(journal: Journal, run_id: str, row: Seen, state: str, columns: TaskColumns) -> None:
-    """As ``settle.py`` writes the end of a lost attempt; what is to follow is the operator's word and nobody's dice."""
-    tell_evidence(journal, run_id, row.name, row.attempt, row.generation)
-    ended: AttemptColumns = {"ended_at": journal.at, "outcome": "lost", "failure_mode": "lost"}
-    journal.change_attempt(run_id, row.name, row.attempt, ended)
-    drop_provisional(journal, run_id, row.name, row.attempt)
-    columns.update({"ended_at": journal.at, "failure_mode": "lost", "claim_token": None})
+def _settle(transaction: Transaction, run_id: str, row: TaskSnapshot, state: TaskState, columns: TaskColumns) -> None:
+    """Write the end of a lost attempt, as ``settle.py`` does, but with the state that the act needs."""
+    emit_reclaimed(transaction, run_id, row.name, row.attempt, row.generation)
+    ended: AttemptColumns = {"ended_at": transaction.at, "outcome": "lost", "failure_mode": "lost"}
+    transaction.change_attempt(run_id, row.name, row.attempt, ended)
+    drop_provisional(transaction, run_id, row.name, row.attempt)
+    columns.update({"ended_at": transaction.at, "failure_mode": "lost", "claim_token": None})
     if row.cancel_requested_at is not None:
         columns["cancel_requested_at"] = None
     payload = TaskMoved(attempt_set=ended)
-    journal.move(run_id, row.name, row.state, state, row.generation, columns, row.attempt, payload=payload)
+    transaction.move(run_id, row.name, row.state, state, row.generation, columns, row.attempt, payload=payload)

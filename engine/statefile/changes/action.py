@@ -1,4 +1,4 @@
-"""One act of an operator under way: what the tasks were, what came of each target, what to answer.
+"""The context of one operator act: the tasks before it, the result of each target, and the answer.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
@@ -8,28 +8,30 @@ import sqlite3
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, cast
 
 from ...domain.acts import BY_NAME, past_of
-from ...domain.command import DONE, HELD, REFUSED, RUNNING, Answer, Command, Result, Target
+from ...domain.command import DONE, HELD, REFUSED, RUNNING, Answer, Command, Target, TargetResult
 from ...domain.event_codec import decode
 from ...domain.event_payloads import RunChange, RunChanged, RunColumns, TaskChanged, TaskColumns, TaskMoved
 from ...domain.events import EventKind
 from ...domain.states import RunState
-from .transitions import Journal
+from .transitions import Transaction
 
-_EXPLAINED_REFUSALS = 50  # looking up who came first costs a query each
+_EXPLAINED_REFUSALS = 50  # each explanation costs a query
 
 
-class RememberingJournal(Journal):
-    """A journal that keeps what was there before, so that the act can be undone.
+class RecordingTransaction(Transaction):
+    """A transaction that records the values before its changes, so that the act can be undone.
 
-    Writes through to the events of ``journal``, and marks every move as a part of ``act``.
+    Adds its events to those of the given transaction, and marks every move with ``act``.
 
-    ``tasks``: name -> state, generation and the changed columns as they were. ``runs``: (what, columns as they were).
-    ``rows``: quarantined rows as they were: [task, state, generation, [[first id, last id], ...]].
+    ``tasks``: name -> state, generation and changed columns before the act. ``runs``: [what, columns before the act].
+    ``rows``: quarantined rows before the act: [task, state, generation, [[first id, last id], ...]].
     """
 
-    def __init__(self, journal: Journal, act: str) -> None:
-        Journal.__init__(self, journal.connection, journal.at, journal.actor, journal.reason, journal.command_id)
-        self.events = journal.events
+    def __init__(self, transaction: Transaction, act: str) -> None:
+        Transaction.__init__(
+            self, transaction.connection, transaction.at, transaction.actor, transaction.reason, transaction.command_id
+        )
+        self.events = transaction.events
         self.act = act
         self.tasks: Dict[str, TaskColumns] = {}
         self.runs: List[List[Any]] = []
@@ -47,9 +49,9 @@ class RememberingJournal(Journal):
         token: Optional[str] = None,
         payload: Optional[TaskMoved] = None,
     ) -> bool:
-        self._remember(run_id, name, set or {})
+        self._record(run_id, name, set or {})
         payload = (payload or TaskMoved())._replace(act=self.act)
-        return Journal.move(self, run_id, name, old, new, generation, set, attempt, token, payload)
+        return Transaction.move(self, run_id, name, old, new, generation, set, attempt, token, payload)
 
     def change(
         self,
@@ -60,12 +62,12 @@ class RememberingJournal(Journal):
         why: Optional[str] = None,
         act: Optional[str] = None,
     ) -> None:
-        self._remember(run_id, name, set)
-        Journal.change(self, run_id, name, set, attempt, why, act or self.act)
+        self._record(run_id, name, set)
+        Transaction.change(self, run_id, name, set, attempt, why, act or self.act)
 
-    def ask(self, run_id: str, name: str, set: TaskColumns, attempt: Optional[int] = None) -> None:
-        """Change what the executor acts on at once: it cannot be taken back."""
-        Journal.change(self, run_id, name, set, attempt, act=self.act)
+    def change_unrecorded(self, run_id: str, name: str, set: TaskColumns, attempt: Optional[int] = None) -> None:
+        """Change columns on which the executor acts at once, so that an undo cannot restore them."""
+        Transaction.change(self, run_id, name, set, attempt, act=self.act)
 
     def change_run(
         self,
@@ -77,10 +79,10 @@ class RememberingJournal(Journal):
         sql = "SELECT {} FROM run WHERE run_id = ?".format(", ".join(change.set))
         before = dict(zip(change.set, self.connection.execute(sql, (run_id,)).fetchone()))
         self.runs.append([change.what, before])
-        Journal.change_run(self, run_id, change, old, new)
+        Transaction.change_run(self, run_id, change, old, new)
 
-    def _remember(self, run_id: str, name: str, columns: Mapping[str, object]) -> None:
-        """Keep the first value of each column that really changes."""
+    def _record(self, run_id: str, name: str, columns: Mapping[str, object]) -> None:
+        """Record the first value of each column whose value changes."""
         names = ["state", "generation"] + list(columns)
         sql = "SELECT {} FROM task WHERE run_id = ? AND name = ?".format(", ".join(names))
         row = self.connection.execute(sql, (run_id, name)).fetchone()
@@ -92,8 +94,8 @@ class RememberingJournal(Journal):
                 before.setdefault(column, value)
 
 
-class Seen(NamedTuple):
-    """A task as it is now."""
+class TaskSnapshot(NamedTuple):
+    """The current columns of a task that acts read."""
 
     name: str
     state: str
@@ -106,8 +108,8 @@ class Seen(NamedTuple):
     overrides: Optional[str]
 
 
-class Asked(NamedTuple):
-    """Who wanted something, and when."""
+class CancelRequest(NamedTuple):
+    """The operator's request to cancel a running task."""
 
     at: int
     actor: Optional[str]
@@ -115,62 +117,59 @@ class Asked(NamedTuple):
     command_id: Optional[str]
 
 
-class Work(object):
-    """One act under way. ``is_abandoned``: no executor lives, so nothing of the file runs any more."""
+class ActionContext(object):
+    """The state of one act while it is applied. ``is_abandoned``: no executor lives, so no task of the file runs."""
 
-    def __init__(self, journal: RememberingJournal, command: Command, is_abandoned: bool = False) -> None:
-        self.journal = journal
+    def __init__(self, transaction: RecordingTransaction, command: Command, is_abandoned: bool = False) -> None:
+        self.transaction = transaction
         self.is_abandoned = is_abandoned
-        self.bearers: Dict[str, Optional[int]] = {}  # of a dead executor's token: the pid of one that still lives
-        self.guards: Dict[str, Optional[str]] = {}  # why the breaker of a downstream lets nobody through
-        self.probes: List[str] = []  # downstreams that are to be asked with one call
-        self.shut: Dict[
-            str, Tuple[List[str], str]
-        ] = {}  # downstream -> who waits for its breaker all the same, and why
+        self.orphan_pids: Dict[str, Optional[int]] = {}  # dead executor id -> a process of it that still lives
+        self.breaker_obstacles: Dict[str, Optional[str]] = {}  # downstream -> why its breaker is shut
+        self.probes: List[str] = []  # downstreams to probe with one call
+        self.held_by_breaker: Dict[str, Tuple[List[str], str]] = {}  # downstream -> tasks that it still holds, and why
         self.act = command.act
         self.run_id = command.run_id or ""
         self.options: Dict[str, Any] = dict(command.options)
         self.targets = command.targets
-        self.results: Dict[str, Result] = {}
+        self.results: Dict[str, TargetResult] = {}
         self.consequences: List[str] = []  # "5 unblocked"
 
-    def say(self, name: str, result: str, sentence: str = "") -> None:
-        self.results[name] = Result(name, result, sentence)
+    def set_result(self, name: str, result: str, sentence: str = "") -> None:
+        self.results[name] = TargetResult(name, result, sentence)
 
-    def done(self) -> List[str]:
-        return [result.task for result in self.results.values() if result.word == DONE]
+    def done_names(self) -> List[str]:
+        return [result.task for result in self.results.values() if result.outcome == DONE]
 
-    def note(self, names: List[str], words: str) -> None:
+    def add_consequence(self, names: List[str], words: str) -> None:
         if names:
             self.consequences.append("{} {}".format(len(names), words))
 
 
-def look(connection: sqlite3.Connection, run_id: str, name: str) -> Optional[Seen]:
-    """The task as it is now."""
+def read_task(connection: sqlite3.Connection, run_id: str, name: str) -> Optional[TaskSnapshot]:
+    """Read the current columns of a task."""
     row = connection.execute(
         "SELECT name, state, generation, attempt, next_retry_at, blocked_by, failures, cancel_requested_at, overrides"
-        " FROM task"
-        " WHERE run_id = ? AND name = ?",
+        " FROM task WHERE run_id = ? AND name = ?",
         (run_id, name),
     ).fetchone()
-    return None if row is None else Seen(*row)
+    return None if row is None else TaskSnapshot(*row)
 
 
-def still_as_seen(work: Work, target: Target) -> Optional[Seen]:
-    """The target if it is still what the operator saw; else its refusal is written down."""
+def check_target(context: ActionContext, target: Target) -> Optional[TaskSnapshot]:
+    """Return the target if its state and generation are those that the operator saw; else record a refusal."""
     name, state, generation = target
-    row = look(work.journal.connection, work.run_id, name)
+    row = read_task(context.transaction.connection, context.run_id, name)
     if row is None:
-        work.say(name, REFUSED, "there is no such task in this run")
+        context.set_result(name, REFUSED, "there is no such task in this run")
     elif (row.state, row.generation) != (state, generation):
-        work.say(name, REFUSED, _who_came_first(work, row, state, generation))
+        context.set_result(name, REFUSED, _why_changed(context, row, state, generation))
     else:
         return row
     return None
 
 
-def who_asked(connection: sqlite3.Connection, run_id: str, name: str) -> Optional[Asked]:
-    """Who wants the end of a running task; None where nobody does."""
+def find_cancel_request(connection: sqlite3.Connection, run_id: str, name: str) -> Optional[CancelRequest]:
+    """The request to cancel a running task; None without one."""
     row = connection.execute(
         "SELECT event.at, event.actor, event.reason, event.command_id FROM task"
         " CROSS JOIN event INDEXED BY idx_event_command ON event.command_id IS NOT NULL"
@@ -178,26 +177,26 @@ def who_asked(connection: sqlite3.Connection, run_id: str, name: str) -> Optiona
         " WHERE task.run_id = ? AND task.name = ? ORDER BY event.seq DESC LIMIT 1",
         (run_id, name),
     ).fetchone()
-    return None if row is None else Asked(*row)
+    return None if row is None else CancelRequest(*row)
 
 
-def _who_came_first(work: Work, row: Seen, state: str, generation: int) -> str:
+def _why_changed(context: ActionContext, row: TaskSnapshot, state: str, generation: int) -> str:
     now = "now {}".format(row.state) + (" attempt {}".format(row.attempt) if row.attempt else "")
-    if len(work.results) < _EXPLAINED_REFUSALS:
-        # The index holds operators' events alone; that of the run holds every one of a long night.
-        last = work.journal.connection.execute(
+    if len(context.results) < _EXPLAINED_REFUSALS:
+        # This index holds operators' events only; that of the run holds every event.
+        last = context.transaction.connection.execute(
             "SELECT at, actor, old, data FROM event INDEXED BY idx_event_command"
             " WHERE command_id IS NOT NULL AND run_id = ? AND task = ? AND kind = ? ORDER BY seq DESC LIMIT 1",
-            (work.run_id, row.name, EventKind.TASK),
+            (context.run_id, row.name, EventKind.TASK),
         ).fetchone()
         if last is not None and (row.generation != generation or last[2] == state):
             verb = verb_of(EventKind.TASK, last[3])
-            return "already {} by {} {}, {}".format(verb, last[1], ago(work.journal.at - last[0]), now)
+            return "already {} by {} {}, {}".format(verb, last[1], ago(context.transaction.at - last[0]), now)
     return "no longer {}: {}".format(state, now)
 
 
 def verb_of(kind: str, data: str) -> str:
-    """What the act that an event of a task is a part of did to it. ``data``: the payload as JSON."""
+    """The participle of the act that an event of a task belongs to. ``data``: the payload as JSON."""
     payload = decode(kind, json.loads(data))
     act = payload.act if isinstance(payload, (TaskMoved, TaskChanged)) else None
     return past_of(act or "")
@@ -213,49 +212,49 @@ def ago(microseconds: int) -> str:
     return "{} h ago".format(seconds // 3600)
 
 
-def conclude(work: Work) -> Answer:
-    """Open the run again where something will move, and sum up."""
-    act = BY_NAME[work.act]
-    results = tuple(work.results.values())
-    done = len(work.done())
+def summarize(context: ActionContext) -> Answer:
+    """Reopen the run if a target was changed, and make the answer from the results."""
+    act = BY_NAME[context.act]
+    results = tuple(context.results.values())
+    done = len(context.done_names())
     if done:
-        open_run(work.journal, work.run_id)
-        _warn_of_a_pause(work)
-    held = [result for result in results if result.word == HELD]
+        reopen_run(context.transaction, context.run_id)
+        _warn_if_paused(context)
+    held = [result for result in results if result.outcome == HELD]
     if held:
-        work.note([result.task for result in held], held[0].sentence)
-    refused = sum(1 for result in results if result.word == REFUSED)
-    running = sum(1 for result in results if result.word == RUNNING)
+        context.add_consequence([result.task for result in held], held[0].sentence)
+    refused = sum(1 for result in results if result.outcome == REFUSED)
+    running = sum(1 for result in results if result.outcome == RUNNING)
     parts = ["{} {}".format(done, act.past)] if done or not running else []
     parts += ["{} {}".format(running, act.awaited)] if running else []
     parts += ["{} refused".format(refused)] if refused else []
     message = ", ".join(parts)
     if len(results) == 1 and refused:
         message = "{}: {}".format(results[0].task, results[0].sentence)
-    elif work.consequences:
-        message += "; " + ", ".join(work.consequences)
+    elif context.consequences:
+        message += "; " + ", ".join(context.consequences)
     return Answer(done + running > 0, message, results)
 
 
-def _warn_of_a_pause(work: Work) -> None:
-    if not BY_NAME[work.act].starts_work:
+def _warn_if_paused(context: ActionContext) -> None:
+    if not BY_NAME[context.act].starts_work:
         return
     sql = "SELECT paused_by FROM run WHERE run_id = ? AND paused_since IS NOT NULL"
-    paused = work.journal.connection.execute(sql, (work.run_id,)).fetchone()
+    paused = context.transaction.connection.execute(sql, (context.run_id,)).fetchone()
     if paused is not None:
         by = paused[0] or "somebody"
-        work.consequences.append("the run is paused by {}: nothing starts before redrive unpause".format(by))
+        context.consequences.append("the run is paused by {}: nothing starts before redrive unpause".format(by))
 
 
-def open_run(journal: Journal, run_id: str) -> None:
-    """A run in which something may move again is neither ended nor blocked."""
-    row = journal.connection.execute("SELECT state, blocked_since FROM run WHERE run_id = ?", (run_id,)).fetchone()
+def reopen_run(transaction: Transaction, run_id: str) -> None:
+    """Make a run RUNNING and not blocked, because one of its tasks may move again."""
+    row = transaction.connection.execute("SELECT state, blocked_since FROM run WHERE run_id = ?", (run_id,)).fetchone()
     if row is None:
         return
     state, blocked_since = row
     if state != RunState.RUNNING:
         columns: RunColumns = {"state": str(RunState.RUNNING), "ended_at": None, "blocked_since": None}
         reopened = RunChanged(RunChange.REOPENED, columns)
-        journal.change_run(run_id, reopened, old=state, new=str(RunState.RUNNING))
+        transaction.change_run(run_id, reopened, old=state, new=str(RunState.RUNNING))
     elif blocked_since is not None:
-        journal.change_run(run_id, RunChanged(RunChange.UNBLOCKED, {"blocked_since": None}))
+        transaction.change_run(run_id, RunChanged(RunChange.UNBLOCKED, {"blocked_since": None}))

@@ -1,13 +1,11 @@
-"""Breakers and operators: what a requeue says to the breaker of a refused credential, and breakers set by hand.
+"""The act ``breaker``, and the probe that a requeue arms after a refused credential.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
-A refused credential opens the breaker of its downstream without an end (SPEC 4.12), and a second lever that has to be
-known of at 3 a.m. would be one too many: whoever requeues a task that died of it says, with a reason, that the
-credential was renewed. So that requeue arms one probe: a call goes out; if that is refused, the breaker opens again;
-if it is not, everything held is released at the rate. A requeue of anything else says nothing of credentials, and a
-breaker that an operator holds open is not opened by another's requeue: then the answer says what still holds the task,
-and the way out.
+A refused credential opens the breaker of its downstream for ever (SPEC 4.12). An operator who requeues a task that
+failed with it thereby states that the credential was renewed, so the requeue arms one probe call: if that is refused,
+the breaker opens again; if it is accepted, the held tasks are released at the rate. A requeue of another failure, or a
+breaker that an operator holds open, arms no probe: the answer names the breaker and the command that probes it.
 """
 
 import json
@@ -16,106 +14,103 @@ from typing import Dict, NamedTuple, Optional, Set
 from ...domain.command import Answer
 from ...domain.event_payloads import BreakerChanged
 from ...domain.states import DeadLetterKind
-from .action import Seen, Work
-from .transitions import Journal
+from .action import ActionContext, TaskSnapshot
+from .transitions import Transaction
 
 _REFUSED = "open until an operator closes it"
-_FORCED = "which an operator holds open"
+_HELD_OPEN = "which an operator holds open"
 
 
-def before_again(work: Work, row: Seen) -> None:
-    """Note what stands between a task that is about to be requeued and its downstream."""
-    kind, spec = work.journal.connection.execute(
-        "SELECT dead_letter_kind, spec FROM task WHERE run_id = ? AND name = ?", (work.run_id, row.name)
+def check_breaker(context: ActionContext, row: TaskSnapshot) -> None:
+    """Before a task is requeued, record a probe of its downstream, or the breaker that will hold the task."""
+    kind, spec = context.transaction.connection.execute(
+        "SELECT dead_letter_kind, spec FROM task WHERE run_id = ? AND name = ?", (context.run_id, row.name)
     ).fetchone()
     downstream = json.loads(spec).get("downstream")
-    why = None if downstream is None else _why_shut(work, str(downstream))
-    if why == _REFUSED and kind == DeadLetterKind.AUTH and downstream not in work.probes:
-        work.probes.append(str(downstream))
+    why = None if downstream is None else _why_open(context, str(downstream))
+    if why == _REFUSED and kind == DeadLetterKind.AUTH and downstream not in context.probes:
+        context.probes.append(str(downstream))
     elif why is not None:
-        work.shut.setdefault(str(downstream), ([], why))[0].append(row.name)
+        context.held_by_breaker.setdefault(str(downstream), ([], why))[0].append(row.name)
 
 
-def conclude_again(work: Work) -> None:
-    """Arm the probes, and say what is held all the same. A living executor arms its own, by the event of the act."""
-    for downstream in work.probes:
-        if work.is_abandoned:
-            _set(work.journal, work.run_id, downstream, "probe", "")
-        work.consequences.append("{} is asked with one call whether it takes the credential now".format(downstream))
-    for downstream, (names, why) in work.shut.items():
-        if downstream not in work.probes:
+def arm_probes(context: ActionContext) -> None:
+    """Arm the recorded probes, and report held tasks. A living executor arms its own, by the event of the act."""
+    for downstream in context.probes:
+        if context.is_abandoned:
+            _set(context.transaction, context.run_id, downstream, "probe", "")
+        context.consequences.append("{} is asked with one call whether it takes the credential now".format(downstream))
+    for downstream, (names, why) in context.held_by_breaker.items():
+        if downstream not in context.probes:
             words = "still held by the breaker of {0}, {1}: redrive breakers --probe {0}"
-            work.note(names, words.format(downstream, why))
+            context.add_consequence(names, words.format(downstream, why))
 
 
-def set_by_hand(work: Work) -> Answer:
-    """With no executor alive: tell ``downstream`` to open, close, probe or disable, for the next executor to find."""
-    downstream, how = str(work.options.get("downstream")), str(work.options.get("how"))
+def set_breaker(context: ActionContext) -> Answer:
+    """Set the breaker of the option ``downstream`` to ``how``, for the next executor; used if no executor lives."""
+    downstream, how = str(context.options.get("downstream")), str(context.options.get("how"))
     if how not in SETTINGS:
         return Answer(False, "a breaker can be told {}, not {!r}".format(", ".join(SETTINGS), how))
-    known = sorted(_downstreams(work))
+    known = sorted(_downstreams(context))
     if downstream not in known:
         return Answer(
             False, "this run has no downstream {!r}; it has: {}".format(downstream, ", ".join(known) or "none")
         )
-    _set(work.journal, work.run_id, downstream, how, str(work.journal.actor))
+    _set(context.transaction, context.run_id, downstream, how, str(context.transaction.actor))
     return Answer(True, "{} is {} when the run is resumed".format(downstream, SETTINGS[how].past))
 
 
-def _why_shut(work: Work, downstream: str) -> Optional[str]:
-    """Why a breaker lets nobody through before somebody says so; None where it does, or will by itself."""
-    if downstream not in work.guards:
-        found = work.journal.connection.execute(
+def _why_open(context: ActionContext, downstream: str) -> Optional[str]:
+    """Why a breaker stays shut until an operator acts; None if it is not shut, or reopens by itself."""
+    if downstream not in context.breaker_obstacles:
+        found = context.transaction.connection.execute(
             "SELECT state, reopens_at FROM breaker WHERE downstream = ?", (downstream,)
         ).fetchone()
         state, reopens_at = found or ("CLOSED", None)
         refused = state == "OPEN" and reopens_at is None
-        work.guards[downstream] = _FORCED if state == "FORCED_OPEN" else _REFUSED if refused else None
-    return work.guards[downstream]
+        context.breaker_obstacles[downstream] = _HELD_OPEN if state == "FORCED_OPEN" else _REFUSED if refused else None
+    return context.breaker_obstacles[downstream]
 
 
-# --- Set by hand ---------------------------------------------------------------------------------------------------
-
-
-class Setting(NamedTuple):
-    """What a breaker can be told: its state then, as ``core/breaker.py`` reads it, and the participle."""
+class BreakerSetting(NamedTuple):
+    """A setting of a breaker: the resulting state, as in ``core/breaker.py``, and the participle."""
 
     state: str
     past: str
 
 
-#: The same words as ``core/downstreams.py: ACTS``. A probe: open, and its time has come.
-SETTINGS: Dict[str, Setting] = {
-    "open": Setting("FORCED_OPEN", "held open"),
-    "close": Setting("CLOSED", "closed"),
-    "probe": Setting("OPEN", "probed"),
-    "disable": Setting("DISABLED", "disabled"),
+#: By the names of ``core/downstreams.py: ACTS``. A probe is an open breaker whose time has come.
+SETTINGS: Dict[str, BreakerSetting] = {
+    "open": BreakerSetting("FORCED_OPEN", "held open"),
+    "close": BreakerSetting("CLOSED", "closed"),
+    "probe": BreakerSetting("OPEN", "probed"),
+    "disable": BreakerSetting("DISABLED", "disabled"),
 }
 
 
-def _set(journal: Journal, run_id: str, downstream: str, how: str, by: str) -> None:
-    connection = journal.connection
+def _set(transaction: Transaction, run_id: str, downstream: str, how: str, by: str) -> None:
+    connection = transaction.connection
     connection.execute(
         "INSERT OR IGNORE INTO breaker (downstream, state, changed_at) VALUES (?, 'CLOSED', ?)",
-        (downstream, journal.at),
+        (downstream, transaction.at),
     )
     (text,) = connection.execute("SELECT detail FROM breaker WHERE downstream = ?", (downstream,)).fetchone()
     why = {"open": "held by {}".format(by), "disable": "disabled by {}".format(by)}.get(how, "")
-    detail = dict(json.loads(text), why=why, release_at=journal.at if how == "close" else None)
-    reopens_at = journal.at if how == "probe" else None
+    detail = dict(json.loads(text), why=why, release_at=transaction.at if how == "close" else None)
+    reopens_at = transaction.at if how == "probe" else None
     state = SETTINGS[how].state
-    columns = {"state": state, "changed_at": journal.at, "detail": json.dumps(detail), "reopens_at": reopens_at}
+    columns = {"state": state, "changed_at": transaction.at, "detail": json.dumps(detail), "reopens_at": reopens_at}
     if how == "close":
         columns["window"] = "[]"
     sql = "UPDATE breaker SET {} WHERE downstream = ?".format(", ".join("{} = ?".format(name) for name in columns))
     connection.execute(sql, list(columns.values()) + [downstream])
-    journal.emit(BreakerChanged(downstream, state, journal.at, reopens_at, why), run_id)
+    transaction.emit(BreakerChanged(downstream, state, transaction.at, reopens_at, why), run_id)
 
 
-def _downstreams(work: Work) -> Set[str]:
-    connection = work.journal.connection
+def _downstreams(context: ActionContext) -> Set[str]:
+    connection = context.transaction.connection
     known = {name for (name,) in connection.execute("SELECT downstream FROM breaker")}
-    for (spec,) in connection.execute("SELECT spec FROM task WHERE run_id = ?", (work.run_id,)):
+    for (spec,) in connection.execute("SELECT spec FROM task WHERE run_id = ?", (context.run_id,)):
         known.add(json.loads(spec).get("downstream"))
     known.discard(None)
     return known

@@ -1,4 +1,4 @@
-"""What an operator's act would do, exactly: the act itself, done to a copy in memory of the tasks that it can reach.
+"""Previews an operator's act: applies it to an in-memory copy of the tasks that it can reach.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
@@ -7,13 +7,13 @@ import sqlite3
 import time
 from typing import Any, Dict, Iterable, List, Optional, Set
 
-from ...domain.command import DONE, Answer, command_of
+from ...domain.command import DONE, Answer, parse_command
 from ...domain.event_payloads import TaskChanged
 from ...domain.events import EventKind
 from ...domain.states import TaskState
 from .operator_actions import apply
 from .propagation import descendants_of, parents_of
-from .transitions import Journal
+from .transitions import Transaction
 from .undo import find_act
 
 _TABLES = ("run", "task", "attempt", "edge", "event", "page", "page_task", "quarantine", "breaker")
@@ -25,14 +25,14 @@ _INDEXES = ("idx_edge_parent", "idx_event_command")
 
 
 def preview(connection: sqlite3.Connection, command: Dict[str, Any], at: Optional[int] = None) -> Dict[str, Any]:
-    """Answer as ``apply`` would, and with the tasks concerned; the file is only read.
+    """The answer that ``apply`` would give, and the affected tasks. The file is only read.
 
-    ``command``: the JSON form of a ``Command``. Beside ``ok``, ``message`` and ``results``: ``run_again``,
-    ``unblocked``, ``stay_blocked`` [[task, by], ...],
-    ``stopped``, ``skipped``, ``cancelled``, ``held_back``, ``stale``. ``at``: microseconds UTC.
+    ``command``: the JSON form of a ``Command``. Returns ``ok``, ``message`` and ``results``, and lists of tasks:
+    ``run_again``, ``unblocked``, ``stay_blocked`` [[task, by], ...], ``stopped``, ``skipped``, ``cancelled``,
+    ``held_back``, ``stale``. ``at``: microseconds UTC.
     """
     at = int(time.time() * 1000000) if at is None else at
-    asked = command_of(command)
+    asked = parse_command(command)
     run_id = asked.run_id or ""
     act = find_act(connection, str(asked.options.get("command") or ""))
     if act is not None:
@@ -42,9 +42,9 @@ def preview(connection: sqlite3.Connection, command: Dict[str, Any], at: Optiona
     copy = sqlite3.connect(":memory:", isolation_level=None)
     try:
         _copy(connection, copy, run_id, roots, act.seq if act is not None else None)
-        journal = Journal(copy, at)
-        answer = apply(journal, asked._replace(reason=asked.reason or "preview"))
-        return dict(answer.as_json(), **_sort(journal, copy, run_id, answer))
+        transaction = Transaction(copy, at)
+        answer = apply(transaction, asked._replace(reason=asked.reason or "preview"))
+        return dict(answer.as_json(), **_group(transaction, copy, run_id, answer))
     finally:
         copy.close()
 
@@ -64,37 +64,37 @@ def _copy(
         _TABLES + _INDEXES,
     ):
         copy.execute(sql)
-    _pour(copy, "run", source.execute("SELECT * FROM run WHERE run_id = ?", (run_id,)))
-    _pour(copy, "page", source.execute("SELECT * FROM page"))
-    _pour(copy, "breaker", source.execute("SELECT * FROM breaker"))
-    _pour(copy, "page_task", source.execute("SELECT * FROM page_task WHERE run_id = ?", (run_id,)))
-    _pour(copy, "event", source.execute("SELECT * FROM event WHERE command_id IS NOT NULL AND run_id = ?", (run_id,)))
+    _insert(copy, "run", source.execute("SELECT * FROM run WHERE run_id = ?", (run_id,)))
+    _insert(copy, "page", source.execute("SELECT * FROM page"))
+    _insert(copy, "breaker", source.execute("SELECT * FROM breaker"))
+    _insert(copy, "page_task", source.execute("SELECT * FROM page_task WHERE run_id = ?", (run_id,)))
+    _insert(copy, "event", source.execute("SELECT * FROM event WHERE command_id IS NOT NULL AND run_id = ?", (run_id,)))
     if since is not None:
         later = "SELECT * FROM event WHERE run_id = ? AND seq > ? AND command_id IS NULL"
-        _pour(copy, "event", source.execute(later, (run_id, since)))
+        _insert(copy, "event", source.execute(later, (run_id, since)))
     for name in set(roots):
-        _pour(copy, "attempt", source.execute(_LATEST_ATTEMPT, (run_id, name)))
+        _insert(copy, "attempt", source.execute(_LATEST_ATTEMPT, (run_id, name)))
     for name in wanted:
-        _pour(copy, "task", source.execute("SELECT * FROM task WHERE run_id = ? AND name = ?", (run_id, name)))
+        _insert(copy, "task", source.execute("SELECT * FROM task WHERE run_id = ? AND name = ?", (run_id, name)))
     for name in names:
-        _pour(
+        _insert(
             copy, "quarantine", source.execute("SELECT * FROM quarantine WHERE run_id = ? AND name = ?", (run_id, name))
         )
-        _pour(copy, "edge", source.execute("SELECT * FROM edge WHERE run_id = ? AND child = ?", (run_id, name)))
+        _insert(copy, "edge", source.execute("SELECT * FROM edge WHERE run_id = ? AND child = ?", (run_id, name)))
 
 
-def _pour(copy: sqlite3.Connection, table: str, rows: Iterable[Any]) -> None:
+def _insert(copy: sqlite3.Connection, table: str, rows: Iterable[Any]) -> None:
     for row in rows:
         copy.execute("INSERT INTO {} VALUES ({})".format(table, ",".join("?" * len(row))), row)
 
 
-def _sort(journal: Journal, copy: sqlite3.Connection, run_id: str, answer: Answer) -> Dict[str, Any]:
-    """Tell the tasks apart by where they came from and where they ended, and by whether they were asked for."""
-    done = [result.task for result in answer.results if result.word == DONE]
+def _group(transaction: Transaction, copy: sqlite3.Connection, run_id: str, answer: Answer) -> Dict[str, Any]:
+    """Group the changed tasks by their first and last state, and by whether they were targets."""
+    done = [result.task for result in answer.results if result.outcome == DONE]
     begin: Dict[str, str] = {}
     end: Dict[str, str] = {}
     stale: List[str] = []
-    for event in journal.events:
+    for event in transaction.events:
         if event.kind == EventKind.TASK and event.task is not None:
             begin.setdefault(event.task, str(event.old))
             end[event.task] = str(event.new)
@@ -103,13 +103,13 @@ def _sort(journal: Journal, copy: sqlite3.Connection, run_id: str, answer: Answe
     sorted_names: Dict[str, Any] = {kind: [] for kind in _ENDS.values()}
     sorted_names.update(run_again=[], unblocked=[], held_back=[])
     for name, state in end.items():
-        asked_for = name in done
+        is_target = name in done
         if state in _ENDS:
             kind = _ENDS[state]
-        elif begin[name] == TaskState.UPSTREAM_FAILED or (begin[name] == TaskState.SKIPPED and not asked_for):
+        elif begin[name] == TaskState.UPSTREAM_FAILED or (begin[name] == TaskState.SKIPPED and not is_target):
             kind = "unblocked"
         else:
-            kind = "run_again" if asked_for else "held_back"
+            kind = "run_again" if is_target else "held_back"
         sorted_names[kind].append(name)
     return dict(sorted_names, stale=stale, stay_blocked=_blocked_below(copy, run_id, done))
 

@@ -1,10 +1,10 @@
-"""Takes the lock file of a state file (``lock_file.py``).
+"""Acquires the lock of a state file (``lock_file.py``).
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
-An executor keeps the lock for as long as it runs (``lock.py``); a commander takes it for one command where there is no
-executor (``command_client.py``). Whoever takes it checks that the file still has its name: an executor that was refused removes
-a lock file that it has made.
+An executor holds the lock while it runs (``lock.py``); a command client acquires it for one command if no executor runs
+(``command_client.py``). After acquiring it, both check that the path still names the locked file, because an executor
+that was refused removes the lock file that it created.
 """
 
 import fcntl
@@ -16,8 +16,8 @@ from ...errors import StorageError
 from ..lock_file import LockHolder, lock_path, try_lock
 
 
-def take_for_a_moment(state_path: str) -> Optional[int]:
-    """Take the lock without waiting and without a name in it, until the descriptor is closed; None where it is held.
+def try_acquire(state_path: str) -> Optional[int]:
+    """Acquire the lock without waiting and without writing a holder; None if it is held. Closing releases it.
 
     Raises StorageError.
     """
@@ -25,7 +25,7 @@ def take_for_a_moment(state_path: str) -> Optional[int]:
     descriptor, _ = open_lock(path)
     is_taken = False
     try:
-        is_taken = try_lock(descriptor, fcntl.LOCK_EX) and has_its_name(descriptor, path)
+        is_taken = try_lock(descriptor, fcntl.LOCK_EX) and is_current_file(descriptor, path)
     except OSError as error:
         raise StorageError(f"cannot lock {path}: {error.strerror}") from error
     finally:
@@ -35,7 +35,7 @@ def take_for_a_moment(state_path: str) -> Optional[int]:
 
 
 def open_lock(path: str) -> Tuple[int, bool]:
-    """The descriptor, and whether the file was made for it. Raises StorageError."""
+    """Open the lock file. Returns the descriptor, and True if the file was created. Raises StorageError."""
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
     try:
         try:
@@ -46,8 +46,8 @@ def open_lock(path: str) -> Tuple[int, bool]:
         raise StorageError(f"cannot open {path}: {getattr(error, 'strerror', None) or error}") from error
 
 
-def has_its_name(descriptor: int, path: str) -> bool:
-    """Whether the file that is locked is the one that others find under its name. Raises OSError."""
+def is_current_file(descriptor: int, path: str) -> bool:
+    """True if the path still names the locked file. Raises OSError."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:
@@ -55,7 +55,7 @@ def has_its_name(descriptor: int, path: str) -> bool:
 
 
 def write_holder(descriptor: int, holder: LockHolder) -> None:
-    """Raises OSError."""
+    """Write who holds the lock. Raises OSError."""
     fields: Dict[str, object] = dict(holder._asdict())
     data = json.dumps(fields).encode()
     os.pwrite(descriptor, data, 0)

@@ -1,7 +1,7 @@
-"""The output of attempts: chunks as they came. Of what is too much, the head and the tail are kept.
+"""The output of attempts, in chunks. Of output above the limit, the head and the tail are kept.
 
-The first lines say what a task set out to do and the last ones how it ended; what a runaway print leaves between is
-counted in ``attempt.output_dropped_bytes`` and dropped.
+The first lines say what a task started and the last ones how it ended; the bytes between them are dropped, and counted
+in ``attempt.output_dropped_bytes``.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
@@ -9,15 +9,15 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 import sqlite3
 from typing import List, NamedTuple
 
-from .transitions import Journal
+from .transitions import Transaction
 
 HEAD_BYTES = 256 * 1024
 TAIL_BYTES = 256 * 1024
-CHUNK_BYTES = 32 * 1024  # the tail moves on by whole chunks
+CHUNK_BYTES = 32 * 1024  # the tail advances by whole chunks
 
 
 class LogPiece(NamedTuple):
-    """A piece of output. ``tail``: before the first such piece lies what was dropped, if anything was."""
+    """A piece of output. ``tail``: dropped bytes, if any, lie before the first chunk of the tail."""
 
     id: int
     at: int  # microseconds UTC
@@ -34,10 +34,10 @@ class AttemptText(NamedTuple):
     fingerprint_detail: str  # JSON
 
 
-def append(journal: Journal, run_id: str, name: str, attempt: int, text: str) -> None:
-    """Add to the output of an attempt, within its bounds; tells no event."""
+def append(transaction: Transaction, run_id: str, name: str, attempt: int, text: str) -> None:
+    """Append to the output of an attempt, within its limit. Emits no event."""
     data = text.encode("utf-8", "replace")
-    row = journal.connection.execute(
+    row = transaction.connection.execute(
         "SELECT output_bytes, output_dropped_bytes FROM attempt WHERE run_id = ? AND name = ? AND attempt = ?",
         (run_id, name, attempt),
     ).fetchone()
@@ -47,19 +47,19 @@ def append(journal: Journal, run_id: str, name: str, attempt: int, text: str) ->
     cut = _boundary(data, max(0, HEAD_BYTES - seen))
     rest = _last(data[cut:], TAIL_BYTES)
     dropped += len(data) - cut - len(rest)
-    _insert(journal, run_id, name, attempt, data[:cut], 0)
-    _insert(journal, run_id, name, attempt, rest, 1)
+    _insert(transaction, run_id, name, attempt, data[:cut], 0)
+    _insert(transaction, run_id, name, attempt, rest, 1)
     if seen + len(data) > HEAD_BYTES + TAIL_BYTES:
-        dropped += _shorten_tail(journal.connection, run_id, name, attempt)
-    journal.connection.execute(
+        dropped += _shorten_tail(transaction.connection, run_id, name, attempt)
+    transaction.connection.execute(
         "UPDATE attempt SET output_bytes = ?, output_dropped_bytes = ? WHERE run_id = ? AND name = ? AND attempt = ?",
         (seen + len(data), dropped, run_id, name, attempt),
     )
 
 
-def skip(journal: Journal, run_id: str, name: str, attempt: int, size: int) -> None:
-    """Count bytes of the output that nobody kept, between what is there and what comes next."""
-    journal.connection.execute(
+def count_dropped(transaction: Transaction, run_id: str, name: str, attempt: int, size: int) -> None:
+    """Count output bytes that were dropped before they reached the state file."""
+    transaction.connection.execute(
         "UPDATE attempt SET output_bytes = output_bytes + ?, output_dropped_bytes = output_dropped_bytes + ?"
         " WHERE run_id = ? AND name = ? AND attempt = ?",
         (size, size, run_id, name, attempt),
@@ -67,7 +67,7 @@ def skip(journal: Journal, run_id: str, name: str, attempt: int, size: int) -> N
 
 
 def _boundary(data: bytes, at: int) -> int:
-    """The last cut at or before ``at`` that splits no character."""
+    """The last position at or before ``at`` that splits no character."""
     if at >= len(data):
         return len(data)
     while at > 0 and data[at] & 0xC0 == 0x80:
@@ -83,13 +83,13 @@ def _last(data: bytes, size: int) -> bytes:
     return data[start:]
 
 
-def _insert(journal: Journal, run_id: str, name: str, attempt: int, data: bytes, tail: int) -> None:
+def _insert(transaction: Transaction, run_id: str, name: str, attempt: int, data: bytes, tail: int) -> None:
     while data:
         cut = _boundary(data, CHUNK_BYTES)
         chunk, data = data[:cut], data[cut:]
-        journal.connection.execute(
+        transaction.connection.execute(
             "INSERT INTO log (run_id, name, attempt, at, bytes, tail, text) VALUES (?,?,?,?,?,?,?)",
-            (run_id, name, attempt, journal.at, len(chunk), tail, chunk.decode("utf-8", "replace")),
+            (run_id, name, attempt, transaction.at, len(chunk), tail, chunk.decode("utf-8", "replace")),
         )
 
 

@@ -1,31 +1,30 @@
-"""Brings a state file of an earlier format up to date, step by step.
+"""Upgrades a state file of an earlier format, step by step.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
-``schema.sql`` makes a new file in the latest format. A change of the format after the first release adds 1 to
-``SCHEMA_VERSION``, changes ``schema.sql``, and adds the step that turns a file of the format before into the same.
-A file that is only read is not upgraded: a step that readers must know of changes the readers as well.
+``schema.sql`` creates a new file in the latest format. A change of the format after the first release increments
+``SCHEMA_VERSION``, changes ``schema.sql``, and adds the step that upgrades a file of the previous format. A file that
+is only read is not upgraded: readers must handle the earlier formats as well.
 """
 
 import sqlite3
 from typing import Callable, Dict
 
-from ..header import SCHEMA_VERSION, newer
+from ..header import SCHEMA_VERSION, check_version
 
 Step = Callable[[sqlite3.Connection], None]
 
-#: Format -> the step that makes it of the format before. Format 1 is the first that was released: no step makes it.
+#: Format -> the step that upgrades the previous format to it. Format 1 is the first, so it has no step.
 STEPS: Dict[int, Step] = {}
 
 
 def upgrade(connection: sqlite3.Connection, path: str) -> None:
-    """Run the steps that the file lacks, in the transaction of the caller, who holds the lock of the file.
+    """Run the missing steps in the transaction of the caller, who holds the lock of the file.
 
-    Raises NewerFileError for a file of a later format than this one knows.
+    Raises NewerFileError for a file of a later format.
     """
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version > SCHEMA_VERSION:
-        raise newer(path, version)
+    check_version(path, version)
     if version == SCHEMA_VERSION:
         return
     for number in range(version + 1, SCHEMA_VERSION + 1):
@@ -34,6 +33,6 @@ def upgrade(connection: sqlite3.Connection, path: str) -> None:
 
 
 def set_version(connection: sqlite3.Connection) -> None:
-    """Write down that the file has the latest format."""
+    """Mark the file as being in the latest format."""
     connection.execute("PRAGMA user_version = {}".format(SCHEMA_VERSION))
     connection.execute("UPDATE meta SET value = ? WHERE key = 'schema_version'", (str(SCHEMA_VERSION),))

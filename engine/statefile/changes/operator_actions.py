@@ -1,331 +1,354 @@
-"""What an operator may do to a run, each act one transaction that either holds or changes nothing.
+"""The operator acts on a run: each is one transaction that is either applied or changes nothing.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only. The same functions serve the live
-executor, a commander who holds the lock of a dead one's file, and the agent on a far host.
+executor, a command client that holds the lock of a dead executor, and the agent on another host.
 
-``acts.py`` has what is known of each act, ``command.py`` the types of a command and of its answer. The answer is stored
-with the act, so that a command which arrives twice changes nothing and is answered as the first time (SPEC 4.4 to 4.6,
-4.9).
+``acts.py`` describes each act, ``command.py`` has the types of a command and its answer. The answer is stored with the
+act: a command that arrives twice changes nothing the second time and gets the first answer (SPEC 4.4 to 4.6, 4.9).
+
+What a requeue does to the tasks below: see ``_update_dependents``.
 """
 
 import json
 from typing import Any, Callable, Dict, List, Optional
 
-from ...domain.acts import BY_NAME, refusal
+from ...domain.acts import BY_NAME, why_refused
 from ...domain.command import DONE, REFUSED, RUNNING, Answer, Command
 from ...domain.event_payloads import OperatorActed, PageChange, PageChanged, PageColumns, RunChange, RunChanged
-from ...domain.overrides import in_words
+from ...domain.overrides import describe
 from ...domain.states import RunState, TaskState
 from . import abandoned, breaker_actions, canary, quarantine_actions
-from .action import RememberingJournal, Seen, Work, ago, conclude, look, still_as_seen, who_asked
-from .notes import note
+from .action import (
+    ActionContext,
+    RecordingTransaction,
+    TaskSnapshot,
+    ago,
+    check_target,
+    find_cancel_request,
+    read_task,
+    summarize,
+)
+from .notes import add_note
 from .page_lifecycle import rearm, resolve
-from .propagation import descendants_of, hold_back, mark_stale, propagate, reconsider, unpropagate
-from .requeue import end, overrides_of, renew
+from .propagation import descendants_of, hold_children, mark_stale, propagate, reevaluate, unpropagate
+from .requeue import end_generation, overrides_from_options, start_generation
 from .skip import skip
-from .transitions import Journal
+from .transitions import Transaction
 from .undo import find_act, undo
 
 EXTENSION_SECONDS_MAX = 7 * 24 * 3600.0
 
 
-def apply(journal: Journal, command: Command, is_abandoned: bool = False) -> Answer:
-    """Do one act, or refuse it with the reason; the same ``id`` again is answered from memory and changes nothing.
+def apply(transaction: Transaction, command: Command, is_abandoned: bool = False) -> Answer:
+    """Apply one act, or refuse it with the reason. The same ``id`` again changes nothing and gets the stored answer.
 
-    ``is_abandoned``: the caller holds the lock because no executor lives: what RUNNING says is not so any more.
+    ``is_abandoned``: the caller holds the lock because no executor lives, so that RUNNING tasks are lost.
     """
-    trouble = _why_refused(command)
-    if trouble:
-        return Answer(False, trouble)
-    earlier = find_act(journal.connection, command.id)
+    refused = _why_refused(command)
+    if refused:
+        return Answer(False, refused)
+    earlier = find_act(transaction.connection, command.id)
     if earlier is not None:
         return earlier.answer
-    remembering = RememberingJournal(journal, command.act)
+    remembering = RecordingTransaction(transaction, command.act)
     remembering.actor = command.actor
     remembering.reason = command.reason or None
     remembering.command_id = command.id
-    work = Work(remembering, command, is_abandoned)
-    given = HANDLERS[work.act](work)
-    acted = OperatorActed(work.act, work.options, given.as_json())
-    if work.probes:
-        acted = acted._replace(probes=work.probes)  # for the executor, who holds the breakers
+    context = ActionContext(remembering, command, is_abandoned)
+    given = HANDLERS[context.act](context)
+    acted = OperatorActed(context.act, context.options, given.as_json())
+    if context.probes:
+        acted = acted._replace(probes=context.probes)  # for the executor, which owns the breakers
     if remembering.tasks or remembering.runs:
         acted = acted._replace(was=remembering.tasks, was_run=remembering.runs, was_rows=remembering.rows)
-    remembering.emit(acted, work.run_id or None)
+    remembering.emit(acted, context.run_id or None)
     return given
 
 
 # --- Acts on tasks -------------------------------------------------------------------------------------------------
 
 
-def _requeue(work: Work) -> Answer:
-    """A new generation of each target.
+def _requeue(context: ActionContext) -> Answer:
+    """Start a new generation of each target.
 
-    ``reset_count`` (default true), ``cascade``; ``not_before`` (seconds), ``rate_per_second``: the first at once, then
-    so many a second. For this generation alone: ``timeout`` (seconds), ``params``, ``max_attempts`` or ``single_shot``.
-    ``new_key``: another idempotency key. ``canary``: the first alone, the others when it has succeeded.
+    Options: ``reset_count`` (default true); ``cascade``: successful descendants run again as well; ``not_before``:
+    seconds to wait; ``rate_per_second``: starts per second after the first. For this generation only: ``timeout``
+    (seconds), ``params``, ``max_attempts`` or ``single_shot``. ``new_key``: a new idempotency key. ``canary``: run the
+    first target, and requeue the others after it has succeeded.
     """
     try:
-        overrides = overrides_of(work)
+        overrides = overrides_from_options(context)
     except ValueError as error:
         return Answer(False, str(error))
-    blocked: List[Seen] = []
-    for target in work.targets:
-        row = abandoned.find(work, target)
+    blocked: List[TaskSnapshot] = []
+    for target in context.targets:
+        row = abandoned.resolve_target(context, target)
         if row is None:
             continue
-        refused = refusal(work.act, row.state)
+        refused = why_refused(context.act, row.state)
         if row.state == TaskState.UPSTREAM_FAILED:
             blocked.append(row)
         elif refused:
-            work.say(row.name, REFUSED, refused)
-        elif work.options.get("canary"):
-            _requeue_carefully(work, row, overrides)
+            context.set_result(row.name, REFUSED, refused)
+        elif context.options.get("canary"):
+            _requeue_as_canary(context, row, overrides)
         else:
-            _run_again(work, row, overrides)
-    if work.options.get("cascade"):
-        work.note(_requeue_successes_below(work), "successes below run again")
-    quarantine_actions.release(work.journal, work.run_id, work.done())
-    _begin_again(work)
-    breaker_actions.conclude_again(work)
+            _run_again(context, row, overrides)
+    if context.options.get("cascade"):
+        context.add_consequence(_requeue_successes_below(context), "successes below run again")
+    quarantine_actions.release_requeued(context.transaction, context.run_id, context.done_names())
+    _update_dependents(context)
+    breaker_actions.arm_probes(context)
     for row in blocked:
-        _answer_for_blocked(work, row)
-    return conclude(work)
+        _answer_for_blocked(context, row)
+    return summarize(context)
 
 
-def _run_again(work: Work, row: Seen, overrides: Dict[str, Any]) -> None:
-    breaker_actions.before_again(work, row)
-    renew(work, row, overrides, new_key=bool(work.options.get("new_key")))
-    words = ["after attempt {}".format(row.attempt) if row.attempt else "", in_words(overrides)]
-    work.say(row.name, DONE, "runs again {}".format(", ".join(word for word in words if word)).strip())
+def _run_again(context: ActionContext, row: TaskSnapshot, overrides: Dict[str, Any]) -> None:
+    breaker_actions.check_breaker(context, row)
+    start_generation(context, row, overrides, new_key=bool(context.options.get("new_key")))
+    words = ["after attempt {}".format(row.attempt) if row.attempt else "", describe(overrides)]
+    context.set_result(row.name, DONE, "runs again {}".format(", ".join(word for word in words if word)).strip())
 
 
-def _requeue_carefully(work: Work, row: Seen, overrides: Dict[str, Any]) -> None:
-    """The first runs, and is dead-lettered at once if it fails as before; the others wait for it."""
-    first = next(iter(work.done()), None)
+def _requeue_as_canary(context: ActionContext, row: TaskSnapshot, overrides: Dict[str, Any]) -> None:
+    """Requeue the first target as a canary, which becomes a dead letter if it fails as before; hold the others."""
+    first = next(iter(context.done_names()), None)
     if first is not None:
-        canary.follow(work, row, first)
+        canary.hold_for_canary(context, row, first)
         return
-    trouble = canary.why_no_canary(row)
-    if trouble:
-        work.say(row.name, REFUSED, trouble)
+    refused = canary.why_no_canary(row)
+    if refused:
+        context.set_result(row.name, REFUSED, refused)
         return
-    carefully = dict(overrides, rollout=work.journal.command_id)
-    cause = canary.loose_fingerprint(work, row)
+    carefully = dict(overrides, rollout=context.transaction.command_id)
+    cause = canary.loose_fingerprint(context, row)
     if cause is not None:
         carefully["verifies"] = cause
-    _run_again(work, row, carefully)
+    _run_again(context, row, carefully)
 
 
-def _requeue_rows(work: Work) -> Answer:
-    """A new generation of each target over rows of its own that were set aside: ``rows`` or ``groups`` of them, as for
-    ``rows.chosen``; ``cascade`` and ``not_before`` as for ``requeue``."""
-    found = quarantine_actions.chosen(work)
-    for target in work.targets:
-        row = still_as_seen(work, target) if target[0] in found else None
+def _requeue_rows(context: ActionContext) -> Answer:
+    """Start a new generation of each target over some of its quarantined rows.
+
+    Options: ``rows`` or ``groups``, as for ``quarantine_actions.select_rows``; ``cascade`` and ``not_before``, as for
+    ``requeue``.
+    """
+    found = quarantine_actions.select_rows(context)
+    for target in context.targets:
+        row = check_target(context, target) if target[0] in found else None
         if row is None:
             continue
-        refused = refusal(work.act, row.state)
+        refused = why_refused(context.act, row.state)
         if refused:
-            work.say(row.name, REFUSED, refused)
+            context.set_result(row.name, REFUSED, refused)
             continue
-        renew(work, row, new_key=True)  # who knew the key has seen all of its rows
-        quarantine_actions.send_back(work, row.name, found[row.name], row.generation + 1)
-        work.say(row.name, DONE, "runs again over {} of its rows".format(len(found[row.name])))
-    quarantine_actions.refuse_unheld(work, found)
-    if work.options.get("cascade"):
-        work.note(_requeue_successes_below(work), "successes below run again")
-    _begin_again(work)
-    return conclude(work)
+        start_generation(context, row, new_key=True)  # the system that knows the old key has seen all rows
+        quarantine_actions.requeue_rows(context, row.name, found[row.name], row.generation + 1)
+        context.set_result(row.name, DONE, "runs again over {} of its rows".format(len(found[row.name])))
+    quarantine_actions.refuse_unheld(context, found)
+    if context.options.get("cascade"):
+        context.add_consequence(_requeue_successes_below(context), "successes below run again")
+    _update_dependents(context)
+    return summarize(context)
 
 
-def _begin_again(work: Work) -> None:
-    """What follows for others from new generations."""
-    run_id, journal, again = work.run_id, work.journal, work.done()
-    rearm(journal, run_id, again)
-    work.note(unpropagate(journal, run_id, again), "unblocked")
-    work.note(hold_back(journal, run_id, again), "wait for it again")
-    work.note(mark_stale(journal, run_id, again), "ran before it and are stale now")
+def _update_dependents(context: ActionContext) -> None:
+    """What new generations of tasks mean for the tasks below them:
+
+    - UPSTREAM_FAILED or skipped by cascade: PENDING again, unless another parent still stops them;
+    - READY, RETRYING or SENSING: PENDING, they wait for the parent again;
+    - RUNNING or SUCCESS: unchanged, but flagged as stale, because they used the old result.
+    """
+    run_id, transaction, again = context.run_id, context.transaction, context.done_names()
+    rearm(transaction, run_id, again)
+    context.add_consequence(unpropagate(transaction, run_id, again), "unblocked")
+    context.add_consequence(hold_children(transaction, run_id, again), "wait for it again")
+    context.add_consequence(mark_stale(transaction, run_id, again), "ran before it and are stale now")
     for name in again:
-        if reconsider(journal, run_id, name) == TaskState.UPSTREAM_FAILED:
-            work.say(name, DONE, "but a task above it has failed: requeue that as well")
+        if reevaluate(transaction, run_id, name) == TaskState.UPSTREAM_FAILED:
+            context.set_result(name, DONE, "but a task above it has failed: requeue that as well")
 
 
-def _requeue_successes_below(work: Work) -> List[str]:
+def _requeue_successes_below(context: ActionContext) -> List[str]:
     names: List[str] = []
-    for root in work.done():
-        for name in descendants_of(work.journal.connection, work.run_id, root):
-            row = look(work.journal.connection, work.run_id, name)
+    for root in context.done_names():
+        for name in descendants_of(context.transaction.connection, context.run_id, root):
+            row = read_task(context.transaction.connection, context.run_id, name)
             if row is not None and row.state == TaskState.SUCCESS:
-                renew(work, row)
-                work.say(name, DONE, "runs again because {} does".format(root))
+                start_generation(context, row)
+                context.set_result(name, DONE, "runs again because {} does".format(root))
                 names.append(name)
     return names
 
 
-def _answer_for_blocked(work: Work, row: Seen) -> None:
-    """A target that never ran: it comes back when its cause does, and only then."""
-    now = look(work.journal.connection, work.run_id, row.name)
+def _answer_for_blocked(context: ActionContext, row: TaskSnapshot) -> None:
+    """Answer for an UPSTREAM_FAILED target: it returns together with its cause only."""
+    now = read_task(context.transaction.connection, context.run_id, row.name)
     assert now is not None
     if now.state == TaskState.UPSTREAM_FAILED:
-        work.say(row.name, REFUSED, "blocked by {}: requeue or skip that".format(now.blocked_by or "a task above it"))
+        context.set_result(
+            row.name, REFUSED, "blocked by {}: requeue or skip that".format(now.blocked_by or "a task above it")
+        )
     else:
-        work.say(row.name, DONE, "unblocked")
+        context.set_result(row.name, DONE, "unblocked")
 
 
-def _cancel(work: Work) -> Answer:
-    """Stop what does not run yet. Of one that runs the end is asked for and the answer is "running": its executor ends
-    the attempt. What a dead executor left running has ended."""
+def _cancel(context: ActionContext) -> Answer:
+    """Cancel targets that do not run. For a running one record the request; its executor ends the attempt."""
     stopped: List[str] = []
-    for target in work.targets:
-        row = abandoned.find(work, target)
+    for target in context.targets:
+        row = abandoned.resolve_target(context, target)
         if row is None:
             continue
-        refused = refusal(work.act, row.state)
+        refused = why_refused(context.act, row.state)
         if row.state == TaskState.RUNNING:
-            _ask_for_its_end(work, row)
+            _request_cancel(context, row)
         elif refused:
-            work.say(row.name, REFUSED, refused)
+            context.set_result(row.name, REFUSED, refused)
         else:
-            end(work, row, TaskState.CANCELLED)
-            stopped += propagate(work.journal, work.run_id, row.name)
-            resolve(work.journal, work.run_id, row.name)
-            work.say(row.name, DONE, "cancelled")
-    work.note(stopped, "below stopped with it")
-    return conclude(work)
+            end_generation(context, row, TaskState.CANCELLED)
+            stopped += propagate(context.transaction, context.run_id, row.name)
+            resolve(context.transaction, context.run_id, row.name)
+            context.set_result(row.name, DONE, "cancelled")
+    context.add_consequence(stopped, "below stopped with it")
+    return summarize(context)
 
 
-def _ask_for_its_end(work: Work, row: Seen) -> None:
-    asked = who_asked(work.journal.connection, work.run_id, row.name)
+def _request_cancel(context: ActionContext, row: TaskSnapshot) -> None:
+    asked = find_cancel_request(context.transaction.connection, context.run_id, row.name)
     if asked is None:
-        work.journal.ask(work.run_id, row.name, {"cancel_requested_at": work.journal.at}, row.attempt)
-        work.say(row.name, RUNNING, "ending it: SIGTERM, grace, SIGKILL")
+        context.transaction.change_unrecorded(
+            context.run_id, row.name, {"cancel_requested_at": context.transaction.at}, row.attempt
+        )
+        context.set_result(row.name, RUNNING, "ending it: SIGTERM, grace, SIGKILL")
     else:
-        since = ago(work.journal.at - asked.at)
-        work.say(row.name, RUNNING, "it is being ended: {} asked for it {}".format(asked.actor, since))
+        since = ago(context.transaction.at - asked.at)
+        context.set_result(row.name, RUNNING, "it is being ended: {} asked for it {}".format(asked.actor, since))
 
 
-def _extend(work: Work) -> Answer:
-    """Give running attempts ``seconds`` more before their timeout. The answer is "running": their executor can do that,
-    and tells it when it did."""
-    seconds = work.options.get("seconds")
+def _extend(context: ActionContext) -> Answer:
+    """Give running attempts ``seconds`` more before their timeout. Their executor moves the deadline and emits it."""
+    seconds = context.options.get("seconds")
     if not isinstance(seconds, (int, float)) or not 0 < seconds <= EXTENSION_SECONDS_MAX:
         return Answer(False, "say how many seconds more: above 0, and no more than a week")
-    for target in work.targets:
-        row = still_as_seen(work, target)
+    for target in context.targets:
+        row = check_target(context, target)
         if row is None:
             continue
-        obstacle = _why_not_extended(work, row)
+        obstacle = _why_not_extended(context, row)
         if obstacle:
-            work.say(row.name, REFUSED, obstacle)
+            context.set_result(row.name, REFUSED, obstacle)
         else:
-            work.say(row.name, RUNNING, "it runs: its executor moves its deadline")
-    return conclude(work)
+            context.set_result(row.name, RUNNING, "it runs: its executor moves its deadline")
+    return summarize(context)
 
 
-def _why_not_extended(work: Work, row: Seen) -> Optional[str]:
+def _why_not_extended(context: ActionContext, row: TaskSnapshot) -> Optional[str]:
     if row.state != TaskState.RUNNING:
         return "it does not run"
-    if work.is_abandoned:
+    if context.is_abandoned:
         return "its executor is dead: nothing of it runs any more"
     if row.cancel_requested_at is not None:
         return "somebody has asked for its end"
-    key = (work.run_id, row.name, row.attempt)
+    key = (context.run_id, row.name, row.attempt)
     sql = "SELECT timeout_us FROM attempt WHERE run_id = ? AND name = ? AND attempt = ?"
-    found = work.journal.connection.execute(sql, key).fetchone()
+    found = context.transaction.connection.execute(sql, key).fetchone()
     return "it has no timeout" if found is None or found[0] is None else None
 
 
-def _hurry(work: Work) -> Answer:
-    """Do not wait for the instant of a retry, of a sensor's next look, or of a not-before."""
-    for target in work.targets:
-        row = still_as_seen(work, target)
+def _hurry(context: ActionContext) -> Answer:
+    """Do not wait for the next retry, the next check of a sensor, or a not-before."""
+    for target in context.targets:
+        row = check_target(context, target)
         if row is None:
             continue
         is_pending = row.state == TaskState.PENDING
-        if refusal(work.act, row.state) or (is_pending and row.next_retry_at is None):
-            work.say(row.name, REFUSED, "it waits for no instant")
+        if why_refused(context.act, row.state) or (is_pending and row.next_retry_at is None):
+            context.set_result(row.name, REFUSED, "it waits for no instant")
         elif is_pending:
-            work.journal.change(work.run_id, row.name, {"next_retry_at": None})
-            work.say(row.name, DONE, "starts as soon as its parents allow it")
+            context.transaction.change(context.run_id, row.name, {"next_retry_at": None})
+            context.set_result(row.name, DONE, "starts as soon as its parents allow it")
         else:
-            work.journal.move(
-                work.run_id, row.name, row.state, TaskState.READY, row.generation, set={"next_retry_at": None}
+            context.transaction.move(
+                context.run_id, row.name, row.state, TaskState.READY, row.generation, set={"next_retry_at": None}
             )
-            work.say(row.name, DONE, "starts as soon as there is a slot")
-    return conclude(work)
+            context.set_result(row.name, DONE, "starts as soon as there is a slot")
+    return summarize(context)
 
 
 # --- Acts on the run and its pages ---------------------------------------------------------------------------------
 
 
-def _pause(work: Work) -> Answer:
-    """Start nothing new until ``unpause``; what runs goes on."""
-    run = _run_pause(work)
+def _pause(context: ActionContext) -> Answer:
+    """Start no task until ``unpause``; running tasks continue."""
+    run = _run_pause(context)
     if run is None:
         return Answer(False, "there is no such run")
     state, since, by = run
     if state != RunState.RUNNING:
         return Answer(False, "the run has ended: {}".format(state))
     if since is not None:
-        return Answer(False, "already paused by {} {}".format(by or "somebody", ago(work.journal.at - since)))
-    paused = RunChanged(RunChange.PAUSED, {"paused_since": work.journal.at, "paused_by": work.journal.actor})
-    work.journal.change_run(work.run_id, paused)
+        return Answer(False, "already paused by {} {}".format(by or "somebody", ago(context.transaction.at - since)))
+    paused = RunChanged(
+        RunChange.PAUSED, {"paused_since": context.transaction.at, "paused_by": context.transaction.actor}
+    )
+    context.transaction.change_run(context.run_id, paused)
     return Answer(True, "paused: what runs goes on, nothing new starts")
 
 
-def _unpause(work: Work) -> Answer:
+def _unpause(context: ActionContext) -> Answer:
     """Undo ``pause``."""
-    run = _run_pause(work)
+    run = _run_pause(context)
     if run is None or run[1] is None:
         return Answer(False, "the run is not paused")
     unpaused = RunChanged(RunChange.UNPAUSED, {"paused_since": None, "paused_by": None})
-    work.journal.change_run(work.run_id, unpaused)
+    context.transaction.change_run(context.run_id, unpaused)
     return Answer(True, "unpaused")
 
 
-def _run_pause(work: Work) -> Any:
-    return work.journal.connection.execute(
-        "SELECT state, paused_since, paused_by FROM run WHERE run_id = ?", (work.run_id,)
+def _run_pause(context: ActionContext) -> Any:
+    return context.transaction.connection.execute(
+        "SELECT state, paused_since, paused_by FROM run WHERE run_id = ?", (context.run_id,)
     ).fetchone()
 
 
-def _ack(work: Work) -> Answer:
-    """Say that somebody looks after these pages."""
-    columns: PageColumns = {"state": PageChange.ACKED, "acked_by": work.journal.actor, "snoozed_until": None}
-    return _change_pages(work, columns, "acknowledged", ("open", "snoozed"))
+def _ack(context: ActionContext) -> Answer:
+    """Acknowledge pages."""
+    columns: PageColumns = {"state": PageChange.ACKED, "acked_by": context.transaction.actor, "snoozed_until": None}
+    return _change_pages(context, columns, "acknowledged", ("open", "snoozed"))
 
 
-def _snooze(work: Work) -> Answer:
-    """Hear nothing of these pages for ``seconds`` (default an hour)."""
-    until = work.journal.at + int(float(work.options.get("seconds", 3600)) * 1000000)
+def _snooze(context: ActionContext) -> Answer:
+    """Silence pages for ``seconds`` (default an hour)."""
+    until = context.transaction.at + int(float(context.options.get("seconds", 3600)) * 1000000)
     columns: PageColumns = {"state": PageChange.SNOOZED, "snoozed_until": until}
-    return _change_pages(work, columns, "snoozed", ("open", "acked", "snoozed"))
+    return _change_pages(context, columns, "snoozed", ("open", "acked", "snoozed"))
 
 
-def _change_pages(work: Work, columns: PageColumns, verb: str, states: Any) -> Answer:
-    """Pages are named by ``pages`` (ids) or ``cause`` in the options, or else by their tasks."""
-    connection = work.journal.connection
-    wanted = set(work.options.get("pages") or ())
-    tasks = {target[0] for target in work.targets}
+def _change_pages(context: ActionContext, columns: PageColumns, verb: str, states: Any) -> Answer:
+    """Change the pages in the options ``pages`` (ids) or ``cause``, or the pages of the targets."""
+    connection = context.transaction.connection
+    wanted = set(context.options.get("pages") or ())
+    tasks = {target[0] for target in context.targets}
     changed = []
     for page, cause, run_id, task, state in connection.execute(
         "SELECT id, cause, run_id, task, state FROM page WHERE state <> 'resolved' ORDER BY id"
     ).fetchall():
-        named = page in wanted or cause == work.options.get("cause") or (run_id == work.run_id and task in tasks)
+        named = page in wanted or cause == context.options.get("cause") or (run_id == context.run_id and task in tasks)
         if named and state in states:
             sql = "UPDATE page SET {}, updated_at = ? WHERE id = ?".format(", ".join(c + " = ?" for c in columns))
-            connection.execute(sql, list(columns.values()) + [work.journal.at, page])
-            work.journal.emit(PageChanged(columns["state"], page, cause, page=columns), run_id, task)
+            connection.execute(sql, list(columns.values()) + [context.transaction.at, page])
+            context.transaction.emit(PageChanged(columns["state"], page, cause, page=columns), run_id, task)
             changed.append(page)
     return Answer(bool(changed), "{} {}".format(len(changed), verb) if changed else "there is no such open page")
 
 
-# --- Answers -------------------------------------------------------------------------------------------------------
+# --- Dispatch ------------------------------------------------------------------------------------------------------
 
 
 #: The acts that a transaction on the state file can apply, by the names of ``acts.py``.
-HANDLERS: Dict[str, Callable[[Work], Answer]] = {
+HANDLERS: Dict[str, Callable[[ActionContext], Answer]] = {
     "requeue": _requeue,
     "requeue-rows": _requeue_rows,
     "discard-rows": quarantine_actions.discard_rows,
@@ -338,8 +361,8 @@ HANDLERS: Dict[str, Callable[[Work], Answer]] = {
     "undo": undo,
     "ack": _ack,
     "snooze": _snooze,
-    "note": note,
-    "breaker": breaker_actions.set_by_hand,
+    "note": add_note,
+    "breaker": breaker_actions.set_breaker,
 }
 
 

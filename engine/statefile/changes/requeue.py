@@ -1,5 +1,4 @@
-"""A new generation of a task: what it forgets, what its operator changes for it alone, and when it may begin; and the
-end of a generation that an operator decides.
+"""The generations of a task: starting a new one (requeue), and ending one by an operator's decision.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
@@ -8,13 +7,13 @@ import json
 from typing import Any, Dict, Optional
 
 from ...domain.event_payloads import NO_TASK_COLUMNS, TaskColumns
-from ...domain.overrides import chosen, read
+from ...domain.overrides import load_overrides, parse_overrides
 from ...domain.states import TaskState
-from .action import Seen, Work
-from .canary import abandon
+from .action import ActionContext, TaskSnapshot
+from .canary import abandon_canary
 
-#: Attempts stay: their numbers go on for ever.
-_FORGOTTEN: TaskColumns = {
+#: Columns of the task that a new generation resets. The attempts stay, and their numbers continue.
+_RESET: TaskColumns = {
     "ended_at": None,
     "error": None,
     "failure_fingerprint": None,
@@ -58,62 +57,73 @@ _OPTIONS = frozenset(
 )
 
 
-def overrides_of(work: Work) -> Dict[str, Any]:
-    """What the options of a requeue change for its targets. Raises ValueError with one sentence for what cannot be."""
-    unknown = set(work.options) - _OPTIONS
+def overrides_from_options(context: ActionContext) -> Dict[str, Any]:
+    """The overrides in the options of a requeue. Raises ValueError with one sentence."""
+    unknown = set(context.options) - _OPTIONS
     if unknown:
         raise ValueError("a requeue takes no option {}".format(", ".join(sorted(repr(name) for name in unknown))))
     for name in ("not_before", "rate_per_second"):
-        value = work.options.get(name)
+        value = context.options.get(name)
         if value is not None and not (isinstance(value, (int, float)) and 0 <= value < float("inf")):
             raise ValueError("{} is a number from 0 up, not {!r}".format(name, value))
-    row = work.journal.connection.execute("SELECT params FROM run WHERE run_id = ?", (work.run_id,)).fetchone()
-    return chosen(work.options, json.loads(row[0]) if row is not None else {})
+    row = context.transaction.connection.execute(
+        "SELECT params FROM run WHERE run_id = ?", (context.run_id,)
+    ).fetchone()
+    return parse_overrides(context.options, json.loads(row[0]) if row is not None else {})
 
 
-def renew(work: Work, row: Seen, overrides: Optional[Dict[str, Any]] = None, new_key: bool = False) -> None:
-    """Put a task back to where it has never run in this generation; its attempts stay."""
-    abandon(work.journal, work.run_id, row.name, row.overrides)
-    columns = _FORGOTTEN.copy()
+def start_generation(
+    context: ActionContext, row: TaskSnapshot, overrides: Optional[Dict[str, Any]] = None, new_key: bool = False
+) -> None:
+    """Move a task to PENDING in a new generation, with its columns reset. Its attempts stay.
+
+    Children are not changed here; ``operator_actions._update_dependents`` does that.
+    """
+    abandon_canary(context.transaction, context.run_id, row.name, row.overrides)
+    columns = _RESET.copy()
     columns.update({"generation": row.generation + 1, "next_retry_at": None})
-    if work.options.get("reset_count", True):
+    if context.options.get("reset_count", True):
         columns.update(_COUNTERS)
-    wait_seconds = _wait_seconds(work)
+    wait_seconds = _wait_seconds(context)
     if wait_seconds > 0:
-        columns["next_retry_at"] = work.journal.at + int(wait_seconds * 1000000)
+        columns["next_retry_at"] = context.transaction.at + int(wait_seconds * 1000000)
     if overrides:
         columns["overrides"] = json.dumps(overrides, ensure_ascii=False, sort_keys=True)
-    starts = _max_attempts(work, row, overrides or {})
+    starts = _max_attempts(context, row, overrides or {})
     if starts is not None:
         columns["max_attempts"] = starts
     if new_key:
         columns["key_generation"] = row.generation + 1
-    work.journal.move(work.run_id, row.name, row.state, TaskState.PENDING, row.generation, set=columns)
+    context.transaction.move(context.run_id, row.name, row.state, TaskState.PENDING, row.generation, set=columns)
 
 
-def end(work: Work, row: Seen, state: TaskState, columns: TaskColumns = NO_TASK_COLUMNS) -> None:
-    """Move a task that does not run to ``state``, for good: it waits for no instant, and no task waits for it to be the
-    first to succeed. ``columns``: further ones to set."""
-    abandon(work.journal, work.run_id, row.name, row.overrides)
-    ended: TaskColumns = {"ended_at": work.journal.at, "next_retry_at": None, "expires_at": None, "canary": None}
+def end_generation(
+    context: ActionContext, row: TaskSnapshot, state: TaskState, columns: TaskColumns = NO_TASK_COLUMNS
+) -> None:
+    """Move a task that does not run to a final ``state``, clear its instants, and release the followers of a canary.
+
+    ``columns``: further columns to set.
+    """
+    abandon_canary(context.transaction, context.run_id, row.name, row.overrides)
+    ended: TaskColumns = {"ended_at": context.transaction.at, "next_retry_at": None, "expires_at": None, "canary": None}
     ended.update(columns)
-    work.journal.move(work.run_id, row.name, row.state, state, row.generation, set=ended)
+    context.transaction.move(context.run_id, row.name, row.state, state, row.generation, set=ended)
 
 
-def _max_attempts(work: Work, row: Seen, overrides: Dict[str, Any]) -> Optional[int]:
-    """What the column has to say now; None where it says so already."""
+def _max_attempts(context: ActionContext, row: TaskSnapshot, overrides: Dict[str, Any]) -> Optional[int]:
+    """The new value of the column ``max_attempts``; None if it does not change."""
     if "max_attempts" in overrides:
         return int(overrides["max_attempts"])
-    if "max_attempts" not in read(row.overrides):
+    if "max_attempts" not in load_overrides(row.overrides):
         return None
     sql = "SELECT spec FROM task WHERE run_id = ? AND name = ?"
-    (spec,) = work.journal.connection.execute(sql, (work.run_id, row.name)).fetchone()
+    (spec,) = context.transaction.connection.execute(sql, (context.run_id, row.name)).fetchone()
     starts = json.loads(spec).get("retry", {}).get("max_attempts")
     return None if starts is None else int(starts)
 
 
-def _wait_seconds(work: Work) -> float:
-    """How long the next target waits: a redrive of a thousand tasks must not become the next outage."""
-    seconds = float(work.options.get("not_before") or 0)
-    rate = float(work.options.get("rate_per_second") or 0)
-    return seconds + len(work.results) / rate if rate > 0 else seconds
+def _wait_seconds(context: ActionContext) -> float:
+    """Seconds that the next target waits: a redrive of a thousand tasks must not cause the next outage."""
+    seconds = float(context.options.get("not_before") or 0)
+    rate = float(context.options.get("rate_per_second") or 0)
+    return seconds + len(context.results) / rate if rate > 0 else seconds

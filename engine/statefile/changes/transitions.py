@@ -1,9 +1,10 @@
-"""One transaction's writes, and the events that tell them: the only place where a task changes its state.
+"""What a state change writes: one guarded UPDATE of the task and one event, in the caller's transaction.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
-Every move is one guarded UPDATE (``WHERE state = expected AND generation = ...``): a move that somebody else made
-first changes no row, tells no event and returns False. The caller owns BEGIN and COMMIT.
+``Transaction.move`` is the only place where a task changes its state. Its UPDATE is guarded by the expected state and
+generation: if another writer was first, it changes no row, emits no event and returns False. The caller owns BEGIN and
+COMMIT.
 """
 
 import json
@@ -43,15 +44,15 @@ def _update_task(columns: Tuple[str, ...], token: bool) -> str:
     return sql
 
 
-#: Made once: ``json.dumps`` with settings makes an encoder for each event.
+#: Shared, because ``json.dumps`` with settings makes an encoder for each event.
 _json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
-class Journal(object):
+class Transaction(object):
     """Writes changes with their events inside the caller's transaction.
 
-    ``at`` is the instant of all of them, in microseconds UTC. ``events`` collects what was told, for those who
-    fold it after the COMMIT.
+    ``at`` is the instant of all changes, in microseconds UTC. ``events`` collects the emitted events, which the caller
+    applies to its projection after the COMMIT.
     """
 
     def __init__(
@@ -81,10 +82,10 @@ class Journal(object):
         token: Optional[str] = None,
         payload: Optional[TaskMoved] = None,
     ) -> bool:
-        """Move one task from ``old`` (in ``generation``) to ``new`` and emit it. False: it was not there any more.
+        """Move one task from ``old`` (in ``generation``) to ``new`` and emit it. False: the task has moved meanwhile.
 
-        ``set`` are further columns of the task; ``token`` guards against a late outcome; ``payload`` is what the
-        event says beside ``set``. Raises ValueError for a move that no rule allows.
+        ``set``: further columns of the task. ``token``: the claim token that must match, against a late outcome.
+        ``payload``: further fields of the event. Raises ValueError for a move outside LEGAL_MOVES.
         """
         if TaskState(new) not in LEGAL_MOVES[TaskState(old)]:
             raise ValueError("illegal move of {!r}: {} -> {}".format(name, old, new))
@@ -115,7 +116,7 @@ class Journal(object):
         why: Optional[str] = None,
         act: Optional[str] = None,
     ) -> None:
-        """Change columns of a task that keeps its state, and emit it. ``why`` and ``act`` are of the event alone."""
+        """Change columns of a task that keeps its state, and emit it. ``why`` and ``act`` go into the event only."""
         assignments = ", ".join("{} = ?".format(column) for column in set)
         self.connection.execute(
             "UPDATE task SET {} WHERE run_id = ? AND name = ?".format(assignments), list(set.values()) + [run_id, name]
@@ -129,7 +130,7 @@ class Journal(object):
         old: Optional[str] = None,
         new: Optional[str] = None,
     ) -> None:
-        """Change the columns of a run that ``change`` names, and emit it."""
+        """Write the columns ``change.set`` of a run, and emit the change."""
         columns = change.set
         if columns:
             assignments = ", ".join("{} = ?".format(column) for column in columns)
@@ -138,14 +139,14 @@ class Journal(object):
             )
         self.emit(change, run_id, old=old, new=new)
 
-    def start_attempt(self, row: Mapping[str, Any]) -> None:
-        """Insert the row of an attempt. The event is that of the claim, which carries the same columns."""
+    def insert_attempt(self, row: Mapping[str, Any]) -> None:
+        """Insert the row of an attempt. The event of the claim carries the same columns."""
         columns = ", ".join(row)
         marks = ",".join("?" * len(row))
         self.connection.execute("INSERT INTO attempt ({}) VALUES ({})".format(columns, marks), list(row.values()))
 
     def change_attempt(self, run_id: str, name: str, attempt: int, set: AttemptColumns) -> None:
-        """Change columns of an attempt's row; the caller's event carries those that the console shows."""
+        """Change columns of an attempt; the caller emits an event with those that the console shows."""
         assignments = ", ".join("{} = ?".format(column) for column in set)
         self.connection.execute(
             "UPDATE attempt SET {} WHERE run_id = ? AND name = ? AND attempt = ?".format(assignments),
@@ -162,7 +163,7 @@ class Journal(object):
         attempt: Optional[int] = None,
         generation: Optional[int] = None,
     ) -> int:
-        """Write one event and return its seq. The type of ``payload`` says of which kind it is."""
+        """Write one event and return its seq. The type of ``payload`` determines the kind."""
         kind = kind_of(payload)
         cursor = self.connection.execute(
             _INSERT_EVENT,

@@ -1,1 +1,1 @@
-"""Queries that few readers need; ssh carries them when the first reader asks. Runs on Python 3.6."""
+"""Queries that few sessions need; ssh carries them with the first request. Runs on Python 3.6."""

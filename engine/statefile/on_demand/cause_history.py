@@ -1,12 +1,12 @@
-"""What came of a cause before: its episodes in all runs of a flow, and the notes that people wrote on it.
+"""The history of causes: their episodes in all runs of a flow, and the notes of operators on them.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
-A cause is a loose fingerprint and a downstream. An episode is what one decision was about: tasks of one run that failed
-like this until somebody requeued, skipped or cancelled them, until they expired, or with nobody deciding anything.
-Nothing is stored for it: attempts say what failed and what the next generation came to, tasks how they stand, events
-who decided and why. Three partial indexes hold just what is looked for, so that a file of a hundred large runs costs
-what its failures of this cause cost and no more. ``core/cause_history.py`` puts it in words.
+A cause is a loose fingerprint and a downstream. An episode is a set of tasks of one run that failed with the cause, up
+to one decision: an operator requeued, skipped or cancelled them, or they expired, or no decision was made. Nothing is
+stored for it: attempts have the failure and the result of the next generation, tasks their state, events the decision.
+Three partial indexes keep the cost proportional to the failures of the cause. ``core/cause_history.py`` describes a
+history in words.
 """
 
 import json
@@ -21,16 +21,16 @@ from ...domain.states import FAILED_OUTCOMES, MOVING, NEEDS_HUMAN, SkipCause, Ta
 from ...errors import NotFoundError
 from ..state_lists import in_list
 
-CAUSES_MAX = 100  # of one question
-EPISODES_MAX = 5  # that are told of one cause
+CAUSES_MAX = 100  # per request
+EPISODES_MAX = 5  # per cause
 NOTES_MAX = 5
-NOTES_LOOKED_AT = 1000
-TASKS_MAX = 20000  # that one question looks at, over all of its causes
+NOTES_READ_MAX = 1000
+TASKS_MAX = 20000  # read per request, over all of its causes
 
-#: Failures without a fingerprint of their own, as ``core/paging.py`` has it too: they share no cause.
+#: Failures without a fingerprint share no cause, as in ``core/paging.py``.
 _NO_CAUSE = frozenset(["", "lost"])
 
-#: Hops from one run to the next within the index: a cause that failed a million times is no slower.
+#: Jumps from run to run within the index, so that a cause with a million failures is not slower.
 _RUNS = (
     "WITH RECURSIVE seen(run_id) AS ("
     " SELECT min(run_id) FROM attempt INDEXED BY idx_attempt_cause WHERE fingerprint_loose = :loose"
@@ -68,7 +68,7 @@ _NOTES = (
 )
 
 Row = Dict[str, Any]
-Cause = Tuple[str, Optional[str]]  # loose fingerprint, downstream; None: whichever
+Cause = Tuple[str, Optional[str]]  # loose fingerprint, downstream; None: any
 
 
 class _Decision(NamedTuple):
@@ -95,21 +95,21 @@ class _Task(NamedTuple):
 
 
 def read_cause_histories(connection: sqlite3.Connection, run_id: str, causes: Iterable[Any]) -> List[Row]:
-    """What is remembered of each of ``causes`` [[loose fingerprint, downstream or None], ...] of a run, in their order.
+    """The history of each of ``causes`` [[loose fingerprint, downstream or None], ...] of a run, in their order.
 
-    ``fingerprint`` and ``downstream`` as asked; ``runs``: in how many other runs it was seen, since ``first_at``;
+    ``fingerprint`` and ``downstream`` as given; ``runs``: the number of other runs with the cause, since ``first_at``;
     ``episodes``: the latest first, without what waits for a decision in this run; ``notes``: the latest first.
     Instants in microseconds UTC. Raises NotFoundError for a run that the file does not have.
     """
-    wanted = [(str(loose), None if downstream is None else str(downstream)) for loose, downstream in causes]
+    requested = [(str(loose), None if downstream is None else str(downstream)) for loose, downstream in causes]
     row = connection.execute("SELECT dag_name FROM run WHERE run_id = ?", (run_id,)).fetchone()
     if row is None:
         raise NotFoundError("there is no run {!r} in this state file; `redrive runs` lists them".format(run_id))
-    looking = _Looking(connection, run_id, row[0])
-    return [looking.remember(cause) for cause in wanted[:CAUSES_MAX]]
+    search = _Search(connection, run_id, row[0])
+    return [search.history_of(cause) for cause in requested[:CAUSES_MAX]]
 
 
-def _remembered(cause: Cause, runs: List[Tuple[str, int]], episodes: List[Row]) -> Row:
+def _history_row(cause: Cause, runs: List[Tuple[str, int]], episodes: List[Row]) -> Row:
     return {
         "fingerprint": cause[0],
         "downstream": cause[1],
@@ -120,8 +120,8 @@ def _remembered(cause: Cause, runs: List[Tuple[str, int]], episodes: List[Row]) 
     }
 
 
-class _Looking(object):
-    """One question: what several causes share is read once."""
+class _Search(object):
+    """One request: data that several causes share is read once."""
 
     def __init__(self, connection: sqlite3.Connection, run_id: str, dag_name: str) -> None:
         self._connection = connection
@@ -129,13 +129,13 @@ class _Looking(object):
         self._dag_name = dag_name
         self._room = TASKS_MAX
         self._decisions: Dict[str, Dict[Tuple[str, str, int], _Decision]] = {}
-        rows = connection.execute(_NOTES, (dag_name, NOTES_LOOKED_AT))
+        rows = connection.execute(_NOTES, (dag_name, NOTES_READ_MAX))
         self._notes = [(_note(data), at, actor, run) for at, actor, run, data in rows]
 
-    def remember(self, cause: Cause) -> Row:
+    def history_of(self, cause: Cause) -> Row:
         loose, downstream = cause
         if loose in _NO_CAUSE:
-            return _remembered(cause, [], [])
+            return _history_row(cause, [], [])
         runs = self._connection.execute(_RUNS, {"loose": loose, "dag": self._dag_name}).fetchall()
         episodes: List[Row] = []
         for run_id, _ in runs:
@@ -143,7 +143,7 @@ class _Looking(object):
                 break
             episodes += self._episodes(cause, run_id)
         others = [run for run in runs if run[0] != self._run_id]
-        return dict(_remembered(cause, others, episodes[:EPISODES_MAX]), notes=self._notes_on(loose, downstream))
+        return dict(_history_row(cause, others, episodes[:EPISODES_MAX]), notes=self._notes_on(loose, downstream))
 
     def _notes_on(self, loose: str, downstream: Optional[str]) -> List[Row]:
         found = []
@@ -154,7 +154,7 @@ class _Looking(object):
         return found[:NOTES_MAX]
 
     def _episodes(self, cause: Cause, run_id: str) -> List[Row]:
-        """Of one run, the latest decision first."""
+        """The episodes of one run, the latest decision first."""
         loose, downstream = cause
         values = {"loose": loose, "run": run_id, "room": self._room}
         tasks = [_Task(*row) for row in self._connection.execute(_TASKS, values)]
@@ -182,9 +182,9 @@ class _Looking(object):
         if word is None or (word in _UNDECIDED and run_id == self._run_id):
             return
         if word == "requeue" and decision is None:
-            return  # it was on its way by itself
+            return  # the executor retried by itself
         key = (word, "" if decision is None else sender_command_id(decision.command_id))
-        one = found.setdefault(key, _begun(run_id, word, decision))
+        one = found.setdefault(key, _new_episode(run_id, word, decision))
         one["tasks"] += 1
         if failed.ended_at is not None:
             one["at"] = min(one["at"] or failed.ended_at, failed.ended_at)
@@ -205,10 +205,10 @@ class _Looking(object):
         return self._decisions[run_id].get((name, _STATE_AFTER[word], after))
 
 
-#: What waits for a human in the inbox of its run.
+#: Decisions that wait for a human in the inbox.
 _UNDECIDED = frozenset(["undecided", "expired"])
 
-#: What a decision moves a task to.
+#: Decision -> the state that it moves a task to.
 _STATE_AFTER = {
     "requeue": str(TaskState.PENDING),
     "skip": str(TaskState.SKIPPED),
@@ -222,7 +222,7 @@ def _note(data: str) -> NoteWritten:
     return payload
 
 
-def _begun(run_id: str, word: str, decision: Optional[_Decision]) -> Row:
+def _new_episode(run_id: str, word: str, decision: Optional[_Decision]) -> Row:
     return {
         "run_id": run_id,
         "at": None,
@@ -251,7 +251,7 @@ def _failures(attempts: List[_Attempt], loose: str) -> List[Tuple[_Attempt, List
 
 
 def _decision_on(task: _Task, generation: int) -> Optional[str]:
-    """What became of a task that failed in a generation; None where nobody is asked, because it goes on by itself."""
+    """The decision on a task that failed in a generation; None if the executor continues by itself."""
     if task.generation > generation:
         return "requeue"
     if task.state == TaskState.SKIPPED and task.skip_cause == SkipCause.OPERATOR:
@@ -264,7 +264,7 @@ def _decision_on(task: _Task, generation: int) -> Optional[str]:
 
 
 def _result(task: _Task, failed: _Attempt, later: List[_Attempt]) -> Tuple[str, Optional[int]]:
-    """What the next generation came to, and when."""
+    """The result of the next generation, and its instant."""
     ran = min([attempt.generation for attempt in later], default=task.generation)
     if ran == task.generation and task.state in MOVING:
         return "open", None

@@ -1,19 +1,19 @@
-"""What failed against one downstream in all runs of a flow, and how each such task went on: to try a rule on it.
+"""Tasks that failed against one downstream in all runs of a flow, with their attempts, to try a rule on them.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
 
 import json
 import sqlite3
-from typing import Iterable, List, NamedTuple, Optional
+from typing import Iterable, List, Optional
 
 from ...errors import NotFoundError
-from ...json_types import JsonObject
+from .failure_rows import FailedAttempt, FailedTask
 
 TASKS_MAX = 2000  # the latest; each with all of its attempts
 DIAGNOSTIC_CHARACTERS = 1000
 
-#: Every failure is in this index, and nothing else is: runs of a million successes are not looked at.
+#: This index holds failures only, so that runs with a million successes are not read.
 _FAILED = (
     "SELECT failed.run_id, failed.name FROM (SELECT DISTINCT run_id, name FROM attempt INDEXED BY idx_attempt_cause"
     " WHERE fingerprint_loose IS NOT NULL) AS failed CROSS JOIN run ON run.run_id = failed.run_id"
@@ -27,40 +27,7 @@ _ATTEMPTS = (
 ).format(DIAGNOSTIC_CHARACTERS)
 
 
-class FailedAttempt(NamedTuple):
-    """One attempt of such a task. Instants in microseconds UTC; ``facts``: what its error said of itself."""
-
-    attempt: int
-    generation: int
-    outcome: str
-    started_at: int
-    ended_at: Optional[int]
-    error_type: Optional[str]
-    error: Optional[str]
-    diagnostic: Optional[str]
-    failure_class: Optional[str]
-    fingerprint: Optional[str]
-    fingerprint_loose: Optional[str]
-    explain: Optional[str]
-    facts: JsonObject
-    delay_us: Optional[int]
-    params_hash: Optional[str]
-    input_hash: Optional[str]
-
-
-class FailedTask(NamedTuple):
-    """A task of some run that failed at least once, with all of its attempts, the oldest first."""
-
-    run_id: str
-    name: str
-    state: str
-    generation: int
-    skip_cause: Optional[str]
-    spec: JsonObject
-    attempts: List[FailedAttempt]
-
-
-def against(
+def failures_against(
     connection: sqlite3.Connection, run_id: str, downstream: Optional[str], names: Iterable[str] = ()
 ) -> List[FailedTask]:
     """Tasks that failed and call ``downstream``, or are among ``names``, in all runs of the flow of a run.
@@ -95,6 +62,6 @@ def _calls(task: FailedTask, downstream: str) -> bool:
 
 
 def _attempt(row: FailedAttempt) -> FailedAttempt:
-    """With the facts as an object; ``fingerprint_detail`` is a JSON text that has them among others."""
+    """Replace the JSON text ``fingerprint_detail`` by its object ``facts``."""
     detail = json.loads(str(row.facts)) if row.facts else {}
     return row._replace(facts=detail.get("facts") or {})

@@ -1,4 +1,4 @@
-"""What a host can offer to somebody who named no state file: those in its default place, each with its latest run.
+"""Lists the state files in the default folder of a host, for a user who named none.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
@@ -8,13 +8,13 @@ from typing import Any, Dict, List
 
 from ...errors import RedriveError
 from ..default_paths import STATE_VARIABLE, default_paths, resolve, written_at
-from ..open_readonly import look
+from ..open_readonly import open_readonly
 
 
 def state_files() -> List[Dict[str, Any]]:
-    """Path, instant of the last write and latest run of each, the one written last first.
+    """Path, instant of the last write and latest run of each file, latest write first.
 
-    Where REDRIVE_STATE is set, its file alone.
+    If REDRIVE_STATE is set, only its file.
     """
     paths = [resolve("")] if os.environ.get(STATE_VARIABLE) else default_paths()
     return [dict(_latest_run(path), path=path, written_at=int(written_at(path) * 1000000)) for path in paths]
@@ -22,7 +22,7 @@ def state_files() -> List[Dict[str, Any]]:
 
 def _latest_run(path: str) -> Dict[str, Any]:
     try:
-        connection = look(path).connection
+        connection = open_readonly(path).connection
     except RedriveError as error:
         return {"trouble": str(error)}
     try:

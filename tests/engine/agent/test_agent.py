@@ -20,18 +20,18 @@ from typing import Any
 import pytest
 from redrive import engine
 from redrive.console.sessions.address import SshAddress
-from redrive.console.sessions.agent_process import Pipe
+from redrive.console.sessions.agent_process import AgentProcess
 from redrive.console.sessions.bundle import (
     CHANGING,
     ON_DEMAND,
     READING,
     boot_command,
-    first_parcel,
+    first_bundle,
+    module_sources,
     modules_in,
-    sources,
 )
-from redrive.console.sessions.run_decoder import fold_of, merge_history
-from redrive.engine.agent.agent import BATCH_EVENTS, UNTAKEN_EVENTS
+from redrive.console.sessions.run_decoder import decode_projection, merge_history
+from redrive.engine.agent.agent import BATCH_EVENTS, UNACKNOWLEDGED_EVENTS
 from redrive.engine.core.spec import FlowSpec, TaskSpec
 from redrive.engine.domain.event_payloads import StorageChanged
 from redrive.engine.errors import LinkError, RefusedError, StateFileError
@@ -75,11 +75,11 @@ class Listener:
 @pytest.fixture
 async def connect() -> AsyncIterator[Connect]:
     """Starts agents without a network: the same bytes through the same shell."""
-    pipes: list[Pipe] = []
+    pipes: list[AgentProcess] = []
 
-    async def start(path: Any, python: str = sys.executable, **settings: Any) -> tuple[Pipe, Listener, Any]:
+    async def start(path: Any, python: str = sys.executable, **settings: Any) -> tuple[AgentProcess, Listener, Any]:
         listener = Listener()
-        pipe = Pipe(SshAddress("nearby"), python, listener.messages.put_nowait)
+        pipe = AgentProcess(SshAddress("nearby"), python, listener.messages.put_nowait)
         pipes.append(pipe)
         argv = ["sh", "-c", boot_command(python)]
         hello = await pipe.open(argv, {"path": str(path), "actor": "ana@desk", **settings})
@@ -91,17 +91,17 @@ async def connect() -> AsyncIterator[Connect]:
             await pipe.close()
 
 
-async def read(pipe: Pipe, what: str, **options: Any) -> Any:
-    return await pipe.ask("read", what=what, options=options)
+async def read(pipe: AgentProcess, what: str, **options: Any) -> Any:
+    return await pipe.request("read", what=what, options=options)
 
 
 @pytest.mark.parametrize("python", INTERPRETERS.values(), ids=INTERPRETERS)
 async def test_an_old_python_looks_and_acts(connect: Connect, night: Any, python: str) -> None:
     pipe, listener, hello = await connect(night.path, python)
     assert hello["path"] == str(night.path)
-    fold = fold_of(await read(pipe, "board", run_id=None))
+    fold = decode_projection(await read(pipe, "board", run_id=None))
     assert merge_history(fold, await read(pipe, "history", run_id="night-1", start=0, count=100))
-    whole = runs.load_fold(night.connection, "night-1")
+    whole = runs.load_run(night.connection, "night-1")
     for task in whole.tasks.values():
         task.claim_token = None
     assert fold == whole
@@ -109,15 +109,21 @@ async def test_an_old_python_looks_and_acts(connect: Connect, night: Any, python
     assert [row[0] for row in past] == [3, 4, 5]
     again = FlowSpec("nightly", (TaskSpec("task_00000"),))
     night.write(
-        lambda journal: runs.create_run(
-            journal, run_id="night-2", flow=again, max_parallel=4, params={}, at=journal.at + 1, deadline_at=None
+        lambda transaction: runs.create_run(
+            transaction,
+            run_id="night-2",
+            flow=again,
+            max_parallel=4,
+            params={},
+            at=transaction.at + 1,
+            deadline_at=None,
         )
     )
-    assert duration_stats.read(await read(pipe, "usual", run_id="night-2"))["task_00000"].attempts == 1
-    pipe.tell("follow", since=fold.seq + 1)
-    pipe.teach(CHANGING)
+    assert duration_stats.unpack(await read(pipe, "duration_stats", run_id="night-2"))["task_00000"].attempts == 1
+    pipe.notify("follow", since=fold.seq + 1)
+    pipe.send_modules(CHANGING)
     command = {"id": "c1", "act": "requeue", "run_id": "night-1", "targets": [["task_00002", "DEAD_LETTER", 0]]}
-    answer = await pipe.ask("send", command={**command, "actor": "ana@desk", "reason": "fixed", "options": {}})
+    answer = await pipe.request("send", command={**command, "actor": "ana@desk", "reason": "fixed", "options": {}})
     assert answer["ok"], answer
     told = await listener.next("events")
     assert [row[0] for row in told] == list(range(fold.seq + 2, night.head() + 1))
@@ -135,13 +141,13 @@ async def test_the_oldest_python_that_is_promised_is_refused_below(connect: Conn
 
 async def test_the_sources_go_over_in_few_bytes() -> None:
     """At 56 kbit/s a kilobyte is a seventh of a second before the first picture."""
-    assert len(first_parcel({"path": "/var/lib/redrive/night.db", "actor": "ana@desk"})) < 20_000
+    assert len(first_bundle({"path": "/var/lib/redrive/night.db", "actor": "ana@desk"})) < 20_000
 
 
 @pytest.mark.parametrize("name", modules_in((*READING, *CHANGING, *ON_DEMAND)))
 def test_what_goes_over_is_the_same_program(name: str) -> None:
     """But for what only people read, and line by line in its place."""
-    ((full_name, lean),) = sources([name]).items()
+    ((full_name, lean),) = module_sources([name]).items()
     text = (Path(str(engine.__file__)).parent / f"{name}.py").read_text()
     assert full_name == "redrive.engine." + name.replace("/", ".")
 
@@ -159,7 +165,7 @@ def test_what_goes_over_is_the_same_program(name: str) -> None:
 
 
 async def test_it_leaves_when_its_input_ends(connect: Connect, night: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("redrive.console.sessions.agent_process.LEAVE_SECONDS", 60)
+    monkeypatch.setattr("redrive.console.sessions.agent_process.CLOSE_TIMEOUT_SECONDS", 60)
     pipe, _, _ = await connect(night.path)
     start = time.monotonic()
     await pipe.close()
@@ -173,7 +179,7 @@ async def test_it_leaves_when_nobody_reads(connect: Connect, night: Any) -> None
         f"{command} | head -c 1 >/dev/null", stdin=subprocess.PIPE, start_new_session=True
     )
     assert process.stdin is not None
-    process.stdin.write(first_parcel({"path": str(night.path), "actor": "ana@desk", "marker": "m"}))
+    process.stdin.write(first_bundle({"path": str(night.path), "actor": "ana@desk", "marker": "m"}))
     assert await asyncio.wait_for(process.wait(), 30) == 0
 
 
@@ -187,25 +193,29 @@ async def test_it_beats_though_nothing_happens(connect: Connect, night: Any) -> 
 
 
 async def test_it_sends_no_more_than_is_taken(connect: Connect, night: Any) -> None:
-    night.write(lambda journal: [journal.emit(StorageChanged("lock")) for _ in range(2 * UNTAKEN_EVENTS)])
+    night.write(
+        lambda transaction: [transaction.emit(StorageChanged("lock")) for _ in range(2 * UNACKNOWLEDGED_EVENTS)]
+    )
     pipe, listener, _ = await connect(night.path)
-    pipe.tell("follow", since=0)
+    pipe.notify("follow", since=0)
     sent = 0
-    while sent < UNTAKEN_EVENTS:
+    while sent < UNACKNOWLEDGED_EVENTS:
         sent = (await listener.next("events"))[-1][0]
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.5):
             await listener.next("events")
-    assert sent < UNTAKEN_EVENTS + BATCH_EVENTS
-    pipe.tell("take", seq=sent)
+    assert sent < UNACKNOWLEDGED_EVENTS + BATCH_EVENTS
+    pipe.notify("acknowledge", seq=sent)
     assert (await listener.next("events"))[0][0] == sent + 1
 
 
 async def test_questions_are_answered_while_events_wait_to_be_taken(connect: Connect, night: Any) -> None:
-    night.write(lambda journal: [journal.emit(StorageChanged("lock")) for _ in range(2 * UNTAKEN_EVENTS)])
+    night.write(
+        lambda transaction: [transaction.emit(StorageChanged("lock")) for _ in range(2 * UNACKNOWLEDGED_EVENTS)]
+    )
     pipe, _, _ = await connect(night.path)
-    pipe.tell("follow", since=0)
-    assert (await asyncio.wait_for(read(pipe, "runs"), 10))[0]["run_id"] == "night-1"
+    pipe.notify("follow", since=0)
+    assert (await asyncio.wait_for(read(pipe, "runs"), 10))[0][0]["run_id"] == "night-1"
 
 
 async def test_an_error_over_there_is_the_same_error_here(connect: Connect, night: Any) -> None:
@@ -222,10 +232,10 @@ async def test_an_act_under_a_held_lock_does_not_stop_the_events(connect: Connec
     held = open(f"{night.path}.lock")
     fcntl.flock(held, fcntl.LOCK_EX)
     pipe, listener, _ = await connect(night.path)
-    pipe.teach(CHANGING)
+    pipe.send_modules(CHANGING)
     command = {"id": "c1", "act": "pause", "run_id": "night-1", "targets": [], "actor": "ana@desk"}
-    answer = asyncio.create_task(pipe.ask("send", command={**command, "reason": "", "options": {}}))
-    pipe.tell("follow", since=night.head())
+    answer = asyncio.create_task(pipe.request("send", command={**command, "reason": "", "options": {}}))
+    pipe.notify("follow", since=night.head())
     night.tell()
     assert len(await listener.next("events")) == 1
     assert not answer.done()
@@ -275,4 +285,4 @@ async def test_a_user_who_may_not_write_is_told_why(connect: Connect, night: Any
     pipe, listener, _ = await connect(path, python)
     beat = await listener.next("beat")
     assert "not writable" in beat["read_only"]
-    assert fold_of(await read(pipe, "board", run_id=None)).run.run_id == "night-1"
+    assert decode_projection(await read(pipe, "board", run_id=None)).run.run_id == "night-1"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redrive.engine.agent import command_client
+from redrive.engine.agent import command_client, executor_socket
 from redrive.engine.domain.command import Command
 from redrive.engine.errors import ExecutorBusyError, NewerFileError, StateFileError
 from redrive.engine.statefile import lock_file
@@ -37,21 +37,16 @@ def test_with_no_executor_the_act_is_applied_under_its_lock_which_is_free_again(
 
 
 def test_who_serves_a_file_is_known_by_its_lock(night: Any) -> None:
-    assert command_client.service_pid(str(night.path)) is None
+    assert executor_socket.service_pid(str(night.path)) is None
     service = lock.acquire(str(night.path) + lock_file.SERVICE, "service")
-    assert command_client.service_pid(str(night.path)) == os.getpid()
+    assert executor_socket.service_pid(str(night.path)) == os.getpid()
     service.release()
-    assert command_client.service_pid(str(night.path)) is None
+    assert executor_socket.service_pid(str(night.path)) is None
     Path(f"{night.path}{lock_file.SERVICE}.lock").write_text("[]")
     again = os.open(f"{night.path}{lock_file.SERVICE}.lock", os.O_RDWR)
     fcntl.flock(again, fcntl.LOCK_EX)
-    assert command_client.service_pid(str(night.path)) is None  # what is not ours is not believed
+    assert executor_socket.service_pid(str(night.path)) is None  # what is not ours is not believed
     os.close(again)
-
-
-async def test_a_caller_with_a_loop_gets_the_same(night: Any) -> None:
-    assert (await command_client.send(str(night.path), pause())).ok
-    assert is_paused(night)
 
 
 def test_a_living_executor_applies_it(night: Any, executor: Any) -> None:
@@ -88,10 +83,10 @@ def test_a_path_longer_than_sockets_may_have_is_reached(make_night: Any, tmp_pat
 
 def test_names_that_are_cut_for_their_socket_stay_different() -> None:
     names = [f"{'x' * 100}{number}.db" for number in range(50)] + ["ü" * 60 + ".db", "short.db"]
-    paths = {command_client.socket_path(f"/var/lib/{name}") for name in names}
+    paths = {executor_socket.socket_path(f"/var/lib/{name}") for name in names}
     assert len(paths) == len(names)
-    assert all(len(os.fsencode(os.path.basename(path))) <= command_client.SOCKET_NAME_BYTES for path in paths)
-    assert "/var/lib/short.db.sock" in paths and command_client.socket_path("short.db") == "short.db.sock"
+    assert all(len(os.fsencode(os.path.basename(path))) <= executor_socket.SOCKET_NAME_BYTES for path in paths)
+    assert "/var/lib/short.db.sock" in paths and executor_socket.socket_path("short.db") == "short.db.sock"
 
 
 def test_an_executor_that_dies_before_it_answers_is_replaced_by_the_lock(night: Any) -> None:
@@ -158,31 +153,31 @@ def test_a_database_that_is_locked_gives_one_sentence(night: Any, monkeypatch: p
     night.connection.execute("ROLLBACK")
 
 
-def test_attendance_is_seen_and_ends(night: Any, executor: Any) -> None:
-    ana = command_client.Attendance(str(night.path), "ana@desk")
-    ana.greet()
+def test_presence_is_seen_and_ends(night: Any, executor: Any) -> None:
+    ana = executor_socket.Presence(str(night.path), "ana@desk")
+    ana.refresh()
     deadline = time.monotonic() + 20
     while not ana.names:
         assert time.monotonic() < deadline
-        ana.hear()
+        ana.receive()
     assert ana.names == ["ana@desk"] and ana.descriptor is not None
     executor.die()
     while ana.descriptor is not None:
         assert time.monotonic() < deadline
-        ana.hear()
+        ana.receive()
     assert ana.names == []
 
 
-def test_attendance_without_an_executor_is_nothing(night: Any) -> None:
-    ana = command_client.Attendance(str(night.path), "ana@desk")
-    ana.greet()
+def test_presence_without_an_executor_is_nothing(night: Any) -> None:
+    ana = executor_socket.Presence(str(night.path), "ana@desk")
+    ana.refresh()
     assert ana.descriptor is None
-    ana.hear()
-    ana.leave()
+    ana.receive()
+    ana.close()
 
 
 def test_the_reason_why_nothing_can_be_changed_names_the_obstacle(night: Any) -> None:
     """The obstacle must be one for root as well, who may do everything: a file that is not there."""
-    assert command_client.why_read_only(str(night.path)) is None
+    assert executor_socket.why_read_only(str(night.path)) is None
     shutil.rmtree(night.path.parent / "gone", ignore_errors=True)
-    assert "gone" in str(command_client.why_read_only(str(night.path.parent / "gone" / "x.db")))
+    assert "gone" in str(executor_socket.why_read_only(str(night.path.parent / "gone" / "x.db")))

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.cli import event_lines
 from redrive.console.sessions import run_decoder
-from redrive.console.text.event_text import sentence
+from redrive.console.text.event_text import describe_event
 from redrive.engine.core.projection import AttemptRow
 from redrive.engine.domain import event_codec, event_payloads
 from redrive.engine.domain.event_codec import PAYLOAD_TYPES, decode, encode, kind_of, unreadable
@@ -36,6 +36,7 @@ from redrive.engine.domain.event_payloads import (
 )
 from redrive.engine.domain.events import KILL_STEPS, Event, EventKind
 from redrive.engine.errors import CorruptFileError
+from redrive.engine.statefile.reader import events_query
 from redrive.engine.store import runs
 
 KINDS = sorted(value for name, value in vars(EventKind).items() if not name.startswith("_"))
@@ -106,8 +107,8 @@ def test_a_payload_without_a_word_is_blank_and_has_a_sentence(kind: str) -> None
     payload = decode(kind, {})
     assert type(payload) is PAYLOAD_TYPES[kind] and encode(payload) == {}
     event = Event(1, 1, kind, "r", "a", None, None, 1, 0, None, None, None, payload)
-    assert sentence(event).strip()
-    list(event_lines.lines(event))
+    assert describe_event(event).strip()
+    list(event_lines.lines_of_event(event))
 
 
 def test_keys_of_a_later_version_are_passed_over() -> None:
@@ -116,7 +117,7 @@ def test_keys_of_a_later_version_are_passed_over() -> None:
 
 
 def test_a_kind_of_a_later_version_is_kept_as_it_is() -> None:
-    data = {"what": "new", "set": {"stale": 1}, "attempt": {"late": 1}, "more": [1, 2]}
+    data: dict[str, object] = {"what": "new", "set": {"stale": 1}, "attempt": {"late": 1}, "more": [1, 2]}
     payload = decode("a.kind.of.tomorrow", data)
     assert payload == UnknownPayload("new", {"stale": 1}, {"late": 1}, data)
     assert encode(payload) == data
@@ -161,24 +162,25 @@ def test_a_file_of_a_later_version_is_read_and_folded(make_night: Any) -> None:
     insert(night.connection, "a.kind.of.tomorrow", "task_00001", '{"what":"new","set":{"stale":1,"colour":"red"}}')
     insert(night.connection, "task.changed", "task_00002", '{"set":{"stale":1,"colour":"red"},"mood":"good"}')
     insert(night.connection, "breaker", None, '{"downstream":"api","state":"OPEN","mood":{}}')
-    events = runs.events_since(night.connection, before)
-    fold = runs.load_fold(night.connection, "night-1")
+    rows = night.connection.execute(*events_query(before, 100)).fetchall()
+    events = [runs.event_from_row(row) for row in rows]
+    fold = runs.load_run(night.connection, "night-1")
     fold.seq = before
     for event in events:
         fold.apply(event)
-        assert sentence(event)
-        list(event_lines.lines(event))
+        assert describe_event(event)
+        list(event_lines.lines_of_event(event))
     assert [fold.tasks[name].stale for name in ("task_00000", "task_00001", "task_00002")] == [0, 1, 1]
-    rows = night.connection.execute(f"SELECT {runs.EVENT_COLUMNS} FROM event WHERE seq > ?", (before,)).fetchall()
-    assert [run_decoder.event_of(row) for row in rows] == events
+    assert [run_decoder.decode_event(row) for row in rows] == events
 
 
 def test_a_malformed_event_of_a_foreign_file_is_an_error_of_that_file(make_night: Any) -> None:
     night = make_night()
     before = night.head()
     insert(night.connection, "task", "task_00001", '{"set":"everything"}')
+    (row,) = night.connection.execute(*events_query(before, 100)).fetchall()
     with pytest.raises(CorruptFileError, match="of kind 'task' in the state file has 'everything' as its 'set'"):
-        runs.events_since(night.connection, before)
+        runs.event_from_row(row)
 
 
 def test_the_named_columns_are_those_of_the_tables(make_night: Any) -> None:

@@ -1,7 +1,7 @@
 """The process decides, the clock only asks (003.40, 003.41)."""
 
 import pytest
-from redrive.engine.domain.liveness import HEARTBEAT_SECONDS, SILENT_SECONDS, SWEEP_SECONDS, Sight, look
+from redrive.engine.domain.liveness import HEARTBEAT_SECONDS, SILENT_SECONDS, SWEEP_SECONDS, Liveness, check_liveness
 
 
 def test_a_heartbeat_is_written_every_10_seconds_the_sweep_comes_every_60_and_silence_begins_after_90():
@@ -12,14 +12,14 @@ def test_a_heartbeat_is_written_every_10_seconds_the_sweep_comes_every_60_and_si
 @pytest.mark.parametrize(
     ("there", "suspect", "promised", "silent", "sight"),
     [
-        (True, False, True, 5, Sight.FINE),
-        (True, False, True, 95, Sight.SILENT),  # 003.41: a pause of the interpreter is no death
-        (True, True, True, 3600, Sight.SILENT),
-        (True, False, False, 3600, Sight.FINE),  # it never promised a heartbeat
-        (False, False, True, 1, Sight.SUSPECT),  # the news of its end may be on the way
-        (False, True, True, 1, Sight.LOST),  # the clock is not even asked
-        (False, True, False, 0, Sight.LOST),
+        (True, False, True, 5, Liveness.FINE),
+        (True, False, True, 95, Liveness.SILENT),  # 003.41: a pause of the interpreter is no death
+        (True, True, True, 3600, Liveness.SILENT),
+        (True, False, False, 3600, Liveness.FINE),  # it never promised a heartbeat
+        (False, False, True, 1, Liveness.SUSPECT),  # the news of its end may be on the way
+        (False, True, True, 1, Liveness.LOST),  # the clock is not even asked
+        (False, True, False, 0, Liveness.LOST),
     ],
 )
 def test_only_a_process_that_is_gone_is_lost(there, suspect, promised, silent, sight):
-    assert sight is look(there, suspect, promised, silent)
+    assert sight is check_liveness(there, suspect, promised, silent)

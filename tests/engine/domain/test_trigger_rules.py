@@ -11,18 +11,18 @@ from redrive.engine.domain.trigger_rules import (
     RULES,
     STATES_OF,
     VERDICTS,
-    Fate,
+    DerivedState,
     Graph,
-    Standing,
-    Task,
-    fate,
-    hold_back,
+    ParentStatus,
+    TaskNode,
+    derive_state,
+    hold_children,
     is_satisfied,
+    parent_status,
     propagate,
-    reconsider,
+    reevaluate,
     rules_with,
     satisfied_rules,
-    standing_of,
     unpropagate,
 )
 
@@ -76,14 +76,14 @@ ONE_PARENT: Mapping[str, Mapping[str, tuple[bool, str]]] = {
 }
 
 
-def parent(kind: str, name: str = "parent") -> Task:
+def parent(kind: str, name: str = "parent") -> TaskNode:
     state, cause = PARENTS[kind]
-    return Task(name, state, 0, "all_success", cause, "above" if kind == "stopped" else None)
+    return TaskNode(name, state, 0, "all_success", cause, "above" if kind == "stopped" else None)
 
 
 def test_the_table_has_every_rule_and_every_standing() -> None:
     assert tuple(ONE_PARENT) == RULES
-    assert all(set(row) == set(Standing) for row in VERDICTS.values())
+    assert all(set(row) == set(ParentStatus) for row in VERDICTS.values())
     assert all(set(row) == set(PARENTS) for row in ONE_PARENT.values())
 
 
@@ -93,14 +93,14 @@ def test_every_state_has_one_standing_and_a_skip_has_two() -> None:
         standings = [standing for standing, states in STATES_OF.items() if state in states]
         assert len(standings) == (2 if state is TaskState.SKIPPED else 1)
         for cause in ("operator", "condition", "cascade", None):
-            assert standing_of(str(state), cause) in standings
+            assert parent_status(str(state), cause) in standings
 
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("kind", PARENTS)
 def test_one_parent_decides(rule: str, kind: str) -> None:
     may_start, state = ONE_PARENT[rule][kind]
-    found = fate(rule, [parent(kind)])
+    found = derive_state(rule, [parent(kind)])
     assert (is_satisfied(rule, [parent(kind)]), str(found.state)) == (may_start, state)
     assert (rule in satisfied_rules(*PARENTS[kind])) is may_start
     cause = "above" if kind == "stopped" else "parent"
@@ -119,26 +119,26 @@ def test_of_two_parents_the_one_that_stops_wins_and_then_the_one_that_skips(rule
     else:
         expected = "SKIPPED" if "SKIPPED" in alone else "PENDING"
     parents = [parent(kind, name) for kind, name in zip(kinds, "pq", strict=True)]
-    assert str(fate(rule, parents).state) == expected
+    assert str(derive_state(rule, parents).state) == expected
     assert is_satisfied(rule, parents) is all(ONE_PARENT[rule][kind][0] for kind in kinds)
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_without_parents_a_task_may_start(rule: str) -> None:
-    assert is_satisfied(rule, []) and fate(rule, []) == Fate(TaskState.PENDING)
+    assert is_satisfied(rule, []) and derive_state(rule, []) == DerivedState(TaskState.PENDING)
 
 
 def test_who_stops_a_task_stays_the_one_to_name_while_it_is_a_cause() -> None:
     both = [parent("failed", "p"), parent("failed", "q")]
-    assert fate("all_success", both).blocked_by == "p"
-    assert fate("all_success", both, "q").blocked_by == "q"
-    assert fate("all_success", both, "gone").blocked_by == "p"
+    assert derive_state("all_success", both).blocked_by == "p"
+    assert derive_state("all_success", both, "q").blocked_by == "q"
+    assert derive_state("all_success", both, "gone").blocked_by == "p"
 
 
 def test_rules_are_found_by_what_satisfies_them() -> None:
-    assert rules_with(Standing.PERMITTED) == {"all_success", "none_failed", "all_done"}
-    assert rules_with(Standing.FAILED) == {"all_done"}
-    assert rules_with(Standing.OPEN) == frozenset()
+    assert rules_with(ParentStatus.PERMITTED) == {"all_success", "none_failed", "all_done"}
+    assert rules_with(ParentStatus.FAILED) == {"all_done"}
+    assert rules_with(ParentStatus.OPEN) == frozenset()
 
 
 # --- Over a graph --------------------------------------------------------------------------------------------------
@@ -150,25 +150,25 @@ class Plain(Graph):
     def __init__(self, edges: Mapping[str, str], states: Mapping[str, str] = {}, rules: Mapping[str, str] = {}) -> None:
         self.above = {name: names.split() for name, names in edges.items()}
         self.tasks = {
-            name: Task(name, states.get(name, "PENDING"), 0, rules.get(name, "all_success"), None, None)
+            name: TaskNode(name, states.get(name, "PENDING"), 0, rules.get(name, "all_success"), None, None)
             for name in edges
         }
         self.written: list[str] = []
 
-    def task(self, name: str) -> Task:
+    def task(self, name: str) -> TaskNode:
         return self.tasks[name]
 
-    def parents(self, name: str) -> list[Task]:
+    def parents(self, name: str) -> list[TaskNode]:
         return [self.tasks[above] for above in self.above[name]]
 
-    def children(self, name: str, states: Collection[str]) -> list[Task]:
+    def children(self, name: str, states: Collection[str]) -> list[TaskNode]:
         return [self.tasks[child] for child in self.tasks if name in self.above[child] and self.at(child) in states]
 
-    def apply(self, task: Task, fate: Fate) -> None:
+    def apply(self, task: TaskNode, fate: DerivedState) -> None:
         self.written.append(task.name)
         self.put(task.name, *fate)
 
-    def hold(self, task: Task, parent: str | None) -> None:
+    def hold(self, task: TaskNode, parent: str | None) -> None:
         self.put(task.name, "PENDING")
 
     def at(self, name: str) -> str:
@@ -210,10 +210,10 @@ def test_a_permitted_task_stops_strict_children_and_what_is_below_them_in_its_ow
 
 def test_a_parent_that_runs_again_holds_who_was_about_to_start_or_stops_it_with_another_failure() -> None:
     graph = Plain({"a": "", "x": "", "b": "a", "c": "a x"}, {"b": "RETRYING", "c": "READY", "x": "FAILED"})
-    assert hold_back(graph, ["a"]) == ["b", "c"]
+    assert hold_children(graph, ["a"]) == ["b", "c"]
     assert (graph.at("b"), graph.at("c"), graph.tasks["c"].blocked_by) == ("PENDING", "UPSTREAM_FAILED", "x")
 
 
 def test_a_task_that_runs_is_not_reconsidered() -> None:
     graph = Plain({"a": "", "b": "a"}, {"a": "FAILED", "b": "RUNNING"})
-    assert reconsider(graph, "b") == "RUNNING" and graph.written == []
+    assert reevaluate(graph, "b") == "RUNNING" and graph.written == []

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from redrive.engine.errors import RefusedError
 from redrive.engine.statefile import duration_stats
+from redrive.engine.statefile.list_rows import DurationStats
 
-from .conftest import RUN, START, StateFile
+from ..store.conftest import RUN, START, StateFile
 
 SECOND = 1_000_000
 
@@ -15,7 +16,7 @@ def earlier_run(state_file: StateFile, number: int, durations: dict[str, float],
     """A run before, of which each task succeeded once. ``durations``: in seconds."""
     run_id = f"before-{number}"
 
-    def item(journal: object) -> None:
+    def item(transaction: object) -> None:
         connection = state_file.connection
         connection.execute(
             "INSERT INTO run (run_id, dag_name, started_at, state) VALUES (?, ?, ?, 'SUCCESS')",
@@ -30,8 +31,8 @@ def earlier_run(state_file: StateFile, number: int, durations: dict[str, float],
     state_file.write(item)
 
 
-def told(state_file: StateFile) -> dict[str, duration_stats.Usual]:
-    return duration_stats.read(duration_stats.of_run(state_file.connection, RUN))
+def told(state_file: StateFile) -> dict[str, DurationStats]:
+    return duration_stats.unpack(duration_stats.read_packed(state_file.connection, RUN))
 
 
 def test_median_and_p95_are_those_of_the_runs_before(state_file: StateFile) -> None:
@@ -39,7 +40,7 @@ def test_median_and_p95_are_those_of_the_runs_before(state_file: StateFile) -> N
     for number, seconds in enumerate((10, 30, 20, 90, 25), start=1):
         earlier_run(state_file, number, {"a": seconds, "gone": 5})
     earlier_run(state_file, 9, {"a": 1, "b": 1}, dag_name="another")
-    assert told(state_file) == {"a": duration_stats.Usual(25 * SECOND, 90 * SECOND, 5)}
+    assert told(state_file) == {"a": DurationStats(25 * SECOND, 90 * SECOND, 5)}
 
 
 def test_the_run_itself_does_not_count(state_file: StateFile) -> None:
@@ -57,7 +58,7 @@ def test_runs_that_came_later_do_not_count(state_file: StateFile) -> None:
     state_file.create({"a": ""})
     earlier_run(state_file, 1, {"a": 10})
     earlier_run(state_file, -(10**6), {"a": 500})
-    assert told(state_file) == {"a": duration_stats.Usual(10 * SECOND, 10 * SECOND, 1)}
+    assert told(state_file) == {"a": DurationStats(10 * SECOND, 10 * SECOND, 1)}
 
 
 def test_it_is_told_to_two_digits(state_file: StateFile) -> None:
@@ -81,4 +82,4 @@ def test_no_more_runs_are_read_than_fill_the_bound(state_file: StateFile, monkey
 
 def test_a_run_that_is_not_there_is_named(state_file: StateFile) -> None:
     with pytest.raises(RefusedError, match="no run 'nowhere'"):
-        duration_stats.of_run(state_file.connection, "nowhere")
+        duration_stats.read_packed(state_file.connection, "nowhere")

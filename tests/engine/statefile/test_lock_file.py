@@ -27,35 +27,35 @@ def owned(state: str) -> Iterator[lock.StateLock]:
 
 
 def test_a_free_lock_is_taken_and_an_owned_one_is_not(state: str) -> None:
-    taken = locking.take_for_a_moment(state)
-    assert taken is not None and locking.take_for_a_moment(state) is None
+    taken = locking.try_acquire(state)
+    assert taken is not None and locking.try_acquire(state) is None
     os.close(taken)
     lock.acquire(state, "executor-1").release()
 
 
 def test_an_owner_is_not_disturbed(state: str, owned: lock.StateLock) -> None:
-    assert locking.take_for_a_moment(state) is None
+    assert locking.try_acquire(state) is None
     assert lock_file.last_holder(state) == owned.holder
 
 
 def test_a_lock_file_that_loses_its_name_meanwhile_is_not_taken(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An executor that is refused removes the lock file that it made: the next one would lock another file."""
-    try_lock = locking.try_lock
+    try_lock = lock_file.try_lock
 
     def lose_the_name(descriptor: int, kind: int) -> bool:
         Path(lock_file.lock_path(state)).unlink()
         return try_lock(descriptor, kind)
 
     monkeypatch.setattr(locking, "try_lock", lose_the_name)
-    assert locking.take_for_a_moment(state) is None
+    assert locking.try_acquire(state) is None
 
 
 def test_a_holder_of_a_later_version_is_read(state: str, owned: lock.StateLock) -> None:
     path = Path(lock_file.lock_path(state))
     path.write_text(json.dumps({**json.loads(path.read_text()), "colour": "blue"}))
-    assert lock_file.probe(state) == owned.holder
+    assert lock_file.current_holder(state) == owned.holder
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"nowhere/night\.db\.lock"):
-        locking.take_for_a_moment(str(tmp_path / "nowhere" / "night.db"))
+        locking.try_acquire(str(tmp_path / "nowhere" / "night.db"))

@@ -6,12 +6,12 @@ import random
 
 from redrive.engine.statefile.changes import logs
 
-from .conftest import RUN, StateFile
+from ...store.conftest import RUN, StateFile
 
 
 def write(state_file: StateFile, *texts: str) -> None:
     for text in texts:
-        state_file.write(lambda journal, text=text: logs.append(journal, RUN, "a", 1, text))
+        state_file.write(lambda transaction, text=text: logs.append(transaction, RUN, "a", 1, text))
 
 
 def started(state_file: StateFile) -> None:
@@ -98,7 +98,7 @@ def test_output_of_an_attempt_that_nobody_knows_is_dropped(state_file: StateFile
 def test_long_texts_are_read_on_demand(state_file: StateFile) -> None:
     started(state_file)
     texts = {"traceback": "Traceback ...", "diagnostic": "row 7"}
-    state_file.write(lambda journal: journal.change_attempt(RUN, "a", 1, texts))
+    state_file.write(lambda transaction: transaction.change_attempt(RUN, "a", 1, texts))
     found = logs.attempt_text(state_file.connection, RUN, "a", 1)
     assert found == logs.AttemptText("Traceback ...", "", "row 7", "")
     assert logs.attempt_text(state_file.connection, RUN, "a", 2) == logs.AttemptText("", "", "", "")

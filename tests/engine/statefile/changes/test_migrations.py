@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 from redrive.engine.agent import command_client
-from redrive.engine.errors import NewerFileError
-from redrive.engine.statefile import header, open_readonly
+from redrive.engine.domain.command import Command
+from redrive.engine.errors import NewerFileError, StateFileError
+from redrive.engine.statefile import header
 from redrive.engine.statefile.changes import migrations
 from redrive.engine.statefile.header import SCHEMA_VERSION
 from redrive.engine.store import database
 
 LATER = SCHEMA_VERSION + 2
-COMMAND = {"id": "1", "act": "pause", "run_id": "r", "actor": "a", "reason": "b"}
+COMMAND = Command("1", "pause", "r", actor="a", reason="b")
 
 
 def add_column(connection: sqlite3.Connection) -> None:
@@ -33,7 +34,7 @@ def fail(connection: sqlite3.Connection) -> None:
 def teach(monkeypatch: pytest.MonkeyPatch, *steps: migrations.Step) -> None:
     """Let the code know formats that come after the latest."""
     monkeypatch.setattr(migrations, "STEPS", {SCHEMA_VERSION + 1 + place: step for place, step in enumerate(steps)})
-    for module in (command_client, database, header, open_readonly, migrations):
+    for module in (header, migrations):
         monkeypatch.setattr(module, "SCHEMA_VERSION", SCHEMA_VERSION + len(steps))
 
 
@@ -79,14 +80,14 @@ def test_the_writer_runs_the_missing_steps_in_order_and_once(path: Path, monkeyp
 
 def test_an_act_under_the_lock_upgrades_the_file_first(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     teach(monkeypatch, add_column)
-    assert command_client.send_blocking(str(path), COMMAND)["ok"]
+    assert command_client.send_blocking(str(path), COMMAND).ok
     assert facts(path)[0] == SCHEMA_VERSION + 1 and "colour" in facts(path)[2]
 
 
 def test_a_step_that_fails_leaves_the_file_as_it_was(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = facts(path)
     teach(monkeypatch, add_column, fail)
-    with pytest.raises(database.StateFileError, match="disk I/O error"):
+    with pytest.raises(StateFileError, match="disk I/O error"):
         database.open_for_writing(path)
     assert facts(path) == before
 

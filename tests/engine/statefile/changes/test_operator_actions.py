@@ -11,23 +11,23 @@ import pytest
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.ready_queue import spec_of
 from redrive.engine.core.spec import with_overrides
-from redrive.engine.domain.event_payloads import RunChanged
+from redrive.engine.domain.event_payloads import AnswerFields, RunChanged, TaskMoved
 from redrive.engine.domain.events import EventKind
 from redrive.engine.domain.states import TaskState
 from redrive.engine.statefile.changes import action, dry_run, operator_actions, propagation, transitions, undo
 from redrive.engine.statefile.changes.dry_run import preview as preview_act
 
-from .conftest import RUN, SECOND, START, StateFile
+from ...store.conftest import RUN, SECOND, START, StateFile
 
 CHAIN = {"a": "", "b": "a", "c": "b"}
 DIAMOND = {"a": "", "b": "", "c": "", "d": "b c", "e": "d"}
 
 
-def results(answer: dict[str, Any]) -> dict[str, str]:
+def results(answer: AnswerFields) -> dict[str, str]:
     return {name: result for name, result, _ in answer["results"]}
 
 
-def sentence(answer: dict[str, Any], name: str) -> str:
+def sentence(answer: AnswerFields, name: str) -> str:
     return next(text for task, _, text in answer["results"] if task == name)
 
 
@@ -83,7 +83,8 @@ def test_what_a_requeue_changes_holds_for_its_generation_alone(state_file: State
     spec = with_overrides(spec_of(row), row.overrides)
     assert (spec.timeout, spec.retry.max_attempts, spec.params) == (1200, 1, {"day": 4, "dry": True, "note": "7"})
     event = next(event for event in state_file.told if event.new == "PENDING")
-    assert json.loads(event.payload.set["overrides"])["timeout"] == 1200
+    assert isinstance(event.payload, TaskMoved)
+    assert json.loads(event.payload.set["overrides"] or "")["timeout"] == 1200
     state_file.put("a", "FAILED")
     state_file.act("requeue", "a")
     row = state_file.fold().tasks["a"]
@@ -97,7 +98,7 @@ def test_what_a_requeue_changes_holds_for_its_generation_alone(state_file: State
         ({"timeout": "20m"}, "a timeout is a number of seconds above 0"),
         ({"params": {"month": 1}}, "no parameter 'month'; it has: day"),
         ({"params": {"day": "monday"}}, "parameter 'day' wants a whole number like 3, not 'monday'"),
-        ({"params": {"day": 2**70}}, "parameter 'day' is larger than a task can be told: 1180591620717411303424"),
+        ({"params": {"day": 2**70}}, "parameter 'day' is larger than a task can receive: 1180591620717411303424"),
         ({"max_attempts": 0}, "max_attempts is a whole number"),
         ({"not_before": "soon"}, "not_before is a number"),
         ({"rate_per_second": -1}, "rate_per_second is a number"),
@@ -566,7 +567,7 @@ def test_unknown_tasks_and_hostile_names_match_nothing(state_file: StateFile) ->
 # --- Undo ----------------------------------------------------------------------------------------------------------
 
 
-def send_and_undo(state_file: StateFile, command: dict[str, Any]) -> dict[str, Any]:
+def send_and_undo(state_file: StateFile, command: dict[str, Any]) -> AnswerFields:
     assert state_file.send(command)["ok"]
     return state_file.act("undo", command=command["id"])
 

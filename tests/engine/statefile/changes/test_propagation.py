@@ -5,22 +5,22 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from redrive.engine.statefile.changes.propagation import hold_back, mark_stale, propagate, reconsider, unpropagate
+from redrive.engine.statefile.changes.propagation import hold_children, mark_stale, propagate, reevaluate, unpropagate
 
-from .conftest import RUN, START, StateFile
+from ...store.conftest import RUN, START, StateFile
 
 DIAMOND = {"a": "", "b": "a", "c": "a", "d": "b c", "e": "d"}
 
 
 def fail(state_file: StateFile, name: str, state: str = "FAILED") -> list[str]:
     state_file.put(name, state)
-    return state_file.write(lambda journal: propagate(journal, RUN, name))
+    return state_file.write(lambda transaction: propagate(transaction, RUN, name))
 
 
 def free(state_file: StateFile, *names: str) -> list[str]:
     for name in names:
         state_file.put(name, "PENDING")
-    return state_file.write(lambda journal: unpropagate(journal, RUN, names))
+    return state_file.write(lambda transaction: unpropagate(transaction, RUN, names))
 
 
 def blame(state_file: StateFile) -> dict[str, str]:
@@ -128,7 +128,7 @@ def test_what_never_was_stopped_is_not_touched(state_file: StateFile) -> None:
 
 def skip(state_file: StateFile, name: str) -> list[str]:
     state_file.put(name, "SKIPPED", skip_cause="condition")
-    return state_file.write(lambda journal: propagate(journal, RUN, name))
+    return state_file.write(lambda transaction: propagate(transaction, RUN, name))
 
 
 def test_a_branch_that_is_not_taken_takes_those_along_that_need_it(state_file: StateFile) -> None:
@@ -168,7 +168,7 @@ def test_a_task_below_a_failure_and_a_skip_becomes_skipped_when_the_failure_goes
 def test_who_accepts_only_success_is_stopped_by_an_operators_skip(state_file: StateFile) -> None:
     state_file.create({"a": "", "strict": "a", "below": "strict", "lax": "a"}, strict={"rule": "all_success_strict"})
     state_file.put("a", "SKIPPED", skip_cause="operator")
-    assert state_file.write(lambda journal: propagate(journal, RUN, "a")) == ["strict", "below"]
+    assert state_file.write(lambda transaction: propagate(transaction, RUN, "a")) == ["strict", "below"]
     assert blame(state_file) == {"strict": "a", "below": "a"}
 
 
@@ -179,7 +179,7 @@ def test_who_accepts_only_success_is_stopped_by_an_operators_skip(state_file: St
 def test_a_child_about_to_start_waits_for_its_parent_again(state_file: StateFile, state: str) -> None:
     state_file.create({"a": "", "b": "a"})
     state_file.put("b", state, next_retry_at=START + 1)
-    assert state_file.write(lambda journal: hold_back(journal, RUN, ["a"])) == ["b"]
+    assert state_file.write(lambda transaction: hold_children(transaction, RUN, ["a"])) == ["b"]
     assert state_file.states()["b"] == "PENDING" and state_file.column("b", "next_retry_at") == START + 1
 
 
@@ -187,15 +187,15 @@ def test_a_child_whose_parents_all_allow_it_is_not_held_back(state_file: StateFi
     state_file.create({"a": "", "b": "a"})
     state_file.put("a", "SUCCESS")
     state_file.put("b", "READY")
-    assert state_file.write(lambda journal: hold_back(journal, RUN, ["a"])) == []
+    assert state_file.write(lambda transaction: hold_children(transaction, RUN, ["a"])) == []
 
 
 def test_everything_that_ran_below_is_stale_once(state_file: StateFile) -> None:
     state_file.create({"a": "", "b": "a", "c": "b", "d": "c", "x": ""})
     for name, state in {"b": "SUCCESS", "c": "DEAD_LETTER", "d": "RUNNING", "x": "SUCCESS"}.items():
         state_file.put(name, state)
-    assert state_file.write(lambda journal: mark_stale(journal, RUN, ["a"])) == ["b", "d"]
-    assert state_file.write(lambda journal: mark_stale(journal, RUN, ["a"])) == []
+    assert state_file.write(lambda transaction: mark_stale(transaction, RUN, ["a"])) == ["b", "d"]
+    assert state_file.write(lambda transaction: mark_stale(transaction, RUN, ["a"])) == []
 
 
 # --- The verdict of the parents, in general ------------------------------------------------------------------------
@@ -211,7 +211,7 @@ def test_a_waiting_task_is_left_where_its_parents_leave_it_whatever_they_are(sta
         for name, (state, cause) in zip("pq", pair, strict=True):
             state_file.put(name, state, skip_cause=cause)
         state_file.put("child", "PENDING", skip_cause=None, blocked_by=None)
-        found = state_file.write(lambda journal: reconsider(journal, RUN, "child"))
+        found = state_file.write(lambda transaction: reevaluate(transaction, RUN, "child"))
         assert str(found) == expected(rule, set(pair), pair), pair
 
 

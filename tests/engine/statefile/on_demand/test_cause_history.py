@@ -7,17 +7,18 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from redrive.engine.core.cause_history import Memory, last_time, memory_of, noted
+from redrive.engine.core.cause_history import CauseHistory, describe_last_incident, describe_note, parse_cause_history
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import FlowSpec, TaskSpec
+from redrive.engine.domain.event_payloads import AnswerFields
 from redrive.engine.errors import RefusedError
 from redrive.engine.statefile.on_demand import cause_history
 from redrive.engine.store import expiry, runs
 from redrive.engine.store.claims import Claim
 from redrive.engine.store.settle import settle
 
-from .conftest import SECOND, START, StateFile
+from ...store.conftest import SECOND, START, StateFile
 
 DAY = 86_400 * SECOND
 SUCCESS = Outcome(OutcomeKind.SUCCESS)
@@ -40,8 +41,8 @@ class Nights:
         flow = FlowSpec(dag_name, tasks)
         at = self.state_file.now
         self.state_file.write(
-            lambda journal: runs.create_run(
-                journal, run_id=run_id, flow=flow, max_parallel=4, params={}, at=at, deadline_at=None
+            lambda transaction: runs.create_run(
+                transaction, run_id=run_id, flow=flow, max_parallel=4, params={}, at=at, deadline_at=None
             )
         )
 
@@ -65,7 +66,7 @@ class Nights:
             spec = TaskSpec(name, retry=retry or RetryPolicy(max_attempts=1))
             self.state_file.write(lambda j, c=claim, s=spec: settle(j, c, s, outcome, lambda low, high: low))
 
-    def act(self, run_id: str, act: str, *names: str, actor: str = "ana@ops", **options: Any) -> dict[str, Any]:
+    def act(self, run_id: str, act: str, *names: str, actor: str = "ana@ops", **options: Any) -> AnswerFields:
         reason = options.pop("reason", "schema reloaded")
         command = {
             "id": f"command-{next(self._ids)}",
@@ -78,12 +79,12 @@ class Nights:
         }
         return self.state_file.send(command)
 
-    def remember(self, run_id: str, loose: str = "schema", downstream: str | None = None) -> Memory:
-        (row,) = cause_history.of_causes(self.state_file.connection, run_id, [[loose, downstream]])
-        return memory_of(row)
+    def remember(self, run_id: str, loose: str = "schema", downstream: str | None = None) -> CauseHistory:
+        (row,) = cause_history.read_cause_histories(self.state_file.connection, run_id, [[loose, downstream]])
+        return parse_cause_history(row)
 
     def last_time(self, run_id: str, loose: str = "schema") -> str | None:
-        return last_time(self.remember(run_id, loose), self.state_file.now, UTC)
+        return describe_last_incident(self.remember(run_id, loose), self.state_file.now, UTC)
 
     def wait(self, microseconds: int) -> None:
         self.state_file.now += microseconds
@@ -153,7 +154,7 @@ def test_each_decision_is_an_episode_of_its_own_and_the_latest_comes_first(night
 
 def test_a_dead_letter_that_expired_is_told_as_that(nights: Nights) -> None:
     nights.state_file.connection.execute("UPDATE task SET expires_at = 1 WHERE run_id = 'first'")
-    nights.state_file.write(lambda journal: expiry.expire(journal, "first", dict.fromkeys(LOADS, 0)))
+    nights.state_file.write(lambda transaction: expiry.expire(transaction, "first", dict.fromkeys(LOADS, 0)))
     nights.wait(DAY)
     nights.begin("second")
     assert nights.last_time("second") == "last time 14 November: 3 tasks, nobody decided, and they expired"
@@ -216,16 +217,16 @@ def test_failures_without_a_mark_of_their_own_share_no_memory(nights: Nights) ->
 
 
 def test_many_causes_are_answered_in_their_order_and_a_run_that_is_not_there_is_refused(nights: Nights) -> None:
-    told = cause_history.of_causes(nights.state_file.connection, "first", [["b", None], ["a", "x"]])
+    told = cause_history.read_cause_histories(nights.state_file.connection, "first", [["b", None], ["a", "x"]])
     assert [(one["fingerprint"], one["downstream"]) for one in told] == [("b", None), ("a", "x")]
     with pytest.raises(RefusedError, match="there is no run 'gone'"):
-        cause_history.of_causes(nights.state_file.connection, "gone", [["a", None]])
+        cause_history.read_cause_histories(nights.state_file.connection, "gone", [["a", None]])
 
 
 # --- Notes ---------------------------------------------------------------------------------------------------------
 
 
-def write(nights: Nights, text: Any, run_id: str = "first", fingerprint: str = "schema", **more: Any) -> dict[str, Any]:
+def write(nights: Nights, text: Any, run_id: str = "first", fingerprint: str = "schema", **more: Any) -> AnswerFields:
     return nights.act(run_id, "note", fingerprint=fingerprint, text=text, reason="", **more)
 
 
@@ -235,7 +236,7 @@ def test_a_note_is_shown_in_its_run_and_in_later_ones(nights: Nights) -> None:
     nights.begin("second")
     assert write(nights, "ask the vendor", run_id="second", actor="bob@desk")["ok"]
     known = nights.remember("second")
-    assert [noted(note, nights.state_file.now, UTC) for note in known.notes] == [
+    assert [describe_note(note, nights.state_file.now, UTC) for note in known.notes] == [
         f"note by bob, at {clock(nights.state_file.now)}: ask the vendor",
         "note by ana, 14 November: reload schema v7 first",
     ]
@@ -267,7 +268,7 @@ def test_the_text_of_a_note_is_data_on_one_line(nights: Nights) -> None:
         ("x" * 1001, {}, "a note has at most 1000 characters, this one has 1001"),
         ("x", {"fingerprint": "unknown"}, "nothing in this state file failed with that fingerprint"),
         ("x", {"fingerprint": ["schema"]}, "nothing in this state file failed with that fingerprint"),
-        ("x", {"downstream": "d" * 201}, "a downstream is named by a text"),
+        ("x", {"downstream": "d" * 201}, "a downstream is a name of 1 to 200 characters"),
         ("x", {"run_id": "gone"}, "there is no such run"),
     ],
 )

@@ -1,0 +1,184 @@
+"""The socket of the executor that owns a state file: its path, one request, and the presence of a console.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import socket
+from contextlib import closing
+from typing import Any, Dict, List, Optional
+
+from ..errors import LinkError, StateFileError
+from ..statefile.lock_file import lock_path, served_by
+
+RESPONSE_SECONDS = 30.0  # an executor that accepted a command and does not respond in this time is not well
+PING_SECONDS = 5.0
+SOCKET_PATH_BYTES = 100  # the kernel takes 107; a longer path is shortened by the descriptor of its folder
+SOCKET_NAME_BYTES = 80  # what is left of these behind /proc/self/fd/1234567/
+_NAME_BYTES_SHOWN = 40  # of a longer name; a hash of the whole name follows
+
+Message = Dict[str, Any]  # of the executor, one JSON object a line
+
+
+def socket_path(state_path: str) -> str:
+    """Where the executor of a state file listens: ``<state>.sock``, the name shortened to what a socket can have."""
+    folder, name = os.path.split(state_path)
+    encoded = os.fsencode(name + ".sock")
+    if len(encoded) > SOCKET_NAME_BYTES:
+        start = encoded[:_NAME_BYTES_SHOWN].decode("utf-8", "ignore")
+        name = "{}-{}".format(start, hashlib.sha256(os.fsencode(name)).hexdigest()[:16])
+    return os.path.join(folder, name + ".sock")
+
+
+def ping(state_path: str) -> Optional[Message]:
+    """The status that the executor reports of itself; None if no executor listens.
+
+    Raises LinkError, or StateFileError if this user may not connect.
+    """
+    return request(state_path, {"act": "ping"}, PING_SECONDS)
+
+
+def request(state_path: str, message: Message, timeout_seconds: float = RESPONSE_SECONDS) -> Optional[Message]:
+    """Send a message to the executor and return its response; None if no executor listens, or if it ended meanwhile."""
+    connection = _connect(state_path)
+    if connection is None:
+        return None
+    with closing(connection):
+        return _exchange(connection, message, timeout_seconds)
+
+
+class Presence(object):
+    """An open connection to the executor, which lists everyone attached until they disconnect. Never blocks."""
+
+    def __init__(self, state_path: str, actor: str) -> None:
+        self._state_path = state_path
+        self._actor = actor
+        self._connection: Optional[socket.socket] = None
+        self._received = b""
+        self.names: List[str] = []
+        self.storage_problem: Optional[str] = None  # why the executor cannot write the state file
+
+    @property
+    def descriptor(self) -> Optional[int]:
+        """Readable when there is something to ``receive``; None while no executor listens."""
+        return None if self._connection is None else self._connection.fileno()
+
+    def refresh(self) -> None:
+        """Attach to an executor that listens; when attached, request the list again. Changes ``descriptor``."""
+        try:
+            if self._connection is None:
+                self._connection = _connect(self._state_path)
+                if self._connection is None:
+                    return
+                self._connection.setblocking(False)
+            self._connection.send(json.dumps({"act": "hello", "actor": self._actor}).encode() + b"\n")
+        except BlockingIOError:
+            pass  # the executor has not read the message before: it is alive, and busy
+        except (OSError, StateFileError, LinkError):
+            self.close()
+
+    def receive(self) -> None:
+        """Read responses: update ``names`` and ``storage_trouble``, or close when the executor has disconnected."""
+        try:
+            data = self._connection.recv(65536) if self._connection is not None else b""
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.close()
+            return
+        lines = (self._received + data).split(b"\n")
+        self._received = lines.pop()
+        for line in lines:
+            response = json.loads(line.decode())
+            self.names = [str(name) for name in response.get("present", ())]
+            self.storage_problem = response.get("storage_trouble")
+
+    def close(self) -> None:
+        """Disconnect; ``refresh`` connects again."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection, self._received, self.names, self.storage_problem = None, b"", [], None
+
+
+def heartbeat_at(state_path: str) -> Optional[int]:
+    """When an executor last touched its lock, in microseconds UTC of its host; None if there never was one."""
+    try:
+        return os.stat(lock_path(state_path)).st_mtime_ns // 1000
+    except OSError:
+        return None
+
+
+def service_pid(state_path: str) -> Optional[int]:
+    """The pid of the ``redrive serve`` that starts the runs of a state file by a schedule; None without one."""
+    holder = served_by(state_path)
+    return None if holder is None else holder.pid
+
+
+def why_read_only(state_path: str) -> Optional[str]:
+    """One sentence that says why this user cannot send commands; None if the user can."""
+    if os.access(socket_path(state_path), os.W_OK):
+        return None
+    lock = lock_path(state_path)
+    paths = [state_path, os.path.dirname(os.path.abspath(state_path))] + [lock] * os.path.exists(lock)
+    for path in paths:
+        if not os.access(path, os.W_OK):
+            return "{} is not writable for {}".format(path, _user())
+    return None
+
+
+def _user() -> str:
+    return os.environ.get("USER") or os.environ.get("LOGNAME") or "user {}".format(os.getuid())
+
+
+def _connect(state_path: str) -> Optional[socket.socket]:
+    folder, name = os.path.split(socket_path(os.path.abspath(state_path)))
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(RESPONSE_SECONDS)
+    try:
+        _connect_within(connection, folder, name)
+    except OSError as error:
+        connection.close()
+        if error.errno in (errno.ENOENT, errno.ECONNREFUSED):
+            return None
+        if error.errno in (errno.EACCES, errno.EPERM):
+            raise StateFileError("the executor of {} takes no commands from {}".format(state_path, _user())) from error
+        raise LinkError("the executor of {} cannot be reached: {}".format(state_path, error)) from error
+    return connection
+
+
+def _connect_within(connection: socket.socket, folder: str, name: str) -> None:
+    path = os.path.join(folder, name)
+    if len(os.fsencode(path)) <= SOCKET_PATH_BYTES:
+        connection.connect(path)
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        connection.connect("/proc/self/fd/{}/{}".format(descriptor, name))
+    finally:
+        os.close(descriptor)
+
+
+def _exchange(connection: socket.socket, message: Message, timeout_seconds: float) -> Optional[Message]:
+    connection.settimeout(timeout_seconds)
+    try:
+        connection.sendall(json.dumps(message).encode() + b"\n")
+        line = b""
+        while not line.endswith(b"\n"):
+            piece = connection.recv(65536)
+            if not piece:
+                return None
+            line += piece
+    except socket.timeout:
+        raise LinkError(
+            "the executor took the command but has not answered for {:g} s: it may still do it, so look before you send"
+            " it again".format(timeout_seconds)
+        ) from None
+    except OSError:
+        return None
+    response: Message = json.loads(line.decode())
+    return response

@@ -1,0 +1,41 @@
+"""Failed tasks and their attempts, as ``failure_queries.py`` reads them.
+
+Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
+"""
+
+from typing import List, NamedTuple, Optional
+
+from ...json_types import JsonObject
+
+
+class FailedAttempt(NamedTuple):
+    """One attempt of a failed task. Instants in microseconds UTC; ``facts``: the fields of its error."""
+
+    attempt: int
+    generation: int
+    outcome: str
+    started_at: int
+    ended_at: Optional[int]
+    error_type: Optional[str]
+    error: Optional[str]
+    diagnostic: Optional[str]
+    failure_class: Optional[str]
+    fingerprint: Optional[str]
+    fingerprint_loose: Optional[str]
+    explain: Optional[str]
+    facts: JsonObject
+    delay_us: Optional[int]
+    params_hash: Optional[str]
+    input_hash: Optional[str]
+
+
+class FailedTask(NamedTuple):
+    """A task that failed at least once, with all of its attempts, the oldest first."""
+
+    run_id: str
+    name: str
+    state: str
+    generation: int
+    skip_cause: Optional[str]
+    spec: JsonObject
+    attempts: List[FailedAttempt]
