@@ -16,6 +16,7 @@ A theme file::
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -172,8 +173,7 @@ def _bad_colours(texts: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     """The key and the problem of each colour that is not ``#rrggbb``, which rich and Textual read alike."""
     for key in ("background", "foreground"):
         value = texts[key]
-        digits = value[1:] if isinstance(value, str) else ""
-        if value and not (len(digits) == 6 and value[0] == "#" and set(digits.lower()) <= set("0123456789abcdef")):
+        if value and not (isinstance(value, str) and re.fullmatch("#[0-9a-fA-F]{6}", value)):
             yield key, f"{value!r} is not a colour as #1a2b3c"
 
 

@@ -10,25 +10,25 @@ from typing import Unpack
 import click
 
 from ...engine.domain.command import Answer, Command
-from ...engine.statefile.queries import BREAKERS, BreakerRow
+from ...engine.statefile.list_rows import BREAKERS, BreakerRow
 from ..model.board import Board
-from ..model.breaker_view import Guard, callers_of, guard_of, held_by, specs_of
-from ..sessions.open import DoorOptions, actor, with_session
+from ..model.breaker_view import BreakerStatus, breaker_status, callers_of, downstream_specs, with_held_tasks
+from ..sessions.open import RemoteOptions, actor, with_session
 from ..sessions.session import Session
 from ..text.durations import brief
 from .exit_codes import ExitCode
-from .listings import print_json, table
+from .listings import print_json, print_table
 from .operate import print_answer
 
 
-def breakers(
+def list_or_set_breakers(
     target: str,
     run_id: str | None,
     as_json: bool,
     *,
     acts: Sequence[tuple[str, str]],
     reason: str,
-    **door: Unpack[DoorOptions],
+    **remote: Unpack[RemoteOptions],
 ) -> int:
     """List the breakers of a run, or set some by hand: (act, downstream). Exit code 1 where one was refused."""
 
@@ -38,7 +38,7 @@ def breakers(
         answers = [await session.send(_command(run, how, downstream, reason)) for how, downstream in acts]
         return answers, board, await session.query(BREAKERS)
 
-    answers, board, rows = with_session(target, use, **door)
+    answers, board, rows = with_session(target, use, **remote)
     for answer in answers:
         print_answer(answer, as_json)
     if not acts:
@@ -51,14 +51,17 @@ def _command(run_id: str, how: str, downstream: str, reason: str) -> Command:
     return Command(uuid.uuid4().hex, "breaker", run_id, actor=actor(), reason=reason, options=options)
 
 
-def _guards(board: Board, rows: Sequence[BreakerRow]) -> list[Guard]:
+def _guards(board: Board, rows: Sequence[BreakerRow]) -> list[BreakerStatus]:
     known, callers = {row.downstream: row for row in rows}, callers_of(board)
     now_us = time.time_ns() // 1000
-    specs = specs_of(board).items()
-    return [held_by(board, guard_of(spec, known.get(name)), callers.get(name, ()), now_us) for name, spec in specs]
+    specs = downstream_specs(board).items()
+    return [
+        with_held_tasks(board, breaker_status(spec, known.get(name)), callers.get(name, ()), now_us)
+        for name, spec in specs
+    ]
 
 
-def _print(guards: Sequence[Guard], as_json: bool) -> None:
+def _print(guards: Sequence[BreakerStatus], as_json: bool) -> None:
     now_us = time.time_ns() // 1000
     if as_json:
         for guard in guards:
@@ -68,18 +71,18 @@ def _print(guards: Sequence[Guard], as_json: bool) -> None:
         click.echo("no task of this run names a downstream")
         return
     lines: list[Sequence[str]] = [("DOWNSTREAM", "STATE", "FAILED", "REOPENS", "HELD", "RETRIES LEFT", "WHY")]
-    table(lines + [_row(guard, now_us) for guard in guards])
+    print_table(lines + [_row(guard, now_us) for guard in guards])
 
 
-def _row(guard: Guard, now_us: int) -> tuple[str, ...]:
+def _row(guard: BreakerStatus, now_us: int) -> tuple[str, ...]:
     calls, failures = guard.totals(now_us)
     at = guard.breaker.reopens_at
-    reopens = "" if at is None or not guard.is_shut else "in " + brief(max(at - now_us, 0))
+    reopens = "" if at is None or not guard.is_blocking else "in " + brief(max(at - now_us, 0))
     left = f"{guard.tokens:g} of {guard.spec.bucket_capacity:g}"
     return guard.name, str(guard.state), f"{failures} of {calls}", reopens, str(len(guard.held)), left, guard.why
 
 
-def _value(guard: Guard, now_us: int) -> dict[str, object]:
+def _value(guard: BreakerStatus, now_us: int) -> dict[str, object]:
     calls, failures = guard.totals(now_us)
     return {
         "downstream": guard.name,

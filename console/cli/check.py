@@ -9,14 +9,14 @@ from dataclasses import asdict
 import click
 
 from ...engine.check import flow_checks
-from ...engine.check.isolated import check_apart
-from ...engine.core.advice import WEEKDAYS, by_weekday, spread
+from ...engine.check.isolated import check_in_subprocess
+from ...engine.core.advice import WEEKDAYS, duration_stats, stats_by_weekday
 from ...engine.core.spec import FlowSpec
 from ...engine.errors import StateFileError
 from ...engine.flow.finding import Finding
 from ...engine.store import database
-from ...engine.store.history import Observed, observed
-from ..present.task_durations import took_lines
+from ...engine.store.history import DurationStats, duration_stats_by_task
+from ..present.task_durations import duration_lines
 from ..sessions.target import is_remote
 from ..text.text import one_line
 from .exit_codes import ExitCode
@@ -27,7 +27,7 @@ _SIGNS = {True: "[x]", False: "[ ]", None: "[?]"}
 
 def check_flow(flow: str, params: Mapping[str, str], *, state: str | None, verbose: bool, as_json: bool) -> int:
     """Load the flow, print its findings, and say whether it can run. Exit code 2 where it cannot."""
-    spec, found = check_apart(flow, params)
+    spec, found = check_in_subprocess(flow, params)
     seen = _observed(state, spec.name)
     left = [finding for finding in found if finding.rule == "import"]
     findings = [*left, *flow_checks.check_spec(spec, seen), *(finding for finding in found if finding not in left)]
@@ -41,13 +41,13 @@ def check_flow(flow: str, params: Mapping[str, str], *, state: str | None, verbo
     return ExitCode.BAD_USAGE if any(finding.level == "error" for finding in findings) else ExitCode.SUCCESS
 
 
-def _observed(state: str | None, flow_name: str) -> Mapping[str, Observed]:
+def _observed(state: str | None, flow_name: str) -> Mapping[str, DurationStats]:
     if state is None:
         return {}
     if is_remote(state):
         raise StateFileError("check reads a state file of this machine; copy it here, or leave --state out")
     with database.reading(state) as connection:
-        return observed(connection, flow_name)
+        return duration_stats_by_task(connection, flow_name)
 
 
 def _print_findings(findings: Sequence[Finding]) -> None:
@@ -65,7 +65,7 @@ def _named(names: Sequence[str]) -> str:
     return shown if len(names) <= NAMES_SHOWN else f"{shown} and {len(names) - NAMES_SHOWN} more tasks"
 
 
-def _print_json(spec: FlowSpec, findings: Sequence[Finding], seen: Mapping[str, Observed], verbose: bool) -> None:
+def _print_json(spec: FlowSpec, findings: Sequence[Finding], seen: Mapping[str, DurationStats], verbose: bool) -> None:
     for finding in findings:
         click.echo(json.dumps(asdict(finding), ensure_ascii=False))
     for task in spec.tasks if verbose else ():
@@ -73,19 +73,19 @@ def _print_json(spec: FlowSpec, findings: Sequence[Finding], seen: Mapping[str, 
         held = [asdict(check) for check in flow_checks.checklist(task)]
         value: dict[str, object] = {"task": task.name, "worst_case_seconds": worst, "checklist": held}
         past = seen[task.name].past if task.name in seen else ()
-        if (took := spread(past)) is not None:
-            days = {WEEKDAYS[day]: asdict(one) for day, one in by_weekday(past).items()}
-            value["took_seconds"] = {**asdict(took), "by_weekday": days}
+        if (took := duration_stats(past)) is not None:
+            days = {WEEKDAYS[day]: asdict(one) for day, one in stats_by_weekday(past).items()}
+            value["took_seconds"] = {**asdict(took), "stats_by_weekday": days}
         click.echo(json.dumps(value, ensure_ascii=False))
 
 
-def _print_checklists(spec: FlowSpec, seen: Mapping[str, Observed]) -> None:
+def _print_checklists(spec: FlowSpec, seen: Mapping[str, DurationStats]) -> None:
     for task in spec.tasks:
-        click.echo(one_line(f"{task.name}: at the worst {flow_checks.sum_of(task, seen.get(task.name))}"))
-        for line in took_lines(seen[task.name].past if task.name in seen else ()):
+        click.echo(one_line(f"{task.name}: at the worst {flow_checks.worst_case_sum(task, seen.get(task.name))}"))
+        for line in duration_lines(seen[task.name].past if task.name in seen else ()):
             click.echo(f"  {line}")
         for check in flow_checks.checklist(task):
-            click.echo(f"  {_SIGNS[check.holds]} {one_line(check.text)}")
+            click.echo(f"  {_SIGNS[check.passes]} {one_line(check.text)}")
 
 
 def _print_summary(spec: FlowSpec, findings: Sequence[Finding]) -> None:

@@ -9,25 +9,35 @@ from typing import Unpack
 
 import click
 
-from ...engine.analysis.costs import SUCCESS, Cost, PolicyLedger, Tail, Yield, costs_of, retry_ledger, total, yields_of
+from ...engine.analysis.costs import (
+    SUCCESS,
+    Cost,
+    PolicyCosts,
+    RetryTail,
+    RetryYield,
+    costs_by_outcome,
+    policy_costs,
+    retry_yields,
+    total,
+)
 from ...engine.core.outcome import FailureMode
 from ...engine.core.policy import RetryPolicy
-from ..present.plots import grid
-from ..sessions.open import DoorOptions, with_session
+from ..present.plots import table_lines
+from ..sessions.open import RemoteOptions, with_session
 from ..sessions.session import Session
 from ..text.text import one_line
 
 _ORDER = (SUCCESS, *map(str, FailureMode))
 
 
-def show_costs(target: str, run_id: str | None, as_json: bool, **door: Unpack[DoorOptions]) -> int:
+def print_costs(target: str, run_id: str | None, as_json: bool, **remote: Unpack[RemoteOptions]) -> int:
     """One line for each way to end, then one for each downstream, then the ledger of each policy that retried."""
 
-    async def use(session: Session) -> tuple[dict[str, Cost], list[Yield], list[PolicyLedger]]:
+    async def use(session: Session) -> tuple[dict[str, Cost], list[RetryYield], list[PolicyCosts]]:
         fold = await session.snapshot(run_id)
-        return costs_of(fold), yields_of(fold), retry_ledger(fold)
+        return costs_by_outcome(fold), retry_yields(fold), policy_costs(fold)
 
-    costs, yields, ledgers = with_session(target, use, **door)
+    costs, yields, ledgers = with_session(target, use, **remote)
     if as_json:
         by_mode = {how: asdict(cost) for how, cost in costs.items()}
         click.echo(json.dumps({"costs": by_mode, "yields": _plain(yields), "ledger": [*map(_entry, ledgers)]}))
@@ -42,7 +52,7 @@ def show_costs(target: str, run_id: str | None, as_json: bool, **door: Unpack[Do
     return 0
 
 
-def _plain(yields: Sequence[Yield]) -> list[dict[str, object]]:
+def _plain(yields: Sequence[RetryYield]) -> list[dict[str, object]]:
     return [{**asdict(one), "recovered_share": one.recovered_share, "degraded": one.is_degraded} for one in yields]
 
 
@@ -51,7 +61,7 @@ def _print_costs(costs: Mapping[str, Cost]) -> None:
     for how in (how for how in _ORDER if how in costs):
         rows.append(_row(how, costs[how]))
     rows.append(_row("all", total(costs.values())))
-    for line in grid(rows):
+    for line in table_lines(rows):
         click.echo(line)
 
 
@@ -59,7 +69,7 @@ def _row(how: str, cost: Cost) -> tuple[str, ...]:
     return (how, str(cost.attempts), f"{cost.seconds:.1f}", f"{cost.wasted_seconds:.1f}")
 
 
-def _sentence(healed: Yield) -> str:
+def _sentence(healed: RetryYield) -> str:
     name = healed.downstream or "tasks without a downstream"
     later = ((failures, count) for failures, count in healed.by_failures.items() if failures)
     parts = [f"{count} after {failures} failure{'' if failures == 1 else 's'}" for failures, count in later]
@@ -71,7 +81,7 @@ def _sentence(healed: Yield) -> str:
 # --- The retry ledger ----------------------------------------------------------------------------------------------
 
 
-def ledger_lines(ledger: PolicyLedger) -> Iterator[str]:
+def ledger_lines(ledger: PolicyCosts) -> Iterator[str]:
     """What each retry of one policy cost and healed, and which of them could go."""
     yield ""
     yield one_line(f"{ledger.downstream or 'tasks without a downstream'} · {_policy(ledger.policy)}")
@@ -80,9 +90,9 @@ def ledger_lines(ledger: PolicyLedger) -> Iterator[str]:
     for number, one in enumerate(ledger.tries):
         name = f"retry {number}" if number else "first try"
         rows.append((name, str(one.starts), str(one.healed), f"{one.seconds:.1f}", _percent(one.seconds / everything)))
-    yield from grid(rows)
-    cut = ledger.cut()
-    yield _verdict(ledger, cut or ledger.tail(1))
+    yield from table_lines(rows)
+    cut = ledger.removable_retries()
+    yield _verdict(ledger, cut or ledger.retries_from(1))
     if cut is not None:
         yield _suggestion(cut)
 
@@ -91,14 +101,14 @@ def _policy(policy: RetryPolicy) -> str:
     return f"max_attempts {policy.max_attempts}, base {policy.base:g} s, cap {policy.cap:g} s, jitter {policy.jitter}"
 
 
-def _verdict(ledger: PolicyLedger, tail: Tail) -> str:
+def _verdict(ledger: PolicyCosts, tail: RetryTail) -> str:
     numbers = f"retry {tail.first}" if tail.first == tail.last else f"retries {tail.first}-{tail.last}"
     healed = f"{tail.healed} of {_tasks(ledger.tasks)} ({_percent(tail.healed_share)})"
     still = f"; {_tasks(ledger.undecided)} not decided yet" if ledger.undecided else ""
     return f"{numbers} healed {healed} and cost {_percent(tail.cost_share)} of the slot seconds{still}"
 
 
-def _suggestion(cut: Tail) -> str:
+def _suggestion(cut: RetryTail) -> str:
     price = f"gives up {_tasks(cut.healed)} healed that late" if cut.healed else "gives up nothing"
     return f"max_attempts={cut.first} would have saved {cut.seconds:.1f} slot seconds and {cut.starts} calls; {price}"
 
@@ -112,6 +122,6 @@ def _percent(share: float) -> str:
     return f"{100 * share:.{0 if 0.1 <= share <= 0.99 or share in (0.0, 1.0) else 1}f} %"
 
 
-def _entry(ledger: PolicyLedger) -> dict[str, object]:
-    cut = ledger.cut()
+def _entry(ledger: PolicyCosts) -> dict[str, object]:
+    cut = ledger.removable_retries()
     return {**asdict(ledger), "suggested_max_attempts": None if cut is None else cut.first}

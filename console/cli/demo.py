@@ -11,16 +11,17 @@ import sys
 import uuid
 from collections.abc import Sequence
 
-from ...engine.agent import command_client
+from ...engine.agent.command_client import send_blocking
 from ...engine.domain.command import Command, Target
 from ...engine.domain.event_payloads import RunChange, RunChanged
 from ...engine.domain.events import Event
 from ...engine.domain.states import RunState
 from ...engine.executor.loop import Executor, RunOptions
-from ...engine.statefile.queries import QUARANTINE, query
+from ...engine.statefile.list_rows import QUARANTINE
+from ...engine.statefile.queries import query
 from ...engine.store import database
 from ..sessions.open import actor
-from .event_printer import Printer
+from .event_lines import EventPrinter
 
 #: What the played operator does when the run is blocked: act, task, the state that it was seen in, reason.
 SCRIPT = (
@@ -30,32 +31,32 @@ SCRIPT = (
 )
 
 
-def play(flow: str, state: str, options: RunOptions) -> int:
+def run_scripted(flow: str, state: str, options: RunOptions) -> int:
     """Run the demo with a played operator. Exit code 0 when the run came to the end that the script leads to."""
-    operator = PlayedOperator(state)
+    operator = ScriptedOperator(state)
     executor = Executor(
         flow=flow,
         state=state,
         options=options,
-        on_events=operator.take,
+        on_events=operator.on_events,
         handle_signals=True,
     )
     result = executor.run_result()
     return 0 if result.state is RunState.PARTIAL and not operator.refused else 1
 
 
-class PlayedOperator:
+class ScriptedOperator:
     """Prints like ``--plain``, and acts once the run is blocked."""
 
     def __init__(self, state: str) -> None:
         self.refused: list[str] = []
         self._state = state
-        self._printer = Printer(sys.stdout)
+        self._printer = EventPrinter(sys.stdout)
         self._acting: asyncio.Task[None] | None = None
 
-    def take(self, events: Sequence[Event]) -> None:
+    def on_events(self, events: Sequence[Event]) -> None:
         """Listen to the executor."""
-        self._printer.take(events)
+        self._printer.print_events(events)
         for event in events:
             is_blocked = isinstance(event.payload, RunChanged) and event.payload.what == RunChange.BLOCKED
             if is_blocked and self._acting is None:
@@ -65,8 +66,8 @@ class PlayedOperator:
         for act, task, state, reason in SCRIPT:
             options = {"rows": self._held_rows(run_id)} if act == "requeue-rows" else {}
             seen = (Target(task, state, 0),)
-            answer = await command_client.send(
-                self._state, Command(uuid.uuid4().hex, act, run_id, seen, actor(), reason, options)
+            answer = await asyncio.to_thread(
+                send_blocking, self._state, Command(uuid.uuid4().hex, act, run_id, seen, actor(), reason, options)
             )
             if not answer.ok:
                 self.refused.append(answer.message)

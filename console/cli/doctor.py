@@ -14,16 +14,16 @@ from typing import Literal
 
 import click
 
-from ...engine.agent import command_client
+from ...engine.agent import executor_socket
 from ...engine.errors import LinkError, RedriveError, StateFileError
 from ...engine.runner import process
-from ...engine.statefile import lock_file, queries
+from ...engine.statefile import list_rows, lock_file, queries
 from ...engine.store import database, runs
 from ...engine.version import VERSION
-from ..present.executor_status import Keeper, nobody_runs
-from ..present.schedules import next_words
+from ..present.executor_status import ExecutorStatus, executor_advice
+from ..present.schedules import describe_next_runs
 from ..sessions.target import existing_target, is_remote
-from ..text.durations import size, wall_day
+from ..text.durations import format_bytes, wall_day
 from ..text.text import one_line
 
 WAL_RESET_BUG_FIXED = (3, 51, 3)
@@ -31,7 +31,7 @@ WAL_LARGE_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     """One line of the examination."""
 
     level: Literal["ok", "note", "warning", "error"]
@@ -39,7 +39,7 @@ class Finding:
     text: str
 
 
-def examine(target: str | None, as_json: bool) -> int:
+def run_checks(target: str | None, as_json: bool) -> int:
     """Print what was found. Exit code 1 where something is wrong."""
     findings = [*_program(), *_machine(), *_state(target)]
     for finding in findings:
@@ -50,19 +50,19 @@ def examine(target: str | None, as_json: bool) -> int:
     return 1 if any(finding.level == "error" for finding in findings) else 0
 
 
-def _program() -> Iterator[Finding]:
-    yield Finding("ok", "redrive", f"{VERSION} under Python {platform.python_version()} ({sys.executable})")
+def _program() -> Iterator[DoctorFinding]:
+    yield DoctorFinding("ok", "redrive", f"{VERSION} under Python {platform.python_version()} ({sys.executable})")
     version = sqlite3.sqlite_version_info
     if version < WAL_RESET_BUG_FIXED:
         text = f"{sqlite3.sqlite_version}: two writers could corrupt a WAL file; redrive has exactly one, by design"
-        yield Finding("note", "sqlite", text)
+        yield DoctorFinding("note", "sqlite", text)
     else:
-        yield Finding("ok", "sqlite", sqlite3.sqlite_version)
+        yield DoctorFinding("ok", "sqlite", sqlite3.sqlite_version)
 
 
-def _machine() -> Iterator[Finding]:
+def _machine() -> Iterator[DoctorFinding]:
     for what, works, missing in _ISOLATION:
-        yield Finding("ok", "isolation", what) if works() else Finding("warning", "isolation", missing)
+        yield DoctorFinding("ok", "isolation", what) if works() else DoctorFinding("warning", "isolation", missing)
 
 
 def _has_pidfd() -> bool:
@@ -75,7 +75,7 @@ def _has_pidfd() -> bool:
 
 def _can_be_subreaper() -> bool:
     try:
-        process.adopt_orphans()
+        process.become_subreaper()
     except OSError:
         return False
     return True
@@ -104,12 +104,12 @@ _ISOLATION: tuple[tuple[str, Callable[[], bool], str], ...] = (
 )
 
 
-def _state(target: str | None) -> Iterator[Finding]:
+def _state(target: str | None) -> Iterator[DoctorFinding]:
     try:
         path = existing_target(target)
     except RedriveError as error:
         if target is None:
-            yield Finding("note", "state", str(error))
+            yield DoctorFinding("note", "state", str(error))
             return
         raise
     if is_remote(path):
@@ -119,11 +119,11 @@ def _state(target: str | None) -> Iterator[Finding]:
         with database.reading(path) as connection:
             yield from _file(path, connection)
     except RedriveError as error:
-        yield Finding("error", "state", str(error))
+        yield DoctorFinding("error", "state", str(error))
 
 
-def _executor(path: str) -> Iterator[Finding]:
-    holder = lock_file.probe(path)
+def _executor(path: str) -> Iterator[DoctorFinding]:
+    holder = lock_file.current_holder(path)
     if holder is None and (found := _without_lock(path)):
         yield from found
         return
@@ -131,82 +131,84 @@ def _executor(path: str) -> Iterator[Finding]:
         yield _no_executor(path, holder)
         return
     try:
-        said = command_client.ping(path)
+        said = executor_socket.ping(path)
     except LinkError as error:
-        yield Finding("error", "executor", f"{holder.describe()}: {error}")
+        yield DoctorFinding("error", "executor", f"{holder.describe()}: {error}")
         return
     except StateFileError as error:
-        yield Finding("note", "executor", f"{holder.describe()}: {error}")
+        yield DoctorFinding("note", "executor", f"{holder.describe()}: {error}")
         return
     if said is None:
-        yield Finding("warning", "executor", f"{holder.describe()}: holds the lock and does not listen")
+        yield DoctorFinding("warning", "executor", f"{holder.describe()}: holds the lock and does not listen")
         return
-    yield Finding("ok", "executor", holder.describe())
+    yield DoctorFinding("ok", "executor", holder.describe())
     if trouble := said.get("storage_trouble"):
-        yield Finding("error", "storage", f"nothing is started: {trouble}")
+        yield DoctorFinding("error", "storage", f"nothing is started: {trouble}")
 
 
-def _schedules(path: str, connection: sqlite3.Connection) -> Iterator[Finding]:
-    rows = queries.query(connection, queries.SCHEDULES, {})
-    keeper = lock_file.served_by(path)
-    for row, words in zip(rows, next_words(rows, time.time_ns() // 1000), strict=True):
-        if keeper is None:
-            yield Finding("warning", "schedule", f"{words}; nobody serves it: redrive serve {row.flow_path or 'FLOW'}")
+def _schedules(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFinding]:
+    rows = queries.query(connection, list_rows.SCHEDULES, {})
+    status = lock_file.served_by(path)
+    for row, words in zip(rows, describe_next_runs(rows, time.time_ns() // 1000), strict=True):
+        if status is None:
+            yield DoctorFinding(
+                "warning", "schedule", f"{words}; nobody serves it: redrive serve {row.flow_path or 'FLOW'}"
+            )
         else:
-            yield Finding("ok", "schedule", f"{words}; served by {keeper.describe()}")
+            yield DoctorFinding("ok", "schedule", f"{words}; served by {status.describe()}")
 
 
-def _without_lock(path: str) -> list[Finding]:
+def _without_lock(path: str) -> list[DoctorFinding]:
     """An executor whose lock file was removed still answers at its socket, and makes the file again within a second."""
     try:
-        said = command_client.ping(path)
+        said = executor_socket.ping(path)
     except RedriveError:
         return []
     if said is None:
         return []
     text = f"pid {said.get('pid')} is alive without its lock file: somebody has removed it"
     trouble = said.get("storage_trouble")
-    more = [Finding("error", "storage", f"nothing is started: {trouble}")] if trouble else []
-    return [Finding("warning", "executor", text), *more]
+    more = [DoctorFinding("error", "storage", f"nothing is started: {trouble}")] if trouble else []
+    return [DoctorFinding("warning", "executor", text), *more]
 
 
-def _no_executor(path: str, heir: lock_file.LockHolder | None) -> Finding:
+def _no_executor(path: str, heir: lock_file.LockHolder | None) -> DoctorFinding:
     """``heir``: the dead executor whose lock something that it started still holds."""
     last = lock_file.last_holder(path)
     if last is None or last.released_at is not None:
-        return Finding("ok", "executor", "none: operators' acts are applied under the lock, resume starts one")
-    seen_at = command_client.heartbeat_at(path)
+        return DoctorFinding("ok", "executor", "none: operators' acts are applied under the lock, resume starts one")
+    seen_at = executor_socket.heartbeat_at(path)
     since = f" since {wall_day(seen_at, None)}" if seen_at is not None else ""
     left = "; what it started is still dying, resume ends it" if heir is not None else ""
-    return Finding("warning", "executor", f"dead{since}: pid {last.pid} is gone and did not stop in order{left}")
+    return DoctorFinding("warning", "executor", f"dead{since}: pid {last.pid} is gone and did not stop in order{left}")
 
 
-def _file(path: str, connection: sqlite3.Connection) -> Iterator[Finding]:
+def _file(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFinding]:
     problems = database.integrity_check(connection)
     if problems:
-        yield Finding("error", "integrity", "; ".join(problems))
+        yield DoctorFinding("error", "integrity", "; ".join(problems))
     else:
-        yield Finding("ok", "integrity", f"{path}, {size(os.path.getsize(path))}")
+        yield DoctorFinding("ok", "integrity", f"{path}, {format_bytes(os.path.getsize(path))}")
     wal_bytes = os.path.getsize(path + "-wal") if os.path.exists(path + "-wal") else 0
     level: Literal["ok", "warning"] = "warning" if wal_bytes > WAL_LARGE_BYTES else "ok"
     hint = ": a reader holds it back" if level == "warning" else ""
-    yield Finding(level, "wal", f"{size(wal_bytes)}{hint}")
+    yield DoctorFinding(level, "wal", f"{format_bytes(wal_bytes)}{hint}")
     yield from _schedules(path, connection)
-    keeper = _keeper(path)
+    status = _executor_status(path)
     for listing in runs.list_runs(connection):
-        stuck = runs.ready_audit(connection, listing.run.run_id) if lock_file.probe(path) is None else []
+        stuck = runs.ready_audit(connection, listing.run.run_id) if lock_file.current_holder(path) is None else []
         total = sum(listing.counts.values())
         text = f"{listing.run.run_id}: {listing.run.state}, {total} tasks"
         text += f", {len(stuck)} could start" if stuck else ""
-        nobody = nobody_runs(listing.run, keeper, path, time.time_ns() // 1000)
-        yield Finding("warning" if nobody else "ok", "run", f"{text}; {nobody}" if nobody else text)
+        nobody = executor_advice(listing.run, status, path, time.time_ns() // 1000)
+        yield DoctorFinding("warning" if nobody else "ok", "run", f"{text}; {nobody}" if nobody else text)
 
 
-def _keeper(path: str) -> Keeper:
-    last, held = lock_file.last_holder(path), lock_file.probe(path)
+def _executor_status(path: str) -> ExecutorStatus:
+    last, held = lock_file.last_holder(path), lock_file.current_holder(path)
     if last is None:
-        return Keeper(alive=held is not None)
+        return ExecutorStatus(is_alive=held is not None)
     alive = held is not None and held.is_alive()
-    gone_at = None if alive else command_client.heartbeat_at(path)
+    gone_at = None if alive else executor_socket.heartbeat_at(path)
     stopped = last.released_at is not None
-    return Keeper(alive, last.pid, last.run_id, gone_at, stopped, command_client.service_pid(path))
+    return ExecutorStatus(alive, last.pid, last.run_id, gone_at, stopped, executor_socket.service_pid(path))

@@ -13,11 +13,14 @@ An event whose line document 000 does not fix is the sentence that the journal h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import io
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
-from ...engine.core.results import unkept_kind
+from ...engine.core.results import unstored_type
 from ...engine.domain.event_payloads import (
     AttemptDeadline,
     AttemptEffect,
@@ -47,13 +50,13 @@ from ...engine.domain.event_payloads import (
 )
 from ...engine.domain.events import Event
 from ...engine.domain.states import SkipCause, TaskState
-from ..text.event_text import cut, sentence
+from ..text.event_text import describe_event, shortening_text
 from ..text.text import one_line
 
 FINGERPRINT_DIGITS = 6
 
 
-def lines(event: Event) -> Iterator[str]:
+def lines_of_event(event: Event) -> Iterator[str]:
     """The lines that tell an event; none for what only the console shows."""
     words = _LINES.get(type(event.payload))
     if words is None:
@@ -65,7 +68,7 @@ def lines(event: Event) -> Iterator[str]:
 def _sentence(event: Event, payload: Payload) -> Iterator[str]:
     """The sentence of the journal, after what it is about."""
     about = event.task or (f"run {event.run_id}" if isinstance(payload, ScheduleChanged) and event.run_id else "")
-    yield f"{about}: {sentence(event)}" if about else sentence(event)
+    yield f"{about}: {describe_event(event)}" if about else describe_event(event)
 
 
 # --- Tasks -----------------------------------------------------------------------------------------------------------
@@ -82,7 +85,7 @@ def _running(event: Event, payload: TaskMoved) -> Iterator[str]:
 
 
 def _ended(event: Event, payload: TaskMoved) -> Iterator[str]:
-    kind = unkept_kind(payload.set.get("result"))
+    kind = unstored_type(payload.set.get("result"))
     lost = "" if kind is None else f" (its result, a {kind}, is not JSON: it is not kept)"
     yield f"{event.task} {event.new}{_by(event)}{lost}"
 
@@ -104,7 +107,7 @@ def _retrying(event: Event, payload: TaskMoved) -> Iterator[str]:
     waits = f" drew {drawn / 1e6:.2f} s of {ceiling / 1e6:g} s" if drawn is not None and ceiling is not None else ""
     changed = f" changed={','.join(payload.changed)}" if payload.changed else ""
     due = _instant(columns.get("next_retry_at"))
-    yield f"{event.task} RETRYING attempt={event.attempt} next_retry_at={due}{waits}{changed}{cut(payload)}"
+    yield f"{event.task} RETRYING attempt={event.attempt} next_retry_at={due}{waits}{changed}{shortening_text(payload)}"
 
 
 def _advised(event: Event, payload: TaskMoved) -> Iterator[str]:
@@ -222,9 +225,9 @@ def _executor(event: Event, payload: ExecutorChanged) -> Iterator[str]:
     elif payload.what == ExecutorChange.ZYGOTE_DIED:
         for line in (payload.printed or "").splitlines()[:-1]:  # the sentence has the last one
             yield f"process {payload.pid} printed: {line}"
-        yield sentence(event)
+        yield describe_event(event)
     elif payload.what == ExecutorChange.THREADS_KILLED:
-        yield sentence(event)
+        yield describe_event(event)
 
 
 _P = TypeVar("_P", bound=Payload)
@@ -288,3 +291,52 @@ def _clock(at: int) -> str:
 
 def _instant(at: int | None) -> str:
     return "-" if at is None else f"{_clock(at)}.{at % 1_000_000 // 10_000:02}"
+
+
+# --- Printing -----------------------------------------------------------------------------------------------------
+
+
+class EventPrinter:
+    """Prints what ``take`` is given, until the reader has gone or nothing more can be written.
+
+    ``stream``: None if the process was started without a stdout.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self.has_printed_end = False  # a line that says how the run stands was the last of its kind
+        self._stream = stream
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # names of tasks need not fit the locale of cron
+
+    def print_events(self, events: Sequence[Event]) -> None:
+        """Print a batch at once."""
+        for event in events:
+            if isinstance(event.payload, RunChanged):
+                self.has_printed_end = event.payload.what in (RunChange.ENDED, RunChange.BLOCKED)
+        self.write("".join(f"{line}\n" for event in events for line in lines_of_event(event)))
+
+    def write(self, text: str) -> None:
+        """Print it now. Never raises for the sake of stdout."""
+        if self._stream is None:
+            return
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except BrokenPipeError:  # `| head` has seen enough
+            self._give_up()
+        except OSError as error:
+            self._give_up()
+            _complain(f"cannot print any more ({error.strerror}); the run goes on, redrive events shows it")
+
+    def _give_up(self) -> None:
+        """Nothing more is printed, and the interpreter's own flush at exit does not fail either."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            silence = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(silence, stream.fileno())
+            os.close(silence)
+
+
+def _complain(sentence: str) -> None:
+    if sys.stderr is not None:
+        print(f"redrive: {sentence}", file=sys.stderr)

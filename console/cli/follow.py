@@ -16,7 +16,7 @@ from typing import Unpack, cast
 import click
 
 from ...engine.domain.events import Event
-from ..sessions.open import DoorOptions, with_session
+from ..sessions.open import RemoteOptions, with_session
 from ..sessions.session import Session
 from ..text.text import shorten
 
@@ -27,13 +27,13 @@ GATHER_SECONDS = 0.2  # what happens together is read once
 _HOME, _TO_LINE_END, _TO_SCREEN_END = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
-def show(target: str, read: Read, *, follow: bool, as_json: bool, **door: Unpack[DoorOptions]) -> int:
+def print_view(target: str, read: Read, *, follow: bool, as_json: bool, **remote: Unpack[RemoteOptions]) -> int:
     """Print the lines that ``read`` answers with; with ``follow``, again whenever they change."""
     if not follow:
-        for line in with_session(target, read, **door):
+        for line in with_session(target, read, **remote):
             click.echo(line)
         return 0
-    tell = Screen() if sys.stdout.isatty() and not as_json else Stream()
+    tell = RedrawnView() if sys.stdout.isatty() and not as_json else AppendedView()
 
     async def use(session: Session) -> int:
         batches = cast("AsyncGenerator[Sequence[Event]]", session.events(await _head(session)))
@@ -45,7 +45,7 @@ def show(target: str, read: Read, *, follow: bool, as_json: bool, **door: Unpack
                     tell.take(await read(session))
         return 0
 
-    return with_session(target, use, **door)
+    return with_session(target, use, **remote)
 
 
 async def _head(session: Session) -> int:
@@ -53,7 +53,7 @@ async def _head(session: Session) -> int:
     return (await session.snapshot(None)).seq
 
 
-class Stream:
+class AppendedView:
     """Lines that are new, each once."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Stream:
         sys.stdout.flush()
 
 
-class Screen:
+class RedrawnView:
     """The whole picture, over the one before. What is longer than the terminal ends in a count."""
 
     def __init__(self) -> None:

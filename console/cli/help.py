@@ -24,7 +24,7 @@ EXIT_CODES = (
 )
 
 
-class Commands(click.Group):
+class CommandGroup(click.Group):
     """The top of the command line."""
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:

@@ -15,45 +15,45 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 import click
 import msgspec
 
-from ...engine.core.cause_history import Memory, all_told, last_time
-from ...engine.core.projection import RunFold, RunRow, TaskRow
+from ...engine.core.cause_history import CauseHistory, describe_history, describe_last_incident
+from ...engine.core.projection import RunProjection, RunRow, TaskRow
 from ...engine.domain.event_codec import row_of
 from ...engine.domain.events import Event
 from ...engine.domain.states import MOVING, NEEDS_HUMAN, TaskState
 from ...engine.errors import RedriveError
-from ...engine.statefile import queries
+from ...engine.statefile import list_rows
 from ..model.board import Board
 from ..model.replay import NUMBER_MAX, parse_when
-from ..present.executor_status import Keeper, as_value, nobody_runs
-from ..present.schedules import broken_words, late_us, next_words
-from ..present.tasks import numbered, skipped_words
-from ..sessions.open import DoorOptions, with_session
+from ..present.executor_status import ExecutorStatus, executor_advice, executor_json
+from ..present.schedules import describe_missed_starts, describe_next_runs, late_us
+from ..present.tasks import attempt_label, describe_skip
+from ..sessions.open import RemoteOptions, with_session
 from ..sessions.session import RunSummary, Session, SessionStatus
-from ..text.durations import brief, spoken
+from ..text.durations import brief, format_duration
 from ..text.text import one_line, pad, shorten
 from . import event_lines
-from .follow import show
+from .follow import print_view
 
 if TYPE_CHECKING:
-    from ..model.inbox import Cause
+    from ..model.inbox import InboxCause
 
 _WAITING = MOVING - {TaskState.RETRYING}
 _PAGES_MAX = 100  # of the latest, for sentences that name who looks after a failure
 
 
-def show_runs(target: str, as_json: bool, *, follow: bool = False, **door: Unpack[DoorOptions]) -> int:
+def print_runs(target: str, as_json: bool, *, follow: bool = False, **remote: Unpack[RemoteOptions]) -> int:
     """One line a run, the latest first."""
 
     async def read(session: Session) -> list[str]:
         of_schedules, summaries = await _of_schedules(session), await session.runs()
-        keeper, address, now_us = keeper_of(session.status), session.address, _now_us()
+        status, address, now_us = executor_status_of(session.status), session.address, _now_us()
         if as_json:
-            return [json_line(_run_value(one, as_value(one.run, keeper, address, now_us))) for one in summaries]
+            return [json_line(_run_value(one, executor_json(one.run, status, address, now_us))) for one in summaries]
         rows: list[Sequence[str]] = [("RUN", "FLOW", "STATE", "TASKS", "OK", "DEAD", "ELAPSED", "")]
-        rows += [(*_run_row(one), nobody_runs(one.run, keeper, address, now_us)) for one in summaries]
+        rows += [(*_run_row(one), executor_advice(one.run, status, address, now_us)) for one in summaries]
         return [*table_lines(rows), *of_schedules]
 
-    return show(target, read, follow=follow, as_json=as_json, **door)
+    return print_view(target, read, follow=follow, as_json=as_json, **remote)
 
 
 def _run_value(summary: RunSummary, executor: Mapping[str, object]) -> dict[str, object]:
@@ -64,17 +64,17 @@ def _run_value(summary: RunSummary, executor: Mapping[str, object]) -> dict[str,
 async def _of_schedules(session: Session) -> list[str]:
     """What comes next, whether anybody will start it, and what did not start in time."""
     unserved = "; nobody serves it" if session.status.service_pid is None else ""
-    coming = [f"{words}{unserved}" for words in next_words(await session.query(queries.SCHEDULES), _now_us())]
-    return coming + broken_words(await session.query(queries.SLA, limit=_PAGES_MAX), _now_us())
+    coming = [f"{words}{unserved}" for words in describe_next_runs(await session.query(list_rows.SCHEDULES), _now_us())]
+    return coming + describe_missed_starts(await session.query(list_rows.SLA, limit=_PAGES_MAX), _now_us())
 
 
-def keeper_of(status: SessionStatus) -> Keeper:
-    """What a door says of the executor."""
-    return Keeper(
+def executor_status_of(status: SessionStatus) -> ExecutorStatus:
+    """What a remote says of the executor."""
+    return ExecutorStatus(
         status.executor_alive,
         status.executor_pid,
         status.executor_run_id,
-        None if status.executor_alive else status.executor_gone_at,
+        None if status.executor_alive else status.executor_last_seen_at,
         status.executor_stopped,
         status.service_pid,
         status.heartbeat_age_seconds or 0.0,
@@ -92,46 +92,49 @@ def _run_row(summary: RunSummary) -> tuple[str, ...]:
     return (run.run_id, run.dag_name, state, str(total), str(done), str(summary.dead_letters), elapsed)
 
 
-def show_tasks(
-    target: str, run_id: str | None, as_json: bool, *, follow: bool = False, **door: Unpack[DoorOptions]
+def print_tasks(
+    target: str, run_id: str | None, as_json: bool, *, follow: bool = False, **remote: Unpack[RemoteOptions]
 ) -> int:
     """One line a task, in the order of the flow."""
 
     async def read(session: Session) -> list[str]:
         board = Board(await session.snapshot(run_id))
-        breakers, pages = await session.query(queries.BREAKERS), await session.query(queries.PAGES, limit=_PAGES_MAX)
-        board.learn(breakers, pages)
+        breakers, pages = (
+            await session.query(list_rows.BREAKERS),
+            await session.query(list_rows.PAGES, limit=_PAGES_MAX),
+        )
+        board.update_lists(breakers, pages)
         before = {} if as_json else await _last_times(session, board)
-        keeper, address = keeper_of(session.status), session.address
+        status, address = executor_status_of(session.status), session.address
         run, now_us = board.fold.run, _now_us()
-        gone_at = None if keeper.runs(run) else keeper.gone_at
+        gone_at = None if status.owns(run) else status.gone_at
 
-        beside = {"executor": as_value(run, keeper, address, now_us)}
-        lines = task_lines(board.fold, as_json, lambda name: board.why(name, now_us, gone_at), beside, before)
-        return lines if as_json else [*lines, *_nobody_runs(run, keeper, address)]
+        beside = {"executor": executor_json(run, status, address, now_us)}
+        lines = task_lines(board.fold, as_json, lambda name: board.explain(name, now_us, gone_at), beside, before)
+        return lines if as_json else [*lines, *_nobody_runs(run, status, address)]
 
-    return show(target, read, follow=follow, as_json=as_json, **door)
+    return print_view(target, read, follow=follow, as_json=as_json, **remote)
 
 
-def _nobody_runs(run: RunRow, keeper: Keeper, address: str) -> list[str]:
+def _nobody_runs(run: RunRow, status: ExecutorStatus, address: str) -> list[str]:
     """Below the list, where the eye is; JSON has it in each line."""
-    sentence = nobody_runs(run, keeper, address, _now_us())
+    sentence = executor_advice(run, status, address, _now_us())
     return [one_line(sentence)] if sentence else []
 
 
 async def _last_times(session: Session, board: Board) -> dict[str, str]:
     """Of the tasks that need a human: what came of their cause before."""
-    from ..feed.cause_memory import remember
+    from ..feed.cause_memory import load_memories
     from ..model.inbox import Inbox
 
-    causes = Inbox(board).groups()
-    known = await remember(session, board.fold.run.run_id, causes)
-    said = {key: last_time(memory, _now_us()) for key, memory in known.items()}
+    causes = Inbox(board).causes()
+    known = await load_memories(session, board.fold.run.run_id, causes)
+    said = {key: describe_last_incident(memory, _now_us()) for key, memory in known.items()}
     return {name: words for cause in causes if (words := said.get(cause.key)) for name in cause.tasks}
 
 
 def task_lines(
-    fold: RunFold,
+    fold: RunProjection,
     as_json: bool,
     why: Callable[[str], str] = lambda name: "",
     beside: Mapping[str, object] | None = None,
@@ -147,11 +150,11 @@ def task_lines(
     for row in rows:
         past = (before or {}).get(row.name)
         note = _note(row, why) + (f" · {past}" if past else "")
-        cells.append((row.name, str(row.state), numbered(row), note))
+        cells.append((row.name, str(row.state), attempt_label(row), note))
     return list(table_lines(cells))
 
 
-def task_value(row: TaskRow, fold: RunFold) -> dict[str, object]:
+def task_value(row: TaskRow, fold: RunProjection) -> dict[str, object]:
     """A task as JSON: the columns of the table, its parents, and its attempts."""
     value = {key: item for key, item in _plain(row).items() if key not in ("spec", "attempts", "claim_token")}
     value["run_id"] = fold.run.run_id
@@ -165,7 +168,7 @@ def _note(row: TaskRow, why: Callable[[str], str]) -> str:
         return why(row.name)
     if row.state is TaskState.RETRYING and row.next_retry_at is not None:
         left = row.next_retry_at - _now_us()
-        when = f"retry in {spoken(left)}" if left > 0 else f"retry due {spoken(-left)} ago"
+        when = f"retry in {format_duration(left)}" if left > 0 else f"retry due {format_duration(-left)} ago"
         return f"{when} · {row.error or ''}"
     if row.state in NEEDS_HUMAN:
         kind = f"{row.dead_letter_kind}: " if row.state is TaskState.DEAD_LETTER else ""
@@ -173,62 +176,62 @@ def _note(row: TaskRow, why: Callable[[str], str]) -> str:
     if row.state is TaskState.UPSTREAM_FAILED:
         return f"because of {row.blocked_by}"
     if row.state is TaskState.SKIPPED:
-        return skipped_words(row)
+        return describe_skip(row)
     return ""
 
 
-def show_inbox(
-    target: str, run_id: str | None, as_json: bool, *, follow: bool = False, **door: Unpack[DoorOptions]
+def print_inbox(
+    target: str, run_id: str | None, as_json: bool, *, follow: bool = False, **remote: Unpack[RemoteOptions]
 ) -> int:
     """What needs a human, cause by cause, and what came of each cause before."""
-    from ..feed.cause_memory import remember
+    from ..feed.cause_memory import load_memories
     from ..model.inbox import Inbox
 
     async def read(session: Session) -> list[str]:
         fold = await session.snapshot(run_id)
-        groups = Inbox(fold).groups()
-        known = await remember(session, fold.run.run_id, groups)
-        keeper, address = keeper_of(session.status), session.address
+        groups = Inbox(fold).causes()
+        known = await load_memories(session, fold.run.run_id, groups)
+        status, address = executor_status_of(session.status), session.address
         if as_json:
-            executor = as_value(fold.run, keeper, address, _now_us())
+            executor = executor_json(fold.run, status, address, _now_us())
             return [_cause_value(group, known.get(group.key), executor) for group in groups]
         lines = [line for group in groups for line in _cause_lines(group, fold, known.get(group.key))]
-        return [*(lines or ["nothing needs a human"]), *_nobody_runs(fold.run, keeper, address)]
+        return [*(lines or ["nothing needs a human"]), *_nobody_runs(fold.run, status, address)]
 
-    return show(target, read, follow=follow, as_json=as_json, **door)
+    return print_view(target, read, follow=follow, as_json=as_json, **remote)
 
 
-def _cause_value(cause: Cause, memory: Memory | None, executor: Mapping[str, object]) -> str:
+def _cause_value(cause: InboxCause, memory: CauseHistory | None, executor: Mapping[str, object]) -> str:
     told = {"memory": None if memory is None else _plain(memory), "executor": executor}
     return json_line({**_plain(cause), **told})
 
 
-def _cause_lines(cause: Cause, fold: RunFold, memory: Memory | None) -> Iterator[str]:
+def _cause_lines(cause: InboxCause, fold: RunProjection, memory: CauseHistory | None) -> Iterator[str]:
     downstream = f" · {one_line(cause.downstream)}" if cause.downstream else ""
     holds = f" · holds {cause.held}" if cause.held else ""
     named = any(fold.tasks[name].failure_fingerprint for name in cause.tasks)  # what was lost has none to requeue by
     fingerprint = f"  (fp {cause.fingerprint[:12]})" if named else ""
     yield f"{len(cause.tasks)} × {one_line(cause.title)}{downstream}{holds}{fingerprint}"
-    for line in _remembered(memory) if memory is not None else ():
+    for line in _memory_lines(memory) if memory is not None else ():
         yield f"  {one_line(line)}"
     for name in cause.tasks:
         row = fold.tasks[name]
         kind = row.dead_letter_kind or row.state
-        line = f"{row.state} {name} {numbered(row)} {kind}: {row.error or ''}"
+        line = f"{row.state} {name} {attempt_label(row)} {kind}: {row.error or ''}"
         yield f"  {shorten(one_line(line), 160)}"
 
 
-def _remembered(memory: Memory) -> Iterator[str]:
+def _memory_lines(memory: CauseHistory) -> Iterator[str]:
     """Notes first, they are meant for the reader; then how it went before."""
     notes, now_us = len(memory.notes), _now_us()
-    lines = all_told(memory, now_us)
+    lines = describe_history(memory, now_us)
     yield from lines[:notes]
     for place, line in enumerate(lines[notes:]):
         yield f"{'before that' if place else 'last time'} {line}"
 
 
-def show_events(
-    target: str, run_id: str | None, as_json: bool, *, follow: bool, since: int, **door: Unpack[DoorOptions]
+def print_events(
+    target: str, run_id: str | None, as_json: bool, *, follow: bool, since: int, **remote: Unpack[RemoteOptions]
 ) -> int:
     """What happened, in order; with ``follow``, for ever."""
 
@@ -244,35 +247,37 @@ def show_events(
                     break
         return 0
 
-    return with_session(target, use, **door)
+    return with_session(target, use, **remote)
 
 
 def _print_event(event: Event, as_json: bool) -> None:
     if as_json:
         print_json(row_of(event))
         return
-    for line in event_lines.lines(event):
+    for line in event_lines.lines_of_event(event):
         click.echo(line)
 
 
-def show_replay(target: str, run_id: str | None, as_json: bool, at: str | None, **door: Unpack[DoorOptions]) -> int:
+def print_replay(
+    target: str, run_id: str | None, as_json: bool, at: str | None, **remote: Unpack[RemoteOptions]
+) -> int:
     """Print the tasks as they were ``at`` a time or after the event of a number; at the end if left out."""
 
-    from ..feed.event_reader import Night
+    from ..feed.event_reader import EventHistory
 
-    async def use(session: Session) -> RunFold:
+    async def use(session: Session) -> RunProjection:
         fold = await session.snapshot(run_id)
         if at is None:
             return fold
         when = parse_when(at, fold.run)
-        night = Night(session, fold)
-        await night.read(fold.seq)
+        night = EventHistory(session, fold)
+        await night.load(fold.seq)
         if NUMBER_MAX <= when < fold.run.started_at:
             raise RedriveError(f"{at} is before run {fold.run.run_id} began: {_spoken(fold.run.started_at)}")
-        seq = when if when < NUMBER_MAX else night.reel.at(when)
-        return (await night.sight(min(seq, night.reel.seq))).moment.fold
+        seq = when if when < NUMBER_MAX else night.index.seq_at(when)
+        return (await night.point_at(min(seq, night.index.seq))).snapshot.fold
 
-    for line in task_lines(with_session(target, use, **door), as_json):
+    for line in task_lines(with_session(target, use, **remote), as_json):
         click.echo(line)
     return 0
 
@@ -296,7 +301,7 @@ def print_json(value: object) -> None:
     click.echo(json_line(value))
 
 
-def table(rows: Iterable[Sequence[str]]) -> None:
+def print_table(rows: Iterable[Sequence[str]]) -> None:
     """Print rows under each other."""
     for line in table_lines(rows):
         click.echo(line)

@@ -14,15 +14,15 @@ import click
 from ...engine.analysis.load_models import (
     CONTENTION_POLICIES,
     SCENARIOS,
-    Contention,
+    ContentionResult,
     Scenario,
-    contend,
-    outage,
+    simulate_contention,
+    simulate_outage,
     with_jitter,
 )
-from ...engine.core.policy import RetryPolicy, fixed
+from ...engine.core.policy import RetryPolicy, fixed_policy
 from ...engine.errors import FlowError
-from ..present.plots import columns, grid, squeeze
+from ..present.plots import column_chart, downsample, table_lines
 from ..text.durations import number
 from ..text.glyphs import glyphs_for
 from .policy_lab import policy_of
@@ -44,12 +44,12 @@ _POLICIES: dict[str, tuple[float, float, float]] = {
 _MORE_CONTENTION: dict[str, tuple[RetryPolicy, int]] = {
     "full-from-0": (CONTENTION_POLICIES["full"], 0),
     "add50": (RetryPolicy(base=0.005, cap=2.0, jitter="add50"), 0),
-    "fixed": (fixed(0.03), 1),
+    "fixed": (fixed_policy(0.03), 1),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PolicyResult:
     """Means over the runs of one policy, and the load of the first of them."""
 
     calls: float
@@ -64,7 +64,7 @@ class Outcome:
 # --- A herd ---------------------------------------------------------------------------------------------------------
 
 
-def show_herd(
+def print_herd(
     base: float | None,
     cap: float | None,
     *,
@@ -79,11 +79,11 @@ def show_herd(
     if scenario not in SCENARIOS:
         raise FlowError(f"there is no scenario {scenario!r}; there are {', '.join(sorted(SCENARIOS))}")
     story = SCENARIOS[scenario]
-    wanted = choose(herd_policies(scenario, base, cap), policies)
+    wanted = select_policies(herd_policies(scenario, base, cap), policies)
     outcomes = {name: try_policy(story, policy, attempts, runs, seed) for name, policy in wanted.items()}
     if as_json:
         for name, outcome in outcomes.items():
-            facts = {field: getattr(outcome, field) for field in Outcome.__slots__ if field != "load"}
+            facts = {field: getattr(outcome, field) for field in PolicyResult.__slots__ if field != "load"}
             click.echo(json.dumps({"policy": name, "scenario": scenario, **facts}))
         return 0
     _print_herd(scenario, story, outcomes, attempts)
@@ -95,10 +95,10 @@ def herd_policies(scenario: str, base: float | None = None, cap: float | None = 
     """The fixed delay that the story had, and every jitter; ``base`` and ``cap`` instead of the story's."""
     usual_base, usual_cap, delay = _POLICIES.get(scenario, (2.0, 600.0, 30.0))
     policy = policy_of(base=usual_base if base is None else base, cap=usual_cap if cap is None else cap)
-    return {"fixed": fixed(delay), **with_jitter(policy)}
+    return {"fixed": fixed_policy(delay), **with_jitter(policy)}
 
 
-def choose(known: Mapping[str, RetryPolicy], names: Sequence[str]) -> dict[str, RetryPolicy]:
+def select_policies(known: Mapping[str, RetryPolicy], names: Sequence[str]) -> dict[str, RetryPolicy]:
     """Those that were asked for, or all. Raises FlowError."""
     for name in names:
         if name not in known:
@@ -106,11 +106,11 @@ def choose(known: Mapping[str, RetryPolicy], names: Sequence[str]) -> dict[str, 
     return {name: policy for name, policy in known.items() if not names or name in names}
 
 
-def try_policy(story: Scenario, policy: RetryPolicy, attempts: int, runs: int, seed: int) -> Outcome:
+def try_policy(story: Scenario, policy: RetryPolicy, attempts: int, runs: int, seed: int) -> PolicyResult:
     """Play the story ``runs`` times without a budget, and once with one of ``attempts`` starts."""
-    herds = [outage(story, policy, random.Random(seed + run)) for run in range(runs)]
-    budgeted = outage(story, replace(policy, max_attempts=attempts), random.Random(seed), spend_attempts=True)
-    return Outcome(
+    herds = [simulate_outage(story, policy, random.Random(seed + run)) for run in range(runs)]
+    budgeted = simulate_outage(story, replace(policy, max_attempts=attempts), random.Random(seed), spend_attempts=True)
+    return PolicyResult(
         calls=mean(herd.calls for herd in herds),
         last_done_seconds=mean(herd.last_done_seconds for herd in herds),
         peak_per_second=mean(herd.peak_per_second for herd in herds),
@@ -126,7 +126,7 @@ def _recovered_at(story: Scenario) -> int:
     return max(1, int(story.outage_seconds))
 
 
-def _print_herd(scenario: str, story: Scenario, outcomes: Mapping[str, Outcome], attempts: int) -> None:
+def _print_herd(scenario: str, story: Scenario, outcomes: Mapping[str, PolicyResult], attempts: int) -> None:
     down = f", down for {story.outage_seconds:g} s" if story.outage_seconds else ""
     click.echo(f"{scenario}: {number(story.clients)} tasks, a server of {story.per_second:g}/s{down}")
     click.echo(f"at best all are done after {story.ideal_seconds:.0f} s")
@@ -141,11 +141,11 @@ def _print_herd(scenario: str, story: Scenario, outcomes: Mapping[str, Outcome],
             f"{outcome.lost:.0%}",
         )
         rows.append((name, *cells))
-    for line in grid(rows):
+    for line in table_lines(rows):
         click.echo(line)
 
 
-def _plot(story: Scenario, outcomes: Mapping[str, Outcome]) -> None:
+def _plot(story: Scenario, outcomes: Mapping[str, PolicyResult]) -> None:
     """The load once the server is back: one line for each policy, or a picture of the only one."""
     glyphs = glyphs_for(sys.stdout.encoding)
     start, end = _recovered_at(story), int(story.ideal_seconds * CHART_SPAN)
@@ -153,20 +153,22 @@ def _plot(story: Scenario, outcomes: Mapping[str, Outcome]) -> None:
     click.echo(f"\ncalls a second from {start} s to {end} s, each policy against its own peak:")
     for name, outcome in outcomes.items():
         load = [*outcome.load[start:end], *[0] * (end - max(start, len(outcome.load)))]
-        drawn = squeeze(load, PLOT_CELLS)
+        drawn = downsample(load, PLOT_CELLS)
         label = f"{name:12} {number(int(max(load, default=0))):>7}/s "
-        for place, line in enumerate(columns(drawn, max(drawn, default=0), rows, glyphs)):
+        for place, line in enumerate(column_chart(drawn, max(drawn, default=0), rows, glyphs)):
             click.echo(f"{label if place == 0 else ' ' * len(label)}{line}".rstrip())
 
 
 # --- Contention -----------------------------------------------------------------------------------------------------
 
 
-def show_contention(*, clients: Sequence[int], runs: int, policies: Sequence[str], seed: int, as_json: bool) -> int:
+def print_contention(*, clients: Sequence[int], runs: int, policies: Sequence[str], seed: int, as_json: bool) -> int:
     """Print calls at the server and milliseconds until the last client is done, by policy and number of clients."""
     counts = clients or CLIENTS
     known = {**{name: (policy, 1) for name, policy in CONTENTION_POLICIES.items()}, **_MORE_CONTENTION}
-    names = list(choose({name: policy for name, (policy, _) in known.items()}, policies or tuple(CONTENTION_POLICIES)))
+    names = list(
+        select_policies({name: policy for name, (policy, _) in known.items()}, policies or tuple(CONTENTION_POLICIES))
+    )
     found = {name: [_contend(known[name], count, runs, seed) for count in counts] for name in names}
     if as_json:
         for name, results in found.items():
@@ -179,13 +181,13 @@ def show_contention(*, clients: Sequence[int], runs: int, policies: Sequence[str
     return 0
 
 
-def _contend(policy: tuple[RetryPolicy, int], clients: int, runs: int, seed: int) -> Contention:
-    return contend(clients, policy[0], random.Random(seed), runs, first_index=policy[1])
+def _contend(policy: tuple[RetryPolicy, int], clients: int, runs: int, seed: int) -> ContentionResult:
+    return simulate_contention(clients, policy[0], random.Random(seed), runs, first_index=policy[1])
 
 
 def _print_contention(title: str, counts: Sequence[int], values: Mapping[str, Sequence[float]]) -> None:
     rows: list[Sequence[str]] = [(title, *values)]
     for place, count in enumerate(counts):
         rows.append((number(count), *(f"{column[place]:,.0f}" for column in values.values())))
-    for line in grid(rows):
+    for line in table_lines(rows):
         click.echo(line)

@@ -1,7 +1,7 @@
-"""The command line: arguments -> a session -> the app, or plain text when there is no terminal.
+"""The commands of ``redrive`` with their options; each command calls a function of another module of this package.
 
-Every command's exit code is in ``cli/exit_codes.py``. Errors meant for people are one sentence on stderr; a traceback
-is a bug. Textual is imported only by the commands that draw.
+Exit codes are in ``exit_codes.py``. An error for people is one sentence on stderr; a traceback is a bug. A command
+imports its module when it runs: ``--help`` stays fast, and only commands that draw import Textual.
 """
 
 from __future__ import annotations
@@ -9,17 +9,14 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
 from ...engine.errors import FlowImportError, RedriveError
 from ...engine.version import VERSION
-from .cause_commands import classify, note
 from .exit_codes import ExitCode, code_of_error
-from .help import Commands
-from .lab_commands import backoff, simulate
+from .help import CommandGroup
 from .options import (
     acting_options,
     follow_option,
@@ -31,14 +28,15 @@ from .options import (
     run_option,
     running_options,
     seconds_of,
+    serving_options,
+    simulating_options,
     ssh_options,
     state_option,
     target_argument,
 )
-from .schedule_commands import backfill, schedule, serve
 
 if TYPE_CHECKING:
-    from ..sessions.open import DoorOptions
+    from ..sessions.open import RemoteOptions
 
 
 def main() -> None:
@@ -48,7 +46,7 @@ def main() -> None:
         sys.exit(cli.main(standalone_mode=False))
     except click.exceptions.Exit as exit_:
         sys.exit(exit_.exit_code)
-    except click.Abort:  # Ctrl-C; its ^C has a line of its own by now
+    except click.Abort:  # Ctrl-C; click has ended the line of the ^C
         click.echo("redrive: interrupted", err=True)
         sys.exit(ExitCode.INTERRUPTED)
     except click.ClickException as error:
@@ -58,7 +56,7 @@ def main() -> None:
         click.echo("redrive: interrupted", err=True)
         sys.exit(ExitCode.INTERRUPTED)
     except BrokenPipeError:
-        sys.stderr.close()  # the reader has seen enough
+        sys.stderr.close()  # the reader has closed the pipe
         sys.exit(ExitCode.SUCCESS)
     except RedriveError as error:
         _explain(error)
@@ -66,18 +64,18 @@ def main() -> None:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EIO):
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left in the buffer would be refused once more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # flushing the rest of the buffer would fail again
         click.echo(f"redrive: the output cannot be written: {error.strerror}", err=True)
         sys.exit(ExitCode.FAILED)
 
 
 def _open_standard_descriptors() -> None:
-    """Where one of the three is closed, the next file that is opened would be taken for it."""
+    """Open a closed stdin, stdout or stderr on /dev/null; otherwise the next opened file would get its number."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free: this one
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest free number
 
 
 def _explain(error: RedriveError) -> None:
@@ -89,16 +87,13 @@ def _explain(error: RedriveError) -> None:
     click.echo(f"redrive: {sanitize(str(error).replace(chr(10), ' '))}", err=True)
 
 
-@click.group(cls=Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(VERSION, prog_name="redrive")
 @click.pass_context
 def cli(context: click.Context) -> None:
     """Runs DAGs of tasks durably on one machine, and shows them in the terminal."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
-
-
-# --- What the words mean --------------------------------------------------------------------------------------------
 
 
 def _target(target: str | None, state: str | None) -> str:
@@ -114,62 +109,62 @@ def _target(target: str | None, state: str | None) -> str:
 
 @cli.command()
 @click.argument("flow")
-@click.option("--run-id", "run_id", metavar="ID", help="Name of the run; an existing one is taken up where it stopped.")
+@click.option("--run-id", "run_id", metavar="ID", help="Name of the run; an existing run is resumed.")
 @click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter that the flow declares.")
 @running_options
 def run(flow: str, run_id: str | None, param: tuple[str, ...], **options: Any) -> int:
     """Run FLOW: a Python file, or local.py:name."""
-    from . import run as run_module
+    from .run import RunArguments, run_flow
 
-    return run_module.run_flow(flow, run_id, params_of(param), run_module.Manner(**options))
+    return run_flow(flow, run_id, params_of(param), RunArguments(**options))
 
 
 @cli.command()
 @target_argument
 @run_option
-@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="Another value, from now on.")
+@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="Another value from now on.")
 @running_options
 def resume(target: str | None, run_id: str | None, param: tuple[str, ...], **options: Any) -> int:
     """Start an executor for an unfinished run."""
-    from . import run as run_module
+    from .run import RunArguments, resume_run
 
     state = _target(target, options.pop("state"))
-    return run_module.resume_run(state, run_id, params_of(param), run_module.Manner(state=state, **options))
+    return resume_run(state, run_id, params_of(param), RunArguments(state=state, **options))
 
 
 @cli.command()
 @running_options
 def demo(**options: Any) -> int:
     """A built-in flow with every failure mode."""
-    from . import run as run_module
+    from .run import RunArguments, run_demo
 
-    return run_module.run_demo(run_module.Manner(**options))
+    return run_demo(RunArguments(**options))
 
 
 @cli.command()
 @target_argument
 @state_option
 @run_option
-@click.option("--read-only", is_flag=True, help="Look, and send nothing.")
+@click.option("--read-only", is_flag=True, help="Send no commands.")
 @ssh_options
 def attach(target: str | None, state: str | None, run_id: str | None, **options: Any) -> int:
     """Open the console on a state file, here or over ssh."""
-    from . import run as run_module
+    from .run import attach_console
 
-    return run_module.attach(_target(target, state), run_id, **options)
+    return attach_console(_target(target, state), run_id, **options)
 
 
 @cli.command()
 @click.argument("flow")
 @click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter that the flow declares.")
-@click.option("--state", "state", metavar="PATH", help="Hold timeouts and waits against what earlier runs took.")
+@click.option("--state", "state", metavar="PATH", help="Compare timeouts and waits with earlier runs.")
 @click.option("--verbose", is_flag=True, help="The checklist and the worst case of every task.")
 @json_option
 def check(flow: str, param: tuple[str, ...], **options: Any) -> int:
     """Validate FLOW without running it."""
-    from . import check as check_module
+    from .check import check_flow
 
-    return check_module.check_flow(flow, params_of(param), **options)
+    return check_flow(flow, params_of(param), **options)
 
 
 # --- Reading -------------------------------------------------------------------------------------------------------
@@ -181,41 +176,51 @@ def check(flow: str, param: tuple[str, ...], **options: Any) -> int:
 @json_option
 @ssh_options
 @follow_option
-def runs(target: str | None, state: str | None, as_json: bool, follow: bool, **door: Unpack[DoorOptions]) -> int:
+def runs(target: str | None, state: str | None, as_json: bool, follow: bool, **remote: Unpack[RemoteOptions]) -> int:
     """Every run of a state file."""
-    from . import listings
+    from .listings import print_runs
 
-    return listings.show_runs(_target(target, state), as_json, follow=follow, **door)
+    return print_runs(_target(target, state), as_json, follow=follow, **remote)
 
 
 @cli.command()
 @reading_options
 @follow_option
 def tasks(
-    target: str | None, state: str | None, run_id: str | None, as_json: bool, follow: bool, **door: Unpack[DoorOptions]
+    target: str | None,
+    state: str | None,
+    run_id: str | None,
+    as_json: bool,
+    follow: bool,
+    **remote: Unpack[RemoteOptions],
 ) -> int:
     """The tasks of a run."""
-    from . import listings
+    from .listings import print_tasks
 
-    return listings.show_tasks(_target(target, state), run_id, as_json, follow=follow, **door)
+    return print_tasks(_target(target, state), run_id, as_json, follow=follow, **remote)
 
 
 @cli.command()
 @reading_options
 @follow_option
 def inbox(
-    target: str | None, state: str | None, run_id: str | None, as_json: bool, follow: bool, **door: Unpack[DoorOptions]
+    target: str | None,
+    state: str | None,
+    run_id: str | None,
+    as_json: bool,
+    follow: bool,
+    **remote: Unpack[RemoteOptions],
 ) -> int:
     """Dead letters and failures, by cause."""
-    from . import listings
+    from .listings import print_inbox
 
-    return listings.show_inbox(_target(target, state), run_id, as_json, follow=follow, **door)
+    return print_inbox(_target(target, state), run_id, as_json, follow=follow, **remote)
 
 
 @cli.command()
 @reading_options
 @follow_option
-@click.option("--since", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Only what came after this event.")
+@click.option("--since", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Only events after this one.")
 def events(
     target: str | None,
     state: str | None,
@@ -223,50 +228,56 @@ def events(
     as_json: bool,
     follow: bool,
     since: int,
-    **door: Unpack[DoorOptions],
+    **remote: Unpack[RemoteOptions],
 ) -> int:
-    """Everything that happened, in order."""
-    from . import listings
+    """All events, in order."""
+    from .listings import print_events
 
-    return listings.show_events(_target(target, state), run_id, as_json, follow=follow, since=since, **door)
+    return print_events(_target(target, state), run_id, as_json, follow=follow, since=since, **remote)
 
 
 @cli.command()
 @reading_options
-@click.option("--all", "everything", is_flag=True, help="Also those that are resolved.")
-@click.option("--ack", "ack", type=int, multiple=True, metavar="ID", help="Somebody looks after it: no more of this.")
-@click.option("--snooze", type=(int, str), multiple=True, metavar="ID DURATION", help="Page again after so long.")
+@click.option("--all", "everything", is_flag=True, help="Also resolved pages.")
+@click.option("--ack", "ack", type=int, multiple=True, metavar="ID", help="Acknowledge it: stop paging for its cause.")
+@click.option("--snooze", type=(int, str), multiple=True, metavar="ID DURATION", help="Page again after this time.")
 def pages(target: str | None, state: str | None, run_id: str | None, as_json: bool, **options: Any) -> int:
-    """Who was called, for which cause, and whether the page went out."""
-    from . import pages as pages_module
+    """Pages: their causes, and whether they were sent."""
+    from .pages import list_or_update_pages
 
     snooze = [(page, seconds_of(duration)) for page, duration in options.pop("snooze")]
-    return pages_module.pages(_target(target, state), run_id, as_json, snooze=snooze, **options)
+    return list_or_update_pages(_target(target, state), run_id, as_json, snooze=snooze, **options)
 
 
 @cli.command()
 @reading_options
-@click.option("--open", "open_", multiple=True, metavar="DOWNSTREAM", help="Let no call through until it is closed.")
-@click.option("--close", multiple=True, metavar="DOWNSTREAM", help="Let calls through, and forget what failed.")
-@click.option("--probe", multiple=True, metavar="DOWNSTREAM", help="Let one call through, and go by its answer.")
-@click.option("--disable", multiple=True, metavar="DOWNSTREAM", help="Let every call through, whatever comes.")
+@click.option("--open", "open_", multiple=True, metavar="DOWNSTREAM", help="Let no call through until you close it.")
+@click.option("--close", multiple=True, metavar="DOWNSTREAM", help="Let calls through, and forget failures.")
+@click.option("--probe", multiple=True, metavar="DOWNSTREAM", help="Let one call through to test it.")
+@click.option("--disable", multiple=True, metavar="DOWNSTREAM", help="Let every call through, also after failures.")
 @reason_option
 def breakers(
     target: str | None, state: str | None, run_id: str | None, as_json: bool, reason: str, **options: Any
 ) -> int:
-    """Circuit breakers and retry budgets: whom they hold, and until when."""
-    from . import breakers as breakers_module
+    """Circuit breakers and retry budgets: which tasks they hold, and until when."""
+    from .breakers import list_or_set_breakers
 
     words = {"open_": "open", "close": "close", "probe": "probe", "disable": "disable"}
     acts = [(how, downstream) for option, how in words.items() for downstream in options.pop(option)]
-    return breakers_module.breakers(_target(target, state), run_id, as_json, acts=acts, reason=reason, **options)
+    return list_or_set_breakers(_target(target, state), run_id, as_json, acts=acts, reason=reason, **options)
 
 
 @cli.command()
 @reading_options
 @click.option("--at", "at", metavar="TIME", help="As of then: 03:12, 2026-04-25T03:12:00, or an event's number.")
-@click.option("--what-if", metavar="CHANGES", help="Go on from there under another policy: jitter=full,max_attempts=5.")
-@click.option("--nights", type=click.IntRange(1, 100), default=5, show_default=True, help="Replays with other dice.")
+@click.option("--what-if", metavar="CHANGES", help="Replay from there with another policy: jitter=full,max_attempts=5.")
+@click.option(
+    "--nights",
+    type=click.IntRange(1, 100),
+    default=5,
+    show_default=True,
+    help="Replays, each with other random numbers.",
+)
 def replay(
     target: str | None,
     state: str | None,
@@ -275,41 +286,43 @@ def replay(
     at: str | None,
     what_if: str | None,
     nights: int,
-    **door: Unpack[DoorOptions],
+    **remote: Unpack[RemoteOptions],
 ) -> int:
-    """A run as it was at some instant, told by its events; or as it would have been under another policy."""
+    """A run as it was at some time, or as it would have been under another policy."""
     if what_if is not None:
-        from .what_if import show_what_if
+        from .what_if import print_what_if
 
-        return show_what_if(_target(target, state), run_id, as_json, at=at, what_if=what_if, nights=nights, **door)
-    from . import listings
+        return print_what_if(_target(target, state), run_id, as_json, at=at, what_if=what_if, nights=nights, **remote)
+    from .listings import print_replay
 
-    return listings.show_replay(_target(target, state), run_id, as_json, at, **door)
+    return print_replay(_target(target, state), run_id, as_json, at, **remote)
 
 
 @cli.command()
 @reading_options
-def costs(target: str | None, state: str | None, run_id: str | None, as_json: bool, **door: Unpack[DoorOptions]) -> int:
-    """What the attempts of a run cost, and what its retries were worth."""
-    from . import costs as ledger
+def costs(
+    target: str | None, state: str | None, run_id: str | None, as_json: bool, **remote: Unpack[RemoteOptions]
+) -> int:
+    """Slot seconds of a run's attempts, and how many tasks its retries healed."""
+    from .costs import print_costs
 
-    return ledger.show_costs(_target(target, state), run_id, as_json, **door)
+    return print_costs(_target(target, state), run_id, as_json, **remote)
 
 
 @cli.command()
 @reading_options
 @click.option("--task", metavar="TASK", help="Only rows of this task.")
-@click.option("--all", "everything", is_flag=True, help="Also those that are dealt with.")
-@click.option("--requeue", multiple=True, metavar="ROW_KEY", help="Run its task again over this row; 'all' for all.")
-@click.option("--discard", multiple=True, metavar="ROW_KEY", help="Nobody wants it any more; 'all' for all.")
+@click.option("--all", "everything", is_flag=True, help="Also requeued and discarded rows.")
+@click.option("--requeue", multiple=True, metavar="ROW_KEY", help="Run its task again over this row, or 'all' rows.")
+@click.option("--discard", multiple=True, metavar="ROW_KEY", help="Discard this row, or 'all' rows.")
 @reason_option
 def quarantine(target: str | None, state: str | None, run_id: str | None, as_json: bool, **options: Any) -> int:
-    """Rows that were set aside while their task went on."""
-    from . import quarantine as quarantine_module
+    """Bad rows that were set aside while their task continued."""
+    from .quarantine import list_or_decide_rows
 
     if options["requeue"] and options["discard"]:
         raise click.UsageError("either --requeue or --discard")
-    return quarantine_module.quarantine(_target(target, state), run_id, as_json, **options)
+    return list_or_decide_rows(_target(target, state), run_id, as_json, **options)
 
 
 # --- Acting --------------------------------------------------------------------------------------------------------
@@ -320,30 +333,28 @@ def quarantine(target: str | None, state: str | None, run_id: str | None, as_jso
 @requeue_options
 def requeue(**options: object) -> int:
     """Run tasks again, with a fresh budget."""
-    from . import operate, requeue_arguments
+    from .operate import REQUEUE_OPTIONS, requeue_options_of
 
-    extra = requeue_arguments.changes({name: options.pop(name) for name in requeue_arguments.NAMES})
-    return _act("requeue", extra, operate.act, options)
+    extra = requeue_options_of({name: options.pop(name) for name in REQUEUE_OPTIONS})
+    return _act("requeue", extra, options)
 
 
 @cli.command()
 @acting_options
-@click.option("--substitute", metavar="JSON", help="What the children get instead of its result.")
+@click.option("--substitute", metavar="JSON", help="What the children get instead of the result.")
 def skip(substitute: str | None, **options: object) -> int:
-    """Permit failures: the children go on without these tasks."""
-    from . import operate
+    """Accept failures: the children run without these tasks."""
+    from .operate import json_of
 
-    extra = {} if substitute is None else {"substitute": operate.json_of("--substitute", substitute)}
-    return _act("skip", extra, operate.act, options)
+    extra = {} if substitute is None else {"substitute": json_of("--substitute", substitute)}
+    return _act("skip", extra, options)
 
 
 @cli.command()
 @acting_options
 def cancel(**options: object) -> int:
     """Stop tasks: a running attempt is ended by SIGTERM, grace, SIGKILL."""
-    from . import operate
-
-    return _act("cancel", {}, operate.act, options)
+    return _act("cancel", {}, options)
 
 
 @cli.command()
@@ -356,9 +367,7 @@ def cancel(**options: object) -> int:
 @ssh_options
 def extend(duration: str, **options: object) -> int:
     """Give running tasks more time before their timeout, once: redrive extend load 10m."""
-    from . import operate
-
-    return _act("extend", {"seconds": seconds_of(duration)}, operate.act, {"fingerprint": None, **options})
+    return _act("extend", {"seconds": seconds_of(duration)}, {"fingerprint": None, **options})
 
 
 @cli.command()
@@ -369,7 +378,7 @@ def extend(duration: str, **options: object) -> int:
 @json_option
 @ssh_options
 def pause(**options: object) -> int:
-    """Start nothing more; what runs goes on."""
+    """Start no more tasks; running tasks continue."""
     return _act_on_run("pause", options)
 
 
@@ -385,7 +394,9 @@ def unpause(**options: object) -> int:
     return _act_on_run("unpause", options)
 
 
-def _act(act: str, extra: dict[str, Any], send: Callable[..., int], options: dict[str, Any]) -> int:
+def _act(act: str, extra: dict[str, Any], options: dict[str, Any]) -> int:
+    from .operate import send_action
+
     target = _target(None, options.pop("state"))
     names = options.pop("names")
     fingerprint = options.pop("fingerprint")
@@ -393,17 +404,17 @@ def _act(act: str, extra: dict[str, Any], send: Callable[..., int], options: dic
         raise click.UsageError("name tasks, or give --fingerprint")
     if names and options.get("downstream"):
         raise click.UsageError("--downstream goes with --fingerprint")
-    return send(act, target, names, fingerprint=fingerprint, extra=extra, **options)
+    return send_action(act, target, names, fingerprint=fingerprint, extra=extra, **options)
 
 
 def _act_on_run(act: str, options: dict[str, Any]) -> int:
-    from . import operate
+    from .operate import send_action
 
     target = _target(options.pop("target"), options.pop("state"))
-    return operate.act(act, target, (), fingerprint=None, extra={}, **options)
+    return send_action(act, target, (), fingerprint=None, extra={}, **options)
 
 
-# --- Knowing -------------------------------------------------------------------------------------------------------
+# --- Checking ------------------------------------------------------------------------------------------------------
 
 
 @cli.command()
@@ -411,14 +422,166 @@ def _act_on_run(act: str, options: dict[str, Any]) -> int:
 @state_option
 @json_option
 def doctor(target: str | None, state: str | None, as_json: bool) -> int:
-    """Versions, locks, integrity, and what isolation this machine offers."""
-    from . import doctor as examination
+    """Check versions, locks, integrity, and the isolation of this machine."""
+    from .doctor import run_checks
 
-    return examination.examine(target or state, as_json)
-
-
-# --- Elsewhere -----------------------------------------------------------------------------------------------------
+    return run_checks(target or state, as_json)
 
 
-for command in (serve, schedule, backfill, note, classify, backoff, simulate):
-    cli.add_command(command)
+# --- Causes -------------------------------------------------------------------------------------------------------
+
+
+fingerprint_option = click.option(
+    "--fingerprint", required=True, metavar="FP", help="Of the cause, from `redrive inbox`."
+)
+
+
+@cli.command()
+@click.argument("text")
+@fingerprint_option
+@click.option("--downstream", metavar="NAME", help="Only for tasks that call this; default: all tasks.")
+@state_option
+@run_option
+@json_option
+@ssh_options
+def note(text: str, state: str | None, **options: Any) -> int:
+    """Write a note on a cause for the next operator who is paged, in this run and later ones."""
+    from .causes import send_note
+
+    return send_note(_target(None, state), text, **options)
+
+
+@cli.command()
+@fingerprint_option
+@click.option(
+    "--as",
+    "failure_class",
+    required=True,
+    type=click.Choice(["transient", "permanent", "ambiguous", "validation", "auth"]),
+    help="The class of such failures.",
+)
+@click.option("--downstream", metavar="NAME", help="The rule's downstream; default: that of the failed tasks.")
+@click.option(
+    "--when",
+    "conditions",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A condition instead of the proposed ones: status=409.",
+)
+@state_option
+@run_option
+@json_option
+@ssh_options
+def classify(state: str | None, **options: Any) -> int:
+    """Propose a classification rule for a failure, and show its effect on the past; changes nothing."""
+    from .causes import print_rule
+
+    return print_rule(_target(None, state), **options)
+
+
+# --- By a schedule ------------------------------------------------------------------------------------------------
+
+
+@cli.command()
+@click.argument("flow")
+@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter of every run.")
+@serving_options
+@click.option("--wait", is_flag=True, help="Wait while another process serves the state file.")
+def serve(flow: str, param: tuple[str, ...], **options: Any) -> int:
+    """Start the runs of FLOW when its schedule says so, until SIGTERM."""
+    from .run import RunArguments
+    from .schedule import serve_flow
+
+    return serve_flow(flow, params_of(param), RunArguments(**options))
+
+
+@cli.command()
+@click.argument("flow")
+@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter that the flow declares.")
+@click.option("--next", "count", default=5, show_default=True, type=click.IntRange(1, 1000), metavar="N")
+@json_option
+def schedule(flow: str, param: tuple[str, ...], count: int, as_json: bool) -> int:
+    """The next runs of FLOW in its time zone and here, with changes of daylight saving time."""
+    from .schedule import print_schedule
+
+    return print_schedule(flow, params_of(param), count, as_json)
+
+
+@cli.command()
+@click.argument("flow")
+@click.option("--from", "since", required=True, metavar="DATE", help="The first day, or time, in its zone.")
+@click.option("--to", "until", required=True, metavar="DATE", help="The last day, or time.")
+@click.option("--dry-run", is_flag=True, help="Only show what would run.")
+@click.option("--param", "param", multiple=True, metavar="NAME=VALUE", help="A parameter of every run.")
+@serving_options
+@json_option
+def backfill(flow: str, since: str, until: str, param: tuple[str, ...], dry_run: bool, as_json: bool, **o: Any) -> int:
+    """Run FLOW for scheduled times that have no run, the oldest first."""
+    from .run import RunArguments
+    from .schedule import backfill_flow
+
+    return backfill_flow(flow, since, until, params_of(param), RunArguments(**o), dry_run=dry_run, as_json=as_json)
+
+
+# --- Retry policies -----------------------------------------------------------------------------------------------
+
+
+@cli.command()
+@click.option("--base", default="2s", show_default=True, metavar="DURATION", help="The ceiling of the first wait.")
+@click.option("--cap", default="10m", show_default=True, metavar="DURATION", help="The highest ceiling.")
+@click.option("--factor", default=2.0, show_default=True, help="Multiplies each ceiling.")
+@click.option("--attempts", default=10, show_default=True, type=click.IntRange(1, 1000), help="Attempts in all.")
+@click.option("--jitter", default="full", show_default=True, help="none, full, equal, decorrelated, add50, or all.")
+@click.option("--timeout", metavar="DURATION", help="Of one attempt: for the worst case.")
+@click.option("--grace", default="0s", metavar="DURATION", help="Between SIGTERM and SIGKILL.")
+@click.option("--deadline", metavar="DURATION", help="Compared with the worst case.")
+@click.option(
+    "--clients", default=0, type=click.IntRange(0, 1_000_000), metavar="N", help="Plot the retries of N clients."
+)
+@click.option("--seed", type=int, help="Of the random numbers.")
+@json_option
+def backoff(base: str, cap: str, factor: float, attempts: int, jitter: str, **options: Any) -> int:
+    """Every wait of a retry policy, their sums, the worst case, and their spread."""
+    from .policy_lab import BackoffExperiment, policy_of, print_backoff
+
+    timeout, grace, deadline = (options.pop(name) for name in ("timeout", "grace", "deadline"))
+    experiment = BackoffExperiment(
+        timeout=seconds_of(timeout) if timeout else None,
+        grace_seconds=seconds_of(grace),
+        deadline=seconds_of(deadline) if deadline else None,
+        **options,
+    )
+    policy = policy_of(max_attempts=attempts, base=seconds_of(base), cap=seconds_of(cap), factor=factor)
+    return print_backoff(policy, jitter, experiment)
+
+
+@cli.group()
+def simulate() -> None:
+    """Simulate the load of a retry policy: many tasks on one server, or clients that contend for a row."""
+
+
+@simulate.command()
+@click.option("--scenario", default="herd-5000", show_default=True, metavar="NAME", help="Or herd-500, -1000, -12000.")
+@click.option("--attempts", default=3, show_default=True, type=click.IntRange(1, 1000), help="For the column 'lost'.")
+@click.option("--runs", default=5, show_default=True, type=click.IntRange(1, 1000), help="Simulations to average.")
+@click.option("--base", metavar="DURATION", help="Instead of the scenario's.")
+@click.option("--cap", metavar="DURATION", help="Instead of the scenario's.")
+@simulating_options
+def herd(base: str | None, cap: str | None, **options: Any) -> int:
+    """Tasks that all call the same server when it comes back."""
+    from .load_models import print_herd
+
+    return print_herd(seconds_of(base) if base else None, seconds_of(cap) if cap else None, **options)
+
+
+@simulate.command()
+@click.option(
+    "--clients", multiple=True, type=click.IntRange(1, 10_000), metavar="N", help="Number of clients; repeatable."
+)
+@click.option("--runs", default=20, show_default=True, type=click.IntRange(1, 1000), help="Simulations to average.")
+@simulating_options
+def contention(**options: Any) -> int:
+    """Clients that write one row, each until it succeeds once: the model of Brooker's post (AWS, 2015)."""
+    from .load_models import print_contention
+
+    return print_contention(**options)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, time, timedelta
 from typing import Any
 
 import click
 
-from ...engine.core.projection import RunFold, TaskRow
+from ...engine.core.durations import parse_duration
+from ...engine.core.projection import RunProjection, TaskRow
 from ...engine.domain.acts import NEEDS_REASON, STARTS_WORK
 from ...engine.domain.command import Answer, Command, Target
 from ...engine.domain.states import NEEDS_HUMAN, TaskState
@@ -17,11 +19,11 @@ from ...engine.errors import RedriveError
 from ..sessions.open import actor, with_session
 from ..sessions.session import Session
 from ..text.text import one_line
-from .dry_run import print_preview
 from .exit_codes import ExitCode
+from .options import params_of
 
 
-def act(
+def send_action(
     act: str,
     target: str,
     names: Sequence[str],
@@ -41,7 +43,7 @@ def act(
     ``dry_run``: print what it would change, and send nothing.
     """
     if not dry_run:
-        demand_reason(act, reason)
+        require_reason(act, reason)
 
     async def command_for(session: Session) -> Command:
         fold = await session.snapshot(run_id)
@@ -49,7 +51,7 @@ def act(
             id=uuid.uuid4().hex,
             act=act,
             run_id=fold.run.run_id,
-            targets=select(fold, names, fingerprint, downstream),
+            targets=select_targets(fold, names, fingerprint, downstream),
             actor=actor(),
             reason=reason,
             options=extra,
@@ -67,17 +69,17 @@ def act(
         return ExitCode.SUCCESS if preview["ok"] else ExitCode.FAILED
     answer, lives = with_session(target, use, python=python, ssh_option=ssh_option)
     print_answer(answer, as_json)
-    point_to_resume(act, answer, target, executor_alive=lives)
+    print_resume_hint(act, answer, target, executor_alive=lives)
     return ExitCode.SUCCESS if answer.ok else ExitCode.FAILED
 
 
-def point_to_resume(act: str, answer: Answer, target: str, *, executor_alive: bool) -> None:
+def print_resume_hint(act: str, answer: Answer, target: str, *, executor_alive: bool) -> None:
     """Print how to start an executor, where the act has made work for one and none is alive."""
     if answer.ok and act in STARTS_WORK and not executor_alive:
         click.echo(f"no executor runs this file; go on with: redrive resume {one_line(target)}", err=True)
 
 
-def demand_reason(act: str, reason: str) -> None:
+def require_reason(act: str, reason: str) -> None:
     """Raise UsageError where the journal would have to keep an act that nobody gave a reason for."""
     if act in NEEDS_REASON and not reason.strip():
         raise click.UsageError("say why with --reason TEXT: it is kept with the act")
@@ -91,8 +93,8 @@ def json_of(option: str, text: str) -> Any:
         raise click.UsageError(f"{option}: not JSON ({error}); write 42, '{{\"rows\": 0}}' or '\"a text\"'") from None
 
 
-def select(
-    fold: RunFold, names: Sequence[str], fingerprint: str | None, downstream: str | None = None
+def select_targets(
+    fold: RunProjection, names: Sequence[str], fingerprint: str | None, downstream: str | None = None
 ) -> tuple[Target, ...]:
     """The tasks that are meant, as they were seen: a frozen list, so that nothing else is acted on.
 
@@ -160,3 +162,124 @@ def print_answer(answer: Answer, as_json: bool) -> None:
         click.echo(one_line(answer.message), err=not answer.ok)
     elif len(said) > 1 or (said and ";" in answer.message and answer.message not in said):
         click.echo(one_line(answer.message))  # the sum, and what follows for others
+
+
+# --- Options of requeue -------------------------------------------------------------------------------------------
+
+
+#: Parameters of the command that are read here.
+REQUEUE_OPTIONS = (
+    *("canary", "rate", "not_before", "at", "timeout"),
+    *("param", "single_shot", "keep_count", "new_key", "cascade"),
+)
+
+
+def requeue_options_of(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the act. Raises UsageError for what makes no sense."""
+    if given["not_before"] and given["at"]:
+        raise click.UsageError("either --not-before or --at")
+    found: dict[str, object] = {name: True for name in ("canary", "cascade", "single_shot", "new_key") if given[name]}
+    if given["rate"]:
+        found["rate_per_second"] = _rate(given["rate"])
+    if given["not_before"]:
+        found["not_before"] = _seconds("--not-before", given["not_before"])
+    if given["at"]:
+        found["not_before"] = seconds_until(given["at"], datetime.now().astimezone())
+    if given["timeout"]:
+        found["timeout"] = _seconds("--timeout", given["timeout"])
+    if given["param"]:
+        found["params"] = params_of(given["param"])
+    if given["keep_count"]:
+        found["reset_count"] = False
+    return found
+
+
+def seconds_until(text: str, now: datetime) -> float:
+    """How long until a time of day comes next, by this machine's zone, or until an instant. Raises UsageError."""
+    instant = _next(text, now) or _instant(text)
+    if instant is None:
+        raise click.UsageError(f"--at {text!r}: write a time of day, as 06:00, or an instant, as 2026-04-25T06:00")
+    seconds = (instant - now).total_seconds()
+    if seconds < 0:
+        raise click.UsageError(f"--at {text!r} has passed")
+    return seconds
+
+
+def _next(text: str, now: datetime) -> datetime | None:
+    try:
+        clock = time.fromisoformat(text.strip().zfill(5))  # 6:00 is 06:00
+    except ValueError:
+        return None
+    # Wall clocks, not hours: between today's 06:00 and tomorrow's there may be 23 or 25.
+    today, tomorrow = (datetime.combine(now.date() + timedelta(days=days), clock).astimezone() for days in (0, 1))
+    return today if today > now else tomorrow
+
+
+def _instant(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text.strip()).astimezone()
+    except ValueError:
+        return None
+
+
+def _rate(text: str) -> float:
+    number = text.removesuffix("/s")
+    try:
+        rate = float(number)
+    except ValueError:
+        rate = 0.0
+    if not rate > 0:
+        raise click.UsageError(f"--rate {text!r}: write a number above 0 a second, as 5/s")
+    return rate
+
+
+def _seconds(option: str, text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise click.UsageError(f"{option}: {error}") from None
+
+
+# --- Dry run ------------------------------------------------------------------------------------------------------
+
+
+#: What the engine's preview answers with, in the order in which it is told.
+_KINDS = (
+    ("run_again", "would run again"),
+    ("skipped", "would be skipped"),
+    ("cancelled", "would be cancelled"),
+    ("unblocked", "would no longer be stopped"),
+    ("held_back", "would wait again"),
+    ("stopped", "would be stopped below"),
+    ("stale", "ran before, and would be stale"),
+)
+
+
+def print_preview(preview: Mapping[str, Any], as_json: bool) -> None:
+    """The whole set, not a sum of it: somebody may want to compare it with what happens then."""
+    if as_json:
+        click.echo(json.dumps({"dry_run": True, **preview}, ensure_ascii=False))
+        return
+    for line in preview_lines(preview):
+        click.echo(one_line(line))
+
+
+def preview_lines(preview: Mapping[str, Any]) -> Iterator[str]:
+    """One line for each kind of change, then what would be refused."""
+    changed = False
+    for key, words in _KINDS:
+        names: Sequence[str] = preview[key]
+        if names:
+            changed = True
+            yield f"{words} ({len(names)}): {', '.join(names)}"
+    for task, result, sentence in preview["results"]:
+        if result == "running":
+            changed = True
+            yield f"{task}: is running, and its attempt would be ended"
+        elif result == "refused":
+            yield f"{task}: {sentence}"
+    for name, holder in preview["stay_blocked"]:
+        yield f"{name}: would stay stopped because of {holder or 'a task above it'}"
+    if not preview["results"] and preview["message"]:
+        yield str(preview["message"])
+    yield "dry run: nothing was changed" if changed else "dry run: nothing would change"

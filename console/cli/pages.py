@@ -12,15 +12,15 @@ import click
 
 from ...engine.domain.command import Answer, Command
 from ...engine.json_types import Json
-from ...engine.statefile.queries import PAGES, PageRow
-from ..sessions.open import DoorOptions, actor, with_session
+from ...engine.statefile.list_rows import PAGES, PageRow
+from ..sessions.open import RemoteOptions, actor, with_session
 from ..sessions.session import Session
-from ..text.durations import spoken
+from ..text.durations import format_duration
 from .exit_codes import ExitCode
-from .listings import table
+from .listings import print_table
 
 
-def pages(
+def list_or_update_pages(
     target: str,
     run_id: str | None,
     as_json: bool,
@@ -28,7 +28,7 @@ def pages(
     everything: bool,
     ack: Sequence[int],
     snooze: Sequence[tuple[int, float]],
-    **door: Unpack[DoorOptions],
+    **remote: Unpack[RemoteOptions],
 ) -> int:
     """List pages, or acknowledge or snooze some first. Exit code 1 where an act found nothing to do."""
     acts: list[tuple[str, dict[str, Any]]] = [("ack", {"pages": [page]}) for page in ack]
@@ -40,7 +40,7 @@ def pages(
         answers = [await session.send(_command(act, options)) for act, options in acts]
         return answers, await session.query(PAGES)
 
-    answers, rows = with_session(target, use, **door)
+    answers, rows = with_session(target, use, **remote)
     shown = [row for row in rows if _is_shown(row, run_id, everything)]
     if as_json:
         for row in shown:
@@ -72,11 +72,11 @@ def _print(rows: Sequence[PageRow]) -> None:
     now = time.time_ns() // 1000
     lines: list[Sequence[str]] = [("ID", "SEVERITY", "STATE", "COUNT", "AGE", "SENT", "TITLE")]
     lines += [_row(row, now) for row in rows]
-    table(lines)
+    print_table(lines)
 
 
 def _row(row: PageRow, now: int) -> tuple[str, ...]:
-    age = spoken(now - row.created_at)
+    age = format_duration(now - row.created_at)
     return (str(row.id), row.severity, _state(row, now), str(row.counted), age, _sent(row), row.title)
 
 
@@ -84,7 +84,7 @@ def _state(row: PageRow, now: int) -> str:
     if row.state == "acked":
         return f"acked by {row.acked_by}"
     if row.state == "snoozed" and row.snoozed_until is not None:
-        return f"snoozed for {spoken(row.snoozed_until - now)}"
+        return f"snoozed for {format_duration(row.snoozed_until - now)}"
     return str(row.state)
 
 

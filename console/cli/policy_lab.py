@@ -14,17 +14,17 @@ import click
 
 from ...engine.core.policy import (
     Jitter,
+    PlannedWait,
     RetryPolicy,
-    Wait,
-    concerns,
-    draw,
+    draw_delay,
     mean_wait_seconds,
-    schedule,
+    planned_waits,
+    policy_warnings,
     worst_case_elapsed_seconds,
     worst_case_wait_seconds,
 )
 from ...engine.errors import FlowError
-from ..present.plots import bar, grid
+from ..present.plots import bar, table_lines
 from ..text.glyphs import glyphs_for
 
 ALL_JITTERS = "all"
@@ -34,7 +34,7 @@ DRAWS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Experiment:
+class BackoffExperiment:
     """What shall be tried besides the policy itself. Seconds."""
 
     seed: int | None = None
@@ -45,7 +45,7 @@ class Experiment:
     as_json: bool = False
 
 
-def show_backoff(policy: RetryPolicy, jitter: str, experiment: Experiment) -> int:
+def print_backoff(policy: RetryPolicy, jitter: str, experiment: BackoffExperiment) -> int:
     """Print every wait with its bounds, the sums, the worst case, and how far apart clients come back."""
     dice = random.Random(experiment.seed)
     if jitter == ALL_JITTERS:
@@ -77,20 +77,20 @@ def policy_of(policy: RetryPolicy | None = None, **fields: Any) -> RetryPolicy:
 def _print_waits(policy: RetryPolicy, dice: random.Random) -> None:
     rows: list[Sequence[str]] = [("retry", "ceiling", "shortest", "longest", "sample", "longest so far", "")]
     previous: float | None = None
-    for wait in schedule(policy):
-        previous, _ = draw(policy, wait.retry_index, previous, dice.uniform)
+    for wait in planned_waits(policy):
+        previous, _ = draw_delay(policy, wait.retry_index, previous, dice.uniform)
         rows.append(_wait_row(policy, wait, previous))
-    for line in grid(rows):
+    for line in table_lines(rows):
         click.echo(line)
 
 
-def _wait_row(policy: RetryPolicy, wait: Wait, sample: float) -> tuple[str, ...]:
+def _wait_row(policy: RetryPolicy, wait: PlannedWait, sample: float) -> tuple[str, ...]:
     capped = "capped" if wait.ceiling >= policy.cap else ""
     spans = (wait.ceiling, wait.shortest, wait.longest, sample, wait.longest_total)
     return (str(wait.retry_index), *(f"{span:.2f} s" for span in spans), capped)
 
 
-def _sentences(policy: RetryPolicy, experiment: Experiment) -> Iterator[str]:
+def _sentences(policy: RetryPolicy, experiment: BackoffExperiment) -> Iterator[str]:
     longest, mean = worst_case_wait_seconds(policy), mean_wait_seconds(policy)
     yield f"{policy.max_attempts} starts wait {longest:g} s at the most, {mean:g} s on average"
     if experiment.timeout is not None:
@@ -101,17 +101,17 @@ def _sentences(policy: RetryPolicy, experiment: Experiment) -> Iterator[str]:
             left = experiment.deadline - worst
             verdict = f"{left:g} s to spare" if left >= 0 else f"{-left:g} s too long"
             yield f"the deadline is {experiment.deadline:g} s: {verdict}"
-    yield from (f"warning: {concern}" for concern in concerns(policy))
+    yield from (f"warning: {concern}" for concern in policy_warnings(policy))
 
 
-def _facts(policy: RetryPolicy, experiment: Experiment) -> dict[str, object]:
+def _facts(policy: RetryPolicy, experiment: BackoffExperiment) -> dict[str, object]:
     worst = worst_case_elapsed_seconds(policy, experiment.timeout, experiment.grace_seconds)
     return {
-        "waits": [asdict(wait) for wait in schedule(policy)],
+        "waits": [asdict(wait) for wait in planned_waits(policy)],
         "longest_seconds": worst_case_wait_seconds(policy),
         "mean_seconds": mean_wait_seconds(policy),
         "worst_case_seconds": worst if math.isfinite(worst) else None,
-        "warnings": list(concerns(policy)),
+        "warnings": list(policy_warnings(policy)),
     }
 
 
@@ -134,7 +134,7 @@ def spread(policy: RetryPolicy, clients: int, dice: random.Random) -> tuple[int,
 def _last_delay(policy: RetryPolicy, dice: random.Random) -> float:
     previous: float | None = None
     for index in range(max(1, policy.max_attempts - 1)):
-        previous, _ = draw(policy, index, previous, dice.uniform)
+        previous, _ = draw_delay(policy, index, previous, dice.uniform)
     assert previous is not None
     return previous
 
@@ -150,7 +150,7 @@ def _print_spread(policy: RetryPolicy, clients: int, dice: random.Random) -> Non
 # --- Every jitter ---------------------------------------------------------------------------------------------------
 
 
-def _compare(policy: RetryPolicy, dice: random.Random, experiment: Experiment) -> None:
+def _compare(policy: RetryPolicy, dice: random.Random, experiment: BackoffExperiment) -> None:
     found = {jitter: _totals(policy_of(policy, jitter=jitter), dice) for jitter in get_args(Jitter)}
     if experiment.as_json:
         click.echo(json.dumps(found))
@@ -158,7 +158,7 @@ def _compare(policy: RetryPolicy, dice: random.Random, experiment: Experiment) -
     rows: list[Sequence[str]] = [("jitter", "least", "5 %", "median", "95 %", "most")]
     rows += [(jitter, *(f"{value:.1f} s" for value in totals.values())) for jitter, totals in found.items()]
     click.echo(f"what {policy.max_attempts} starts wait in all, of {DRAWS} draws:")
-    for line in grid(rows):
+    for line in table_lines(rows):
         click.echo(line)
 
 
@@ -171,6 +171,6 @@ def _totals(policy: RetryPolicy, dice: random.Random) -> dict[str, float]:
 def _total(policy: RetryPolicy, dice: random.Random) -> float:
     total, previous = 0.0, None
     for index in range(policy.max_attempts - 1):
-        previous, _ = draw(policy, index, previous, dice.uniform)
+        previous, _ = draw_delay(policy, index, previous, dice.uniform)
         total += previous
     return total

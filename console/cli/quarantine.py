@@ -9,21 +9,21 @@ from typing import Unpack
 
 import click
 
-from ...engine.core.projection import RunFold
+from ...engine.core.projection import RunProjection
 from ...engine.domain.command import Answer, Command, Target
 from ...engine.errors import RedriveError
-from ...engine.statefile.queries import QUARANTINE, QuarantineRow
-from ..sessions.open import DoorOptions, actor, with_session
+from ...engine.statefile.list_rows import QUARANTINE, QuarantineRow
+from ..sessions.open import RemoteOptions, actor, with_session
 from ..sessions.session import Session
 from .exit_codes import ExitCode
-from .listings import table
-from .operate import demand_reason, point_to_resume, print_answer
+from .listings import print_table
+from .operate import print_answer, print_resume_hint, require_reason
 
 EVERY_ROW = "all"
 _ROWS_AT_ONCE = 1000
 
 
-def quarantine(
+def list_or_decide_rows(
     target: str,
     run_id: str | None,
     as_json: bool,
@@ -33,23 +33,23 @@ def quarantine(
     requeue: Sequence[str],
     discard: Sequence[str],
     reason: str,
-    **door: Unpack[DoorOptions],
+    **remote: Unpack[RemoteOptions],
 ) -> int:
     """List rows, or act on those with the given keys. Exit code 1 where nothing was done."""
     act, keys = ("requeue-rows", requeue) if requeue else ("discard-rows", discard)
     if keys:
-        demand_reason(act, reason)
+        require_reason(act, reason)
 
     async def use(session: Session) -> tuple[list[QuarantineRow], Answer | None, bool]:
         fold = await session.snapshot(run_id)
         rows = await _read(session, fold.run.run_id, task)
-        answer = await session.send(_command(act, fold, choose(rows, keys), reason)) if keys else None
+        answer = await session.send(_command(act, fold, select_rows(rows, keys), reason)) if keys else None
         return rows, answer, session.status.executor_alive
 
-    rows, answer, lives = with_session(target, use, **door)
+    rows, answer, lives = with_session(target, use, **remote)
     if answer is not None:
         print_answer(answer, as_json)
-        point_to_resume(act, answer, target, executor_alive=lives)
+        print_resume_hint(act, answer, target, executor_alive=lives)
         return ExitCode.SUCCESS if answer.ok else ExitCode.FAILED
     _print([row for row in rows if everything or row.state in ("held", "requeued")], as_json)
     return ExitCode.SUCCESS
@@ -65,7 +65,7 @@ async def _read(session: Session, run_id: str, task: str | None) -> list[Quarant
             return rows
 
 
-def choose(rows: Iterable[QuarantineRow], keys: Sequence[str]) -> list[QuarantineRow]:
+def select_rows(rows: Iterable[QuarantineRow], keys: Sequence[str]) -> list[QuarantineRow]:
     """The held rows with these keys: a frozen list, so that nothing else is acted on. Raises RedriveError."""
     held = [row for row in rows if row.state == "held"]
     wanted = set(keys)
@@ -77,7 +77,7 @@ def choose(rows: Iterable[QuarantineRow], keys: Sequence[str]) -> list[Quarantin
     return [row for row in held if EVERY_ROW in wanted or row.row_key in wanted]
 
 
-def _command(act: str, fold: RunFold, rows: Sequence[QuarantineRow], reason: str) -> Command:
+def _command(act: str, fold: RunProjection, rows: Sequence[QuarantineRow], reason: str) -> Command:
     names = dict.fromkeys(row.name for row in rows)
     seen = (fold.tasks[name] for name in names)
     return Command(
@@ -101,4 +101,4 @@ def _print(rows: Sequence[QuarantineRow], as_json: bool) -> None:
         return
     lines: list[Sequence[str]] = [("TASK", "ROW", "STATE", "ATTEMPT", "ERROR")]
     lines += [(row.name, row.row_key, row.state, str(row.attempt), row.error or "") for row in rows]
-    table(lines)
+    print_table(lines)

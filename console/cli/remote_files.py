@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from ...engine.errors import AddressError
 from ..sessions.address import parse
-from ..sessions.sign_in import has_person, with_answers
-from ..sessions.ssh import Offer, offers
+from ..sessions.sign_in import connect_with_sign_in, is_interactive
+from ..sessions.ssh import RemoteStateFile, list_state_files
 from ..sessions.ssh_options import SshOptions
 from ..text.durations import brief
 from ..text.text import one_line
@@ -28,15 +28,15 @@ def choose_file(target: str, python: str | None, ssh_option: Sequence[str]) -> s
     if address.path:
         return target
     options = SshOptions(python or "python3", tuple(ssh_option))
-    found = asyncio.run(with_answers(address, options, lambda options: offers(target, options)))
+    found = asyncio.run(connect_with_sign_in(address, options, lambda options: list_state_files(target, options)))
     usable = [offer for offer in found if offer.trouble is None]
     if len(usable) > 1:
         return usable[_ask(target, usable)].address
     return usable[0].address if usable else target  # the agent says what is wrong over there
 
 
-def _ask(target: str, found: Sequence[Offer]) -> int:
-    if not has_person():
+def _ask(target: str, found: Sequence[RemoteStateFile]) -> int:
+    if not is_interactive():
         files = "; ".join(f"{offer.address} ({_told(offer)})" for offer in found)
         raise AddressError(f"{target} has {len(found)} state files, the latest first; name one of them: {files}")
     print("State files over there, the latest first:", file=sys.stderr)
@@ -52,7 +52,7 @@ def _ask(target: str, found: Sequence[Offer]) -> int:
             return int(word) - 1
 
 
-def _told(offer: Offer) -> str:
+def _told(offer: RemoteStateFile) -> str:
     age = brief(max(0, time.time_ns() // 1000 - offer.written_at))
     run = f"{offer.dag_name} · {offer.run_id} · {offer.state}" if offer.run_id else "no run yet"
     return f"{run} · written {age} ago"

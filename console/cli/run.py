@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # the executor and all below it take longer to import than a 
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class RunArguments:
     """How a run was asked for on the command line."""
 
     state: str | None = None
@@ -49,17 +49,17 @@ class Manner:
         )
 
 
-def run_flow(flow: str, run_id: str | None, params: Mapping[str, str], manner: Manner) -> int:
+def run_flow(flow: str, run_id: str | None, params: Mapping[str, str], arguments: RunArguments) -> int:
     """Run a flow file in the way that was asked for, or that the terminal allows."""
-    state = state_for_flow(flow, params, manner.state)
-    return _start(flow, state, run_id, params, manner, resume=False)
+    state = state_for_flow(flow, params, arguments.state)
+    return _start(flow, state, run_id, params, arguments, resume=False)
 
 
-def resume_run(state: str, run_id: str | None, params: Mapping[str, str], manner: Manner) -> int:
+def resume_run(state: str, run_id: str | None, params: Mapping[str, str], arguments: RunArguments) -> int:
     """Take up an unfinished run; its flow file is the one that the state file names."""
     if is_remote(state):
         raise AddressError(_elsewhere(state))
-    return _start(None, state, run_id, params, manner, resume=True)
+    return _start(None, state, run_id, params, arguments, resume=True)
 
 
 def _elsewhere(target: str) -> str:
@@ -70,54 +70,62 @@ def _elsewhere(target: str) -> str:
     return f"an executor runs where its state file is; resume it over there: {address.login} {shlex.quote(there)}"
 
 
-def run_demo(manner: Manner) -> int:
+def run_demo(arguments: RunArguments) -> int:
     """The built-in flow; without a terminal the operator is played as well, and the exit code says if it worked."""
     from ...engine import examples
 
     flow = str(Path(examples.__file__).with_name("demo.py"))
-    state = manner.state or path_of_flow("demo")
-    if manner.plain or not _has_terminal():
-        from .demo import play
+    state = arguments.state or path_of_flow("demo")
+    if arguments.plain or not _has_terminal():
+        from .demo import run_scripted
 
-        return play(flow, state, manner.options({}, stay=True))
-    return _start(flow, state, None, {}, manner, resume=False)
+        return run_scripted(flow, state, arguments.options({}, stay=True))
+    return _start(flow, state, None, {}, arguments, resume=False)
 
 
-def attach(target: str, run_id: str | None, *, read_only: bool, python: str | None, ssh_option: Sequence[str]) -> int:
+def attach_console(
+    target: str, run_id: str | None, *, read_only: bool, python: str | None, ssh_option: Sequence[str]
+) -> int:
     """Open the console on a state file that somebody else writes; without a terminal print its tasks."""
     from ..app.startup import show_target
-    from ..terminal.capabilities import survey
+    from ..terminal.capabilities import detect_capabilities
 
     if is_remote(target):
         from .remote_files import choose_file
 
         target = choose_file(target, python, ssh_option)
-    terminal = survey()
-    if terminal.plain_because is not None:
-        return _attach_plain(target, run_id, terminal.plain_because, python=python, ssh_option=ssh_option)
+    terminal = detect_capabilities()
+    if terminal.unsupported_reason is not None:
+        return _attach_plain(target, run_id, terminal.unsupported_reason, python=python, ssh_option=ssh_option)
     end = show_target(terminal, target, run_id, read_only=read_only, python=python, ssh_option=ssh_option)
     return code_of_console(end)
 
 
-def _attach_plain(target: str, run_id: str | None, because: str, **door: Any) -> int:
-    from .listings import show_tasks
+def _attach_plain(target: str, run_id: str | None, because: str, **remote: Any) -> int:
+    from .listings import print_tasks
 
-    code = show_tasks(target, run_id, False, **door)
+    code = print_tasks(target, run_id, False, **remote)
     print(f"redrive: {because}: the tasks as they are now; `redrive events --follow` goes on", file=sys.stderr)
     return code
 
 
 def _start(
-    flow: str | None, state: str, run_id: str | None, params: Mapping[str, str], manner: Manner, *, resume: bool
+    flow: str | None,
+    state: str,
+    run_id: str | None,
+    params: Mapping[str, str],
+    arguments: RunArguments,
+    *,
+    resume: bool,
 ) -> int:
-    if manner.detach:
-        return _detach(flow, state, run_id, params, manner, resume=resume)
-    if manner.plain or not _has_terminal():
-        return run_plain(flow, state, run_id, manner.options(params, resume=resume))
-    from ..app.startup import first_cells, show_run
+    if arguments.detach:
+        return _detach(flow, state, run_id, params, arguments, resume=resume)
+    if arguments.plain or not _has_terminal():
+        return run_plain(flow, state, run_id, arguments.options(params, resume=resume))
+    from ..app.startup import show_run, splash_screen
 
-    with first_cells(f"{Path(state).name} - starting ...") as hold:
-        options = manner.options(params, resume=resume, stay=True)
+    with splash_screen(f"{Path(state).name} - starting ...") as hold:
+        options = arguments.options(params, resume=resume, stay=True)
         if hold is None:
             return run_plain(flow, state, run_id, options)
         return code_of_console(show_run(hold, flow, state, run_id, options))
@@ -128,16 +136,22 @@ def _has_terminal() -> bool:
 
 
 def _detach(
-    flow: str | None, state: str, run_id: str | None, params: Mapping[str, str], manner: Manner, *, resume: bool
+    flow: str | None,
+    state: str,
+    run_id: str | None,
+    params: Mapping[str, str],
+    arguments: RunArguments,
+    *,
+    resume: bool,
 ) -> int:
     from ...engine.executor import host
 
     options = {
-        "max_parallel": manner.max_parallel,
-        "durability": manner.durability,
-        "stay": manner.stay,
-        "wait": manner.wait,
-        "dask": manner.dask,
+        "max_parallel": arguments.max_parallel,
+        "durability": arguments.durability,
+        "stay": arguments.stay,
+        "wait": arguments.wait,
+        "dask": arguments.dask,
         "resume": resume,
     }
     pid = host.spawn(flow=flow, state=state, run_id=run_id, params=params, options=options)
@@ -148,19 +162,19 @@ def _detach(
 def run_plain(flow: str | None, state: str, run_id: str | None, options: RunOptions) -> int:
     """Be the executor, and print one line per event."""
     from ...engine.executor.loop import Executor
-    from .event_printer import Printer
+    from .event_lines import EventPrinter
 
-    printer = Printer(sys.stdout)
+    printer = EventPrinter(sys.stdout)
     executor = Executor(
-        run_id=run_id, flow=flow, state=state, options=options, on_events=printer.take, handle_signals=True
+        run_id=run_id, flow=flow, state=state, options=options, on_events=printer.print_events, handle_signals=True
     )
     result = executor.run_result()
-    if not printer.told_the_end:
-        printer.write(f"{standing(result, state)}\n")
+    if not printer.has_printed_end:
+        printer.write(f"{end_sentence(result, state)}\n")
     return exit_code(result)
 
 
-def standing(result: RunResult, state: str) -> str:
+def end_sentence(result: RunResult, state: str) -> str:
     """How a run stands of which no event told it: it had ended or was blocked before, or was interrupted."""
     if result.interrupted:
         return f"run {result.run_id} interrupted; go on with: {_command('resume', state, result.run_id)}"
@@ -187,4 +201,4 @@ def code_of_console(end: ConsoleEnd) -> int:
         return end.return_code
     goes_on = run.state is RunState.RUNNING
     blocked = goes_on and run.blocked_since is not None
-    return code_of_run(run.state, interrupted=goes_on and end.stopping, blocked=blocked)
+    return code_of_run(run.state, interrupted=goes_on and end.is_stopping, blocked=blocked)

@@ -8,16 +8,16 @@ from typing import Unpack
 
 import click
 
-from ...engine.analysis.policy_change import Change, parse_change
-from ..feed.event_reader import Night
-from ..feed.what_if import Answer, ask
+from ...engine.analysis.policy_change import PolicyChange, parse_change
+from ..feed.event_reader import EventHistory
+from ..feed.what_if import WhatIfResult, replay_under_policy
 from ..model.replay import NUMBER_MAX, parse_when
 from ..present.what_if import table, title
-from ..sessions.open import DoorOptions, with_session
+from ..sessions.open import RemoteOptions, with_session
 from ..sessions.session import Session
 
 
-def show_what_if(
+def print_what_if(
     target: str,
     run_id: str | None,
     as_json: bool,
@@ -25,22 +25,22 @@ def show_what_if(
     at: str | None,
     what_if: str,
     nights: int,
-    **door: Unpack[DoorOptions],
+    **remote: Unpack[RemoteOptions],
 ) -> int:
     """Print the run beside itself. ``at``: where the replay leaves it, a time or an event's number; None: its start."""
     change = _change_of(what_if)
 
-    async def use(session: Session) -> Answer:
+    async def use(session: Session) -> WhatIfResult:
         fold = await session.snapshot(run_id)
-        night = Night(session, fold)
+        night = EventHistory(session, fold)
         seq = None
         if at is not None:
             when = parse_when(at, fold.run)
-            await night.read(fold.seq)
-            seq = min(when if when < NUMBER_MAX else night.reel.at(when), night.reel.seq)
-        return await ask(session, fold, night, change, seq, nights)
+            await night.load(fold.seq)
+            seq = min(when if when < NUMBER_MAX else night.index.seq_at(when), night.index.seq)
+        return await replay_under_policy(session, fold, night, change, seq, nights)
 
-    answer = with_session(target, use, **door)
+    answer = with_session(target, use, **remote)
     if as_json:
         click.echo(json.dumps(_plain(answer)))
     else:
@@ -49,22 +49,22 @@ def show_what_if(
     return 0
 
 
-def _change_of(text: str) -> Change:
+def _change_of(text: str) -> PolicyChange:
     try:
         return parse_change(text)
     except ValueError as error:
         raise click.UsageError(f"--what-if: {error}") from None
 
 
-def _plain(answer: Answer) -> dict[str, object]:
+def _plain(answer: WhatIfResult) -> dict[str, object]:
     comparison = answer.comparison
     return {
         "run_id": answer.run_id,
-        "change": {**comparison.change.policy, **comparison.change.system},
+        "change": {**comparison.change.policy_fields, **comparison.change.downstream_fields},
         "seq": answer.seq,
-        **asdict(answer.circumstances),
-        "nights": comparison.nights,
-        "as_it_was": asdict(comparison.was),
+        **asdict(answer.context),
+        "nights": comparison.replays,
+        "as_it_was": asdict(comparison.recorded),
         "same_again": {reading: asdict(figures) for reading, figures in comparison.control.items()},
         "changed": {reading: asdict(spread) for reading, spread in comparison.changed.items()},
     }

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from redrive.console.cli.costs import ledger_lines
 from redrive.engine import Executor, Flow, RetryPolicy, TransientError
-from redrive.engine.analysis.costs import PolicyLedger, Tries
+from redrive.engine.analysis.costs import PolicyCosts, RetryStats
 from support.commands import invoke_redrive
 
 NEVER = RetryPolicy(max_attempts=3, base=0.001, cap=0.001, jitter="none", poison_after=None)
@@ -60,14 +60,19 @@ def test_the_same_as_json(state: Path) -> None:
     assert 3 == ledger["policy"]["max_attempts"]
 
 
-def told(*tries: Tries, tasks: int = 600, undecided: int = 0, downstream: str = "api") -> list[str]:
-    return list(ledger_lines(PolicyLedger(downstream, RetryPolicy(max_attempts=6), tasks, undecided, tries)))
+def told(*tries: RetryStats, tasks: int = 600, undecided: int = 0, downstream: str = "api") -> list[str]:
+    return list(ledger_lines(PolicyCosts(downstream, RetryPolicy(max_attempts=6), tasks, undecided, tries)))
 
 
 def test_the_words_of_the_specification() -> None:
     """ "retries 4-5 healed 0.3 % and cost 71 % of the slots"."""
-    early = [Tries(600, 380, 200.0), Tries(220, 60, 50.0), Tries(160, 40, 20.0), Tries(120, 40, 20.0)]
-    *_, verdict, suggestion = told(*early, Tries(80, 2, 410.0), Tries(78, 0, 300.0))
+    early = [
+        RetryStats(600, 380, 200.0),
+        RetryStats(220, 60, 50.0),
+        RetryStats(160, 40, 20.0),
+        RetryStats(120, 40, 20.0),
+    ]
+    *_, verdict, suggestion = told(*early, RetryStats(80, 2, 410.0), RetryStats(78, 0, 300.0))
     assert "retries 4-5 healed 2 of 600 tasks (0.3 %) and cost 71 % of the slot seconds" == verdict
     assert "max_attempts=4 would have saved 710.0 slot seconds and 158 calls; gives up 2 tasks healed that late" == (
         suggestion
@@ -75,9 +80,11 @@ def test_the_words_of_the_specification() -> None:
 
 
 def test_where_every_retry_earns_its_price_all_of_them_are_judged_and_no_cut_is_suggested() -> None:
-    *_, verdict = told(Tries(10, 5, 10.0), Tries(5, 5, 5.0), tasks=10, undecided=1)
+    *_, verdict = told(RetryStats(10, 5, 10.0), RetryStats(5, 5, 5.0), tasks=10, undecided=1)
     assert "retry 1 healed 5 of 10 tasks (50 %) and cost 33 % of the slot seconds; 1 task not decided yet" == verdict
 
 
 def test_a_policy_whose_tasks_took_no_time_at_all_has_a_table_too() -> None:
-    assert told(Tries(1, 0, 0.0), Tries(1, 1, 0.0), tasks=1)[-1].startswith("retry 1 healed 1 of 1 task (100 %)")
+    assert told(RetryStats(1, 0, 0.0), RetryStats(1, 1, 0.0), tasks=1)[-1].startswith(
+        "retry 1 healed 1 of 1 task (100 %)"
+    )

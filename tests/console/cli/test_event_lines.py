@@ -18,8 +18,8 @@ def lines_of_run(tmp_path: Path, flow: Flow) -> list[str]:
     """The lines of a run, without their clock, and without what a run is told of the threads of its tests."""
     Executor(run_id="r", flow=flow, state=tmp_path / "state.db").run()
     with sqlite3.connect(tmp_path / "state.db") as connection:
-        events = [runs.event_of(row) for row in connection.execute(*events_query(0, 100_000))]
-    lines = [line for event in events for line in event_lines.lines(event)]
+        events = [runs.event_from_row(row) for row in connection.execute(*events_query(0, 100_000))]
+    lines = [line for event in events for line in event_lines.lines_of_event(event)]
     assert all(re.fullmatch(r"\[\d\d:\d\d:\d\d\] .*", line) for line in lines)
     return [line[11:] for line in lines if not line[11:].startswith("warning: this program runs")]
 
@@ -70,9 +70,9 @@ def test_retries_inside_a_task_are_lines_of_their_own(tmp_path):
         "delay_seconds": 0.4,
         "elapsed_seconds": 3.2,
     }
-    (line,) = event_lines.lines(event("attempt.retry", data))
+    (line,) = event_lines.lines_of_event(event("attempt.retry", data))
     assert line.endswith("a retries fetch inside (try 2 after 3.2 s, waits 0.40 s): TimeoutError: no answer␛[2J")
-    (line,) = event_lines.lines(event("attempt.retry", {**data, "untold": 1234}))
+    (line,) = event_lines.lines_of_event(event("attempt.retry", {**data, "untold": 1234}))
     assert line.endswith("no answer␛[2J; 1,234 more since the line before")
 
 
@@ -88,7 +88,7 @@ def test_a_breaker_tells_why_it_opened_and_until_when():
         "why": "3 of 3 calls failed in 60 s",
         "reopens_at": 1_700_000_030_000_000,
     }
-    (line,) = event_lines.lines(event("breaker", opened))
+    (line,) = event_lines.lines_of_event(event("breaker", opened))
     assert "downstream api OPEN: 3 of 3 calls failed in 60 s, held until" in line
 
 

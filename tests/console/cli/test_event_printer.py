@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from redrive.console.cli.event_printer import Printer
+from redrive.console.cli.event_lines import EventPrinter
 from support.commands import run_redrive
 
 FLOW = """
@@ -62,7 +62,7 @@ def test_a_reader_that_has_gone_is_no_error(capfd: pytest.CaptureFixture[str]) -
     read_end, write_end = os.pipe()
     os.close(read_end)
     with os.fdopen(write_end, "w") as stream:
-        printer = Printer(stream)
+        printer = EventPrinter(stream)
         printer.write("nobody reads this\n")
         printer.write("nor this\n")
     assert capfd.readouterr().err == ""
@@ -70,7 +70,7 @@ def test_a_reader_that_has_gone_is_no_error(capfd: pytest.CaptureFixture[str]) -
 
 def test_each_batch_is_on_its_way_when_it_was_taken() -> None:
     stream = io.StringIO()
-    Printer(stream).write("at once\n")
+    EventPrinter(stream).write("at once\n")
     assert stream.getvalue() == "at once\n"
 
 

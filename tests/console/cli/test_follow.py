@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from redrive.console.cli.follow import Screen, Stream
+from redrive.console.cli.follow import AppendedView, RedrawnView
 from support.commands import start_redrive
 from support.marks import parametrize_mostly_long
 
@@ -65,7 +65,7 @@ def test_what_changes_is_told_while_it_happens(going: Path, view: str, words: li
 
 
 def test_a_pipe_gets_each_line_once(capsys: pytest.CaptureFixture[str]) -> None:
-    stream = Stream()
+    stream = AppendedView()
     for lines in (["a 1", "b 1"], ["a 1", "b 2"], ["a 1", "b 2"], ["a 1", "b 1"]):
         stream.take(lines)
     assert capsys.readouterr().out.splitlines() == ["a 1", "b 1", "b 2", "b 1"]
@@ -75,7 +75,7 @@ def test_a_terminal_gets_the_picture_drawn_over_and_nothing_where_nothing_change
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((10, 4)))
-    screen = Screen()
+    screen = RedrawnView()
     screen.take(["one", "two"])
     assert capsys.readouterr().out == "\n\n\n\n\x1b[Hone\x1b[K\ntwo\x1b[K\n\x1b[J"
     screen.take(["one", "two"])

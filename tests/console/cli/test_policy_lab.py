@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from redrive.console.present.plots import bar, columns, grid, squeeze
+from redrive.console.present.plots import bar, column_chart, downsample, table_lines
 from redrive.console.text.glyphs import ASCII, UTF8
 from support.commands import invoke_redrive
 from support.marks import parametrize_mostly_long
@@ -185,13 +185,15 @@ def test_what_is_more_than_nothing_is_seen(glyphs):
     assert bar(1, 5000, 40, glyphs).strip()
     assert "" == bar(0, 5000, 40, glyphs)
     assert 40 == len(bar(5000, 5000, 40, glyphs))
-    assert [3] == [len(line) for line in columns([1, 0, 5000], 5000, 1, glyphs)]
+    assert [3] == [len(line) for line in column_chart([1, 0, 5000], 5000, 1, glyphs)]
 
 
 def test_no_peak_is_averaged_away():
-    assert [1, 9, 1] == squeeze([1, 1, 1, 9, 1, 1, 1, 1, 1], 3)
-    assert [1, 2] == squeeze([1, 2], 72)
+    assert [1, 9, 1] == downsample([1, 1, 1, 9, 1, 1, 1, 1, 1], 3)
+    assert [1, 2] == downsample([1, 2], 72)
 
 
 def test_numbers_stand_under_each_other():
-    assert ["name  calls", "a         1", "bb    1,247"] == list(grid([("name", "calls"), ("a", "1"), ("bb", "1,247")]))
+    assert ["name  calls", "a         1", "bb    1,247"] == list(
+        table_lines([("name", "calls"), ("a", "1"), ("bb", "1,247")])
+    )

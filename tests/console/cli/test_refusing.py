@@ -121,7 +121,7 @@ def test_what_makes_no_sense_is_told_on_stderr(night: Path, words: tuple[str, ..
         (("=1",), "write name=value"),
         (("day",), "write name=value"),
         (("day=1", "day=2"), "--param 'day' is given twice: '1' and '2'"),
-        (("day=\udcff",), "its bytes are no UTF-8"),
+        (("day=\udcff",), "it is not valid UTF-8"),
     ],
 )
 def test_a_parameter_that_cannot_be_is_refused_alike(

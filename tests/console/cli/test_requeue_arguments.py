@@ -8,7 +8,7 @@ from datetime import datetime
 
 import click
 import pytest
-from redrive.console.cli.requeue_arguments import NAMES, changes, seconds_until
+from redrive.console.cli.operate import REQUEUE_OPTIONS, requeue_options_of, seconds_until
 
 
 @pytest.fixture(autouse=True)
@@ -49,11 +49,11 @@ def test_what_is_no_time_or_has_passed_is_refused(text: str) -> None:
 
 
 def given(**options: object) -> dict[str, object]:
-    return {**dict.fromkeys(NAMES), "param": (), **options}
+    return {**dict.fromkeys(REQUEUE_OPTIONS), "param": (), **options}
 
 
 def test_nothing_asked_for_is_nothing_sent() -> None:
-    assert changes(given()) == {}
+    assert requeue_options_of(given()) == {}
 
 
 @pytest.mark.parametrize(
@@ -68,4 +68,4 @@ def test_nothing_asked_for_is_nothing_sent() -> None:
 )
 def test_what_makes_no_sense_is_said_before_anything_is_sent(options: dict[str, object]) -> None:
     with pytest.raises(click.UsageError):
-        changes(given(**options))
+        requeue_options_of(given(**options))

@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 import pytest
-from redrive.console.present.what_if import Circumstances, sentences, span, table
+from redrive.console.present.what_if import ReplayContext, describe_comparison, format_span, table
 from redrive.engine import Executor, Flow, RetryPolicy, TransientError
-from redrive.engine.analysis.compare import Comparison, spread_of
+from redrive.engine.analysis.compare import PolicyComparison, range_of
 from redrive.engine.analysis.policy_change import parse_change
-from redrive.engine.analysis.recorded_run import Reading
-from redrive.engine.analysis.what_if import Figures
+from redrive.engine.analysis.recorded_run import FailureAttribution
+from redrive.engine.analysis.what_if import RunFigures
 from support.commands import invoke_redrive
 
 QUICK = RetryPolicy(max_attempts=3, base=0.01, cap=0.05, jitter="full")
@@ -116,7 +116,7 @@ def test_a_table_and_what_it_does_not_know(state: Path) -> None:
     assert lines[1].split() == ["calls", "failed", "dead", "letters", "not", "run", "pages", "finish"]
     assert lines[2].startswith("as it was ")
     assert "with the change" in lines
-    assert any(line.startswith("Not in it: executors that died") for line in lines)
+    assert any(line.startswith("Not replayed: crashes of the executor") for line in lines)
 
 
 def test_what_cannot_be_changed_is_a_usage_error(state: Path) -> None:
@@ -127,48 +127,54 @@ def test_what_cannot_be_changed_is_a_usage_error(state: Path) -> None:
 # --- The words -----------------------------------------------------------------------------------------------------
 
 
-def told(was: Figures, again: Figures, *nights: Figures, acts: int = 0) -> str:
-    spread = spread_of(nights or [again])
-    comparison = Comparison(
-        parse_change("base=5s"), was, dict.fromkeys(Reading, again), dict.fromkeys(Reading, spread), len(nights) or 1
+def told(was: RunFigures, again: RunFigures, *nights: RunFigures, acts: int = 0) -> str:
+    spread = range_of(nights or [again])
+    comparison = PolicyComparison(
+        parse_change("base=5s"),
+        was,
+        dict.fromkeys(FailureAttribution, again),
+        dict.fromkeys(FailureAttribution, spread),
+        len(nights) or 1,
     )
-    return "\n".join([*table(comparison), *sentences(comparison, Circumstances(acts=acts, deadline_seconds=7200.0))])
+    return "\n".join(
+        [*table(comparison), *describe_comparison(comparison, ReplayContext(acts=acts, deadline_seconds=7200.0))]
+    )
 
 
 def test_a_control_that_is_off_says_by_how_much() -> None:
-    text = told(Figures(100, 1, 2, 3, 4, 600.0), Figures(97, 1, 3, 3, 4, 540.0))
+    text = told(RunFigures(100, 1, 2, 3, 4, 600.0), RunFigures(97, 1, 3, 3, 4, 540.0))
     assert "(by number: -3 calls, +1 dead letter, 0:01:00 sooner; by time: " in text
     assert "a difference no larger than that shows nothing" in text
 
 
 def test_a_control_that_is_the_run_says_so() -> None:
-    assert "The same again is what the run was" in told(
-        Figures(100, 1, 2, 3, 4, 600.0), Figures(100, 1, 2, 3, 4, 600.4)
+    assert "The control equals the run" in told(
+        RunFigures(100, 1, 2, 3, 4, 600.0), RunFigures(100, 1, 2, 3, 4, 600.4)
     )
 
 
 def test_the_least_and_the_most_are_told_where_they_differ() -> None:
-    one, other = Figures(100, 0, 0, 0, 0, 60.0), Figures(120, 0, 0, 0, 0, 90.0)
+    one, other = RunFigures(100, 0, 0, 0, 0, 60.0), RunFigures(120, 0, 0, 0, 0, 90.0)
     assert "at most" in told(one, one, one, other)
     assert "at most" not in told(one, one, one, one)
 
 
 def test_what_never_ends_never_finishes() -> None:
-    one = Figures(100, 0, 0, 0, 0, 60.0)
-    lines = told(one, one, Figures(5000, 0, 0, 0, 0, 9e5, is_over=False)).splitlines()
+    one = RunFigures(100, 0, 0, 0, 0, 60.0)
+    lines = told(one, one, RunFigures(5000, 0, 0, 0, 0, 9e5, is_over=False)).splitlines()
     assert lines[6].split() == ["by", "number", "5,000", "0", "0", "0", "0", "never"]
 
 
 def test_acts_and_the_deadline_are_told() -> None:
-    one = Figures(100, 0, 0, 0, 0, 60.0, unrecorded=7)
+    one = RunFigures(100, 0, 0, 0, 0, 60.0, unrecorded=7)
     text = told(one, one, acts=2)
     assert "the run had 2 acts of operators since then" in text
     assert "The run is due after 2:00:00." in text
-    assert "Beyond the record are 7 by number and 7 by time of 100 calls" in text
+    assert "Without a counterpart in the run are 7 by number and 7 by time of 100 calls" in text
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.42, "0.4 s"), (59.9, "59.9 s"), (59.99, "0:01:00"), (93_600, "26:00:00")]
 )
 def test_times_are_as_exact_as_they_are_read(seconds: float, text: str) -> None:
-    assert span(seconds) == text
+    assert format_span(seconds) == text

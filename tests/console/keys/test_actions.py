@@ -22,8 +22,8 @@ from redrive.console.app.operator import OperatorActions
 from redrive.console.app.preferences import Preferences
 from redrive.console.app.run_control import RunControl
 from redrive.console.app.time_travel import TimeTravel
-from redrive.console.cli import requeue_arguments
 from redrive.console.cli.main import cli
+from redrive.console.cli.operate import requeue_options_of
 from redrive.console.keys.actions import (
     ACTIONS,
     BY_NAME,
@@ -32,9 +32,9 @@ from redrive.console.keys.actions import (
     Action,
     ActionCall,
     ActionEffect,
+    Receiver,
     ScreenArgument,
     ScreenName,
-    Receiver,
     actions_of,
     footer_of,
     shell_line,
@@ -112,7 +112,7 @@ def test_every_change_of_a_requeue_is_understood_as_it_was_said() -> None:
     assert line is not None
     words = shlex.split(line)
     params = cli.commands["requeue"].make_context("requeue", words[2:]).params
-    assert requeue_arguments.requeue_options_of(params) == options
+    assert requeue_options_of(params) == options
 
 
 def test_more_time_is_given_by_the_same_words() -> None:

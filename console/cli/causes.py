@@ -1,0 +1,105 @@
+"""``redrive note`` and ``redrive classify``: notes on a cause, and a classification rule from its failures."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import click
+
+from ...engine.core.outcome import FailureClass
+from ...engine.core.projection import RunProjection
+from ...engine.domain.command import Answer, Command
+from ...engine.errors import RedriveError
+from ..feed.rule_trial import RuleTrial, trial_rows, try_rule
+from ..sessions.open import actor, with_session
+from ..sessions.session import Session
+from .exit_codes import ExitCode
+from .listings import print_json
+from .operate import print_answer
+
+_NAMED_MAX = 5
+_LABEL_CELLS = 9
+
+
+def send_note(
+    target: str,
+    text: str,
+    *,
+    run_id: str | None,
+    fingerprint: str,
+    downstream: str | None,
+    as_json: bool,
+    python: str | None,
+    ssh_option: Sequence[str],
+) -> int:
+    """Send it and print what the engine answered. Exit code 1 where nothing was written."""
+
+    async def use(session: Session) -> Answer:
+        fold = await session.snapshot(run_id)
+        options = {"fingerprint": cause_of(fold, fingerprint), "downstream": downstream, "text": text}
+        return await session.send(Command(uuid.uuid4().hex, "note", fold.run.run_id, actor=actor(), options=options))
+
+    answer = with_session(target, use, python=python, ssh_option=ssh_option)
+    print_answer(answer, as_json)
+    return ExitCode.SUCCESS if answer.ok else ExitCode.FAILED
+
+
+def cause_of(fold: RunProjection, digits: str) -> str:
+    """The loose fingerprint that some first digits mean, of a failure of this run whether it has healed or not; else
+    the digits, as those of another run. Raises RedriveError where they fit several."""
+    attempts = [attempt for row in fold.tasks.values() for attempt in row.attempts.values()]
+    marks = {(one.fingerprint_loose, one.fingerprint) for one in attempts if one.fingerprint_loose}
+    found = {loose for loose, strict in marks if loose.startswith(digits) or (strict or "").startswith(digits)}
+    if digits in found or not found:
+        return digits
+    if len(found) > 1:
+        named = ", ".join(sorted(found)[:_NAMED_MAX])
+        raise RedriveError(f"{digits} fits {len(found)} causes ({named}); give more digits")
+    return found.pop()
+
+
+def print_rule(
+    target: str,
+    *,
+    run_id: str | None,
+    fingerprint: str,
+    failure_class: str,
+    downstream: str | None,
+    conditions: Sequence[str],
+    as_json: bool,
+    python: str | None,
+    ssh_option: Sequence[str],
+) -> int:
+    """Print the rule and its effect; nothing is changed anywhere."""
+    chosen = conditions_of(conditions)
+
+    async def use(session: Session) -> RuleTrial:
+        fold = await session.snapshot(run_id)
+        loose = cause_of(fold, fingerprint)
+        return await try_rule(session, fold, loose, FailureClass(failure_class), downstream, chosen)
+
+    found = with_session(target, use, python=python, ssh_option=ssh_option)
+    if as_json:
+        print_json(
+            {"rule": found.rule, "downstream": found.downstream, "flow": found.text, "effect": asdict(found.effect)}
+        )
+        return 0
+    for label, text in trial_rows(found):
+        click.echo(f"{label:{_LABEL_CELLS}}{text}")
+    return 0
+
+
+def conditions_of(words: Sequence[str]) -> dict[str, object]:
+    """``status=409`` as a condition of a rule. Raises UsageError for what is none."""
+    found: dict[str, object] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise click.UsageError(f"--when {word!r}: write NAME=VALUE, as status=409")
+        try:
+            found[name] = int(value) if name in ("status", "exit_code", "signal") else value
+        except ValueError:
+            raise click.UsageError(f"--when {word!r}: {name} is a number") from None
+    return found
