@@ -48,7 +48,7 @@ def _induced(dag: Dag, kept: Iterable[int]) -> Dag:
 
 
 def leading_to(dag: Dag, names: Iterable[str]) -> list[int]:
-    """Return for each task 0 if it is one of ``names`` or an ancestor of one, else 1: a rank that keeps parents first."""
+    """Return for each task 0 if it is one of ``names`` or an ancestor, else 1: a rank that keeps parents first."""
     rank = [1] * len(dag)
     stack = [dag.number[name] for name in names]
     while stack:

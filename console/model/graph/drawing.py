@@ -1,12 +1,12 @@
 """The graph as a drawing, left to right: one text row per task, lines between the columns.
 
-The canvas is never built. ``Drawing`` keeps, per level, which vertex stands in which row, and per channel between two
-levels the vertical parts of its buses; ``runs`` answers with the visible pieces of one row, at a cost that depends on
-the viewport and not on the graph. Nothing here changes when a task changes its state.
+No canvas is built. ``Drawing`` stores the vertices of each level by row, and for each channel between two levels the
+vertical parts of its buses; ``segments`` returns the visible segments of one row, at a cost that depends on the
+viewport and not on the graph. Task states do not matter here.
 
-How a drawing is read, and what the tests trace: from a task to the right, every cell with an arm to the left belongs
-to its line. A vertical line without an arm to the left is passed underneath; one with an arm to the right and none to
-the left is the beginning of the line to another task.
+How to read a drawing, as the tests do: from a task to the right, every cell with an arm to the left belongs to its
+line. A vertical line without an arm to the left is crossed; one with an arm to the right and none to the left starts
+the line to another task.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ TAIL = 2  # cells between the last vertical line and a task
 
 
 class Segment(NamedTuple):
-    """A piece of one row: a task (``task`` >= 0), or ``width`` cells of the same line."""
+    """A segment of one row: a task (``task`` >= 0), or ``width`` cells of the same line."""
 
     x: int
     width: int
     task: int = -1
     arms: int = 0
     lit: bool = False
-    stub: bool = False  # where a line begins
+    stub: bool = False  # the first cell of a line
 
 
 @dataclass(slots=True)
 class Channel:
-    """What lies between two levels. ``left`` is its first cell, ``width`` its cells."""
+    """The cells between two levels. ``left``: the first cell; ``width``: the number of cells."""
 
     buses: list[Bus]
     left: int = 0
     columns: int = 0
     tracks: list[tuple[list[int], list[Bus]]] = field(default_factory=list)  # per column: tops, and the buses
-    leaving: dict[int, list[Bus]] = field(default_factory=dict)  # by row: where the line of its source leads
-    entering: dict[int, Bus] = field(default_factory=dict)  # by row: where the line to its target comes from
+    leaving: dict[int, list[Bus]] = field(default_factory=dict)  # by row: the buses that the line of its source enters
+    entering: dict[int, Bus] = field(default_factory=dict)  # by row: the bus that the line to its target leaves
 
     @property
     def width(self) -> int:
@@ -53,7 +53,7 @@ class Channel:
         return STUB + self.columns + TAIL
 
     def crossings(self, first: int, last: int, row: int) -> Iterator[tuple[int, Bus]]:
-        """The columns from ``first`` to before ``last`` whose vertical parts cover this row, and the buses."""
+        """Yield the columns from ``first`` to before ``last`` with a vertical part in this row, and the bus of each."""
         for column in range(first, last):
             tops, buses = self.tracks[column]
             index = bisect_right(tops, row) - 1
@@ -62,24 +62,24 @@ class Channel:
 
 
 class _Across(NamedTuple):
-    """Where lines run across a channel in one row: up to before ``reach``, and behind ``begin``; lit likewise."""
+    """Horizontal lines of a channel in one row: before ``reach`` and behind ``start``; highlighted likewise."""
 
     reach: int
-    begin: int
+    start: int
     lit_reach: int
-    lit_begin: int
+    lit_start: int
 
     def runs(self, first: int, last: int, left: int) -> Iterator[Segment]:
-        """The lines in the columns from ``first`` to before ``last``, none of which holds a vertical part."""
+        """Yield the lines in the columns from ``first`` to before ``last``, which have no vertical part."""
         if first < self.reach:
             yield from _split(first, min(last, self.reach), self.lit_reach, left, lit_first=True)
-        if last > self.begin + 1:
-            yield from _split(max(first, self.begin + 1), last, self.lit_begin + 1, left, lit_first=False)
+        if last > self.start + 1:
+            yield from _split(max(first, self.start + 1), last, self.lit_start + 1, left, lit_first=False)
 
 
 @dataclass(frozen=True, slots=True)
 class EdgeHighlight:
-    """Edges to be set off from the others: the way to and from a task, or the critical path."""
+    """Highlighted edges: the paths to and from a task, or the critical path."""
 
     passing: frozenset[int] = frozenset()  # vertices
     leaving: dict[tuple[int, int], int] = field(default_factory=dict)  # (channel, row) -> up to which column
@@ -88,11 +88,11 @@ class EdgeHighlight:
     taps: frozenset[tuple[int, int, int]] = frozenset()  # (channel, bus, row)
 
 
-_DARK = EdgeHighlight()
+_NO_HIGHLIGHT = EdgeHighlight()
 
 
 class Drawing:
-    """Where every task and every line stands. ``widths``: cells that each task's text takes, by number."""
+    """The positions of all tasks and lines. ``widths``: cells of each task's text, by task number."""
 
     def __init__(self, dag: Dag, widths: Sequence[int]) -> None:
         self.dag = dag
@@ -116,15 +116,15 @@ class Drawing:
         self.width = x
         return lefts
 
-    # --- Where things are ------------------------------------------------------------------------------------------
+    # --- Positions -------------------------------------------------------------------------------------------------
 
     def place(self, name: str) -> tuple[int, int, int]:
-        """(x, y, width) of a task's text."""
+        """Return (x, y, width) of a task's text."""
         number = self.dag.number[name]
         return self._lefts[self._layers.level[number]], self._layers.row[number], self._widths[number]
 
     def at(self, x: int, y: int) -> str | None:
-        """The task whose text covers this cell."""
+        """Return the task whose text covers a cell, or None."""
         level = bisect_right(self._lefts, x) - 1
         vertex = self._rows[level].get(y) if level >= 0 else None
         if vertex is None or not self._is_task(vertex) or x >= self._lefts[level] + self._widths[vertex]:
@@ -132,19 +132,19 @@ class Drawing:
         return self.dag.names[vertex]
 
     def column_of(self, name: str) -> list[str]:
-        """The tasks of the same level, from top to bottom."""
+        """Return the tasks of the same level, from top to bottom."""
         rank = self._layers.ranks[self._layers.level[self.dag.number[name]]]
         return [self.dag.names[vertex] for vertex in rank if self._is_task(vertex)]
 
     def _is_task(self, vertex: int) -> bool:
         return vertex < len(self.dag)
 
-    # --- What a row shows ------------------------------------------------------------------------------------------
+    # --- Rows ------------------------------------------------------------------------------------------------------
 
-    def segments(self, y: int, x0: int, x1: int, lit: EdgeHighlight = _DARK) -> list[Segment]:
-        """The pieces of row ``y`` that touch the cells from ``x0`` to before ``x1``, from left to right.
+    def segments(self, y: int, x0: int, x1: int, lit: EdgeHighlight = _NO_HIGHLIGHT) -> list[Segment]:
+        """Return the segments of row ``y`` that touch the cells from ``x0`` to before ``x1``, from left to right.
 
-        A task's piece is given whole, also where it is cut by the edge; lines are cut.
+        Segments of tasks are complete, also across the edge; lines are cut.
         """
         found: list[Segment] = []
         level = max(bisect_right(self._lefts, x0) - 1, 0)
@@ -175,36 +175,36 @@ class Drawing:
         across = self._across(level, y, lit)
         left = channel.left + STUB
         at = first
-        if at < 0 <= last and across.reach >= 0 and not self._passes(level, y):
+        if at < 0 <= last and across.reach >= 0 and not self._is_passing(level, y):
             yield Segment(left - STUB, STUB, arms=ACROSS, lit=across.lit_reach >= 0, stub=True)
             at = 0
         for column, bus in channel.crossings(max(first, 0), min(last, channel.columns), y):
             if at < column:
                 yield from across.runs(at, column, left)
             is_lit = bool(lit.spans) and _bus_is_lit(level, bus, y, lit)
-            yield Segment(left + column, 1, -1, _arms(bus, y, column < across.reach), is_lit)
+            yield Segment(left + column, 1, -1, _line_bits(bus, y, column < across.reach), is_lit)
             at = column + 1
         yield from across.runs(at, last, left)
 
     def _across(self, level: int, y: int, lit: EdgeHighlight) -> _Across:
         channel = self._channels[level]
         entering = channel.entering.get(y)
-        begin = channel.width if entering is None else _begin(entering, channel)
+        start = channel.width if entering is None else _target_column(entering, channel)
         return _Across(
-            reach=max([_turn(bus, channel) for bus in channel.leaving.get(y, ())], default=-1),
-            begin=begin,
+            reach=max([_turn_column(bus, channel) for bus in channel.leaving.get(y, ())], default=-1),
+            start=start,
             lit_reach=lit.leaving.get((level, y), -1),
-            lit_begin=begin if (level, y) in lit.entering else channel.width,
+            lit_start=start if (level, y) in lit.entering else channel.width,
         )
 
-    def _passes(self, level: int, y: int) -> bool:
+    def _is_passing(self, level: int, y: int) -> bool:
         vertex = self._rows[level].get(y)
         return vertex is not None and not self._is_task(vertex)
 
-    # --- Ways through the drawing ----------------------------------------------------------------------------------
+    # --- Highlighted edges -----------------------------------------------------------------------------------------
 
     def highlight(self, edges: Iterable[tuple[str, str]]) -> EdgeHighlight:
-        """Set these edges (parent, child) off from the others."""
+        """Highlight edges (parent, child)."""
         passing: set[int] = set()
         reach: dict[tuple[int, int], int] = {}
         entering: set[tuple[int, int]] = set()
@@ -214,7 +214,7 @@ class Drawing:
             channel = self._channels[level]
             y_left, y_right = self._layers.row[left], self._layers.row[right]
             bus = channel.entering[y_right]
-            turn = _turn(bus, channel)
+            turn = _turn_column(bus, channel)
             reach[level, y_left] = max(reach.get((level, y_left), -1), turn)
             entering.add((level, y_right))
             top, bottom = rows.get((level, bus.number), (y_left, y_left))
@@ -224,7 +224,7 @@ class Drawing:
         return EdgeHighlight(frozenset(passing), reach, frozenset(entering), rows, frozenset(taps))
 
     def _hops(self, edges: Iterable[tuple[str, str]]) -> Iterator[tuple[int, int, int]]:
-        """Each edge as steps (channel, vertex on its left, vertex on its right)."""
+        """Yield each edge as steps (channel, vertex on its left, vertex on its right)."""
         layers = self._layers
         for parent, child in edges:
             source, right = self.dag.number[parent], self.dag.number[child]
@@ -234,31 +234,31 @@ class Drawing:
                 right = left
 
 
-def _turn(bus: Bus, channel: Channel) -> int:
-    """The column of its vertical part; a straight line turns behind all of them."""
+def _turn_column(bus: Bus, channel: Channel) -> int:
+    """Return the column of the vertical part; a straight line counts as behind all columns."""
     return channel.columns if bus.is_straight else bus.column
 
 
 def _split(first: int, last: int, border: int, left: int, lit_first: bool) -> Iterator[Segment]:
-    """One line in two pieces, if the border of what is lit lies within."""
+    """Yield one line, split where the highlight ends."""
     border = min(max(border, first), last)
     for low, high, lit in ((first, border, lit_first), (border, last, not lit_first)):
         if low < high:
             yield Segment(left + low, high - low, arms=ACROSS, lit=lit)
 
 
-def _begin(bus: Bus, channel: Channel) -> int:
-    """The column behind which the line to a target runs."""
+def _target_column(bus: Bus, channel: Channel) -> int:
+    """Return the column behind which the line to a target starts."""
     return channel.columns - 1 if bus.is_straight else bus.column
 
 
-def _arms(bus: Bus, y: int, goes_on: bool) -> int:
-    """The arms of a vertical part's cell. A line that goes on to the right shows as an arm only where it is alone."""
+def _line_bits(bus: Bus, y: int, continues: bool) -> int:
+    """Return the line bits of a cell of a vertical part; a line to the right shows only if it is alone."""
     arms = (UP if y > bus.top else 0) | (DOWN if y < bus.bottom else 0)
     taps = y in bus.source_rows
     if taps:
         arms |= LEFT
-    if y in bus.target_rows or (taps and goes_on and bus.is_single):
+    if y in bus.target_rows or (taps and continues and bus.is_single):
         arms |= RIGHT
     return arms
 

@@ -1,13 +1,13 @@
-"""A layered layout: which column and which row each task of a drawing gets.
+"""A layered layout: the column and the row of each task of a drawing.
 
-The steps are Sugiyama's, with what fits a grid of cells: levels by the longest path; a line that passes a level gets a
-vertex there, one per source and level, however many children it leads to; four barycentre sweeps order each level
-(measured: more buy less than one per cent); rows by isotonic regression, which keeps that order and brings each vertex
-as near to its neighbours as can be. Parts without edges between them are laid out one below the other.
+Sugiyama's steps, adapted to a grid of cells: levels by the longest path; a vertex for each line that passes a level,
+one per source and level; four barycentre sweeps to order each level (measured: more improve less than one per cent);
+rows by isotonic regression, which keeps the order and minimizes the distance to neighbours. Components are laid out
+one below the other.
 
-Rows obey one more rule, for ``drawing.py``: where a line leaves a row and another line enters the same row further
-right, the first must end before the second begins. A ring of such demands has no solution, so the vertices in it are
-moved to rows where nothing leaves.
+One more rule, for ``drawing.py``: where a line leaves a row and another line enters the same row further right, the
+first must end before the second starts. A cycle of such constraints has no solution, so its vertices are moved to rows
+that no line leaves.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from ....engine.core.dag import Dag
 from .edge_routing import families, order_of_tracks, rows_of
 
 SWEEPS = 4
-_APART = 1e7  # farther than any two places of one level: parts never mix
-_STRAIGHT = 8.0  # how much more a line that passes a level wants to stay in its row than a task does
+_COMPONENT_DISTANCE = 1e7  # larger than the distance of any two vertices of one level: components never mix
+_PASSING_WEIGHT = 8.0  # weight of a passing line, relative to a task: lines stay straight
 
 
 @dataclass(slots=True)
 class Layers:
-    """Vertices in columns (levels) and rows. Vertices below ``len(dag)`` are tasks, the others lines that pass."""
+    """Vertices in columns (levels) and rows. Vertices below ``len(dag)`` are tasks, the others passing lines."""
 
     dag: Dag
     level: list[int]
-    source: list[int]  # whose line it is; of a task itself
-    above: list[tuple[int, ...]]  # vertices of the level before
+    source: list[int]  # the task whose line it is; a task is its own source
+    above: list[tuple[int, ...]]  # neighbours on the previous level
     below: list[list[int]]
     ranks: list[list[int]] = field(default_factory=list)  # vertices of each level, from top to bottom
     row: list[int] = field(default_factory=list)
@@ -39,14 +39,14 @@ class Layers:
 
     @property
     def depth(self) -> int:
-        """How many levels."""
+        """The number of levels."""
         return len(self.ranks)
 
 
 def lay_out(dag: Dag) -> Layers:
-    """Give every task a level and a row. Depends on the edges only, never on states."""
-    layers = _with_passing_lines(dag, _levels(dag))
-    part = _parts(layers)
+    """Assign every task a level and a row, from the edges only."""
+    layers = _add_passing_vertices(dag, _levels(dag))
+    part = _component_numbers(layers)
     _order(layers, part)
     _assign_rows(layers, part)
     return layers
@@ -56,7 +56,7 @@ def lay_out(dag: Dag) -> Layers:
 
 
 def _levels(dag: Dag) -> list[int]:
-    """The longest path; but a root stands just before the first task that needs it, which spares long lines."""
+    """Levels by the longest path; a root is placed just before its first child, which avoids long lines."""
     level = list(dag.levels)
     for root in dag.roots:
         if dag.child_numbers[root]:
@@ -64,8 +64,8 @@ def _levels(dag: Dag) -> list[int]:
     return level
 
 
-def _with_passing_lines(dag: Dag, level: list[int]) -> Layers:
-    """Put a vertex on each level that a line passes; one line serves all children of its source."""
+def _add_passing_vertices(dag: Dag, level: list[int]) -> Layers:
+    """Add a vertex on each level that a line passes; one line serves all children of its source."""
     source = list(range(len(dag)))
     above: list[tuple[int, ...]] = [()] * len(dag)
     line: list[list[int]] = []  # by task: itself, and its vertices on the levels after
@@ -86,8 +86,8 @@ def _with_passing_lines(dag: Dag, level: list[int]) -> Layers:
     return Layers(dag, level, source, above, below)
 
 
-def _parts(layers: Layers) -> list[int]:
-    """By vertex: the number of the connected part that it belongs to."""
+def _component_numbers(layers: Layers) -> list[int]:
+    """Return the component number of each vertex."""
     part = [0] * len(layers.dag)
     for number, names in enumerate(layers.dag.components):
         for name in names:
@@ -108,14 +108,14 @@ def _order(layers: Layers, part: Sequence[int]) -> None:
     layers.ranks = ranks
     position = [0.0] * len(layers.source)
     for rank in ranks:
-        _number(rank, position)
+        _set_positions(rank, position)
     for sweep in range(SWEEPS):
         down = sweep % 2 == 0
         for rank in ranks[1:] if down else ranks[-2::-1]:
             _sort_by_neighbours(rank, layers.above if down else layers.below, position, part)
 
 
-def _number(rank: Sequence[int], position: list[float]) -> None:
+def _set_positions(rank: Sequence[int], position: list[float]) -> None:
     for index, vertex in enumerate(rank):
         position[vertex] = float(index)
 
@@ -132,19 +132,19 @@ def _sort_by_neighbours(
             centre = sum([position[other] for other in others]) / len(others)
         else:
             centre = position[vertex]
-        keys[vertex] = part[vertex] * _APART + centre
+        keys[vertex] = part[vertex] * _COMPONENT_DISTANCE + centre
     rank.sort(key=keys.__getitem__)
-    _number(rank, position)
+    _set_positions(rank, position)
 
 
 # --- Rows ----------------------------------------------------------------------------------------------------------
 
 
 def _assign_rows(layers: Layers, part: Sequence[int]) -> None:
-    """Part by part, one below the other."""
+    """Assign rows to one component below the other."""
     layers.row = [0] * len(layers.source)
     top = 0
-    for ranks in _ranks_by_part(layers.ranks, part):
+    for ranks in _ranks_by_component(layers.ranks, part):
         _align(layers, ranks)
         used = [layers.row[vertex] for rank in ranks for vertex in rank]
         shift = top - min(used)
@@ -155,58 +155,58 @@ def _assign_rows(layers: Layers, part: Sequence[int]) -> None:
     layers.height = top
 
 
-def _ranks_by_part(ranks: Sequence[Sequence[int]], part: Sequence[int]) -> list[list[list[int]]]:
+def _ranks_by_component(ranks: Sequence[Sequence[int]], part: Sequence[int]) -> list[list[list[int]]]:
     parts: list[list[list[int]]] = [[] for _ in range(max(part, default=-1) + 1)]
     last = [-1] * len(parts)
     for level, rank in enumerate(ranks):
         for vertex in rank:
-            mine = part[vertex]
-            if last[mine] != level:
-                parts[mine].append([])
-                last[mine] = level
-            parts[mine][-1].append(vertex)
+            own = part[vertex]
+            if last[own] != level:
+                parts[own].append([])
+                last[own] = level
+            parts[own][-1].append(vertex)
     return parts
 
 
 def _align(layers: Layers, ranks: Sequence[Sequence[int]]) -> None:
-    """Rows for one part: once towards the parents, once towards the children, then for good."""
+    """Assign rows in one component: towards the parents, towards the children, then finally."""
     row = layers.row
     for index, vertex in enumerate(ranks[0]):
         row[vertex] = index
     for rank in ranks[1:]:
-        _place(rank, _wishes(rank, layers.above, row), _weights(layers, rank), row)
+        _place(rank, _desired_rows(rank, layers.above, row), _weights(layers, rank), row)
     for rank in ranks[-2::-1]:
-        _place(rank, _wishes(rank, layers.below, row), _weights(layers, rank), row)
+        _place(rank, _desired_rows(rank, layers.below, row), _weights(layers, rank), row)
     for before, rank in pairwise(ranks):
-        _place(rank, _wishes(rank, layers.above, row), _weights(layers, rank), row)
+        _place(rank, _desired_rows(rank, layers.above, row), _weights(layers, rank), row)
         _make_drawable(layers, before, rank)
 
 
-def _wishes(rank: Sequence[int], neighbours: Sequence[Sequence[int]], row: Sequence[int]) -> list[float]:
-    """Where each vertex would like to be: amid its neighbours, or where it is."""
-    wishes = []
+def _desired_rows(rank: Sequence[int], neighbours: Sequence[Sequence[int]], row: Sequence[int]) -> list[float]:
+    """Return the mean row of the neighbours of each vertex, or its own row."""
+    desired_rows = []
     for vertex in rank:
         others = neighbours[vertex]
-        wishes.append(sum([row[other] for other in others]) / len(others) if others else float(row[vertex]))
-    return wishes
+        desired_rows.append(sum([row[other] for other in others]) / len(others) if others else float(row[vertex]))
+    return desired_rows
 
 
 def _weights(layers: Layers, rank: Sequence[int]) -> list[float]:
     tasks = len(layers.dag)
-    return [1.0 if vertex < tasks else _STRAIGHT for vertex in rank]
+    return [1.0 if vertex < tasks else _PASSING_WEIGHT for vertex in rank]
 
 
-def _place(rank: Sequence[int], wishes: Sequence[float], weights: Sequence[float], row: list[int]) -> None:
-    """The rows nearest to the wishes (least squares) that keep the order: pool adjacent violators."""
+def _place(rank: Sequence[int], desired_rows: Sequence[float], weights: Sequence[float], row: list[int]) -> None:
+    """Assign the rows nearest to the desired ones (least squares) that keep the order: pool adjacent violators."""
     blocks: list[tuple[float, float, int]] = []  # centre, weight, vertices
-    for index, (wish, weight) in enumerate(zip(wishes, weights, strict=True)):
-        centre, heavy, count = wish - index, weight, 1
+    for index, (desired, weight) in enumerate(zip(desired_rows, weights, strict=True)):
+        centre, weight_sum, count = desired - index, weight, 1
         while blocks and blocks[-1][0] >= centre:
             other, weight_before, count_before = blocks.pop()
-            centre = (centre * heavy + other * weight_before) / (heavy + weight_before)
-            heavy += weight_before
+            centre = (centre * weight_sum + other * weight_before) / (weight_sum + weight_before)
+            weight_sum += weight_before
             count += count_before
-        blocks.append((centre, heavy, count))
+        blocks.append((centre, weight_sum, count))
     index = 0
     for centre, _, count in blocks:
         first = round(centre)
@@ -216,18 +216,18 @@ def _place(rank: Sequence[int], wishes: Sequence[float], weights: Sequence[float
 
 
 def _make_drawable(layers: Layers, before: Sequence[int], rank: Sequence[int]) -> None:
-    """Move vertices off the rows in a ring of demands; if that makes another ring, off all rows where lines leave."""
+    """Move vertices off the rows of a constraint cycle; if a cycle remains, off all rows that lines leave."""
     row = layers.row
     found = families(rank, layers.above)
     leaving = {row[vertex] for vertex in before if layers.below[vertex]}
     avoided = order_of_tracks(rows_of(found, row)).rows_in_rings
     if avoided:
-        _avoid(rank, avoided, row)
+        _avoid_rows(rank, avoided, row)
         if order_of_tracks(rows_of(found, row)).rows_in_rings:
-            _avoid(rank, leaving, row)
+            _avoid_rows(rank, leaving, row)
 
 
-def _avoid(rank: Sequence[int], avoided: Container[int], row: list[int]) -> None:
+def _avoid_rows(rank: Sequence[int], avoided: Container[int], row: list[int]) -> None:
     free = row[rank[0]]
     for vertex in rank:
         free = max(free, row[vertex])

@@ -1,8 +1,8 @@
-"""The graph screen without a screen: four steps of zoom over one graph, one selection that survives all of them.
+"""The model of the graph screen: four zoom levels of one graph, with one selection for all of them.
 
-From afar to near: *bands* of levels, *groups* of one family, a *matrix* of one sign per task, and the *graph* itself,
-as rails beside a table or, where there is room, as a drawing. Layouts depend on the edges alone, are made when first
-looked at, and stay; a change of state only moves a count.
+From far to near: *bands* of levels, *groups* of one family, a *matrix* of one sign per task, and the *graph* itself, as
+rails beside a table or as a drawing. Layouts depend on the edges alone and are cached at first use; a change of state
+only updates counts.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from .groups import Groups, TaskGroup
 from .matrix import Bands, Matrix
 from .rails import Rails
 
-GRAPH_MAX = 60  # tasks that are shown one by one without being asked
-GROUPS_MAX = 120  # rows of groups that are still a list to read
+GRAPH_MAX = 60  # tasks that are shown individually at first
+GROUPS_MAX = 120  # groups that are shown at first
 MATRIX_MAX = 2_000
 
 
 class Zoom(IntEnum):
-    """From afar to near."""
+    """The zoom levels, from far to near."""
 
     BANDS = 0
     GROUPS = 1
@@ -35,29 +35,29 @@ class Zoom(IntEnum):
 
 
 class GraphForm(IntEnum):
-    """How the nearest step looks."""
+    """The form of the nearest zoom level."""
 
     RAILS = 0
     DRAWING = 1
 
 
 class GraphOrder(StrEnum):
-    """What comes first, as far as the flow leaves a choice."""
+    """The order of tasks, as far as the edges allow."""
 
     FLOW = "as the flow goes"
-    PROBLEMS = "trouble first"  # as of the moment when it was asked for: nothing moves under the cursor
+    PROBLEMS = "trouble first"  # fixed when chosen, so that rows do not move under the cursor
 
 
 @dataclass(frozen=True, slots=True)
 class Viewport:
-    """Cells that the graph has on the screen."""
+    """The cells of the graph on the screen."""
 
     width: int = 80
     height: int = 24
 
 
 def first_zoom(dag: Dag, group_rows: int) -> Zoom:
-    """Where to begin: near for small graphs, by groups where families make the rest small, from afar otherwise."""
+    """Return the initial zoom: the graph if small, groups if few, the matrix or bands otherwise."""
     if len(dag) <= GRAPH_MAX:
         return Zoom.GRAPH
     if group_rows <= GROUPS_MAX:
@@ -66,9 +66,9 @@ def first_zoom(dag: Dag, group_rows: int) -> Zoom:
 
 
 class Graph:
-    """Zoom, selection and layouts of one run's graph.
+    """Zoom, selection and layouts of the graph of a run.
 
-    ``label_width`` answers with the cells that a task's text takes in the drawing, its sign included.
+    ``label_width`` returns the cells of a task's text in the drawing, including its sign.
     """
 
     def __init__(self, board: Board, label_width: Callable[[str], int], viewport: Viewport | None = None) -> None:
@@ -81,7 +81,7 @@ class Graph:
         self.zoom = first_zoom(self.dag, len(self.groups.groups))
         self.form = GraphForm.RAILS
         self.order = GraphOrder.FLOW
-        self._trouble: list[int] | None = None  # of each task: 0 for those that lead to what needs a human
+        self._problem_rank: list[int] | None = None  # of each task: 0 for problems and their ancestors
         self.selected: str | None = board.next_problem(None) or next(iter(self.dag.order), None)
         self.on_group = False  # groups: the cursor is on the group's own row
         self._rails: Rails | None = None
@@ -90,10 +90,10 @@ class Graph:
         self._matrix: Matrix | None = None
         self._bands: Bands | None = None
 
-    # --- Told ------------------------------------------------------------------------------------------------------
+    # --- Updates ---------------------------------------------------------------------------------------------------
 
     def apply(self, delta: Delta) -> bool:
-        """Take what the board answered. True: rows came or went, and everything below them moved."""
+        """Apply a change of the board. True if rows were added or removed."""
         for name, before, after in delta.moves:
             self.groups.apply_move(name, before, after)
             if self._bands is not None:
@@ -106,35 +106,35 @@ class Graph:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether the current step can be put in another order: bands and the drawing follow the levels."""
+        """Whether the current zoom level has an order; bands and the drawing follow the levels."""
         return self.zoom in (Zoom.GROUPS, Zoom.MATRIX) or (self.zoom is Zoom.GRAPH and self.form is GraphForm.RAILS)
 
     def order_by(self, order: GraphOrder) -> None:
-        """Put every list in another order."""
+        """Set the order of every list."""
         self.order = order
-        self._trouble = leading_to(self.dag, self.board.problems) if order is GraphOrder.PROBLEMS else None
-        self.groups.order_by(_trouble_of if order is GraphOrder.PROBLEMS else None)
+        self._problem_rank = leading_to(self.dag, self.board.problems) if order is GraphOrder.PROBLEMS else None
+        self.groups.order_by(_problem_key if order is GraphOrder.PROBLEMS else None)
         self._rails = self._matrix = None
 
     def resize(self, width: int, height: int) -> None:
-        """The room on the screen changed."""
+        """Set the size of the viewport."""
         if (width, height) != (self.viewport.width, self.viewport.height):
             self.viewport = Viewport(width, height)
             self._matrix = None
             self._bands = None
 
-    # --- Layouts, made when looked at ------------------------------------------------------------------------------
+    # --- Layouts, cached at first use ----------------------------------------------------------------------------
 
     @property
     def rails(self) -> Rails:
         """One row per task."""
         if self._rails is None:
-            self._rails = Rails(self.dag, self._trouble)
+            self._rails = Rails(self.dag, self._problem_rank)
         return self._rails
 
     @property
     def drawing(self) -> Drawing:
-        """Left to right. Of a graph that is too large, the tasks around one that was selected."""
+        """The drawing from left to right; of a large graph, the tasks around the selected one."""
         if self._drawing is None or not self._is_drawn_whole(self._drawing.dag):
             drawn = around(self.dag, self.selected, len(self.dag) if fits_whole(self.dag) else PART_MAX)
             self._drawing = Drawing(drawn, [self._label_width(name) for name in drawn.names])
@@ -143,11 +143,11 @@ class Graph:
 
     @property
     def drawn_around(self) -> str | None:
-        """The task whose surroundings are drawn; None where the drawing is of the whole graph."""
+        """The task whose surroundings are drawn; None if the whole graph is drawn."""
         return None if len(self.drawing.dag) == len(self.dag) else self._drawn_around
 
     def _is_drawn_whole(self, drawn: Dag) -> bool:
-        """Whether the selected task is drawn with all of its parents and children, as far as that can be."""
+        """Whether the selected task is drawn with all of its parents and children, as far as possible."""
         name = self.selected
         if len(drawn) == len(self.dag) or name is None or name == self._drawn_around:
             return True
@@ -160,7 +160,7 @@ class Graph:
     def matrix(self) -> Matrix:
         """One sign per task."""
         if self._matrix is None:
-            self._matrix = Matrix(self.dag, max(self.viewport.width - MATRIX_MARGIN, 8), self._trouble)
+            self._matrix = Matrix(self.dag, max(self.viewport.width - MATRIX_MARGIN, 8), self._problem_rank)
         return self._matrix
 
     @property
@@ -170,11 +170,11 @@ class Graph:
             self._bands = Bands(self.dag, self.viewport.height, _states_of(self.board))
         return self._bands
 
-    # --- What is shown ---------------------------------------------------------------------------------------------
+    # --- Rows and selection ------------------------------------------------------------------------------------------
 
     @property
     def height(self) -> int:
-        """Rows of the current step."""
+        """The number of rows of the current zoom level."""
         return self._current.height(self)
 
     @property
@@ -183,7 +183,7 @@ class Graph:
         return self._current.row_of(self, self.selected) if self.selected is not None else 0
 
     def select_at(self, x: int, y: int) -> bool:
-        """Select what stands in a cell. False: nothing does."""
+        """Select the task at a cell. False if there is none."""
         found = self._current.at(self, x, y)
         if found is None:
             return False
@@ -203,7 +203,7 @@ class Graph:
 
     @property
     def selected_group(self) -> int | None:
-        """The group that the cursor is on, if it is on a group."""
+        """The group under the cursor, or None."""
         if self.zoom is not Zoom.GROUPS or not self.on_group or self.selected is None:
             return None
         return self.groups.group_of[self.dag.number[self.selected]]
@@ -211,7 +211,7 @@ class Graph:
     # --- Moving ----------------------------------------------------------------------------------------------------
 
     def zoom_by(self, step: int) -> bool:
-        """Nearer (1) or farther (-1). False: there is no such step. The selection stays."""
+        """Zoom in (1) or out (-1) and keep the selection. False at the last level."""
         wanted = self.zoom + step
         if wanted not in list(Zoom):
             return False
@@ -221,7 +221,7 @@ class Graph:
         return True
 
     def move(self, dx: int, dy: int) -> bool:
-        """Move the cursor; sideways means to a parent or a child where rows have no columns. False: no way there."""
+        """Move the cursor; in views without columns, sideways to a parent or child. False if it did not move."""
         if self.selected is None:
             return False
         before = self.selected, self.on_group
@@ -229,7 +229,7 @@ class Graph:
         return before != (self.selected, self.on_group)
 
     def toggle(self) -> bool:
-        """Open or close the group under the cursor, or go into the band or the matrix. False: nothing to open."""
+        """Expand or collapse the group under the cursor, or zoom into the band or matrix. False if neither applies."""
         if self.zoom in (Zoom.BANDS, Zoom.MATRIX):
             return self.zoom_by(1)
         if self.zoom is not Zoom.GROUPS or self.selected is None:
@@ -242,30 +242,30 @@ class Graph:
         return True
 
     def to_problem(self, step: int = 1) -> bool:
-        """To the next task that needs a human. False: there is none."""
+        """Select the next task that needs a human. False if there is none."""
         found = self.board.next_problem(self.selected, step)
         if found is None:
             return False
         if self.zoom is Zoom.GROUPS:
-            self._show_in_groups(found)
+            self._reveal_in_groups(found)
         self.select(found)
         return True
 
-    def _show_in_groups(self, name: str) -> None:
-        """A problem that its group does not list is looked for by opening it."""
+    def _reveal_in_groups(self, name: str) -> None:
+        """Expand the group of a task that it does not list."""
         index = self.groups.group_of[self.dag.number[name]]
         if self.groups.rows[self.groups.row_of(name)].task is None and not self.groups.is_open(index):
             self.groups.toggle(index)
 
     def select_row(self, row: int) -> None:
-        """Put the cursor on a row of the current step, or on the nearest one."""
+        """Put the cursor on a row of the current zoom level, or on the nearest one."""
         if self.height:
             row = min(max(row, 0), self.height - 1)
             if not (self.zoom is Zoom.GROUPS and self.groups.rows[row].hidden):
                 self.select_at(0, row)
 
     def to_relative(self, step: int) -> bool:
-        """To the first parent (-1) or child (1), or the one that needs a human. False: there is none."""
+        """Select the first parent (-1) or child (1), preferably one that needs a human. False if there is none."""
         if self.selected is None:
             return False
         names = self.dag.parents(self.selected) if step < 0 else self.dag.children(self.selected)
@@ -275,16 +275,16 @@ class Graph:
         return True
 
     @property
-    def _current(self) -> _Step:
-        return _STEPS[self.zoom, self.form if self.zoom is Zoom.GRAPH else GraphForm.RAILS]
+    def _current(self) -> _ZoomLevel:
+        return _ZOOM_LEVELS[self.zoom, self.form if self.zoom is Zoom.GRAPH else GraphForm.RAILS]
 
 
-MATRIX_MARGIN = 26  # cells beside the signs: the level, and its counts
+MATRIX_MARGIN = 26  # cells for the level and its counts beside the signs
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
-    """What differs between the steps: how high, where a task is, what stands in a cell, where the cursor goes."""
+class _ZoomLevel:
+    """The operations that differ between zoom levels: height, row of a task, task at a cell, cursor moves."""
 
     height: Callable[[Graph], int]
     row_of: Callable[[Graph, str], int]
@@ -314,18 +314,18 @@ def _move_by_rows(graph: Graph, dx: int, dy: int) -> None:
 
 
 def _move_in_groups(graph: Graph, dx: int, dy: int) -> None:
-    """Up and down by rows; right opens a group; left closes it, or goes up to it."""
+    """Move up and down by rows; right expands a group; left collapses it, or moves up to it."""
     row = graph.cursor_row
     if dy:
-        graph.select_row(_past_counts(graph.groups, row + dy, 1 if dy > 0 else -1))
+        graph.select_row(_skip_hidden_rows(graph.groups, row + dy, 1 if dy > 0 else -1))
     elif not graph.on_group and dx < 0:
         graph.select_row(graph.groups.row_of_group(graph.groups.group_at(row)))
     elif graph.on_group and graph.groups.is_open(graph.groups.group_at(row)) != (dx > 0):
         graph.toggle()
 
 
-def _past_counts(groups: Groups, row: int, step: int) -> int:
-    """The cursor does not stay on a row that only says how many more there are, unless it is the last one."""
+def _skip_hidden_rows(groups: Groups, row: int, step: int) -> int:
+    """Skip rows that only count hidden tasks, except for the last row."""
     rows = groups.rows
     while 0 <= row < len(rows) - 1 and rows[row].hidden:
         row += step
@@ -338,17 +338,17 @@ def _move_in_matrix(graph: Graph, dx: int, dy: int) -> None:
 
 
 def _move_in_drawing(graph: Graph, dx: int, dy: int) -> None:
-    """Up and down within the column; sideways along a line, to the neighbour in the nearest row."""
+    """Move up and down within the column; sideways along a line, to the neighbour in the nearest row."""
     assert graph.selected is not None
     if dx:
-        _follow_line(graph, dx)
+        _move_along_line(graph, dx)
         return
     column = graph.drawing.column_of(graph.selected)
     index = column.index(graph.selected) + dy
     graph.selected = column[min(max(index, 0), len(column) - 1)]
 
 
-def _follow_line(graph: Graph, dx: int) -> None:
+def _move_along_line(graph: Graph, dx: int) -> None:
     assert graph.selected is not None
     drawing = graph.drawing
     names = drawing.dag.parents(graph.selected) if dx < 0 else drawing.dag.children(graph.selected)
@@ -357,32 +357,32 @@ def _follow_line(graph: Graph, dx: int) -> None:
         graph.selected = min(names, key=lambda name: abs(drawing.place(name)[1] - y))
 
 
-_STEPS: dict[tuple[Zoom, GraphForm], _Step] = {
-    (Zoom.BANDS, GraphForm.RAILS): _Step(
+_ZOOM_LEVELS: dict[tuple[Zoom, GraphForm], _ZoomLevel] = {
+    (Zoom.BANDS, GraphForm.RAILS): _ZoomLevel(
         lambda graph: len(graph.bands.bands),
         lambda graph, name: graph.bands.row_of(name),
         lambda graph, x, y: _band_name(graph, y),
         _move_by_rows,
     ),
-    (Zoom.GROUPS, GraphForm.RAILS): _Step(
+    (Zoom.GROUPS, GraphForm.RAILS): _ZoomLevel(
         lambda graph: len(graph.groups.rows),
         lambda graph, name: _cursor_in_groups(graph, name),
         lambda graph, x, y: _group_name(graph, y),
         _move_in_groups,
     ),
-    (Zoom.MATRIX, GraphForm.RAILS): _Step(
+    (Zoom.MATRIX, GraphForm.RAILS): _ZoomLevel(
         lambda graph: len(graph.matrix.rows),
         lambda graph, name: graph.matrix.place(name)[1],
         lambda graph, x, y: graph.matrix.at(x, y),
         _move_in_matrix,
     ),
-    (Zoom.GRAPH, GraphForm.RAILS): _Step(
+    (Zoom.GRAPH, GraphForm.RAILS): _ZoomLevel(
         lambda graph: graph.rails.height,
         lambda graph, name: graph.rails.row_of(name),
         lambda graph, x, y: _row_name(graph, y),
         _move_by_rows,
     ),
-    (Zoom.GRAPH, GraphForm.DRAWING): _Step(
+    (Zoom.GRAPH, GraphForm.DRAWING): _ZoomLevel(
         lambda graph: graph.drawing.height,
         lambda graph, name: graph.drawing.place(name)[1],
         lambda graph, x, y: graph.drawing.at(x, y),
@@ -397,8 +397,8 @@ def _cursor_in_groups(graph: Graph, name: str) -> int:
     return graph.groups.row_of(name)
 
 
-def _trouble_of(group: TaskGroup) -> tuple[int, int, int]:
-    """What needs a human first, then what is being worked on, then the rest; each as the flow goes."""
+def _problem_key(group: TaskGroup) -> tuple[int, int, int]:
+    """Return the sort key: groups with problems first, then groups with active tasks, then the rest."""
     counts = group.counts
     dead = sum(counts[state] for state in NEEDS_HUMAN)
     busy = any(counts[state] for state in UNDER_WAY)

@@ -254,7 +254,8 @@ def test_a_sender_is_named_without_its_secrets():
 def test_the_tab_counts_open_breakers_open_pages_and_tasks_with_held_rows(clock):
     session = outage(clock)
     board = Board(session.fold)
-    board.update_lists(listed(BREAKERS, session), listed(PAGE_HEADS, session))
+    pages = listed(PAGE_HEADS, session)
+    board.update_lists(listed(BREAKERS, session), pages)
     attention = BadgeCounts(board)
     assert 4 == attention.count, "one breaker of this flow, two pages, one task"
     story = session.story
