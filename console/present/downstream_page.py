@@ -89,7 +89,7 @@ def _breaker_lines(guard: BreakerStatus, scene: Scene) -> Iterator[Line]:
     yield [Piece(one_line("".join(_held_text(guard))))]
     yield [Piece(_when_it_closes(guard), Role.DIM)]
     if guard.is_degraded(scene.now_us):
-        yield [Piece("degraded: most of what succeeds needed a second try", Role.WARNING)]
+        yield [Piece("degraded: most successes needed a retry", Role.WARNING)]
 
 
 def _retries_left(guard: BreakerStatus, scene: Scene) -> Line:
@@ -99,7 +99,7 @@ def _retries_left(guard: BreakerStatus, scene: Scene) -> Line:
 
 
 def _held_text(guard: BreakerStatus) -> Iterator[str]:
-    yield f"holds {task_count(len(guard.held))}" if guard.held else "holds nobody"
+    yield f"holds {task_count(len(guard.held))}" if guard.held else "holds no task"
     if guard.held:
         names, more = guard.held[:_NAMED_MAX], len(guard.held) - _NAMED_MAX
         yield f": {', '.join(names)}" + (f" and {number(more)} more" if more > 0 else "")
@@ -110,7 +110,7 @@ def _held_text(guard: BreakerStatus) -> Iterator[str]:
 def _when_it_closes(guard: BreakerStatus) -> str:
     spec = guard.spec
     if guard.state is BreakerState.METRICS_ONLY:
-        return "calls are counted only; nobody is ever held"
+        return "counts calls only; never holds a task"
     pace = f"{spec.release_per_second:g} a second" if spec.release_per_second > 0 else "all at once"
     what = {"fail": "end as failed", "dead_letter": "become dead letters"}.get(spec.on_open, "wait")
     probes = f"{spec.probes} good probe{'' if spec.probes == 1 else 's'}"
@@ -126,7 +126,7 @@ def _page_head(page: Page, scene: Scene) -> Line:
     when = f"first {wall_day(page.first_at, None)}"
     if page.count > 1 and page.state == "open":
         when += f", last {wall(page.changed_at, None)}"
-    said = {"acked": f"acknowledged by {one_line(page.acked_by or 'somebody')}"}.get(page.state, style.word)
+    said = {"acked": f"acknowledged by {one_line(page.acked_by or 'an operator')}"}.get(page.state, style.word)
     if page.state == "snoozed" and page.snoozed_until is not None:
         said = f"snoozed until {wall(page.snoozed_until, None)}"
     line = _head(

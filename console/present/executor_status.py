@@ -49,14 +49,14 @@ def executor_advice(run: RunRow, executor: ExecutorStatus, target: str, now_us: 
             f"executor {executor.pid} silent for {executor.silent_seconds:.0f} s: redrive doctor" if is_silent else ""
         )
     if executor.service_pid is not None and run.blocked_since is not None:
-        return f"redrive serve (pid {executor.service_pid}) goes on with it when somebody has decided"
+        return f"redrive serve (pid {executor.service_pid}) resumes it after a decision"
     return f"{describe_executor_loss(run, executor, now_us)}; {resume_command(run, executor, target)}"
 
 
 def describe_executor_loss(run: RunRow, executor: ExecutorStatus, now_us: int) -> str:
     """Why no executor runs an unfinished run."""
     if executor.is_alive:
-        return f"nobody runs it: executor {executor.pid} runs {executor.run_id}"
+        return f"no executor runs it: executor {executor.pid} runs {executor.run_id}"
     if executor.gone_at is None:
         return "no executor runs it"
     since = (wall if now_us - executor.gone_at < DAY else wall_day)(executor.gone_at, None)

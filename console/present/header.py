@@ -277,7 +277,7 @@ def executor_gone_line(board: Board, health: SessionHealth, resume_key: str) -> 
     if health.is_executor_alive or board.fold.run.ended_at is not None or health.is_stale:
         return []
     if health.service_pid is not None and health.dead_pid is None:
-        return [Piece(f"redrive serve (pid {health.service_pid}) goes on with it when something can move", Role.DIM)]
+        return [Piece(f"redrive serve (pid {health.service_pid}) resumes it when a task can run", Role.DIM)]
     running = board.counts[TaskState.RUNNING]
     since = f" since {wall(health.gone_at, None)}" if health.gone_at is not None else ""
     were = f" · {running} task{'s were' if running != 1 else ' was'} running" if running else ""

@@ -286,7 +286,7 @@ def _describe_skip(preview: Preview) -> Iterator[str]:
         f"skip: {number(go_on)} {_plural(go_on, 'goes', 'go')} on without {them}" if go_on else "skip: nothing goes on"
     )
     if preview.stopped:
-        yield f"{number(len(preview.stopped))} {_plural(len(preview.stopped), 'stops', 'stop')}, wanting its success"
+        yield f"{number(len(preview.stopped))} {_plural(len(preview.stopped), 'stops', 'stop')}, needing its success"
     yield from _describe_still_held(preview)
 
 

@@ -318,12 +318,12 @@ def describe_attempt(attempt: AttemptRow, now_us: int) -> str:
 
 
 _OUTCOME_WORDS: Mapping[str, str] = {
-    "success": "ended well",
+    "success": "succeeded",
     "error": "failed",
     "timed_out": "timed out",
     "lost": "lost with its executor",
     "cancelled": "stopped",
-    "deferred": "looked, not there yet,",
+    "deferred": "checked, not ready,",
     "skipped": "skipped itself",
 }
 

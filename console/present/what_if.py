@@ -22,13 +22,13 @@ _NOUNS = {
 _SECONDS_MIN = 1.0  # smaller differences at the finish are not mentioned
 
 _ATTRIBUTIONS = (
-    "by number: each try ends as the task's try of that number did; right for bugs and for chance, blind to outages.",
-    "by time: where an outage explains a failure, as the call of the same system did that was nearest in time.",
+    "by number: each attempt ends as the attempt of that number did; right for bugs and for chance, blind to outages.",
+    "by time: where an outage explains a failure, as the call of the same downstream did that was nearest in time.",
     "The truth is between the two.",
 )
 _NOT_REPLAYED = (
-    "Not in it: executors that died, other runs of the file, what runs before had taught of failures that heal,"
-    " and that a system which is asked less may be back sooner."
+    "Not replayed: crashes of the executor, other runs of the file, what earlier runs had shown about failures that"
+    " heal, and that a downstream with fewer calls may recover sooner."
 )
 
 
@@ -44,7 +44,7 @@ class ReplayContext:
 
 def table(comparison: PolicyComparison) -> Iterator[str]:
     """The recorded run, the control and the change; of several replays the median, least and most."""
-    rows: list[Sequence[str]] = [_HEADS, _row("as it was", comparison.recorded), ("the same again", *[""] * 6)]
+    rows: list[Sequence[str]] = [_HEADS, _row("as it was", comparison.recorded), ("same policy (control)", *[""] * 6)]
     rows += [_row(f"  {attribution}", figures) for attribution, figures in comparison.control.items()]
     rows.append(("with the change", *[""] * 6))
     for attribution, spread in comparison.changed.items():
@@ -59,20 +59,20 @@ def title(comparison: PolicyComparison) -> str:
     return f"what if {comparison.change.text}"
 
 
-def describe_comparison(comparison: PolicyComparison, of: ReplayContext) -> Iterator[str]:
+def describe_comparison(comparison: PolicyComparison, context: ReplayContext) -> Iterator[str]:
     """Sentences on the comparison; first, how far the table can be trusted."""
     yield _describe_control(comparison)
     yield from _describe_unrecorded(comparison)
-    if of.is_running:
-        yield "The run is not over: what has not happened yet is taken to do well."
-    if of.acts:
-        acts = "1 act of an operator" if of.acts == 1 else f"{of.acts} acts of operators"
-        yield f"Nobody acts in a replay: the run had {acts} since then."
-    if of.deadline_seconds is not None:
-        yield f"The run is due after {format_span(of.deadline_seconds)}."
-    begun = "from its start" if of.forked_at is None else f"from {wall(of.forked_at, None)} on"
-    nights = "one night" if comparison.replays == 1 else f"{comparison.replays} nights with other dice; their median"
-    yield f"Replayed {begun} by the engine's own rules, with the slots, pools and breakers of the flow: {nights}."
+    if context.is_running:
+        yield "The run is not over: tasks that have not run yet are assumed to succeed."
+    if context.acts:
+        acts = "1 act of an operator" if context.acts == 1 else f"{context.acts} acts of operators"
+        yield f"A replay has no operator: the run had {acts} since then."
+    if context.deadline_seconds is not None:
+        yield f"The run is due after {format_span(context.deadline_seconds)}."
+    start = "from its start" if context.forked_at is None else f"from {wall(context.forked_at, None)} on"
+    replays = "once" if comparison.replays == 1 else f"{comparison.replays} times with other random numbers; medians"
+    yield f"Replayed {start} by the engine's own rules, with the slots, pools and breakers of the flow: {replays}."
     yield from _ATTRIBUTIONS
     yield _NOT_REPLAYED
 
@@ -94,9 +94,9 @@ def _describe_control(comparison: PolicyComparison) -> str:
         for attribution, figures in comparison.control.items()
     }
     if not any(differences_by.values()):
-        return "The same again is what the run was: what the replay leaves out did not matter here."
+        return "The control equals the run: what the replay leaves out did not matter here."
     parts = "; ".join(f"{attribution}: {words or 'nothing'}" for attribution, words in differences_by.items())
-    return f"The same again is not quite what the run was ({parts}): a difference no larger than that shows nothing."
+    return f"The control differs from the run ({parts}): a difference no larger than that shows nothing."
 
 
 def _describe_difference(was: RunFigures, again: RunFigures) -> str:
@@ -115,13 +115,13 @@ def _describe_unrecorded(comparison: PolicyComparison) -> Iterator[str]:
     parts = [f"{figures.unrecorded:,} {attribution}" for attribution, figures in medians.items() if figures.unrecorded]
     if parts:
         yield (
-            f"Beyond the record are {' and '.join(parts)} of {_calls(medians)} calls: they end as the last one did,"
-            " and tasks that had not run do well."
+            f"Without a counterpart in the run are {' and '.join(parts)} of {_calls(medians)} calls:"
+            " they end as the last one did, and tasks that had not run succeed."
         )
     if endless := [figures.calls for figures in medians.values() if not figures.is_over]:
         yield (
-            "Never: something is asked again and again that the record does not know to come back;"
-            f" left after {max(endless):,} calls."
+            "Never: a downstream that does not recover in the run is called again and again;"
+            f" stopped after {max(endless):,} calls."
         )
 
 

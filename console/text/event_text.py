@@ -211,7 +211,7 @@ def _changed(event: Event, payload: TaskChanged) -> str:
         first = columns["canary"]
         return f"follows when {first} has succeeded" if first else "waits for no other task to succeed first"
     if columns.get("cancel_requested_at"):
-        return "its end is asked for"
+        return "cancel requested"
     if due_at := columns.get("next_retry_at"):
         return f"next attempt at {wall(due_at, None)}"
     return f"changed: {', '.join(columns)}" if columns else ""
@@ -302,9 +302,9 @@ _RUN_SENTENCES = {
     RunChange.BLOCKED: "blocked: what is left waits for a human",
     RunChange.UNBLOCKED: "no longer blocked",
     RunChange.PAUSED: "paused: nothing new starts",
-    RunChange.UNPAUSED: "goes on after a pause",
+    RunChange.UNPAUSED: "unpaused: tasks start again",
     RunChange.REOPENED: "open again",
-    RunChange.OPENED: "taken up by an executor",
+    RunChange.OPENED: "opened by an executor",
     RunChange.OPTIONS: "pools, downstreams, pages or the dead_letter_ttl of the flow changed",
 }
 

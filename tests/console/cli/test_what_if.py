@@ -148,9 +148,7 @@ def test_a_control_that_is_off_says_by_how_much() -> None:
 
 
 def test_a_control_that_is_the_run_says_so() -> None:
-    assert "The control equals the run" in told(
-        RunFigures(100, 1, 2, 3, 4, 600.0), RunFigures(100, 1, 2, 3, 4, 600.4)
-    )
+    assert "The control equals the run" in told(RunFigures(100, 1, 2, 3, 4, 600.0), RunFigures(100, 1, 2, 3, 4, 600.4))
 
 
 def test_the_least_and_the_most_are_told_where_they_differ() -> None:

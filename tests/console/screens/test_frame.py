@@ -78,18 +78,18 @@ async def test_an_old_picture_has_a_dashed_frame_and_no_colours(revenue: FakeSes
     async with shown(revenue, clock) as (app, pilot):
         assert "─" in rows_of(app)[2]
         true_look = app.palette.style("human")
-        revenue.become(link=Link.STALE, trouble="far does not answer", picture_age_seconds=14.0, retry_in_seconds=3.0)
+        revenue.become(link=Link.STALE, problem="far does not answer", data_age_seconds=14.0, retry_in_seconds=3.0)
         await settle(app, pilot)
         assert "╌" in rows_of(app)[2]
         assert "stale 00:14 · reconnecting in 3 s" in rows_of(app)[-1]
         assert app.palette.style("human") != true_look
-        revenue.become(link=Link.LIVE, picture_age_seconds=0.0)
+        revenue.become(link=Link.LIVE, data_age_seconds=0.0)
         await settle(app, pilot)
         assert app.palette.style("human") == true_look
 
 
 async def test_an_executor_that_has_gone_is_told_with_what_can_be_done(revenue: FakeSession, clock: StillClock):
-    revenue.become(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=START)
+    revenue.become(executor_alive=False, heartbeat_age_seconds=None, executor_last_seen_at=START)
     async with shown(revenue, clock) as (app, _):
         assert "6 Journal" in rows_of(app)[1]
         assert rows_of(app)[1].endswith(" gone")
@@ -99,10 +99,10 @@ async def test_an_executor_that_has_gone_is_told_with_what_can_be_done(revenue: 
 
 
 async def test_an_executor_that_a_service_will_start_again_is_not_called_gone(revenue: FakeSession, clock: StillClock):
-    revenue.become(executor_alive=False, executor_gone_at=START, executor_stopped=True, service_pid=812)
+    revenue.become(executor_alive=False, executor_last_seen_at=START, executor_stopped=True, service_pid=812)
     async with shown(revenue, clock) as (app, _):
         assert rows_of(app)[1].endswith(" served")
-        assert "redrive serve (pid 812) goes on with it when something can move" in rows_of(app)[-1]
+        assert "redrive serve (pid 812) resumes it when a task can run" in rows_of(app)[-1]
 
 
 async def test_others_who_look_are_named_where_there_is_room(revenue: FakeSession, clock: StillClock):
@@ -197,7 +197,7 @@ async def test_names_and_errors_of_tasks_reach_the_screen_as_text_only(clock: St
 async def test_a_fault_of_the_console_itself_ends_it(revenue: FakeSession, clock: StillClock):
     with pytest.raises(ZeroDivisionError):
         async with shown(revenue, clock) as (app, pilot):
-            app.failed(ZeroDivisionError("a fault"))
+            app.on_error(ZeroDivisionError("a fault"))
             await pilot.pause()
     assert app.failure is not None
 

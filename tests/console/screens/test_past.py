@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from redrive.console.app import time_travel
-from redrive.console.screens.text_dialog import Reading
+from redrive.console.screens.text_dialog import TextDialog
 from redrive.console.sessions.session import AttemptText, LogChunk
 from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import LinkError, SnapshotNeeded
-from redrive.engine.statefile.queries import Listing, Row
+from redrive.engine.statefile.list_rows import Listing, Row
 
 from ..conftest import (
     REVENUE,
@@ -43,10 +43,10 @@ class NightSession(FakeSession):
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def past(self, run_id: str, after: int, limit: int) -> list[Event]:
+    async def run_events(self, run_id: str, after: int, limit: int) -> list[Event]:
         self.asked += 1
         await self.gate.wait()
-        return list(await super().past(run_id, after, limit))
+        return list(await super().run_events(run_id, after, limit))
 
     async def query(self, listing: Listing[Row], **options: Any) -> Sequence[Row]:
         if listing.name != "journal":
@@ -287,7 +287,7 @@ async def test_from_trouble_to_trouble_with_its_task_under_the_cursor(night: Nig
         found = []
         for _ in range(4):
             await press(app, pilot, TROUBLE_BACK)
-            found.append((app.rewind.visit.seq, app.selected))
+            found.append((app.time_travel.position.seq, app.selected))
         assert found == [
             (24, "clean_refunds"),
             (21, "extract_payments"),
@@ -377,10 +377,10 @@ async def test_a_log_holds_only_what_was_written_by_then(night: NightSession, cl
         await press(app, pilot, "@", *"10", "enter", "5")
         await until(app, pilot, lambda: "connecting" in text_of(app))
         assert "division" not in text_of(app)
-        app.rewind.to_event(night.fold.seq - 2)
+        app.time_travel.to_event(night.fold.seq - 2)
         app.screen.go_to_attempt(-1)
         await until(app, pilot, lambda: "division by zero" in text_of(app))
-        app.rewind.to_event(10)
+        app.time_travel.to_event(10)
         await until(app, pilot, lambda: "division" not in text_of(app) and "connecting" in text_of(app))
         await press(app, pilot, "escape")
         app.screen.go_to_attempt(-1)
@@ -418,7 +418,7 @@ async def test_the_night_is_played_from_here_until_it_is_the_present(night: Nigh
         await press(app, pilot, "@", *"12", "enter", ":", *"replay", "space", *"10x", "enter")
         assert header(app).startswith(" ▸ 03:06:5") and "×10" in header(app)
         seen = set()
-        await until(app, pilot, lambda: app.live.is_past is False or seen.add(app.rewind.visit.seq))
+        await until(app, pilot, lambda: app.live.is_past is False or seen.add(app.time_travel.position.seq))
         assert len(seen) > 1
         assert "this is the present" in rows_of(app)[-1]
 
@@ -431,7 +431,7 @@ async def test_played_countdowns_count(night: NightSession, clock: StillClock):
         await press(app, pilot, SLOWER)
         assert "×1 " in header(app)
         await press(app, pilot, SLOWER)
-        assert " ◂ 03:0" in header(app) and app.rewind._timer is None
+        assert " ◂ 03:0" in header(app) and app.time_travel._timer is None
         await press(app, pilot, SLOWER)
         assert app.live.is_past and "time stands still" in rows_of(app)[-1]
 
@@ -439,15 +439,15 @@ async def test_played_countdowns_count(night: NightSession, clock: StillClock):
 async def test_a_step_ends_the_playing(night: NightSession, clock: StillClock):
     async with shown(night, clock) as (app, pilot):
         await press(app, pilot, "@", *"21", "enter", FASTER, BACK)
-        assert " ◂ 03:06:56 · event 20 " in header(app) and app.rewind._timer is None
+        assert " ◂ 03:06:56 · event 20 " in header(app) and app.time_travel._timer is None
 
 
 async def test_from_the_present_it_is_played_from_the_beginning(night: NightSession, clock: StillClock):
     async with shown(night, clock) as (app, pilot):
         await press(app, pilot, ":", *"replay", "space", *"10x", "enter")
-        assert "×10" in header(app) and app.rewind.visit.seq < 10
+        assert "×10" in header(app) and app.time_travel.position.seq < 10
         await press(app, pilot, "escape")
-        assert not app.live.is_past and app.rewind._timer is None
+        assert not app.live.is_past and app.time_travel._timer is None
 
 
 async def test_faster_is_counted_while_the_past_is_being_read(night: NightSession, clock: StillClock):
@@ -528,7 +528,7 @@ async def test_a_night_of_which_nothing_is_left_says_so(night: NightSession, clo
     night._told.clear()
     async with shown(night, clock) as (app, pilot):
         await press(app, pilot, BACK)
-        assert "nothing of what happened is in the file any more" in rows_of(app)[-1] and not app.live.is_past
+        assert "the file no longer has the events of this run" in rows_of(app)[-1] and not app.live.is_past
 
 
 def test_speeds_are_told_by_the_help_of_their_key():
@@ -554,7 +554,7 @@ def test_picture_of_the_past(size, view, night: NightSession, clock: StillClock,
 
 async def asked(app: Any, pilot: Any, change: str) -> str:
     await press(app, pilot, ":", *"what-if", "space", *change, "enter")
-    await until(app, pilot, lambda: isinstance(app.screen, Reading) or "what" in rows_of(app)[-1])
+    await until(app, pilot, lambda: isinstance(app.screen, TextDialog) or "what" in rows_of(app)[-1])
     return " ".join(text_of(app).replace("│", " ").split())
 
 
@@ -562,9 +562,9 @@ async def test_the_night_under_another_policy_is_a_table_over_the_screen(night: 
     async with shown(night, clock, size=(92, 44)) as (app, pilot):
         text = await asked(app, pilot, "max_attempts=5")
         assert "what if max_attempts=5" in text and "dead letters" in text
-        assert "The run is not over: what has not happened yet is taken to do well." in text
+        assert "The run is not over: tasks that have not run yet are assumed to succeed." in text
         await press(app, pilot, "escape")
-        assert not isinstance(app.screen, Reading) and not app.live.is_past
+        assert not isinstance(app.screen, TextDialog) and not app.live.is_past
 
 
 async def test_from_a_moment_of_the_past_only_what_comes_later_is_another(night: NightSession, clock: StillClock):
@@ -580,7 +580,7 @@ async def test_from_a_moment_of_the_past_only_what_comes_later_is_another(night:
 async def test_what_cannot_be_asked_says_what_can(night: NightSession, clock: StillClock):
     async with shown(night, clock) as (app, pilot):
         await press(app, pilot, ":", *"what-if", "enter")
-        assert "say what would be another one, as in max_attempts=5" in text_of(app)
+        assert "name a change, as in max_attempts=5" in text_of(app)
 
 
 async def test_what_was_asked_once_is_in_the_history_as_it_was_typed(night: NightSession, clock: StillClock):

@@ -91,5 +91,11 @@ def test_a_size_in_bytes_takes_six_cells_at_most(count):
 
 
 def test_sizes_and_counts_read_as_one_expects():
-    assert [format_bytes(count) for count in (0, 999, 1_500, 12_000_000, -3)] == ["0 B", "999 B", "1.5 kB", "12 MB", "0 B"]
+    assert [format_bytes(count) for count in (0, 999, 1_500, 12_000_000, -3)] == [
+        "0 B",
+        "999 B",
+        "1.5 kB",
+        "12 MB",
+        "0 B",
+    ]
     assert number(1_247) == "1,247"

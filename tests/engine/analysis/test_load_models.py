@@ -50,7 +50,9 @@ def test_the_contention_model_gives_the_figures_of_aws(clients, name):
 )
 def test_where_the_index_begins_moves_the_calls_by_a_tenth(policy, calls):
     """SPEC 5.2: the documents' own numbering starts at 0; document 002's jitter is as kind as full; fixed is not."""
-    assert simulate_contention(100, policy, random.Random(2), runs=40, first_index=0).calls == pytest.approx(calls, rel=0.03)
+    assert simulate_contention(100, policy, random.Random(2), runs=40, first_index=0).calls == pytest.approx(
+        calls, rel=0.03
+    )
 
 
 def test_one_client_alone_needs_one_call():
@@ -149,5 +151,7 @@ def test_one_seed_is_one_story():
 
 
 def test_a_server_that_never_comes_back_ends_the_simulation():
-    found = simulate_outage(Scenario(3, per_second=1, outage_seconds=1e9), fixed_policy(30), random.Random(1), seconds_max=600)
+    found = simulate_outage(
+        Scenario(3, per_second=1, outage_seconds=1e9), fixed_policy(30), random.Random(1), seconds_max=600
+    )
     assert (found.failed, found.calls) == (3, 60)

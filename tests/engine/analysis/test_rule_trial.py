@@ -76,7 +76,11 @@ def test_a_type_that_anybody_raises_gets_the_part_of_the_message_that_does_not_v
         failed(error_type="ValueError", facts={}, error=f"order {number}: the ledger of 'x{number}' is locked today")
         for number in (17, 3942)
     ]
-    assert propose_rule(failures, TRANSIENT) == {"error": "ValueError", "message": "is locked today", "class": "transient"}
+    assert propose_rule(failures, TRANSIENT) == {
+        "error": "ValueError",
+        "message": "is locked today",
+        "class": "transient",
+    }
 
 
 def test_a_program_that_exits_with_1_is_known_by_what_it_wrote() -> None:

@@ -21,7 +21,12 @@ from .records import PLAIN, SECOND, START, Tried, fold_of, night
 BOTH = pytest.mark.parametrize("reading", FailureAttribution)
 
 
-def again(fold: RunProjection, change: str = "", reading: FailureAttribution = FailureAttribution.BY_NUMBER, seed: int | None = None) -> RunFigures:
+def again(
+    fold: RunProjection,
+    change: str = "",
+    reading: FailureAttribution = FailureAttribution.BY_NUMBER,
+    seed: int | None = None,
+) -> RunFigures:
     dice = None if seed is None else random.Random(seed).uniform
     stage = ReplayInput(fold, start_of_run(fold))
     return replay(stage, parse_change(change) if change else NO_CHANGE, reading, dice)
@@ -32,7 +37,9 @@ def again(fold: RunProjection, change: str = "", reading: FailureAttribution = F
 
 @BOTH
 @pytest.mark.parametrize("seed", range(40))
-def test_the_same_policies_with_the_waits_of_the_record_give_the_run_itself(seed: int, reading: FailureAttribution) -> None:
+def test_the_same_policies_with_the_waits_of_the_record_give_the_run_itself(
+    seed: int, reading: FailureAttribution
+) -> None:
     """Where nobody waited for anything but parents and the retries' own waits."""
     then = night(seed)
     found = again(then.fold, reading=reading)
@@ -190,7 +197,11 @@ def test_from_the_middle_only_what_comes_later_is_another() -> None:
     waits = start.tasks["waits"]
     waits.state, waits.failures, waits.next_retry_at = TaskState.RETRYING, 1, START + 7 * SECOND
     waits.attempts = {1: fold.tasks["waits"].attempts[1]}
-    found = replay(ReplayInput(fold, ReplayStart(start, START + 5 * SECOND, RunCounts(calls=2))), NO_CHANGE, FailureAttribution.BY_NUMBER)
+    found = replay(
+        ReplayInput(fold, ReplayStart(start, START + 5 * SECOND, RunCounts(calls=2))),
+        NO_CHANGE,
+        FailureAttribution.BY_NUMBER,
+    )
     assert (found.calls, found.seconds) == (3, pytest.approx(10.0))
 
 
