@@ -1,1 +1,1 @@
-"""What each command of the shell does; ``main.py`` reads the words and calls here.."""
+"""The command line: ``main.py`` declares all commands; the other modules of this folder do their work."""

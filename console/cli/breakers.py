@@ -1,4 +1,4 @@
-"""``redrive breakers``: what stands between tasks and each downstream, and the words that set it by hand."""
+"""``redrive breakers``: lists circuit breakers, and sets them by hand."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def list_or_set_breakers(
     reason: str,
     **remote: Unpack[RemoteOptions],
 ) -> int:
-    """List the breakers of a run, or set some by hand: (act, downstream). Exit code 1 where one was refused."""
+    """List the breakers of a run, or set some by ``acts``: (act, downstream). Exit code 1 if one was refused."""
 
     async def use(session: Session) -> tuple[list[Answer], Board, Sequence[BreakerRow]]:
         board = Board(await session.snapshot(run_id))

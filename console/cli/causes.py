@@ -34,7 +34,7 @@ def send_note(
     python: str | None,
     ssh_option: Sequence[str],
 ) -> int:
-    """Send it and print what the engine answered. Exit code 1 where nothing was written."""
+    """Send a note and print the answer of the engine. Exit code 1 if nothing was written."""
 
     async def use(session: Session) -> Answer:
         fold = await session.snapshot(run_id)
@@ -47,8 +47,10 @@ def send_note(
 
 
 def cause_of(fold: RunProjection, digits: str) -> str:
-    """The loose fingerprint that some first digits mean, of a failure of this run whether it has healed or not; else
-    the digits, as those of another run. Raises RedriveError where they fit several."""
+    """The loose fingerprint of this run that starts with ``digits``; without a match ``digits`` itself, for other runs.
+
+    Raises RedriveError if several fingerprints match.
+    """
     attempts = [attempt for row in fold.tasks.values() for attempt in row.attempts.values()]
     marks = {(one.fingerprint_loose, one.fingerprint) for one in attempts if one.fingerprint_loose}
     found = {loose for loose, strict in marks if loose.startswith(digits) or (strict or "").startswith(digits)}
@@ -72,7 +74,7 @@ def print_rule(
     python: str | None,
     ssh_option: Sequence[str],
 ) -> int:
-    """Print the rule and its effect; nothing is changed anywhere."""
+    """Print the rule and its effect on the past. Changes nothing."""
     chosen = conditions_of(conditions)
 
     async def use(session: Session) -> RuleTrial:
@@ -92,7 +94,7 @@ def print_rule(
 
 
 def conditions_of(words: Sequence[str]) -> dict[str, object]:
-    """``status=409`` as a condition of a rule. Raises UsageError for what is none."""
+    """The conditions of a rule, from words as ``status=409``. Raises UsageError for invalid words."""
     found: dict[str, object] = {}
     for word in words:
         name, equals, value = word.partition("=")

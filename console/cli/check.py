@@ -1,4 +1,4 @@
-"""``redrive check``: what can be known about a flow before it runs, each finding in one line."""
+"""``redrive check``: validates a flow without running it, one line per finding."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SIGNS = {True: "[x]", False: "[ ]", None: "[?]"}
 
 
 def check_flow(flow: str, params: Mapping[str, str], *, state: str | None, verbose: bool, as_json: bool) -> int:
-    """Load the flow, print its findings, and say whether it can run. Exit code 2 where it cannot."""
+    """Load the flow and print its findings. Exit code 2 if it cannot run."""
     spec, found = check_in_subprocess(flow, params)
     seen = _observed(state, spec.name)
     left = [finding for finding in found if finding.rule == "import"]
@@ -51,7 +51,7 @@ def _observed(state: str | None, flow_name: str) -> Mapping[str, DurationStats]:
 
 
 def _print_findings(findings: Sequence[Finding]) -> None:
-    """What is the same of many tasks is said once."""
+    """Print the findings; the same finding for several tasks is one line."""
     alike: dict[tuple[str, str, int | None], list[str]] = {}
     for finding in findings:
         alike.setdefault((finding.level, finding.message, finding.line), []).append(finding.task or "")

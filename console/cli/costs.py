@@ -1,4 +1,4 @@
-"""``redrive costs``: the slot seconds of a run by how its attempts ended, and what each retry cost and healed."""
+"""``redrive costs``: slot seconds by the end of attempts, and the costs and successes of each retry."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _sentence(healed: RetryYield) -> str:
 
 
 def ledger_lines(ledger: PolicyCosts) -> Iterator[str]:
-    """What each retry of one policy cost and healed, and which of them could go."""
+    """The table of one policy: starts, successes and costs of each retry, and a suggestion for ``max_attempts``."""
     yield ""
     yield one_line(f"{ledger.downstream or 'tasks without a downstream'} · {_policy(ledger.policy)}")
     everything = sum(one.seconds for one in ledger.tries) or 1.0
@@ -118,7 +118,7 @@ def _tasks(count: int) -> str:
 
 
 def _percent(share: float) -> str:
-    """Whole where that is exact enough; a tenth where the whole would say 0 or 100 of what is neither."""
+    """A percentage, with one decimal near 0 and 100."""
     return f"{100 * share:.{0 if 0.1 <= share <= 0.99 or share in (0.0, 1.0) else 1}f} %"
 
 

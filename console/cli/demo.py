@@ -1,7 +1,7 @@
-"""``redrive demo`` without a terminal: the flow runs, the operator is played, and the end is checked.
+"""``redrive demo`` without a terminal: runs the flow with a scripted operator, and checks the result.
 
-The poisoned task and the rows that were set aside are requeued (their data is fixed by then), the refused one is
-skipped, exactly as a person would do it: as commands to the living executor.
+The script sends commands to the executor, as a person would: it requeues the poisoned task and the quarantined rows,
+whose data is fixed by then, and skips the task without access.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ...engine.store import database
 from ..sessions.open import actor
 from .event_lines import EventPrinter
 
-#: What the played operator does when the run is blocked: act, task, the state that it was seen in, reason.
+#: The acts when the run is blocked: act, task, expected state, reason.
 SCRIPT = (
     ("requeue-rows", "import_customers", "SUCCESS", "the countries are filled in now"),
     ("requeue", "settle", "DEAD_LETTER", "the payments of today are loaded"),
@@ -32,7 +32,7 @@ SCRIPT = (
 
 
 def run_scripted(flow: str, state: str, options: RunOptions) -> int:
-    """Run the demo with a played operator. Exit code 0 when the run came to the end that the script leads to."""
+    """Run the demo with a scripted operator. Exit code 0 if the run ends as expected."""
     operator = ScriptedOperator(state)
     executor = Executor(
         flow=flow,
@@ -55,7 +55,7 @@ class ScriptedOperator:
         self._acting: asyncio.Task[None] | None = None
 
     def on_events(self, events: Sequence[Event]) -> None:
-        """Listen to the executor."""
+        """Print events, and start to act when the run is blocked."""
         self._printer.print_events(events)
         for event in events:
             is_blocked = isinstance(event.payload, RunChanged) and event.payload.what == RunChange.BLOCKED
@@ -73,7 +73,7 @@ class ScriptedOperator:
                 self.refused.append(answer.message)
 
     def _held_rows(self, run_id: str) -> list[int]:
-        """As a person reads them: from the state file, beside the executor."""
+        """The ids of held rows, read from the state file."""
         with database.reading(self._state) as connection:
             rows = query(connection, QUARANTINE, {"run_id": run_id})
         return [row.id for row in rows if row.state == "held"]

@@ -1,4 +1,4 @@
-"""``redrive doctor``: versions, who owns the file, whether it is whole, and what isolation this machine offers."""
+"""``redrive doctor``: checks versions, the owner and the integrity of a state file, and this machine's isolation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WAL_LARGE_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class DoctorFinding:
-    """One line of the examination."""
+    """One line of the output."""
 
     level: Literal["ok", "note", "warning", "error"]
     what: str
@@ -40,7 +40,7 @@ class DoctorFinding:
 
 
 def run_checks(target: str | None, as_json: bool) -> int:
-    """Print what was found. Exit code 1 where something is wrong."""
+    """Print the findings. Exit code 1 if one is an error."""
     findings = [*_program(), *_machine(), *_state(target)]
     for finding in findings:
         if as_json:
@@ -87,12 +87,12 @@ def _has_children_file() -> bool:
 
 _ISOLATION: tuple[tuple[str, Callable[[], bool], str], ...] = (
     (
-        "pidfd: processes are killed without mistaking one for another",
+        "pidfd: a kill cannot hit another process with the same pid",
         _has_pidfd,
         "no pidfd: this kernel is older than 5.3, attempts cannot be run",
     ),
     (
-        "subreaper: who leaves an attempt's group comes back to it and is swept",
+        "subreaper: processes that leave an attempt's group are found and killed",
         _can_be_subreaper,
         "no subreaper: processes that leave an attempt's group may survive it",
     ),
@@ -113,7 +113,7 @@ def _state(target: str | None) -> Iterator[DoctorFinding]:
             return
         raise
     if is_remote(path):
-        raise RedriveError("doctor examines files of this machine; run it over there")
+        raise RedriveError("doctor checks files of this machine; run it on the machine of the file")
     yield from _executor(path)
     try:
         with database.reading(path) as connection:
@@ -159,21 +159,21 @@ def _schedules(path: str, connection: sqlite3.Connection) -> Iterator[DoctorFind
 
 
 def _without_lock(path: str) -> list[DoctorFinding]:
-    """An executor whose lock file was removed still answers at its socket, and makes the file again within a second."""
+    """Findings for an executor whose lock file was deleted; it creates the file again within a second."""
     try:
         said = executor_socket.ping(path)
     except RedriveError:
         return []
     if said is None:
         return []
-    text = f"pid {said.get('pid')} is alive without its lock file: somebody has removed it"
+    text = f"pid {said.get('pid')} is alive, but its lock file was deleted"
     trouble = said.get("storage_trouble")
     more = [DoctorFinding("error", "storage", f"nothing is started: {trouble}")] if trouble else []
     return [DoctorFinding("warning", "executor", text), *more]
 
 
 def _no_executor(path: str, heir: lock_file.LockHolder | None) -> DoctorFinding:
-    """``heir``: the dead executor whose lock something that it started still holds."""
+    """The finding without an executor. ``heir``: a dead executor whose lock is still held by one of its processes."""
     last = lock_file.last_holder(path)
     if last is None or last.released_at is not None:
         return DoctorFinding("ok", "executor", "none: operators' acts are applied under the lock, resume starts one")

@@ -1,6 +1,6 @@
-"""The run as plain lines, for pipes, cron and systemd: one line per event, in the shape of document 000.
+"""Events as plain lines for pipes, cron and systemd, and their printer.
 
-An event whose line document 000 does not fix is the sentence that the journal has for it (``text/event_text.py``).
+SPEC 000 defines the lines below; other events have the sentence of the journal (``text/event_text.py``).
 
 ::
 
@@ -57,7 +57,7 @@ FINGERPRINT_DIGITS = 6
 
 
 def lines_of_event(event: Event) -> Iterator[str]:
-    """The lines that tell an event; none for what only the console shows."""
+    """The lines of an event; none for events that only the console shows."""
     words = _LINES.get(type(event.payload))
     if words is None:
         return
@@ -66,7 +66,7 @@ def lines_of_event(event: Event) -> Iterator[str]:
 
 
 def _sentence(event: Event, payload: Payload) -> Iterator[str]:
-    """The sentence of the journal, after what it is about."""
+    """The subject of the event and the sentence of the journal."""
     about = event.task or (f"run {event.run_id}" if isinstance(payload, ScheduleChanged) and event.run_id else "")
     yield f"{about}: {describe_event(event)}" if about else describe_event(event)
 
@@ -111,7 +111,7 @@ def _retrying(event: Event, payload: TaskMoved) -> Iterator[str]:
 
 
 def _advised(event: Event, payload: TaskMoved) -> Iterator[str]:
-    """How far a task came until its timeout, and what that timeout should be."""
+    """The advice after a timeout: the progress until then, and a longer timeout."""
     attempt = payload.attempt_set
     if attempt.get("outcome") == "timed_out" and (diagnostic := attempt.get("diagnostic")):
         yield f"{event.task} {diagnostic}"
@@ -181,7 +181,7 @@ def _retried(event: Event, payload: AttemptRetry) -> Iterator[str]:
     yield f"{event.task} retries {payload.function} inside ({tries}): {said}{more}"
 
 
-# --- Beside the tasks ------------------------------------------------------------------------------------------------
+# --- Other events ----------------------------------------------------------------------------------------------------
 
 
 def _run(event: Event, payload: RunChanged) -> Iterator[str]:
@@ -216,14 +216,14 @@ def _rows(event: Event, payload: RowsChanged) -> Iterator[str]:
 
 
 def _executor(event: Event, payload: ExecutorChanged) -> Iterator[str]:
-    """Of a start only what is doubtful about the import of the flow, and what that printed."""
+    """Warnings and output of the flow's import, and failures of the executor's processes."""
     if payload.what == ExecutorChange.STARTED:
         for warning in payload.warnings:
             yield f"warning: {warning}"
         for line in (payload.printed or "").splitlines():
             yield f"the import printed: {line}"
     elif payload.what == ExecutorChange.ZYGOTE_DIED:
-        for line in (payload.printed or "").splitlines()[:-1]:  # the sentence has the last one
+        for line in (payload.printed or "").splitlines()[:-1]:  # the sentence has the last line
             yield f"process {payload.pid} printed: {line}"
         yield describe_event(event)
     elif payload.what == ExecutorChange.THREADS_KILLED:
@@ -235,7 +235,7 @@ _Lines = Callable[[Event, Any], Iterator[str]]
 
 
 def _row(payload_type: type[_P], words: Callable[[Event, _P], Iterator[str]]) -> tuple[type, _Lines]:
-    """A row of the table below, whose two halves fit."""
+    """A row of the table below, with the types checked."""
     return payload_type, words
 
 
@@ -297,26 +297,26 @@ def _instant(at: int | None) -> str:
 
 
 class EventPrinter:
-    """Prints what ``take`` is given, until the reader has gone or nothing more can be written.
+    """Prints lines until the reader has gone or writing fails; the run goes on without it.
 
     ``stream``: None if the process was started without a stdout.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
-        self.has_printed_end = False  # a line that says how the run stands was the last of its kind
+        self.has_printed_end = False  # whether the latest line about the run says that it ended or is blocked
         self._stream = stream
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # names of tasks need not fit the locale of cron
+            stream.reconfigure(errors="backslashreplace")  # cron's locale may not encode names of tasks
 
     def print_events(self, events: Sequence[Event]) -> None:
-        """Print a batch at once."""
+        """Print the lines of a batch of events."""
         for event in events:
             if isinstance(event.payload, RunChanged):
                 self.has_printed_end = event.payload.what in (RunChange.ENDED, RunChange.BLOCKED)
         self.write("".join(f"{line}\n" for event in events for line in lines_of_event(event)))
 
     def write(self, text: str) -> None:
-        """Print it now. Never raises for the sake of stdout."""
+        """Print text at once. Errors of stdout are not raised."""
         if self._stream is None:
             return
         try:
@@ -326,17 +326,17 @@ class EventPrinter:
             self._give_up()
         except OSError as error:
             self._give_up()
-            _complain(f"cannot print any more ({error.strerror}); the run goes on, redrive events shows it")
+            _warn(f"cannot print any more ({error.strerror}); the run goes on, redrive events shows it")
 
     def _give_up(self) -> None:
-        """Nothing more is printed, and the interpreter's own flush at exit does not fail either."""
+        """Stop printing, and redirect stdout so that the interpreter's flush at exit does not fail."""
         stream, self._stream = self._stream, None
         if stream is not None:
-            silence = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(silence, stream.fileno())
-            os.close(silence)
+            devnull = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(devnull, stream.fileno())
+            os.close(devnull)
 
 
-def _complain(sentence: str) -> None:
+def _warn(sentence: str) -> None:
     if sys.stderr is not None:
         print(f"redrive: {sentence}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""What the shell sees when a command has ended: one table of exit codes, and which error or end of a run has which."""
+"""Exit codes of all commands, by error and by the end of a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...engine.errors import (
 
 
 class ExitCode(IntEnum):
-    """What the shell sees."""
+    """The exit codes of ``redrive``."""
 
     SUCCESS = 0
     FAILED = 1
@@ -27,7 +27,7 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
-#: The first kind that an error is an instance of decides.
+#: The first class that an error is an instance of decides.
 EXIT_CODES: tuple[tuple[type[RedriveError], ExitCode], ...] = (
     (ExecutorBusyError, ExitCode.BUSY),
     (StartInterrupted, ExitCode.INTERRUPTED),

@@ -1,7 +1,7 @@
-"""``--follow`` for views that are no streams: told again when something has happened, until somebody stops it.
+"""``--follow`` for lists: prints them again after new events, until it is interrupted.
 
-On a terminal the picture is drawn over the one before, line by line and without clearing, so that nothing flickers. In
-a pipe, and as JSON, only lines that were not there before are written: whoever reads it sees each change once.
+On a terminal the list is drawn over the one before, line by line and without clearing, so that it does not flicker. In
+a pipe, and as JSON, only new lines are written, so that a reader gets each change once.
 """
 
 from __future__ import annotations
@@ -22,44 +22,44 @@ from ..text.text import shorten
 
 Read = Callable[[Session], Awaitable[list[str]]]
 
-GATHER_SECONDS = 0.2  # what happens together is read once
+GATHER_SECONDS = 0.2  # wait for more events before reading again
 
 _HOME, _TO_LINE_END, _TO_SCREEN_END = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
 def print_view(target: str, read: Read, *, follow: bool, as_json: bool, **remote: Unpack[RemoteOptions]) -> int:
-    """Print the lines that ``read`` answers with; with ``follow``, again whenever they change."""
+    """Print the lines that ``read`` returns; with ``follow``, again whenever they change."""
     if not follow:
         for line in with_session(target, read, **remote):
             click.echo(line)
         return 0
-    tell = RedrawnView() if sys.stdout.isatty() and not as_json else AppendedView()
+    view = RedrawnView() if sys.stdout.isatty() and not as_json else AppendedView()
 
     async def use(session: Session) -> int:
         batches = cast("AsyncGenerator[Sequence[Event]]", session.events(await _head(session)))
-        tell.take(await read(session))
+        view.print(await read(session))
         async with aclosing(batches):
             async for batch in batches:
                 if batch:
                     await asyncio.sleep(GATHER_SECONDS)
-                    tell.take(await read(session))
+                    view.print(await read(session))
         return 0
 
     return with_session(target, use, **remote)
 
 
 async def _head(session: Session) -> int:
-    """The latest event that the pictures know already: what comes after it is news."""
+    """The number of the latest event in the state file."""
     return (await session.snapshot(None)).seq
 
 
 class AppendedView:
-    """Lines that are new, each once."""
+    """Prints only lines that were not in the list before."""
 
     def __init__(self) -> None:
         self._shown: frozenset[str] = frozenset()
 
-    def take(self, lines: Sequence[str]) -> None:
+    def print(self, lines: Sequence[str]) -> None:
         for line in lines:
             if line not in self._shown:
                 click.echo(line)
@@ -68,19 +68,19 @@ class AppendedView:
 
 
 class RedrawnView:
-    """The whole picture, over the one before. What is longer than the terminal ends in a count."""
+    """Draws the whole list over the one before; lines below the terminal become a count."""
 
     def __init__(self) -> None:
         self._shown: list[str] | None = None
 
-    def take(self, lines: Sequence[str]) -> None:
+    def print(self, lines: Sequence[str]) -> None:
         columns, rows = shutil.get_terminal_size()
         if len(lines) >= rows:
             lines = [*lines[: rows - 2], f"... {len(lines) - rows + 2} more lines"]
         fitting = [shorten(line, columns) for line in lines]
         if fitting == self._shown:
             return
-        # The first picture begins on a screen of its own height, so that what stood there scrolls away and is kept.
+        # First scroll the screen away, so that its text stays in the terminal's history.
         room = "\n" * rows if self._shown is None else ""
         body = "".join(f"{line}{_TO_LINE_END}\n" for line in fitting)
         sys.stdout.write(f"{room}{_HOME}{body}{_TO_SCREEN_END}")

@@ -1,10 +1,10 @@
-"""``redrive --help``: the commands by what people want when they look for one, and what the exit codes mean."""
+"""``redrive --help``: the commands by purpose, and the exit codes."""
 
 from __future__ import annotations
 
 import click
 
-#: Heading -> the commands under it, most wanted first. Every command stands under one; a test holds that.
+#: Heading -> its commands, the most used first. A test checks that every command has a heading.
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Run": ("demo", "run", "resume", "attach"),
     "By a schedule": ("serve", "schedule", "backfill"),
@@ -19,28 +19,28 @@ TARGETS = (
 )
 EXIT_CODES = (
     "run, resume and backfill exit with 0 success, 1 failed, 2 bad usage or flow, 3 partial or waiting for a human,"
-    " 75 another executor owns the state file, 130 interrupted; serve with 0 once it was told to stop, 130 where that"
+    " 75 another executor owns the state file, 130 interrupted; serve with 0 after a stop, 130 if the stop"
     " interrupted a run."
 )
 
 
 class CommandGroup(click.Group):
-    """The top of the command line."""
+    """The command group with a help in sections."""
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """A section for each purpose."""
+        """Write a section for each purpose."""
         for heading, names in SECTIONS.items():
             with formatter.section(heading):
                 formatter.write_dl([(name, self._summary(context, name)) for name in names])
 
     def _summary(self, context: click.Context, name: str) -> str:
-        """The first sentence, whole: click would cut it."""
+        """The complete first sentence; click would shorten it."""
         command = self.get_command(context, name)
         text = "" if command is None else " ".join((command.short_help or command.help or "").split())
         return text.rstrip(".")
 
     def format_epilog(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """What holds for all of them."""
+        """Write what all commands have in common."""
         for text in (TARGETS, EXIT_CODES):
             formatter.write_paragraph()
             formatter.write_text(text)

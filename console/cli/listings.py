@@ -1,6 +1,6 @@
-"""``runs``, ``tasks``, ``inbox``, ``events``, ``replay`` as text or JSON: the console's views for pipes and scripts.
+"""``redrive runs``, ``tasks``, ``inbox``, ``events`` and ``replay``: the console's views as text or JSON.
 
-Every state is told by a word, so that grep finds what a colour would hide.
+Every state is a word, so that grep finds it.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ if TYPE_CHECKING:
     from ..model.inbox import InboxCause
 
 _WAITING = MOVING - {TaskState.RETRYING}
-_PAGES_MAX = 100  # of the latest, for sentences that name who looks after a failure
+_PAGES_MAX = 100  # the latest pages, for sentences that name who acknowledged a failure
 
 
 def print_runs(target: str, as_json: bool, *, follow: bool = False, **remote: Unpack[RemoteOptions]) -> int:
-    """One line a run, the latest first."""
+    """Print one line per run, the latest first."""
 
     async def read(session: Session) -> list[str]:
-        of_schedules, summaries = await _of_schedules(session), await session.runs()
+        schedule_lines, summaries = await _schedule_lines(session), await session.runs()
         status, address, now_us = executor_status_of(session.status), session.address, _now_us()
         if as_json:
             return [json_line(_run_value(one, executor_json(one.run, status, address, now_us))) for one in summaries]
         rows: list[Sequence[str]] = [("RUN", "FLOW", "STATE", "TASKS", "OK", "DEAD", "ELAPSED", "")]
         rows += [(*_run_row(one), executor_advice(one.run, status, address, now_us)) for one in summaries]
-        return [*table_lines(rows), *of_schedules]
+        return [*table_lines(rows), *schedule_lines]
 
     return print_view(target, read, follow=follow, as_json=as_json, **remote)
 
@@ -61,15 +61,15 @@ def _run_value(summary: RunSummary, executor: Mapping[str, object]) -> dict[str,
     return {**_plain(summary.run), **counts, "executor": executor}
 
 
-async def _of_schedules(session: Session) -> list[str]:
-    """What comes next, whether anybody will start it, and what did not start in time."""
+async def _schedule_lines(session: Session) -> list[str]:
+    """Lines about the next scheduled runs, whether a process serves them, and runs that missed a promise."""
     unserved = "; nobody serves it" if session.status.service_pid is None else ""
     coming = [f"{words}{unserved}" for words in describe_next_runs(await session.query(list_rows.SCHEDULES), _now_us())]
     return coming + describe_missed_starts(await session.query(list_rows.SLA, limit=_PAGES_MAX), _now_us())
 
 
 def executor_status_of(status: SessionStatus) -> ExecutorStatus:
-    """What a remote says of the executor."""
+    """The status of the executor, as a session reports it."""
     return ExecutorStatus(
         status.executor_alive,
         status.executor_pid,
@@ -95,7 +95,7 @@ def _run_row(summary: RunSummary) -> tuple[str, ...]:
 def print_tasks(
     target: str, run_id: str | None, as_json: bool, *, follow: bool = False, **remote: Unpack[RemoteOptions]
 ) -> int:
-    """One line a task, in the order of the flow."""
+    """Print one line per task, in the order of the flow."""
 
     async def read(session: Session) -> list[str]:
         board = Board(await session.snapshot(run_id))
@@ -109,21 +109,21 @@ def print_tasks(
         run, now_us = board.fold.run, _now_us()
         gone_at = None if status.owns(run) else status.gone_at
 
-        beside = {"executor": executor_json(run, status, address, now_us)}
-        lines = task_lines(board.fold, as_json, lambda name: board.explain(name, now_us, gone_at), beside, before)
-        return lines if as_json else [*lines, *_nobody_runs(run, status, address)]
+        extra = {"executor": executor_json(run, status, address, now_us)}
+        lines = task_lines(board.fold, as_json, lambda name: board.explain(name, now_us, gone_at), extra, before)
+        return lines if as_json else [*lines, *_executor_advice_lines(run, status, address)]
 
     return print_view(target, read, follow=follow, as_json=as_json, **remote)
 
 
-def _nobody_runs(run: RunRow, status: ExecutorStatus, address: str) -> list[str]:
-    """Below the list, where the eye is; JSON has it in each line."""
+def _executor_advice_lines(run: RunRow, status: ExecutorStatus, address: str) -> list[str]:
+    """The advice for a run without an executor, below the list; JSON has it in each line."""
     sentence = executor_advice(run, status, address, _now_us())
     return [one_line(sentence)] if sentence else []
 
 
 async def _last_times(session: Session, board: Board) -> dict[str, str]:
-    """Of the tasks that need a human: what came of their cause before."""
+    """For each task that needs a human, how its cause ended last time."""
     from ..feed.cause_memory import load_memories
     from ..model.inbox import Inbox
 
@@ -137,15 +137,17 @@ def task_lines(
     fold: RunProjection,
     as_json: bool,
     why: Callable[[str], str] = lambda name: "",
-    beside: Mapping[str, object] | None = None,
+    extra: Mapping[str, object] | None = None,
     before: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """The tasks of a run as it stands in ``fold``. ``why``: what a task that waits is waiting for, or since when nobody
-    runs what says RUNNING; ``beside``: what each JSON value holds in addition; ``before``: of those that need a human,
-    what came of their cause the last time."""
+    """The lines of the tasks in ``fold``.
+
+    ``why``: explains why a task waits, or since when a RUNNING task has no executor; ``extra``: further keys of each
+    JSON value; ``before``: by task that needs a human, how its cause ended last time.
+    """
     rows = sorted(fold.tasks.values(), key=lambda row: row.position)
     if as_json:
-        return [json_line({**task_value(row, fold), **(beside or {})}) for row in rows]
+        return [json_line({**task_value(row, fold), **(extra or {})}) for row in rows]
     cells = [("TASK", "STATE", "ATTEMPT", "NOTE")]
     for row in rows:
         past = (before or {}).get(row.name)
@@ -183,7 +185,7 @@ def _note(row: TaskRow, why: Callable[[str], str]) -> str:
 def print_inbox(
     target: str, run_id: str | None, as_json: bool, *, follow: bool = False, **remote: Unpack[RemoteOptions]
 ) -> int:
-    """What needs a human, cause by cause, and what came of each cause before."""
+    """Print the tasks that need a human, by cause, with the history of each cause."""
     from ..feed.cause_memory import load_memories
     from ..model.inbox import Inbox
 
@@ -196,20 +198,20 @@ def print_inbox(
             executor = executor_json(fold.run, status, address, _now_us())
             return [_cause_value(group, known.get(group.key), executor) for group in groups]
         lines = [line for group in groups for line in _cause_lines(group, fold, known.get(group.key))]
-        return [*(lines or ["nothing needs a human"]), *_nobody_runs(fold.run, status, address)]
+        return [*(lines or ["nothing needs a human"]), *_executor_advice_lines(fold.run, status, address)]
 
     return print_view(target, read, follow=follow, as_json=as_json, **remote)
 
 
 def _cause_value(cause: InboxCause, memory: CauseHistory | None, executor: Mapping[str, object]) -> str:
-    told = {"memory": None if memory is None else _plain(memory), "executor": executor}
-    return json_line({**_plain(cause), **told})
+    fields = {"memory": None if memory is None else _plain(memory), "executor": executor}
+    return json_line({**_plain(cause), **fields})
 
 
 def _cause_lines(cause: InboxCause, fold: RunProjection, memory: CauseHistory | None) -> Iterator[str]:
     downstream = f" · {one_line(cause.downstream)}" if cause.downstream else ""
     holds = f" · holds {cause.held}" if cause.held else ""
-    named = any(fold.tasks[name].failure_fingerprint for name in cause.tasks)  # what was lost has none to requeue by
+    named = any(fold.tasks[name].failure_fingerprint for name in cause.tasks)  # lost attempts have no fingerprint
     fingerprint = f"  (fp {cause.fingerprint[:12]})" if named else ""
     yield f"{len(cause.tasks)} × {one_line(cause.title)}{downstream}{holds}{fingerprint}"
     for line in _memory_lines(memory) if memory is not None else ():
@@ -222,7 +224,7 @@ def _cause_lines(cause: InboxCause, fold: RunProjection, memory: CauseHistory | 
 
 
 def _memory_lines(memory: CauseHistory) -> Iterator[str]:
-    """Notes first, they are meant for the reader; then how it went before."""
+    """Notes first, then earlier incidents."""
     notes, now_us = len(memory.notes), _now_us()
     lines = describe_history(memory, now_us)
     yield from lines[:notes]
@@ -233,7 +235,7 @@ def _memory_lines(memory: CauseHistory) -> Iterator[str]:
 def print_events(
     target: str, run_id: str | None, as_json: bool, *, follow: bool, since: int, **remote: Unpack[RemoteOptions]
 ) -> int:
-    """What happened, in order; with ``follow``, for ever."""
+    """Print events in order; with ``follow``, until interrupted."""
 
     async def use(session: Session) -> int:
         fold = await session.snapshot(run_id) if run_id is not None or not follow else None
@@ -261,7 +263,7 @@ def _print_event(event: Event, as_json: bool) -> None:
 def print_replay(
     target: str, run_id: str | None, as_json: bool, at: str | None, **remote: Unpack[RemoteOptions]
 ) -> int:
-    """Print the tasks as they were ``at`` a time or after the event of a number; at the end if left out."""
+    """Print the tasks as they were ``at`` a time or after an event's number; None: now."""
 
     from ..feed.event_reader import EventHistory
 
@@ -270,20 +272,20 @@ def print_replay(
         if at is None:
             return fold
         when = parse_when(at, fold.run)
-        night = EventHistory(session, fold)
-        await night.load(fold.seq)
+        history = EventHistory(session, fold)
+        await history.load(fold.seq)
         if NUMBER_MAX <= when < fold.run.started_at:
-            raise RedriveError(f"{at} is before run {fold.run.run_id} began: {_spoken(fold.run.started_at)}")
-        seq = when if when < NUMBER_MAX else night.index.seq_at(when)
-        return (await night.point_at(min(seq, night.index.seq))).snapshot.fold
+            raise RedriveError(f"{at} is before run {fold.run.run_id} began: {_local_time(fold.run.started_at)}")
+        seq = when if when < NUMBER_MAX else history.index.seq_at(when)
+        return (await history.point_at(min(seq, history.index.seq))).snapshot.fold
 
     for line in task_lines(with_session(target, use, **remote), as_json):
         click.echo(line)
     return 0
 
 
-def _spoken(instant: int) -> str:
-    """As it is written to ``--at``."""
+def _local_time(instant: int) -> str:
+    """A time in the format of ``--at``."""
     return datetime.fromtimestamp(instant / 1e6).astimezone().isoformat(sep=" ", timespec="seconds")
 
 
@@ -293,7 +295,7 @@ def _plain(value: Any) -> dict[str, Any]:
 
 
 def json_line(value: object) -> str:
-    """One value a line."""
+    """One line of JSON."""
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -302,13 +304,13 @@ def print_json(value: object) -> None:
 
 
 def print_table(rows: Iterable[Sequence[str]]) -> None:
-    """Print rows under each other."""
+    """Print rows with aligned columns."""
     for line in table_lines(rows):
         click.echo(line)
 
 
 def table_lines(rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Rows under each other, the columns aligned; texts from tasks are made fit for a terminal."""
+    """Rows with aligned columns; control characters are removed from the cells."""
     cleaned = [[one_line(cell) for cell in row] for row in rows]
     widths = [min(60, max(len(row[column]) for row in cleaned)) for column in range(len(cleaned[0]))]
     for row in cleaned:

@@ -1,4 +1,4 @@
-"""``redrive simulate``: the herds and the contention of the documents, as a table and as a plot of plain text."""
+"""``redrive simulate``: the load of retry policies in herds and under contention, as a table and a plot."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from .policy_lab import policy_of
 
 PLOT_CELLS = 72
 PLOT_ROWS = 8
-CHART_SPAN = 4  # times as long as the best possible: what goes on longer is said and not drawn
+CHART_SPAN = 4  # times the ideal duration; later load is in the table only
 CLIENTS = (10, 20, 50, 100, 150, 190)
 
-#: Base and cap in seconds as the documents' stories have them, and the fixed delay that they had before.
+#: Base, cap and the fixed delay of each scenario, in seconds (SPEC 000 to 004).
 _POLICIES: dict[str, tuple[float, float, float]] = {
     "herd-500": (1, 60, 1),
     "herd-1000": (1, 60, 1),
@@ -40,7 +40,7 @@ _POLICIES: dict[str, tuple[float, float, float]] = {
     "herd-12000": (2, 600, 30),
 }
 
-#: Beside the five of the AWS post, and the index of their first wait: as this engine counts, document 002's, fixed.
+#: Further policies beside the five of the AWS post, with the index of their first wait (SPEC 002).
 _MORE_CONTENTION: dict[str, tuple[RetryPolicy, int]] = {
     "full-from-0": (CONTENTION_POLICIES["full"], 0),
     "add50": (RetryPolicy(base=0.005, cap=2.0, jitter="add50"), 0),
@@ -50,14 +50,14 @@ _MORE_CONTENTION: dict[str, tuple[RetryPolicy, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class PolicyResult:
-    """Means over the runs of one policy, and the load of the first of them."""
+    """Means over the simulations of one policy, and the load of the first simulation."""
 
     calls: float
     last_done_seconds: float
-    peak_per_second: float  # from the first whole second in which the server answers
+    peak_per_second: float  # after the server is back
     attempts_mean: float
     attempts_max: float
-    lost: float  # share of the tasks that would have failed with a budget
+    lost: float  # share of tasks that fail with a limited number of attempts
     load: tuple[int, ...]
 
 
@@ -75,61 +75,61 @@ def print_herd(
     seed: int,
     as_json: bool,
 ) -> int:
-    """Compare policies in one scenario. Raises FlowError for names that there are not."""
+    """Compare policies in one scenario. Raises FlowError for unknown names."""
     if scenario not in SCENARIOS:
         raise FlowError(f"there is no scenario {scenario!r}; there are {', '.join(sorted(SCENARIOS))}")
-    story = SCENARIOS[scenario]
+    model = SCENARIOS[scenario]
     wanted = select_policies(herd_policies(scenario, base, cap), policies)
-    outcomes = {name: try_policy(story, policy, attempts, runs, seed) for name, policy in wanted.items()}
+    outcomes = {name: try_policy(model, policy, attempts, runs, seed) for name, policy in wanted.items()}
     if as_json:
         for name, outcome in outcomes.items():
             facts = {field: getattr(outcome, field) for field in PolicyResult.__slots__ if field != "load"}
             click.echo(json.dumps({"policy": name, "scenario": scenario, **facts}))
         return 0
-    _print_herd(scenario, story, outcomes, attempts)
-    _plot(story, outcomes)
+    _print_herd(scenario, model, outcomes, attempts)
+    _plot(model, outcomes)
     return 0
 
 
 def herd_policies(scenario: str, base: float | None = None, cap: float | None = None) -> dict[str, RetryPolicy]:
-    """The fixed delay that the story had, and every jitter; ``base`` and ``cap`` instead of the story's."""
-    usual_base, usual_cap, delay = _POLICIES.get(scenario, (2.0, 600.0, 30.0))
-    policy = policy_of(base=usual_base if base is None else base, cap=usual_cap if cap is None else cap)
+    """The fixed delay of the scenario, and every jitter; ``base`` and ``cap`` replace those of the scenario."""
+    default_base, default_cap, delay = _POLICIES.get(scenario, (2.0, 600.0, 30.0))
+    policy = policy_of(base=default_base if base is None else base, cap=default_cap if cap is None else cap)
     return {"fixed": fixed_policy(delay), **with_jitter(policy)}
 
 
 def select_policies(known: Mapping[str, RetryPolicy], names: Sequence[str]) -> dict[str, RetryPolicy]:
-    """Those that were asked for, or all. Raises FlowError."""
+    """The policies with these names, or all. Raises FlowError for unknown names."""
     for name in names:
         if name not in known:
             raise FlowError(f"there is no policy {name!r} here; there are {', '.join(known)}")
     return {name: policy for name, policy in known.items() if not names or name in names}
 
 
-def try_policy(story: Scenario, policy: RetryPolicy, attempts: int, runs: int, seed: int) -> PolicyResult:
-    """Play the story ``runs`` times without a budget, and once with one of ``attempts`` starts."""
-    herds = [simulate_outage(story, policy, random.Random(seed + run)) for run in range(runs)]
-    budgeted = simulate_outage(story, replace(policy, max_attempts=attempts), random.Random(seed), spend_attempts=True)
+def try_policy(model: Scenario, policy: RetryPolicy, attempts: int, runs: int, seed: int) -> PolicyResult:
+    """Simulate ``runs`` times with unlimited attempts, and once with at most ``attempts``."""
+    herds = [simulate_outage(model, policy, random.Random(seed + run)) for run in range(runs)]
+    budgeted = simulate_outage(model, replace(policy, max_attempts=attempts), random.Random(seed), spend_attempts=True)
     return PolicyResult(
         calls=mean(herd.calls for herd in herds),
         last_done_seconds=mean(herd.last_done_seconds for herd in herds),
         peak_per_second=mean(herd.peak_per_second for herd in herds),
         attempts_mean=mean(herd.attempts_mean for herd in herds),
         attempts_max=mean(herd.attempts_max for herd in herds),
-        lost=budgeted.failed / story.clients,
+        lost=budgeted.failed / model.clients,
         load=herds[0].calls_per_second,
     )
 
 
-def _recovered_at(story: Scenario) -> int:
-    """The second from which the load says something: the first of all holds the first tries, which no policy helps."""
-    return max(1, int(story.outage_seconds))
+def _recovered_at(model: Scenario) -> int:
+    """The first second after the outage; at least 1, because second 0 has the first attempts, before any wait."""
+    return max(1, int(model.outage_seconds))
 
 
-def _print_herd(scenario: str, story: Scenario, outcomes: Mapping[str, PolicyResult], attempts: int) -> None:
-    down = f", down for {story.outage_seconds:g} s" if story.outage_seconds else ""
-    click.echo(f"{scenario}: {number(story.clients)} tasks, a server of {story.per_second:g}/s{down}")
-    click.echo(f"at best all are done after {story.ideal_seconds:.0f} s")
+def _print_herd(scenario: str, model: Scenario, outcomes: Mapping[str, PolicyResult], attempts: int) -> None:
+    down = f", down for {model.outage_seconds:g} s" if model.outage_seconds else ""
+    click.echo(f"{scenario}: {number(model.clients)} tasks, a server of {model.per_second:g}/s{down}")
+    click.echo(f"at best all are done after {model.ideal_seconds:.0f} s")
     rows: list[Sequence[str]] = [("policy", "calls", "done", "peak", "starts", "most", f"lost with {attempts}")]
     for name, outcome in outcomes.items():
         cells = (
@@ -145,10 +145,10 @@ def _print_herd(scenario: str, story: Scenario, outcomes: Mapping[str, PolicyRes
         click.echo(line)
 
 
-def _plot(story: Scenario, outcomes: Mapping[str, PolicyResult]) -> None:
-    """The load once the server is back: one line for each policy, or a picture of the only one."""
+def _plot(model: Scenario, outcomes: Mapping[str, PolicyResult]) -> None:
+    """Plot the load after the outage: one line for each policy, or a larger plot of a single policy."""
     glyphs = glyphs_for(sys.stdout.encoding)
-    start, end = _recovered_at(story), int(story.ideal_seconds * CHART_SPAN)
+    start, end = _recovered_at(model), int(model.ideal_seconds * CHART_SPAN)
     rows = PLOT_ROWS if len(outcomes) == 1 else 1
     click.echo(f"\ncalls a second from {start} s to {end} s, each policy against its own peak:")
     for name, outcome in outcomes.items():

@@ -1,4 +1,4 @@
-"""``requeue``, ``skip``, ``cancel``, ``pause``, ``unpause`` from the command line: the acts of the console's keys."""
+"""``redrive requeue``, ``skip``, ``cancel``, ``extend``, ``pause`` and ``unpause``: acts on tasks and on the run."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def send_action(
     python: str | None,
     ssh_option: Sequence[str],
 ) -> int:
-    """Send one act and print what the engine answered, task by task. Exit code 1 where nothing was done.
+    """Send an act and print the result of each task. Exit code 1 if nothing was done.
 
-    ``dry_run``: print what it would change, and send nothing.
+    ``dry_run``: print the changes without sending the act.
     """
     if not dry_run:
         require_reason(act, reason)
@@ -74,19 +74,19 @@ def send_action(
 
 
 def print_resume_hint(act: str, answer: Answer, target: str, *, executor_alive: bool) -> None:
-    """Print how to start an executor, where the act has made work for one and none is alive."""
+    """Print how to start an executor, if the act needs one and none is alive."""
     if answer.ok and act in STARTS_WORK and not executor_alive:
         click.echo(f"no executor runs this file; go on with: redrive resume {one_line(target)}", err=True)
 
 
 def require_reason(act: str, reason: str) -> None:
-    """Raise UsageError where the journal would have to keep an act that nobody gave a reason for."""
+    """Raise UsageError if the act needs a reason and has none."""
     if act in NEEDS_REASON and not reason.strip():
         raise click.UsageError("say why with --reason TEXT: it is kept with the act")
 
 
 def json_of(option: str, text: str) -> Any:
-    """A value as people write it. Raises UsageError for what is no JSON."""
+    """Parse a JSON value. Raises UsageError if it is invalid."""
     try:
         return json.loads(text)
     except ValueError as error:
@@ -96,9 +96,9 @@ def json_of(option: str, text: str) -> Any:
 def select_targets(
     fold: RunProjection, names: Sequence[str], fingerprint: str | None, downstream: str | None = None
 ) -> tuple[Target, ...]:
-    """The tasks that are meant, as they were seen: a frozen list, so that nothing else is acted on.
+    """The tasks with their states and generations, so that the act changes no task that has moved since.
 
-    ``downstream``: of those with the fingerprint only the ones that call it.
+    ``downstream``: of the tasks with the fingerprint only those that call it. Raises RedriveError.
     """
     names = list(dict.fromkeys(names))
     for name in names:
@@ -116,7 +116,7 @@ def select_targets(
 
 
 def _demand_one_cause(rows: Iterable[TaskRow], fingerprint: str) -> None:
-    """A few digits may fit more than was meant."""
+    """Raise RedriveError if the first digits of a fingerprint match several causes."""
     causes = {_marks(row)[-1] for row in rows if fingerprint not in _marks(row)}
     if len(causes) > 1:
         named = ", ".join(sorted(causes)[:5])
@@ -139,14 +139,14 @@ def _failed_like(row: TaskRow, fingerprint: str) -> bool:
 
 
 def _marks(row: TaskRow) -> list[str]:
-    """The fingerprints of its latest failure: strict, then that of the cause."""
+    """The fingerprints of the latest failure: strict, then loose."""
     latest = row.attempts.get(row.attempt)
     marks = [row.failure_fingerprint, latest.fingerprint_loose if latest is not None else None]
     return [mark for mark in marks if mark]
 
 
 def print_answer(answer: Answer, as_json: bool) -> None:
-    """What the engine said, task by task."""
+    """Print the answer of the engine, one line per task."""
     if as_json:
         value = {
             "ok": answer.ok,
@@ -161,13 +161,13 @@ def print_answer(answer: Answer, as_json: bool) -> None:
     if not said and answer.message:
         click.echo(one_line(answer.message), err=not answer.ok)
     elif len(said) > 1 or (said and ";" in answer.message and answer.message not in said):
-        click.echo(one_line(answer.message))  # the sum, and what follows for others
+        click.echo(one_line(answer.message))  # the totals, and the effects on other tasks
 
 
 # --- Options of requeue -------------------------------------------------------------------------------------------
 
 
-#: Parameters of the command that are read here.
+#: Parameters of the command ``requeue`` that ``requeue_options_of`` reads.
 REQUEUE_OPTIONS = (
     *("canary", "rate", "not_before", "at", "timeout"),
     *("param", "single_shot", "keep_count", "new_key", "cascade"),
@@ -175,7 +175,7 @@ REQUEUE_OPTIONS = (
 
 
 def requeue_options_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the act. Raises UsageError for what makes no sense."""
+    """The options of the act. Raises UsageError for invalid values."""
     if given["not_before"] and given["at"]:
         raise click.UsageError("either --not-before or --at")
     found: dict[str, object] = {name: True for name in ("canary", "cascade", "single_shot", "new_key") if given[name]}
@@ -195,7 +195,7 @@ def requeue_options_of(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def seconds_until(text: str, now: datetime) -> float:
-    """How long until a time of day comes next, by this machine's zone, or until an instant. Raises UsageError."""
+    """Seconds until the next such time of day in this machine's zone, or until a date and time. Raises UsageError."""
     instant = _next(text, now) or _instant(text)
     if instant is None:
         raise click.UsageError(f"--at {text!r}: write a time of day, as 06:00, or an instant, as 2026-04-25T06:00")
@@ -243,7 +243,7 @@ def _seconds(option: str, text: str) -> float:
 # --- Dry run ------------------------------------------------------------------------------------------------------
 
 
-#: What the engine's preview answers with, in the order in which it is told.
+#: Keys of the engine's preview -> words, in the order of the output.
 _KINDS = (
     ("run_again", "would run again"),
     ("skipped", "would be skipped"),
@@ -256,7 +256,7 @@ _KINDS = (
 
 
 def print_preview(preview: Mapping[str, Any], as_json: bool) -> None:
-    """The whole set, not a sum of it: somebody may want to compare it with what happens then."""
+    """Print the complete preview, so that it can be compared with what happens later."""
     if as_json:
         click.echo(json.dumps({"dry_run": True, **preview}, ensure_ascii=False))
         return
@@ -265,7 +265,7 @@ def print_preview(preview: Mapping[str, Any], as_json: bool) -> None:
 
 
 def preview_lines(preview: Mapping[str, Any]) -> Iterator[str]:
-    """One line for each kind of change, then what would be refused."""
+    """One line for each kind of change, then the refusals."""
     changed = False
     for key, words in _KINDS:
         names: Sequence[str] = preview[key]

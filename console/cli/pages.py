@@ -1,4 +1,4 @@
-"""``redrive pages``: who was called for what, whether it went out, and the two words that quieten one."""
+"""``redrive pages``: lists, acknowledges and snoozes pages."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def list_or_update_pages(
     snooze: Sequence[tuple[int, float]],
     **remote: Unpack[RemoteOptions],
 ) -> int:
-    """List pages, or acknowledge or snooze some first. Exit code 1 where an act found nothing to do."""
+    """List pages, or acknowledge or snooze some first. Exit code 1 if an act changed nothing."""
     acts: list[tuple[str, dict[str, Any]]] = [("ack", {"pages": [page]}) for page in ack]
     acts += [("snooze", {"pages": [page], "seconds": seconds}) for page, seconds in snooze]
 
     async def use(session: Session) -> tuple[list[Answer], Sequence[PageRow]]:
         if run_id is not None:
-            await session.snapshot(run_id)  # a run that is not there is told, and is no run without pages
+            await session.snapshot(run_id)  # raises for an unknown run
         answers = [await session.send(_command(act, options)) for act, options in acts]
         return answers, await session.query(PAGES)
 
@@ -61,7 +61,7 @@ def _is_shown(row: PageRow, run_id: str | None, everything: bool) -> bool:
 
 
 def _value(row: PageRow) -> dict[str, Json]:
-    """The columns of the table by their names."""
+    """The columns of the row, by name."""
     return {"count" if name == "counted" else name: value for name, value in row._asdict().items()}
 
 

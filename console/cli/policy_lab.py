@@ -1,4 +1,4 @@
-"""The policy lab: what a retry policy means in numbers, before anyone relies on it (documents 000 and 004)."""
+"""``redrive backoff``: the waits of a retry policy, their worst case and their spread (SPEC 000 and 004)."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ DRAWS = 1000
 
 @dataclass(frozen=True, slots=True)
 class BackoffExperiment:
-    """What shall be tried besides the policy itself. Seconds."""
+    """The settings beside the policy; durations in seconds."""
 
     seed: int | None = None
-    clients: int = 0  # draw when so many that failed together come back
+    clients: int = 0  # that failed together; plot when they retry
     timeout: float | None = None
     grace_seconds: float = 0.0
     deadline: float | None = None
@@ -46,7 +46,7 @@ class BackoffExperiment:
 
 
 def print_backoff(policy: RetryPolicy, jitter: str, experiment: BackoffExperiment) -> int:
-    """Print every wait with its bounds, the sums, the worst case, and how far apart clients come back."""
+    """Print every wait with its bounds, the sums, the worst case, and the spread of clients."""
     dice = random.Random(experiment.seed)
     if jitter == ALL_JITTERS:
         _compare(policy, dice, experiment)
@@ -64,7 +64,7 @@ def print_backoff(policy: RetryPolicy, jitter: str, experiment: BackoffExperimen
 
 
 def policy_of(policy: RetryPolicy | None = None, **fields: Any) -> RetryPolicy:
-    """A policy from the command line. Raises FlowError with the sentence that would have been right."""
+    """A policy from the command line. Raises FlowError for invalid values."""
     try:
         return replace(policy or RetryPolicy(), **fields)
     except ValueError as error:
@@ -119,9 +119,9 @@ def _facts(policy: RetryPolicy, experiment: BackoffExperiment) -> dict[str, obje
 
 
 def spread(policy: RetryPolicy, clients: int, dice: random.Random) -> tuple[int, list[int]]:
-    """Answer with the seconds of a slice, and how many of ``clients`` that failed together come back in each slice.
+    """Simulate the last wait of ``clients`` that failed together: seconds of a slice, and retries in each slice.
 
-    Counted from when their last wait began. A slice is a second, or so many that all slices fit on a screen.
+    A slice is at least one second, and long enough for at most ``BUCKETS_MAX`` slices.
     """
     delays = [_last_delay(policy, dice) for _ in range(clients)]
     slice_seconds = max(1, math.ceil(max(delays) / BUCKETS_MAX))

@@ -1,4 +1,4 @@
-"""``redrive quarantine``: rows that were set aside while their task went on; sent back through it, or dropped."""
+"""``redrive quarantine``: lists, requeues and discards quarantined rows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def list_or_decide_rows(
     reason: str,
     **remote: Unpack[RemoteOptions],
 ) -> int:
-    """List rows, or act on those with the given keys. Exit code 1 where nothing was done."""
+    """List rows, or requeue or discard the rows with the given keys. Exit code 1 if nothing was done."""
     act, keys = ("requeue-rows", requeue) if requeue else ("discard-rows", discard)
     if keys:
         require_reason(act, reason)
@@ -66,7 +66,7 @@ async def _read(session: Session, run_id: str, task: str | None) -> list[Quarant
 
 
 def select_rows(rows: Iterable[QuarantineRow], keys: Sequence[str]) -> list[QuarantineRow]:
-    """The held rows with these keys: a frozen list, so that nothing else is acted on. Raises RedriveError."""
+    """The held rows with these keys; later rows are not included. Raises RedriveError."""
     held = [row for row in rows if row.state == "held"]
     wanted = set(keys)
     unknown = wanted - {row.row_key for row in held} - {EVERY_ROW}

@@ -1,6 +1,6 @@
-"""``ssh://host`` names no file: what that host has is offered, on the terminal, before a screen is drawn on it.
+"""Lets the operator choose a state file of a host, for an address without a path (``ssh://host``).
 
-Without somebody to ask, several files are refused by name: a guess could show the wrong night.
+Without a person at the terminal, several files are an error that names them: a guess could show the wrong run.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from ..text.text import one_line
 
 
 def choose_file(target: str, python: str | None, ssh_option: Sequence[str]) -> str:
-    """Return the address of the file that is meant: the only one that can be read, or the answer to a question.
+    """The address of the only readable file, or of the file that the person chooses.
 
-    Raises AddressError, also for several files and nobody to ask; LinkError; KeyboardInterrupt when the person leaves.
+    Raises AddressError, also for several files without a person; LinkError; KeyboardInterrupt at the end of input.
     """
     address = parse(target)
     if address.path:
@@ -32,16 +32,16 @@ def choose_file(target: str, python: str | None, ssh_option: Sequence[str]) -> s
     usable = [offer for offer in found if offer.trouble is None]
     if len(usable) > 1:
         return usable[_ask(target, usable)].address
-    return usable[0].address if usable else target  # the agent says what is wrong over there
+    return usable[0].address if usable else target  # opening it reports the problem
 
 
 def _ask(target: str, found: Sequence[RemoteStateFile]) -> int:
     if not is_interactive():
-        files = "; ".join(f"{offer.address} ({_told(offer)})" for offer in found)
+        files = "; ".join(f"{offer.address} ({_describe(offer)})" for offer in found)
         raise AddressError(f"{target} has {len(found)} state files, the latest first; name one of them: {files}")
     print("State files over there, the latest first:", file=sys.stderr)
     for number, offer in enumerate(found, start=1):
-        print(f"  {number}  {one_line(parse(offer.address).path)}  {one_line(_told(offer))}", file=sys.stderr)
+        print(f"  {number}  {one_line(parse(offer.address).path)}  {one_line(_describe(offer))}", file=sys.stderr)
     while True:
         print("Which one? [1] ", end="", file=sys.stderr, flush=True)
         said = sys.stdin.readline()
@@ -52,7 +52,7 @@ def _ask(target: str, found: Sequence[RemoteStateFile]) -> int:
             return int(word) - 1
 
 
-def _told(offer: RemoteStateFile) -> str:
+def _describe(offer: RemoteStateFile) -> str:
     age = brief(max(0, time.time_ns() // 1000 - offer.written_at))
     run = f"{offer.dag_name} · {offer.run_id} · {offer.state}" if offer.run_id else "no run yet"
     return f"{run} · written {age} ago"

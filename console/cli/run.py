@@ -1,4 +1,4 @@
-"""What ``run``, ``resume``, ``demo`` and ``attach`` do: start an executor here or in its own process, and show it."""
+"""``redrive run``, ``resume``, ``demo`` and ``attach``: start an executor here or in its own process, and show it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ...engine.store.flow_path import path_of_flow
 from ..sessions.target import is_remote, state_for_flow
 from .exit_codes import code_of_run
 
-if TYPE_CHECKING:  # the executor and all below it take longer to import than a first screen may take to come
+if TYPE_CHECKING:  # importing the executor would delay the first frame
     from ...engine.executor.loop import RunOptions, RunResult
     from ..app.exit_summary import ConsoleEnd
 
 
 @dataclass(frozen=True, slots=True)
 class RunArguments:
-    """How a run was asked for on the command line."""
+    """The options of the commands that start an executor."""
 
     state: str | None = None
     max_parallel: int | None = None
@@ -35,7 +35,7 @@ class RunArguments:
     dask: str | None = None
 
     def options(self, params: Mapping[str, Any], **more: Any) -> RunOptions:
-        """As the executor wants them."""
+        """The options of the executor."""
         from ...engine.executor.loop import RunOptions
 
         return RunOptions(
@@ -50,28 +50,28 @@ class RunArguments:
 
 
 def run_flow(flow: str, run_id: str | None, params: Mapping[str, str], arguments: RunArguments) -> int:
-    """Run a flow file in the way that was asked for, or that the terminal allows."""
+    """Run a flow file: in the console, as plain lines, or detached."""
     state = state_for_flow(flow, params, arguments.state)
     return _start(flow, state, run_id, params, arguments, resume=False)
 
 
 def resume_run(state: str, run_id: str | None, params: Mapping[str, str], arguments: RunArguments) -> int:
-    """Take up an unfinished run; its flow file is the one that the state file names."""
+    """Resume an unfinished run, with the flow file that the state file names."""
     if is_remote(state):
-        raise AddressError(_elsewhere(state))
+        raise AddressError(_remote_resume_hint(state))
     return _start(None, state, run_id, params, arguments, resume=True)
 
 
-def _elsewhere(target: str) -> str:
+def _remote_resume_hint(target: str) -> str:
     from ..sessions.address import parse
 
     address = parse(target)
     there = shlex.join(["redrive", "resume", *([address.path] if address.path else [])])
-    return f"an executor runs where its state file is; resume it over there: {address.login} {shlex.quote(there)}"
+    return f"an executor runs on the machine of its state file; resume it there: {address.login} {shlex.quote(there)}"
 
 
 def run_demo(arguments: RunArguments) -> int:
-    """The built-in flow; without a terminal the operator is played as well, and the exit code says if it worked."""
+    """Run the built-in flow; without a terminal with a scripted operator, whose success is the exit code."""
     from ...engine import examples
 
     flow = str(Path(examples.__file__).with_name("demo.py"))
@@ -86,7 +86,7 @@ def run_demo(arguments: RunArguments) -> int:
 def attach_console(
     target: str, run_id: str | None, *, read_only: bool, python: str | None, ssh_option: Sequence[str]
 ) -> int:
-    """Open the console on a state file that somebody else writes; without a terminal print its tasks."""
+    """Open the console on a state file of another process; without a terminal print its tasks."""
     from ..app.startup import show_target
     from ..terminal.capabilities import detect_capabilities
 
@@ -160,7 +160,7 @@ def _detach(
 
 
 def run_plain(flow: str | None, state: str, run_id: str | None, options: RunOptions) -> int:
-    """Be the executor, and print one line per event."""
+    """Run the executor in this process, and print one line per event."""
     from ...engine.executor.loop import Executor
     from .event_lines import EventPrinter
 
@@ -175,7 +175,7 @@ def run_plain(flow: str | None, state: str, run_id: str | None, options: RunOpti
 
 
 def end_sentence(result: RunResult, state: str) -> str:
-    """How a run stands of which no event told it: it had ended or was blocked before, or was interrupted."""
+    """The last line for a run that was interrupted, or that had ended or was blocked before."""
     if result.interrupted:
         return f"run {result.run_id} interrupted; go on with: {_command('resume', state, result.run_id)}"
     if result.blocked:
@@ -190,12 +190,12 @@ def _command(name: str, state: str, run_id: str) -> str:
 
 
 def exit_code(result: RunResult) -> int:
-    """The exit code of a run that this process was the executor of."""
+    """The exit code of a run whose executor was this process."""
     return code_of_run(result.state, interrupted=result.interrupted, blocked=result.blocked)
 
 
 def code_of_console(end: ConsoleEnd) -> int:
-    """The exit code of a console that was left: of the run that was started here; 0 for one that was only shown."""
+    """The exit code of a console: that of the run that it started; 0 if it started none."""
     run = end.started_run
     if end.return_code or run is None:
         return end.return_code

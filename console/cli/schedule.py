@@ -1,4 +1,4 @@
-"""``redrive serve``, ``schedule``, ``backfill``: runs that nobody starts by hand."""
+"""``redrive serve``, ``schedule`` and ``backfill``: runs by a schedule."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _DATE_CHARACTERS = len("2026-11-21")
 
 
 def serve_flow(flow: str, params: Mapping[str, str], arguments: RunArguments) -> int:
-    """Start the runs of a flow when they are due, until SIGTERM. Exit code 130 where that interrupted a run."""
+    """Start the runs of a flow when they are due, until SIGTERM. Exit code 130 if SIGTERM interrupted a run."""
     printer = EventPrinter(sys.stdout)
     state = _state(flow, params, arguments)
     service = ScheduleService(
@@ -58,11 +58,11 @@ def _served(flow: str, params: Mapping[str, str]) -> ServedFlow:
     return served
 
 
-# --- What comes ----------------------------------------------------------------------------------------------------
+# --- Next runs -----------------------------------------------------------------------------------------------------
 
 
 def print_schedule(flow: str, params: Mapping[str, str], count: int, as_json: bool) -> int:
-    """The next logical times, by the clocks of the schedule's zone and by those here."""
+    """Print the next logical times, in the schedule's time zone and in this machine's."""
     served = _served(flow, params)
     times = list(islice(served.schedule.recurrence.after(SystemClock().now_us()), count))
     if as_json:
@@ -100,7 +100,7 @@ def _headline(served: ServedFlow) -> str:
 
 
 def _other_zone(served: ServedFlow, times: Sequence[int]) -> tuple[str, tzinfo | None]:
-    """The zone of this machine; UTC where that is the schedule's own."""
+    """The time zone of this machine; UTC if the schedule has the same zone."""
     same = all(local_time(at, served.schedule.zone).utcoffset() == _here(at, None).utcoffset() for at in times)
     if not same:
         return f"HERE ({_here(times[0], None).tzname()})", None
@@ -116,7 +116,7 @@ def _row(served: ServedFlow, at: int, there: tzinfo | None) -> tuple[str, ...]:
     return f"{wall:%a %Y-%m-%d %H:%M:%S %z}", f"{other:%a %H:%M:%S %z}", daylight_note(served.schedule, at)
 
 
-# --- What was left out ---------------------------------------------------------------------------------------------
+# --- Backfill ------------------------------------------------------------------------------------------------------
 
 
 def backfill_flow(
@@ -129,7 +129,7 @@ def backfill_flow(
     dry_run: bool,
     as_json: bool,
 ) -> int:
-    """Run the logical times of a stretch that have no run yet, the oldest first; again after an interruption."""
+    """Run the logical times from ``since`` to ``until`` that have not succeeded, the oldest first."""
     served, state, clock = _served(flow, params), _state(flow, params, arguments), SystemClock()
     zone = served.schedule.zone
     first, last = _instant(since, zone, "--from"), _instant(until, zone, "--to", whole_day=True)
@@ -138,7 +138,7 @@ def backfill_flow(
     last = min(last, clock.now_us())
     found = backfill_slots(state, served, first, last)
     if dry_run:
-        return _show_owed(served, found, as_json)
+        return _print_slots(served, found, as_json)
     report = _reporter(EventPrinter(sys.stdout))
     report(f"{sum(one.is_pending for one in found)} of {len(found)} logical times are to be run")
     for one in found:
@@ -146,14 +146,14 @@ def backfill_flow(
             wait_for_schedule(state, served, clock, report)
             if _run_one(flow, state, served, one, arguments.options(params)):
                 return ExitCode.INTERRUPTED
-    return _judge(backfill_slots(state, served, first, last), report)
+    return _report_result(backfill_slots(state, served, first, last), report)
 
 
-def _judge(found: Sequence[BackfillSlot], report: Callable[[str], None]) -> int:
-    """What has not succeeded is named, whenever it ran: the stretch is not filled before that is repaired."""
+def _report_result(found: Sequence[BackfillSlot], report: Callable[[str], None]) -> int:
+    """Report every logical time without a successful run, and return the exit code."""
     for one in found:
         if one.state is not RunState.SUCCESS:
-            report(_standing(one))
+            report(_slot_status(one))
     states = {one.state for one in found}
     if RunState.FAILED in states:
         return ExitCode.FAILED
@@ -161,7 +161,7 @@ def _judge(found: Sequence[BackfillSlot], report: Callable[[str], None]) -> int:
 
 
 def _instant(text: str, zone: tzinfo, option: str, *, whole_day: bool = False) -> int:
-    """A day or a time, by the clocks of the schedule unless it says otherwise."""
+    """Parse a date or a time, in the time zone of the schedule unless it has its own."""
     try:
         if len(text) <= _DATE_CHARACTERS:
             day = date.fromisoformat(text) + timedelta(days=whole_day)
@@ -172,28 +172,28 @@ def _instant(text: str, zone: tzinfo, option: str, *, whole_day: bool = False) -
     return to_microseconds(moment if moment.tzinfo is not None else moment.replace(tzinfo=zone))
 
 
-def _show_owed(served: ServedFlow, found: Sequence[BackfillSlot], as_json: bool) -> int:
+def _print_slots(served: ServedFlow, found: Sequence[BackfillSlot], as_json: bool) -> int:
     if as_json:
         for one in found:
             value = {**_value(served, one.logical), "run_id": one.run_id, "state": one.state, "to_do": one.is_pending}
             click.echo(json.dumps(value, ensure_ascii=False))
         return ExitCode.SUCCESS
-    rows = [(iso_time(one.logical, served.schedule.zone), _standing(one)) for one in found]
+    rows = [(iso_time(one.logical, served.schedule.zone), _slot_status(one)) for one in found]
     print_table([("LOGICAL TIME", "WHAT"), *rows])
     click.echo(f"{sum(one.is_pending for one in found)} to run")
     return ExitCode.SUCCESS
 
 
-def _standing(one: BackfillSlot) -> str:
+def _slot_status(one: BackfillSlot) -> str:
     if one.run_id is None:
         return "to run"
     if one.is_pending:
-        return f"to be gone on with: {one.run_id}"
+        return f"to resume: {one.run_id}"
     return f"{'BLOCKED' if one.is_blocked else one.state}: {one.run_id}"
 
 
 def _run_one(flow: str, state: str, served: ServedFlow, one: BackfillSlot, options: RunOptions) -> bool:
-    """True where it was interrupted."""
+    """Run one logical time. Return whether it was interrupted."""
     zone, printer = served.schedule.zone, EventPrinter(sys.stdout)
     options = replace(options, wait=True)
     if one.run_id is None:
@@ -208,7 +208,7 @@ def _run_one(flow: str, state: str, served: ServedFlow, one: BackfillSlot, optio
     )
     try:
         result = executor.run_result()
-    except RefusedError as error:  # somebody else was quicker
+    except RefusedError as error:  # another process was faster
         _reporter(printer)(str(error))
         return False
     if not printer.has_printed_end:

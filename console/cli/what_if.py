@@ -1,4 +1,4 @@
-"""``redrive replay --what-if``: what a run would have come to under another policy."""
+"""``redrive replay --what-if``: compares a run with its replay under another policy."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def print_what_if(
     nights: int,
     **remote: Unpack[RemoteOptions],
 ) -> int:
-    """Print the run beside itself. ``at``: where the replay leaves it, a time or an event's number; None: its start."""
+    """Print the comparison. ``at``: start of the replay, a time or an event's number; None: the start of the run."""
     change = _change_of(what_if)
 
     async def use(session: Session) -> WhatIfResult:
         fold = await session.snapshot(run_id)
-        night = EventHistory(session, fold)
+        history = EventHistory(session, fold)
         seq = None
         if at is not None:
             when = parse_when(at, fold.run)
-            await night.load(fold.seq)
-            seq = min(when if when < NUMBER_MAX else night.index.seq_at(when), night.index.seq)
-        return await replay_under_policy(session, fold, night, change, seq, nights)
+            await history.load(fold.seq)
+            seq = min(when if when < NUMBER_MAX else history.index.seq_at(when), history.index.seq)
+        return await replay_under_policy(session, fold, history, change, seq, nights)
 
     answer = with_session(target, use, **remote)
     if as_json:

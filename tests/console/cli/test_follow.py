@@ -67,7 +67,7 @@ def test_what_changes_is_told_while_it_happens(going: Path, view: str, words: li
 def test_a_pipe_gets_each_line_once(capsys: pytest.CaptureFixture[str]) -> None:
     stream = AppendedView()
     for lines in (["a 1", "b 1"], ["a 1", "b 2"], ["a 1", "b 2"], ["a 1", "b 1"]):
-        stream.take(lines)
+        stream.print(lines)
     assert capsys.readouterr().out.splitlines() == ["a 1", "b 1", "b 2", "b 1"]
 
 
@@ -76,11 +76,11 @@ def test_a_terminal_gets_the_picture_drawn_over_and_nothing_where_nothing_change
 ) -> None:
     monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((10, 4)))
     screen = RedrawnView()
-    screen.take(["one", "two"])
+    screen.print(["one", "two"])
     assert capsys.readouterr().out == "\n\n\n\n\x1b[Hone\x1b[K\ntwo\x1b[K\n\x1b[J"
-    screen.take(["one", "two"])
+    screen.print(["one", "two"])
     assert capsys.readouterr().out == ""
-    screen.take(["one", "three", "four", "five", "six"])
+    screen.print(["one", "three", "four", "five", "six"])
     out = capsys.readouterr().out
     assert out.startswith("\x1b[Hone\x1b[K\nthree\x1b[K\n... 3 mor")
     assert out.count("\n") == 3

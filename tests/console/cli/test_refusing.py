@@ -93,7 +93,7 @@ def test_an_act_without_a_reason_is_bad_usage(night: Path, words: tuple[str, ...
         (("breakers", "night.db", "--open", "api"), 1, "this run has no downstream 'api'"),
         (("replay", "night.db", "--at", "yesterdayish"), 2, "yesterdayish"),
         (("replay", "night.db", "--at", "2001-01-01"), 2, "2001-01-01 is before run first began: 20"),
-        (("resume", "ssh://ana@far:2222/x.db"), 2, "resume it over there: ssh -p 2222 ana@far 'redrive resume /x.db'"),
+        (("resume", "ssh://ana@far:2222/x.db"), 2, "resume it there: ssh -p 2222 ana@far 'redrive resume /x.db'"),
         (("nonsense",), 2, "No such command"),
         (("tasks", "a.db", "--state", "b.db"), 2, "name the state file once"),
         (("tasks", "--state", ""), 2, "the name of the state file is empty"),
