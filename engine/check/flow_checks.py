@@ -90,7 +90,7 @@ def _downstreams(context: FlowContext) -> Iterator[Finding]:
 
 def _pages(context: FlowContext) -> Iterator[Finding]:
     if not context.flow.pages:
-        yield Finding("note", "pages", "nobody is paged: flow.page(...) names no sender")
+        yield Finding("note", "pages", "no pages: flow.page(...) names no sender")
 
 
 def _schedule(context: FlowContext) -> Iterator[Finding]:
@@ -109,7 +109,7 @@ def _schedule(context: FlowContext) -> Iterator[Finding]:
         )
         yield Finding("warning", "overlap", message)
     if spec.start_within_seconds is None:
-        yield Finding("note", "start", "nobody is told when a scheduled run does not start: give start_within")
+        yield Finding("note", "start", "no page when a scheduled run does not start: give start_within")
 
 
 def _shortest_gap_seconds(schedule: Schedule) -> float:
@@ -154,7 +154,8 @@ def _deadline(context: FlowContext) -> Iterator[Finding]:
     waits = sum(worst_case_wait_seconds(tasks[name].retry) for name in path)
     means = sum(mean_wait_seconds(tasks[name].retry) for name in path)
     unbounded = [name for name in path if weights[name] is None]
-    text = f"at the worst {total:g} s along {_join_path(path)}, of it {waits:g} s waiting to retry ({means:g} s on average)"
+    text = f"at the worst {total:g} s along {_join_path(path)}"
+    text += f", of it {waits:g} s waiting to retry ({means:g} s on average)"
     if unbounded:
         text += f"; not counted, because nothing bounds them: {_join_names(unbounded)}"
     if total > deadline:
@@ -169,7 +170,7 @@ def _deadline(context: FlowContext) -> Iterator[Finding]:
 
 def _no_timeout(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
     if task.timeout is None:
-        yield Finding("warning", "no-timeout", "no timeout: a hang holds its slot until somebody notices", task.name)
+        yield Finding("warning", "no-timeout", "no timeout: a hang holds its slot until an operator notices", task.name)
 
 
 def _tight_timeout(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
@@ -206,7 +207,7 @@ def _sensor(task: TaskSpec, context: FlowContext) -> Iterator[Finding]:
         message = "a sensor with max_active=1 is a lock across all runs; leave it out"
         yield Finding("warning", "sensor-lock", message, task.name)
     if task.retry.max_elapsed is None:
-        message = "looks for ever: bound the wait by retry=RetryPolicy(max_elapsed=...)"
+        message = "waits without a bound: set one by retry=RetryPolicy(max_elapsed=...)"
         yield Finding("warning", "sensor-patience", message, task.name)
     if task.timeout is not None and task.timeout > task.recheck_seconds + 60:
         message = f"one look may take {task.timeout:g} s and comes every {task.recheck_seconds:g} s"

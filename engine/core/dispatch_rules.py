@@ -28,7 +28,7 @@ END_WHEN_OPEN: Mapping[str, TaskState | None] = {
 class Capacity:
     """Pools and downstreams, which limit tasks besides slots. ``pools``: name -> slots.
 
-    ``ask_again_at(downstream, instant)`` is called where a downstream admits nobody before ``instant`` (microseconds
+    ``schedule_recheck(downstream, instant)`` is called if a downstream admits no call before ``instant`` (microseconds
     UTC).
     """
 

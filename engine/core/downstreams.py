@@ -146,7 +146,7 @@ class Downstreams:
             known = ", ".join(sorted(self.specs)) or "none"
             raise RefusedError(f"this flow has no downstream {downstream!r}; it has: {known}")
         if how not in BREAKER_ACTIONS:
-            raise RefusedError(f"a breaker can be told {', '.join(BREAKER_ACTIONS)}, not {how!r}")
+            raise RefusedError(f"the action on a breaker is one of {', '.join(BREAKER_ACTIONS)}, not {how!r}")
         self._replace(
             downstream, BREAKER_ACTIONS[how](self._breakers[downstream], self.specs[downstream], self._now_us(), by)
         )

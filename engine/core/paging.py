@@ -154,7 +154,7 @@ def check_sender(sender: str, options: Mapping[str, object]) -> None:
     unknown = sorted(set(options) - needed - optional)
     if unknown:
         known = ", ".join(sorted(needed | optional)) or "nothing"
-        raise ValueError(f"the sender {sender!r} is not told {unknown[0]!r}, but {known}")
+        raise ValueError(f"the sender {sender!r} has no option {unknown[0]!r}; it has: {known}")
     if needed and len(needed & set(options)) != 1:
         raise ValueError(f"the sender {sender!r} needs {' or '.join(sorted(needed))}")
     for name in needed & set(options):
@@ -164,8 +164,8 @@ def check_sender(sender: str, options: Mapping[str, object]) -> None:
 def _check_required_option(sender: str, name: str, value: object) -> None:
     if name == "argv":
         if not isinstance(value, (list, tuple)) or not value or not all(isinstance(word, str) for word in value):
-            raise ValueError(f"the sender {sender!r} wants argv as a list of texts, the program first")
+            raise ValueError(f"the sender {sender!r} needs argv as a list of texts, the program first")
     elif not isinstance(value, str) or not value.strip():
-        raise ValueError(f"the sender {sender!r} wants {name} as a text that is not empty")
+        raise ValueError(f"the sender {sender!r} needs {name} as a text that is not empty")
     elif sender == "webhook" and not value.startswith(("https://", "http://")):
-        raise ValueError("the sender 'webhook' wants a url that begins with https:// or http://")
+        raise ValueError("the sender 'webhook' needs a url that begins with https:// or http://")

@@ -60,7 +60,7 @@ class RetryPolicy:
         base: the bound of the first wait, 0 or more.
         cap: the longest bound of a wait, 0 or more.
         factor: a number of at least 1.
-        jitter: where below the bound the wait is drawn. "full": anywhere from 0; "equal": from the half of it;
+        jitter: where below the bound the wait is drawn. "full": from 0 to the bound; "equal": from half of it;
             "none": the bound itself; "decorrelated": from ``base`` to three times the wait before, at most ``cap``;
             "add50": from the bound to one and a half of it. The first four are those of Brooker, "Exponential Backoff
             And Jitter", AWS Architecture Blog, 2015: full jitter made the fewest calls there.

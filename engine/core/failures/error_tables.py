@@ -31,7 +31,7 @@ HTTP: dict[int, FailureClass] = {
     406: _PERMANENT,
     407: _AUTH,
     408: _TRANSIENT,
-    409: _AMBIGUOUS,  # a conflict with somebody else's write, or with a rule that will not change
+    409: _AMBIGUOUS,  # a conflict with another write, or with a permanent rule
     410: _PERMANENT,
     411: _PERMANENT,
     412: _PERMANENT,
@@ -156,19 +156,19 @@ EXIT_CODES: dict[int, FailureClass] = {
     127: _PERMANENT,  # not found
 }
 
-#: Signals from somebody unknown. The executor's own and the kernel's are told by their sender.
+#: Signals from an unknown sender. For the executor and the kernel see ``SENDERS``.
 SIGNALS: dict[int, FailureClass] = {
     1: _TRANSIENT,  # SIGHUP: a terminal went away
     2: _TRANSIENT,  # SIGINT
-    9: _AMBIGUOUS,  # SIGKILL: somebody, or a memory limit that left no trace
+    9: _AMBIGUOUS,  # SIGKILL: from a user, or from a memory limit without a trace
     13: _TRANSIENT,  # SIGPIPE
-    15: _TRANSIENT,  # SIGTERM: somebody wanted it to stop, not to have failed
+    15: _TRANSIENT,  # SIGTERM: a request to stop
     24: _PERMANENT,  # SIGXCPU
     25: _PERMANENT,  # SIGXFSZ
-    **dict.fromkeys((3, 4, 5, 6, 7, 8, 11, 31), _UNCLASSIFIED),  # it crashed: the place where tells if it is the same
+    **dict.fromkeys((3, 4, 5, 6, 7, 8, 11, 31), _UNCLASSIFIED),  # crashes: the fingerprint decides whether they repeat
 }
 
-#: Who sent the signal, where that decides.
+#: By sender of the signal, if it is known.
 SENDERS: dict[str, FailureClass] = {"oom": _MEMORY, "executor": _TIMEOUT}
 
 #: Plain OSErrors by number; Python gives many of them a class of their own (EXCEPTIONS).

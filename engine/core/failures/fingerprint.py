@@ -145,7 +145,7 @@ def innermost_of_stack(stack_text: str) -> StackFrame | None:
 def threads_of_stack(stack_text: str) -> list[list[StackFrame]]:
     """Return the frames of each thread in a dump, innermost first.
 
-    First the thread that handled the signal, then the coroutines that its loop waits for (``runner/hang/coroutines.py``).
+    First the thread that handled the signal, then the coroutines of its loop (``runner/hang/coroutines.py``).
     """
     return [frames for _, frames in sorted(_threads(stack_text), key=lambda thread: _THREAD_ORDER.index(thread[0]))]
 

@@ -188,7 +188,7 @@ def _observe(case: _HangCase, process: Process) -> _Observation:
     if process.state in ("T", "t"):
         return _Observation("stopped by a signal")
     if process.state == "Z":
-        return _Observation("has ended, and nobody has asked how")
+        return _Observation("has ended, and its parent has not reaped it")
     found = _DESCRIBERS[process.activity](case, process) if process.activity in _DESCRIBERS else _unknown(case, process)
     if process.state != "D":
         return found
@@ -277,7 +277,7 @@ def _of_connect(case: _HangCase, process: Process) -> _Observation:
 
 
 def _of_accept(case: _HangCase, process: Process) -> _Observation:
-    return _Observation("waits for somebody to connect to it")
+    return _Observation("waits for a connection to accept")
 
 
 def _of_lock(case: _HangCase, process: Process) -> _Observation:
@@ -358,7 +358,7 @@ def hang_report(autopsy: Autopsy) -> str:
     lines += ["Locks:", *map(_lock_line, autopsy.locks)] if autopsy.locks else []
     if autopsy.last_output:
         lines += ["Output:", f"  {format_duration(round(autopsy.quiet_seconds * 1e6))} before: {autopsy.last_output}"]
-    lines += [] if autopsy.is_complete else ["There was more than could be looked at in time."]
+    lines += [] if autopsy.is_complete else ["The list is incomplete: the inspection reached its time limit."]
     return "\n".join(lines) + "\n"
 
 

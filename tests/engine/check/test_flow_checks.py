@@ -259,7 +259,7 @@ def test_a_rule_that_cannot_be_read_is_refused_where_it_is_declared():
 def test_a_flow_that_pages_nobody_is_told():
     flow = Flow("f")
     flow.task(lambda: None, name="a", timeout=1)
-    assert "nobody is paged" in found(flow)["pages"].message
+    assert "no pages: flow.page" in found(flow)["pages"].message
 
 
 # --- Functions ------------------------------------------------------------------------------------------------------

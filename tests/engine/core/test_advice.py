@@ -15,7 +15,8 @@ from redrive.engine.core.advice import (
 from redrive.engine.core.durations import parse_duration
 
 MINUTE = 60.0
-MONDAYS = [PastDuration(0, minutes * MINUTE) for minutes in (9, 9.5, 10, 10, 10.2, 10.5, 10.7, 11, 9.1, 9.9, 10.1, 10.9)]
+MONDAY_MINUTES = (9, 9.5, 10, 10, 10.2, 10.5, 10.7, 11, 9.1, 9.9, 10.1, 10.9)
+MONDAYS = [PastDuration(0, minutes * MINUTE) for minutes in MONDAY_MINUTES]
 OTHER_DAYS = [PastDuration(day, (4 + day / 5) * MINUTE) for day in range(1, 7) for _ in range(5)]
 KILLED = PastDuration(0, 10 * MINUTE, succeeded=False)
 

@@ -1,4 +1,4 @@
-"""The shape of a flow: order, rings, levels, what hangs below, the critical path."""
+"""The graph of a flow: order, cycles, levels, descendants, the critical path."""
 
 import random
 import time

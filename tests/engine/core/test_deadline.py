@@ -1,4 +1,4 @@
-"""How much slack a run has, known before it is gone (issue: deadlines; SPEC part 4, 2)."""
+"""The slack of a run before its deadline (SPEC part 4, 2)."""
 
 import pytest
 from redrive.engine.core.deadline import Slack, compute_slack

@@ -1,4 +1,4 @@
-"""What an outcome means: each rule, their order, and the documents' numbers."""
+"""Decisions about outcomes: each rule, the order of the rules, and the numbers of the documents."""
 
 import pytest
 from redrive.engine.core.decide import (

@@ -1,4 +1,4 @@
-"""Room beside slots, turning away, and outages that last too long."""
+"""Capacity besides slots, rejected tasks, and outages that last too long."""
 
 from __future__ import annotations
 

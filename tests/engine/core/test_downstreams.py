@@ -1,4 +1,4 @@
-"""Breakers and retry buckets inside a run: tasks are held, none of them spends an attempt, and all end well."""
+"""Breakers and retry buckets inside a run: tasks wait without spending attempts, and succeed."""
 
 import json
 import sqlite3

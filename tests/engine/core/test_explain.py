@@ -1,4 +1,4 @@
-"""Why is it not running? One sentence from data, for every state and every reason."""
+"""Why a task is not running: one sentence for every state and every reason."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is one cause, how urgent it is, and what may go out now (SPEC 4.13)."""
+"""Causes and severities of pages, and which pages are sent now (SPEC 4.13)."""
 
 import pytest
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint
@@ -158,7 +158,7 @@ def test_a_sender_that_can_send_is_taken(sender, options):
         ("command", {"argv": "mail ops"}, "list of texts"),
         ("command", {"line": " "}, "not empty"),
         ("webhook", {"url": "file:///etc/passwd"}, "https://"),
-        ("bell", {"url": "x"}, "not told 'url'"),
+        ("bell", {"url": "x"}, "no option 'url'"),
     ],
 )
 def test_a_sender_that_never_could_is_refused_with_the_reason(sender, options, why):

@@ -1,5 +1,7 @@
-"""Sets of states and rules have one room: ``domain/states.py`` and ``domain/trigger_rules.py``. No other module writes
-one of them out again, in Python or in SQL."""
+"""Sets of states and rules are written once, in ``domain/states.py`` and ``domain/trigger_rules.py``.
+
+Neither Python nor SQL repeats them.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,15 @@ from redrive.engine.domain.states import TaskState
 
 ROOT = Path(__file__).resolve().parents[3]
 ROOMS = {"engine/domain/states.py", "engine/domain/trigger_rules.py", "engine/core/breaker.py"}
-#: How files of earlier formats became those of today: nobody may change that text.
-HISTORY = {"engine/statefile/changes/migrations.py"}
+#: Migrations from earlier formats never change.
+FROZEN = {"engine/statefile/changes/migrations.py"}
 #: A type checker and an editor need the rules and the default written out.
 PUBLIC = {"engine/core/spec.py", "engine/flow/flow.py", "engine/flow/task_def.py"}
 SOURCES = sorted(
     name
     for folder in ("console", "engine")
     for path in (ROOT / folder).rglob("*.py")
-    if (name := str(path.relative_to(ROOT))) not in ROOMS | HISTORY
+    if (name := str(path.relative_to(ROOT))) not in ROOMS | FROZEN
 )
 
 STATES = {str(state) for state in TaskState}

@@ -175,7 +175,7 @@ class TestGrpc:
         ],
     )
     def test_the_codes_of_document_002(self, code, expected):
-        """002.17: the six rows of codes (rejection and foreign exceptions: tests/engine/toolkit/test_send_buffer.py)."""
+        """002.17: the six rows of codes; tests/engine/toolkit/test_send_buffer.py has the other exceptions."""
         assert coarse_class(classify_grpc(code)) is expected
 
     def test_an_exception_of_grpc_is_read_without_importing_grpc(self):

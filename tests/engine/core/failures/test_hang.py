@@ -215,7 +215,7 @@ def test_the_report_ends_somewhere_and_says_so() -> None:
     text = hang_report(replace(autopsy(process(), ends=ends), is_complete=False))
     assert len(text.splitlines()) < 60
     assert "  and 460 more\n" in text
-    assert text.endswith("There was more than could be looked at in time.\n")
+    assert text.endswith("The list is incomplete: the inspection reached its time limit.\n")
 
 
 def test_the_two_parts_of_what_was_seen_come_apart_again() -> None:
