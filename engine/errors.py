@@ -1,35 +1,35 @@
-"""Every error that the engine raises on purpose, and every one that a task can raise to say what its failure is worth.
+"""The errors of the engine, and the errors that a task raises to say which kind of failure it has.
 
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
 ::
 
     RedriveError
-    ├── FlowError                  the flow file cannot be run as it stands
-    │   ├── FlowImportError        its import raised; carries the traceback once
-    │   ├── OptionError            an option is not what it must be; a ValueError too
+    ├── FlowError                  the flow file cannot be run
+    │   ├── FlowImportError        its import raised; carries the traceback
+    │   ├── OptionError            an option is not valid; a ValueError too
     │   └── CycleError             carries the tasks of one cycle, in order
     ├── StateFileError             the state file cannot be used; nothing was changed in it
-    │   ├── ForeignFileError       SQLite, but not ours, or not SQLite at all
+    │   ├── ForeignFileError       another SQLite database, or no database
     │   ├── NewerFileError         written by a later version
     │   ├── CorruptFileError       damaged or cut short
-    │   └── StorageError           the disk said no: full, read-only, I/O error
-    ├── StartInterrupted           a signal came before the run was opened: nothing was started
+    │   └── StorageError           the disk is full or read-only, or an I/O error
+    ├── StartInterrupted           a signal arrived before the run was opened: nothing was started
     ├── ExecutorBusyError          another executor owns the state file: carries pid, host, age
-    ├── RefusedError               an operator's act that no longer holds; carries what came first
+    ├── RefusedError               an operator's act does not apply any more
     │   └── NotFoundError          there is no such run in the state file
-    ├── AddressError               the address of a state file makes no sense, or is not safe to use
-    ├── LinkError                  the way to another host is closed; ``final``: trying again will not open it
-    └── SnapshotNeeded             the picture must be read again: the file was replaced, or more of it is known
+    ├── AddressError               the address of a state file is not valid, or is not safe to use
+    ├── LinkError                  no connection to another host; ``final``: a retry will not help
+    └── SnapshotNeeded             the run must be read again: the file was replaced, or events are missing
 
-    TaskError                      what a task may raise to say which kind of failure it is
+    TaskError                      what a task may raise to say which kind of failure it has
     ├── TransientError             "the next attempt might work"
     │   └── RetryAfter             ... but not sooner than its seconds
     ├── PermanentError             "the next attempt will not work"
     │   ├── TooManyBadRows         more rows were set aside than the task allows
-    │   └── AuthError              the credential is refused: stop at once, before the account is locked
-    ├── AmbiguousError             nobody can say: a small budget, then permanent
-    ├── NotReady                   a sensor's answer: look again later, no failure
+    │   └── AuthError              the credential is refused: no retry, which could lock the account
+    ├── AmbiguousError             unknown whether a retry works: few retries, then permanent
+    ├── NotReady                   a sensor's condition is not met yet: check later, no failure
     └── SkipTask                   the task decides that its branch is not taken
 
     TaskTerminated                 a BaseException: SIGTERM arrived, run your ``finally`` blocks
@@ -39,7 +39,7 @@ from typing import Optional, Sequence
 
 
 class RedriveError(Exception):
-    """Base of all errors around a run. The message is one sentence for a person, which says what to do.
+    """Base of the engine's errors. The message is one sentence that says what to do.
 
     Example:
         >>> from redrive.engine import Executor
@@ -52,10 +52,10 @@ class RedriveError(Exception):
 
 
 class FlowError(RedriveError):
-    """The flow cannot be run as it stands; the message begins with the line of the flow file where that is known.
+    """The flow cannot be run; the message begins with the line of the flow file if it is known.
 
     Attributes:
-        task: the name of the task that it is about, or None.
+        task: the name of the task with the error, or None.
 
     Example:
         >>> from redrive.engine import Flow
@@ -70,7 +70,7 @@ class FlowError(RedriveError):
         self.task = task
 
     def at(self, place: Optional[str]) -> "FlowError":
-        """Put a place (``revenue.py:12``) in front of the sentence, unless one is there, and return this error."""
+        """Put a place (``revenue.py:12``) before the message, unless it has one, and return this error."""
         if place is not None and not self._is_placed:
             self._is_placed = True
             self.args = ("{}: {}".format(place, self), *self.args[1:])
@@ -83,7 +83,7 @@ class FlowImportError(FlowError):
     """The flow file raised an exception while it was imported.
 
     Attributes:
-        traceback: text: where.
+        traceback: the traceback as text.
     """
 
     def __init__(self, message: str, traceback: str = "") -> None:
@@ -92,7 +92,7 @@ class FlowImportError(FlowError):
 
 
 class OptionError(FlowError, ValueError):
-    """An option of a flow, a task, a policy or a downstream is not what it must be; the sentence names it.
+    """An option of a flow, a task, a policy or a downstream is not valid; the message names it.
 
     Example:
         >>> from redrive.engine import Flow
@@ -104,10 +104,10 @@ class OptionError(FlowError, ValueError):
 
 
 class CycleError(FlowError):
-    """The tasks wait for each other in a ring.
+    """The tasks depend on each other in a cycle.
 
     Attributes:
-        cycle: the names of the tasks in order, the first again at the end.
+        cycle: the names of the tasks in order; the last is the first again.
 
     Example:
         >>> CycleError(["a", "b", "a"]).cycle
@@ -120,7 +120,7 @@ class CycleError(FlowError):
 
 
 class StateFileError(RedriveError):
-    """The state file cannot be used: it is missing, damaged, not ours or of a later version. Nothing in it changed."""
+    """The state file cannot be used: it is missing, damaged, foreign, or of a later version. Nothing was written."""
 
 
 class ForeignFileError(StateFileError):
@@ -136,14 +136,14 @@ class CorruptFileError(StateFileError):
 
 
 class StorageError(StateFileError):
-    """The disk refused: full, read-only, or an input/output error."""
+    """The disk is full or read-only, or has an input/output error."""
 
 
 class ExecutorBusyError(RedriveError):
     """Another executor owns the state file; ``RunOptions(wait=True)`` waits for it.
 
     Attributes:
-        pid: of that executor, or None where it is not known.
+        pid: the pid of that executor, or None if it is not known.
         host: its host, or None.
     """
 
@@ -154,11 +154,11 @@ class ExecutorBusyError(RedriveError):
 
 
 class StartInterrupted(RedriveError):
-    """A signal came before the run was opened. Nothing was started, and nothing is left behind."""
+    """A signal arrived before the run was opened. Nothing was started."""
 
 
 class RefusedError(RedriveError):
-    """An operator's act that no longer holds: something else came first."""
+    """An operator's act does not apply any more, because the state has changed."""
 
 
 class NotFoundError(RefusedError):
@@ -166,14 +166,14 @@ class NotFoundError(RefusedError):
 
 
 class AddressError(RedriveError):
-    """The address of a state file makes no sense, or is not safe to use."""
+    """The address of a state file is not valid, or is not safe to use."""
 
 
 class LinkError(RedriveError):
-    """The way to another host is closed.
+    """No connection to another host.
 
-    ``final``: trying again will not open it, a person has to do something. ``locked``: what that person has to do is
-    to answer ssh: a password, a second factor, or whether a key is the right one.
+    ``final``: a retry will not help, a person must act. ``locked``: that person must respond to ssh: with a password, a
+    second factor, or a decision about the key of the host.
     """
 
     def __init__(self, message: str, *, final: bool = False, locked: bool = False) -> None:
@@ -183,15 +183,15 @@ class LinkError(RedriveError):
 
 
 class SnapshotNeeded(RedriveError):
-    """Events alone no longer lead to the true picture; the message says why. Take a new snapshot and go on from it."""
+    """The events after the last snapshot are not complete; the message says why. Read a new snapshot."""
 
 
 class TaskError(Exception):
-    """Base of what a task can raise to say which kind of failure it is.
+    """Base of the errors that a task raises to say which kind of failure it has.
 
     Parameters:
         message: text for a person.
-        diagnostic: text that helps to find the cause, as the body of an answer; shown first to the operator.
+        diagnostic: text that helps to find the cause, such as the body of a response; shown first to the operator.
 
     Example:
         >>> TaskError("refused", diagnostic="field 'amount' is missing").diagnostic
@@ -204,7 +204,7 @@ class TaskError(Exception):
 
 
 class TransientError(TaskError):
-    """The next attempt might work: the task is tried again as its ``RetryPolicy`` says, and it never counts as poison.
+    """The next attempt might work: the task is retried by its ``RetryPolicy`` and never becomes poison.
 
     Example:
         >>> from redrive.engine import Flow
@@ -217,10 +217,10 @@ class TransientError(TaskError):
 
 
 class RetryAfter(TransientError):
-    """The next attempt might work, but not sooner than the other side says.
+    """The next attempt might work, but not before the time that the other system gives.
 
     Parameters:
-        seconds: of 0 or more; the wait of the ``RetryPolicy`` comes on top, so that not all come back at once.
+        seconds: 0 or more; the wait of the ``RetryPolicy`` is added, so that retries do not coincide.
         message, diagnostic: as for TaskError.
 
     Example:
@@ -234,7 +234,7 @@ class RetryAfter(TransientError):
 
 
 class PermanentError(TaskError):
-    """The next attempt will not work: the task is a dead letter at once, and waits for an operator.
+    """The next attempt will not work: the task becomes a dead letter at once and waits for an operator.
 
     Example:
         >>> PermanentError("invoice 7 has no customer", diagnostic="customer: null")
@@ -243,11 +243,11 @@ class PermanentError(TaskError):
 
 
 class TooManyBadRows(PermanentError):
-    """More rows are set aside than ``max_bad_rows`` or ``max_bad_ratio`` allows: then something else is broken."""
+    """More rows are quarantined than ``max_bad_rows`` or ``max_bad_ratio`` allows."""
 
 
 class AmbiguousError(TaskError):
-    """Nobody can say whether the next attempt works: ``RetryPolicy.ambiguous_attempts`` of these are permanent.
+    """It is unknown whether the next attempt works: ``RetryPolicy.ambiguous_attempts`` of these count as permanent.
 
     Example:
         >>> AmbiguousError("500 from the invoice API")
@@ -256,7 +256,7 @@ class AmbiguousError(TaskError):
 
 
 class AuthError(PermanentError):
-    """The credential is refused. It is never tried again, because that can lock the account; the breaker opens.
+    """The credential is refused. The task is not retried, because that can lock the account; the breaker opens.
 
     Example:
         >>> AuthError("401 unauthorized", diagnostic="token expired")
@@ -265,11 +265,11 @@ class AuthError(PermanentError):
 
 
 class NotReady(TaskError):
-    """What a sensor waits for is not there yet. It is called again later, and no attempt is spent.
+    """The condition of a sensor is not met yet. The sensor is called again later, and no attempt is spent.
 
     Parameters:
         message: text for a person.
-        recheck_seconds: seconds of 0 or more until the next call; None: as the sensor says (``every``).
+        recheck_seconds: seconds until the next call, 0 or more; None: the interval ``every`` of the sensor.
 
     Example:
         >>> NotReady("no export yet", recheck_seconds=600).recheck_seconds
@@ -282,7 +282,7 @@ class NotReady(TaskError):
 
 
 class SkipTask(TaskError):
-    """The task decides that its branch is not taken. It is SKIPPED, and so are the children that need its success.
+    """The task decides that its branch is not taken. The task and the children that need its success are SKIPPED.
 
     Example:
         >>> from redrive.engine import Flow
@@ -295,8 +295,8 @@ class SkipTask(TaskError):
 
 
 class TaskTerminated(BaseException):
-    """The attempt has to end: SIGTERM has arrived, or ``Context.check`` found that the task is cancelled.
+    """The attempt must end: SIGTERM has arrived, or ``Context.check`` found that the task is cancelled.
 
-    It is raised in the main thread of the attempt, so that ``finally`` blocks run. Do not catch it without raising it
-    again: after ``grace_seconds`` the process is killed.
+    Raised in the main thread of the attempt, so that ``finally`` blocks run. Code that catches it must raise it again:
+    after ``grace_seconds`` the process is killed.
     """

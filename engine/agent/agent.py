@@ -25,7 +25,7 @@ from ..json_types import Json, JsonObject
 from ..statefile import queries
 from ..statefile.default_paths import resolve
 from ..statefile.list_rows import ExecutorState
-from ..statefile.reader import Reader
+from ..statefile.reader import Reader, Row
 from . import executor_socket
 
 POLL_SECONDS = 0.1
@@ -124,7 +124,7 @@ class EventStream(object):
         """True if there are events to read at once."""
         return self.sent is not None and self._has_more and self.sent - self._acknowledged < UNACKNOWLEDGED_EVENTS
 
-    def read_batch(self, reader: Reader, has_changed: bool) -> List[Any]:
+    def read_batch(self, reader: Reader, has_changed: bool) -> List[Row]:
         """The next events, an empty list if there are none. Raises SnapshotNeeded."""
         self._has_more = self._has_more or has_changed
         if self.sent is None or not self.is_ready:
@@ -152,7 +152,7 @@ class Agent(object):
         self._commands: "Queue[Request]" = Queue()
         self._busy_until = 0.0
         self._next_beat = 0.0
-        self._last_status: Optional[List[Any]] = None
+        self._last_status: Optional[List[object]] = None
         self._trouble: Optional[str] = None
 
     def hello(self) -> None:
@@ -309,9 +309,9 @@ class Agent(object):
             return _error_response(request, error)
 
 
-_LATER = object()
+_LATER = object()  # the response follows from another thread
 
-_HANDLERS: Dict[str, Callable[[Agent, Request], object]] = {
+_HANDLERS: Dict[str, Callable[[Agent, Request], Any]] = {
     "clock": Agent._clock,
     "follow": Agent._follow,
     "acknowledge": Agent._acknowledge,

@@ -12,6 +12,7 @@ import zlib
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_loader
+from types import ModuleType
 from typing import IO, Any, Dict, Optional
 
 
@@ -21,7 +22,7 @@ class SourceImporter(object):
     def __init__(self, sources: Dict[str, str]) -> None:
         self.sources = sources
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
+    def find_spec(self, name: str, path: object = None, target: object = None) -> Optional[ModuleSpec]:
         """Called by the import system for every module that is not loaded yet."""
         if name in self.sources or self.is_package(name):
             return spec_from_loader(name, self)  # type: ignore[arg-type]  # by its methods it is a loader
@@ -34,7 +35,7 @@ class SourceImporter(object):
     def create_module(self, spec: ModuleSpec) -> None:
         """Use the default module type."""
 
-    def exec_module(self, module: Any) -> None:
+    def exec_module(self, module: ModuleType) -> None:
         """Execute the source of the module."""
         name = module.__name__
         exec(compile(self.sources.get(name, ""), "<carried>/" + name, "exec"), module.__dict__)

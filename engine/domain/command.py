@@ -40,7 +40,7 @@ class Command(NamedTuple):
     reason: str = ""
     options: Mapping[str, Any] = {}
 
-    def as_json(self) -> Dict[str, Any]:
+    def as_json(self) -> Dict[str, object]:
         """What ``parse_command`` reads."""
         return dict(self._asdict(), targets=[list(target) for target in self.targets], options=dict(self.options))
 

@@ -59,7 +59,7 @@ _KEYS = {
 }
 
 #: Annotation of a field, the classes of its JSON values, and its value if the key is missing.
-_JSON_TYPES: Tuple[Tuple[Any, Tuple[type, ...], Any], ...] = (
+_JSON_TYPES: Tuple[Tuple[object, Tuple[type, ...], object], ...] = (
     (str, (str,), ""),
     (payloads.Text, (str,), None),
     (int, (int,), 0),
@@ -83,15 +83,15 @@ class _Shape(NamedTuple):
     """How a payload type is encoded and decoded; computed once per type."""
 
     blank: Payload
-    make: Callable[[Iterable[Any]], Payload]
+    make: Callable[[Iterable[object]], Payload]
     keys: Tuple[str, ...]  # by place
-    defaults: Tuple[Any, ...]  # by place; compared by identity, because an empty value that was given is written
+    defaults: Tuple[object, ...]  # by place; compared by identity, because an empty value that was given is written
     places: Dict[Tuple[str, type], int]  # by key and class of the JSON value
 
 
 def _shape_of(payload_type: Any) -> _Shape:
     keys: List[str] = []
-    defaults: List[Any] = []
+    defaults: List[object] = []
     places: Dict[Tuple[str, type], int] = {}
     for place, field in enumerate(payload_type._fields):
         annotation = payload_type.__annotations__[field]
@@ -102,7 +102,7 @@ def _shape_of(payload_type: Any) -> _Shape:
     return _Shape(payload_type._make(defaults), payload_type._make, tuple(keys), tuple(defaults), places)
 
 
-_SHAPES: Dict[Any, _Shape] = {payload_type: _shape_of(payload_type) for payload_type in _KINDS}
+_SHAPES: Dict[Type[Payload], _Shape] = {payload_type: _shape_of(payload_type) for payload_type in _KINDS}
 _SHAPES_BY_KIND = {kind: _SHAPES[payload_type] for kind, payload_type in PAYLOAD_TYPES.items()}
 
 
@@ -132,7 +132,7 @@ def decode(kind: str, data: Any) -> Payload:
         return _unknown(data)
     if not data:
         return shape.blank
-    values: List[Any] = list(shape.blank)
+    values: List[object] = list(shape.blank)
     places = shape.places
     for key, value in data.items():
         place = places.get((key, value.__class__))
@@ -144,14 +144,14 @@ def decode(kind: str, data: Any) -> Payload:
     return shape.make(values)
 
 
-def row_of(event: Event) -> Dict[str, Any]:
+def row_of(event: Event) -> Dict[str, object]:
     """Return an event as a row of its table; ``data`` as a JSON object."""
     row = event._asdict()
     row["data"] = encode(row.pop("payload"))
     return dict(row)
 
 
-def unreadable(data: Any) -> UnknownPayload:
+def unreadable(data: object) -> UnknownPayload:
     """Return a payload for malformed ``data``, which keeps it as it is in the file."""
     return _unknown(data if isinstance(data, dict) else {})
 

@@ -44,7 +44,7 @@ def convert_param(value: Any, default: Any) -> Any:
     return value
 
 
-def _kind(default: Any) -> str:
+def _kind(default: object) -> str:
     return next(words for kind, words in _KINDS.items() if isinstance(default, kind))  # True is an int as well
 
 
@@ -102,7 +102,7 @@ def _param(name: str, value: Any, params: Mapping[str, Any]) -> Any:
     return value
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 

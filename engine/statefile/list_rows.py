@@ -154,7 +154,7 @@ class EventRow(NamedTuple):
     actor: Optional[str]
     reason: Optional[str]
     command_id: Optional[str]
-    data: Dict[str, Any]
+    data: JsonObject
 
 
 class ScheduleRow(NamedTuple):

@@ -278,9 +278,9 @@ class _JsonTexts(object):
     """JSON texts of values, cached because most values repeat."""
 
     def __init__(self) -> None:
-        self._texts: Dict[Any, str] = {}
+        self._texts: Dict[object, str] = {}
 
-    def __call__(self, value: Any) -> str:
+    def __call__(self, value: object) -> str:
         if isinstance(value, (dict, list)):
             return json.dumps(value, separators=(",", ":"))
         key = (type(value), value)

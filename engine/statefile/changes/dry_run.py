@@ -5,7 +5,7 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 
 import sqlite3
 import time
-from typing import Any, Dict, Iterable, List, Optional, Set
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Set
 
 from ...domain.command import DONE, Answer, parse_command
 from ...domain.event_payloads import TaskChanged
@@ -83,7 +83,7 @@ def _copy(
         _insert(copy, "edge", source.execute("SELECT * FROM edge WHERE run_id = ? AND child = ?", (run_id, name)))
 
 
-def _insert(copy: sqlite3.Connection, table: str, rows: Iterable[Any]) -> None:
+def _insert(copy: sqlite3.Connection, table: str, rows: Iterable[Sequence[object]]) -> None:
     for row in rows:
         copy.execute("INSERT INTO {} VALUES ({})".format(table, ",".join("?" * len(row))), row)
 
@@ -100,7 +100,7 @@ def _group(transaction: Transaction, copy: sqlite3.Connection, run_id: str, answ
             end[event.task] = str(event.new)
         elif isinstance(event.payload, TaskChanged) and event.payload.set.get("stale"):
             stale.append(str(event.task))
-    sorted_names: Dict[str, Any] = {kind: [] for kind in _ENDS.values()}
+    sorted_names: Dict[str, List[str]] = {kind: [] for kind in _ENDS.values()}
     sorted_names.update(run_again=[], unblocked=[], held_back=[])
     for name, state in end.items():
         is_target = name in done
@@ -121,8 +121,8 @@ _ENDS = {
 }
 
 
-def _blocked_below(copy: sqlite3.Connection, run_id: str, names: List[str]) -> List[List[Any]]:
-    blocked: Dict[str, Any] = {}
+def _blocked_below(copy: sqlite3.Connection, run_id: str, names: List[str]) -> List[List[str]]:
+    blocked: Dict[str, str] = {}
     sql = "SELECT blocked_by FROM task WHERE run_id = ? AND name = ? AND state = ?"
     for name in names:
         for below in descendants_of(copy, run_id, name):

@@ -5,7 +5,7 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 A note is an event only and is never changed; the latest is shown first. ``cause_history.py`` reads the notes.
 """
 
-from typing import Any, Optional
+from typing import Optional
 
 from ...domain.command import Answer
 from ...domain.event_payloads import NoteWritten
@@ -28,14 +28,14 @@ def add_note(context: ActionContext) -> Answer:
     return Answer(True, "noted")
 
 
-def _one_line(text: Any) -> str:
+def _one_line(text: object) -> str:
     """The printable characters of a text, without control and direction marks; line breaks become spaces."""
     if not isinstance(text, str):
         return ""
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 
-def _why_refused(context: ActionContext, fingerprint: Any, downstream: Any, text: str) -> Optional[str]:
+def _why_refused(context: ActionContext, fingerprint: object, downstream: object, text: str) -> Optional[str]:
     connection = context.transaction.connection
     if not text:
         return "say what to remember: the note is empty"

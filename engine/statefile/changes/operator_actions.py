@@ -10,7 +10,7 @@ What a requeue does to the tasks below: see ``_update_dependents``.
 """
 
 import json
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from ...domain.acts import BY_NAME, why_refused
 from ...domain.command import DONE, REFUSED, RUNNING, Answer, Command
@@ -307,10 +307,11 @@ def _unpause(context: ActionContext) -> Answer:
     return Answer(True, "unpaused")
 
 
-def _run_pause(context: ActionContext) -> Any:
-    return context.transaction.connection.execute(
+def _run_pause(context: ActionContext) -> Optional[Tuple[str, Optional[int], Optional[str]]]:
+    row: Optional[Tuple[str, Optional[int], Optional[str]]] = context.transaction.connection.execute(
         "SELECT state, paused_since, paused_by FROM run WHERE run_id = ?", (context.run_id,)
     ).fetchone()
+    return row
 
 
 def _ack(context: ActionContext) -> Answer:
@@ -326,7 +327,7 @@ def _snooze(context: ActionContext) -> Answer:
     return _change_pages(context, columns, "snoozed", ("open", "acked", "snoozed"))
 
 
-def _change_pages(context: ActionContext, columns: PageColumns, verb: str, states: Any) -> Answer:
+def _change_pages(context: ActionContext, columns: PageColumns, verb: str, states: Sequence[str]) -> Answer:
     """Change the pages in the options ``pages`` (ids) or ``cause``, or the pages of the targets."""
     connection = context.transaction.connection
     wanted = set(context.options.get("pages") or ())

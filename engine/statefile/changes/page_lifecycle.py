@@ -3,7 +3,7 @@
 Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
 
-from typing import Any, Iterable, List, Optional, Tuple
+from typing import Iterable, List, NamedTuple, Optional
 
 from ...domain.event_payloads import PageChange, PageChanged, PageColumns
 from .transitions import Transaction
@@ -15,11 +15,18 @@ _WAITING = (
 )
 
 
+class _Page(NamedTuple):
+    id: int
+    cause: str
+    episode: int
+    rearmed: int
+
+
 def rearm(transaction: Transaction, run_id: str, names: Iterable[str]) -> None:
     """Re-arm the pages of requeued tasks: if the cause returns, it is a new episode and pages again."""
     for name in names:
         for page in _pages_of(transaction, run_id, name):
-            if not page[3]:
+            if not page.rearmed:
                 _change(transaction, run_id, name, page, PageChange.REARMED, {"rearmed": 1})
 
 
@@ -27,10 +34,10 @@ def resolve(transaction: Transaction, run_id: str, name: str) -> None:
     """Mark a task as resolved in its pages: it succeeded, or an operator decided. The last task resolves the page."""
     for page in _pages_of(transaction, run_id, name):
         transaction.connection.execute(
-            "UPDATE page_task SET done = 1 WHERE run_id = ? AND task = ? AND page_id = ?", (run_id, name, page[0])
+            "UPDATE page_task SET done = 1 WHERE run_id = ? AND task = ? AND page_id = ?", (run_id, name, page.id)
         )
         left = transaction.connection.execute(
-            "SELECT 1 FROM page_task WHERE page_id = ? AND done = 0 LIMIT 1", (page[0],)
+            "SELECT 1 FROM page_task WHERE page_id = ? AND done = 0 LIMIT 1", (page.id,)
         ).fetchone()
         if left is None:
             _change(transaction, run_id, name, page, PageChange.RESOLVED, {"state": "resolved"})
@@ -39,22 +46,22 @@ def resolve(transaction: Transaction, run_id: str, name: str) -> None:
 def resolve_cause(transaction: Transaction, cause: str) -> None:
     """Resolve the pages of a cause without tasks."""
     sql = "SELECT id, cause, episode, rearmed, run_id FROM page WHERE cause = ? AND state <> 'resolved'"
-    for page in transaction.connection.execute(sql, (cause,)).fetchall():
-        _change(transaction, page[4], None, page, PageChange.RESOLVED, {"state": "resolved"})
+    for *columns, run_id in transaction.connection.execute(sql, (cause,)).fetchall():
+        _change(transaction, run_id, None, _Page(*columns), PageChange.RESOLVED, {"state": "resolved"})
 
 
-def _pages_of(transaction: Transaction, run_id: str, name: str) -> List[Tuple[Any, ...]]:
-    return transaction.connection.execute(_WAITING, (run_id, name)).fetchall()
+def _pages_of(transaction: Transaction, run_id: str, name: str) -> List[_Page]:
+    return [_Page(*row) for row in transaction.connection.execute(_WAITING, (run_id, name)).fetchall()]
 
 
 def _change(
     transaction: Transaction,
     run_id: Optional[str],
     name: Optional[str],
-    page: Tuple[Any, ...],
+    page: _Page,
     what: str,
     columns: PageColumns,
 ) -> None:
     sql = "UPDATE page SET {}, updated_at = ? WHERE id = ?".format(", ".join("{} = ?".format(key) for key in columns))
-    transaction.connection.execute(sql, list(columns.values()) + [transaction.at, page[0]])
-    transaction.emit(PageChanged(what, page[0], page[1], page[2], page=columns), run_id, name)
+    transaction.connection.execute(sql, list(columns.values()) + [transaction.at, page.id])
+    transaction.emit(PageChanged(what, page.id, page.cause, page.episode, page=columns), run_id, name)

@@ -4,10 +4,10 @@ Carried over ssh to old interpreters: Python 3.6 syntax, standard library only.
 """
 
 from itertools import groupby
-from typing import Any, Dict, Iterable, Iterator, List
+from typing import Dict, Iterable, Iterator, List, Optional
 
 from ...domain.command import DONE, REFUSED, Answer
-from ...domain.event_payloads import RowsChange, RowsChanged
+from ...domain.event_payloads import Rows, RowsChange, RowsChanged
 from .action import ActionContext
 from .transitions import Transaction
 
@@ -94,7 +94,7 @@ def refuse_unheld(context: ActionContext, found: Dict[str, List[int]]) -> None:
             context.set_result(target[0], REFUSED, "none of these rows is held in it any more")
 
 
-def restore_rows(transaction: Transaction, run_id: str, was: Any) -> None:
+def restore_rows(transaction: Transaction, run_id: str, was: Rows) -> None:
     """Undo: restore the state and generation of rows. ``was``: the entries that ``_mark`` recorded."""
     for _, state, generation, spans in was:
         for first, last in spans:
@@ -106,7 +106,7 @@ def restore_rows(transaction: Transaction, run_id: str, was: Any) -> None:
         transaction.emit(RowsChanged(RowsChange.PUT_BACK), run_id, name)
 
 
-def _mark(context: ActionContext, name: str, ids: List[int], state: str, generation: Any = None) -> None:
+def _mark(context: ActionContext, name: str, ids: List[int], state: str, generation: Optional[int] = None) -> None:
     """Set the state of held rows, and the generation if given; record the values before."""
     connection = context.transaction.connection
     for chunk in _chunks(ids):
@@ -117,7 +117,7 @@ def _mark(context: ActionContext, name: str, ids: List[int], state: str, generat
         for before, rows in groupby(were, key=lambda row: row[0]):
             context.transaction.rows.append([name, HELD, before, list(_spans(row for _, row in rows))])
         sql = "UPDATE quarantine SET state = ?, generation = coalesce(?, generation) WHERE id IN ({})".format(marks)
-        connection.execute(sql, [state, generation] + chunk)
+        connection.execute(sql, [state, generation, *chunk])
     _emit(context.transaction, context.run_id, name, RowsChanged(state, len(ids)))
 
 

@@ -9,7 +9,7 @@ COMMIT.
 
 import json
 import sqlite3
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Dict, List, Mapping, Optional, Tuple
 
 from ...domain.event_codec import encode, kind_of
 from ...domain.event_payloads import (
@@ -139,7 +139,7 @@ class Transaction(object):
             )
         self.emit(change, run_id, old=old, new=new)
 
-    def insert_attempt(self, row: Mapping[str, Any]) -> None:
+    def insert_attempt(self, row: Mapping[str, object]) -> None:
         """Insert the row of an attempt. The event of the claim carries the same columns."""
         columns = ", ".join(row)
         marks = ",".join("?" * len(row))
