@@ -1,1 +1,1 @@
-"""Example flows: ``revenue`` (six tasks), ``invoices`` (an API), ``graph`` (recorded workflows), ``demo`` (failures)."""
+"""Example flows: ``revenue`` (six tasks), ``invoices`` (an API), ``graph`` (recordings), ``demo`` (failures)."""

@@ -10,7 +10,7 @@ Level = Literal["error", "warning", "note"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One result of a check. ``error``: the flow cannot run. ``task``: None for the whole flow; ``line``: in its file."""
+    """One result of a check. "error": the flow cannot run. ``task``: None for the whole flow; ``line``: in its file."""
 
     level: Level
     rule: str

@@ -49,7 +49,7 @@ from .time_zones import open_schedule
 
 __all__ = ["DownstreamOptions", "Flow", "PageOptions", "TaskDef", "TaskOptions"]
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., object])
 
 
 class Decorator(Protocol):
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
     #: The function itself for ``@flow.task``, a decorator for ``@flow.task(...)``. One signature for both: of overloads
     #: a type checker only says that none fits, not which option is wrong.
-    Returned = DefaultingTypeVar("Returned", bound=Callable[..., Any], default=Decorator)
+    Returned = DefaultingTypeVar("Returned", bound=Callable[..., object], default=Decorator)
 
 Params = Mapping[str, Any]
 
@@ -381,7 +381,7 @@ class Flow:
         self,
         kind: Kind,
         name: str,
-        function: Callable[..., Any] | None,
+        function: Callable[..., object] | None,
         after: After | Iterable[After],
         timeout: Duration | None,
         options: Mapping[str, Any],
@@ -400,7 +400,7 @@ class Flow:
     # --- The specification -----------------------------------------------------------------------------------------
 
     @property
-    def functions(self) -> dict[str, Callable[..., Any]]:
+    def functions(self) -> dict[str, Callable[..., object]]:
         """The functions of the tasks by task name; commands have none."""
         return {task.name: task.fn for task in self.tasks if task.fn is not None}
 
@@ -514,7 +514,7 @@ def _default_timeout(kind: WorkKind | None, called: str) -> float | None:
     )
 
 
-def _name_of(name: str | None, function: Any) -> str:
+def _name_of(name: str | None, function: object) -> str:
     """Return ``name``, else the name of the function. Raises OptionError for an object that is no function."""
     if not callable(function):
         raise OptionError(f"a task is a function, not {short_repr(function)}")

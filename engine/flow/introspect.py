@@ -9,7 +9,7 @@ from types import CodeType
 
 
 def required_parents(function: Callable[..., object] | None, parents: Sequence[str]) -> tuple[str, ...]:
-    """Return the parents for which ``function`` has a parameter without a default, by the rule of ``runner/call.py``."""
+    """Return parents for which ``function`` has a parameter without a default, by the rule of ``runner/call.py``."""
     code = getattr(function, "__code__", None)
     has_no_parameters = isinstance(code, CodeType) and not code.co_argcount + code.co_kwonlyargcount
     if function is None or not parents or (has_no_parameters and not hasattr(function, "__wrapped__")):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Literal, Required, TypedDict, get_args
+from typing import Any, Literal, Required, TypedDict, TypeVar, get_args
 
 import msgspec
 
@@ -36,8 +36,10 @@ from ..core.policy import RetryPolicy
 from ..core.spec import DownstreamSpec, Isolation, Kind, Misfire, OnOpen, TriggerRule
 from ..errors import OptionError
 
+T = TypeVar("T")
+
 #: A parent of a task: the task function, or the name of the task, which may be defined later.
-After = str | Callable[..., Any]
+After = str | Callable[..., object]
 
 
 # --- Types beside numbers and texts --------------------------------------------------------------------------------
@@ -229,7 +231,7 @@ class PageOptions(TypedDict, total=False):
 # --- Parsing ---------------------------------------------------------------------------------------------------------
 
 
-def parse_named_option(owner: str, name: str, option_type: OptionType[Any], value: object) -> Any:
+def parse_named_option(owner: str, name: str, option_type: OptionType[T], value: object) -> T:
     """Convert one value to the engine's form. Raises OptionError that begins with ``owner``."""
     try:
         return parse_option(name, option_type, value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
-from typing import Any
 
 from ..core.option_types import short_repr
 from ..core.policy import RetryPolicy
@@ -63,7 +62,7 @@ counts too), or None, not 0
     """
 
     name: str
-    fn: Callable[..., Any] | None
+    fn: Callable[..., object] | None
     parents: Sequence[After] = field(default_factory=list)
     max_attempts: int | None = None
     timeout_seconds: float | None = None

@@ -17,7 +17,6 @@ import signal
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import msgspec
 
@@ -293,7 +292,9 @@ class Attempt(ABC):
 
     # --- The end ------------------------------------------------------------------------------------------------------
 
-    def _evidence(self, usage: Mapping[str, Any], **more: Any) -> Evidence:
+    def _evidence(
+        self, usage: Mapping[str, object], exited: protocol.Exited | None = None, *, out_of_memory: bool = False
+    ) -> Evidence:
         return Evidence(
             ending=self._ending,
             force=self._force_applied,
@@ -307,7 +308,9 @@ class Attempt(ABC):
             rules=self.order.rules,
             memory_bound=self._shared.oom.bound,
             usage={**usage, **({"stack": seen} if (seen := self._stack + self._report) else {})},
-            **more,
+            exit_code=None if exited is None else exited.exit_code,
+            signal=None if exited is None else exited.signal,
+            out_of_memory=out_of_memory,
         )
 
     def _finish(self, outcome: Outcome) -> None:
@@ -408,14 +411,13 @@ class ProcessAttempt(Attempt):
         killed = exited.signal == signal.SIGKILL and self._force_applied is Force.NONE and not self._late_exit
         evidence = self._evidence(
             self._usage(exited),
-            exit_code=exited.exit_code,
-            signal=exited.signal,
+            exited,
             out_of_memory=killed and self._shared.oom.explains(self._oom_mark, exited.max_rss_kb),
         )
         self._close(outcome_of(evidence))
 
-    def _usage(self, exited: protocol.Exited) -> dict[str, Any]:
-        usage = {
+    def _usage(self, exited: protocol.Exited) -> dict[str, object]:
+        usage: dict[str, object] = {
             "exit_code": exited.exit_code,
             "signal": exited.signal,
             "max_rss_kb": exited.max_rss_kb,
@@ -447,14 +449,14 @@ class ProcessAttempt(Attempt):
         self._finish(outcome)
 
 
-def _retry_of(data: Mapping[str, Any]) -> AttemptRetry:
+def _retry_of(data: Mapping[str, object]) -> AttemptRetry:
     """Decode the payload of a retry. Raises StateFileError if it is invalid."""
     retry = decode(EventKind.ATTEMPT_RETRY, dict(data))
     assert isinstance(retry, AttemptRetry)
     return retry
 
 
-def raise_task_error(work: asyncio.Task[Any]) -> None:
+def raise_task_error(work: asyncio.Task[object]) -> None:
     """Re-raise the exception of a background task in the event loop, which ends at it.
 
     Left in its task, the exception would only be logged, and an attempt would have no deadline.

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
-from typing import Any
 
 import msgspec
 
@@ -22,7 +21,7 @@ from .context import Context, Missing
 from .protocol import AttemptOrder
 
 DescribeError = Callable[[BaseException], Failure]
-RunCoroutine = Callable[[Coroutine[Any, Any, Any]], Any]
+RunCoroutine = Callable[[Coroutine[object, object, object]], object]
 
 CONTEXT_NAME = "ctx"
 NAME_LIMIT = 500  # characters of an error type

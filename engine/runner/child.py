@@ -22,7 +22,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from ..core.failures.failure import describe_error
 from ..core.outcome import Failure
@@ -264,7 +264,9 @@ def call_task(
     return ending_of_value(start.order, value)
 
 
-def _run_coroutine(coroutine: Coroutine[Any, Any, Any], termination: Termination, stack_fd: int | None = None) -> Any:
+def _run_coroutine(
+    coroutine: Coroutine[object, object, object], termination: Termination, stack_fd: int | None = None
+) -> object:
     """Run a coroutine so that SIGTERM cancels it, and raises TaskTerminated only while user code blocks the loop."""
     import asyncio  # here: attempts without an event loop do not pay for it
 

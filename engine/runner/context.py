@@ -166,7 +166,7 @@ class Context:
             self._heartbeat_due = now + HEARTBEAT_SECONDS
             self._send(protocol.Heartbeat())
 
-    def checkpoint(self, value: Any) -> None:
+    def checkpoint(self, value: object) -> None:
         """Leave a value for the next attempt of this generation, which reads it from ``checkpointed``.
 
         Each call replaces the value before. A requeue by an operator begins without one.
@@ -326,12 +326,12 @@ def _key_text(key: object) -> str:
     return protocol.clean_text(str(key), KEY_LIMIT)
 
 
-def _requeued_rows(rows: Iterable[tuple[str, str | None]]) -> dict[str, Any] | None:
+def _requeued_rows(rows: Iterable[tuple[str, str | None]]) -> dict[str, object] | None:
     """Return payloads as values if they are JSON, else (a repr, or cut) as text."""
     return {key: _load_payload(text) for key, text in rows} or None
 
 
-def _load_payload(text: str | None) -> Any:
+def _load_payload(text: str | None) -> object:
     try:
         return None if text is None else json.loads(text)
     except ValueError:

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from signal import SIGTERM
-from typing import Any
 
 from ..core.advice import Progress
 from ..core.failures.failure import describe_exit, describe_signal, describe_timeout
@@ -50,7 +49,7 @@ class Evidence:
     output_tail: str = ""
     project_root: str | None = None
     rules: tuple[Mapping[str, object], ...] = ()
-    usage: Mapping[str, Any] = field(default_factory=dict)
+    usage: Mapping[str, object] = field(default_factory=dict)
 
 
 def outcome_of(evidence: Evidence) -> Outcome:
@@ -141,5 +140,6 @@ def _killed(evidence: Evidence, number: int) -> Failure:
 
 
 def _memory(evidence: Evidence) -> str:
-    held = f"it held at most {(evidence.usage.get('max_rss_kb') or 0) / 1024:.0f} MiB"
+    max_rss_kb = evidence.usage.get("max_rss_kb")
+    held = f"it held at most {(max_rss_kb if isinstance(max_rss_kb, int) else 0) / 1024:.0f} MiB"
     return f"{held} of the {evidence.memory_bound}" if evidence.memory_bound else held

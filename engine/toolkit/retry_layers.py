@@ -32,7 +32,7 @@ CHANNEL_CODES = frozenset(["UNAVAILABLE", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEED
 QUERY_POLICY = RetryPolicy(max_attempts=3, base=0.05, cap=1.0, jitter="none")
 QUERY_CODES = frozenset(["UNAVAILABLE", "INTERNAL", "DEADLINE_EXCEEDED"])
 
-#: Layer C: 3 retries, after 100, 200 and 400 ms, each with up to half of it on top (``SendSettings`` of send_buffer.py).
+#: Layer C: 3 retries, after 100, 200 and 400 ms, each plus up to half of it (``SendSettings`` of send_buffer.py).
 BATCH_POLICY = RetryPolicy(max_attempts=4, base=0.1, cap=60.0, jitter="add50")
 BATCH_CODES = frozenset(["DEADLINE_EXCEEDED", "UNAVAILABLE", "INTERNAL"])
 

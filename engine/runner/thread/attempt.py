@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
 
 from ...core.outcome import Outcome
 from ...domain.event_payloads import AttemptLeaked
@@ -122,9 +121,13 @@ class ThreadAttempt(Attempt):
         """Settle the attempt whose thread ended the host."""
         if dump and not self._stack:
             self._stack = stack.without_engine(dump if self.ident is None else stack.of_thread(dump, self.ident))
-        status: dict[str, Any] = {"exit_code": exited.exit_code, "signal": exited.signal}
-        usage = {**self._usage(), **status, "max_rss_kb": exited.max_rss_kb}
-        self._end_with_host(outcome_of(self._evidence(usage, **status, out_of_memory=out_of_memory)))
+        usage = {
+            **self._usage(),
+            "exit_code": exited.exit_code,
+            "signal": exited.signal,
+            "max_rss_kb": exited.max_rss_kb,
+        }
+        self._end_with_host(outcome_of(self._evidence(usage, exited, out_of_memory=out_of_memory)))
 
     def lost_host(self, why: str, *, is_blameless: bool) -> None:
         """Settle an attempt whose thread died with the host."""
@@ -150,5 +153,5 @@ class ThreadAttempt(Attempt):
         self._results.close()
         self._host.on_gone(self.number)
 
-    def _usage(self) -> dict[str, Any]:
+    def _usage(self) -> dict[str, object]:
         return {"duration_us": round((self._loop.time() - self._started_at) * 1e6)}

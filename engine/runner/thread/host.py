@@ -15,7 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, NoReturn, TextIO
+from typing import NoReturn, TextIO
 
 from ...errors import TaskTerminated
 from .. import protocol
@@ -162,7 +162,7 @@ class _AttemptThread:
 
         return call(plan, self._order.task, new_context, self._run_coroutine)
 
-    def _run_coroutine(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+    def _run_coroutine(self, coroutine: Coroutine[object, object, object]) -> object:
         import asyncio
 
         async def main() -> object:
