@@ -1,4 +1,4 @@
-"""Doors to a state file, each the same way."""
+"""One fixture that opens every kind of session."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from typing import Any
 import pytest
 from redrive.console.sessions.address import SshAddress
 from redrive.console.sessions.local import LocalSession
+from redrive.console.sessions.session import Session
 from redrive.console.sessions.ssh import SshSession
 
-Open = Callable[..., Awaitable[Any]]
+OpenSession = Callable[..., Awaitable[Session]]
 
 
 @pytest.fixture(params=["file", "ssh"])
-async def door(request: pytest.FixtureRequest, far: Any) -> AsyncIterator[Open]:
-    """Opens a path through one kind of door; closes what it opened."""
-    opened: list[Any] = []
+async def door(request: pytest.FixtureRequest, far: Any) -> AsyncIterator[OpenSession]:
+    """Open sessions of one kind, and close them at the end."""
+    opened: list[Session] = []
 
-    async def open_door(path: Path, **options: Any) -> Any:
+    async def open_door(path: Path, **options: Any) -> Session:
         if request.param == "file":
-            session: Any = await LocalSession.open(str(path), **options)
+            session: Session = await LocalSession.open(str(path), **options)
         else:
             session = await SshSession.open(str(SshAddress("far", str(path))), **options)
         opened.append(session)

@@ -7,7 +7,7 @@ import os
 import shutil
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -26,12 +26,17 @@ from redrive.engine.errors import (
     SnapshotNeeded,
     StateFileError,
 )
+from redrive.engine.runner.listener import BadRow
 from redrive.engine.statefile import list_rows, lock_file
 from redrive.engine.statefile.list_rows import DurationStats
 from redrive.engine.statefile.reader import events_query
 from redrive.engine.statefile.snapshot import EDGES_AT_ONCE
 from redrive.engine.store import database, lock, quarantine, runs
+from support.stand_in_executor import StandInExecutor
+from support.state_file import StateFileBuilder
 from support.waiting import wait_until_async
+
+from .conftest import OpenSession
 
 LIMIT_SECONDS = 90.0  # for what never comes
 
@@ -63,7 +68,7 @@ def without_tokens(fold: Any) -> Any:
     return fold
 
 
-async def test_a_snapshot_is_what_the_file_holds(door: Any, night: Any) -> None:
+async def test_a_snapshot_is_what_the_file_holds(door: OpenSession, night: StateFileBuilder) -> None:
     session = await door(night.path)
     fold = await session.snapshot()
     assert without_tokens(fold) == without_tokens(runs.load_run(night.connection, "night-1"))
@@ -74,7 +79,9 @@ async def test_a_snapshot_is_what_the_file_holds(door: Any, night: Any) -> None:
 
 
 @pytest.mark.long
-async def test_a_snapshot_of_many_tasks_is_whole(door: Any, make_night: Any) -> None:
+async def test_a_snapshot_of_many_tasks_is_whole(
+    door: OpenSession, make_night: Callable[..., StateFileBuilder]
+) -> None:
     night = make_night("many.db", tasks=1500)
     for number in range(700):
         night.finish(f"task_{number:05}")
@@ -83,7 +90,7 @@ async def test_a_snapshot_of_many_tasks_is_whole(door: Any, make_night: Any) -> 
 
 
 @pytest.fixture
-def dense(night: Any) -> Any:
+def dense(night: StateFileBuilder) -> StateFileBuilder:
     """A night in which each task waits for very many, and half of them are done."""
     names = [f"task_{number:05}" for number in range(200)]
     specs = tuple(TaskSpec(name, parents=tuple(reversed(names[:number]))) for number, name in enumerate(names))
@@ -105,12 +112,12 @@ def dense(night: Any) -> Any:
     return night
 
 
-async def test_a_snapshot_of_very_many_edges_is_whole(door: Any, dense: Any) -> None:
+async def test_a_snapshot_of_very_many_edges_is_whole(door: OpenSession, dense: Any) -> None:
     fold = await (await door(dense.path)).snapshot("dense")
     assert without_tokens(fold) == without_tokens(runs.load_run(dense.connection, "dense"))
 
 
-async def test_who_does_not_wait_gets_the_rest_later(door: Any, dense: Any) -> None:
+async def test_who_does_not_wait_gets_the_rest_later(door: OpenSession, dense: Any) -> None:
     """At once there are the names and states of all; what follows is the same picture, and in the end whole."""
     whole = without_tokens(runs.load_run(dense.connection, "dense"))
     session = await door(dense.path)
@@ -128,12 +135,12 @@ async def test_who_does_not_wait_gets_the_rest_later(door: Any, dense: Any) -> N
             fold = again
 
 
-async def test_a_run_that_is_not_there_is_named(door: Any, night: Any) -> None:
+async def test_a_run_that_is_not_there_is_named(door: OpenSession, night: StateFileBuilder) -> None:
     with pytest.raises(RefusedError, match="no-such"):
         await (await door(night.path)).snapshot("no-such")
 
 
-async def test_the_latest_run_comes_first(door: Any, night: Any) -> None:
+async def test_the_latest_run_comes_first(door: OpenSession, night: StateFileBuilder) -> None:
     night.write(
         lambda transaction: runs.create_run(
             transaction,
@@ -154,7 +161,7 @@ async def test_the_latest_run_comes_first(door: Any, night: Any) -> None:
 
 
 @pytest.mark.long
-async def test_events_come_in_order_and_none_twice(door: Any, night: Any) -> None:
+async def test_events_come_in_order_and_none_twice(door: OpenSession, night: StateFileBuilder) -> None:
     session = await door(night.path)
     events = session.events(0)
     first = await take(events, night.head())
@@ -164,14 +171,16 @@ async def test_events_come_in_order_and_none_twice(door: Any, night: Any) -> Non
     assert first == [runs.event_from_row(row) for row in night.connection.execute(*events_query(0, len(first)))]
 
 
-async def test_events_begin_after_the_one_named(door: Any, night: Any) -> None:
+async def test_events_begin_after_the_one_named(door: OpenSession, night: StateFileBuilder) -> None:
     since = night.head()
     night.tell(3)
     session = await door(night.path)
     assert [event.seq for event in await take(session.events(since), since + 3)] == [since + 1, since + 2, since + 3]
 
 
-async def test_folding_the_events_over_a_snapshot_gives_the_next_snapshot(door: Any, night: Any) -> None:
+async def test_folding_the_events_over_a_snapshot_gives_the_next_snapshot(
+    door: OpenSession, night: StateFileBuilder
+) -> None:
     session = await door(night.path)
     fold = await session.snapshot()
     assert (await session.send(command("skip", ("task_00002", "DEAD_LETTER", 0)))).ok
@@ -183,7 +192,7 @@ async def test_folding_the_events_over_a_snapshot_gives_the_next_snapshot(door: 
     assert without_tokens(fold) == without_tokens(await session.snapshot())
 
 
-async def test_an_empty_batch_says_that_all_was_given(door: Any, night: Any) -> None:
+async def test_an_empty_batch_says_that_all_was_given(door: OpenSession, night: StateFileBuilder) -> None:
     night.tell(2000)
     session = await door(night.path)
     last = 0
@@ -195,7 +204,7 @@ async def test_an_empty_batch_says_that_all_was_given(door: Any, night: Any) -> 
     assert last == night.head()
 
 
-async def test_an_event_is_seen_soon_after_its_commit(door: Any, night: Any) -> None:
+async def test_an_event_is_seen_soon_after_its_commit(door: OpenSession, night: StateFileBuilder) -> None:
     """Each after a moment of quiet. Half of them may meet a machine that stands still."""
     session = await door(night.path)
     events = session.events(night.head())
@@ -212,7 +221,7 @@ async def test_an_event_is_seen_soon_after_its_commit(door: Any, night: Any) -> 
 # --- Acts ----------------------------------------------------------------------------------------------------------
 
 
-async def test_an_act_changes_the_file_when_no_executor_lives(door: Any, night: Any) -> None:
+async def test_an_act_changes_the_file_when_no_executor_lives(door: OpenSession, night: StateFileBuilder) -> None:
     night.close()
     session = await door(night.path)
     answer = await session.send(command("requeue", ("task_00002", "DEAD_LETTER", 0)))
@@ -221,7 +230,7 @@ async def test_an_act_changes_the_file_when_no_executor_lives(door: Any, night: 
     assert (fold.tasks["task_00002"].state, fold.tasks["task_00002"].generation) == (TaskState.PENDING, 1)
 
 
-async def test_an_act_that_comes_twice_is_done_once(door: Any, night: Any) -> None:
+async def test_an_act_that_comes_twice_is_done_once(door: OpenSession, night: StateFileBuilder) -> None:
     session = await door(night.path)
     act = command("requeue", ("task_00002", "DEAD_LETTER", 0))
     first, second = await session.send(act), await session.send(act)
@@ -229,7 +238,7 @@ async def test_an_act_that_comes_twice_is_done_once(door: Any, night: Any) -> No
     assert (await session.snapshot()).tasks["task_00002"].generation == 1
 
 
-async def test_of_two_operators_the_second_is_told_who_came_first(door: Any, night: Any) -> None:
+async def test_of_two_operators_the_second_is_told_who_came_first(door: OpenSession, night: StateFileBuilder) -> None:
     session = await door(night.path)
     await session.send(command("requeue", ("task_00002", "DEAD_LETTER", 0), id="first"))
     answer = await session.send(command("skip", ("task_00002", "DEAD_LETTER", 0), id="second"))
@@ -237,7 +246,9 @@ async def test_of_two_operators_the_second_is_told_who_came_first(door: Any, nig
     assert answer.results[0][1] == "refused" and "ana@desk" in answer.results[0][2]
 
 
-async def test_an_act_reaches_the_living_executor(door: Any, night: Any, executor: Any) -> None:
+async def test_an_act_reaches_the_living_executor(
+    door: OpenSession, night: StateFileBuilder, executor: StandInExecutor
+) -> None:
     session = await door(night.path)
     answer = await session.send(command("pause"))
     assert answer.ok
@@ -249,13 +260,13 @@ async def test_an_act_reaches_the_living_executor(door: Any, night: Any, executo
     assert event.actor == "ana@desk"
 
 
-async def test_a_door_opened_to_look_only_refuses_acts(door: Any, night: Any) -> None:
+async def test_a_door_opened_to_look_only_refuses_acts(door: OpenSession, night: StateFileBuilder) -> None:
     session = await door(night.path, read_only=True)
     with pytest.raises(RedriveError, match="read-only"):
         await session.send(command("pause"))
 
 
-async def test_a_hostile_name_is_only_a_name(door: Any, night: Any) -> None:
+async def test_a_hostile_name_is_only_a_name(door: OpenSession, night: StateFileBuilder) -> None:
     session = await door(night.path)
     answer = await session.send(command("skip", ("x'; DROP TABLE task; --", "PENDING", 0)))
     assert not answer.ok
@@ -265,7 +276,9 @@ async def test_a_hostile_name_is_only_a_name(door: Any, night: Any) -> None:
 # --- Who is there --------------------------------------------------------------------------------------------------
 
 
-async def test_those_who_are_attached_see_each_other(door: Any, night: Any, executor: Any) -> None:
+async def test_those_who_are_attached_see_each_other(
+    door: OpenSession, night: StateFileBuilder, executor: StandInExecutor
+) -> None:
     ana = await door(night.path, actor="ana@desk")
     ben = await door(night.path, actor="ben@sofa")
     assert (await seen(ana, lambda status: status.others)).others == ("ben@sofa",)
@@ -274,7 +287,9 @@ async def test_those_who_are_attached_see_each_other(door: Any, night: Any, exec
     await seen(ana, lambda status: not status.others)
 
 
-async def test_the_life_and_death_of_the_executor_is_seen(door: Any, night: Any, executor: Any) -> None:
+async def test_the_life_and_death_of_the_executor_is_seen(
+    door: OpenSession, night: StateFileBuilder, executor: StandInExecutor
+) -> None:
     session = await door(night.path)
     status = await seen(session, lambda status: status.executor_alive)
     assert status.heartbeat_age_seconds is not None and status.heartbeat_age_seconds < 60
@@ -286,7 +301,7 @@ async def test_the_life_and_death_of_the_executor_is_seen(door: Any, night: Any,
 
 
 @pytest.mark.long
-async def test_who_serves_a_file_by_its_schedule_is_seen(door: Any, night: Any) -> None:
+async def test_who_serves_a_file_by_its_schedule_is_seen(door: OpenSession, night: StateFileBuilder) -> None:
     session = await door(night.path)
     service = lock.acquire(str(night.path) + lock_file.SERVICE, "service")
     assert (await seen(session, lambda status: status.service_pid)).service_pid == os.getpid()
@@ -297,7 +312,9 @@ async def test_who_serves_a_file_by_its_schedule_is_seen(door: Any, night: Any) 
 # --- On demand -----------------------------------------------------------------------------------------------------
 
 
-async def test_output_is_read_a_window_at_a_time(door: Any, make_night: Any) -> None:
+async def test_output_is_read_a_window_at_a_time(
+    door: OpenSession, make_night: Callable[..., StateFileBuilder]
+) -> None:
     night = make_night()
     night.finish("task_00000", text="".join(f"line {number}\n" for number in range(20_000)))
     session = await door(night.path)
@@ -310,39 +327,41 @@ async def test_output_is_read_a_window_at_a_time(door: Any, make_night: Any) -> 
     assert ids == sorted(set(ids))
 
 
-async def test_long_texts_are_read_on_demand(door: Any, night: Any) -> None:
+async def test_long_texts_are_read_on_demand(door: OpenSession, night: StateFileBuilder) -> None:
     session = await door(night.path)
     assert (await session.attempt_text("night-1", "task_00002", 1)).traceback == "Traceback: of task_00002"
     assert (await session.attempt_text("night-1", "task_00005", 1)).traceback == ""
 
 
-async def test_lists_beside_a_run_are_values(door: Any, night: Any) -> None:
+async def test_lists_beside_a_run_are_values(door: OpenSession, night: StateFileBuilder) -> None:
     session = await door(night.path)
     night.write(lambda transaction: transaction.emit(OperatorActed(what="ack"), "night-1"), actor="ana@desk")
     (act,) = await session.query(list_rows.JOURNAL, acts=1)
     assert (act.actor, act.data) == ("ana@desk", {"what": "ack"})
     assert [row.attempt for row in await session.query(list_rows.HISTORY, task="task_00002")] == [1]
-    for listing in (list_rows.BREAKERS, list_rows.SCHEDULES, list_rows.SLA):
-        assert await session.query(listing) == []
+    assert [] == await session.query(list_rows.BREAKERS) == await session.query(list_rows.SCHEDULES)
+    assert [] == await session.query(list_rows.SLA)
     with pytest.raises(RedriveError, match="colour"):
         await session.query(list_rows.PAGES, colour="red")
 
 
-async def test_quarantined_rows_are_listed_by_the_group_and_by_the_window(door: Any, night: Any) -> None:
-    said = {"payload": "p" * 900, "error": "KeyError", "fingerprint": "f"}
-    rows = [{"row_key": f"c-{number}", **said} for number in range(9)]
+async def test_quarantined_rows_are_listed_by_the_group_and_by_the_window(
+    door: OpenSession, night: StateFileBuilder
+) -> None:
+    rows = [BadRow(row_key=f"c-{number}", payload="p" * 900, error="KeyError", fingerprint="f") for number in range(9)]
     night.write(lambda transaction: quarantine.add(transaction, "night-1", "task_00002", 1, 0, rows))
     session = await door(night.path)
     (group,) = await session.query(list_rows.QUARANTINE_GROUPS, run_id="night-1")
     assert ("task_00002", "f", "provisional", 9) == (group.name, group.fingerprint, group.state, group.rows)
-    window = {"run_id": "night-1", "task": "task_00002", "fingerprint": "f", "skip": 7, "limit": 100}
-    found = await session.query(list_rows.QUARANTINE_ROWS, **window)
+    found = await session.query(
+        list_rows.QUARANTINE_ROWS, run_id="night-1", task="task_00002", fingerprint="f", skip=7, limit=100
+    )
     assert ["c-7", "c-8"] == [row.row_key for row in found]
-    assert all(len(row.payload) < 900 for row in found)
+    assert all(len(row.payload or "") < 900 for row in found)
     assert [] == await session.query(list_rows.PAGE_HEADS) == await session.query(list_rows.PAGES, id=1)
 
 
-async def test_the_past_of_a_run_is_read_a_window_at_a_time(door: Any, night: Any) -> None:
+async def test_the_past_of_a_run_is_read_a_window_at_a_time(door: OpenSession, night: StateFileBuilder) -> None:
     """Also while events are followed, and without the other runs of the file."""
     session = await door(night.path)
     following = session.events(0)
@@ -358,7 +377,7 @@ async def test_the_past_of_a_run_is_read_a_window_at_a_time(door: Any, night: An
     assert found == [event for event in [*told, *later] if event.run_id == "night-1"]
 
 
-async def test_how_long_tasks_took_before_is_told_of_runs_before(door: Any, night: Any) -> None:
+async def test_how_long_tasks_took_before_is_told_of_runs_before(door: OpenSession, night: StateFileBuilder) -> None:
     session = await door(night.path)
     assert await session.duration_stats("night-1") == {}
     flow = FlowSpec("nightly", (TaskSpec("task_00000"), TaskSpec("new")))
@@ -374,7 +393,7 @@ async def test_how_long_tasks_took_before_is_told_of_runs_before(door: Any, nigh
         await session.duration_stats("night-3")
 
 
-async def test_what_an_act_would_do_is_told_without_doing_it(door: Any, night: Any) -> None:
+async def test_what_an_act_would_do_is_told_without_doing_it(door: OpenSession, night: StateFileBuilder) -> None:
     session = await door(night.path)
     found = await session.preview(
         Command("c1", "requeue", "night-1", (Target("task_00002", "DEAD_LETTER", 0),), "ana@desk")
@@ -383,7 +402,9 @@ async def test_what_an_act_would_do_is_told_without_doing_it(door: Any, night: A
     assert (await session.snapshot()).tasks["task_00002"].state is TaskState.DEAD_LETTER
 
 
-async def test_what_came_of_a_cause_and_the_notes_on_it_are_remembered(door: Any, night: Any) -> None:
+async def test_what_came_of_a_cause_and_the_notes_on_it_are_remembered(
+    door: OpenSession, night: StateFileBuilder
+) -> None:
     """Asked for before anything else: the far side learns what it needs for it."""
     sql = "UPDATE attempt SET fingerprint = 'f1', fingerprint_loose = 'f0' WHERE name = 'task_00002'"
     night.write(lambda transaction: transaction.connection.execute(sql))
@@ -399,7 +420,9 @@ async def test_what_came_of_a_cause_and_the_notes_on_it_are_remembered(door: Any
     assert (decision, tasks, reason) == ("skip", 1, "because")
 
 
-async def test_what_failed_against_a_downstream_is_told_with_all_of_its_attempts(door: Any, night: Any) -> None:
+async def test_what_failed_against_a_downstream_is_told_with_all_of_its_attempts(
+    door: OpenSession, night: StateFileBuilder
+) -> None:
     sql = "UPDATE attempt SET fingerprint_loose = 'f0', fingerprint_detail = ? WHERE name = 'task_00002'"
     detail = '{"facts": {"status": 409}}'
     night.write(lambda transaction: transaction.connection.execute(sql, (detail,)))
@@ -413,7 +436,9 @@ async def test_what_failed_against_a_downstream_is_told_with_all_of_its_attempts
 # --- Files that are not what they were -----------------------------------------------------------------------------
 
 
-async def test_a_file_in_the_place_of_another_gives_a_new_picture(door: Any, night: Any, make_night: Any) -> None:
+async def test_a_file_in_the_place_of_another_gives_a_new_picture(
+    door: OpenSession, night: StateFileBuilder, make_night: Callable[..., StateFileBuilder]
+) -> None:
     night.close()
     session = await door(night.path)
     events = session.events((await session.snapshot()).seq)
@@ -432,7 +457,9 @@ async def test_a_file_in_the_place_of_another_gives_a_new_picture(door: Any, nig
     assert not await anext(session.events(fold.seq))
 
 
-async def test_a_file_that_was_written_over_gives_a_new_picture(door: Any, night: Any, make_night: Any) -> None:
+async def test_a_file_that_was_written_over_gives_a_new_picture(
+    door: OpenSession, night: StateFileBuilder, make_night: Callable[..., StateFileBuilder]
+) -> None:
     night.close()
     session = await door(night.path)
     events = session.events((await session.snapshot()).seq)
@@ -447,7 +474,7 @@ async def test_a_file_that_was_written_over_gives_a_new_picture(door: Any, night
     assert (await session.snapshot()).run.run_id == "other-1"
 
 
-async def test_events_that_were_removed_ask_for_a_new_picture(door: Any, night: Any) -> None:
+async def test_events_that_were_removed_ask_for_a_new_picture(door: OpenSession, night: StateFileBuilder) -> None:
     night.tell(50)
     session = await door(night.path)
     night.write(lambda transaction: transaction.connection.execute("DELETE FROM event WHERE seq < 40"))
@@ -457,13 +484,15 @@ async def test_events_that_were_removed_ask_for_a_new_picture(door: Any, night: 
     assert kept[0].seq == 40
 
 
-async def test_a_file_with_less_than_was_read_asks_for_a_new_picture(door: Any, night: Any) -> None:
+async def test_a_file_with_less_than_was_read_asks_for_a_new_picture(
+    door: OpenSession, night: StateFileBuilder
+) -> None:
     session = await door(night.path)
     with pytest.raises(SnapshotNeeded):
         await anext(session.events(night.head() + 1))
 
 
-async def test_a_file_that_is_gone_is_told_and_found_again(door: Any, night: Any) -> None:
+async def test_a_file_that_is_gone_is_told_and_found_again(door: OpenSession, night: StateFileBuilder) -> None:
     night.close()
     session = await door(night.path)
     hidden = night.path.with_name("hidden.db")
@@ -475,7 +504,9 @@ async def test_a_file_that_is_gone_is_told_and_found_again(door: Any, night: Any
     assert (await session.snapshot()).run.run_id == "night-1"
 
 
-async def test_a_file_at_rest_is_followed_when_somebody_writes_again(door: Any, night: Any) -> None:
+async def test_a_file_at_rest_is_followed_when_somebody_writes_again(
+    door: OpenSession, night: StateFileBuilder
+) -> None:
     night.close()
     session = await door(night.path)
     events = session.events((await session.snapshot()).seq)
@@ -490,7 +521,7 @@ async def test_a_file_at_rest_is_followed_when_somebody_writes_again(door: Any, 
         again.close()
 
 
-async def test_looking_leaves_no_trace_beside_a_file_at_rest(door: Any, night: Any) -> None:
+async def test_looking_leaves_no_trace_beside_a_file_at_rest(door: OpenSession, night: StateFileBuilder) -> None:
     night.close()
     before = sorted(os.listdir(night.path.parent))
     bytes_before = night.path.read_bytes()
@@ -502,7 +533,9 @@ async def test_looking_leaves_no_trace_beside_a_file_at_rest(door: Any, night: A
     assert night.path.read_bytes() == bytes_before
 
 
-async def test_a_log_says_where_output_was_dropped_and_how_much(door: Any, make_night: Any) -> None:
+async def test_a_log_says_where_output_was_dropped_and_how_much(
+    door: OpenSession, make_night: Callable[..., StateFileBuilder]
+) -> None:
     """More than is kept: a head, a tail, and the engine's own count of what lay between."""
     night = make_night()
     night.finish("task_00000", text="a line of twenty bytes\n" * 50_000)
@@ -515,7 +548,7 @@ async def test_a_log_says_where_output_was_dropped_and_how_much(door: Any, make_
     assert counted.output_dropped_bytes == 23 * 50_000 - kept[False] - kept[True] > 0
 
 
-async def test_a_reader_does_not_hold_the_log_back(door: Any, night: Any) -> None:
+async def test_a_reader_does_not_hold_the_log_back(door: OpenSession, night: StateFileBuilder) -> None:
     session = await door(night.path)
     events = session.events(0)
     await take(events, night.head())
@@ -534,7 +567,7 @@ async def test_a_reader_does_not_hold_the_log_back(door: Any, night: Any) -> Non
         (b"SQLite format 3\x00cut", CorruptFileError),
     ],
 )
-async def test_what_is_no_state_file_is_refused(door: Any, tmp_path: Any, content: Any, error: Any) -> None:
+async def test_what_is_no_state_file_is_refused(door: OpenSession, tmp_path: Any, content: Any, error: Any) -> None:
     path = tmp_path / "odd.db"
     if content is not None:
         path.write_bytes(content)
@@ -543,7 +576,7 @@ async def test_what_is_no_state_file_is_refused(door: Any, tmp_path: Any, conten
     assert (path.read_bytes() if content is not None else None) == content
 
 
-async def test_somebody_elses_database_is_refused(door: Any, tmp_path: Any) -> None:
+async def test_somebody_elses_database_is_refused(door: OpenSession, tmp_path: Any) -> None:
     other = sqlite3.connect(tmp_path / "other.db")
     other.execute("CREATE TABLE mine (x)")
     other.commit()
@@ -552,7 +585,7 @@ async def test_somebody_elses_database_is_refused(door: Any, tmp_path: Any) -> N
         await door(tmp_path / "other.db")
 
 
-async def test_a_file_of_a_later_version_is_refused(door: Any, night: Any) -> None:
+async def test_a_file_of_a_later_version_is_refused(door: OpenSession, night: StateFileBuilder) -> None:
     night.connection.execute("PRAGMA user_version = 99")
     night.close()
     with pytest.raises(NewerFileError):
@@ -562,13 +595,15 @@ async def test_a_file_of_a_later_version_is_refused(door: Any, night: Any) -> No
 @pytest.mark.parametrize(
     "name", ["a b.db", "a?b#c.db", "100%.db", "a%20b.db", "naïve-日本.db", "'q\"$(id).db", "-x.db"]
 )
-async def test_a_path_may_hold_anything(door: Any, make_night: Any, name: str) -> None:
+async def test_a_path_may_hold_anything(
+    door: OpenSession, make_night: Callable[..., StateFileBuilder], name: str
+) -> None:
     night = make_night(name)
     fold = await (await door(night.path)).snapshot()
     assert fold.run.run_id == "night-1"
 
 
-async def test_a_closed_door_stays_closed(door: Any, night: Any) -> None:
+async def test_a_closed_door_stays_closed(door: OpenSession, night: StateFileBuilder) -> None:
     session = await door(night.path)
     await session.close()
     await session.close()

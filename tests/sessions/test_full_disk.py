@@ -18,6 +18,8 @@ from redrive.engine.executor import host
 from support.commands import invoke_redrive
 from support.waiting import wait_until_async
 
+from .conftest import OpenSession
+
 FLOW = """
 import os, time
 from redrive.engine import Flow
@@ -90,7 +92,9 @@ async def until_it_runs(session: Any, fold: Any) -> None:
                     return
 
 
-async def test_a_full_disk_is_told_through_every_door_and_by_doctor(door: Any, disk: Any, tmp_path: Path) -> None:
+async def test_a_full_disk_is_told_through_every_door_and_by_doctor(
+    door: OpenSession, disk: Any, tmp_path: Path
+) -> None:
     """002.16: the executor is degraded, starts nothing, and fails no task for it."""
     state, go = disk.folder / "state.db", tmp_path / "go"
     (tmp_path / "flow.py").write_text(FLOW.format(go=str(go)))

@@ -14,6 +14,9 @@ from redrive.engine.core.projection import RunProjection
 from redrive.engine.domain.event_payloads import AttemptColumns, TaskColumns, TaskMoved
 from redrive.engine.domain.events import Event
 from redrive.engine.errors import RedriveError
+from support.state_file import StateFileBuilder
+
+from .conftest import OpenSession
 
 
 def fold_until(fold: RunProjection, events: list[Event], seq: int) -> RunProjection:
@@ -29,7 +32,7 @@ async def told(session: Any, run_id: str) -> list[Event]:
     return list(await session.run_events(run_id, 0, 10_000))
 
 
-def end(night: Any, name: str) -> None:
+def end(night: StateFileBuilder, name: str) -> None:
     """The running attempt did well."""
 
     def item(transaction: Any) -> None:
@@ -43,7 +46,7 @@ def end(night: Any, name: str) -> None:
     night.write(item)
 
 
-async def test_every_moment_is_what_the_events_up_to_it_give(door: Any, night: Any) -> None:
+async def test_every_moment_is_what_the_events_up_to_it_give(door: OpenSession, night: StateFileBuilder) -> None:
     night.tell(30)
     end(night, "task_00001")
     night.finish("task_00003", "FAILED", error="boom", failures=3)
@@ -67,7 +70,7 @@ def without_tokens(tasks: Any) -> Any:
     return tasks
 
 
-async def test_what_comes_later_is_read_on(door: Any, night: Any) -> None:
+async def test_what_comes_later_is_read_on(door: OpenSession, night: StateFileBuilder) -> None:
     session = await door(night.path)
     fold = await session.snapshot()
     past = EventHistory(session, fold)
@@ -82,7 +85,7 @@ async def test_what_comes_later_is_read_on(door: Any, night: Any) -> None:
 
 
 async def test_the_night_is_read_in_windows_and_tells_how_far_it_is(
-    door: Any, night: Any, monkeypatch: pytest.MonkeyPatch
+    door: OpenSession, night: StateFileBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_reader, "READ_EVENTS", 10)
     night.tell(45)
@@ -94,7 +97,7 @@ async def test_the_night_is_read_in_windows_and_tells_how_far_it_is(
 
 
 async def test_no_more_stretches_are_kept_than_there_is_room_for(
-    door: Any, night: Any, monkeypatch: pytest.MonkeyPatch
+    door: OpenSession, night: StateFileBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_reader, "CACHED_EVENTS_MAX", 25)
     night.tell(100)
@@ -109,7 +112,7 @@ async def test_no_more_stretches_are_kept_than_there_is_room_for(
         assert sum(len(events) for events in past._cache.values()) <= 25
 
 
-async def test_a_night_whose_beginning_was_removed_is_refused(door: Any, night: Any) -> None:
+async def test_a_night_whose_beginning_was_removed_is_refused(door: OpenSession, night: StateFileBuilder) -> None:
     night.write(lambda transaction: transaction.connection.execute("DELETE FROM event WHERE seq < 5"))
     session = await door(night.path)
     fold = await session.snapshot()
@@ -120,7 +123,7 @@ async def test_a_night_whose_beginning_was_removed_is_refused(door: Any, night: 
         await EventHistory(session, fold).load(fold.seq)
 
 
-async def test_the_past_is_read_without_holding_the_log_back(door: Any, night: Any) -> None:
+async def test_the_past_is_read_without_holding_the_log_back(door: OpenSession, night: StateFileBuilder) -> None:
     session = await door(night.path)
     fold = await session.snapshot()
     past = EventHistory(session, fold)
@@ -135,7 +138,7 @@ async def test_the_past_is_read_without_holding_the_log_back(door: Any, night: A
 
 
 @pytest.fixture
-def replay(night: Any, capsys: pytest.CaptureFixture[str]) -> Callable[[str | None], str]:
+def replay(night: StateFileBuilder, capsys: pytest.CaptureFixture[str]) -> Callable[[str | None], str]:
     """What ``redrive replay --at`` prints of the night."""
     night.close()
 

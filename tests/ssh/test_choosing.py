@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 from support.pty_terminal import LIMIT_SECONDS, PtyTerminal
+from support.state_file import StateFileBuilder
 
 ATTACH = (sys.executable, "-c", "import sys; from redrive.console.cli.main import main; sys.exit(main())", "attach")
 
 
 @pytest.fixture
-def make_files(far: Any, make_night: Any) -> Iterator[Callable[..., Path]]:
+def make_files(far: Any, make_night: Callable[..., StateFileBuilder]) -> Iterator[Callable[..., Path]]:
     """State files in the default place over there, the first one written last; each with a run named after it."""
     folder: Path = far.home / ".local/state/redrive"
     folder.mkdir(parents=True, exist_ok=True)

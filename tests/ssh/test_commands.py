@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from support.commands import run_redrive, start_redrive
 from support.marks import parametrize_mostly_long
+from support.state_file import StateFileBuilder
 from support.waiting import wait_until
 
 FLOW = """
@@ -44,7 +45,7 @@ def values(*words: str) -> list[Any]:
 
 
 @parametrize_mostly_long("command", [("runs",), ("tasks",), ("inbox",), ("events",), ("events", "--run", "night-1")])
-def test_a_listing_is_the_same_through_ssh(far: Any, night: Any, command: tuple[str, ...]) -> None:
+def test_a_listing_is_the_same_through_ssh(far: Any, night: StateFileBuilder, command: tuple[str, ...]) -> None:
     """An executor's night at rest, so that nothing moves between the two."""
     night.close()
     name, *options = command
@@ -57,7 +58,7 @@ def test_a_listing_is_the_same_through_ssh(far: Any, night: Any, command: tuple[
     assert here
 
 
-def test_an_act_through_ssh_is_done_and_its_refusal_told(far: Any, night: Any) -> None:
+def test_an_act_through_ssh_is_done_and_its_refusal_told(far: Any, night: StateFileBuilder) -> None:
     night.close()
     act = ("--state", f"ssh://far{night.path}", "task_00002", "--reason", "schema reloaded")
     assert "task_00002" in output_of("requeue", *act)
@@ -67,7 +68,7 @@ def test_an_act_through_ssh_is_done_and_its_refusal_told(far: Any, night: Any) -
 
 
 @pytest.mark.long
-def test_what_goes_wrong_is_one_line_and_exit_2(far: Any, night: Any) -> None:
+def test_what_goes_wrong_is_one_line_and_exit_2(far: Any, night: StateFileBuilder) -> None:
     for target in (f"ssh://far{night.path}-no-such", "ssh://-oProxyCommand=id/x.db", "ssh://far:99999/x.db"):
         result = run_redrive("tasks", target)
         assert result.returncode == 2

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from redrive.console.sessions.ssh import SshSession, list_state_files
 from redrive.console.sessions.ssh_errors import last_line, link_error
 from redrive.console.sessions.ssh_options import SshOptions
 from redrive.engine.errors import LinkError, StateFileError
+from support.state_file import StateFileBuilder
 from support.waiting import wait_until_async
 
 
@@ -52,36 +53,38 @@ def remote_agents(far: Any) -> list[int]:
     return found
 
 
-async def test_a_key_that_is_not_accepted_wants_a_person(far: Any, night: Any) -> None:
+async def test_a_key_that_is_not_accepted_wants_a_person(far: Any, night: StateFileBuilder) -> None:
     error = await refusal(night.path, options=(far.config("stranger", user_key="stranger_key"),))
     assert error.locked and "does not let you in" in str(error)
 
 
-async def test_a_host_that_is_not_known_wants_a_person(far: Any, night: Any) -> None:
+async def test_a_host_that_is_not_known_wants_a_person(far: Any, night: StateFileBuilder) -> None:
     error = await refusal(night.path, options=(far.config("unknown", known_hosts="empty_hosts"),))
     assert error.locked and "not known" in str(error)
 
 
-async def test_a_host_with_another_key_than_before_is_not_trusted(far: Any, night: Any) -> None:
+async def test_a_host_with_another_key_than_before_is_not_trusted(far: Any, night: StateFileBuilder) -> None:
     stranger = (far.folder / "stranger_key.pub").read_text().split()
     (far.folder / "changed_hosts").write_text(f"[127.0.0.1]:{far.port} {stranger[0]} {stranger[1]}\n")
     error = await refusal(night.path, options=(far.config("changed", known_hosts="changed_hosts"),))
     assert error.final and not error.locked and "before" in str(error)
 
 
-async def test_nobody_at_the_port_may_be_somebody_later(far: Any, night: Any) -> None:
+async def test_nobody_at_the_port_may_be_somebody_later(far: Any, night: StateFileBuilder) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: refused
         error = await refusal(night.path, options=(f"Port={taken.getsockname()[1]}",))
     assert not error.final and "no ssh server listens" in str(error)
 
 
-async def test_an_option_that_ssh_does_not_know_is_told(far: Any, night: Any) -> None:
+async def test_an_option_that_ssh_does_not_know_is_told(far: Any, night: StateFileBuilder) -> None:
     error = await refusal(night.path, options=("NoSuchOption=yes",))
     assert error.final and "NoSuchOption" in str(error).casefold().replace("nosuchoption", "NoSuchOption")
 
 
-async def test_without_an_ssh_program_the_sentence_says_so(monkeypatch: pytest.MonkeyPatch, night: Any) -> None:
+async def test_without_an_ssh_program_the_sentence_says_so(
+    monkeypatch: pytest.MonkeyPatch, night: StateFileBuilder
+) -> None:
     monkeypatch.setenv("REDRIVE_SSH", "/no/such/ssh")
     error = await refusal(night.path)
     assert error.final and "/no/such/ssh" in str(error)
@@ -98,13 +101,13 @@ async def test_without_an_ssh_program_the_sentence_says_so(monkeypatch: pytest.M
         ("`touch executed`", "there is no"),
     ],
 )
-async def test_what_is_no_python_is_named(far: Any, night: Any, python: str, sentence: str) -> None:
+async def test_what_is_no_python_is_named(far: Any, night: StateFileBuilder, python: str, sentence: str) -> None:
     error = await refusal(night.path, python=python)
     assert error.final and sentence in str(error)
     assert not (far.home / "executed").exists()
 
 
-async def test_a_python_may_lie_anywhere_also_in_the_home_over_there(far: Any, night: Any) -> None:
+async def test_a_python_may_lie_anywhere_also_in_the_home_over_there(far: Any, night: StateFileBuilder) -> None:
     odd = far.home / "a b'c$(x)"
     odd.mkdir(exist_ok=True)
     python = odd / "py thon"
@@ -115,7 +118,7 @@ async def test_a_python_may_lie_anywhere_also_in_the_home_over_there(far: Any, n
         await session.close()
 
 
-async def test_a_path_in_the_home_over_there_is_expanded_there(far: Any, night: Any) -> None:
+async def test_a_path_in_the_home_over_there_is_expanded_there(far: Any, night: StateFileBuilder) -> None:
     night.close()
     (far.home / "night.db").write_bytes(night.path.read_bytes())
     session = await SshSession.open("ssh://far/~/night.db")
@@ -123,7 +126,9 @@ async def test_a_path_in_the_home_over_there_is_expanded_there(far: Any, night: 
     await session.close()
 
 
-async def test_a_host_alone_means_its_latest_state_file_and_offers_them_all(far: Any, make_night: Any) -> None:
+async def test_a_host_alone_means_its_latest_state_file_and_offers_them_all(
+    far: Any, make_night: Callable[..., StateFileBuilder]
+) -> None:
     folder = far.home / ".local/state/redrive"
     folder.mkdir(parents=True, exist_ok=True)
     for age, name in enumerate(("new.db", "old.db")):
@@ -148,20 +153,20 @@ async def test_a_host_alone_means_its_latest_state_file_and_offers_them_all(far:
         await SshSession.open("ssh://far/")
 
 
-async def test_a_login_that_prints_is_not_listened_to(login_files: Path, night: Any) -> None:
+async def test_a_login_that_prints_is_not_listened_to(login_files: Path, night: StateFileBuilder) -> None:
     (login_files / ".bashrc").write_text("echo 'Welcome to far'; printf 'no end of line'\n")
     session = await SshSession.open(f"ssh://far{night.path}")
     assert (await session.snapshot()).run.run_id == "night-1"
     await session.close()
 
 
-async def test_a_login_that_prints_for_ever_is_given_up(login_files: Path, night: Any) -> None:
+async def test_a_login_that_prints_for_ever_is_given_up(login_files: Path, night: StateFileBuilder) -> None:
     (login_files / ".bashrc").write_text("yes\n")
     error = await refusal(night.path)
     assert "prints without end" in str(error)
 
 
-async def test_nothing_is_left_over_there(far: Any, night: Any) -> None:
+async def test_nothing_is_left_over_there(far: Any, night: StateFileBuilder) -> None:
     before = sorted(path for path in far.home.rglob("*"))
     session = await SshSession.open(f"ssh://far{night.path}")
     await session.snapshot()
@@ -172,7 +177,7 @@ async def test_nothing_is_left_over_there(far: Any, night: Any) -> None:
     assert session.status.link is Link.CLOSED and not far.connections()
 
 
-async def test_ctrl_c_in_the_terminal_is_not_for_ssh(far: Any, night: Any) -> None:
+async def test_ctrl_c_in_the_terminal_is_not_for_ssh(far: Any, night: StateFileBuilder) -> None:
     session = await SshSession.open(f"ssh://far{night.path}")
     (client,) = far.connections()
     assert os.getsid(client) != os.getsid(0)
@@ -187,7 +192,7 @@ def short_folder() -> Iterator[Path]:
 
 
 def test_ssh_asks_on_the_terminal_before_the_screen_starts(
-    far: Any, night: Any, tmp_path: Path, short_folder: Path, monkeypatch: pytest.MonkeyPatch
+    far: Any, night: StateFileBuilder, tmp_path: Path, short_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A key with a passphrase: refused without a question, then asked once, then used without one."""
     locked = tmp_path / "locked_key"

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ from redrive.console.sessions.ssh_options import SshOptions
 from redrive.engine.agent.agent import BEAT_SECONDS
 from redrive.engine.domain.command import Command, Target
 from redrive.engine.errors import LinkError, SnapshotNeeded
+from support.stand_in_executor import StandInExecutor
+from support.state_file import StateFileBuilder
 from support.waiting import wait_until_async
 
 EVENTS = 2000
@@ -30,7 +32,7 @@ LIMIT_SECONDS = 90.0  # for what never comes
 
 
 @pytest.fixture
-async def session(far: Any, night: Any) -> AsyncIterator[SshSession]:
+async def session(far: Any, night: StateFileBuilder) -> AsyncIterator[SshSession]:
     session = await SshSession.open(f"ssh://far{night.path}", actor="ana@desk")
     yield session
     await session.close()
@@ -52,7 +54,9 @@ def pause(id: str = "c1") -> Command:
 
 
 @pytest.mark.long
-async def test_twenty_kills_lose_no_event_and_repeat_none(quick: None, far: Any, night: Any, session: Any) -> None:
+async def test_twenty_kills_lose_no_event_and_repeat_none(
+    quick: None, far: Any, night: StateFileBuilder, session: Any
+) -> None:
     since, last = night.head(), night.head() + EVENTS
     dice = random.Random(5)
     drops = 0
@@ -84,7 +88,9 @@ async def test_twenty_kills_lose_no_event_and_repeat_none(quick: None, far: Any,
     assert drops == DROPS
 
 
-async def test_a_drop_is_shown_at_once_and_locks_the_acts(far: Any, night: Any, session: Any, monkeypatch: Any) -> None:
+async def test_a_drop_is_shown_at_once_and_locks_the_acts(
+    far: Any, night: StateFileBuilder, session: Any, monkeypatch: Any
+) -> None:
     monkeypatch.setattr(connection, "STALE_SECONDS", 10 * LIMIT_SECONDS)  # it is not the silence by which it is found
     assert session.status.link is Link.LIVE
     far.stop()
@@ -104,7 +110,9 @@ async def test_a_drop_is_shown_at_once_and_locks_the_acts(far: Any, night: Any, 
     assert (await session.send(pause())).ok
 
 
-async def test_waits_between_tries_grow_and_differ(far: Any, night: Any, session: Any, monkeypatch: Any) -> None:
+async def test_waits_between_tries_grow_and_differ(
+    far: Any, night: StateFileBuilder, session: Any, monkeypatch: Any
+) -> None:
     await until(session, lambda status: status.clock_offset_seconds)  # the clocks are compared: they wait for long
     waits: list[float] = []
     real_sleep = asyncio.sleep
@@ -129,7 +137,9 @@ async def test_waits_between_tries_grow_and_differ(far: Any, night: Any, session
 
 
 @pytest.mark.long
-async def test_silence_is_found_within_ten_seconds_and_gone_when_it_ends(far: Any, night: Any, session: Any) -> None:
+async def test_silence_is_found_within_ten_seconds_and_gone_when_it_ends(
+    far: Any, night: StateFileBuilder, session: Any
+) -> None:
     """A suspended laptop, a black hole: nothing is closed, nothing comes."""
     assert BEAT_SECONDS < connection.STALE_SECONDS < 9
     events = session.events(night.head())
@@ -152,7 +162,7 @@ async def test_silence_is_found_within_ten_seconds_and_gone_when_it_ends(far: An
 
 @pytest.mark.long
 async def test_an_agent_that_hangs_is_left_for_a_new_one(
-    quick: None, far: Any, night: Any, session: Any, monkeypatch: Any
+    quick: None, far: Any, night: StateFileBuilder, session: Any, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(connection, "DEAD_SECONDS", 6.0)
     monkeypatch.setattr(connection, "STALE_SECONDS", 5.5)
@@ -165,7 +175,7 @@ async def test_an_agent_that_hangs_is_left_for_a_new_one(
 
 
 async def test_an_act_whose_answer_was_lost_is_asked_again_and_done_once(
-    quick: None, far: Any, night: Any, executor: Any, session: Any
+    quick: None, far: Any, night: StateFileBuilder, executor: StandInExecutor, session: Any
 ) -> None:
     applied = threading.Event()
     go_on = threading.Event()
@@ -177,7 +187,7 @@ async def test_an_act_whose_answer_was_lost_is_asked_again_and_done_once(
         go_on.wait(LIMIT_SECONDS)
         return answer
 
-    executor.state_file.write = slow_to_answer
+    executor.state_file.write = slow_to_answer  # type: ignore[method-assign]
     requeue = Command("c7", "requeue", "night-1", (Target("task_00002", "DEAD_LETTER", 0),), "ana@desk", "fixed")
     sending = asyncio.create_task(session.send(requeue))
     assert await asyncio.to_thread(applied.wait, LIMIT_SECONDS)
@@ -189,7 +199,7 @@ async def test_an_act_whose_answer_was_lost_is_asked_again_and_done_once(
     assert acts == (1,)
 
 
-async def test_what_reads_waits_for_the_line(quick: None, far: Any, night: Any, session: Any) -> None:
+async def test_what_reads_waits_for_the_line(quick: None, far: Any, night: StateFileBuilder, session: Any) -> None:
     far.stop()
     try:
         far.cut()
@@ -203,7 +213,7 @@ async def test_what_reads_waits_for_the_line(quick: None, far: Any, night: Any, 
 
 
 async def test_a_file_replaced_while_the_line_was_down_gives_a_new_picture(
-    quick: None, far: Any, night: Any, make_night: Any, session: Any
+    quick: None, far: Any, night: StateFileBuilder, make_night: Callable[..., StateFileBuilder], session: Any
 ) -> None:
     night.close()
     events = session.events((await session.snapshot()).seq)
@@ -227,7 +237,7 @@ async def test_a_file_replaced_while_the_line_was_down_gives_a_new_picture(
 
 
 async def test_a_host_that_no_longer_lets_us_in_is_not_asked_for_ever(
-    quick: None, far: Any, night: Any, session: Any
+    quick: None, far: Any, night: StateFileBuilder, session: Any
 ) -> None:
     keys = far.folder / "authorized_keys"
     kept = keys.read_text()
@@ -242,7 +252,9 @@ async def test_a_host_that_no_longer_lets_us_in_is_not_asked_for_ever(
         await session.snapshot()
 
 
-async def test_leaving_while_the_line_is_down_is_quick(quick: None, far: Any, night: Any, session: Any) -> None:
+async def test_leaving_while_the_line_is_down_is_quick(
+    quick: None, far: Any, night: StateFileBuilder, session: Any
+) -> None:
     far.stop()
     try:
         far.cut()
@@ -254,7 +266,7 @@ async def test_leaving_while_the_line_is_down_is_quick(quick: None, far: Any, ni
     assert session.status.link is Link.CLOSED
 
 
-async def test_a_clock_that_is_wrong_over_there_is_measured(far: Any, night: Any, tmp_path: Path) -> None:
+async def test_a_clock_that_is_wrong_over_there_is_measured(far: Any, night: StateFileBuilder, tmp_path: Path) -> None:
     late = tmp_path / "python-an-hour-ahead"
     ahead = "import time;now=time.time;time.time=lambda:now()+3600"
     late.write_text(f'#!/bin/sh\nshift\nexec {sys.executable} -ISuc "{ahead};$1"\n')

@@ -15,6 +15,7 @@ from redrive.engine.domain.event_codec import encode
 from redrive.engine.domain.event_payloads import TaskMoved
 from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.states import TaskState
+from redrive.engine.json_types import JsonObject
 from redrive.engine.statefile.list_rows import EventRow
 
 from .runs import S, Story, fold_of
@@ -192,7 +193,7 @@ def test_what_is_notable_is_found_round_and_round(story: Story) -> None:
 
 def test_rows_of_the_file_are_events(story: Story) -> None:
     event = act(story)
-    data = encode(event.payload)
+    data = cast(JsonObject, encode(event.payload))
     assert event_of(EventRow(*event[:-1], data)) == event
 
 

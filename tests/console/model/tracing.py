@@ -1,6 +1,6 @@
 """Read a drawing back: draw it as text, follow its lines cell by cell, and say which tasks they connect.
 
-The reader knows the signs and the rules of reading (``model/graph/drawing.py``), and nothing of how the drawing was made.
+The reader knows the signs and the rules of ``model/graph/drawing.py``, but not how the drawing was made.
 """
 
 from __future__ import annotations
