@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...engine.statefile.queries import OUTPUT
-from ..model.log import BURST_BYTES, LogText
+from ...engine.statefile.list_rows import OUTPUT
+from ..model.log import POLL_BYTES_MAX, LogText
 from ..sessions.session import LogChunk, Session
 
 WINDOW_CHUNKS = 64  # the end of a log, to begin with
@@ -26,91 +26,91 @@ class AttemptLog:
         self.task = task
         self.attempt = attempt
         self.text = LogText()
-        self.begun = False
-        self.whole = False
-        self.over = False
-        self.written: int | None = None
-        self.dropped: int | None = None
-        self.until = until
+        self.is_started = False
+        self.is_complete = False
+        self.is_finished = False
+        self.output_bytes: int | None = None
+        self.dropped_bytes: int | None = None
+        self.until_us = until
         self._session = session
         self.run_id = run_id
-        self._chunks = 0  # of the window that was read last
+        self._window_chunks = 0  # of the window that was read last
 
-    def reaches(self, until: int | None) -> bool:
+    def can_advance_to(self, until: int | None) -> bool:
         """Move on to a later moment. False: it is an earlier one, or the present, and this has lines that are not."""
-        if (until is None) != (self.until is None) or (until or 0) < (self.until or 0):
+        if (until is None) != (self.until_us is None) or (until or 0) < (self.until_us or 0):
             return False
-        if until != self.until:
-            self.until, self.over = until, False
+        if until != self.until_us:
+            self.until_us, self.is_finished = until, False
         return True
 
-    async def go_on(self) -> int:
+    async def read_new(self) -> int:
         """What is new; the first time, the end. Answers with the first line that is not as before."""
-        if not self.begun:
-            return await self._begin()
+        if not self.is_started:
+            return await self._read_end()
         first = len(self.text.lines)
         for _ in range(_PAGES_MAX):
             chunks = await self._read(self.text.last_id, PAGE_CHUNKS)
             if not chunks:
                 break
-            await self._measure()
+            await self._read_sizes()
             size = sum(len(chunk.text) for chunk in chunks)
-            burst = bool(self.dropped) and chunks[0].tail and size > BURST_BYTES
+            burst = bool(self.dropped_bytes) and chunks[0].tail and size > POLL_BYTES_MAX
             first = min(first, self.text.append(chunks, burst))
             if len(chunks) < PAGE_CHUNKS:
                 break
         return first
 
-    async def _begin(self) -> int:
-        if self.until is not None:
-            return await self._begin_before()
+    async def _read_end(self) -> int:
+        if self.until_us is not None:
+            return await self._read_all_before_limit()
         chunks = await self._read(-1, WINDOW_CHUNKS)
-        await self._measure()
-        self.begun = True
-        self._chunks = len(chunks)
-        self.whole = len(chunks) < WINDOW_CHUNKS
+        await self._read_sizes()
+        self.is_started = True
+        self._window_chunks = len(chunks)
+        self.is_complete = len(chunks) < WINDOW_CHUNKS
         return self.text.append(chunks)
 
-    async def _begin_before(self) -> int:
+    async def _read_all_before_limit(self) -> int:
         """From the beginning: where the moment lies in it is not known, and its end would tell of later."""
-        await self._measure()
-        self.begun = self.whole = True
+        await self._read_sizes()
+        self.is_started = self.is_complete = True
         while chunks := await self._read(self.text.last_id, PAGE_CHUNKS):
             self.text.append(chunks)
             if len(chunks) < PAGE_CHUNKS:
                 break
         return 0
 
-    async def earlier(self) -> int:
+    async def read_earlier(self) -> int:
         """Twice as much as before. Answers with how many lines stand in front of those that were known."""
-        limit = max(self._chunks, WINDOW_CHUNKS) * 2
+        limit = max(self._window_chunks, WINDOW_CHUNKS) * 2
         chunks = await self._read(-1, limit)
-        await self._measure()
-        self._chunks = limit
-        self.whole = len(chunks) < limit
+        await self._read_sizes()
+        self._window_chunks = limit
+        self.is_complete = len(chunks) < limit
         return self.text.prepend(chunks)
 
-    async def rest(self) -> int:
+    async def read_to_start(self) -> int:
         """Everything before what is known. Answers as ``earlier`` does."""
         found: list[LogChunk] = []
         after = 0
-        while not self.whole:
+        while not self.is_complete:
             chunks = await self._read(after, PAGE_CHUNKS)
             found += chunks
             if len(chunks) < PAGE_CHUNKS or chunks[-1].id >= self.text.first_id:
                 break
             after = chunks[-1].id
-        await self._measure()
-        self.whole = True
+        await self._read_sizes()
+        self.is_complete = True
         return self.text.prepend(found)
 
     async def _read(self, after: int, limit: int) -> list[LogChunk]:
         chunks = await self._session.log(self.run_id, self.task, self.attempt, after=after, limit=limit)
-        return [chunk for chunk in chunks if self.until is None or chunk.at <= self.until]
+        return [chunk for chunk in chunks if self.until_us is None or chunk.at <= self.until_us]
 
-    async def _measure(self) -> None:
+    async def _read_sizes(self) -> None:
         rows = await self._session.query(OUTPUT, run_id=self.run_id, task=self.task, attempt=self.attempt)
         if rows:
-            self.written = rows[0].output_bytes if self.until is None else None
-            self.dropped = rows[0].output_dropped_bytes
-            self.text.dropped = bool(self.dropped)
+            self.output_bytes = rows[0].output_bytes if self.until_us is None else None
+            self.dropped_bytes = rows[0].output_dropped_bytes
+            self.text.has_dropped = bool(self.dropped_bytes)

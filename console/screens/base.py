@@ -37,18 +37,18 @@ from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widget import Widget
 
-from ..feed.live_run import News
-from ..keys.actions import BY_NAME, SUSPEND_KEY, VIEWS, Action, Place, footer_of
+from ..feed.live_run import BoardUpdate
+from ..keys.actions import BY_NAME, SUSPEND_KEY, VIEWS, Action, ScreenName, footer_of
 from ..model.board import Board
-from ..model.breaker_view import holder_of
+from ..model.breaker_view import blocking_downstream
 from ..present.downstreams import compact
-from ..present.header import Tab, gone_line, health_lines, run_line, storage_line, tab_at, tabs_line
-from ..present.replay import Visit, happened, visit_line
+from ..present.header import Tab, executor_gone_line, health_lines, run_line, storage_line, tab_at, tabs_line
+from ..present.replay import ReplayPosition, describe_last_event, replay_line
 from ..terminal.capabilities import SMALLEST_SIZE
 from ..text.pieces import Line, Piece, Role, plain
 from ..text.text import one_line
 from ..widgets.bars import Bar, KeyBar, KeyHint, Rule
-from ..widgets.footer import Foot
+from ..widgets.footer import Footer
 from ..widgets.line_view import LineView
 from ..widgets.text_input import TextField
 from .console import Console
@@ -87,7 +87,7 @@ class TooSmall(LineView):
 class ConsoleScreen(Screen[None]):
     """See the module."""
 
-    PLACE: ClassVar[Place]
+    PLACE: ClassVar[ScreenName]
     AUTO_FOCUS = ""  # each screen says where keys go
     DEFAULT_CSS = """
     ConsoleScreen { layout: vertical; overflow: hidden; }
@@ -101,9 +101,9 @@ class ConsoleScreen(Screen[None]):
         self.header = Bar(2, id="header")
         self.upper_rule = Rule(glyphs.rule, id="upper")
         self.lower_rule = Rule(glyphs.rule, id="lower")
-        self.last_line = Foot(id="foot")
+        self.footer_widget = Footer(id="foot")
         self.filter_text = ""
-        self._row_left_at = float("-inf")
+        self._row_removed_at = float("-inf")
 
     # --- For subclasses -------------------------------------------------------------------------------------------
 
@@ -111,26 +111,26 @@ class ConsoleScreen(Screen[None]):
         """The widgets between the rules, from top to bottom."""
         raise NotImplementedError  # every screen says what it shows
 
-    def below(self) -> Iterable[Widget]:
+    def widgets_below(self) -> Iterable[Widget]:
         """What stands between the lower rule and the keys."""
         return ()
 
     def board_replaced(self, board: Board) -> None:
         """A new picture: another run, the same one read again, or the first one."""
 
-    def take(self, news: News) -> None:
+    def on_news(self, news: BoardUpdate) -> None:
         """The board has been brought forward."""
 
     def tick(self, now_us: int) -> None:
         """A second has passed while the screen is seen."""
 
-    def shown(self) -> None:
+    def on_shown(self) -> None:
         """The screen is in front."""
 
-    def turned(self, seq: int) -> None:
+    def on_seek(self, seq: int) -> None:
         """The board shows the moment after the event ``seq`` of the past."""
 
-    def chosen(self) -> Sequence[str]:
+    def target_tasks(self) -> Sequence[str]:
         """The tasks that an act means."""
         return () if self.console.selected is None else (self.console.selected,)
 
@@ -138,15 +138,15 @@ class ConsoleScreen(Screen[None]):
         """What is under the cursor, if it is no task: a breaker, a page, a group of rows, an event."""
         return None
 
-    def row_left(self) -> None:
+    def on_row_removed(self) -> None:
         """The row under the cursor has left by itself, and another one is there."""
-        self._row_left_at = asyncio.get_running_loop().time()
+        self._row_removed_at = asyncio.get_running_loop().time()
 
-    def has_jumped(self) -> bool:
+    def has_cursor_jumped(self) -> bool:
         """Whether a row has just left from under the cursor: what is typed was meant for it."""
-        return asyncio.get_running_loop().time() - self._row_left_at < JUMP_SECONDS
+        return asyncio.get_running_loop().time() - self._row_removed_at < JUMP_SECONDS
 
-    def acted(self, name: str) -> None:
+    def on_task_acted(self, name: str) -> None:
         """An act on a task was done: take its mark away, so that nobody does it twice."""
 
     def filter_changed(self, text: str) -> None:
@@ -155,14 +155,14 @@ class ConsoleScreen(Screen[None]):
     @property
     def guarded_keys(self) -> frozenset[str]:
         """The keys that do more than look here: the same key may only look on another screen."""
-        return self.console.keymap.guarded(self.PLACE) | {SUSPEND_KEY}
+        return self.console.keymap.guarded_keys(self.PLACE) | {SUSPEND_KEY}
 
     # --- What is at hand ------------------------------------------------------------------------------------------
 
     @property
-    def keys(self) -> KeyBar:
+    def key_bar(self) -> KeyBar:
         """The keys at the foot, and words to the operator."""
-        return self.last_line.keys
+        return self.footer_widget.key_bar
 
     @property
     def console(self) -> Console:
@@ -185,8 +185,8 @@ class ConsoleScreen(Screen[None]):
         yield self.upper_rule
         yield from self.content()
         yield self.lower_rule
-        yield from self.below()
-        yield self.last_line
+        yield from self.widgets_below()
+        yield self.footer_widget
 
     def on_mount(self) -> None:
         """The picture may have come before the screen."""
@@ -197,7 +197,7 @@ class ConsoleScreen(Screen[None]):
     def on_screen_resume(self) -> None:
         """In front again, or for the first time."""
         self.show_frame()
-        self.shown()
+        self.on_shown()
 
     def on_resize(self, event: events.Resize) -> None:
         """The lines of the frame are made for a width."""
@@ -209,27 +209,27 @@ class ConsoleScreen(Screen[None]):
         """Header, tabs and keys, as of now. Cheap, and silent if nothing has changed."""
         console, size = self.console, self.app.size.width
         board, health, now = console.live.board, console.health, console.live.now_us
-        visit = console.rewind.visit
+        visit = console.time_travel.position
         if board is not None and visit is not None:
             key = console.keymap.label("back")
-            top = visit_line(visit, board, console.address, key, size, console.glyphs)
+            top = replay_line(visit, board, console.address, key, size, console.glyphs)
         elif board is not None:
             forecast = console.live.forecast
             top = run_line(board, console.address, forecast, now, size, console.glyphs)
         else:
-            top = [Piece(" "), Piece(one_line(console.address), Role.TITLE), Piece(f"  {console.waiting_for}")]
+            top = [Piece(" "), Piece(one_line(console.address), Role.TITLE), Piece(f"  {console.loading_message}")]
         self.header.show(top)
         rights = health_lines(board, health, console.armed_seconds, size)
-        if visit is not None and not health.stale:
+        if visit is not None and not health.is_stale:
             rights = [[]]  # how the executor is by now says nothing of that moment
         self.header.show(tabs_line(self._tabs(), rights, size), row=1)
-        self._show_rules(health.stale, visit is not None)
-        self._show_keys()
+        self._show_rules(health.is_stale, visit is not None)
+        self._show_key_bar()
 
     def _tabs(self) -> list[Tab]:
         console, board = self.console, self.console.live.board
         dead = board.dead_letters if board is not None else 0
-        counts = {Place.INBOX: dead, Place.SYSTEMS: console.wanting}
+        counts = {ScreenName.INBOX: dead, ScreenName.DOWNSTREAMS: console.attention_count}
         badges = {view: f"{console.glyphs.dead}{compact(count)}" for view, count in counts.items() if count}
         return [
             Tab(
@@ -241,15 +241,15 @@ class ConsoleScreen(Screen[None]):
             for view in VIEWS
         ]
 
-    def on_bar_pressed(self, message: Bar.Pressed) -> None:
+    def on_bar_clicked(self, message: Bar.Clicked) -> None:
         """A click on a tab is its key."""
         if message.bar is self.header and message.row == 1:
             place = tab_at(self.header.line(1), self._tabs(), message.x)
             if place is not None:
-                self.console.view(VIEWS[place])
+                self.console.switch_view(VIEWS[place])
 
     @property
-    def view(self) -> Place:
+    def view(self) -> ScreenName:
         """Which tab it belongs to."""
         return self.PLACE
 
@@ -264,88 +264,88 @@ class ConsoleScreen(Screen[None]):
         """Where something hangs from a rule: column -> sign."""
         return {}
 
-    def _show_keys(self) -> None:
+    def _show_key_bar(self) -> None:
         console = self.console
-        visit = console.rewind.visit
+        visit = console.time_travel.position
         if visit is not None:
-            self.keys.show(self._past_hints() or self.hints(), self.past_words(visit))
+            self.key_bar.show(self._past_hints() or self.hints(), self.past_summary(visit))
             return
-        locked = console.locked
+        locked = console.lock_reason
         board = console.live.board
         if locked is None and board is not None:
-            key = console.keymap.label("resume_here") if console.way.state_path is not None else ""
+            key = console.keymap.label("resume_here") if console.launch.state_path is not None else ""
             health = console.health
-            locked = plain(storage_line(health, console.address) or gone_line(board, health, key)) or None
-        self.keys.show(self.hints(), locked)
+            locked = plain(storage_line(health, console.address) or executor_gone_line(board, health, key)) or None
+        self.key_bar.show(self.hints(), locked)
 
     def hints(self) -> list[KeyHint]:
         """The keys at the foot, the most wanted first."""
         label = self.console.keymap.label
-        hints = [(label(action.name), action.label) for action in self.footer()]
-        if self._way_back:
-            hints.insert(0, (label("back"), self._way_back))
+        hints = [(label(action.name), action.label) for action in self.footer_actions()]
+        if self._back_label:
+            hints.insert(0, (label("back"), self._back_label))
         return [(key, word) for key, word in hints if key]
 
-    def footer(self) -> Sequence[Action]:
+    def footer_actions(self) -> Sequence[Action]:
         """What can be done here, as the foot names it."""
         return footer_of(self.PLACE)
 
     @property
-    def _way_back(self) -> str:
+    def _back_label(self) -> str:
         """Where Esc leads to."""
         if self.app.screen_stack[0] is not self:
             return "back"
-        view = self.console.came_from
+        view = self.console.previous_view
         return f"back to {view.value}" if view is not None else ""
 
     def _past_hints(self) -> list[KeyHint]:
         label = self.console.keymap.label
-        here = [pair for pair in _PAST_PAIRS if self.PLACE in BY_NAME[pair[0]].places]
+        here = [pair for pair in _PAST_PAIRS if self.PLACE in BY_NAME[pair[0]].screens]
         return [(f"{label(one)} {label(other)}", word) for one, other, word in here if label(one) and label(other)]
 
-    def past_words(self, visit: Visit) -> str:
+    def past_summary(self, visit: ReplayPosition) -> str:
         """What happened last by then; of a screen that does not go there, what it shows instead."""
-        return happened(visit.event, self.app.size.width)
+        return describe_last_event(visit.event, self.app.size.width)
 
     # --- The filter -----------------------------------------------------------------------------------------------
 
     def ask_filter(self) -> None:
         """Type words; the list follows at every key."""
-        self.last_line.ask("/", self.filter_text, hint="words that must match, !word that must not")
+        self.footer_widget.open_prompt("/", self.filter_text, hint="words that must match, !word that must not")
 
-    def on_text_field_edited(self, message: TextField.Edited) -> None:
+    def on_text_field_changed(self, message: TextField.Changed) -> None:
         """The list follows."""
-        if message.field is self.last_line.prompt:
-            self._filter_by(message.text)
+        if message.field is self.footer_widget.prompt:
+            self._apply_filter(message.text)
 
-    def on_text_field_entered(self, message: TextField.Entered) -> None:
+    def on_text_field_submitted(self, message: TextField.Submitted) -> None:
         """Keep the filter, go back to the list."""
-        if message.field is self.last_line.prompt:
-            self._filter_by(message.text)
-            self.last_line.close()
+        if message.field is self.footer_widget.prompt:
+            self._apply_filter(message.text)
+            self.footer_widget.close_prompt()
 
-    def on_text_field_given_up(self, message: TextField.GivenUp) -> None:
+    def on_text_field_cancelled(self, message: TextField.Cancelled) -> None:
         """No filter."""
-        if message.field is self.last_line.prompt:
-            self.last_line.close()
-            self._filter_by("")
+        if message.field is self.footer_widget.prompt:
+            self.footer_widget.close_prompt()
+            self._apply_filter("")
 
-    def _filter_by(self, text: str) -> None:
+    def _apply_filter(self, text: str) -> None:
         if text != self.filter_text:
             self.filter_text = text
             self.filter_changed(text)
 
     def go_back(self) -> None:
         """Back to the present, else one step back."""
-        if self.console.rewind.leave():
-            self.keys.clear()
+        if self.console.time_travel.return_to_present():
+            self.key_bar.clear_message()
         else:
             self.back()
 
     def back(self) -> None:
         """Clear the filter; then go back to where one came from."""
         if self.filter_text:
-            self._filter_by("")
+            self._apply_filter("")
         else:
             self.console.go_back()
 
@@ -366,11 +366,11 @@ class ConsoleScreen(Screen[None]):
         name = self.console.selected if self.select_task() else None
         if name is not None:
             now_us, console = self.console.live.now_us, self.console
-            line: Line = [Piece(one_line(f"{name}: {self.board.why(name, now_us, console.gone_at)}"))]
-            if holder_of(self.board, name, now_us) is not None:
+            line: Line = [Piece(one_line(f"{name}: {self.board.explain(name, now_us, console.executor_gone_at)}"))]
+            if blocking_downstream(self.board, name, now_us) is not None:
                 key = Piece(console.keymap.label("view_systems"), Role.KEY)
                 line += [Piece(f" {console.glyphs.dot} ", Role.DIM), key, Piece(" shows it")]
-            console.say(line, seconds=20)
+            console.show_line(line, seconds=20)
 
     def show_details(self) -> None:
         """Show everything about the selected task."""
@@ -380,4 +380,4 @@ class ConsoleScreen(Screen[None]):
     def show_output(self) -> None:
         """Show the log of the selected task."""
         if self.select_task():
-            self.console.lead_to(Place.LOG)
+            self.console.open_view(ScreenName.LOG)

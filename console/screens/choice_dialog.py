@@ -17,23 +17,23 @@ _ROWS_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class ChoiceOption:
     """``word`` is what it is called, ``help`` what it does; ``value`` is the answer."""
 
     value: str
-    word: str
+    label: str
     help: str = ""
 
 
-class Choice(Modal[str | None]):
+class ChoiceDialog(Modal[str | None]):
     """Is dismissed with the value of an option, or with None."""
 
     guarded_keys = frozenset({"enter"})
 
-    def __init__(self, title: Line, options: Sequence[Option]) -> None:
+    def __init__(self, title: Line, options: Sequence[ChoiceOption]) -> None:
         super().__init__(title)
         self._options = list(options)
-        self._word_cells = max((len(option.word) for option in options), default=0)
+        self._word_cells = max((len(option.label) for option in options), default=0)
         self.table: VirtualTable[int] = VirtualTable(self._row)
 
     def body(self) -> Iterable[Widget]:
@@ -51,7 +51,7 @@ class Choice(Modal[str | None]):
 
     def _row(self, place: int, columns: int) -> Line:
         option = self._options[place]
-        return [Piece(f" {pad(option.word, self._word_cells)}  "), Piece(option.help, Role.DIM)]
+        return [Piece(f" {pad(option.label, self._word_cells)}  "), Piece(option.help, Role.DIM)]
 
     def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
         """Enter."""

@@ -13,13 +13,13 @@ from textual.geometry import Size
 from textual.screen import Screen
 from textual.timer import Timer
 
-from ..feed.cause_memory import Remembering
+from ..feed.cause_memory import CauseMemory
 from ..feed.live_run import LiveRun
-from ..keys.actions import Action, Place
+from ..keys.actions import Action, ScreenName
 from ..keys.keymap import KeyMap
 from ..model.downstreams import ChosenRows, RowsAct
-from ..present.header import Health
-from ..present.replay import Visit
+from ..present.header import SessionHealth
+from ..present.replay import ReplayPosition
 from ..sessions.session import Session
 from ..text.glyphs import Glyphs
 from ..text.pieces import Line, Role
@@ -28,7 +28,7 @@ MESSAGE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class LaunchContext:
     """How the console came to its run.
 
     Attributes:
@@ -41,17 +41,17 @@ class Way:
     state_path: str | None = None
     started_here: bool = False
     run_options: Mapping[str, Any] = field(default_factory=dict)
-    open_to_act: Callable[[], Awaitable[Session]] | None = None
+    open_for_changes: Callable[[], Awaitable[Session]] | None = None
 
 
-class TimeTravel(Protocol):
+class TimeControl(Protocol):
     """What screens ask of the controller of the past."""
 
     @property
-    def visit(self) -> Visit | None:
+    def position(self) -> ReplayPosition | None:
         """Where in the past the board is; None: in the present."""
 
-    def leave(self) -> bool:
+    def return_to_present(self) -> bool:
         """Back to the present. False: the board shows it already."""
 
 
@@ -73,19 +73,19 @@ class Console(Protocol):
     """
 
     live: LiveRun
-    memory: Remembering
-    way: Way
+    memory: CauseMemory
+    launch: LaunchContext
     glyphs: Glyphs
     keymap: KeyMap
     selected: str | None
     absolute_times: bool
 
     @property
-    def rewind(self) -> TimeTravel:
+    def time_travel(self) -> TimeControl:
         """The past."""
 
     @property
-    def systems_acts(self) -> RowDecisions:
+    def downstream_actions(self) -> RowDecisions:
         """Acts on quarantined rows."""
 
     @property
@@ -93,23 +93,23 @@ class Console(Protocol):
         """Where the run is, for the header."""
 
     @property
-    def waiting_for(self) -> str:
+    def loading_message(self) -> str:
         """What is said while there is no picture yet."""
 
     @property
-    def health(self) -> Health:
+    def health(self) -> SessionHealth:
         """How old the picture is, and whether an executor is alive."""
 
     @property
-    def gone_at(self) -> int | None:
+    def executor_gone_at(self) -> int | None:
         """Since when the run that is shown has no executor (microseconds UTC); None while it has one."""
 
     @property
-    def wanting(self) -> int:
+    def attention_count(self) -> int:
         """How many breakers, pages and groups of rows need a human."""
 
     @property
-    def locked(self) -> str | None:
+    def lock_reason(self) -> str | None:
         """Why nothing may be changed now; None if it may."""
 
     @property
@@ -117,19 +117,19 @@ class Console(Protocol):
         """How much longer a console that was opened to look may change something; 0: not at all."""
 
     @property
-    def came_from(self) -> Place | None:
+    def previous_view(self) -> ScreenName | None:
         """The view that going back leads to; None at the top level."""
 
-    def say(self, line: Line, seconds: float | None = None) -> None:
+    def show_line(self, line: Line, seconds: float | None = None) -> None:
         """Show a line in place of the keys."""
 
     def show_message(self, sentence: str, role: Role = Role.TEXT, seconds: float = MESSAGE_SECONDS) -> None:
         """Show a sentence in place of the keys."""
 
-    def view(self, view: Place) -> None:
+    def switch_view(self, view: ScreenName) -> None:
         """Go to a view as to a top level."""
 
-    def lead_to(self, view: Place) -> None:
+    def open_view(self, view: ScreenName) -> None:
         """Go on to a view from which going back returns to what is seen now."""
 
     def go_back(self) -> bool:
@@ -154,14 +154,14 @@ class ConsoleHost(Console, Protocol):
     """
 
     acting_session: Session | None
-    stopping: bool
+    is_stopping: bool
 
     @property
     def size(self) -> Size:
         """Of the terminal, in cells."""
 
     @property
-    def place(self) -> Place:
+    def screen_name(self) -> ScreenName:
         """The place of the screen that is seen, or that lies below the box that is seen."""
 
     def handler_of(self, action: Action) -> Callable[[], object] | None:
@@ -185,11 +185,11 @@ class ConsoleHost(Console, Protocol):
     def show_frames(self) -> None:
         """Show header, tabs and keys as of now."""
 
-    def acted(self, name: str) -> None:
+    def on_task_acted(self, name: str) -> None:
         """Take note that an act on a task was done."""
 
-    def turned(self, seq: int, task: str | None) -> None:
+    def on_seek(self, seq: int, task: str | None) -> None:
         """Show the board at the moment after the event ``seq`` of the past; ``task`` comes under the cursor."""
 
-    def keep(self) -> None:
+    def freeze_gc(self) -> None:
         """Count what is in memory by now as no garbage."""

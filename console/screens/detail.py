@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ...engine.core.projection import TaskRow
-from ..feed.live_run import News
-from ..keys.actions import Place
+from ..feed.live_run import BoardUpdate
+from ..keys.actions import ScreenName
 from ..model.board import Board
-from ..present.detail import Texts, page
+from ..present.detail import AttemptTexts, detail_page
 from ..present.tasks import Scene
 from ..sessions.session import LogChunk, Session
 from ..text.pieces import Line
@@ -16,10 +16,12 @@ from .page import PageScreen, PageView
 
 _LOG_CHUNKS = 20
 
-Key = tuple[str, int, str, bool]  # task, attempt, its outcome, whether in the past: what the long texts belong to
+AttemptKey = tuple[
+    str, int, str, bool
+]  # task, attempt, its outcome, whether in the past: what the long texts belong to
 
 
-class DetailView(PageView[Key, Texts]):
+class DetailView(PageView[AttemptKey, AttemptTexts]):
     """The page of one task."""
 
     def __init__(self, scene: Callable[[], Scene], *, id: str | None = None) -> None:
@@ -30,33 +32,33 @@ class DetailView(PageView[Key, Texts]):
         """Another task, from its first line; or the same one as of now."""
         if name != self.task_name:
             self.task_name = name
-            self.begin()
+            self.reset()
         self.update_page()
 
-    def _row(self) -> TaskRow | None:
+    def _task_row(self) -> TaskRow | None:
         return self.scene().board.fold.tasks.get(self.task_name) if self.task_name is not None else None
 
-    def write(self) -> list[Line]:
+    def render_page(self) -> list[Line]:
         """All that is known of the task."""
-        row = self._row()
-        return page(row, self.scene(), self.texts, None, self.columns) if row is not None else []
+        row = self._task_row()
+        return detail_page(row, self.scene(), self.texts, None, self.columns) if row is not None else []
 
-    def needs(self) -> Key | None:
+    def text_key(self) -> AttemptKey | None:
         """The latest attempt, as it stands."""
-        row = self._row()
+        row = self._task_row()
         attempt = row.attempts.get(row.attempt) if row is not None else None
         if row is None or attempt is None:
             return None
-        return row.name, attempt.attempt, attempt.outcome, self.scene().board.moment.is_past
+        return row.name, attempt.attempt, attempt.outcome, self.scene().board.snapshot.is_past
 
-    async def fetch(self, session: Session, run_id: str, wanted: Key) -> Texts:
+    async def fetch(self, session: Session, run_id: str, wanted: AttemptKey) -> AttemptTexts:
         """What the attempt left behind, and the end of its log; in the past nothing that tells how it ended."""
         name, number, outcome, is_past = wanted
         if is_past and outcome == "running":
-            return Texts(number)
+            return AttemptTexts(number)
         texts = await session.attempt_text(run_id, name, number)
         chunks = await session.log(run_id, name, number, after=-1, limit=_LOG_CHUNKS)
-        return Texts(number, texts.traceback, texts.stack, texts.diagnostic, _lines_of(chunks))
+        return AttemptTexts(number, texts.traceback, texts.stack, texts.diagnostic, _lines_of(chunks))
 
 
 def _lines_of(chunks: Sequence[LogChunk]) -> list[str]:
@@ -68,11 +70,11 @@ class DetailScreen(PageScreen):
 
     page: DetailView
 
-    def __init__(self, view: Place) -> None:
+    def __init__(self, view: ScreenName) -> None:
         super().__init__(view)
         self.page = DetailView(self.scene)
 
-    def shown(self) -> None:
+    def on_shown(self) -> None:
         """The selected task."""
         self.page.focus()
         self._show_selected()
@@ -81,10 +83,10 @@ class DetailScreen(PageScreen):
         """The same task of a new picture."""
         self._show_selected()
 
-    def take(self, news: News) -> None:
+    def on_news(self, news: BoardUpdate) -> None:
         """The task, its relatives or what holds it may have moved."""
-        self.renew()
+        self.refresh_page()
 
     def _show_selected(self) -> None:
         self.page.show_task(self.console.selected)
-        self.renew()
+        self.refresh_page()

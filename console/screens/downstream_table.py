@@ -6,12 +6,12 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 
-from ..model.downstreams import SystemsRow
+from ..model.downstreams import DownstreamRow
 from ..widgets.bindings import PAGING, bindings
 from ..widgets.table import VirtualTable
 
 
-class SystemsTable(VirtualTable[SystemsRow], inherit_bindings=False):
+class DownstreamsTable(VirtualTable[DownstreamRow], inherit_bindings=False):
     """The list; the cursor passes over the heads of its sections, and they stay in view above it.
 
     Nothing is marked here: the keys that mark elsewhere act on pages and breakers.
@@ -30,10 +30,10 @@ class SystemsTable(VirtualTable[SystemsRow], inherit_bindings=False):
                 return found
         return place
 
-    def over(self, y: int) -> str | None:
+    def row_role(self, y: int) -> str | None:
         """No cursor on a list of heads alone."""
         place = self.first_visible + y
-        return None if place < len(self.order) and self.order[place].is_head else super().over(y)
+        return None if place < len(self.order) and self.order[place].is_head else super().row_role(y)
 
     def _keep_in_view(self) -> None:
         super()._keep_in_view()

@@ -10,34 +10,34 @@ from textual.binding import BindingType
 from textual.timer import Timer
 from textual.widget import Widget
 
-from ..feed.live_run import News
-from ..keys.actions import Place
+from ..feed.live_run import BoardUpdate
+from ..keys.actions import ScreenName
 from ..model.board import Board
 from ..model.filters import parse_filter
-from ..model.graph.view import GRAPH_MAX, Form, Graph, Order, Zoom
-from ..present.detail import strip
-from ..present.graph import label_width, part_lines
+from ..model.graph.view import GRAPH_MAX, Graph, GraphForm, GraphOrder, Zoom
+from ..present.detail import summary_lines
+from ..present.graph import drawing_status, label_width
 from ..present.tasks import Scene
 from ..text.pieces import Line, Piece, Role
 from ..text.text import cells, one_line
 from ..widgets.bars import Bar, Rule
 from ..widgets.bindings import bindings_of
 from ..widgets.line_view import LineView
-from ..widgets.split import STRIP_ROWS, has_room_below
+from ..widgets.split import STRIP_ROWS, has_room_for_strip
 from .detail import DetailView
 from .graph_view import GraphView
 from .page import read_page
-from .panes import Side, TwoPanes
+from .panes import PaneWidth, SplitScreen
 
 _MAP_SPARE_ROWS = 4  # so that the map does not look squeezed in
 _READING_DELAY_SECONDS = 0.15  # the cursor may only be passing by
 
-_STEP_WORDS = {
-    (Zoom.BANDS, Form.RAILS): "bands of levels",
-    (Zoom.GROUPS, Form.RAILS): "groups",
-    (Zoom.MATRIX, Form.RAILS): "one sign per task",
-    (Zoom.GRAPH, Form.RAILS): "one row per task",
-    (Zoom.GRAPH, Form.DRAWING): "drawing",
+_ZOOM_LABELS = {
+    (Zoom.BANDS, GraphForm.RAILS): "bands of levels",
+    (Zoom.GROUPS, GraphForm.RAILS): "groups",
+    (Zoom.MATRIX, GraphForm.RAILS): "one sign per task",
+    (Zoom.GRAPH, GraphForm.RAILS): "one row per task",
+    (Zoom.GRAPH, GraphForm.DRAWING): "drawing",
 }
 
 
@@ -54,7 +54,7 @@ class StripView(LineView):
         """As of now; only rows that are other ones are painted."""
         scene = self._graph_screen.scene()
         row = scene.board.fold.tasks.get(name) if name is not None else None
-        lines = strip(row, scene, self.columns, STRIP_ROWS) if row is not None and self.columns else []
+        lines = summary_lines(row, scene, self.columns, STRIP_ROWS) if row is not None and self.columns else []
         for y in range(STRIP_ROWS):
             if lines[y : y + 1] != self.lines[y : y + 1]:
                 self.refresh_rows(y)
@@ -69,43 +69,43 @@ class StripView(LineView):
         self.show_task(self._graph_screen.console.selected)
 
 
-class GraphScreen(TwoPanes):
+class GraphScreen(SplitScreen):
     """See the module."""
 
-    PLACE = Place.GRAPH
-    BINDINGS: ClassVar[list[BindingType]] = bindings_of(Place.GRAPH)
-    SIDE = Side(37, 40, 80)
+    PLACE = ScreenName.GRAPH
+    BINDINGS: ClassVar[list[BindingType]] = bindings_of(ScreenName.GRAPH)
+    DETAIL_WIDTH = PaneWidth(37, 40, 80)
 
     def __init__(self) -> None:
         super().__init__()
         self.map_view = GraphView(self.scene, self._on_selected, id="map")
         self.map_view.can_focus = False
         self.map_rule = Rule(self.console.glyphs.rule, id="map-rule")
-        self.part = Bar(id="part")
-        self.part.display = False
-        self.main = self.graph_view = GraphView(self.scene, self._on_selected, id="graph")
-        self.beside = self.detail = DetailView(self.scene, id="beside")
+        self.drawing_bar = Bar(id="part")
+        self.drawing_bar.display = False
+        self.main_pane = self.graph_view = GraphView(self.scene, self._on_selected, id="graph")
+        self.detail_pane = self.detail = DetailView(self.scene, id="beside")
         self.strip_view = StripView(self)
         self._scene: Scene | None = None
-        self._follows = False
-        self._reading: Timer | None = None
+        self._is_following = False
+        self._read_timer: Timer | None = None
 
     # --- The frame ------------------------------------------------------------------------------------------------
 
-    def left(self) -> Iterable[Widget]:
+    def main_widgets(self) -> Iterable[Widget]:
         """The map where it fits, what is drawn, the graph."""
         yield self.map_view
         yield self.map_rule
-        yield self.part
+        yield self.drawing_bar
         yield self.graph_view
 
-    def below(self) -> Iterable[Widget]:
+    def widgets_below(self) -> Iterable[Widget]:
         """The selected task in a few rows."""
         yield self.strip_view
 
     def on_resize(self, event: events.Resize) -> None:
         """Details beside, below, or on a screen of their own."""
-        self.strip_view.display = not self.is_wide and has_room_below(event.size.height)
+        self.strip_view.display = not self.is_wide and has_room_for_strip(event.size.height)
         super().on_resize(event)
         self.call_after_refresh(self._show_map)
 
@@ -114,37 +114,37 @@ class GraphScreen(TwoPanes):
         graph, drawn = self.graph, self.map_view.graph
         if graph is None or drawn is None or drawn.board is not graph.board:
             self.map_view.display = self.map_rule.display = False
-            self.divider.meet(None)
-            self._show_part()
+            self.divider.set_tee_row(None)
+            self._show_drawing_bar()
             return
         width = self.graph_view.region.width - 1
         spare = self.graph_view.region.height + (self.map_view.region.height + 1 if self.map_view.display else 0)
-        fits = graph.zoom is Zoom.GRAPH and graph.form is Form.RAILS
+        fits = graph.zoom is Zoom.GRAPH and graph.form is GraphForm.RAILS
         fits = fits and drawn.drawing.width <= width and drawn.drawing.height + graph.height + _MAP_SPARE_ROWS <= spare
         self.map_view.display = self.map_rule.display = fits
         self.map_view.styles.height = drawn.drawing.height
         if fits and graph.selected is not None:
             self.map_view.select(graph.selected)
-        self.divider.meet(drawn.drawing.height if fits else None)
-        self._show_part()
+        self.divider.set_tee_row(drawn.drawing.height if fits else None)
+        self._show_drawing_bar()
 
-    def _show_part(self) -> None:
+    def _show_drawing_bar(self) -> None:
         """Whether this is all, where it is a drawing."""
         fold = self.console.keymap.label("fold")
-        left, right = part_lines(self.graph, fold, self.console.glyphs) if self.graph is not None else ([], [])
-        self.part.show(left, right)
-        self.part.display = bool(left)
+        left, right = drawing_status(self.graph, fold, self.console.glyphs) if self.graph is not None else ([], [])
+        self.drawing_bar.show(left, right)
+        self.drawing_bar.display = bool(left)
 
     # --- What is shown --------------------------------------------------------------------------------------------
 
     def scene(self) -> Scene:
         """What rows need beside their task, as of the last news or second."""
         if self._scene is None:
-            self._renew_scene()
+            self._refresh_scene()
         assert self._scene is not None
         return self._scene
 
-    def _renew_scene(self) -> None:
+    def _refresh_scene(self) -> None:
         board, live = self.board, self.console.live
         cells_max = self._scene.name_cells if self._scene is not None and self._scene.board.dag is board.dag else 0
         if not cells_max:
@@ -152,7 +152,7 @@ class GraphScreen(TwoPanes):
         self._scene = Scene(
             board, live.now_us, self.console.glyphs, self.console.absolute_times, cells_max, board.pools()
         )
-        self._scene.gone_at = self.console.gone_at
+        self._scene.gone_at = self.console.executor_gone_at
 
     @property
     def graph(self) -> Graph | None:
@@ -162,7 +162,7 @@ class GraphScreen(TwoPanes):
     def board_replaced(self, board: Board) -> None:
         """Another graph, or the same one as of now; zoom and selection stay where they can."""
         before = self.graph
-        self._renew_scene()
+        self._refresh_scene()
         graph = Graph(board, label_width)
         if before is not None and before.dag is board.dag:
             graph.zoom, graph.form = before.zoom, before.form
@@ -171,56 +171,56 @@ class GraphScreen(TwoPanes):
             graph.select(self.console.selected)
         if len(graph.dag) <= GRAPH_MAX:
             drawn = Graph(board, label_width)
-            drawn.zoom, drawn.form = Zoom.GRAPH, Form.DRAWING
+            drawn.zoom, drawn.form = Zoom.GRAPH, GraphForm.DRAWING
             self.map_view.set_graph(drawn)
         self.graph_view.set_graph(graph)
         self._selection_changed(graph.selected)
         self._show_map()
 
-    def shown(self) -> None:
+    def on_shown(self) -> None:
         """The selection of the other screens is taken over."""
         if self.focused is None:
             self.graph_view.focus()
         if self.graph is not None:
-            self._renew_scene()
+            self._refresh_scene()
             if self.console.selected is not None:
                 self.graph_view.select(self.console.selected)
             self.graph_view.refresh()
             self._update_details()
 
-    def take(self, news: News) -> None:
+    def on_news(self, news: BoardUpdate) -> None:
         """Rows that changed, and those of their children, which say what they wait for."""
         graph, delta = self.graph, news.delta
         if graph is None:
             return
-        self._renew_scene()
+        self._refresh_scene()
         if self.map_view.display:
             self.map_view.tasks_changed(delta.tasks)
         if graph.apply(delta):
             self.graph_view.step_changed()
-        elif delta.problems or delta.run or delta.beside:
+        elif delta.are_problems_changed or delta.is_run_changed or delta.other_kinds:
             self.graph_view.refresh()
         else:
             children = {child for name, _, _ in delta.moves for child in graph.dag.children(name)}
             self.graph_view.tasks_changed(delta.tasks | children)
-        if self._follows:
+        if self._is_following:
             self._go_to_front()
-        if self._concerns_details(news):
+        if self._affects_details(news):
             self._update_details()
 
     def tick(self, now_us: int) -> None:
         """Countdowns, elapsed times, ages."""
         if self.graph is not None:
-            self._renew_scene()
+            self._refresh_scene()
             self.graph_view.tick()
             if self.map_view.display:
                 self.map_view.tick()
             self._update_details()
 
-    def _concerns_details(self, news: News) -> bool:
+    def _affects_details(self, news: BoardUpdate) -> bool:
         """Whether the selected task, what it waits for or what waits for it was touched."""
         name, delta = self.console.selected, news.delta
-        if name is None or delta.run or delta.problems or delta.beside:
+        if name is None or delta.is_run_changed or delta.are_problems_changed or delta.other_kinds:
             return True
         return not delta.tasks.isdisjoint((name, *self.board.dag.parents(name), *self.board.dag.children(name)))
 
@@ -228,13 +228,18 @@ class GraphScreen(TwoPanes):
         name = self.console.selected
         if self.detail.display:
             self.detail.show_task(name)
-            if self.detail.wanted() is not None and self._reading is None:
-                self._reading = self.set_timer(_READING_DELAY_SECONDS, self._read_texts)
+            if self.detail.missing_text_key() is not None and self._read_timer is None:
+                self._read_timer = self.set_timer(_READING_DELAY_SECONDS, self._read_texts)
         if self.strip_view.display:
             self.strip_view.show_task(name)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether the detail pane waits for no texts."""
+        return self._read_timer is None
+
     def _read_texts(self) -> None:
-        self._reading = None
+        self._read_timer = None
         read_page(self, self.detail)
 
     # --- Selection and marks --------------------------------------------------------------------------------------
@@ -242,7 +247,7 @@ class GraphScreen(TwoPanes):
     def _selection_changed(self, name: str | None) -> None:
         self.console.selected = name
         self._update_details()
-        self._show_part()
+        self._show_drawing_bar()
 
     def _on_selected(self, name: str | None) -> None:
         """The cursor moved, here or on the map; the other one follows."""
@@ -257,18 +262,18 @@ class GraphScreen(TwoPanes):
         """Enter on a task."""
         self.show_details()
 
-    def chosen(self) -> Sequence[str]:
+    def target_tasks(self) -> Sequence[str]:
         """The marked tasks; without marks the selected one, or all of the selected group that need a human."""
         if self.graph_view.marks:
             return tuple(self.graph_view.marks)
         graph = self.graph
         group = graph.selected_group if graph is not None else None
         if graph is None or group is None:
-            return super().chosen()
+            return super().target_tasks()
         names = {graph.dag.names[number] for number in graph.groups.groups[group].members}
         return tuple(name for name in self.board.problems if name in names)
 
-    def acted(self, name: str) -> None:
+    def on_task_acted(self, name: str) -> None:
         """Done: no longer marked."""
         self.graph_view.unmark(name)
 
@@ -293,14 +298,14 @@ class GraphScreen(TwoPanes):
         graph = self.graph
         if graph is None:
             return
-        if graph.zoom is Zoom.GRAPH and (graph.form is Form.RAILS) == (step > 0):
-            graph.form = Form.DRAWING if step > 0 else Form.RAILS
+        if graph.zoom is Zoom.GRAPH and (graph.form is GraphForm.RAILS) == (step > 0):
+            graph.form = GraphForm.DRAWING if step > 0 else GraphForm.RAILS
         elif not graph.zoom_by(step):
             return
         self.graph_view.step_changed()
         self.graph_view.refresh()
         self._show_map()
-        self.console.say([Piece(_STEP_WORDS[graph.zoom, graph.form], Role.DIM)], 2)
+        self.console.show_line([Piece(_ZOOM_LABELS[graph.zoom, graph.form], Role.DIM)], 2)
 
     def change_order(self) -> None:
         """The other order, as of now; where there is a choice."""
@@ -308,49 +313,51 @@ class GraphScreen(TwoPanes):
         if graph is None:
             return
         if not graph.is_ordered:
-            self.console.say([Piece("this step follows the levels of the flow; rows and groups can be sorted")], 3)
+            self.console.show_line(
+                [Piece("this step follows the levels of the flow; rows and groups can be sorted")], 3
+            )
             return
-        graph.order_by(Order.TROUBLE if graph.order is Order.FLOW else Order.FLOW)
+        graph.order_by(GraphOrder.PROBLEMS if graph.order is GraphOrder.FLOW else GraphOrder.FLOW)
         self.graph_view.step_changed()
-        self.console.say([Piece(str(graph.order), Role.DIM)], 2)
+        self.console.show_line([Piece(str(graph.order), Role.DIM)], 2)
 
     def toggle_follow(self) -> None:
         """Keep the cursor where the run is."""
-        self._follows = not self._follows
-        self.console.say([Piece("follows what runs" if self._follows else "stands still", Role.DIM)], 2)
-        if self._follows:
+        self._is_following = not self._is_following
+        self.console.show_line([Piece("follows what runs" if self._is_following else "stands still", Role.DIM)], 2)
+        if self._is_following:
             self._go_to_front()
 
     def _go_to_front(self) -> None:
-        front = self.board.front()
+        front = self.board.current_task()
         if front is not None:
             self.graph_view.select(front)
 
     def toggle_critical_path(self) -> None:
         """Show what decides when the run ends, or stop showing it."""
         forecast = self.console.live.forecast
-        path = () if self.graph_view.shows_critical or forecast is None else forecast.path
-        if not path and not self.graph_view.shows_critical:
-            self.console.say([Piece("no duration is known yet, so no path either", Role.DIM)], 3)
-        self.graph_view.shows_critical = path
+        path = () if self.graph_view.critical_path or forecast is None else forecast.path
+        if not path and not self.graph_view.critical_path:
+            self.console.show_line([Piece("no duration is known yet, so no path either", Role.DIM)], 3)
+        self.graph_view.critical_path = path
         self.graph_view.step_changed()
         self.graph_view.refresh()
 
     def filter_changed(self, text: str) -> None:
         """Find: the cursor goes to the first match."""
         wanted = parse_filter(text)
-        names = [name for name in self.board.dag.order if wanted and wanted.keeps(name.casefold())]
+        names = [name for name in self.board.dag.order if wanted and wanted.matches(name.casefold())]
         self.graph_view.matches = dict.fromkeys(names)
         self.graph_view.step_changed()
         self.graph_view.refresh()
         if names and self.console.selected not in self.graph_view.matches:
             self.graph_view.select(names[0])
 
-    def go_on(self, step: int) -> None:
+    def go_to_next(self, step: int) -> None:
         """To the next match or the one before; without a filter, to a problem."""
         matches = list(self.graph_view.matches)
         if matches:
             here = matches.index(self.console.selected) if self.console.selected in matches else -step
             self.graph_view.select(matches[(here + step) % len(matches)])
-        elif not self.graph_view.to_problem(step):
-            self.console.say([Piece("nothing needs a human", Role.DIM)], 3)
+        elif not self.graph_view.select_problem(step):
+            self.console.show_line([Piece("nothing needs a human", Role.DIM)], 3)

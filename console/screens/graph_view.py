@@ -11,14 +11,14 @@ from textual.message import Message
 
 from ...engine.domain.states import UNDER_WAY, TaskState
 from ..model.board import Board
-from ..model.graph.view import Form, Graph, Zoom
+from ..model.graph.view import Graph, GraphForm, Zoom
 from ..present.graph import LEVEL_CELLS, Highlight, drawing_row, graph_row, is_drawing
 from ..present.tasks import Scene
 from ..text.pieces import Line, Piece, Role
 from ..widgets.bindings import PAGING, bindings
 from ..widgets.canvas import Canvas
 
-_LIT_MAX = 600  # tasks: of larger graphs only the selected task is set off
+_HIGHLIGHTED_TASKS_MAX = 600  # tasks: of larger graphs only the selected task is set off
 _MARGIN = 1  # cells left of a drawing, as of everything else
 _TICKS = UNDER_WAY | {TaskState.READY}
 
@@ -42,13 +42,13 @@ class GraphView(Canvas):
     def __init__(
         self, scene: Callable[[], Scene], selected: Callable[[str | None], None], *, id: str | None = None
     ) -> None:
-        super().__init__(self._cells, id=id)
+        super().__init__(self._row_pieces, id=id)
         self._scene = scene
-        self._tell_selected = selected
+        self._on_selected = selected
         self.graph: Graph | None = None
         self.marks: dict[str, None] = {}
-        self.lit = Highlight()
-        self.shows_critical: tuple[str, ...] = ()
+        self.highlight = Highlight()
+        self.critical_path: tuple[str, ...] = ()
         self.matches: dict[str, None] = {}
         self._anchor: str | None = None
         self._cursor_row = 0  # as it was painted
@@ -67,7 +67,7 @@ class GraphView(Canvas):
         """Another step of the zoom, or rows came and went."""
         if self.graph is None or not self.columns:
             return
-        self._relight()
+        self._update_highlight()
         drawing = is_drawing(self.graph)
         self.set_extent(_MARGIN + self.graph.drawing.width if drawing else self.columns, self.graph.height)
         self.show_cursor()
@@ -78,14 +78,14 @@ class GraphView(Canvas):
         if self.graph is None:
             return
         for y in {y for name in names for y in self._rows_of(name)}:
-            self.cells_changed(0 if not is_drawing(self.graph) else self.origin[0], y, self.columns)
+            self.refresh_drawing_cells(0 if not is_drawing(self.graph) else self.origin[0], y, self.columns)
 
     def tick(self) -> None:
         """Paint what counts up or down, as far as it is in view."""
         if self.graph is not None and self.graph.zoom in (Zoom.GRAPH, Zoom.GROUPS):
-            self.tasks_changed([name for name in self._in_view() if self._ticks(name)])
+            self.tasks_changed([name for name in self._in_view() if self._has_ticking_time(name)])
 
-    def _ticks(self, name: str) -> bool:
+    def _has_ticking_time(self, name: str) -> bool:
         row = self._board.row(name)
         return row.state in _TICKS or (row.state is TaskState.PENDING and row.next_retry_at is not None)
 
@@ -100,7 +100,7 @@ class GraphView(Canvas):
         first, last = self.origin[1], min(self.origin[1] + self.rows, graph.height)
         if is_drawing(graph):
             drawn = graph.drawing
-            return [name for name in self._board.ticking if name in drawn.dag and first <= drawn.place(name)[1] < last]
+            return [name for name in self._board.active if name in drawn.dag and first <= drawn.place(name)[1] < last]
         if graph.zoom is Zoom.GRAPH:
             return [graph.rails.name_at(y) for y in range(first, last)]
         tasks = (graph.groups.rows[y].task for y in range(first, last))
@@ -127,42 +127,42 @@ class GraphView(Canvas):
             return
         if is_drawing(graph):
             x, y, columns = graph.drawing.place(graph.selected)
-            self.show(_MARGIN + x, y, columns)
+            self.scroll_into_view(_MARGIN + x, y, columns)
         else:
-            self.show(0, graph.cursor_row, 1, margin=1)
+            self.scroll_into_view(0, graph.cursor_row, 1, margin=1)
 
     def select(self, name: str) -> None:
         """Put the cursor on a task."""
         if self.graph is not None and name != self.graph.selected:
             self.graph.select(name)
-            self._moved()
+            self._cursor_moved()
 
-    def to_problem(self, step: int) -> bool:
+    def select_problem(self, step: int) -> bool:
         """To the next task that needs a human. False: there is none."""
         if self.graph is None or not self.graph.to_problem(step):
             return False
         self.step_changed()
-        self._moved()
+        self._cursor_moved()
         return True
 
-    def _moved(self) -> None:
+    def _cursor_moved(self) -> None:
         """Paint what the move of the cursor changes: two rows, if nothing else is set off and the view stays."""
-        graph, lit, origin, row = self.graph, self.lit, self.origin, self._cursor_row
+        graph, lit, origin, row = self.graph, self.highlight, self.origin, self._cursor_row
         assert graph is not None
         if self._anchor is not None:
-            self._mark_to(graph.selected)
-        self._relight()
+            self._mark_range_to(graph.selected)
+        self._update_highlight()
         self.show_cursor()
         self._cursor_row = graph.cursor_row
         drawing = is_drawing(graph)
-        if not drawing and self.lit == lit and self.origin == origin and self._anchor is None:
+        if not drawing and self.highlight == lit and self.origin == origin and self._anchor is None:
             self.refresh_rows(row - origin[1])
             self.refresh_rows(self._cursor_row - origin[1])
         elif not drawing:
             self.refresh_rows(0, min(graph.height - self.origin[1], self.rows))
         else:
             self.refresh()
-        self._tell_selected(graph.selected)
+        self._on_selected(graph.selected)
 
     @property
     def _is_list(self) -> bool:
@@ -170,22 +170,24 @@ class GraphView(Canvas):
         graph = self.graph
         return graph is not None and graph.zoom is not Zoom.MATRIX and not is_drawing(graph)
 
-    def _relight(self) -> None:
+    def _update_highlight(self) -> None:
         """Which tasks and lines are set off."""
         graph = self.graph
         assert graph is not None
-        self.lit = Highlight(critical=self.shows_critical, marked=self.marks, matched=self.matches)
-        if graph.selected is None or graph.zoom is not Zoom.GRAPH or len(graph.dag) > _LIT_MAX:
+        self.highlight = Highlight(critical=self.critical_path, marked=self.marks, matched=self.matches)
+        if graph.selected is None or graph.zoom is not Zoom.GRAPH or len(graph.dag) > _HIGHLIGHTED_TASKS_MAX:
             return
-        path = self.shows_critical
-        edges = set(pairwise(path)) if path else graph.board.related(graph.selected)
-        self.lit.related = {name for edge in edges for name in edge} if not path else ()
-        self.lit.line_role = Role.CRITICAL if path else Role.RELATED
-        if graph.form is Form.RAILS:
-            self.lit.rails = graph.rails.light(edges)
+        path = self.critical_path
+        edges = set(pairwise(path)) if path else graph.board.related_edges(graph.selected)
+        self.highlight.related = {name for edge in edges for name in edge} if not path else ()
+        self.highlight.line_role = Role.CRITICAL if path else Role.RELATED
+        if graph.form is GraphForm.RAILS:
+            self.highlight.rails = graph.rails.highlight(edges)
         else:
             drawn = graph.drawing.dag
-            self.lit.lines = graph.drawing.light([edge for edge in edges if edge[0] in drawn and edge[1] in drawn])
+            self.highlight.lines = graph.drawing.highlight(
+                [edge for edge in edges if edge[0] in drawn and edge[1] in drawn]
+            )
 
     def _move(self, dx: int, dy: int) -> None:
         graph = self.graph
@@ -197,7 +199,7 @@ class GraphView(Canvas):
             self.step_changed()
             moved = True
         if moved:
-            self._moved()
+            self._cursor_moved()
 
     def move_rows(self, rows: int) -> None:
         """So many rows down, along the lines of a drawing."""
@@ -208,7 +210,7 @@ class GraphView(Canvas):
         self._move(direction, 0)
 
     def move_pages(self, pages: float) -> None:
-        """So many pages down; of whole pages a row stays in view."""
+        """Move ``pages`` pages down; whole pages overlap by one row."""
         rows = self.rows - 1 if abs(pages) == 1 else int(self.rows * abs(pages))
         self._move_far(max(rows, 1) if pages > 0 else -max(rows, 1))
 
@@ -227,13 +229,13 @@ class GraphView(Canvas):
         else:
             graph.select_row(graph.cursor_row + rows)
         if (graph.selected, graph.on_group) != before:
-            self._moved()
+            self._cursor_moved()
 
     # --- Marks ----------------------------------------------------------------------------------------------------
 
     def mark(self) -> None:
         """Mark or unmark the selected task, or all of the selected group, and go on."""
-        names = self._under_cursor()
+        names = self._tasks_at_cursor()
         if names and all(name in self.marks for name in names):
             self.unmark(*names)
         else:
@@ -246,14 +248,14 @@ class GraphView(Canvas):
         graph = self.graph
         self._anchor = graph.selected if self._anchor is None and graph is not None else None
         if self._anchor is not None:
-            self._mark_to(self._anchor)
+            self._mark_range_to(self._anchor)
             self.refresh()
 
     def mark_all(self) -> None:
         """Mark all that need a human; again: none."""
         problems = self._board.problems if self.graph is not None else []
         self.marks = {} if self.marks else dict.fromkeys(problems)
-        self._relight()
+        self._update_highlight()
         self.refresh()
 
     def unmark(self, *names: str) -> None:
@@ -262,7 +264,7 @@ class GraphView(Canvas):
             self.marks.pop(name, None)
         self.refresh()
 
-    def _under_cursor(self) -> list[str]:
+    def _tasks_at_cursor(self) -> list[str]:
         graph = self.graph
         if graph is None or graph.selected is None:
             return []
@@ -271,29 +273,29 @@ class GraphView(Canvas):
             return [graph.selected]
         return [graph.dag.names[number] for number in graph.groups.groups[group].members]
 
-    def _mark_to(self, name: str | None) -> None:
+    def _mark_range_to(self, name: str | None) -> None:
         graph = self.graph
         if graph is None or name is None or self._anchor is None:
             return
         rows = sorted((self._rows_of(self._anchor)[-1], self._rows_of(name)[-1]))
-        if graph.zoom is Zoom.GRAPH and graph.form is Form.RAILS:
+        if graph.zoom is Zoom.GRAPH and graph.form is GraphForm.RAILS:
             self.marks.update(dict.fromkeys(graph.rails.name_at(y) for y in range(rows[0], rows[1] + 1)))
         else:
             self.marks[name] = None
 
     # --- Drawing --------------------------------------------------------------------------------------------------
 
-    def _cells(self, y: int, x0: int, x1: int) -> Iterable[Piece]:
+    def _row_pieces(self, y: int, x0: int, x1: int) -> Iterable[Piece]:
         assert self.graph is not None
         if is_drawing(self.graph):
-            return drawing_row(self.graph, y, x0 - _MARGIN, x1 - _MARGIN, self._scene(), self.lit)
-        return graph_row(self.graph, y, x1 - x0, self._scene(), self.lit)
+            return drawing_row(self.graph, y, x0 - _MARGIN, x1 - _MARGIN, self._scene(), self.highlight)
+        return graph_row(self.graph, y, x1 - x0, self._scene(), self.highlight)
 
     def line(self, y: int) -> Line:
         """Nothing before there is a graph."""
         return super().line(y) if self.graph is not None else []
 
-    def over(self, y: int) -> str | None:
+    def row_role(self, y: int) -> str | None:
         """The cursor's row, where rows are tasks."""
         graph = self.graph
         if graph is None or not self._is_list:
@@ -308,14 +310,14 @@ class GraphView(Canvas):
             self.step_changed()
         super().on_resize()
 
-    def on_canvas_pressed(self, message: Canvas.Pressed) -> None:
+    def on_canvas_clicked(self, message: Canvas.Clicked) -> None:
         """A click selects, a second one opens."""
         graph = self.graph
         if graph is None:
             return
         shift = LEVEL_CELLS if graph.zoom is Zoom.MATRIX else _MARGIN if is_drawing(graph) else 0
         if graph.select_at(message.x - shift, message.y):
-            self._moved()
+            self._cursor_moved()
             if message.chain > 1:
                 self.drill_in()
 
@@ -326,7 +328,7 @@ class GraphView(Canvas):
             return
         if graph.zoom in (Zoom.BANDS, Zoom.MATRIX) or graph.on_group:
             if graph.toggle():
-                self._moved()
+                self._cursor_moved()
                 self.step_changed()
         elif graph.selected is not None:
             self.post_message(self.Opened(graph.selected))

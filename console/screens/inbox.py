@@ -11,95 +11,95 @@ from textual.timer import Timer
 from textual.widget import Widget
 
 from ...engine.errors import RedriveError
-from ..feed.live_run import News
-from ..keys.actions import Place
+from ..feed.live_run import BoardUpdate
+from ..keys.actions import ScreenName
 from ..model.board import Board
 from ..model.filters import parse_filter
-from ..model.inbox import Cause, Inbox, InboxRow, Sort
+from ..model.inbox import Inbox, InboxCause, InboxOrder, InboxRow
 from ..model.preview import preview_requeue, preview_skip
 from ..present.inbox import (
     AGE_CELLS,
-    Heading,
+    InboxHeading,
     cause_age,
+    cause_history_line,
     cause_row,
     consequence_lines,
+    empty_line,
+    estimate_lines,
     heading_line,
-    memory_line,
     more_row,
-    nothing_line,
-    rough_lines,
+    selection_lines,
     task_row,
-    who_lines,
 )
 from ..present.tasks import Scene
 from ..text.pieces import Line, plain
 from ..text.text import cells, one_line
 from ..widgets.bars import Bar
 from ..widgets.bindings import bindings_of
-from ..widgets.split import has_room_below
+from ..widgets.split import has_room_for_strip
 from ..widgets.table import VirtualTable
 from .base import run_latest
 from .evidence import EvidenceScreen, EvidenceView, Subject
 from .inbox_table import InboxTable
 from .page import read_page
-from .panes import Side, TwoPanes
+from .panes import PaneWidth, SplitScreen
 
 RESTING_SECONDS = 0.15  # the cursor may only be passing by
 _WHO_ROWS = 3
 _PREVIEWED_MAX = 2_000  # tasks whose acts are tried out while the cursor rests on them
 
 
-class InboxScreen(TwoPanes):
+class InboxScreen(SplitScreen):
     """See the module."""
 
-    PLACE = Place.INBOX
-    BINDINGS: ClassVar[list[BindingType]] = bindings_of(Place.INBOX)
-    SIDE = Side(47, 56, 90)
+    PLACE = ScreenName.INBOX
+    BINDINGS: ClassVar[list[BindingType]] = bindings_of(ScreenName.INBOX)
+    DETAIL_WIDTH = PaneWidth(47, 56, 90)
 
     def __init__(self) -> None:
         super().__init__()
         self.inbox = Inbox(self.board)
         self.heading = Bar(id="heading")
-        self.main = self.table = InboxTable(self._row, self, self.console.glyphs.mark)
-        self.beside = self.evidence = EvidenceView(self.scene, self.console.memory.of, id="beside")
-        self.who = Bar(_WHO_ROWS, id="who")
-        self.consequences = Bar(2, id="consequences")
+        self.main_pane = self.table = InboxTable(self._row, self, self.console.glyphs.mark)
+        self.detail_pane = self.evidence = EvidenceView(self.scene, self.console.memory.get, id="beside")
+        self.who_bar = Bar(_WHO_ROWS, id="who")
+        self.consequences_bar = Bar(2, id="consequences")
         self._scene: Scene | None = None
-        self._causes: dict[str, Cause] = {}  # what is listed, by its key
-        self._ages: dict[str, str] = {}  # key of a cause -> as it is on the screen
-        self._others_moved = False  # what is held has to be counted again
-        self._resting: Timer | None = None
+        self._causes: dict[str, InboxCause] = {}  # what is listed, by its key
+        self._painted_ages: dict[str, str] = {}  # key of a cause -> as it is on the screen
+        self._is_recount_due = False  # what is held has to be counted again
+        self._rest_timer: Timer | None = None
 
     # --- The frame ------------------------------------------------------------------------------------------------
 
-    def left(self) -> Iterable[Widget]:
+    def main_widgets(self) -> Iterable[Widget]:
         """One line, the list."""
         yield self.heading
         yield self.table
 
-    def below(self) -> Iterable[Widget]:
+    def widgets_below(self) -> Iterable[Widget]:
         """Who is selected, how that went before, and what requeue and skip would do."""
-        yield self.who
-        yield self.consequences
+        yield self.who_bar
+        yield self.consequences_bar
 
     def on_resize(self, event: events.Resize) -> None:
         """Evidence beside, or on a screen of its own."""
-        has_room = has_room_below(event.size.height)
-        self.who.display = has_room and not self.is_wide
-        self.consequences.display = has_room
+        has_room = has_room_for_strip(event.size.height)
+        self.who_bar.display = has_room and not self.is_wide
+        self.consequences_bar.display = has_room
         super().on_resize(event)
-        self._rest()
+        self._start_rest_timer()
 
     # --- The run --------------------------------------------------------------------------------------------------
 
     def scene(self) -> Scene:
         """What rows need beside their task, as of the last news or second."""
         if self._scene is None:
-            self._renew_scene()
+            self._refresh_scene()
         assert self._scene is not None
         return self._scene
 
-    def _renew_scene(self) -> None:
+    def _refresh_scene(self) -> None:
         board, console, before = self.board, self.console, self._scene
         size = before.name_cells if before is not None and before.board.dag is board.dag else 0
         size = size or max((cells(one_line(name)) for name in board.fold.tasks), default=0)
@@ -110,47 +110,47 @@ class InboxScreen(TwoPanes):
         before = self.inbox
         self.inbox = Inbox(board)
         self.inbox.order_by(before.sort)
-        self.inbox.show_only(before.filter)
-        for cause in before.groups():
+        self.inbox.set_filter(before.filter)
+        for cause in before.causes():
             if before.is_open(cause.key):
                 self.inbox.toggle(InboxRow(cause.key))
-        self._renew_scene()
-        self._renew_list()
+        self._refresh_scene()
+        self._refresh_list()
 
-    def shown(self) -> None:
+    def on_shown(self) -> None:
         """The selection of the other screens is taken over, if it is listed."""
         if self.focused is None:
             self.table.focus()
-        self._renew_scene()
-        self._renew_list()
+        self._refresh_scene()
+        self._refresh_list()
         name = self.console.selected
-        if name is not None and name not in self._names_at_cursor():
+        if name is not None and name not in self._tasks_at_cursor():
             self._go_to_task(name)
-        self._remember()
-        self._rest()
+        self._request_memory()
+        self._start_rest_timer()
 
-    def take(self, news: News) -> None:
+    def on_news(self, news: BoardUpdate) -> None:
         """Tasks came, left, or are held no longer."""
-        self._others_moved |= bool(news.delta.moves)
+        self._is_recount_due |= bool(news.delta.moves)
         changed = self.inbox.apply(news.delta)
-        self.console.memory.take(news.events, bool(news.delta.moves))
+        self.console.memory.on_events(news.events, bool(news.delta.moves))
         if self not in self.app.screen_stack:
             return
-        self._renew_scene()
+        self._refresh_scene()
         if changed:
-            self._renew_list()
+            self._refresh_list()
         if changed or news.delta.moves:
-            self._rest()
+            self._start_rest_timer()
 
     def tick(self, now_us: int) -> None:
         """Ages; and once a second what is held."""
-        self._renew_scene()
-        if self._others_moved:
-            self._others_moved = False
-            self.inbox.recount()
-            self._renew_list()
+        self._refresh_scene()
+        if self._is_recount_due:
+            self._is_recount_due = False
+            self.inbox.refresh()
+            self._refresh_list()
         self._show_heading()
-        self._remember()
+        self._request_memory()
         self._tick_ages()
         if self.evidence.display:
             self.evidence.tick()
@@ -162,32 +162,32 @@ class InboxScreen(TwoPanes):
             if cause is None:
                 continue
             text = plain(cause_age(cause, self.scene()))
-            if self._ages.get(row.cause) != text:
-                self._ages[row.cause] = text
+            if self._painted_ages.get(row.cause) != text:
+                self._painted_ages[row.cause] = text
                 width = AGE_CELLS + 3
                 self.table.refresh_cells(self.table.columns - width, y, width)
 
-    def _remember(self) -> None:
+    def _request_memory(self) -> None:
         """Ask what came of these causes before, where the answer may be another one by now."""
-        if self.console.memory.is_due(self.board.fold.run.run_id, self.inbox.groups()):
+        if self.console.memory.is_due(self.board.fold.run.run_id, self.inbox.causes()):
             run_latest(self, self._read_memory, "memory")
 
     async def _read_memory(self) -> None:
         session, run_id = self.console.live.session, self.board.fold.run.run_id
         try:
-            changed = await self.console.memory.read(session, run_id, self.inbox.groups())
+            changed = await self.console.memory.refresh(session, run_id, self.inbox.causes())
         except RedriveError:
             return  # the inbox is one without it too; what happens next asks again
         if changed:
-            self._rest()
+            self._start_rest_timer()
             if self.evidence.display:
                 self.evidence.update_page()
 
     # --- The list -------------------------------------------------------------------------------------------------
 
-    def _renew_list(self, by_hand: bool = False) -> None:
+    def _refresh_list(self, by_hand: bool = False) -> None:
         """Show what the inbox says now. Where only counts changed, only causes are painted again."""
-        self._causes = {cause.key: cause for cause in self.inbox.groups()}
+        self._causes = {cause.key: cause for cause in self.inbox.causes()}
         rows = self.inbox.rows()
         before = self.table.cursor_key
         if rows == self.table.order:
@@ -195,15 +195,15 @@ class InboxScreen(TwoPanes):
         else:
             self.table.set_order(rows)
             if not by_hand and before is not None and self.table.cursor_key != before:
-                self.row_left()
+                self.on_row_removed()
         if self.table.marked_count:
-            self.table.forget_marks_but(self.inbox.matching())
+            self.table.keep_marks_of(self.inbox.matching())
         self._show_heading()
 
     def _show_heading(self) -> None:
         causes = self._causes.values()
         dead = self.inbox.dead_letters
-        heading = Heading(
+        heading = InboxHeading(
             causes=len(causes),
             dead=dead,
             failed=self.inbox.total - dead,
@@ -213,7 +213,7 @@ class InboxScreen(TwoPanes):
             filter_text=self.filter_text,
             sort=str(self.inbox.sort),
         )
-        columns = self.left_columns
+        columns = self.main_columns
         self.heading.show(*heading_line(heading, self.scene().now_us, columns, self.console.glyphs))
 
     def _row(self, row: InboxRow, columns: int) -> Line:
@@ -225,7 +225,7 @@ class InboxScreen(TwoPanes):
         cause = self._causes.get(row.cause)
         if cause is None:
             return []
-        self._ages[row.cause] = plain(cause_age(cause, scene))
+        self._painted_ages[row.cause] = plain(cause_age(cause, scene))
         return cause_row(cause, self.inbox.is_open(row.cause), scene, columns)
 
     def tasks_of(self, row: InboxRow) -> Sequence[str]:
@@ -237,17 +237,17 @@ class InboxScreen(TwoPanes):
             return ()
         return cause.tasks[-row.hidden :] if row.hidden else cause.tasks
 
-    def everything(self) -> Sequence[str]:
+    def all_tasks(self) -> Sequence[str]:
         """Every task that the filter leaves."""
         return self.inbox.matching()
 
-    def nothing(self) -> Line:
+    def empty_line(self) -> Line:
         """What is said in place of an empty list."""
-        return nothing_line(self.inbox.total, self.filter_text, self.console.glyphs)
+        return empty_line(self.inbox.total, self.filter_text, self.console.glyphs)
 
     # --- What is selected -----------------------------------------------------------------------------------------
 
-    def _names_at_cursor(self) -> Sequence[str]:
+    def _tasks_at_cursor(self) -> Sequence[str]:
         row = self.table.cursor_key
         return self.tasks_of(row) if row is not None else ()
 
@@ -261,14 +261,14 @@ class InboxScreen(TwoPanes):
             return row.task
         return cause if cause.count > 1 else cause.tasks[0]
 
-    def chosen(self) -> Sequence[str]:
+    def target_tasks(self) -> Sequence[str]:
         """The marked tasks; without marks what is under the cursor."""
-        return self.table.marked or self._names_at_cursor()
+        return self.table.marked or self._tasks_at_cursor()
 
-    def acted(self, name: str) -> None:
+    def on_task_acted(self, name: str) -> None:
         """Done: no longer marked."""
         self.table.unmark_task(name)
-        self._rest()
+        self._start_rest_timer()
 
     def _go_to_task(self, name: str) -> None:
         for cause in self._causes.values():
@@ -279,30 +279,30 @@ class InboxScreen(TwoPanes):
 
     def on_virtual_table_moved(self, message: VirtualTable.Moved) -> None:
         """Another row: the task that it stands for is selected everywhere."""
-        names = self._names_at_cursor()
+        names = self._tasks_at_cursor()
         if names and self.console.selected not in names:
             self.console.selected = names[0]
-        self._rest()
+        self._start_rest_timer()
 
     def on_virtual_table_marked(self, message: VirtualTable.Marked) -> None:
         """Other tasks are meant."""
         self._show_heading()
-        self._rest()
+        self._start_rest_timer()
 
     @property
-    def rests(self) -> bool:
+    def is_settled(self) -> bool:
         """Whether everything about the selected row has been said."""
-        return self._resting is None
+        return self._rest_timer is None
 
-    def _rest(self) -> None:
+    def _start_rest_timer(self) -> None:
         """When the cursor rests, say what the acts would do to what is selected."""
-        if self._resting is None and self.is_mounted:
-            self._resting = self.set_timer(RESTING_SECONDS, self._rested)
+        if self._rest_timer is None and self.is_mounted:
+            self._rest_timer = self.set_timer(RESTING_SECONDS, self._on_cursor_rest)
 
-    def _rested(self) -> None:
-        self._resting = None
+    def _on_cursor_rest(self) -> None:
+        self._rest_timer = None
         self._show_heading()
-        self._show_consequences([name for name in self.chosen() if name in self.board.fold.tasks])
+        self._show_consequences([name for name in self.target_tasks() if name in self.board.fold.tasks])
         if self.evidence.display:
             self.evidence.show_subject(self._subject())
             read_page(self, self.evidence)
@@ -310,14 +310,14 @@ class InboxScreen(TwoPanes):
     def _show_consequences(self, names: Sequence[str]) -> None:
         keymap = self.console.keymap
         keys = {action: keymap.label(action) for action in ("requeue", "skip")}
-        who: list[Line] = [*who_lines(names, self.scene()), self._memory_line()] if names else []
+        who: list[Line] = [*selection_lines(names, self.scene()), self._memory_line()] if names else []
         if not names:
             acts: list[Line] = []
         elif len(names) > _PREVIEWED_MAX:
-            acts = rough_lines(len(names), self.board.held_by(*names), keys)
+            acts = estimate_lines(len(names), self.board.waiting_below(*names), keys)
         else:
             acts = consequence_lines(preview_requeue(self.board, names), preview_skip(self.board, names), keys)
-        for bar, lines, rows in ((self.who, who, _WHO_ROWS), (self.consequences, acts, 2)):
+        for bar, lines, rows in ((self.who_bar, who, _WHO_ROWS), (self.consequences_bar, acts, 2)):
             for place in range(rows):
                 bar.show(lines[place] if place < len(lines) else [], row=place)
 
@@ -326,13 +326,13 @@ class InboxScreen(TwoPanes):
         if row is None or self.table.marked_count:
             return []
         columns = self.app.size.width
-        return memory_line(self.console.memory.of(row.cause), self.scene().now_us, columns, self.console.glyphs)
+        return cause_history_line(self.console.memory.get(row.cause), self.scene().now_us, columns, self.console.glyphs)
 
     # --- Keys -----------------------------------------------------------------------------------------------------
 
-    def has_jumped(self) -> bool:
+    def has_cursor_jumped(self) -> bool:
         """Only what is marked is still what it was."""
-        return super().has_jumped() and not self.table.marked_count
+        return super().has_cursor_jumped() and not self.table.marked_count
 
     def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
         """A cause opens to its tasks, a task to its evidence."""
@@ -351,33 +351,33 @@ class InboxScreen(TwoPanes):
     def _toggle(self, row: InboxRow) -> None:
         place = self.table.cursor
         self.inbox.toggle(row)
-        self._renew_list(by_hand=True)
+        self._refresh_list(by_hand=True)
         if row.hidden:
             self.table.move_to(place)
 
-    def _open_if(self, wanted: bool, causes: Iterable[Cause]) -> None:
+    def _set_open(self, wanted: bool, causes: Iterable[InboxCause]) -> None:
         cause_of_cursor = self.table.cursor_key
         for cause in causes:
             if self.inbox.is_open(cause.key) != wanted:
                 self.inbox.toggle(InboxRow(cause.key))
-        self._renew_list(by_hand=True)
+        self._refresh_list(by_hand=True)
         if cause_of_cursor is not None and self.table.cursor_key != cause_of_cursor:
             self.table.move_to_key(InboxRow(cause_of_cursor.cause))
 
     def zoom(self, step: int) -> None:
         """With 1 every cause shows its tasks, with -1 none."""
-        self._open_if(step > 0, self.inbox.groups())
+        self._set_open(step > 0, self.inbox.causes())
 
     def move_columns(self, direction: int) -> None:
         """With 1 open the cause under the cursor, with -1 close it."""
-        self._open_if(direction > 0, self._cause_at_cursor())
+        self._set_open(direction > 0, self._cause_at_cursor())
 
-    def _cause_at_cursor(self) -> list[Cause]:
+    def _cause_at_cursor(self) -> list[InboxCause]:
         row = self.table.cursor_key
         cause = self._causes.get(row.cause) if row is not None else None
         return [cause] if cause is not None else []
 
-    def go_on(self, step: int) -> None:
+    def go_to_next(self, step: int) -> None:
         """To the next cause, or the one before."""
         keys = list(self._causes)
         row = self.table.cursor_key
@@ -387,19 +387,19 @@ class InboxScreen(TwoPanes):
 
     def change_order(self) -> None:
         """The next order."""
-        sorts = list(Sort)
+        sorts = list(InboxOrder)
         self.inbox.order_by(sorts[(sorts.index(self.inbox.sort) + 1) % len(sorts)])
-        self._renew_list()
+        self._refresh_list()
 
     def filter_changed(self, text: str) -> None:
         """Only tasks that match."""
-        self.inbox.show_only(parse_filter(text))
-        self._renew_list(by_hand=True)
-        self._rest()
+        self.inbox.set_filter(parse_filter(text))
+        self._refresh_list(by_hand=True)
+        self._start_rest_timer()
 
     def show_details(self) -> None:
         """Everything about the task under the cursor; of a cause, of its first task."""
-        if self.select_one_of(self._names_at_cursor()):
+        if self.select_one_of(self._tasks_at_cursor()):
             super().show_details()
 
     def back(self) -> None:

@@ -13,23 +13,23 @@ from ..text.pieces import Line, Piece, Role
 from ..widgets.table import VirtualTable
 
 
-class Source(Protocol):
+class InboxSource(Protocol):
     """What the table asks."""
 
     def tasks_of(self, row: InboxRow) -> Sequence[str]:
         """The tasks that a row stands for."""
 
-    def everything(self) -> Sequence[str]:
+    def all_tasks(self) -> Sequence[str]:
         """Every task that the filter leaves, in the order shown."""
 
-    def nothing(self) -> Line:
+    def empty_line(self) -> Line:
         """What is said in place of an empty list."""
 
 
 class InboxTable(VirtualTable[InboxRow]):
     """See the module."""
 
-    def __init__(self, row: Callable[[InboxRow, int], Line], source: Source, mark_sign: str) -> None:
+    def __init__(self, row: Callable[[InboxRow, int], Line], source: InboxSource, mark_sign: str) -> None:
         super().__init__(row, id="inbox")
         self._source = source
         self._sign = mark_sign
@@ -41,7 +41,7 @@ class InboxTable(VirtualTable[InboxRow]):
     @property
     def marked(self) -> list[str]:
         """The marked tasks, in the order shown."""
-        return [name for name in self._source.everything() if name in self._marked] if self._marked else []
+        return [name for name in self._source.all_tasks() if name in self._marked] if self._marked else []
 
     @property
     def marked_count(self) -> int:
@@ -60,7 +60,7 @@ class InboxTable(VirtualTable[InboxRow]):
             self._marked.discard(name)
             self.refresh()
 
-    def forget_marks_but(self, names: Iterable[str]) -> None:
+    def keep_marks_of(self, names: Iterable[str]) -> None:
         """Nobody acts on what is not listed any more."""
         kept = self._marked.intersection(names)
         if len(kept) != len(self._marked):
@@ -72,7 +72,7 @@ class InboxTable(VirtualTable[InboxRow]):
         key = self.cursor_key
         if key is not None:
             names = self._source.tasks_of(key)
-            self._marked = self._marked.difference(names) if self._is_marked(names) else self._marked.union(names)
+            self._marked = self._marked.difference(names) if self._are_all_marked(names) else self._marked.union(names)
             self._marks_changed()
             self.move_to(self.cursor + 1)
 
@@ -87,8 +87,8 @@ class InboxTable(VirtualTable[InboxRow]):
 
     def mark_all(self) -> None:
         """Mark all that match; if all are marked, none."""
-        everything = self._source.everything()
-        self.mark_tasks(() if everything and self._is_marked(everything) else everything)
+        everything = self._source.all_tasks()
+        self.mark_tasks(() if everything and self._are_all_marked(everything) else everything)
 
     def _mark_range_to(self, place: int) -> None:
         anchor = place if self._anchor is None else self._anchor
@@ -96,7 +96,7 @@ class InboxTable(VirtualTable[InboxRow]):
         self._marked = self._marked_before_range.union(*(self._source.tasks_of(row) for row in rows))
         self._marks_changed()
 
-    def _is_marked(self, names: Sequence[str]) -> bool:
+    def _are_all_marked(self, names: Sequence[str]) -> bool:
         return self._marked.issuperset(names)
 
     def _marks_changed(self) -> None:
@@ -109,19 +109,19 @@ class InboxTable(VirtualTable[InboxRow]):
         """The row behind its mark; where a part of a cause is marked, a faint one."""
         place = self.first_visible + y
         if place >= len(self.order):
-            return self._source.nothing() if y == 1 and not self.order else []
+            return self._source.empty_line() if y == 1 and not self.order else []
         key = self.order[place]
         sign, role = " ", Role.TEXT
         if self._marked:
             names = self._source.tasks_of(key)
             if not self._marked.isdisjoint(names):
-                sign, role = self._sign, Role.MARK if self._is_marked(names) else Role.DIM
+                sign, role = self._sign, Role.MARK if self._are_all_marked(names) else Role.DIM
         return [Piece(sign, role), *self._row(key, self.columns - 1)]
 
-    def over(self, y: int) -> str | None:
+    def row_role(self, y: int) -> str | None:
         """The cursor's row, and those that are marked as a whole."""
         place = self.first_visible + y
-        known = super().over(y)
+        known = super().row_role(y)
         if known is not None or place >= len(self.order) or not self._marked:
             return known
-        return Role.MARK if self._is_marked(self._source.tasks_of(self.order[place])) else None
+        return Role.MARK if self._are_all_marked(self._source.tasks_of(self.order[place])) else None

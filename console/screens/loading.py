@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from textual.widget import Widget
 
-from ..keys.actions import Place
+from ..keys.actions import ScreenName
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
 from ..widgets.bars import KeyHint
@@ -14,7 +14,7 @@ from ..widgets.line_view import LineView
 from .base import ConsoleScreen
 
 
-class _Trouble(LineView):
+class _ErrorView(LineView):
     """One sentence, or nothing while it may still go quickly."""
 
     def __init__(self) -> None:
@@ -30,18 +30,18 @@ class _Trouble(LineView):
         return [Piece(f" {self._sentence}", Role.WARNING)] if y == 1 and self._sentence else []
 
 
-class OpeningScreen(ConsoleScreen):
+class LoadingScreen(ConsoleScreen):
     """See the module."""
 
-    PLACE = Place.RUNS
+    PLACE = ScreenName.RUNS
 
     def __init__(self) -> None:
         super().__init__()
-        self._trouble = _Trouble()
+        self._error_view = _ErrorView()
 
     def content(self) -> Iterable[Widget]:
         """Why there is no picture."""
-        yield self._trouble
+        yield self._error_view
 
     def hints(self) -> list[KeyHint]:
         """There is nothing to do yet but to leave."""
@@ -50,4 +50,4 @@ class OpeningScreen(ConsoleScreen):
     def show_frame(self) -> None:
         """As of now."""
         super().show_frame()
-        self._trouble.show(one_line(self.console.live.trouble or ""))
+        self._error_view.show(one_line(self.console.live.error_message or ""))

@@ -16,13 +16,13 @@ from textual.widget import Widget
 
 from ...engine.core.projection import AttemptRow, TaskRow
 from ...engine.errors import RedriveError
-from ..feed.live_run import News
-from ..keys.actions import Place
+from ..feed.live_run import BoardUpdate
+from ..keys.actions import ScreenName
 from ..model.board import Board
 from ..model.filters import parse_filter
-from ..model.log import GAP, Selection
-from ..present.log import Heading, LogLines, gap_words, heading_line, nothing_line
-from ..terminal.pager import page
+from ..model.log import GAP, LogSelection
+from ..present.log import LogHeading, LogLines, empty_line, gap_text, heading_line
+from ..terminal.pager import show_in_pager
 from ..text.pieces import Line, Role
 from ..widgets.bars import Bar, KeyHint
 from ..widgets.bindings import bindings_of
@@ -30,7 +30,7 @@ from ..widgets.text_view import LinesView
 from .attempt_log import AttemptLog
 from .base import ConsoleScreen, run_latest
 
-LOOK_SECONDS = 0.5  # between two looks at a log that grows
+POLL_SECONDS = 0.5  # between two looks at a log that grows
 _NEWS, _EARLIER, _REST = range(3)  # what can be wished for, in the order in which it is read
 
 
@@ -39,17 +39,17 @@ class LogView(LinesView):
 
     def __init__(self, nothing: Callable[[], Line], to_the_top: Callable[[], None]) -> None:
         super().__init__(follow=True, id="log")
-        self._nothing = nothing
-        self._to_the_top = to_the_top
+        self._empty_line = nothing
+        self._on_top_requested = to_the_top
 
     @property
-    def stands_at(self) -> int:
+    def search_start(self) -> int:
         """The line that was found last, else the one before the first in view."""
-        return self._found if self._found is not None else self.span[0] - 1
+        return self._match_line if self._match_line is not None else self.span[0] - 1
 
-    def stand_at(self, line: int) -> None:
+    def show_match(self, line: int) -> None:
         """Show a line and set it off."""
-        self._found = line
+        self._match_line = line
         self.following = False
         self.show_line(line)
         self.refresh()
@@ -57,7 +57,7 @@ class LogView(LinesView):
     def move_to_edge(self, direction: int) -> None:
         """To the start, which may have to be read first; or to the end, and stay there."""
         if direction < 0:
-            self._to_the_top()
+            self._on_top_requested()
         else:
             self.following = True
             super().move_to_edge(direction)
@@ -69,31 +69,31 @@ class LogView(LinesView):
     def line(self, y: int) -> Line:
         """A line, or why there are none."""
         if not len(self.lines):
-            return self._nothing() if y == 0 else []
+            return self._empty_line() if y == 0 else []
         return super().line(y)
 
 
 class LogScreen(ConsoleScreen):
     """See the module."""
 
-    PLACE = Place.LOG
-    BINDINGS: ClassVar[list[BindingType]] = bindings_of(Place.LOG)
+    PLACE = ScreenName.LOG
+    BINDINGS: ClassVar[list[BindingType]] = bindings_of(ScreenName.LOG)
 
     def __init__(self) -> None:
         super().__init__()
         self.heading = Bar(id="heading")
-        self.text = LogView(self._nothing, lambda: self._when_whole(self.text.go_to_top))
+        self.text = LogView(self._empty_line, lambda: self._call_when_complete(self.text.go_to_top))
         self._attempt_log: AttemptLog | None = None
-        self._subject: str | None = None
-        self._pinned: int | None = None  # the attempt that was asked for; None: the latest
-        self._selection: Selection | None = None
+        self._task_name: str | None = None
+        self._pinned_attempt: int | None = None  # the attempt that was asked for; None: the latest
+        self._selection: LogSelection | None = None
         self._lines: LogLines | None = None
-        self._only = ""
-        self._found = True
-        self._serving: AttemptLog | None = None
-        self._wishes: set[int] = set()
-        self._then: Callable[[], None] | None = None  # as soon as everything has been read
-        self._looking: Timer | None = None
+        self._line_filter = ""
+        self._has_match = True
+        self._log_being_read: AttemptLog | None = None
+        self._requests: set[int] = set()
+        self._when_complete: Callable[[], None] | None = None  # as soon as everything has been read
+        self._poll_timer: Timer | None = None
 
     def content(self) -> Iterable[Widget]:
         """One line, the log."""
@@ -104,48 +104,48 @@ class LogScreen(ConsoleScreen):
 
     def on_mount(self) -> None:
         """Look at what grows, while it is seen."""
-        self._looking = self.set_interval(LOOK_SECONDS, self._look, pause=True)
+        self._poll_timer = self.set_interval(POLL_SECONDS, self._poll, pause=True)
         super().on_mount()
 
-    def shown(self) -> None:
+    def on_shown(self) -> None:
         """The output of the selected task."""
         self.text.focus()
-        if self._looking is not None:
-            self._looking.resume()
-        self._choose()
-        self._wish(_NEWS)
+        if self._poll_timer is not None:
+            self._poll_timer.resume()
+        self._select_attempt()
+        self._request(_NEWS)
 
     def on_screen_suspend(self) -> None:
         """Nobody looks."""
-        if self._looking is not None:
-            self._looking.pause()
+        if self._poll_timer is not None:
+            self._poll_timer.pause()
 
     def board_replaced(self, board: Board) -> None:
         """The same of a new picture, or another run."""
         if self._attempt_log is not None and self._attempt_log.run_id != board.fold.run.run_id:
-            self._attempt_log = self._subject = self._pinned = None
+            self._attempt_log = self._task_name = self._pinned_attempt = None
         elif self._attempt_log is not None:
-            self._attempt_log.over = False
-        self._seen()
+            self._attempt_log.is_finished = False
+        self._refresh_log()
 
-    def take(self, news: News) -> None:
+    def on_news(self, news: BoardUpdate) -> None:
         """The attempt may have ended, or another one begun; or the present is another moment than was shown."""
         log = self._attempt_log
-        if self._subject is None or self._subject in news.delta.tasks or (log and log.until != self._until()):
-            self._seen()
+        if self._task_name is None or self._task_name in news.delta.tasks or (log and log.until_us != self._until_us()):
+            self._refresh_log()
 
-    def turned(self, seq: int) -> None:
+    def on_seek(self, seq: int) -> None:
         """Only what was written by then."""
-        self._seen()
+        self._refresh_log()
 
-    def _until(self) -> int | None:
+    def _until_us(self) -> int | None:
         live = self.console.live
         return live.now_us if live.is_past else None
 
-    def _seen(self) -> None:
+    def _refresh_log(self) -> None:
         if self.is_current:
-            self._choose()
-            self._wish(_NEWS)
+            self._select_attempt()
+            self._request(_NEWS)
 
     def tick(self, now_us: int) -> None:
         """How long it has been running."""
@@ -153,13 +153,13 @@ class LogScreen(ConsoleScreen):
         if not len(self.text.lines):
             self.text.refresh_rows(0)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         attempt = self._attempt()
         if attempt is not None and attempt.outcome == "running" and self.is_current:
-            self._wish(_NEWS)
+            self._request(_NEWS)
 
     def _row(self) -> TaskRow | None:
-        return self.board.fold.tasks.get(self._subject) if self._subject is not None else None
+        return self.board.fold.tasks.get(self._task_name) if self._task_name is not None else None
 
     def _attempt(self) -> AttemptRow | None:
         row = self._row()
@@ -167,15 +167,20 @@ class LogScreen(ConsoleScreen):
             row.attempts.get(self._attempt_log.attempt) if row is not None and self._attempt_log is not None else None
         )
 
-    def _choose(self) -> None:
+    def _select_attempt(self) -> None:
         """The task that is selected; its attempt that was asked for, or the latest."""
         board = self.board
         name = self.console.selected
         if name is None:
-            name = self._subject or board.next_problem(None) or board.front() or next(iter(board.fold.tasks), None)
+            name = (
+                self._task_name
+                or board.next_problem(None)
+                or board.current_task()
+                or next(iter(board.fold.tasks), None)
+            )
             self.console.selected = name
-        if name != self._subject:
-            self._subject, self._pinned = name, None
+        if name != self._task_name:
+            self._task_name, self._pinned_attempt = name, None
         row = self._row()
         if row is not None:
             self._show_attempt(row)
@@ -185,8 +190,8 @@ class LogScreen(ConsoleScreen):
         """Where the end of one attempt is followed, the next one takes its place."""
         shown = self._attempt_log
         same = shown is not None and shown.task == row.name and shown.attempt in row.attempts
-        if self._pinned is not None and self._pinned in row.attempts:
-            number = self._pinned
+        if self._pinned_attempt is not None and self._pinned_attempt in row.attempts:
+            number = self._pinned_attempt
         elif same and shown is not None and not self.text.following:
             number = shown.attempt
         else:
@@ -194,22 +199,22 @@ class LogScreen(ConsoleScreen):
         if not number:
             self._attempt_log = None
             self._show_lines()
-        elif not same or shown is None or shown.attempt != number or not shown.reaches(self._until()):
+        elif not same or shown is None or shown.attempt != number or not shown.can_advance_to(self._until_us()):
             run_id = self.board.fold.run.run_id
-            self._attempt_log = AttemptLog(self.console.live.session, run_id, row.name, number, self._until())
+            self._attempt_log = AttemptLog(self.console.live.session, run_id, row.name, number, self._until_us())
             self._show_lines()
 
     def _show_lines(self) -> None:
         """Another log, from its end."""
-        self._wishes.clear()
-        self._then = None
+        self._requests.clear()
+        self._when_complete = None
         self.text.following = True
         if self._attempt_log is None:
             self._selection = self._lines = None
             self.text.set_lines(())
             return
-        self._selection = Selection(self._attempt_log.text)
-        self._selection.show_only(parse_filter(self._only))
+        self._selection = LogSelection(self._attempt_log.text)
+        self._selection.set_filter(parse_filter(self._line_filter))
         self._lines = LogLines(self._selection, self.console.glyphs)
         self.text.set_lines(self._lines)
 
@@ -223,73 +228,73 @@ class LogScreen(ConsoleScreen):
         if not 0 <= place < len(numbers):
             self.console.show_message(f"this is the {'first' if step < 0 else 'latest'} attempt")
             return
-        self._pinned = numbers[place] if place < len(numbers) - 1 else None
+        self._pinned_attempt = numbers[place] if place < len(numbers) - 1 else None
         self.text.following = True
-        self._choose()
-        self._wish(_NEWS)
+        self._select_attempt()
+        self._request(_NEWS)
 
     # --- Reading --------------------------------------------------------------------------------------------------
 
-    def _wish(self, wish: int) -> None:
+    def _request(self, wish: int) -> None:
         """Have something read; one reader at a time, so that a slow line is not asked twice."""
         log = self._attempt_log
-        if log is None or (wish == _NEWS and (log.over or (log is self._serving and not log.begun))):
+        if log is None or (wish == _NEWS and (log.is_finished or (log is self._log_being_read and not log.is_started))):
             return
-        self._wishes.add(wish)
-        if self._serving is not log:
-            self._serving = log
-            run_latest(self, self._serve, "log")
+        self._requests.add(wish)
+        if self._log_being_read is not log:
+            self._log_being_read = log
+            run_latest(self, self._read_requests, "log")
 
-    async def _serve(self) -> None:
+    async def _read_requests(self) -> None:
         log = self._attempt_log
         try:
-            while log is not None and log is self._attempt_log and self._wishes:
-                wish = min(self._wishes)
-                self._wishes.discard(wish)
+            while log is not None and log is self._attempt_log and self._requests:
+                wish = min(self._requests)
+                self._requests.discard(wish)
                 await self._read(log, wish)
         except RedriveError as error:
-            self._wishes.clear()
+            self._requests.clear()
             self.console.show_message(str(error), Role.WARNING)
         finally:
-            if self._serving is log:
-                self._serving = None
+            if self._log_being_read is log:
+                self._log_being_read = None
 
     async def _read(self, log: AttemptLog, wish: int) -> None:
         attempt = self._attempt()
         over = attempt is not None and attempt.outcome != "running"
         first = added = 0
-        if wish == _NEWS or not log.begun:
-            first = await log.go_on()
-            log.over = over
+        if wish == _NEWS or not log.is_started:
+            first = await log.read_new()
+            log.is_finished = over
         else:
-            added = await (log.earlier() if wish == _EARLIER else log.rest())
+            added = await (log.read_earlier() if wish == _EARLIER else log.read_to_start())
         if log is not self._attempt_log or self._selection is None or self._lines is None:
             return
-        self._lines.dropped_bytes = log.dropped
+        self._lines.dropped_bytes = log.dropped_bytes
         if added:
-            self.text.lines_changed(dropped=-self._selection.grown_in_front(added))
+            self.text.lines_changed(dropped=-self._selection.apply_prepended(added))
         else:
-            self._selection.changed(first)
+            self._selection.update_from(first)
             self.text.lines_changed()
-        if log.whole and self._then is not None:
-            step, self._then = self._then, None
+        if log.is_complete and self._when_complete is not None:
+            step, self._when_complete = self._when_complete, None
             step()
         self._show_heading()
 
-    def _when_whole(self, step: Callable[[], None]) -> None:
+    def _call_when_complete(self, step: Callable[[], None]) -> None:
         """Do something that needs everything to have been read."""
-        if self._attempt_log is None or self._attempt_log.whole:
+        if self._attempt_log is None or self._attempt_log.is_complete:
             step()
         else:
-            self._then = step
-            self._wish(_REST)
+            self._when_complete = step
+            self._request(_REST)
 
     def on_lines_view_moved(self, message: LinesView.Moved) -> None:
         """Towards the beginning of what has been read: read on."""
         log = self._attempt_log
         first, last = self.text.span
-        if log is not None and log.begun and not log.whole and first < self.text.rows and last:
-            self._wish(_EARLIER)
+        if log is not None and log.is_started and not log.is_complete and first < self.text.rows and last:
+            self._request(_EARLIER)
         self._show_heading()
 
     # --- Words ----------------------------------------------------------------------------------------------------
@@ -298,32 +303,32 @@ class LogScreen(ConsoleScreen):
         row, log = self._row(), self._attempt_log
         if row is None or not self.is_mounted:
             return
-        heading = Heading(
+        heading = LogHeading(
             count=len(row.attempts),
-            written=self._written(),
+            written=self._output_bytes(),
             lines=len(self.text.lines),
             last=self.text.span[1],
-            following=self.text.following,
-            whole=log is None or log.whole,
+            is_following=self.text.following,
+            is_complete=log is None or log.is_complete,
             searched=self.filter_text,
-            only=self._only,
-            found=self._found,
+            only=self._line_filter,
+            has_match=self._has_match,
         )
         now, size = self.console.live.now_us, self.app.size.width
         self.heading.show(*heading_line(row, self._attempt(), heading, now, size, self.console.glyphs))
 
-    def _written(self) -> int | None:
+    def _output_bytes(self) -> int | None:
         attempt, log = self._attempt(), self._attempt_log
-        if log is not None and log.written is not None:
-            return log.written
+        if log is not None and log.output_bytes is not None:
+            return log.output_bytes
         return attempt.output_bytes if attempt is not None and attempt.output_bytes else None
 
-    def _nothing(self) -> Line:
-        if self._subject is None:
+    def _empty_line(self) -> Line:
+        if self._task_name is None:
             return []
         log = self._attempt_log
-        why = self.board.why(self._subject, self.console.live.now_us) if log is None else ""
-        return nothing_line(self._attempt(), why, self._only, log is None or log.begun, self.console.glyphs)
+        why = self.board.explain(self._task_name, self.console.live.now_us) if log is None else ""
+        return empty_line(self._attempt(), why, self._line_filter, log is None or log.is_started, self.console.glyphs)
 
     def hints(self) -> list[KeyHint]:
         """Some keys have another name here."""
@@ -340,70 +345,70 @@ class LogScreen(ConsoleScreen):
 
     def ask_filter(self) -> None:
         """Look for words; the first line that has them comes into view at every key."""
-        self.last_line.ask("/", self.filter_text, hint="words to look for")
+        self.footer_widget.open_prompt("/", self.filter_text, hint="words to look for")
 
     def ask_only(self) -> None:
         """Show only lines that match."""
-        self.last_line.ask("&", self._only, hint="words that must match, !word that must not")
+        self.footer_widget.open_prompt("&", self._line_filter, hint="words that must match, !word that must not")
 
-    def _filter_by(self, text: str) -> None:
-        if self.last_line.prompt.sign == "&":
+    def _apply_filter(self, text: str) -> None:
+        if self.footer_widget.prompt.sign == "&":
             self._show_only(text)
         else:
-            super()._filter_by(text)
+            super()._apply_filter(text)
 
     def _show_only(self, text: str) -> None:
-        if text == self._only:
+        if text == self._line_filter:
             return
-        self._only = text
+        self._line_filter = text
         if self._selection is not None and self._lines is not None:
-            self._selection.show_only(parse_filter(text))
+            self._selection.set_filter(parse_filter(text))
             self.text.set_lines(self._lines)
         if text:
-            self._when_whole(self._show_heading)
+            self._call_when_complete(self._show_heading)
         self._show_heading()
 
     def filter_changed(self, text: str) -> None:
         """Search."""
         self.text.search(text)
-        self._found = True
+        self._has_match = True
         if text:
             self._find(1)
         self._show_heading()
 
     def _find(self, step: int) -> None:
         """The next match; what was not read yet is read before it is said that there is none."""
-        self._found = self.text.find_next(forward=step > 0) is not None
-        if not self._found and self._attempt_log is not None and not self._attempt_log.whole:
-            self._found = True
-            self._when_whole(lambda: self._find(step))
+        self._has_match = self.text.find_next(forward=step > 0) is not None
+        if not self._has_match and self._attempt_log is not None and not self._attempt_log.is_complete:
+            self._has_match = True
+            self._call_when_complete(lambda: self._find(step))
         self._show_heading()
 
-    def go_on(self, step: int) -> None:
+    def go_to_next(self, step: int) -> None:
         """To the next match or the one before; without a search, to a line that tells of an error."""
         if self.filter_text:
             self._find(step)
         else:
             first = -1 if step > 0 else 0
-            self._when_whole(lambda: self._go_to_error(max(self.text.stands_at, first), step))
+            self._call_when_complete(lambda: self._go_to_error(max(self.text.search_start, first), step))
 
     def go_to_first_error(self) -> None:
         """The first line that tells of an error."""
-        self._when_whole(lambda: self._go_to_error(-1))
+        self._call_when_complete(lambda: self._go_to_error(-1))
 
     def _go_to_error(self, after: int, step: int = 1) -> None:
         place = self._selection.next_error(after, step) if self._selection is not None else None
         if place is None:
             self.console.show_message("no line tells of an error")
         else:
-            self.text.stand_at(place)
+            self.text.show_match(place)
 
     def back(self) -> None:
         """Show all lines; end the search."""
-        if self._only:
+        if self._line_filter:
             self._show_only("")
         elif self.filter_text:
-            super()._filter_by("")
+            super()._apply_filter("")
         else:
             super().back()
 
@@ -411,17 +416,17 @@ class LogScreen(ConsoleScreen):
 
     def show_output(self) -> None:
         """All of it in the operator's own pager."""
-        self._when_whole(self._page)
+        self._call_when_complete(self._open_pager)
 
-    def _page(self) -> None:
+    def _open_pager(self) -> None:
         log = self._attempt_log
         if log is None:
             return
-        gap = gap_words(log.dropped, self.console.glyphs)
+        gap = gap_text(log.dropped_bytes, self.console.glyphs)
         lines = (gap if line == GAP else line for line in log.text.lines)
         try:
             with self.app.suspend():
-                page(lines, f"{log.task}-{log.attempt}")
+                show_in_pager(lines, f"{log.task}-{log.attempt}")
         except RedriveError as error:
             self.console.show_message(str(error), Role.WARNING)
         except SuspendNotSupported:

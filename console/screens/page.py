@@ -13,7 +13,7 @@ from textual.binding import BindingType
 from textual.widget import Widget
 
 from ...engine.errors import RedriveError
-from ..keys.actions import Place
+from ..keys.actions import ScreenName
 from ..present.tasks import Scene
 from ..sessions.session import Session
 from ..text.pieces import Line
@@ -21,49 +21,49 @@ from ..widgets.bindings import bindings_of
 from ..widgets.text_view import LinesView
 from .base import ConsoleScreen, run_latest
 
-Wanted = TypeVar("Wanted", bound=Hashable)
+TextKey = TypeVar("Wanted", bound=Hashable)
 Texts = TypeVar("Texts")
 
 
-class PageView(LinesView, Generic[Wanted, Texts]):
+class PageView(LinesView, Generic[TextKey, Texts]):
     """Subclasses say what the page is about, how it reads, and which texts it needs."""
 
     def __init__(self, scene: Callable[[], Scene], *, id: str | None = None) -> None:
-        self._written: list[Line] = []
-        super().__init__(self._written, wrap=True, id=id)
+        self._page_lines: list[Line] = []
+        super().__init__(self._page_lines, wrap=True, id=id)
         self.scene = scene
         self.texts: Texts | None = None
-        self._texts_of: Wanted | None = None
+        self._loaded_key: TextKey | None = None
 
     # --- For subclasses -------------------------------------------------------------------------------------------
 
-    def write(self) -> list[Line]:
+    def render_page(self) -> list[Line]:
         """The page as of now."""
         raise NotImplementedError  # every page says what it shows
 
-    def needs(self) -> Wanted | None:
+    def text_key(self) -> TextKey | None:
         """What its texts belong to; None if it needs none."""
         raise NotImplementedError  # every page says it, so that none forgets to
 
-    async def fetch(self, session: Session, run_id: str, wanted: Wanted) -> Texts:
+    async def fetch(self, session: Session, run_id: str, wanted: TextKey) -> Texts:
         """Read the texts. Raises RedriveError."""
         raise NotImplementedError  # what ``needs`` names, only the page itself knows how to read
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         """Another subject: from its first line."""
-        self.texts = self._texts_of = None
-        self._written.clear()
+        self.texts = self._loaded_key = None
+        self._page_lines.clear()
         self.move_to_edge(-1)
 
     # --- Kept up to date ------------------------------------------------------------------------------------------
 
     def update_page(self) -> None:
         """Write it again, and paint the rows that read otherwise now."""
-        lines = self.write() if self.columns else []
-        if lines == self._written:
+        lines = self.render_page() if self.columns else []
+        if lines == self._page_lines:
             return
-        before = [self.line(y) for y in range(self.rows)] if self._written else []
-        self._written[:] = lines
+        before = [self.line(y) for y in range(self.rows)] if self._page_lines else []
+        self._page_lines[:] = lines
         self._rows_in_view = None
         self._top = max(min(self._top, self._last_page()), (0, 0))
         for y, line in enumerate(before):
@@ -76,22 +76,22 @@ class PageView(LinesView, Generic[Wanted, Texts]):
         """A second has passed."""
         self.update_page()
 
-    def wanted(self) -> Wanted | None:
+    def missing_text_key(self) -> TextKey | None:
         """What is still to be read; None if there is nothing."""
-        needed = self.needs()
-        return None if needed == self._texts_of else needed
+        needed = self.text_key()
+        return None if needed == self._loaded_key else needed
 
     async def read(self, session: Session, run_id: str) -> None:
         """Read what ``wanted`` says, and show it if it is still wanted then."""
-        wanted = self.wanted()
+        wanted = self.missing_text_key()
         if wanted is None:
             return
         try:
             texts = await self.fetch(session, run_id, wanted)
         except RedriveError:
             return  # the header says what is wrong with the door; the next event asks again
-        if self.wanted() == wanted:
-            self.texts, self._texts_of = texts, wanted
+        if self.missing_text_key() == wanted:
+            self.texts, self._loaded_key = texts, wanted
             self.update_page()
 
     def on_resize(self) -> None:
@@ -103,29 +103,31 @@ class PageView(LinesView, Generic[Wanted, Texts]):
 class PageScreen(ConsoleScreen):
     """The page over whatever screen asked for it. Subclasses make it and say what it is about."""
 
-    PLACE = Place.DETAIL
-    BINDINGS: ClassVar[list[BindingType]] = bindings_of(Place.DETAIL)
+    PLACE = ScreenName.DETAIL
+    BINDINGS: ClassVar[list[BindingType]] = bindings_of(ScreenName.DETAIL)
     page: PageView[Any, Any]
 
-    def __init__(self, view: Place) -> None:
+    def __init__(self, view: ScreenName) -> None:
         super().__init__()
         self._view = view
 
     @property
-    def view(self) -> Place:
+    def view(self) -> ScreenName:
         """The tab of the screen below."""
         return self._view
 
     def scene(self) -> Scene:
         """What the page needs."""
         console = self.console
-        return Scene(self.board, console.live.now_us, console.glyphs, console.absolute_times, gone_at=console.gone_at)
+        return Scene(
+            self.board, console.live.now_us, console.glyphs, console.absolute_times, gone_at=console.executor_gone_at
+        )
 
     def content(self) -> Iterable[Widget]:
         """The page."""
         yield self.page
 
-    def renew(self) -> None:
+    def refresh_page(self) -> None:
         """The page as of now, and the texts that it lacks."""
         self.page.update_page()
         read_page(self, self.page)
@@ -139,7 +141,7 @@ class PageScreen(ConsoleScreen):
         self.page.search(text)
         self.page.find_next()
 
-    def go_on(self, step: int) -> None:
+    def go_to_next(self, step: int) -> None:
         """To the next match, or the one before."""
         self.page.find_next(forward=step > 0)
 
@@ -150,6 +152,6 @@ class PageScreen(ConsoleScreen):
 
 def read_page(screen: ConsoleScreen, page: PageView[Any, Any]) -> None:
     """Read the texts that a page lacks, beside its screen."""
-    if page.wanted() is not None:
+    if page.missing_text_key() is not None:
         session, run_id = screen.console.live.session, screen.board.fold.run.run_id
         run_latest(screen, partial(page.read, session, run_id), "texts")

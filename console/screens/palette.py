@@ -20,11 +20,11 @@ _WORD_CELLS = 22
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class PaletteEntry:
     """One command: ``value`` is the answer, ``word`` its name, ``key`` what does the same."""
 
     value: str
-    word: str
+    label: str
     help: str
     key: str = ""
 
@@ -44,15 +44,15 @@ class CommandPalette(Modal[str | None]):
 
     def __init__(
         self,
-        entries: Sequence[Entry],
+        entries: Sequence[PaletteEntry],
         history: Sequence[str] = (),
         text: str = "",
-        reader: Callable[[str], Entry | None] = lambda text: None,
+        reader: Callable[[str], PaletteEntry | None] = lambda text: None,
     ) -> None:
         """``text`` is typed already; ``reader`` knows commands that end in words of the operator's own."""
         super().__init__()
         self._entries = {entry.value: entry for entry in entries}
-        self._own: dict[str, Entry] = {}  # what the text means by itself
+        self._parsed_entry: dict[str, PaletteEntry] = {}  # what the text means by itself
         self.table: VirtualTable[str] = VirtualTable(self._row, always_lit=True)
         self.prompt = Prompt(":")
         self._history = history
@@ -64,7 +64,7 @@ class CommandPalette(Modal[str | None]):
         self.table.can_focus = False
         self.table.styles.height = max(min(len(self._entries), _ROWS_MAX, self.app.size.height - 6), 1)
         self._match(self._text)
-        self.prompt.start(
+        self.prompt.open(
             ":",
             self._text,
             hint="a command; PgDn chooses, Tab completes",
@@ -79,31 +79,31 @@ class CommandPalette(Modal[str | None]):
         return self.prompt
 
     def _row(self, value: str, columns: int) -> Line:
-        entry = self._own[value] if value in self._own else self._entries[value]
+        entry = self._parsed_entry[value] if value in self._parsed_entry else self._entries[value]
         word_cells = min(_WORD_CELLS, columns // 2)
-        left: Line = [Piece(f" {pad(entry.word, word_cells)} "), Piece(entry.help, Role.DIM)]
+        left: Line = [Piece(f" {pad(entry.label, word_cells)} "), Piece(entry.help, Role.DIM)]
         return [*fit(left, columns - 7), Piece(f"{entry.key:>6} ", Role.KEY)]
 
     def _match(self, text: str) -> None:
         own = self._reader(text)
-        self._own = {} if own is None else {own.value: own}
+        self._parsed_entry = {} if own is None else {own.value: own}
         entries = matching(list(self._entries.values()), text) if own is None else [own]
         self.table.set_order([entry.value for entry in entries])
         self.table.move_to(0)
 
     def _completions(self, text: str) -> list[str]:
-        return [entry.word for entry in matching(list(self._entries.values()), text)]
+        return [entry.label for entry in matching(list(self._entries.values()), text)]
 
-    def on_text_field_edited(self, message: TextField.Edited) -> None:
+    def on_text_field_changed(self, message: TextField.Changed) -> None:
         """The list follows."""
         self._match(message.text)
 
-    def on_text_field_entered(self) -> None:
+    def on_text_field_submitted(self) -> None:
         """Run what is under the cursor."""
         if self.table.cursor_key is not None:
             self.dismiss(self.table.cursor_key)
 
-    def on_text_field_given_up(self) -> None:
+    def on_text_field_cancelled(self) -> None:
         """Nothing."""
         self.dismiss(None)
 
@@ -119,9 +119,9 @@ class CommandPalette(Modal[str | None]):
         self.dismiss(self.table.cursor_key)
 
 
-def matching(entries: Sequence[Entry], text: str) -> list[Entry]:
+def matching(entries: Sequence[PaletteEntry], text: str) -> list[PaletteEntry]:
     """What holds all words of ``text``; names that begin with it come first."""
     words = text.casefold().replace("_", " ").split()
     whole = " ".join(words)
-    found = [entry for entry in entries if all(word in f"{entry.word} {entry.help}".casefold() for word in words)]
-    return sorted(found, key=lambda entry: (entry.word != whole, not entry.word.startswith(whole)))
+    found = [entry for entry in entries if all(word in f"{entry.label} {entry.help}".casefold() for word in words)]
+    return sorted(found, key=lambda entry: (entry.label != whole, not entry.label.startswith(whole)))

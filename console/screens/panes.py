@@ -10,34 +10,34 @@ from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 
 from ..text.strokes import DOWN, LEFT, RIGHT, UP
-from ..widgets.split import Divider, has_room_beside
+from ..widgets.split import Divider, has_room_for_detail_pane
 from .base import ConsoleScreen
 
 
-class Side(NamedTuple):
+class PaneWidth(NamedTuple):
     """How wide the pane beside is: a share of the screen, in per cent, and cells at least and at most."""
 
     percent: int
-    least: int
-    most: int
+    min_cells: int
+    max_cells: int
 
 
-class TwoPanes(ConsoleScreen):
+class SplitScreen(ConsoleScreen):
     """Subclasses set ``SIDE``, give ``main`` and ``beside``, the two that keys go to, and ``left``."""
 
-    SIDE: ClassVar[Side]
+    DETAIL_WIDTH: ClassVar[PaneWidth]
     DEFAULT_CSS = """
-    TwoPanes > Horizontal { height: 1fr; }
+    SplitScreen > Horizontal { height: 1fr; }
     """
-    main: Widget
-    beside: Widget
+    main_pane: Widget
+    detail_pane: Widget
 
     def __init__(self) -> None:
         super().__init__()
         glyphs = self.console.glyphs
         self.divider = Divider(glyphs.divider, glyphs.lines[UP | DOWN | LEFT])
 
-    def left(self) -> Iterable[Widget]:
+    def main_widgets(self) -> Iterable[Widget]:
         """The list and what belongs to it, from top to bottom."""
         raise NotImplementedError  # every screen has its own list
 
@@ -45,28 +45,28 @@ class TwoPanes(ConsoleScreen):
         """Both panes."""
         with Horizontal():
             with Vertical():
-                yield from self.left()
+                yield from self.main_widgets()
             yield self.divider
-            yield self.beside
+            yield self.detail_pane
 
     @property
     def is_wide(self) -> bool:
         """Whether there is room for the pane beside the list."""
-        return has_room_beside(self.app.size.width)
+        return has_room_for_detail_pane(self.app.size.width)
 
     @property
-    def left_columns(self) -> int:
+    def main_columns(self) -> int:
         """Cells that the list has."""
-        return self.app.size.width - (self._side_columns(self.app.size.width) + 1 if self.is_wide else 0)
+        return self.app.size.width - (self._detail_columns(self.app.size.width) + 1 if self.is_wide else 0)
 
-    def _side_columns(self, columns: int) -> int:
-        percent, least, most = self.SIDE
+    def _detail_columns(self, columns: int) -> int:
+        percent, least, most = self.DETAIL_WIDTH
         return max(min(columns * percent // 100, most), least)
 
     def on_resize(self, event: events.Resize) -> None:
         """Beside, or not at all."""
-        self.beside.display = self.divider.display = self.is_wide
-        self.beside.styles.width = self._side_columns(event.size.width)
+        self.detail_pane.display = self.divider.display = self.is_wide
+        self.detail_pane.styles.width = self._detail_columns(event.size.width)
         super().on_resize(event)
         self.call_after_refresh(self.show_frame)  # the rules meet the divider where that stands then
 
@@ -80,11 +80,11 @@ class TwoPanes(ConsoleScreen):
     def next_pane(self) -> None:
         """From the list to the pane beside and back."""
         if self.is_wide:
-            (self.main if self.beside.has_focus else self.beside).focus()
+            (self.main_pane if self.detail_pane.has_focus else self.detail_pane).focus()
 
     def back(self) -> None:
         """From the pane to the list; then as everywhere."""
-        if self.beside.has_focus:
-            self.main.focus()
+        if self.detail_pane.has_focus:
+            self.main_pane.focus()
         else:
             super().back()

@@ -11,11 +11,11 @@ from textual.widget import Widget
 
 from ...engine.domain.events import EventKind
 from ...engine.errors import RedriveError
-from ...engine.statefile import queries
-from ..feed.live_run import News
-from ..keys.actions import Place
+from ...engine.statefile import list_rows
+from ..feed.live_run import BoardUpdate
+from ..keys.actions import ScreenName
 from ..model.board import Board
-from ..model.downstreams import ChosenRows, Group, GroupKey, RowsAct, Systems, chosen_group
+from ..model.downstreams import ChosenRows, Downstreams, GroupKey, RowGroup, RowsAct, held_rows_in
 from ..model.row_window import PAGE_ROWS, RowWindow
 from ..present.downstream_page import row_lines
 from ..present.downstreams import quarantined_row, rows_heading
@@ -25,10 +25,10 @@ from ..widgets.bars import Bar
 from ..widgets.bindings import bindings_of
 from ..widgets.table import VirtualTable
 from .base import ConsoleScreen, run_latest
-from .refresh import Rereading
-from .text_dialog import Reading, columns_within
+from .refresh import Refresher
+from .text_dialog import TextDialog, columns_within
 
-MARKED_MAX = 2_000  # more than these are meant as the whole group
+MARKED_ROWS_MAX = 2_000  # more than these are meant as the whole group
 
 
 class RowsTable(VirtualTable[int]):
@@ -39,41 +39,41 @@ class RowsTable(VirtualTable[int]):
         return key if 0 <= key < len(self.order) else None
 
 
-class OneRow(Reading):
+class RowDialog(TextDialog):
     """Everything about one row."""
 
-    def __init__(self, row: queries.QuarantineRow, columns: int) -> None:
+    def __init__(self, row: list_rows.QuarantineRow, columns: int) -> None:
         super().__init__([Piece(f"Row {one_line(row.row_key)}", Role.TITLE)], row_lines(row, columns))
-        self.view.wrapping = True
+        self.view.is_wrapping = True
 
 
 class RowsScreen(ConsoleScreen):
     """See the module."""
 
-    PLACE = Place.ROWS
-    BINDINGS: ClassVar[list[BindingType]] = bindings_of(Place.ROWS)
+    PLACE = ScreenName.ROWS
+    BINDINGS: ClassVar[list[BindingType]] = bindings_of(ScreenName.ROWS)
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: RowGroup) -> None:
         super().__init__()
         self.key: GroupKey = group.key
         self.group = group
         self.heading = Bar(id="heading")
         self.window = RowWindow(group.total)
         self.table = RowsTable(self._row, mark_sign=self.console.glyphs.mark, id="rows")
-        self._counting = Rereading(self, self._count)
-        self._reading = False
+        self._refresher = Refresher(self, self._refresh_group)
+        self._is_reading = False
 
     @property
-    def view(self) -> Place:
+    def view(self) -> ScreenName:
         """The tab of the screen below."""
-        return Place.SYSTEMS
+        return ScreenName.DOWNSTREAMS
 
     def content(self) -> Iterable[Widget]:
         """One line, the list."""
         yield self.heading
         yield self.table
 
-    def shown(self) -> None:
+    def on_shown(self) -> None:
         """From the first row, or where one was."""
         self.table.focus()
         if not self.table.order:
@@ -86,39 +86,39 @@ class RowsScreen(ConsoleScreen):
         if self.key.task not in board.fold.tasks:
             self.dismiss()
         elif self.table.order:
-            self._counting.want()
+            self._refresher.request()
 
-    def take(self, news: News) -> None:
+    def on_news(self, news: BoardUpdate) -> None:
         """Something became of rows of this task."""
         if any(event.kind == EventKind.QUARANTINE and event.task == self.key.task for event in news.events):
-            self._counting.want()
+            self._refresher.request()
 
     def tick(self, now_us: int) -> None:
         """Times may be of the other kind now."""
         self._show_heading()
 
-    def chosen(self) -> Sequence[str]:
+    def target_tasks(self) -> Sequence[str]:
         """The task of the rows."""
         return (self.key.task,)
 
     # --- Reading --------------------------------------------------------------------------------------------------
 
     @property
-    def rests(self) -> bool:
+    def is_settled(self) -> bool:
         """Whether everything in view has been read."""
-        return self._counting.rests and not self._reading
+        return self._refresher.is_idle and not self._is_reading
 
-    async def _count(self) -> None:
+    async def _refresh_group(self) -> None:
         """How many there are by now, and that those in view may be other ones."""
         run_id = self.board.fold.run.run_id
-        systems = Systems(self.board)
+        systems = Downstreams(self.board)
         try:
-            systems.learn_groups(await self.console.live.session.query(queries.QUARANTINE_GROUPS, run_id=run_id))
+            systems.load_row_groups(await self.console.live.session.query(list_rows.QUARANTINE_GROUPS, run_id=run_id))
         except RedriveError:
             return  # the header says what is wrong with the door; the next event asks again
         self.group = systems.groups.get(self.key, self.group)
         grown = self.group.total != self.window.total
-        self.window.outdate(self.group.total)
+        self.window.invalidate(self.group.total)
         if grown:
             marks = self.table.marks
             self.table.set_order(range(self.window.total))
@@ -126,29 +126,29 @@ class RowsScreen(ConsoleScreen):
         self._show_heading()
         self._read()
 
-    def _missing(self) -> list[int]:
+    def _missing_pages(self) -> list[int]:
         first = self.table.first_visible
         return self.window.missing(first, first + self.table.rows)
 
     def _read(self) -> None:
-        if not self._reading and self.is_mounted and self._missing():
-            self._reading = True
+        if not self._is_reading and self.is_mounted and self._missing_pages():
+            self._is_reading = True
             run_latest(self, self._read_pages, "rows")
 
     async def _read_pages(self) -> None:
         try:
-            while missing := self._missing():
-                self.window.put(missing[0], await self._query(missing[0]))
+            while missing := self._missing_pages():
+                self.window.store(missing[0], await self._query(missing[0]))
                 self.table.refresh()
         except RedriveError as error:
             self.console.show_message(str(error), Role.WARNING)
         finally:
-            self._reading = False
+            self._is_reading = False
 
-    async def _query(self, page: int) -> Sequence[queries.QuarantineRow]:
+    async def _query(self, page: int) -> Sequence[list_rows.QuarantineRow]:
         task, fingerprint = self.key
         return await self.console.live.session.query(
-            queries.QUARANTINE_ROWS,
+            list_rows.QUARANTINE_ROWS,
             run_id=self.board.fold.run.run_id,
             task=task,
             fingerprint=fingerprint,
@@ -188,13 +188,13 @@ class RowsScreen(ConsoleScreen):
         run_id, session = self.board.fold.run.run_id, self.console.live.session
         try:
             found = await session.query(
-                queries.QUARANTINE, run_id=run_id, task=self.key.task, after=row_id - 1, limit=1
+                list_rows.QUARANTINE, run_id=run_id, task=self.key.task, after=row_id - 1, limit=1
             )
         except RedriveError as error:
             self.console.show_message(str(error), Role.WARNING)
             return
         if found:
-            self.console.push_screen(OneRow(found[0], columns_within(self.app.size.width)))
+            self.console.push_screen(RowDialog(found[0], columns_within(self.app.size.width)))
 
     # --- Keys -----------------------------------------------------------------------------------------------------
 
@@ -205,9 +205,9 @@ class RowsScreen(ConsoleScreen):
     async def _decide(self, act: RowsAct) -> None:
         places = self.table.marks or ([self.table.cursor] if self.table.order else [])
         if len(places) == self.window.total > 1:
-            chosen = chosen_group(self.group)
-        elif len(places) > MARKED_MAX:
-            self.console.show_message(f"mark up to {MARKED_MAX:,} rows, or all of them", Role.WARNING)
+            chosen = held_rows_in(self.group)
+        elif len(places) > MARKED_ROWS_MAX:
+            self.console.show_message(f"mark up to {MARKED_ROWS_MAX:,} rows, or all of them", Role.WARNING)
             return
         else:
             try:
@@ -217,13 +217,13 @@ class RowsScreen(ConsoleScreen):
                 return
             chosen = self._chosen_rows([row for row in rows if row.state == "held"])
         if chosen.count:
-            self.console.systems_acts.decide_rows(chosen, act)
+            self.console.downstream_actions.decide_rows(chosen, act)
         else:
             self.console.show_message("none of these rows is held: there is nothing to decide", Role.WARNING)
 
-    async def _rows_at(self, places: Sequence[int]) -> list[queries.QuarantineRow]:
+    async def _rows_at(self, places: Sequence[int]) -> list[list_rows.QuarantineRow]:
         """Marked rows need not be in view any more."""
-        pages: dict[int, Sequence[queries.QuarantineRow]] = {}
+        pages: dict[int, Sequence[list_rows.QuarantineRow]] = {}
         for page in dict.fromkeys(place // PAGE_ROWS for place in places):
             pages[page] = await self._query(page)
         return [
@@ -232,11 +232,11 @@ class RowsScreen(ConsoleScreen):
             if place % PAGE_ROWS < len(pages[place // PAGE_ROWS])
         ]
 
-    def _chosen_rows(self, rows: Sequence[queries.QuarantineRow]) -> ChosenRows:
+    def _chosen_rows(self, rows: Sequence[list_rows.QuarantineRow]) -> ChosenRows:
         lines = [quarantined_row(row, self.group.error, 70, self.console.glyphs) for row in rows]
         return ChosenRows(self.key.task, len(rows), {"rows": [row.id for row in rows]}, lines)
 
-    def acted(self, name: str) -> None:
+    def on_task_acted(self, name: str) -> None:
         """Done: no longer marked."""
         if name == self.key.task:
             self.table.set_marks(())

@@ -13,7 +13,7 @@ SOON_SECONDS = 0.2  # what happens together is read together
 _REST_FACTOR = 4.0  # after a reading that took long, so much longer is nothing asked
 
 
-class Rereading:
+class Refresher:
     """Calls ``read`` beside the screen; what is wanted while it reads is read once more afterwards.
 
     ``read`` must handle RedriveError; any other error ends the console.
@@ -28,11 +28,11 @@ class Rereading:
         self._not_before = float("-inf")
 
     @property
-    def rests(self) -> bool:
+    def is_idle(self) -> bool:
         """Nothing is wanted and nothing is being read."""
         return self._timer is None and not self._reading
 
-    def want(self, seconds: float = SOON_SECONDS) -> None:
+    def request(self, seconds: float = SOON_SECONDS) -> None:
         """Read so long from now at the latest, but for the rest that is due to a slow line."""
         now = asyncio.get_running_loop().time()
         due_at = max(now + seconds, self._not_before)
@@ -41,13 +41,13 @@ class Rereading:
         self._due_at = due_at
         if self._timer is not None:
             self._timer.stop()
-        self._timer = self._node.set_timer(max(due_at - now, 0.001), self._begin)
+        self._timer = self._node.set_timer(max(due_at - now, 0.001), self._start_read)
 
-    def _begin(self) -> None:
+    def _start_read(self) -> None:
         self._timer = None
         self._due_at = float("inf")
         if self._reading:
-            self.want()
+            self.request()
         else:
             self._reading = True
             self._node.run_worker(cast(Any, self._run))  # the stubs know only work that returns something

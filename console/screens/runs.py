@@ -11,14 +11,14 @@ from textual.widget import Widget
 from ...engine.domain.events import EventKind
 from ...engine.domain.states import RunState, TaskState
 from ...engine.errors import RedriveError
-from ...engine.statefile.queries import SCHEDULES, ScheduleRow
-from ..feed.live_run import News
-from ..keys.actions import Place
+from ...engine.statefile.list_rows import SCHEDULES, ScheduleRow
+from ..feed.live_run import BoardUpdate
+from ..keys.actions import ScreenName
 from ..model.board import Board
 from ..model.filters import parse_filter
-from ..present.replay import Visit
-from ..present.runs import RunView, heading_line, run_name, run_row
-from ..present.schedules import nearest_words
+from ..present.replay import ReplayPosition
+from ..present.runs import RunListEntry, heading_line, run_name, run_row
+from ..present.schedules import describe_next_run
 from ..sessions.session import RunSummary
 from ..text.pieces import Line, Piece, Role
 from ..text.text import cells, one_line
@@ -27,24 +27,24 @@ from ..widgets.bindings import bindings_of
 from ..widgets.table import VirtualTable
 from .base import ConsoleScreen, run_latest
 
-_OTHERS_SECONDS = 5  # how often runs that are not followed are counted again
+_REFRESH_SECONDS = 5  # how often runs that are not followed are counted again
 SORTS = ("latest", "dead letters", "name")
 
 
 class RunsScreen(ConsoleScreen):
     """See the module."""
 
-    PLACE = Place.RUNS
-    BINDINGS: ClassVar[list[BindingType]] = bindings_of(Place.RUNS)
+    PLACE = ScreenName.RUNS
+    BINDINGS: ClassVar[list[BindingType]] = bindings_of(ScreenName.RUNS)
 
     def __init__(self) -> None:
         super().__init__()
         self._summaries: dict[str, RunSummary] = {}
         self._schedules: Sequence[ScheduleRow] = ()
-        self._shown = 0
+        self._shown_count = 0
         self._name_cells = 0
         self._sort = 0
-        self._age = 0  # seconds since the list was read
+        self._list_age_seconds = 0  # seconds since the list was read
         self.heading = Bar(id="heading")
         self.table: VirtualTable[str] = VirtualTable(self._row, id="runs")
 
@@ -53,7 +53,7 @@ class RunsScreen(ConsoleScreen):
         yield self.heading
         yield self.table
 
-    def shown(self) -> None:
+    def on_shown(self) -> None:
         """Read the list."""
         self.table.focus()
         self._read()
@@ -62,7 +62,7 @@ class RunsScreen(ConsoleScreen):
         """The run that is followed is counted by its board."""
         self._read()
 
-    def take(self, news: News) -> None:
+    def on_news(self, news: BoardUpdate) -> None:
         """Runs come, move and end; of the one that is followed every task is known."""
         if any(event.kind == EventKind.RUN for event in news.events):
             self._read()
@@ -73,13 +73,13 @@ class RunsScreen(ConsoleScreen):
         """Elapsed times of runs that are not over; now and then, what became of the others."""
         running = [name for name, one in self._summaries.items() if one.run.state is RunState.RUNNING]
         self.table.rows_changed(running)
-        self._age += 1
+        self._list_age_seconds += 1
         if self._schedules:
-            self._show_heading(self._shown)  # what comes next comes nearer
-        if (running or self._schedules) and self._age >= _OTHERS_SECONDS:
+            self._show_heading(self._shown_count)  # what comes next comes nearer
+        if (running or self._schedules) and self._list_age_seconds >= _REFRESH_SECONDS:
             self._read()
 
-    def past_words(self, visit: Visit) -> str:
+    def past_summary(self, visit: ReplayPosition) -> str:
         """Only one run is looked at in its past."""
         return "the other runs are those of now"
 
@@ -94,9 +94,9 @@ class RunsScreen(ConsoleScreen):
             summaries = await self.console.live.session.runs()
             self._schedules = await self.console.live.session.query(SCHEDULES)
         except RedriveError as error:
-            self.console.say([Piece(one_line(str(error)), Role.WARNING)], 5)
+            self.console.show_line([Piece(one_line(str(error)), Role.WARNING)], 5)
             return
-        self._age = 0
+        self._list_age_seconds = 0
         self._summaries = {one.run.run_id: one for one in summaries}
         self._name_cells = max((cells(run_name(one.run, self.console.glyphs)) for one in summaries), default=0)
         self._show_order()
@@ -105,7 +105,7 @@ class RunsScreen(ConsoleScreen):
     def _show_order(self) -> None:
         wanted = parse_filter(self.filter_text)
         found = [
-            one for one in self._summaries.values() if wanted.keeps(f"{one.run.dag_name} {one.run.run_id}".casefold())
+            one for one in self._summaries.values() if wanted.matches(f"{one.run.dag_name} {one.run.run_id}".casefold())
         ]
         if SORTS[self._sort] == "dead letters":
             found.sort(key=lambda one: -one.dead_letters)
@@ -117,21 +117,21 @@ class RunsScreen(ConsoleScreen):
     def _show_heading(self, shown: int) -> None:
         waiting = sum(1 for one in self._summaries.values() if one.dead_letters)
         known, sort = len(self._summaries), SORTS[self._sort]
-        coming, self._shown = nearest_words(self._schedules, self.console.live.now_us), shown
+        coming, self._shown_count = describe_next_run(self._schedules, self.console.live.now_us), shown
         self.heading.show(*heading_line(shown, known, waiting, self.filter_text, sort, self.console.glyphs, coming))
 
     def _row(self, run_id: str, columns: int) -> Line:
         return run_row(self._view_of(run_id), self.console.live.now_us, columns, self.console.glyphs, self._name_cells)
 
-    def _view_of(self, run_id: str) -> RunView:
+    def _view_of(self, run_id: str) -> RunListEntry:
         board, health = self.console.live.board, self.console.health
         if board is not None and board.fold.run.run_id == run_id:
-            gone = board.fold.run.ended_at is None and not health.executor_alive
-            return RunView(board.fold.run, board.counts, "executor gone" if gone else "")
+            gone = board.fold.run.ended_at is None and not health.is_executor_alive
+            return RunListEntry(board.fold.run, board.counts, "executor gone" if gone else "")
         summary = self._summaries[run_id]
         left = summary.run.ended_at is None
         known = {TaskState(state): count for state, count in summary.counts.items()}
-        return RunView(summary.run, known, "not running" if left else "")
+        return RunListEntry(summary.run, known, "not running" if left else "")
 
     # --- Keys -----------------------------------------------------------------------------------------------------
 

@@ -25,25 +25,25 @@ def columns_within(columns: int) -> int:
     return min(columns, _COLUMNS_MAX) - _FRAME_COLUMNS
 
 
-class Reading(Modal[None]):
+class TextDialog(Modal[None]):
     """A title and lines; ``/`` shows only those that match."""
 
     DEFAULT_CSS = f"""
-    Reading > Vertical {{ max-width: {_COLUMNS_MAX}; }}
+    TextDialog > Vertical {{ max-width: {_COLUMNS_MAX}; }}
     """
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("close_reading", "search")
 
     def __init__(self, title: Line, lines: Sequence[Line]) -> None:
         super().__init__(title)
-        self._all = list(lines)
-        self.view = LinesView(self._all)
+        self._all_lines = list(lines)
+        self.view = LinesView(self._all_lines)
         self.field = TextField(" /", hint="words to look for")
         self.field.display = False
 
     def body(self) -> Iterable[Widget]:
         """Lines, foot."""
-        self.view.styles.height = max(min(len(self._all), self.app.size.height - _FRAME_ROWS), 1)
+        self.view.styles.height = max(min(len(self._all_lines), self.app.size.height - _FRAME_ROWS), 1)
         yield self.view
         yield self.field
         foot: Line = [Piece("/", Role.KEY), Piece(" search  "), Piece("Esc", Role.KEY), Piece(" back")]
@@ -58,17 +58,17 @@ class Reading(Modal[None]):
         self.field.display = True
         self.field.focus()
 
-    def on_text_field_edited(self, message: TextField.Edited) -> None:
+    def on_text_field_changed(self, message: TextField.Changed) -> None:
         """Only lines that match."""
         wanted = parse_filter(message.text)
-        self.view.set_lines([line for line in self._all if wanted.keeps(plain(line).casefold())])
+        self.view.set_lines([line for line in self._all_lines if wanted.matches(plain(line).casefold())])
 
-    def on_text_field_entered(self) -> None:
+    def on_text_field_submitted(self) -> None:
         """Back to the lines that are left."""
         self.field.display = False
         self.view.focus()
 
-    def on_text_field_given_up(self) -> None:
+    def on_text_field_cancelled(self) -> None:
         """All lines again."""
         self.field.text = ""
-        self.on_text_field_entered()
+        self.on_text_field_submitted()

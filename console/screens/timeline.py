@@ -11,17 +11,17 @@ from textual.binding import BindingType
 from textual.widget import Widget
 
 from ...engine.core.projection import TaskRow
-from ..feed.live_run import News
-from ..keys.actions import Place
+from ..feed.live_run import BoardUpdate
+from ..keys.actions import ScreenName
 from ..model.board import Board
 from ..model.filters import parse_filter
 from ..present.tasks import Scene
-from ..present.timeline import axis_line, bar_line, due_cell, label_columns, label_line, words
+from ..present.timeline import axis_line, bar_line, due_cell, label_columns, label_line, task_lines
 from ..text.pieces import Line, Piece, Role
 from ..text.text import one_line
 from ..widgets.bars import Bar
 from ..widgets.bindings import bindings_of
-from ..widgets.split import STRIP_ROWS, has_room_below
+from ..widgets.split import STRIP_ROWS, has_room_for_strip
 from ..widgets.table import VirtualTable
 from ..widgets.timeline import SECOND, Span, TimelineView
 from .base import ConsoleScreen
@@ -29,7 +29,7 @@ from .base import ConsoleScreen
 AHEAD_CELLS = 9  # room for a countdown right of now
 
 
-class Sort(StrEnum):
+class TaskOrder(StrEnum):
     """What comes first."""
 
     START = "start"  # as they began; those that have not, in the order of the flow
@@ -41,9 +41,9 @@ class TaskTimeline(TimelineView[str]):
 
     def __init__(self, screen: TimelineScreen) -> None:
         super().__init__(screen.label, screen.bar, id="timeline")
-        self._of = screen
-        self.shows_all = True
-        self._run = (0, SECOND, 0)  # from when to when, and how many cells must be free behind it
+        self._timeline_screen = screen
+        self.shows_whole_run = True
+        self._run_span = (0, SECOND, 0)  # from when to when, and how many cells must be free behind it
 
     def set_label_columns(self, columns: int) -> None:
         """Give names more or less room."""
@@ -52,66 +52,66 @@ class TaskTimeline(TimelineView[str]):
             self._fit_run()
             self.refresh()
 
-    def keep_up(self, start: int, now: int) -> None:
+    def extend_to(self, start: int, now: int) -> None:
         """Time went on: have now in view, with room for what is to come, if it is followed."""
-        self._run = (start, now, AHEAD_CELLS)
+        self._run_span = (start, now, AHEAD_CELLS)
         ahead = now + AHEAD_CELLS * self.span.per_cell
-        if self.following and not self.shows_all:
+        if self.following and not self.shows_whole_run:
             self.set_now(ahead)
         elif self.following and not self.span.start <= start < ahead < self.span.end:
             self._fit_run()
 
-    def show_all(self, start: int, end: int, *, live: bool) -> None:
+    def show_whole_run(self, start: int, end: int, *, live: bool) -> None:
         """The whole of a run: one that is over, or that goes on."""
-        self.shows_all = True
+        self.shows_whole_run = True
         self.following = live
-        self._run = (start, end, AHEAD_CELLS if live else 0)
+        self._run_span = (start, end, AHEAD_CELLS if live else 0)
         self._fit_run()
 
     def _fit_run(self) -> None:
-        start, end, ahead = self._run
+        start, end, ahead = self._run_span
         cells = self._bar_cells()
         self.set_extent(start, start + (end - start) * cells // max(cells - ahead, 1))
         if self.columns:
             self.fit()
 
-    def over(self, y: int) -> str | None:
+    def row_role(self, y: int) -> str | None:
         """The cursor is on the name alone: bars keep their colours."""
         return None
 
     def on_resize(self) -> None:
         """All of it, if all of it was shown."""
-        if self.shows_all:
+        if self.shows_whole_run:
             self._fit_run()
         super().on_resize()
 
     def toggle_follow(self) -> None:
         """The screen knows what now is."""
-        self._of.toggle_follow()
+        self._timeline_screen.toggle_follow()
 
     def zoom(self, step: int) -> None:
         """A longer or shorter span, no longer the whole run."""
-        self.shows_all = False
-        self._now = self._run[1]  # stays where it is on the screen
+        self.shows_whole_run = False
+        self._now = self._run_span[1]  # stays where it is on the screen
         super().zoom(step)
 
     def _pan(self, cells: int) -> None:
-        self.shows_all = False
+        self.shows_whole_run = False
         super()._pan(cells)
 
 
 class TimelineScreen(ConsoleScreen):
     """See the module."""
 
-    PLACE = Place.TIMELINE
-    BINDINGS: ClassVar[list[BindingType]] = bindings_of(Place.TIMELINE)
+    PLACE = ScreenName.TIMELINE
+    BINDINGS: ClassVar[list[BindingType]] = bindings_of(ScreenName.TIMELINE)
 
     def __init__(self) -> None:
         super().__init__()
         self.axis = Bar(id="axis")
         self.timeline = TaskTimeline(self)
-        self.words = Bar(STRIP_ROWS, id="words")
-        self._sort = Sort.START
+        self.words_bar = Bar(STRIP_ROWS, id="words")
+        self._sort = TaskOrder.START
         self._started: list[str] = []
         self._waiting: list[str] = []
         self._critical: frozenset[str] = frozenset()
@@ -124,13 +124,13 @@ class TimelineScreen(ConsoleScreen):
         yield self.axis
         yield self.timeline
 
-    def below(self) -> Iterable[Widget]:
+    def widgets_below(self) -> Iterable[Widget]:
         """The selected row in words."""
-        yield self.words
+        yield self.words_bar
 
     def on_resize(self, event: events.Resize) -> None:
         """Names and words take as much as there is."""
-        self.words.display = has_room_below(event.size.height)
+        self.words_bar.display = has_room_for_strip(event.size.height)
         self.timeline.set_label_columns(label_columns(list(self.board.fold.tasks), event.size.width))
         super().on_resize(event)
 
@@ -149,32 +149,32 @@ class TimelineScreen(ConsoleScreen):
         """All of the run."""
         self._now_us = self.console.live.now_us
         self._critical = frozenset()
-        self._sort_all()
-        self._show_all()
+        self._sort_tasks()
+        self._show_whole_run()
         self._show_order()
 
-    def shown(self) -> None:
+    def on_shown(self) -> None:
         """As of now, with the selection of the other screens."""
         self.timeline.focus()
         self._now_us = self.console.live.now_us
-        self._keep_up()
+        self._update_span()
         if self.console.selected is not None:
             self.timeline.move_to_key(self.console.selected)
         self.timeline.refresh()
         self._show_axis()
         self._show_words()
 
-    def take(self, news: News) -> None:
+    def on_news(self, news: BoardUpdate) -> None:
         """Bars grow, end and begin."""
-        if self._begin([name for name in news.delta.tasks if self.board.row(name).attempts]):
+        if self._move_started([name for name in news.delta.tasks if self.board.row(name).attempts]):
             self._show_order()
         if self not in self.app.screen_stack:
             return
         live = self.console.live
-        self._go_to(live.now_us if live.is_past else max(self._now_us, live.now_us))
+        self._set_now(live.now_us if live.is_past else max(self._now_us, live.now_us))
         self.timeline.rows_changed(news.delta.tasks)
-        if news.delta.run:
-            self._keep_up()
+        if news.delta.is_run_changed:
+            self._update_span()
             self.timeline.refresh()
             self._show_axis()
         self._show_words()
@@ -184,12 +184,12 @@ class TimelineScreen(ConsoleScreen):
         if self.now is None:
             self._now_us = now_us
             return
-        self._go_to(now_us)
-        self._keep_up()
+        self._set_now(now_us)
+        self._update_span()
         self._tick_countdowns(self.timeline.span)
         self._show_words()
 
-    def _go_to(self, now_us: int) -> None:
+    def _set_now(self, now_us: int) -> None:
         """Paint what lies between the line of now and where it goes; in the past it goes back as well."""
         span = self.timeline.span
         first, last = sorted((span.cell(self._now_us), span.cell(now_us)))
@@ -208,40 +208,40 @@ class TimelineScreen(ConsoleScreen):
             if place is not None:
                 self.timeline.refresh_cells(self.timeline.label_columns + place - 1, y, span.cells - place + 1)
 
-    def _keep_up(self) -> None:
+    def _update_span(self) -> None:
         run = self.board.fold.run
         if run.ended_at is None:
-            self.timeline.keep_up(run.started_at, self._now_us)
-        elif self.timeline.shows_all:
-            self.timeline.show_all(run.started_at, run.ended_at, live=False)
+            self.timeline.extend_to(run.started_at, self._now_us)
+        elif self.timeline.shows_whole_run:
+            self.timeline.show_whole_run(run.started_at, run.ended_at, live=False)
 
-    def _show_all(self) -> None:
+    def _show_whole_run(self) -> None:
         run = self.board.fold.run
         end = run.ended_at if run.ended_at is not None else self._now_us
-        self.timeline.show_all(run.started_at, end, live=run.ended_at is None)
+        self.timeline.show_whole_run(run.started_at, end, live=run.ended_at is None)
 
     # --- Rows -----------------------------------------------------------------------------------------------------
 
-    def _sort_all(self) -> None:
+    def _sort_tasks(self) -> None:
         tasks = self.board.fold.tasks
-        first = sorted((row for row in tasks.values() if row.attempts), key=_beginning)
+        first = sorted((row for row in tasks.values() if row.attempts), key=_start_key)
         self._started = [row.name for row in first]
         self._waiting = [name for name in self.board.dag.order if not tasks[name].attempts]
 
-    def _begin(self, names: Sequence[str]) -> bool:
+    def _move_started(self, names: Sequence[str]) -> bool:
         """Tasks that run for the first time follow those that ran before. False if there are none."""
         first = set(names).intersection(self._waiting) if names else set()
         if first:
-            rows = sorted((self.board.row(name) for name in first), key=_beginning)
+            rows = sorted((self.board.row(name) for name in first), key=_start_key)
             self._started += [row.name for row in rows]
             self._waiting = [name for name in self._waiting if name not in first]
         return bool(first)
 
     def _show_order(self) -> None:
-        order = [*self._started, *self._waiting] if self._sort is Sort.START else list(self.board.dag.order)
+        order = [*self._started, *self._waiting] if self._sort is TaskOrder.START else list(self.board.dag.order)
         wanted = parse_filter(self.filter_text)
         if wanted:
-            order = [name for name in order if wanted.keeps(f"{name} {self.board.row(name).state}".casefold())]
+            order = [name for name in order if wanted.matches(f"{name} {self.board.row(name).state}".casefold())]
         self.timeline.set_order(order)
 
     def label(self, name: str, columns: int) -> Line:
@@ -263,13 +263,13 @@ class TimelineScreen(ConsoleScreen):
     def _show_words(self) -> None:
         name = self.timeline.cursor_key
         scene, columns = self._scene(), self.app.size.width
-        lines = words(self.board.row(name), scene, columns, STRIP_ROWS) if name is not None else []
+        lines = task_lines(self.board.row(name), scene, columns, STRIP_ROWS) if name is not None else []
         for place in range(STRIP_ROWS):
-            self.words.show(lines[place] if place < len(lines) else [], row=place)
+            self.words_bar.show(lines[place] if place < len(lines) else [], row=place)
 
     # --- Keys -----------------------------------------------------------------------------------------------------
 
-    def on_timeline_view_spanned(self, message: TimelineView.Spanned) -> None:
+    def on_timeline_view_span_changed(self, message: TimelineView.SpanChanged) -> None:
         """Another part of time."""
         self._show_axis()
 
@@ -284,52 +284,52 @@ class TimelineScreen(ConsoleScreen):
 
     def change_order(self) -> None:
         """By start, or by path."""
-        self._sort = Sort.PATH if self._sort is Sort.START else Sort.START
+        self._sort = TaskOrder.PATH if self._sort is TaskOrder.START else TaskOrder.START
         self._show_order()
         self._show_axis()
 
     def toggle_follow(self) -> None:
-        """Keep up with now, or stand still."""
+        """Switch following the current time on or off."""
         if self.now is None:
-            self._show_all()
+            self._show_whole_run()
             return
         self.timeline.following = not self.timeline.following
         if self.timeline.following:
-            self._keep_up()
+            self._update_span()
         said = "keeps up with now" if self.timeline.following else "stands still"
-        self.console.say([Piece(said, Role.DIM)], 2)
+        self.console.show_line([Piece(said, Role.DIM)], 2)
 
     def toggle_critical_path(self) -> None:
         """Set off what decides when the run ends, or stop doing so."""
         forecast = self.console.live.forecast
         path = frozenset() if self._critical or forecast is None else frozenset(forecast.path)
         if not path and not self._critical:
-            self.console.say([Piece("no duration is known yet, so no path either", Role.DIM)], 3)
+            self.console.show_line([Piece("no duration is known yet, so no path either", Role.DIM)], 3)
         self._critical = path
         self.timeline.refresh()
 
     def back(self) -> None:
         """All of the run again; then the filter."""
-        if self.timeline.shows_all:
+        if self.timeline.shows_whole_run:
             super().back()
         else:
-            self._show_all()
+            self._show_whole_run()
 
     def filter_changed(self, text: str) -> None:
         """Only tasks whose name or state match."""
         self._show_order()
         self._show_axis()
 
-    def go_on(self, step: int) -> None:
+    def go_to_next(self, step: int) -> None:
         """To the next problem or match, or the one before."""
         if self.filter_text:
             self.timeline.move_to(self.timeline.cursor + step)
             return
         name = self.board.next_problem(self.console.selected, step)
         if name is None or not self.timeline.move_to_key(name):
-            self.console.say([Piece("nothing needs a human", Role.DIM)], 3)
+            self.console.show_line([Piece("nothing needs a human", Role.DIM)], 3)
 
 
-def _beginning(row: TaskRow) -> tuple[int, int]:
+def _start_key(row: TaskRow) -> tuple[int, int]:
     """By when its first attempt began."""
     return next(iter(row.attempts.values())).started_at, row.position

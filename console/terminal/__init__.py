@@ -1,1 +1,1 @@
-"""The one door to the terminal: how it is taken and given back, what it can do, keys in, cells out."""
+"""Terminal access: raw mode and restore, capabilities, key input, cell output."""

@@ -1,4 +1,4 @@
-"""What this terminal can do, as far as its environment tells; asked before anything is drawn."""
+"""Terminal capabilities, detected from the environment before the first cell is drawn."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COERCED_LOCALES = ("C.UTF-8", "C.utf8")
 
 
 class Colours(IntEnum):
-    """How many colours may be sent."""
+    """Colour depth of the terminal, in bits."""
 
     NONE = 0
     SIXTEEN = 4
@@ -29,12 +29,12 @@ class Colours(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Terminal:
-    """What the terminal of this process can do, as far as its environment tells.
+class TerminalCapabilities:
+    """Capabilities of the terminal of this process.
 
     Attributes:
-        plain_because: why there can be no full screen, as one sentence for the operator; None if there can.
-        colours: what may be sent; NO_COLOR makes it NONE.
+        plain_because: why the terminal cannot show a full screen, as one sentence; None if it can.
+        colours: the colour depth; NO_COLOR makes it NONE.
         unicode: False if the locale asks for ASCII.
         remote: reached over a network, so bytes and round trips cost.
         mouse: whether the mouse is captured at the start. Not over ssh: selecting text matters more there.
@@ -42,32 +42,34 @@ class Terminal:
         one_screen: the terminal has no alternate screen.
     """
 
-    plain_because: str | None = None
+    unsupported_reason: str | None = None
     colours: Colours = Colours.SIXTEEN
-    unicode: bool = True
-    remote: bool = False
-    mouse: bool = True
+    has_unicode: bool = True
+    is_remote: bool = False
+    captures_mouse: bool = True
     escape_delay_seconds: float = ESCAPE_DELAY_SECONDS
-    one_screen: bool = False
+    has_one_screen: bool = False
 
 
-def survey(environ: Mapping[str, str] | None = None, fds: tuple[int, int, int] = (0, 1, 2)) -> Terminal:
-    """Look at the environment and at standard input, output and error (the screen is drawn on the last)."""
+def detect_capabilities(
+    environ: Mapping[str, str] | None = None, fds: tuple[int, int, int] = (0, 1, 2)
+) -> TerminalCapabilities:
+    """Read the environment and check standard input, output and error (the screen is drawn on standard error)."""
     environ = original_environment() if environ is None else environ
     term = environ.get("TERM", "")
     remote = any(environ.get(name) for name in _REMOTE_VARIABLES)
-    return Terminal(
-        plain_because=_plain_because(term, fds),
+    return TerminalCapabilities(
+        unsupported_reason=_unsupported_reason(term, fds),
         colours=_colours(environ, term),
-        unicode=_unicode(environ),
-        remote=remote,
-        mouse=not remote,
+        has_unicode=_has_unicode(environ),
+        is_remote=remote,
+        captures_mouse=not remote,
         escape_delay_seconds=_escape_delay(environ, remote),
-        one_screen=term.startswith(_ONE_SCREEN_TERMS),
+        has_one_screen=term.startswith(_ONE_SCREEN_TERMS),
     )
 
 
-def _plain_because(term: str, fds: tuple[int, int, int]) -> str | None:
+def _unsupported_reason(term: str, fds: tuple[int, int, int]) -> str | None:
     names = ("standard input", "standard output", "standard error")
     for name, fd in zip(names, fds, strict=True):
         if not _is_terminal(fd):
@@ -92,7 +94,7 @@ def _colours(environ: Mapping[str, str], term: str) -> Colours:
     return Colours.INDEXED if "256color" in term else Colours.SIXTEEN
 
 
-def _unicode(environ: Mapping[str, str]) -> bool:
+def _has_unicode(environ: Mapping[str, str]) -> bool:
     """By the locale of characters, as the C library picks it; ``REDRIVE_ASCII=1`` or ``=0`` has the last word."""
     if asked := environ.get("REDRIVE_ASCII"):
         return asked == "0"
@@ -109,7 +111,7 @@ def _escape_delay(environ: Mapping[str, str], remote: bool) -> float:
 
 
 def original_environment() -> Mapping[str, str]:
-    """The environment before Python coerced a C locale to UTF-8 in it (PEP 538), where the system still knows."""
+    """The environment from before Python coerced a C locale to UTF-8 (PEP 538), if /proc has it."""
     if os.environ.get("LC_CTYPE") not in _COERCED_LOCALES:
         return os.environ
     try:
@@ -121,7 +123,7 @@ def original_environment() -> Mapping[str, str]:
 
 
 def size_of(fd: int) -> tuple[int, int]:
-    """Columns and rows; 80x24 where the terminal does not say."""
+    """Columns and rows; 80x24 if the terminal reports none."""
     try:
         columns, rows = os.get_terminal_size(fd)
     except OSError:

@@ -1,8 +1,7 @@
-"""From Textual's strips to cells of a terminal: the last gate that every character and every colour passes.
+"""Encode Textual's strips as terminal cells; every character and colour on the screen passes here.
 
-Whatever a widget, a library or a task put into a strip, what leaves here is printable text of known width and SGR
-parameters that the terminal is allowed to get. The number of cells never changes, so a bad character cannot shift its
-neighbours. Pure, and quick for the plain text that screens are made of.
+The output is printable text of known width and SGR parameters that the terminal supports, whatever a strip contains. The number of cells never changes, so a bad character cannot shift its
+neighbours. Pure; fast for plain text.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _COLOUR_SYSTEMS = {
 
 #: Attributes that are passed on. Blinking, concealed, framed and the like are not: the screen is calm and says all.
 _ATTRIBUTES = (("bold", "1"), ("dim", "2"), ("italic", "3"), ("underline", "4"), ("reverse", "7"), ("strike", "9"))
-_SEEN_ON_BLANKS = ("underline", "reverse", "strike")
+_VISIBLE_ON_BLANKS = ("underline", "reverse", "strike")
 
 _ZERO_WIDTH_JOINER = "\u200d"
 
@@ -76,8 +75,8 @@ _ASCII = str.maketrans(
 )
 
 
-class Typesetter:
-    """Sets strips in cells, for one terminal.
+class CellEncoder:
+    """Encodes strips for one terminal.
 
     Args:
         colours: what the terminal may get; NONE means no colour parameter at all, whatever a theme says.
@@ -89,30 +88,30 @@ class Typesetter:
         self._unicode = unicode
         self._parameters: dict[Style, tuple[str, str]] = {}
         self._plain = set(map(chr, range(0x20, 0x7F)))  # characters known to be one cell and harmless
-        self._set: dict[tuple[str, Style | None], list[Cell]] = {}  # words, signs and gaps come again and again
+        self._encoded: dict[tuple[str, Style | None], list[Cell]] = {}  # words, signs and gaps come again and again
 
-    def cells(self, segments: Iterable[Segment]) -> list[Cell]:
+    def encode(self, segments: Iterable[Segment]) -> list[Cell]:
         """One cell for each cell that Textual counted in ``segments``."""
         row: list[Cell] = []
-        known = self._set.get
+        known = self._encoded.get
         for text, style, control in segments:
             if not control:
-                row += known((text, style)) or self._set_segment(text, style)
+                row += known((text, style)) or self._encode_segment(text, style)
         return row
 
-    def _set_segment(self, text: str, style: Style | None) -> list[Cell]:
+    def _encode_segment(self, text: str, style: Style | None) -> list[Cell]:
         sgr, blank_sgr = self._sgr(style)
         if self._plain.issuperset(text):
             cells = list(zip(text, repeat(blank_sgr if text.isspace() else sgr)))
         else:
-            cells = self._unusual(text, sgr)
-        if len(self._set) >= _KNOWN_SEGMENTS_MAX:
-            self._set.clear()
-        self._set[text, style] = cells
+            cells = self._encode_unusual(text, sgr)
+        if len(self._encoded) >= _KNOWN_SEGMENTS_MAX:
+            self._encoded.clear()
+        self._encoded[text, style] = cells
         return cells
 
-    def _unusual(self, text: str, sgr: str) -> list[Cell]:
-        """Text with characters not met before, wide ones, marks, or what must not pass."""
+    def _encode_unusual(self, text: str, sgr: str) -> list[Cell]:
+        """Encode text with new, wide, combining or unprintable characters."""
         size = cell_len(text)
         row: list[Cell] = []
         joined = False
@@ -142,7 +141,7 @@ class Typesetter:
                 self._plain.add(character)
 
     def _add_mark(self, row: list[Cell], mark: str) -> None:
-        """A character without width: an accent belongs to the cell before it, all others are not shown."""
+        """Add a zero-width character: accents join the cell before them, others are dropped."""
         at = len(row) - 1
         while at > 0 and not row[at][0]:
             at -= 1
@@ -168,7 +167,7 @@ class Typesetter:
         background = self._colour_codes(style, foreground=False)
         codes = [code for _, code in attributes] + self._colour_codes(style, foreground=True) + background
         text = ";".join(codes)
-        seen = background or any(name in _SEEN_ON_BLANKS for name, _ in attributes)
+        seen = background or any(name in _VISIBLE_ON_BLANKS for name, _ in attributes)
         return text, text if seen else ""
 
     def _colour_codes(self, style: Style, foreground: bool) -> list[str]:

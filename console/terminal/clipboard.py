@@ -1,26 +1,26 @@
-"""Copying over ssh: the terminal puts text into the clipboard of the desk that it stands on (OSC 52)."""
+"""Copy to the clipboard of the local machine through the terminal (OSC 52); works over ssh."""
 
 from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Mapping
 
-#: What xterm takes at most, before base64; others take as much or more.
+#: The limit of xterm, before base64; other terminals accept at least as much.
 COPIED_BYTES_MAX = 74_994
 _SCREEN_CHUNK = 240  # GNU screen cuts longer strings off
 
 
-def copied_part(text: str) -> str:
-    """As much of the text, from its start, as can be copied."""
+def truncated_to_clipboard(text: str) -> str:
+    """The start of ``text`` that fits the clipboard limit."""
     return text.encode("utf-8", "replace")[:COPIED_BYTES_MAX].decode("utf-8", "ignore")
 
 
 def copy_sequence(text: str, environ: Mapping[str, str]) -> str:
-    """What makes the terminal copy ``copied_part(text)``, also from inside of tmux or screen.
+    """The escape sequence that makes the terminal copy ``truncated_to_clipboard(text)``, also from inside of tmux or screen.
 
-    tmux hands the sequence on in one of two ways, as it is configured: it gets both.
+    tmux forwards one of two forms, depending on its configuration: send both.
     """
-    data = b64encode(copied_part(text).encode("utf-8")).decode("ascii")
+    data = b64encode(truncated_to_clipboard(text).encode("utf-8")).decode("ascii")
     plain = f"\x1b]52;c;{data}\x07"
     if environ.get("TMUX"):
         return f"{plain}\x1bPtmux;\x1b{plain}\x1b\\"

@@ -1,4 +1,4 @@
-"""Textual's door to the terminal: keys in, pictures out, signals heard; all on the event loop, nothing ever blocks.
+"""Textual driver: key input, screen output and signals, all non-blocking on the event loop.
 
 Textual's own driver writes through a bounded queue, reads in a thread that spins when the terminal is gone, asks for
 reports of every mouse move, and dies on SIGTERM and SIGHUP with the terminal left as it was drawn. ``ConsoleDriver`` is
@@ -21,21 +21,21 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.screen import Screen
 
-from .capabilities import Terminal, size_of, survey
-from .cell_encoder import Typesetter
+from .capabilities import TerminalCapabilities, detect_capabilities, size_of
+from .cell_encoder import CellEncoder
 from .clipboard import copy_sequence
-from .escape_parser import EscapeKey, Pasted, Sequence, SequenceReader, Token
-from .flow_control import Pacing
-from .output import ASK_POSITION, TerminalOutput
+from .escape_parser import EscapeKey, EscapeParser, EscapeSequence, PastedText, Token
+from .flow_control import FlowControl
+from .output import REQUEST_POSITION, TerminalOutput
 from .textual_internals import UPDATE_SECONDS, AppInternals, Update, XTermParser, painted_parts, set_update_period
-from .tty import ALTERNATE_SCREEN, MODES, MOUSE_OFF, MOUSE_ON, Hold, let_go, open_screen
+from .tty import ALTERNATE_SCREEN, MODES, MOUSE_OFF, MOUSE_ON, Tty, detach_standard_streams, open_screen
 
-_ASK_SYNCHRONIZED = "\x1b[?2026$p"
+_REQUEST_SYNCHRONIZED = "\x1b[?2026$p"
 _PROBE = "●◆↻✓·"  # signs that some terminals for East Asian scripts draw two cells wide
 _READ_BYTES = 4096
 _RESIZE_SECONDS = 0.05  # a dragged window edge sends dozens of sizes a second
-_FIRST_ANSWER_SECONDS = 2.0
-_LAST_ANSWERS_SECONDS = 0.3
+_FIRST_REPORT_SECONDS = 2.0
+_LAST_REPORTS_SECONDS = 0.3
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGWINCH, signal.SIGTSTP, signal.SIGCONT)
 _STRING_INTRODUCERS = ("\x1b]", "\x1bP", "\x1b_", "\x1b^", "\x1bX")
 
@@ -43,7 +43,7 @@ set_update_period(UPDATE_SECONDS)
 
 
 class ConsoleDriver(Driver):
-    """See the module. One for each run of the App, made by Textual."""
+    """Textual creates one driver for each run of the App."""
 
     def __init__(
         self, app: App[Any], *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None
@@ -51,21 +51,21 @@ class ConsoleDriver(Driver):
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         assert isinstance(app, ConsoleTerminal)
         self._console = app
-        self._hold = app.hold
+        self._tty = app.tty
         self._forced_size = size
-        self._size = self._size_now()  # else Textual believes COLUMNS and LINES
-        self._mouse_on = mouse and self._hold.terminal.mouse
-        self.typesetter = Typesetter(self._hold.terminal.colours, self._hold.terminal.unicode)
+        self._size = self._current_size()  # else Textual believes COLUMNS and LINES
+        self._captures_mouse = mouse and self._tty.capabilities.captures_mouse
+        self.cell_encoder = CellEncoder(self._tty.capabilities.colours, self._tty.capabilities.has_unicode)
         self.output: TerminalOutput | None = None
-        self._reading = False
-        self._listening = False
-        self._probe = _PROBE if self._hold.terminal.unicode else ""
-        self._asked_at: float | None = None  # when the first report was asked for, until it comes
+        self._is_reading = False
+        self._handles_signals = False
+        self._probe = _PROBE if self._tty.capabilities.has_unicode else ""
+        self._position_requested_at: float | None = None  # when the first report was asked for, until it comes
         self._decode = getincrementaldecoder("utf-8")(errors="replace").decode
-        self._sequences = SequenceReader(self._hold.terminal.escape_delay_seconds)
-        self._parser = XTermParser(debug)
-        self._tick: asyncio.TimerHandle | None = None
-        self._resize: asyncio.TimerHandle | None = None
+        self._escape_parser = EscapeParser(self._tty.capabilities.escape_delay_seconds)
+        self._key_parser = XTermParser(debug)
+        self._expiry_timer: asyncio.TimerHandle | None = None
+        self._resize_timer: asyncio.TimerHandle | None = None
 
     @property
     def can_suspend(self) -> bool:
@@ -73,75 +73,78 @@ class ConsoleDriver(Driver):
         return True
 
     @property
-    def mouse_on(self) -> bool:
+    def captures_mouse(self) -> bool:
         """Whether the terminal sends clicks to us instead of selecting text."""
-        return self._mouse_on
+        return self._captures_mouse
 
     # --- the life of it -------------------------------------------------------------------------------------------
 
     def start_application_mode(self) -> None:
-        """Take the terminal: also after it was given back for a pager or a suspension."""
-        remote = self._hold.terminal.remote
-        self._hold.take_keys()
+        """Enter raw mode and draw; also called after a pager or a suspension."""
+        remote = self._tty.capabilities.is_remote
+        self._tty.enter_raw_mode()
         self.output = TerminalOutput(
-            open_screen(self._hold.screen_fd),
-            on_lost=self._lost,
-            on_quiet=self._console.frame_shown,
-            pacing=Pacing() if remote else None,
+            open_screen(self._tty.screen_fd),
+            on_lost=self._on_hangup,
+            on_drained=self._console.output_drained,
+            flow_control=FlowControl() if remote else None,
         )
-        self._hear_signals()
-        self._loop.add_reader(self._hold.input_fd, self._read)
-        self._reading = True
-        self.output.control(self._hold.enter_screen() + self._modes())
+        self._add_signal_handlers()
+        self._loop.add_reader(self._tty.input_fd, self._read)
+        self._is_reading = True
+        self.output.send_control(self._tty.alternate_screen_sequence() + self._modes())
         if os.environ.get("TERM_PROGRAM") != "Apple_Terminal":  # which prints the question's last letter
-            self.output.control(_ASK_SYNCHRONIZED)
-        self._asked_at = self._loop.time()
-        self.output.control(f"\x1b[H{self._probe}{ASK_POSITION}")
-        self._tell_size()
+            self.output.send_control(_REQUEST_SYNCHRONIZED)
+        self._position_requested_at = self._loop.time()
+        self.output.send_control(f"\x1b[H{self._probe}{REQUEST_POSITION}")
+        self._post_size()
 
     def _modes(self) -> str:
-        return MODES + (MOUSE_ON if self._mouse_on else "")
+        return MODES + (MOUSE_ON if self._captures_mouse else "")
 
     def disable_input(self) -> None:
         """Read no more keys."""
-        if self._reading:
-            self._loop.remove_reader(self._hold.input_fd)
-            self._reading = False
-        for timer in (self._tick, self._resize):
+        if self._is_reading:
+            self._loop.remove_reader(self._tty.input_fd)
+            self._is_reading = False
+        for timer in (self._expiry_timer, self._resize_timer):
             if timer is not None:
                 timer.cancel()
 
     def stop_application_mode(self) -> None:
-        """Give the terminal back, waiting a moment at most if it does not read."""
+        """Restore the terminal, with a short wait for pending reports."""
         self.disable_input()
         if self.output is not None:
-            self._await_last_answers(self.output.answers_due)
-            self.output.abandon()
-        self._hold.release()
+            self._discard_pending_reports(self.output.pending_reports)
+            self.output.close()
+        self._tty.release()
 
     def close(self) -> None:
-        """Hear no more signals. Textual calls this when the App has shut down, and for a suspension."""
-        if self._listening:
-            self._listening = False
+        """Remove the signal handlers. Textual calls this at shutdown and for a suspension."""
+        if self._handles_signals:
+            self._handles_signals = False
             for number in _SIGNALS:
                 self._loop.remove_signal_handler(number)
 
-    def _await_last_answers(self, count: int) -> None:
-        """Reports that we asked for must not be typed into the shell. A terminal that is asked at all answers soon."""
-        end = self._loop.time() + _LAST_ANSWERS_SECONDS
-        count += self._asked_at is not None and self._loop.time() < self._asked_at + _FIRST_ANSWER_SECONDS
-        while count > 0 and select.select([self._hold.input_fd], [], [], max(end - self._loop.time(), 0))[0]:
+    def _discard_pending_reports(self, count: int) -> None:
+        """Read the position reports that are still due, so that the shell does not get them as input."""
+        end = self._loop.time() + _LAST_REPORTS_SECONDS
+        count += (
+            self._position_requested_at is not None
+            and self._loop.time() < self._position_requested_at + _FIRST_REPORT_SECONDS
+        )
+        while count > 0 and select.select([self._tty.input_fd], [], [], max(end - self._loop.time(), 0))[0]:
             try:
-                count -= max(os.read(self._hold.input_fd, _READ_BYTES).count(b"R"), 1)
+                count -= max(os.read(self._tty.input_fd, _READ_BYTES).count(b"R"), 1)
             except OSError:
                 return
 
     # --- out ------------------------------------------------------------------------------------------------------
 
     def write(self, data: str) -> None:
-        """Modes, bells, the clipboard: in order with the frames."""
+        """Send a control sequence in order with the frames."""
         if self.output is not None:
-            self.output.control(data)
+            self.output.send_control(data)
 
     def ring(self) -> None:
         """Ring the bell."""
@@ -150,204 +153,206 @@ class ConsoleDriver(Driver):
 
     def set_mouse(self, on: bool) -> None:
         """Have clicks sent to us, or leave the mouse to the terminal, to select text."""
-        self._mouse_on = on
+        self._captures_mouse = on
         self.write(MOUSE_ON if on else MOUSE_OFF)
 
     def show(self, update: Update, size: Size) -> None:
-        """Take over what Textual composed and write what of it is new."""
+        """Copy composed strips into the buffer and write the changed cells."""
         if self.output is None:
             return
-        picture = self.output.picture
+        picture = self.output.buffer
         picture.resize(size.width, size.height)
-        cells = self.typesetter.cells
+        cells = self.cell_encoder.encode
         for x, y, strips in painted_parts(update):
             picture.draw(x, y, [cell for strip in strips for cell in cells(strip)])
         self.output.flush()
 
     def redraw(self) -> None:
-        """Forget what the terminal shows and draw everything again."""
+        """Write all cells again."""
         if self.output is not None:
-            self.output.picture.forget()
+            self.output.buffer.invalidate()
             self.output.flush()
 
     # --- in -------------------------------------------------------------------------------------------------------
 
-    def read_waiting(self, at_most: float) -> None:
-        """Read what already waits. It may have come while the loop was busy: nothing of it counts as having arrived
-        later than ``at_most`` (seconds of the loop's clock)."""
-        if self._reading:
+    def read_pending(self, at_most: float) -> None:
+        """Read pending input. Its arrival time is at most ``at_most`` (seconds of the loop's clock), because it may
+        have arrived while the loop was busy."""
+        if self._is_reading:
             self._read(at_most)
 
     def _read(self, at_most: float = float("inf")) -> None:
-        """Read once. The loop may call although ``read_waiting`` has taken everything since it looked, and a read then
+        """Read once. The loop may call although ``read_pending`` has taken everything since it looked, and a read then
         would wait for the next key: the descriptor blocks, because it is the shell's as well."""
-        if not select.select([self._hold.input_fd], [], [], 0)[0]:
+        if not select.select([self._tty.input_fd], [], [], 0)[0]:
             return
         try:
-            data = os.read(self._hold.input_fd, _READ_BYTES)
+            data = os.read(self._tty.input_fd, _READ_BYTES)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
             data = b""
         if not data:
-            self._lost()
+            self._on_hangup()
             return
         at = min(self._loop.time(), at_most)
-        self._deliver(self._sequences.feed(self._decode(data), at), at)
+        self._deliver(self._escape_parser.feed(self._decode(data), at), at)
 
     def _deliver(self, tokens: list[Token], at: float) -> None:
         for token in tokens:
             for message in self._messages(token, at):
                 self.process_message(message)
-        self._plan_tick()
+        self._schedule_expiry()
 
-    def _plan_tick(self) -> None:
-        if self._tick is not None:
-            self._tick.cancel()
-        due = self._sequences.due()
-        self._tick = None if due is None else self._loop.call_at(due, self._on_tick)
+    def _schedule_expiry(self) -> None:
+        if self._expiry_timer is not None:
+            self._expiry_timer.cancel()
+        due = self._escape_parser.expires_at()
+        self._expiry_timer = None if due is None else self._loop.call_at(due, self._on_expiry)
 
-    def _on_tick(self) -> None:
+    def _on_expiry(self) -> None:
         now = self._loop.time()
-        self._deliver(self._sequences.tick(now), now)
+        self._deliver(self._escape_parser.expire(now), now)
 
     def _messages(self, token: Token, at: float) -> list[Message]:
         if isinstance(token, EscapeKey):
             found: list[Message] = [events.Key("escape", "\x1b")]
             at = token.at
-        elif isinstance(token, Pasted):
+        elif isinstance(token, PastedText):
             found = [events.Paste(token.text.replace("\0", ""))]
-        elif isinstance(token, Sequence) and token.text.startswith(_STRING_INTRODUCERS):
+        elif isinstance(token, EscapeSequence) and token.text.startswith(_STRING_INTRODUCERS):
             found = []
         else:
-            found = list(self._parser.feed(token.text))
-            if isinstance(token, Sequence) and not found:
-                self._parser = XTermParser(self._debug)  # it does not know the sequence and would wait for more of it
+            found = list(self._key_parser.feed(token.text))
+            if isinstance(token, EscapeSequence) and not found:
+                self._key_parser = XTermParser(
+                    self._debug
+                )  # it does not know the sequence and would wait for more of it
         for message in found:
             message.time = at
         return found
 
     def process_message(self, message: Message) -> None:
-        """Keep the terminal's reports for ourselves, pass keys and the mouse on."""
+        """Handle terminal reports here; pass keys and mouse events on."""
         if isinstance(message, events.CursorPosition):
-            self._position_reported(message.x)
+            self._on_position_report(message.x)
         elif isinstance(message, messages.TerminalSupportsSynchronizedOutput):
             if self.output is not None:
-                self.output.synchronized = True
+                self.output.supports_synchronized = True
         elif isinstance(message, events.Key):
-            if self._console.key_arrived(message):
+            if self._console.accepts_key(message):
                 super().process_message(message)
         elif not isinstance(message, messages.InBandWindowResize):
             super().process_message(message)
 
-    def _position_reported(self, column: int) -> None:
-        """The first report measures our signs, all others answer for frames."""
-        if self._asked_at is not None:
-            self._asked_at = None
+    def _on_position_report(self, column: int) -> None:
+        """The first report gives the width of the probe glyphs; later reports confirm frames."""
+        if self._position_requested_at is not None:
+            self._position_requested_at = None
             if column != len(self._probe):
-                self.typesetter = Typesetter(self._hold.terminal.colours, unicode=False)
-                self._console.signs_unfit()
+                self.cell_encoder = CellEncoder(self._tty.capabilities.colours, unicode=False)
+                self._console.fall_back_to_ascii()
         if self.output is not None:
-            self.output.answered()
+            self.output.on_position_report()
 
     def send_message(self, message: Message) -> None:
-        """We are on the loop already: no detour over a thread-safe call."""
+        """Post directly: the driver runs on the event loop."""
         self._app.post_message(message)
 
     # --- signals --------------------------------------------------------------------------------------------------
 
-    def _hear_signals(self) -> None:
-        if self._listening:
+    def _add_signal_handlers(self) -> None:
+        if self._handles_signals:
             return
-        self._listening = True
+        self._handles_signals = True
         add = self._loop.add_signal_handler
         add(signal.SIGTERM, self._console.terminated, signal.SIGTERM)
         add(signal.SIGINT, self._console.terminated, signal.SIGINT)
-        add(signal.SIGHUP, self._lost)
-        add(signal.SIGWINCH, self._plan_resize)
-        add(signal.SIGTSTP, self._suspend)
-        add(signal.SIGCONT, self._resume)
+        add(signal.SIGHUP, self._on_hangup)
+        add(signal.SIGWINCH, self._schedule_resize)
+        add(signal.SIGTSTP, self._on_suspend)
+        add(signal.SIGCONT, self._on_resume)
 
-    def _lost(self) -> None:
-        """The terminal hung up, or reads and writes fail: it will not come back."""
+    def _on_hangup(self) -> None:
+        """Handle a hang-up or a failed read or write: the terminal is lost."""
         self.disable_input()
         if self.output is not None:
-            self.output.abandon()
+            self.output.close()
             self.output = None
-        self._hold.release()  # a SIGHUP sent by hand leaves a terminal that wants to be restored
-        let_go()
+        self._tty.release()  # a SIGHUP sent by hand leaves a terminal that wants to be restored
+        detach_standard_streams()
         self._console.terminal_lost()
 
-    def _suspend(self) -> None:
+    def _on_suspend(self) -> None:
         if self._auto_restart:
             self.stop_application_mode()
         os.kill(os.getpid(), signal.SIGSTOP)
 
-    def _resume(self) -> None:
-        """Somebody else had the terminal, or may have had it."""
+    def _on_resume(self) -> None:
+        """Continue after SIGCONT: another program may have used the terminal."""
         if not self._auto_restart:
             return
-        if self._reading and self.output is not None:
-            self._hold.take_keys()
-            self.output.control(ALTERNATE_SCREEN + self._modes())
+        if self._is_reading and self.output is not None:
+            self._tty.enter_raw_mode()
+            self.output.send_control(ALTERNATE_SCREEN + self._modes())
             self.redraw()
         else:
             self.start_application_mode()
             self._app.post_message(self.SignalResume())
             self._app.refresh(layout=True)
 
-    def _plan_resize(self) -> None:
-        if self._resize is None:
-            self._resize = self._loop.call_later(_RESIZE_SECONDS, self._tell_size)
+    def _schedule_resize(self) -> None:
+        if self._resize_timer is None:
+            self._resize_timer = self._loop.call_later(_RESIZE_SECONDS, self._post_size)
 
-    def _size_now(self) -> tuple[int, int]:
-        return self._forced_size or size_of(self._hold.screen_fd)
+    def _current_size(self) -> tuple[int, int]:
+        return self._forced_size or size_of(self._tty.screen_fd)
 
-    def _tell_size(self) -> None:
-        self._resize = None
-        size = Size(*self._size_now())
+    def _post_size(self) -> None:
+        self._resize_timer = None
+        size = Size(*self._current_size())
         self._app.post_message(events.Resize(size, size))
 
 
 class ConsoleTerminal(AppInternals):
-    """An App on ``ConsoleDriver``. Give it a ``Hold``, or it takes one of its own.
+    """An App on ``ConsoleDriver``, with a given or a new ``Tty``.
 
-    Overridables: ``terminated`` (by a signal), ``terminal_lost`` (hang-up), ``frame_shown`` (the terminal caught up),
-    ``signs_unfit`` (only ASCII keeps its width here), ``key_arrived`` (before the key is handled).
+    Overridables: ``terminated`` (by a signal), ``terminal_lost`` (hang-up), ``output_drained`` (all output written),
+    ``fall_back_to_ascii`` (glyphs are too wide), ``accepts_key`` (before the key is handled).
     """
 
-    def __init__(self, hold: Hold | None = None) -> None:
-        self.hold = hold or Hold(survey())
+    def __init__(self, tty: Tty | None = None) -> None:
+        self.tty = tty or Tty(detect_capabilities())
         super().__init__(ansi_color=True)  # the operator's own sixteen colours stay what they are
 
     def get_driver_class(self) -> type[Driver]:
-        """Ours, whatever the environment says."""
+        """Always ``ConsoleDriver``, whatever TEXTUAL_DRIVER says."""
         return ConsoleDriver
 
     @property
-    def terminal(self) -> Terminal:
+    def capabilities(self) -> TerminalCapabilities:
         """What the terminal can do."""
-        return self.hold.terminal
+        return self.tty.capabilities
 
     @property
-    def output_busy(self) -> bool:
-        """The terminal has not taken the last frame yet: skip this paint, the next one will show the same and more."""
+    def is_output_busy(self) -> bool:
+        """Whether the last frame is not yet written: skip this paint, the next one includes it."""
         driver = self._driver
-        return isinstance(driver, ConsoleDriver) and driver.output is not None and driver.output.busy
+        return isinstance(driver, ConsoleDriver) and driver.output is not None and driver.output.is_busy
 
-    def frame_shown(self) -> None:
-        """Called when the terminal has taken everything after it had kept us waiting."""
+    def output_drained(self) -> None:
+        """Called when all output is written after the terminal was busy."""
 
-    def signs_unfit(self) -> None:
-        """The terminal draws our signs wider than one cell: from now on everything is sent as ASCII."""
+    def fall_back_to_ascii(self) -> None:
+        """The terminal draws glyphs wider than one cell: send ASCII from now on."""
         self.repaint()
 
-    def key_arrived(self, key: events.Key) -> bool:
-        """A key was read; it will be handled when those before it are. False drops it."""
+    def accepts_key(self, key: events.Key) -> bool:
+        """Called when a key is read, before it is queued. False drops it."""
         return True
 
     def repaint(self) -> None:
-        """Have everything composed again."""
+        """Refresh all widgets of all screens."""
         for screen in self.screen_stack:
             for widget in screen.walk_children(with_self=True):
                 widget.refresh()
@@ -373,7 +378,7 @@ class ConsoleTerminal(AppInternals):
     bell = ring  # Textual's own word for it
 
     def copy_to_clipboard(self, text: str) -> None:
-        """Have the terminal copy ``clipboard.copied_part(text)``."""
+        """Have the terminal copy ``clipboard.truncated_to_clipboard(text)``."""
         if self._driver is not None:
             self._driver.write(copy_sequence(text, os.environ))
 
@@ -383,10 +388,10 @@ class ConsoleTerminal(AppInternals):
         return isinstance(self._driver, ConsoleDriver)
 
     def draw_update(self, screen: Screen[Any], update: Update) -> None:
-        """Write what of it is new, and put the terminal's cursor where text is typed."""
+        """Write the changed cells and move the terminal's cursor to the text input."""
         driver = self._driver
         assert isinstance(driver, ConsoleDriver)
         if driver.output is not None:
             cursor = self.cursor_position
-            driver.output.picture.rest_at = (cursor.x, cursor.y) if cursor else None
+            driver.output.buffer.cursor_target = (cursor.x, cursor.y) if cursor else None
         driver.show(update, screen.outer_size)

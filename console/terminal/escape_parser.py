@@ -1,4 +1,4 @@
-"""Key presses and escape sequences told apart, also when the network cuts a sequence into pieces.
+"""Separate key presses from escape sequences, also if the network splits a sequence.
 
 Left arrow is the three bytes ``ESC [ D``. On a bad line they arrive apart, and a reader that gives up waiting too early
 sees the keys Escape, ``[`` and ``D``, which nobody pressed. So a sequence that has shown its introducer is waited for
@@ -34,18 +34,18 @@ _COMPLETE = re.compile(
     f"|[^{re.escape(_INTRODUCERS)}\x1b]"  # Alt and a character
     ")"
 )
-_BEGUN = re.compile("\x1b(?:\\[(?:[0-?]*[ -/]*|\\[|M[\\s\\S]{0,2})|O[0-9;]*|[\\]P_^X][^\x07\x1b]*\x1b?)")
+_INCOMPLETE = re.compile("\x1b(?:\\[(?:[0-?]*[ -/]*|\\[|M[\\s\\S]{0,2})|O[0-9;]*|[\\]P_^X][^\x07\x1b]*\x1b?)")
 
 
 @dataclass(frozen=True, slots=True)
-class Typed:
+class TypedText:
     """Characters outside of any sequence: keys, as many as came together."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Sequence:
+class EscapeSequence:
     """One complete escape sequence."""
 
     text: str
@@ -59,110 +59,110 @@ class EscapeKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Pasted:
-    """What the terminal bracketed as a paste."""
+class PastedText:
+    """Text that the terminal marked as a paste."""
 
     text: str
 
 
-Token = Typed | Sequence | EscapeKey | Pasted
+Token = TypedText | EscapeSequence | EscapeKey | PastedText
 
 
-class SequenceReader:
-    """Cuts what a terminal sends into tokens. ``feed`` and ``tick`` return what is certain by then.
+class EscapeParser:
+    """Splits terminal input into tokens. ``feed`` and ``expire`` return the tokens that are complete.
 
     Instants are seconds of any monotonic clock.
     """
 
     def __init__(self, escape_seconds: float) -> None:
         self._escape_seconds = escape_seconds
-        self._begun = ""  # an ESC and what of its sequence has come
-        self._begun_at = 0.0
-        self._disowned = False  # its ESC was released as a key: the rest is dropped
+        self._partial = ""  # an ESC and what of its sequence has come
+        self._partial_at = 0.0
+        self._is_late_rest = False  # its ESC was released as a key: the rest is dropped
         self._escaped_at: float | None = None  # when that ESC came, while its rest may still follow
         self._paste: str | None = None
         self._paste_at = 0.0
 
     def feed(self, data: str, at: float) -> list[Token]:
-        """Take ``data`` that arrived at ``at``, or earlier: while the loop was busy it waited, and nobody knows how
-        long. So it belongs to what has begun unless ``tick`` has given that up."""
+        """Parse ``data`` that arrived at ``at`` or, while the loop was busy, earlier. It continues an incomplete
+        sequence unless ``expire`` has dropped that."""
         tokens: list[Token] = []
         position = 0
         while position < len(data):
             if self._paste is not None:
-                position = self._take_paste(data, position, at, tokens)
-            elif self._begun:
-                position = self._take_sequence(data, position, at, tokens)
+                position = self._parse_paste(data, position, at, tokens)
+            elif self._partial:
+                position = self._parse_sequence(data, position, at, tokens)
             else:
-                position = self._take_keys(data, position, at, tokens)
+                position = self._parse_text(data, position, at, tokens)
         return tokens
 
-    def due(self) -> float | None:
-        """When ``tick`` should be called if nothing arrives before."""
+    def expires_at(self) -> float | None:
+        """When ``expire`` should be called if no input arrives first."""
         if self._paste is not None:
             return self._paste_at + PASTE_SECONDS
-        if not self._begun:
+        if not self._partial:
             return None
-        return self._begun_at + (self._escape_seconds if self._begun == _ESC else SEQUENCE_SECONDS)
+        return self._partial_at + (self._escape_seconds if self._partial == _ESC else SEQUENCE_SECONDS)
 
-    def tick(self, at: float) -> list[Token]:
-        """Give up what has waited long enough by ``at``."""
-        due = self.due()
+    def expire(self, at: float) -> list[Token]:
+        """End the incomplete sequence or paste if its time is over at ``at``."""
+        due = self.expires_at()
         if due is None or at < due:
             return []
         if self._paste is not None:
             text, self._paste = self._paste, None
-            return [Pasted(text)]
-        begun, self._begun = self._begun, ""
+            return [PastedText(text)]
+        begun, self._partial = self._partial, ""
         if begun != _ESC:
             return []
-        self._escaped_at = self._begun_at
-        return [EscapeKey(self._begun_at)]
+        self._escaped_at = self._partial_at
+        return [EscapeKey(self._partial_at)]
 
-    def _take_keys(self, data: str, position: int, at: float, tokens: list[Token]) -> int:
+    def _parse_text(self, data: str, position: int, at: float, tokens: list[Token]) -> int:
         late, self._escaped_at = self._escaped_at, None
         if late is not None and at - late <= LATE_SECONDS and data[position] in "[O":
-            self._begin(_ESC + data[position], at, disowned=True)
+            self._start_sequence(_ESC + data[position], at, disowned=True)
             return position + 1
         if data[position] == _ESC:
-            self._begin(_ESC, at)
+            self._start_sequence(_ESC, at)
             return position + 1
         end = data.find(_ESC, position)
         end = len(data) if end < 0 else end
-        tokens.append(Typed(data[position:end]))
+        tokens.append(TypedText(data[position:end]))
         return end
 
-    def _begin(self, begun: str, at: float, disowned: bool = False) -> None:
-        self._begun, self._begun_at, self._disowned = begun, at, disowned
+    def _start_sequence(self, begun: str, at: float, disowned: bool = False) -> None:
+        self._partial, self._partial_at, self._is_late_rest = begun, at, disowned
 
-    def _take_sequence(self, data: str, position: int, at: float, tokens: list[Token]) -> int:
+    def _parse_sequence(self, data: str, position: int, at: float, tokens: list[Token]) -> int:
         character = data[position]
-        if self._begun == _ESC:
+        if self._partial == _ESC:
             apart = position == 0  # came in a later read: with Alt, both come in one
             if character == _ESC or (apart and character not in "[O"):
-                tokens.append(EscapeKey(self._begun_at))
-                self._begun = ""
+                tokens.append(EscapeKey(self._partial_at))
+                self._partial = ""
                 return position
-        sequence = self._begun + character
+        sequence = self._partial + character
         if _COMPLETE.fullmatch(sequence):
-            self._begun = ""
-            self._finish(sequence, at, tokens)
-        elif len(sequence) < _SEQUENCE_CHARACTERS_MAX and _BEGUN.fullmatch(sequence):
-            self._begun = sequence
+            self._partial = ""
+            self._emit_sequence(sequence, at, tokens)
+        elif len(sequence) < _SEQUENCE_CHARACTERS_MAX and _INCOMPLETE.fullmatch(sequence):
+            self._partial = sequence
         else:
-            self._begun = ""  # noise
+            self._partial = ""  # noise
             return position if character == _ESC else position + 1
         return position + 1
 
-    def _finish(self, sequence: str, at: float, tokens: list[Token]) -> None:
-        if self._disowned:
+    def _emit_sequence(self, sequence: str, at: float, tokens: list[Token]) -> None:
+        if self._is_late_rest:
             return
         if sequence == _PASTE_START:
             self._paste, self._paste_at = "", at
         elif sequence != _PASTE_END:
-            tokens.append(Sequence(sequence))
+            tokens.append(EscapeSequence(sequence))
 
-    def _take_paste(self, data: str, position: int, at: float, tokens: list[Token]) -> int:
+    def _parse_paste(self, data: str, position: int, at: float, tokens: list[Token]) -> int:
         before = self._paste or ""
         text = before + data[position:]
         self._paste_at = at
@@ -171,5 +171,5 @@ class SequenceReader:
             self._paste = text[-_PASTE_CHARACTERS_MAX:]
             return len(data)
         self._paste = None
-        tokens.append(Pasted(text[:end]))
+        tokens.append(PastedText(text[:end]))
         return position + end + len(_PASTE_END) - len(before)

@@ -1,4 +1,4 @@
-"""Text in the operator's own pager, while the console keeps away from the terminal."""
+"""Show text in the operator's pager while the console is suspended."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ...engine.errors import RedriveError
 _FALLBACKS = ("less", "more")
 
 
-def page(lines: Iterable[str], name: str) -> None:
-    """Show lines in ``$PAGER`` and wait until it is left. To be called while the terminal is given back.
+def show_in_pager(lines: Iterable[str], name: str) -> None:
+    """Show lines in ``$PAGER`` and wait until it exits. Call it while the terminal is released.
 
     ``lines`` are visible characters only: a pager that passes sequences on has none to pass. ``name`` is seen in the
     prompts of pagers. Raises RedriveError where no pager can be started.
@@ -48,7 +48,7 @@ def _file_name(name: str) -> str:
 
 
 def _wait_for(command: list[str]) -> None:
-    """Ctrl-C is for the pager. A handler of ours, unlike SIG_IGN, is not inherited by it."""
+    """Run the pager; Ctrl-C goes to the pager alone. A Python handler, unlike SIG_IGN, is not inherited."""
     before = signal.signal(signal.SIGINT, lambda *_: None)
     try:
         subprocess.run(command, check=False)

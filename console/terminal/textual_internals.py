@@ -1,6 +1,6 @@
-"""Every use that the console makes of Textual's private names; a test holds them against the installed version.
+"""All uses of Textual's private names; a test checks them against the installed version.
 
-The driver takes pictures as Textual composes them, instead of the escape sequences that Textual makes of them.
+The driver receives the composed strips rather than the escape sequences that Textual renders from them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def painted_parts(update: Update) -> Iterator[tuple[int, int, Iterable[Strip]]]:
 
 
 class AppInternals(App[Any]):
-    """An App that may draw its pictures itself, and that leaves nothing on the terminal behind our back."""
+    """An App that can draw its updates itself; Textual writes nothing else to the terminal."""
 
     @property
     def draws_updates(self) -> bool:
@@ -70,7 +70,7 @@ class AppInternals(App[Any]):
         self.post_display_hook()
 
     def _set_pointer_shape(self, shape: str) -> None:
-        """Bytes for the looks of a mouse pointer that may not even be ours."""
+        """Send no pointer shape: not every terminal ignores the sequence."""
 
     def _fatal_error(self) -> None:
         """Textual would print a traceback with the values of variables, which may hold secrets or sequences."""

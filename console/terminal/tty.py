@@ -1,4 +1,4 @@
-"""The terminal taken and given back, whatever happens in between: an error, SIGTERM, a hang-up, a failed import.
+"""Raw mode and alternate screen, restored after errors, SIGTERM, a hang-up or a failed import.
 
 Nothing here imports Textual, so the first cells are on the screen before that import begins. Every write goes through
 a descriptor that never blocks. Sequences are those of ECMA-48 and xterm; a terminal ignores the modes it does not know.
@@ -14,7 +14,7 @@ import tty
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from .capabilities import Terminal, size_of
+from .capabilities import TerminalCapabilities, size_of
 
 ALTERNATE_SCREEN = "\x1b[?1049h"
 #: Modes of the console: cursor hidden, pastes in brackets, no automatic wrap, keypad sends digits.
@@ -23,38 +23,38 @@ MODES = "\x1b[?25l\x1b[?2004h\x1b[?7l\x1b>"
 MOUSE_ON = "\x1b[?1000h\x1b[?1002h\x1b[?1006h"
 MOUSE_OFF = "\x1b[?1006l\x1b[?1002l\x1b[?1000l"
 #: Undoes all of the above, and what a library below us may have switched on. CAN first ends a sequence cut short.
-LEAVE = f"\x18\x1b[?2026l\x1b[m\x1b[?2004l{MOUSE_OFF}\x1b[?1003l\x1b[?1004l\x1b[?7h\x1b[?1049l\x1b[?25h"
+RESET_MODES = f"\x18\x1b[?2026l\x1b[m\x1b[?2004l{MOUSE_OFF}\x1b[?1003l\x1b[?1004l\x1b[?7h\x1b[?1049l\x1b[?25h"
 #: Where there is no alternate screen the last picture would stay on the only one.
-CLEAR = "\x1b[H\x1b[J"
+CLEAR_SCREEN = "\x1b[H\x1b[J"
 
-RESTORE_SECONDS = 0.5  # how long a terminal that does not read may hold up our leaving
+RESTORE_SECONDS = 0.5  # limit for writes while leaving, if the terminal does not read
 
 _INPUT_FLAGS_OFF = termios.IXON | termios.IXOFF | termios.ICRNL | termios.INLCR | termios.IGNCR
 _LOCAL_FLAGS_OFF = termios.ECHO | termios.ICANON | termios.IEXTEN | termios.ISIG
 
 
-class Hold:
-    """The terminal while the console has it. Whatever ends the block, the terminal is as it was before::
+class Tty:
+    """Exclusive use of the terminal. The end of the block restores its previous state::
 
-        with Hold(survey()) as hold:
-            hold.splash("redrive - opening revenue.db")
-            from .app import ConsoleApp      # takes long, may fail
-            ConsoleApp(..., hold=hold).run()
+        with Tty(detect_capabilities()) as tty:
+            tty.splash("redrive - opening revenue.db")
+            from .app import ConsoleApp      # slow, may fail
+            ConsoleApp(..., tty=tty).run()
 
     Until the application has a loop that handles them in order, SIGTERM and SIGHUP end the block by ``SystemExit``.
     """
 
-    def __init__(self, terminal: Terminal, input_fd: int = 0, screen_fd: int = 2) -> None:
-        self.terminal = terminal
+    def __init__(self, terminal: TerminalCapabilities, input_fd: int = 0, screen_fd: int = 2) -> None:
+        self.capabilities = terminal
         self.input_fd = input_fd
         self.screen_fd = screen_fd
-        self._attributes: list[Any] | None = None
-        self._on_screen = False
-        self._signals: dict[int, Any] = {}
+        self._saved_attributes: list[Any] | None = None
+        self._is_alternate = False
+        self._saved_handlers: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
         for number in (signal.SIGTERM, signal.SIGHUP):
-            self._signals[number] = signal.signal(number, _leave_on_signal)
+            self._saved_handlers[number] = signal.signal(number, _leave_on_signal)
         return self
 
     def __exit__(
@@ -63,66 +63,66 @@ class Hold:
         try:
             self.release()
         finally:
-            for number, handler in self._signals.items():
+            for number, handler in self._saved_handlers.items():
                 signal.signal(number, handler)
 
     def splash(self, words: str) -> None:
-        """Show at once that something happens. ``words`` are ours, not a task's; only their ASCII is shown."""
+        """Show ``words`` at once, in ASCII, before Textual is imported."""
         columns, rows = size_of(self.screen_fd)
         shown = "".join(character for character in words if character.isascii() and character.isprintable())
         rule = "-" * columns
         lines = (f" {shown[: columns - 2]}", f"\x1b[2;1H{rule}", f"\x1b[{max(rows - 1, 3)};1H{rule}")
-        self.take_keys()
-        data = "".join((self.enter_screen(), "\x1b[?25l\x1b[H\x1b[J", *lines))
-        with _Screen(self.screen_fd) as screen:
+        self.enter_raw_mode()
+        data = "".join((self.alternate_screen_sequence(), "\x1b[?25l\x1b[H\x1b[J", *lines))
+        with _ScreenDescriptor(self.screen_fd) as screen:
             write_within(screen, data.encode("ascii"), RESTORE_SECONDS)
 
-    def take_keys(self) -> None:
+    def enter_raw_mode(self) -> None:
         """Read every key as it is pressed: no echo, no lines, no signals, no flow control; write bytes as they are."""
         try:
             raw = termios.tcgetattr(self.input_fd)
-            if self._attributes is None:
-                self._attributes = termios.tcgetattr(self.input_fd)
+            if self._saved_attributes is None:
+                self._saved_attributes = termios.tcgetattr(self.input_fd)
             raw[tty.IFLAG] &= ~_INPUT_FLAGS_OFF
             raw[tty.OFLAG] &= ~termios.OPOST
             raw[tty.LFLAG] &= ~_LOCAL_FLAGS_OFF
             raw[tty.CC][termios.VMIN] = 1
             termios.tcsetattr(self.input_fd, termios.TCSANOW, raw)
         except termios.error:
-            pass  # the terminal is gone, as its reader will learn
+            pass  # the terminal is gone: the next read reports it
 
-    def enter_screen(self) -> str:
-        """What must be sent to have the screen to ourselves; nothing if we have it."""
-        if self._on_screen:
+    def alternate_screen_sequence(self) -> str:
+        """The sequence that switches to the alternate screen; "" if it is active already."""
+        if self._is_alternate:
             return ""
-        self._on_screen = True
+        self._is_alternate = True
         return ALTERNATE_SCREEN
 
     def release(self) -> None:
-        """Give the screen and the keys back. Does nothing the second time.
+        """Restore the screen and the input mode. A second call does nothing.
 
-        A terminal that does not read loses the rest of its picture, not the way back to the shell.
+        A terminal that does not read loses unwritten output; its modes are restored all the same.
         """
         try:
-            if self._on_screen:
-                self._on_screen = False
+            if self._is_alternate:
+                self._is_alternate = False
                 self._leave_screen()
-            if self._attributes is not None:
-                attributes, self._attributes = self._attributes, None
+            if self._saved_attributes is not None:
+                attributes, self._saved_attributes = self._saved_attributes, None
                 termios.tcsetattr(self.input_fd, termios.TCSANOW, attributes)
                 termios.tcflush(self.input_fd, termios.TCIFLUSH)  # late answers of the terminal are not for the shell
         except (termios.error, OSError):
-            pass  # the terminal is gone; there is nobody to give it back to
+            pass  # the terminal is gone: there is nothing to restore
 
     def _leave_screen(self) -> None:
-        data = (LEAVE + (CLEAR if self.terminal.one_screen else "")).encode("ascii")
-        with _Screen(self.screen_fd) as screen:
+        data = (RESET_MODES + (CLEAR_SCREEN if self.capabilities.has_one_screen else "")).encode("ascii")
+        with _ScreenDescriptor(self.screen_fd) as screen:
             if not write_within(screen, data, RESTORE_SECONDS):
                 termios.tcflush(screen, termios.TCOFLUSH)
                 write_within(screen, data, 0)
 
 
-class _Screen:
+class _ScreenDescriptor:
     """A descriptor of ``open_screen`` for the length of a block."""
 
     def __init__(self, fd: int) -> None:
@@ -138,7 +138,7 @@ class _Screen:
 
 
 def open_screen(fd: int = 2) -> int:
-    """A descriptor of our own on the terminal behind ``fd``, for writes that never wait.
+    """Open a separate non-blocking descriptor on the terminal behind ``fd``.
 
     The flag O_NONBLOCK belongs to the open file, which ``fd`` shares with the shell: hence a file of our own.
 
@@ -153,7 +153,7 @@ def open_screen(fd: int = 2) -> int:
 
 
 def write_within(screen: int, data: bytes, seconds: float) -> bool:
-    """Write all of it to a descriptor of ``open_screen``, waiting at most ``seconds`` each time that it has no room.
+    """Write ``data`` to a descriptor of ``open_screen``, waiting at most ``seconds`` each time that it has no room.
 
     Returns False if something is left unwritten.
     """
@@ -172,8 +172,8 @@ def write_within(screen: int, data: bytes, seconds: float) -> bool:
     return True
 
 
-def let_go() -> None:
-    """The terminal is gone for good: let late writes of any library end nowhere instead of failing."""
+def detach_standard_streams() -> None:
+    """Point descriptors 0 to 2 at /dev/null, so that late writes of libraries succeed after a hang-up."""
     null = os.open(os.devnull, os.O_RDWR)
     for fd in (0, 1, 2):
         os.dup2(null, fd)

@@ -1,1 +1,1 @@
-"""What draws: by line, only what changed. Knows no engine."""
+"""Line-based widgets that repaint only changed cells; independent of the engine."""

@@ -1,4 +1,4 @@
-"""Single rows with fixed places: header, tabs, rules, and the keys at the foot."""
+"""Fixed rows: header, tabs, rules, key bar."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from textual import events
 from textual.message import Message
 
 from ..text.pieces import Line, Piece, Role, fit, join, two_sided, width
-from ..text.wrapping import folded
+from ..text.wrapping import wrap
 from .line_view import LineView
 
 _MESSAGE_ROWS_MAX = 4
 
 
 class Bar(LineView):
-    """Some rows, each with a left and a right side. Painted again only if they changed."""
+    """Rows with a left and a right side, repainted only if they changed."""
 
-    class Pressed(Message):
+    class Clicked(Message):
         """A click on a cell of a row."""
 
         def __init__(self, bar: Bar, x: int, row: int) -> None:
@@ -36,20 +36,20 @@ class Bar(LineView):
         self.styles.height = rows
 
     def show(self, left: Line, right: Line | None = None, row: int = 0) -> None:
-        """Put this into a row. Where both sides do not fit, the right one gives way."""
+        """Set both sides of a row. If they do not fit, the right side is cut."""
         sides = (left, right or [])
         if self._sides[row] != sides:
             self._sides[row] = sides
             self.refresh_rows(row)
 
     def line(self, y: int) -> Line:
-        """Both sides, as far as they fit."""
+        """Both sides, cut to the width."""
         left, right = self._sides[y]
         return two_sided(left, right, self.columns) if right else fit(left, self.columns)
 
     def on_click(self, event: events.Click) -> None:
-        """Tell where it was pressed."""
-        self.post_message(self.Pressed(self, event.x, event.y))
+        """Post the clicked cell."""
+        self.post_message(self.Clicked(self, event.x, event.y))
 
 
 class Rule(LineView):
@@ -66,7 +66,7 @@ class Rule(LineView):
         self._role = Role.RULE
 
     def show(self, sign: str, marks: dict[int, str] | None = None, role: Role = Role.RULE) -> None:
-        """Another sign (dashed when the picture is old), or other marks: column -> sign."""
+        """Set the sign (dashed if the data is stale) and the marks: column -> sign."""
         look = (sign, marks or {}, role)
         if look != (self._sign, self._marks, self._role):
             self._sign, self._marks, self._role = look
@@ -82,11 +82,10 @@ KeyHint = tuple[str, str]  # key as it is written, word
 
 
 class KeyBar(LineView):
-    """The keys at the foot, most wanted first; a message takes their place until it is cleared, in as many rows as it
-    needs: a sentence that loses its end says nothing.
+    """Key hints, most important first. A message replaces them until it is cleared and takes as many rows as it needs.
 
     Args:
-        more: the hint that stays in view when not all fit (help).
+        more: the hint that stays visible if not all fit (help).
     """
 
     DEFAULT_CSS = """
@@ -103,28 +102,28 @@ class KeyBar(LineView):
         self._message_number = 0
 
     def show(self, hints: Sequence[KeyHint], locked: str | None = None) -> None:
-        """Show these keys; ``locked`` says why those that change something do not work now."""
+        """Show these keys; ``locked``: why the keys that change the run are disabled now."""
         if (hints, locked) != (self._hints, self._locked):
             self._hints, self._locked = hints, locked
             self.refresh()
 
-    def say(self, message: Line, seconds: float | None = None) -> None:
-        """Show a message instead; it goes by itself after ``seconds``, or when something else is said."""
+    def show_message(self, message: Line, seconds: float | None = None) -> None:
+        """Show a message instead, for ``seconds`` or until the next message."""
         self._message = message
         self._message_number += 1
-        self._fold()
+        self._fold_message()
         if seconds is not None:
             self.set_timer(seconds, self._clear_if(self._message_number))
 
-    def clear(self) -> None:
+    def clear_message(self) -> None:
         """Show the keys again."""
         if self._message is not None:
             self._message = None
-            self._fold()
+            self._fold_message()
 
-    def _fold(self) -> None:
+    def _fold_message(self) -> None:
         message, columns = self._message, self.columns
-        self._rows = folded([Piece(" "), *message], columns - 1, indent=1)[:_MESSAGE_ROWS_MAX] if message else []
+        self._rows = wrap([Piece(" "), *message], columns - 1, indent=1)[:_MESSAGE_ROWS_MAX] if message else []
         height = max(len(self._rows), 1) if columns else 1
         if self.styles.height is None or self.styles.height.value != height:
             self.styles.height = height
@@ -133,12 +132,12 @@ class KeyBar(LineView):
     def on_resize(self) -> None:
         """A message may need more rows, or fewer."""
         if self._message is not None:
-            self._fold()
+            self._fold_message()
 
     def _clear_if(self, number: int) -> Callable[[], None]:
         def clear() -> None:
             if number == self._message_number:
-                self.clear()
+                self.clear_message()
 
         return clear
 

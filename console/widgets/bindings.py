@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.binding import Binding, BindingType
 
-from ..keys.actions import BY_NAME, Place, action_named, actions_of
+from ..keys.actions import BY_NAME, ScreenName, action_named, actions_of
 from ..keys.keymap import key_name
 
 #: Moves that every list understands.
@@ -29,6 +29,6 @@ def bindings(*names: str) -> list[BindingType]:
     ]
 
 
-def bindings_of(place: Place) -> list[BindingType]:
+def bindings_of(place: ScreenName) -> list[BindingType]:
     """The bindings of everything that can be done in a place."""
     return bindings(*(action.name for action in actions_of(place)))

@@ -1,4 +1,4 @@
-"""A drawing of any size, of which only the viewport is ever made: the provider is asked for cells of one row."""
+"""A drawing of any size; only the cells of the viewport are rendered, row by row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Canvas(LineView, can_focus=True):
         runs: ``(y, x0, x1)`` -> the pieces of row ``y`` from column ``x0`` to before ``x1``, that many cells at most.
     """
 
-    class Pressed(Message):
+    class Clicked(Message):
         """A click on a cell of the drawing; ``chain`` counts quick clicks on it."""
 
         def __init__(self, canvas: Canvas, x: int, y: int, chain: int) -> None:
@@ -31,7 +31,7 @@ class Canvas(LineView, can_focus=True):
             self.chain = chain
 
     class Scrolled(Message):
-        """Another part of the drawing is in view."""
+        """The viewport moved."""
 
         def __init__(self, canvas: Canvas) -> None:
             super().__init__()
@@ -61,26 +61,26 @@ class Canvas(LineView, can_focus=True):
         return self._x, self._y
 
     def set_extent(self, columns: int, rows: int) -> None:
-        """Another drawing, or another size of it; everything is painted again."""
+        """Set the size of the drawing and repaint."""
         self._extent = (columns, rows)
-        self._go_to(self._x, self._y)
+        self._clamp_origin(self._x, self._y)
         self.refresh()
 
-    def cells_changed(self, x: int, y: int, columns: int, rows: int = 1) -> None:
-        """Paint these cells of the drawing again, as far as they are in view."""
+    def refresh_drawing_cells(self, x: int, y: int, columns: int, rows: int = 1) -> None:
+        """Repaint the visible part of these cells of the drawing."""
         self.refresh_cells(x - self._x, y - self._y, columns, rows)
 
     def scroll_to_cell(self, x: int, y: int) -> None:
         """Put this cell in the upper left corner, as far as the drawing reaches."""
-        if self._go_to(x, y):
+        if self._clamp_origin(x, y):
             self.refresh()
             self.post_message(self.Scrolled(self))
 
     def scroll_by(self, columns: int, rows: int) -> None:
-        """Look further in a direction."""
+        """Move the viewport."""
         self.scroll_to_cell(self._x + columns, self._y + rows)
 
-    def show(self, x: int, y: int, columns: int = 1, rows: int = 1, margin: int = 2) -> None:
+    def scroll_into_view(self, x: int, y: int, columns: int = 1, rows: int = 1, margin: int = 2) -> None:
         """Scroll as little as needed to have these cells in view, with some room around them; what is farther away than
         a page comes to the middle, where one sees what it stands among."""
         self.scroll_to_cell(
@@ -95,7 +95,7 @@ class Canvas(LineView, can_focus=True):
             return []
         return list(self._runs(row, self._x, self._x + self.columns))
 
-    def _go_to(self, x: int, y: int) -> bool:
+    def _clamp_origin(self, x: int, y: int) -> bool:
         columns, rows = self._extent
         x = max(min(x, columns - self.columns), 0)
         y = max(min(y, rows - self.rows), 0)
@@ -104,13 +104,13 @@ class Canvas(LineView, can_focus=True):
         return moved
 
     def on_resize(self) -> None:
-        """Keep as much as possible of the drawing in view."""
-        self._go_to(self._x, self._y)
+        """Clamp the viewport to the drawing."""
+        self._clamp_origin(self._x, self._y)
         self.refresh()
 
     def on_click(self, event: events.Click) -> None:
-        """Tell which cell of the drawing was pressed."""
-        self.post_message(self.Pressed(self, self._x + event.x, self._y + event.y, event.chain))
+        """Post the clicked cell of the drawing."""
+        self.post_message(self.Clicked(self, self._x + event.x, self._y + event.y, event.chain))
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         """The wheel; with Shift, sideways."""

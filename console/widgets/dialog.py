@@ -1,7 +1,7 @@
-"""A question before something that is many, costly or final. Doing nothing is always the easier answer.
+"""Confirmation dialog for large, costly or final actions. Cancel is the default.
 
-The focus begins on Cancel; the key that says yes is another one than the key that asked; an answer that comes sooner
-than a person can read is not taken. More than a few targets are shown as the exact list and confirmed by their number.
+The focus starts on Cancel; the accept key differs from the key that opened the dialog; an answer that comes faster
+than a person can read is ignored. Many targets are shown as an exact list and confirmed by typing their number.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _CHOICES_APART = 2  # cells
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked.
+    """A question.
 
     Attributes:
         title: one line.
@@ -40,14 +40,14 @@ class Question:
         accept: the word for yes, as "requeue 1,247".
         accept_key: says yes; as Textual names keys.
         trigger: the key that led here; must be another one.
-        reason: None if no reason is asked for, else the hint in its field.
-        reason_needed: an empty reason is none.
+        reason_hint: None if no reason is requested, else the hint of its field.
+        is_reason_required: an empty reason is refused.
         type_exactly: what must be typed before yes is possible: a number, a run's name.
-        value: None if no value is asked for, else the hint in its field; an empty one is none.
-        value_label: what stands before that field.
-        value_needed: what is said where it is empty.
-        value_trouble: says in a sentence why a value cannot be, or None.
-        other: the key and the words of another way to say yes.
+        value_hint: None if no value is requested, else the hint of its field; an empty value counts as missing.
+        value_label: the label of that field.
+        missing_value_error: the message if it is empty.
+        value_error: text -> why the value is invalid, or None.
+        alternative: key and label of a second way to accept.
         cancel: the word for no.
     """
 
@@ -57,18 +57,18 @@ class Question:
     trigger: str | None = None
     facts: Sequence[Line] = ()
     preview: Sequence[Line] = ()
-    reason: str | None = None
-    reason_needed: bool = False
+    reason_hint: str | None = None
+    is_reason_required: bool = False
     type_exactly: str | None = None
-    value: str | None = None
+    value_hint: str | None = None
     value_label: str = "Instead: "
-    value_needed: str = "A value is needed in its place."
-    value_trouble: Callable[[str], str | None] = lambda text: None
-    other: tuple[str, str] | None = None
+    missing_value_error: str = "A value is needed in its place."
+    value_error: Callable[[str], str | None] = lambda text: None
+    alternative: tuple[str, str] | None = None
     cancel: str = "Cancel"
 
     def __post_init__(self) -> None:
-        keys = [self.accept_key, *(self.other[:1] if self.other is not None else ())]
+        keys = [self.accept_key, *(self.alternative[:1] if self.alternative is not None else ())]
         if self.trigger in keys or len(set(keys)) < len(keys):
             raise ValueError(f"{self.trigger!r} asks and answers, or one key says two things: {keys}")
 
@@ -77,14 +77,14 @@ class Question:
 class Reply:
     """The answer."""
 
-    accepted: bool
+    is_accepted: bool
     reason: str = ""
     value: str = ""
-    other: bool = False
+    is_alternative: bool = False
 
 
 class Choices(LineView, can_focus=True):
-    """No, yes, and another yes where there is one, side by side; no is chosen until somebody moves.
+    """Cancel, accept and optionally a second accept, side by side; Cancel is selected first.
 
     ``yes``: the key and the words of each.
     """
@@ -165,28 +165,31 @@ class Dialog(Modal[Reply]):
     def __init__(self, question: Question) -> None:
         super().__init__(question.title)
         self.question = question
-        yes = [(question.accept_key, question.accept), *([question.other] if question.other is not None else [])]
+        yes = [
+            (question.accept_key, question.accept),
+            *([question.alternative] if question.alternative is not None else []),
+        ]
         self.guarded_keys = frozenset({"enter", *(key for key, _ in yes)})
         self._choices = Choices(question.cancel, *yes)
         self._hint = Bar()
         self._position = Bar()
-        self._value = TextField(question.value_label, hint=question.value or "")
-        self._reason = TextField("Reason: ", hint=question.reason or "")
+        self._value = TextField(question.value_label, hint=question.value_hint or "")
+        self._reason = TextField("Reason: ", hint=question.reason_hint or "")
         self._typed = TextField(f"Type {question.type_exactly} to go on: ")
 
     def body(self) -> Iterable[Widget]:
         """Facts, list, fields, and the two answers."""
-        yield from self._texts()
+        yield from self._text_widgets()
         yield Bar()
         yield from self._fields()
         yield self._hint
         yield self._choices
 
     def first_focus(self) -> Widget:
-        """Where nothing happens by itself."""
+        """The first field, else Cancel."""
         return next(iter([*self._fields(), self._choices]))
 
-    def _texts(self) -> Sequence[Widget]:
+    def _text_widgets(self) -> Sequence[Widget]:
         found: list[Widget] = []
         room = self.app.size.height - _FRAME_ROWS - len(self._fields())
         if self.question.facts:
@@ -203,7 +206,11 @@ class Dialog(Modal[Reply]):
 
     def _fields(self) -> list[TextField]:
         question = self.question
-        asked = ((self._value, question.value), (self._reason, question.reason), (self._typed, question.type_exactly))
+        asked = (
+            (self._value, question.value_hint),
+            (self._reason, question.reason_hint),
+            (self._typed, question.type_exactly),
+        )
         return [field for field, what in asked if what is not None]
 
     def on_lines_view_moved(self, message: LinesView.Moved) -> None:
@@ -217,15 +224,15 @@ class Dialog(Modal[Reply]):
         """No."""
         self.dismiss(Reply(False))
 
-    def on_text_field_given_up(self) -> None:
+    def on_text_field_cancelled(self) -> None:
         """Esc in a field."""
         self.cancel()
 
-    def on_text_field_edited(self) -> None:
+    def on_text_field_changed(self) -> None:
         """What was missing may be there now."""
         self._hint.show([])
 
-    def on_text_field_entered(self, message: TextField.Entered) -> None:
+    def on_text_field_submitted(self, message: TextField.Submitted) -> None:
         """On to the next field; after the last one, yes."""
         fields = self._fields()
         place = fields.index(message.field)
@@ -244,20 +251,20 @@ class Dialog(Modal[Reply]):
     def _accept(self, at: float, other: bool = False) -> None:
         if not self.was_readable(at):
             return
-        missing = self._missing()
+        missing = self._validation_error()
         if missing is None:
             self.dismiss(Reply(True, self._reason.text.strip(), self._value.text.strip(), other))
         else:
             self._hint.show([Piece(missing, Role.WARNING)])
 
-    def _missing(self) -> str | None:
+    def _validation_error(self) -> str | None:
         question = self.question
-        if question.value is not None:
+        if question.value_hint is not None:
             value = self._value.text.strip()
-            trouble = question.value_trouble(value) if value else question.value_needed
+            trouble = question.value_error(value) if value else question.missing_value_error
             if trouble is not None:
                 return trouble
-        if question.reason_needed and not self._reason.text.strip():
+        if question.is_reason_required and not self._reason.text.strip():
             return "A reason is needed: it goes into the journal."
         if question.type_exactly is not None and self._typed.text.strip().replace(",", "") != question.type_exactly:
             return f"Type {question.type_exactly}, or press Esc."

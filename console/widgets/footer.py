@@ -1,4 +1,4 @@
-"""The foot of the screen: keys, a message, or a prompt, whichever is wanted now."""
+"""The footer of a screen: key bar or prompt."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from .bars import KeyBar
 from .prompt import Prompt
 
 
-class Foot(Widget):
-    """A ``KeyBar`` until something is asked for in a ``Prompt``, and afterwards again.
+class Footer(Widget):
+    """A ``KeyBar``, replaced by a ``Prompt`` while that is open.
 
-    The prompt is there from the start, so that the key behind ``/`` is typed into it however fast it comes. Its
-    messages (``TextField.Edited``, ``Entered``, ``GivenUp``) reach the screen; ``close`` is the screen's to call.
+    The prompt is mounted from the start, so that a key typed right after ``/`` reaches it. Its messages
+    (``TextField.Changed``, ``Submitted``, ``Cancelled``) reach the screen, which calls ``close_prompt``.
     """
 
     DEFAULT_CSS = """
-    Foot { height: auto; width: 1fr; }
+    Footer { height: auto; width: 1fr; }
     """
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
-        self.keys = KeyBar()
+        self.key_bar = KeyBar()
         self.prompt = Prompt("/")
         self.prompt.display = False
-        self._came_from: Widget | None = None
+        self._focus_before_prompt: Widget | None = None
 
     def compose(self) -> ComposeResult:
         """Both, one of them hidden."""
-        yield self.keys
+        yield self.key_bar
         yield self.prompt
 
     @property
-    def asking(self) -> str:
+    def prompt_sign(self) -> str:
         """The sign of the open prompt; "" if none is open."""
         return self.prompt.sign if self.prompt.display else ""
 
-    def ask(
+    def open_prompt(
         self,
         sign: str,
         text: str = "",
@@ -48,21 +48,21 @@ class Foot(Widget):
         history: Sequence[str] = (),
         complete: Callable[[str], Sequence[str]] | None = None,
     ) -> None:
-        """Open the prompt and give it the keys. While it is open nothing happens."""
-        if self.asking:
+        """Open the prompt and focus it. Does nothing if it is open already."""
+        if self.prompt_sign:
             return
-        self._came_from = self.screen.focused
-        self.prompt.start(sign, text, hint=hint, history=history, complete=complete)
-        self._switch(asking=True)
+        self._focus_before_prompt = self.screen.focused
+        self.prompt.open(sign, text, hint=hint, history=history, complete=complete)
+        self._show_prompt(asking=True)
         self.screen.set_focus(self.prompt)  # at once: the next key may be here already
 
-    def close(self) -> None:
-        """Show the keys again, and give the focus back to where it was."""
-        if self.asking:
-            self._switch(asking=False)
-            back = self._came_from
+    def close_prompt(self) -> None:
+        """Show the key bar again and restore the focus."""
+        if self.prompt_sign:
+            self._show_prompt(asking=False)
+            back = self._focus_before_prompt
             self.screen.set_focus(back if back is not None and back.is_attached else None)
 
-    def _switch(self, asking: bool) -> None:
-        self.keys.display = not asking
+    def _show_prompt(self, asking: bool) -> None:
+        self.key_bar.display = not asking
         self.prompt.display = asking

@@ -1,7 +1,7 @@
-"""The base of all our widgets: rows of pieces, painted one by one, refreshed by the cell.
+"""Base of all widgets: rows of pieces, painted and refreshed by the cell.
 
-Textual's scroll views bring animation, scroll bars and a layout pass for every change of length. A row here is asked
-for when it is painted and never kept, so that a change costs what is seen of it and nothing is ever out of date.
+Textual's scroll views bring animation, scroll bars and a layout pass for every change of length. Here a row is
+rendered when it is painted, so a change costs only the visible part.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from ..text.pieces import Line, Piece, crop, fit, width
-from .role_styles import Palette, palette_of
+from .role_styles import RoleStyles, role_styles_of
 
 
 class LineView(Widget):
-    """A widget of rows. Subclasses give ``line``."""
+    """A widget of rows. Subclasses implement ``line``."""
 
     DEFAULT_CSS = """
     LineView {
@@ -31,44 +31,44 @@ class LineView(Widget):
     """
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        self._painted: dict[int, Strip] = {}  # rows in view that have not changed since
-        self._painted_columns = 0
+        self._strips: dict[int, Strip] = {}  # rows in view that have not changed since
+        self._strips_columns = 0
         super().__init__(id=id, classes=classes)
 
     def line(self, y: int) -> Line:
         """The pieces of row ``y`` of the viewport. Too long is cut, too short is padded."""
         raise NotImplementedError  # every view draws its own rows
 
-    def over(self, y: int) -> str | None:
-        """The role that lies over the whole of row ``y``, if one does."""
+    def row_role(self, y: int) -> str | None:
+        """The role of the whole row ``y`` (cursor, mark), if it has one."""
         return None
 
     def render_line(self, y: int) -> Strip:
         """For Textual."""
-        return strip_of(self.line(y), self.columns, palette_of(self.app), self.over(y))
+        return strip_of(self.line(y), self.columns, role_styles_of(self.app), self.row_role(y))
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """For Textual, whose own looks at borders, padding, opacity and tints of every row: a view has none."""
-        if self._painted_columns != self.columns:
-            self._painted.clear()
-            self._painted_columns = self.columns
+        """Cached rows; skips Textual's handling of borders, padding, opacity and tints, which a view lacks."""
+        if self._strips_columns != self.columns:
+            self._strips.clear()
+            self._strips_columns = self.columns
         strips = []
         for y in crop.line_range:
-            strip = self._painted.get(y)
+            strip = self._strips.get(y)
             if strip is None:
-                strip = self._painted[y] = self.render_line(y)
+                strip = self._strips[y] = self.render_line(y)
             strips.append(strip)
         if crop.column_span == (0, self.columns):
             return strips
         return [strip.crop(*crop.column_span) for strip in strips]
 
     def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
-        """Paint these regions of the viewport again, or all of it."""
+        """Repaint these regions of the viewport, or all of it."""
         if not regions:
-            self._painted.clear()
+            self._strips.clear()
         for region in regions:
             for y in region.line_range:
-                self._painted.pop(y, None)
+                self._strips.pop(y, None)
         return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
 
     @property
@@ -83,25 +83,25 @@ class LineView(Widget):
         return self.outer_size.height
 
     def refresh_rows(self, first: int, count: int = 1) -> None:
-        """Paint these rows of the viewport again, as far as they are in it."""
+        """Repaint these rows of the viewport."""
         self.refresh_cells(0, first, self.columns, count)
 
     def refresh_cells(self, x: int, y: int, columns: int, rows: int = 1) -> None:
-        """Paint a part of the viewport again, as far as it is in it."""
+        """Repaint a part of the viewport."""
         region = Region(x, y, columns, rows).intersection(Region(0, 0, self.columns, self.rows))
         if region:
             self.refresh(region)
 
 
-def strip_of(line: Iterable[Piece], columns: int, palette: Palette, over: str | None = None) -> Strip:
-    """Exactly ``columns`` cells of pieces, in the looks of their roles."""
+def strip_of(line: Iterable[Piece], columns: int, role_styles: RoleStyles, over: str | None = None) -> Strip:
+    """Exactly ``columns`` cells of pieces, in the styles of their roles."""
     pieces = list(line)
     taken = width(pieces)
     if taken > columns:
         pieces = fit(pieces, columns)
     elif taken < columns:
         pieces.append(Piece(" " * (columns - taken)))
-    looks = palette.looks(over)
+    looks = role_styles.styles_under(over)
     return Strip([Segment(text, looks[role]) for text, role in pieces if text], columns)
 
 

@@ -1,4 +1,4 @@
-"""The base of every box over a screen: its frame, its title, how it is closed, and when it can have been read."""
+"""Base of all dialogs: frame, title, closing, and the time after which it counts as read."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .bindings import bindings
 
 READING_SECONDS = 0.3
 
-Answer = TypeVar("Answer")
+ModalResult = TypeVar("Answer")
 
 
-class Modal(ModalScreen[Answer]):
-    """A framed box. Subclasses give ``body`` and ``first_focus``; it is dismissed with what they say, or by ``cancel``.
+class Modal(ModalScreen[ModalResult]):
+    """A framed dialog. Subclasses implement ``body`` and ``first_focus``; ``cancel`` dismisses it.
 
     Args:
         title: the first row; None: the box has none.
@@ -64,11 +64,11 @@ class Modal(ModalScreen[Answer]):
             yield from self.body()
 
     def on_mount(self) -> None:
-        """Keys go where the box wants them."""
+        """Focus the first widget."""
         self.first_focus().focus()
 
     def on_screen_resume(self, event: events.ScreenResume) -> None:
-        """From now on the box can be read."""
+        """Start the time in which the dialog counts as unread."""
         self._shown_at = event.time
 
     def was_readable(self, at: float) -> bool:
@@ -81,7 +81,7 @@ class Modal(ModalScreen[Answer]):
 
 
 def bar_of(line: Line, *, id: str | None = None) -> Bar:
-    """A row that says one thing."""
+    """A bar with one line."""
     bar = Bar(id=id)
     bar.show(line)
     return bar

@@ -1,4 +1,4 @@
-"""The line for ``/`` and ``:`` at the foot of the screen, with what was entered before and what it could become."""
+"""The prompt for ``/`` and ``:`` in the footer, with history and completion."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HISTORY_MAX = 100
 
 
 class Prompt(TextField):
-    """A field that remembers and completes."""
+    """A text field with history and completion."""
 
     def __init__(self, sign: str, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
@@ -20,11 +20,11 @@ class Prompt(TextField):
         self._history: list[str] = []
         self._place = 0
         self._complete: Callable[[str], Sequence[str]] | None = None
-        self._offers: list[str] = []
-        self._offered: str | None = None
-        self.start(sign)
+        self._completions: list[str] = []
+        self._last_completion: str | None = None
+        self.open(sign)
 
-    def start(
+    def open(
         self,
         sign: str,
         text: str = "",
@@ -33,21 +33,21 @@ class Prompt(TextField):
         history: Sequence[str] = (),
         complete: Callable[[str], Sequence[str]] | None = None,
     ) -> None:
-        """Begin anew.
+        """Reset the prompt.
 
         Args:
-            sign: what the line begins with, ``/`` or ``:``.
-            text: what stands there already.
-            history: what was entered before, latest last; Up and Down walk through it.
-            complete: the text so far -> what it could become, best first; Tab takes them one after the other.
+            sign: the prompt sign, ``/`` or ``:``.
+            text: the initial text.
+            history: earlier entries, latest last; Up and Down select them.
+            complete: text -> completions, best first; Tab cycles through them.
         """
         self.sign = sign
         self._history = [*history[-HISTORY_MAX:], text]
         self._place = len(self._history) - 1
         self._complete = complete
-        self._offers = []
-        self._offered = None
-        self.restart(f" {sign}", text, hint)
+        self._completions = []
+        self._last_completion = None
+        self.reset(f" {sign}", text, hint)
 
     def on_key(self, event: events.Key) -> None:
         """Walk through the history, complete, or type."""
@@ -56,7 +56,7 @@ class Prompt(TextField):
         elif event.key == "down":
             self._recall(self._place + 1)
         elif event.key == "tab" and self._complete is not None:
-            self._take_offer(self._complete)
+            self._complete_next(self._complete)
         else:
             return
         event.stop()
@@ -69,9 +69,9 @@ class Prompt(TextField):
             self._place = place
             self.text = self._history[place]
 
-    def _take_offer(self, complete: Callable[[str], Sequence[str]]) -> None:
-        if self.text != self._offered or not self._offers:
-            self._offers = list(complete(self.text))
-        if self._offers:
-            self._offered = self._offers.pop(0)
-            self.text = self._offered
+    def _complete_next(self, complete: Callable[[str], Sequence[str]]) -> None:
+        if self.text != self._last_completion or not self._completions:
+            self._completions = list(complete(self.text))
+        if self._completions:
+            self._last_completion = self._completions.pop(0)
+            self.text = self._last_completion

@@ -1,4 +1,4 @@
-"""What the roles of pieces look like: the only thing that a widget knows about themes."""
+"""Role -> style: all that widgets know of themes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..text.pieces import Role
 _NOTHING = Style.null()
 
 
-class Palette:
+class RoleStyles:
     """Role -> style. ``styles`` may leave roles out: they look like plain text.
 
     A style of a whole row (the cursor, a mark) lies over those of its pieces. In reverse video it is a bar of one
@@ -21,35 +21,35 @@ class Palette:
 
     def __init__(self, styles: Mapping[str, Style]) -> None:
         self._styles = dict(styles)
-        self._looks: dict[str | None, Looks] = {}
+        self._by_row_role: dict[str | None, _StylesUnder] = {}
 
-    def looks(self, over: str | None = None) -> Looks:
-        """Every role's style, with that of another role laid over it."""
-        found = self._looks.get(over)
+    def styles_under(self, over: str | None = None) -> _StylesUnder:
+        """The style of every role under the role of a row."""
+        found = self._by_row_role.get(over)
         if found is None:
-            found = self._looks[over] = Looks(self, over)
+            found = self._by_row_role[over] = _StylesUnder(self, over)
         return found
 
     def style(self, role: str, over: str | None = None) -> Style:
         """The style of one role."""
-        return self.looks(over)[role]
+        return self.styles_under(over)[role]
 
-    def mixed(self, role: str, over: str | None) -> Style:
+    def mix(self, role: str, over: str | None) -> Style:
         """Make the style of a role under another one. Subclasses say what differs."""
         under = self._styles.get(role, _NOTHING)
         return under if over is None else mix(under, self._styles.get(over, _NOTHING))
 
 
-class Looks(dict[str, Style]):
+class _StylesUnder(dict[str, Style]):
     """Role -> style under one row's role; made when it is first asked for, since every piece on the screen asks."""
 
-    def __init__(self, palette: Palette, over: str | None) -> None:
+    def __init__(self, palette: RoleStyles, over: str | None) -> None:
         super().__init__()
         self._palette = palette
         self._over = over
 
     def __missing__(self, role: str) -> Style:
-        style = self[role] = self._palette.mixed(role, self._over)
+        style = self[role] = self._palette.mix(role, self._over)
         return style
 
 
@@ -63,7 +63,7 @@ def mix(under: Style, over: Style) -> Style:
 
 
 #: No colours at all: for tests, and until a theme is read.
-PLAIN = Palette(
+PLAIN = RoleStyles(
     {
         Role.DIM: Style(dim=True),
         Role.STRONG: Style(bold=True),
@@ -83,7 +83,7 @@ PLAIN = Palette(
 )
 
 
-def palette_of(app: object) -> Palette:
-    """The ``palette`` of an App; plain if it has none. Asked for every row that is painted."""
-    palette: Palette = getattr(app, "palette", PLAIN)
+def role_styles_of(app: object) -> RoleStyles:
+    """The role styles of an App; ``PLAIN`` if it has none."""
+    palette: RoleStyles = getattr(app, "palette", PLAIN)
     return palette

@@ -1,21 +1,21 @@
-"""Two panes beside each other where there is room; where there is less, a strip below the one says the most wanted."""
+"""Split layout: when a screen has room for a detail pane or for a strip, and the divider."""
 
 from __future__ import annotations
 
 from ..text.pieces import Line, Piece, Role
 from .line_view import LineView
 
-BESIDE_COLUMNS = 118  # from this width on, what tells of the selected row stands beside the list
+DETAIL_PANE_MIN_COLUMNS = 118  # from this width on, what tells of the selected row stands beside the list
 STRIP_ROWS = 4
 _STRIP_SCREEN_ROWS = 20
 
 
-def has_room_beside(columns: int) -> bool:
+def has_room_for_detail_pane(columns: int) -> bool:
     """Whether a second pane stands beside the first."""
-    return columns >= BESIDE_COLUMNS
+    return columns >= DETAIL_PANE_MIN_COLUMNS
 
 
-def has_room_below(rows: int) -> bool:
+def has_room_for_strip(rows: int) -> bool:
     """Whether a screen so high has room for a strip."""
     return rows >= _STRIP_SCREEN_ROWS
 
@@ -33,8 +33,8 @@ class Divider(LineView):
         self._tee = tee
         self._tee_row: int | None = None
 
-    def meet(self, row: int | None) -> None:
-        """A rule ends here, in this row; None: none does."""
+    def set_tee_row(self, row: int | None) -> None:
+        """The row in which a rule meets the divider; None for none."""
         if row != self._tee_row:
             self._tee_row = row
             self.refresh()

@@ -67,7 +67,7 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
         self._mark_sign = mark_sign
         self._always_lit = always_lit
         self._order: Sequence[Key] = ()
-        self._places: dict[Key, int] | None = {}
+        self._place_by_key: dict[Key, int] | None = {}
         self._cursor = 0
         self._top = 0
         self._marks: set[Key] = set()
@@ -107,7 +107,7 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
         before = self.cursor_key
         height_of_cursor = self._cursor - self._top
         self._order = order
-        self._places = None
+        self._place_by_key = None
         self._anchor = None
         place = self.place_of(before) if before is not None else None
         self._cursor = self._clamp(self._cursor if place is None else place)
@@ -123,18 +123,18 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
 
     def place_of(self, key: Key) -> int | None:
         """Where a row is; None if it is not shown at all."""
-        if self._places is None:
-            self._places = {key: place for place, key in enumerate(self._order)}
-        return self._places.get(key)
+        if self._place_by_key is None:
+            self._place_by_key = {key: place for place, key in enumerate(self._order)}
+        return self._place_by_key.get(key)
 
     def row_changed(self, key: Key) -> None:
-        """Paint a row again, if it is in view."""
+        """Repaint a row if it is visible."""
         place = self.place_of(key)
         if place is not None and self._top <= place < self._top + self.rows:
             self.refresh_rows(place - self._top)
 
     def rows_changed(self, keys: Iterable[Key]) -> None:
-        """Paint those of the rows again that are in view."""
+        """Repaint the visible ones of these rows."""
         changed = keys if isinstance(keys, set | frozenset | dict) else set(keys)
         for y, key in enumerate(self.in_view()):
             if key in changed:
@@ -147,10 +147,10 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
     # --- moving ---------------------------------------------------------------------------------------------------
 
     def move_to(self, place: int) -> None:
-        """Put the cursor at a place, as near as there is one."""
-        self._go(place, self._top)
+        """Move the cursor to a place, clamped to the list."""
+        self._move_cursor_and_top(place, self._top)
 
-    def _go(self, place: int, top: int) -> None:
+    def _move_cursor_and_top(self, place: int, top: int) -> None:
         """Cursor and view to these places, as far as they exist and fit together."""
         before, top_before = self._cursor, self._top
         self._cursor, self._top = self._clamp(place), top
@@ -176,7 +176,7 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
     def scroll_rows(self, rows: int) -> None:
         """Move the view, and the cursor only as far as it would leave the view."""
         top = max(min(self._top + rows, len(self._order) - self.rows), 0)
-        self._go(max(min(self._cursor, top + self.rows - 1), top), top)
+        self._move_cursor_and_top(max(min(self._cursor, top + self.rows - 1), top), top)
 
     def _clamp(self, place: int) -> int:
         return max(min(place, len(self._order) - 1), 0)
@@ -187,7 +187,7 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
         self._top = max(min(self._top, self._cursor), self._cursor - rows + 1)
 
     def move_rows(self, rows: int) -> None:
-        """So many rows down."""
+        """Move ``rows`` rows down."""
         self.move_to(self._cursor + rows)
 
     def move_to_edge(self, direction: int) -> None:
@@ -197,7 +197,7 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
     def move_pages(self, pages: float) -> None:
         """So many pages down, view and cursor together, so that the cursor keeps its height."""
         rows = int(self.rows * abs(pages)) * (1 if pages > 0 else -1)
-        self._go(self._cursor + rows, self._top + rows)
+        self._move_cursor_and_top(self._cursor + rows, self._top + rows)
 
     def drill_in(self) -> None:
         """Drill in."""
@@ -237,7 +237,7 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
         self.post_message(self.Marked(self))
 
     def unmark(self, key: Key) -> None:
-        """Take one mark away: its row has been dealt with."""
+        """Remove the mark of one row."""
         if key in self._marks:
             self._marks.discard(key)
             self.row_changed(key)
@@ -263,7 +263,7 @@ class VirtualTable(LineView, Generic[Key], can_focus=True):
         sign = self._mark_sign if key in self._marks else " "
         return [Piece(sign, Role.MARK), *self._row(key, self.columns - 1)]
 
-    def over(self, y: int) -> str | None:
+    def row_role(self, y: int) -> str | None:
         """The cursor's row, and marked ones."""
         place = self._top + y
         if place >= len(self._order):

@@ -1,4 +1,4 @@
-"""One line of text to be typed: small, calm, and only visible characters get in."""
+"""A one-line text field that accepts visible characters only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TextField(LineView, can_focus=True):
     TextField { height: 1; }
     """
 
-    class Edited(Message):
+    class Changed(Message):
         """The text is another one."""
 
         def __init__(self, field: TextField, text: str) -> None:
@@ -33,7 +33,7 @@ class TextField(LineView, can_focus=True):
             self.field = field
             self.text = text
 
-    class Entered(Message):
+    class Submitted(Message):
         """Enter."""
 
         def __init__(self, field: TextField, text: str) -> None:
@@ -41,7 +41,7 @@ class TextField(LineView, can_focus=True):
             self.field = field
             self.text = text
 
-    class GivenUp(Message):
+    class Cancelled(Message):
         """Esc."""
 
         def __init__(self, field: TextField) -> None:
@@ -55,12 +55,12 @@ class TextField(LineView, can_focus=True):
         self._label = label
         self._hint = hint
         self._text = one_line(text, TEXT_MAX)
-        self._at = len(self._text)
-        self._left = 0  # first character that is shown
+        self._cursor = len(self._text)
+        self._first_shown = 0  # first character that is shown
 
     @property
     def text(self) -> str:
-        """What was typed."""
+        """The text."""
         return self._text
 
     @text.setter
@@ -68,41 +68,41 @@ class TextField(LineView, can_focus=True):
         self._edit(one_line(text, TEXT_MAX), TEXT_MAX)
 
     @property
-    def at(self) -> int:
-        """Where the next character goes."""
-        return self._at
+    def cursor(self) -> int:
+        """The position of the cursor."""
+        return self._cursor
 
-    def restart(self, label: str, text: str = "", hint: str = "") -> None:
-        """Another label, text and hint; tells nobody."""
+    def reset(self, label: str, text: str = "", hint: str = "") -> None:
+        """Reset label, text and placeholder without posting a message."""
         self._label, self._hint = label, hint
         self._text = sanitize(text, TEXT_MAX)
-        self._at = len(self._text)
-        self._left = 0
+        self._cursor = len(self._text)
+        self._first_shown = 0
         self.refresh()
 
     def insert(self, text: str) -> None:
         """Put text at the cursor."""
         room = TEXT_MAX - len(self._text)
         text = sanitize(text, TEXT_MAX)[:room]
-        self._edit(self._text[: self._at] + text + self._text[self._at :], self._at + len(text))
+        self._edit(self._text[: self._cursor] + text + self._text[self._cursor :], self._cursor + len(text))
 
     def _edit(self, text: str, at: int) -> None:
-        self._at = max(min(at, len(text)), 0)
+        self._cursor = max(min(at, len(text)), 0)
         changed, self._text = text != self._text, text
         self._show_cursor()
         if changed:
-            self.post_message(self.Edited(self, text))
+            self.post_message(self.Changed(self, text))
 
     def _show_cursor(self) -> None:
         """Scroll the text so that the cursor is in view, and tell input methods where it is."""
         room = max(self.columns - cells(self._label) - 1, 1)
-        self._left = min(self._left, self._at)
-        while cells(self._text[self._left : self._at]) >= room:
-            self._left += 1
-        while self._left and cells(self._text[self._left - 1 :]) < room:
-            self._left -= 1  # it was scrolled for a narrower field, or for one not laid out yet
+        self._first_shown = min(self._first_shown, self._cursor)
+        while cells(self._text[self._first_shown : self._cursor]) >= room:
+            self._first_shown += 1
+        while self._first_shown and cells(self._text[self._first_shown - 1 :]) < room:
+            self._first_shown -= 1  # it was scrolled for a narrower field, or for one not laid out yet
         if self.has_focus:
-            x = cells(self._label) + cells(self._text[self._left : self._at])
+            x = cells(self._label) + cells(self._text[self._first_shown : self._cursor])
             self.app.cursor_position = self.content_region.offset + Offset(x, 0)
         self.refresh()
 
@@ -112,11 +112,11 @@ class TextField(LineView, can_focus=True):
         """Edit, or type."""
         edit = _EDITS.get(event.key)
         if edit is not None:
-            self._edit(*edit(self._text, self._at))
+            self._edit(*edit(self._text, self._cursor))
         elif event.key == "enter":
-            self.post_message(self.Entered(self, self._text))
+            self.post_message(self.Submitted(self, self._text))
         elif event.key == "escape":
-            self.post_message(self.GivenUp(self))
+            self.post_message(self.Cancelled(self))
         elif event.character is not None and event.is_printable:
             self.insert(event.character)
         else:
@@ -149,13 +149,13 @@ class TextField(LineView, can_focus=True):
         label = Piece(self._label, Role.KEY)
         if not self.has_focus:
             return [label, Piece(self._text or self._hint, Role.TEXT if self._text else Role.DIM)]
-        under = self._text[self._at : self._at + 1] or " "
+        under = self._text[self._cursor : self._cursor + 1] or " "
         hint = [] if self._text else [Piece(self._hint, Role.DIM)]
         return [
             label,
-            Piece(self._text[self._left : self._at]),
+            Piece(self._text[self._first_shown : self._cursor]),
             Piece(under, Role.CURSOR),
-            Piece(self._text[self._at + 1 :]),
+            Piece(self._text[self._cursor + 1 :]),
             *hint,
         ]
 

@@ -1,4 +1,4 @@
-"""Text to be read: a page of it that fits nowhere, or a log that grows. Follow, search, fold or cut long lines."""
+"""Scrollable text, such as a growing log: follow, search, wrap or cut long lines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from textual.geometry import Size
 from textual.message import Message
 
 from ..text.pieces import Line, Piece, Role, crop, plain, width
-from ..text.wrapping import fold, fold_count
+from ..text.wrapping import count_rows, wrapped_row
 from .bindings import PAGING, bindings
 from .line_view import LineView
 
@@ -21,16 +21,16 @@ _WHEEL_ROWS = 3
 
 
 class LinesView(LineView, can_focus=True):
-    """Lines of pieces, from a sequence that its owner may grow at the end and shorten at the start.
+    """Lines from a sequence that its owner may extend at the end and shorten at the start.
 
-    After a change call ``lines_changed``. Where the reader stands is kept: at the end if he follows it, else at the
-    line that he sees.
+    Call ``lines_changed`` after a change. The scroll position is kept: at the end if it is followed, else at the first
+    visible line.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(*PAGING, "left", "right", "wrap", "follow", "scroll")
 
     class Moved(Message):
-        """Other lines are in view, or the end is followed, or not any more."""
+        """The scroll position or the follow mode changed."""
 
         def __init__(self, view: LinesView) -> None:
             super().__init__()
@@ -49,43 +49,43 @@ class LinesView(LineView, can_focus=True):
         self._lines = lines
         self._top = (0, 0)  # line, and which of the rows that it is folded into
         self._rows_in_view: list[tuple[int, int]] | None = None
-        self._paged_for = Size(0, 0)
-        self._shift = 0
-        self._needle: re.Pattern[str] | None = None
-        self._found: int | None = None
-        self.following = follow
-        self.wrapping = wrap
+        self._page_size = Size(0, 0)
+        self._left_column = 0
+        self._search_pattern: re.Pattern[str] | None = None
+        self._match_line: int | None = None
+        self.is_following = follow
+        self.is_wrapping = wrap
 
     # --- what is in it --------------------------------------------------------------------------------------------
 
     @property
     def lines(self) -> Sequence[Line]:
-        """What can be read."""
+        """All lines."""
         return self._lines
 
     @property
     def span(self) -> tuple[int, int]:
-        """The first line in view, and the first after those in view."""
+        """The first visible line, and the line after the last visible one."""
         page = self._page()
         return (page[0][0], page[-1][0] + 1) if page else (0, 0)
 
     def set_lines(self, lines: Sequence[Line]) -> None:
-        """Other lines, from their start, or from their end if it is followed."""
+        """Replace the lines; start at the first, or at the end if it is followed."""
         self._lines = lines
         self._top = (0, 0)
-        self._shift = 0
-        self._found = None
+        self._left_column = 0
+        self._match_line = None
         self.lines_changed()
 
     def lines_changed(self, dropped: int = 0) -> None:
-        """The sequence grew at its end, after ``dropped`` lines were taken from its start."""
+        """Update after lines were appended, and ``dropped`` lines removed from the start."""
         line, row = self._top
         self._top = (max(line - dropped, 0), row if line >= dropped else 0)
-        if self._found is not None:
-            self._found = self._found - dropped if self._found >= dropped else None
+        if self._match_line is not None:
+            self._match_line = self._match_line - dropped if self._match_line >= dropped else None
         before = self._top
         self._rows_in_view = None
-        self._top = self._last_page() if self.following else min(self._top, self._last_page())
+        self._top = self._last_page() if self.is_following else min(self._top, self._last_page())
         if dropped or self._top != before or self.span[1] >= len(self._lines):
             self.refresh()
         self.post_message(self.Moved(self))
@@ -93,19 +93,19 @@ class LinesView(LineView, can_focus=True):
     # --- moving ---------------------------------------------------------------------------------------------------
 
     def show_line(self, line: int) -> None:
-        """Have a line in view, a third from the top if it was not."""
+        """Scroll to a line if it is not visible, to a third from the top."""
         first, last = self.span
         if not first <= line < last:
-            self._stand_at(self._moved((max(min(line, len(self._lines) - 1), 0), 0), -(self.rows // 3)))
+            self._set_top(self._position_after((max(min(line, len(self._lines) - 1), 0), 0), -(self.rows // 3)))
 
     def move_rows(self, rows: int) -> None:
-        """So many rows down."""
+        """Move ``rows`` rows down."""
         if rows < 0:
-            self.following = False
-        self._stand_at(self._moved(self._top, rows))
+            self.is_following = False
+        self._set_top(self._position_after(self._top, rows))
 
     def move_pages(self, pages: float) -> None:
-        """So many pages down; of whole pages a row stays in view."""
+        """Move ``pages`` pages down; whole pages overlap by one row."""
         whole = abs(pages) == 1
         rows = max(self.rows - 1, 1) if whole else int(self.rows * abs(pages))
         self.move_rows(rows if pages > 0 else -rows)
@@ -113,31 +113,31 @@ class LinesView(LineView, can_focus=True):
     def move_to_edge(self, direction: int) -> None:
         """To the start, or with 1 to the end."""
         if direction < 0:
-            self.following = False
-        self._stand_at((0, 0) if direction < 0 else self._last_page())
+            self.is_following = False
+        self._set_top((0, 0) if direction < 0 else self._last_page())
 
     def toggle_follow(self) -> None:
-        """Stay at the end while it grows; or stand still."""
-        self.following = not self.following
-        self._stand_at(self._last_page() if self.following else self._top)
+        """Switch following the end on or off."""
+        self.is_following = not self.is_following
+        self._set_top(self._last_page() if self.is_following else self._top)
 
     def toggle_wrap(self) -> None:
-        """Fold long lines, or cut them."""
-        self.wrapping = not self.wrapping
-        self._shift = 0
-        self._stand_at((self._top[0], 0))
+        """Switch between wrapped and cut long lines."""
+        self.is_wrapping = not self.is_wrapping
+        self._left_column = 0
+        self._set_top((self._top[0], 0))
 
     def move_columns(self, direction: int) -> None:
         """Half a width to the left or right, in lines that are cut."""
-        self._shift_to(self._shift + direction * (self.columns // 2))
+        self._shift_to(self._left_column + direction * (self.columns // 2))
 
     def _shift_to(self, shift: int) -> None:
-        if not self.wrapping:
+        if not self.is_wrapping:
             widest = max((width(self._lines[line]) for line, _ in self._page()), default=0)
-            self._shift = max(min(shift, widest - self.columns), 0)
+            self._left_column = max(min(shift, widest - self.columns), 0)
             self.refresh()
 
-    def _stand_at(self, top: tuple[int, int]) -> None:
+    def _set_top(self, top: tuple[int, int]) -> None:
         self._top = max(min(top, self._last_page()), (0, 0))
         self._rows_in_view = None
         self.refresh()
@@ -146,12 +146,12 @@ class LinesView(LineView, can_focus=True):
     # --- rows of folded lines -------------------------------------------------------------------------------------
 
     def _height(self, line: int) -> int:
-        if not self.wrapping or self.columns <= 0:
+        if not self.is_wrapping or self.columns <= 0:
             return 1
-        return fold_count(self._lines[line], self.columns)
+        return count_rows(self._lines[line], self.columns)
 
-    def _moved(self, position: tuple[int, int], rows: int) -> tuple[int, int]:
-        """The position so many rows further on, or back."""
+    def _position_after(self, position: tuple[int, int], rows: int) -> tuple[int, int]:
+        """The position ``rows`` rows after ``position``, or before it."""
         line, row = position[0], position[1] + rows
         while row < 0 and line > 0:
             line -= 1
@@ -163,14 +163,14 @@ class LinesView(LineView, can_focus=True):
 
     def _last_page(self) -> tuple[int, int]:
         """The position from which the end of the last line is at the foot of the view."""
-        return self._moved((len(self._lines), 0), -self.rows)
+        return self._position_after((len(self._lines), 0), -self.rows)
 
     def _page(self) -> list[tuple[int, int]]:
         """The rows in view: line, and which of its folds; for the size of now, which may be a newer one than the reader
         has been placed for."""
-        if self._rows_in_view is None or self._paged_for != self.outer_size:
+        if self._rows_in_view is None or self._page_size != self.outer_size:
             self._rows_in_view = list(self._rows_from(self._top, self.rows))
-            self._paged_for = self.outer_size
+            self._page_size = self.outer_size
         return self._rows_in_view
 
     def _rows_from(self, position: tuple[int, int], count: int) -> Iterator[tuple[int, int]]:
@@ -186,23 +186,23 @@ class LinesView(LineView, can_focus=True):
     # --- searching ------------------------------------------------------------------------------------------------
 
     def search(self, words: str) -> None:
-        """Highlight these words wherever they are, whatever their case; "" ends that."""
-        self._needle = re.compile(re.escape(words), re.IGNORECASE) if words else None
-        self._found = None
+        """Highlight ``words``, ignoring case; "" ends the search."""
+        self._search_pattern = re.compile(re.escape(words), re.IGNORECASE) if words else None
+        self._match_line = None
         self.refresh()
 
     def find_next(self, forward: bool = True) -> int | None:
-        """Go to the next line with the words, around the end if need be. Returns it; None if there is none."""
-        if self._needle is None or not self._lines:
+        """Go to the next matching line, wrapping around, and return its number; None if no line matches."""
+        if self._search_pattern is None or not self._lines:
             return None
         count = len(self._lines)
         step = 1 if forward else -1
-        start = self._found if self._found is not None else self._top[0] - step
+        start = self._match_line if self._match_line is not None else self._top[0] - step
         for distance in range(1, count + 1):
             line = (start + step * distance) % count
-            if self._needle.search(plain(self._lines[line])):
-                self._found = line
-                self.following = False
+            if self._search_pattern.search(plain(self._lines[line])):
+                self._match_line = line
+                self.is_following = False
                 self.show_line(line)
                 self.refresh()
                 return line
@@ -217,20 +217,22 @@ class LinesView(LineView, can_focus=True):
             return []
         line, row = page[y]
         pieces = self._lines[line]
-        if self._needle is not None:
-            pieces = highlighted(pieces, self._needle)
-        if self.wrapping:
-            return fold(pieces, self.columns, row)
-        return crop(pieces, self._shift, width(pieces)) if self._shift else pieces
+        if self._search_pattern is not None:
+            pieces = highlighted(pieces, self._search_pattern)
+        if self.is_wrapping:
+            return wrapped_row(pieces, self.columns, row)
+        return crop(pieces, self._left_column, width(pieces)) if self._left_column else pieces
 
-    def over(self, y: int) -> str | None:
-        """The line that the search stands at."""
+    def row_role(self, y: int) -> str | None:
+        """The row of the current match."""
         page = self._page()
-        return Role.CURSOR if self._found is not None and y < len(page) and page[y][0] == self._found else None
+        return (
+            Role.CURSOR if self._match_line is not None and y < len(page) and page[y][0] == self._match_line else None
+        )
 
     def on_resize(self) -> None:
-        """The end stays at the foot, the reader at his line."""
-        self._top = self._last_page() if self.following else min((self._top[0], 0), self._last_page())
+        """Keep the followed end, or the first visible line."""
+        self._top = self._last_page() if self.is_following else min((self._top[0], 0), self._last_page())
         self._rows_in_view = None
         self.refresh()
         self.post_message(self.Moved(self))

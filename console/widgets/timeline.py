@@ -1,4 +1,4 @@
-"""A list whose rows share one axis of time: zoom, pan, and a view that keeps up with now in few steps."""
+"""A list whose rows share a time axis: zoom, pan, follow."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NOW_AT = 0.75  # where now stands after a step, as a part of the width; it walk
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What part of time is shown. Microseconds UTC."""
+    """The visible time span. Microseconds UTC."""
 
     start: int
     per_cell: int
@@ -51,8 +51,8 @@ class TimelineView(VirtualTable[Key]):
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("left", "right", "fold", "unfold", "follow")
 
-    class Spanned(Message):
-        """Another part of time is shown: draw the axis again."""
+    class SpanChanged(Message):
+        """The visible span changed."""
 
         def __init__(self, timeline: TimelineView[Key], span: Span) -> None:
             super().__init__()
@@ -68,14 +68,14 @@ class TimelineView(VirtualTable[Key]):
         id: str | None = None,
         classes: str | None = None,
     ) -> None:
-        super().__init__(self._whole_row, id=id, classes=classes)
+        super().__init__(self._labelled_row, id=id, classes=classes)
         self._label = label
         self._bar = bar
         self._label_columns = label_columns
         self._extent = (0, SECOND)
         self._now: int | None = None
         self._span = Span(0, SECOND, 1)
-        self.following = True
+        self.is_following = True
 
     @property
     def span(self) -> Span:
@@ -98,24 +98,23 @@ class TimelineView(VirtualTable[Key]):
         self._show(Span(start, per_cell, self._bar_cells()))
 
     def set_now(self, now: int) -> None:
-        """Time went on. Only when now walks out of a followed view is everything drawn again; else the rows that have
-        changed are the caller's to name."""
+        """Set the current time. Scrolls only if it leaves a followed view; the caller refreshes changed rows."""
         self._now = now
         self._extent = (self._extent[0], max(self._extent[1], now))
-        if self.following and not self._span.start <= now < self._span.end:
-            self._catch_up()
+        if self.is_following and not self._span.start <= now < self._span.end:
+            self._scroll_to_now()
 
     def move_columns(self, direction: int) -> None:
         """A quarter of the span earlier, or with 1 later."""
         self._pan(direction * (self._span.cells // 4))
 
     def toggle_follow(self) -> None:
-        """Keep up with now, or stand still."""
-        self.following = not self.following
-        if self.following:
-            self._catch_up()
+        """Switch following the current time on or off."""
+        self.is_following = not self.is_following
+        if self.is_following:
+            self._scroll_to_now()
         else:
-            self.post_message(self.Spanned(self, self._span))
+            self.post_message(self.SpanChanged(self, self._span))
 
     def on_resize(self) -> None:
         """As many cells as there is room for, from the same instant."""
@@ -126,19 +125,19 @@ class TimelineView(VirtualTable[Key]):
         return max(self.columns - self._label_columns, 1)
 
     def _pan(self, cells: int) -> None:
-        self.following = False
+        self.is_following = False
         self._show(replace(self._span, start=self._span.start + cells * self._span.per_cell))
 
     def zoom(self, step: int) -> None:
         """With 1 a shorter span, with -1 a longer one: around now if it is followed, else around the middle."""
         at = min(range(len(STEPS)), key=lambda index: abs(STEPS[index] - self._span.per_cell))
         per_cell = STEPS[max(min(at - step, len(STEPS) - 1), 0)]
-        middle = self._now if self.following and self._now is not None else (self._span.start + self._span.end) // 2
+        middle = self._now if self.is_following and self._now is not None else (self._span.start + self._span.end) // 2
         part = (middle - self._span.start) / (self._span.end - self._span.start)
         start = middle - round(part * per_cell * self._span.cells)
         self._show(replace(self._span, start=start, per_cell=per_cell))
 
-    def _catch_up(self) -> None:
+    def _scroll_to_now(self) -> None:
         if self._now is not None:
             before = round(self._span.cells * _NOW_AT) * self._span.per_cell
             self._show(replace(self._span, start=max(self._now - before, min(self._extent[0], self._now))))
@@ -148,8 +147,8 @@ class TimelineView(VirtualTable[Key]):
         if span != self._span:
             self._span = span
             self.refresh()
-            self.post_message(self.Spanned(self, span))
+            self.post_message(self.SpanChanged(self, span))
 
-    def _whole_row(self, key: Key, columns: int) -> Line:
+    def _labelled_row(self, key: Key, columns: int) -> Line:
         label = fit(self._label(key, self._label_columns - 1), self._label_columns - 1)
         return [*label, Piece(" "), *self._bar(key, self._span)]

@@ -22,8 +22,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
-from redrive.console.terminal.capabilities import survey
-from redrive.console.terminal.tty import Hold
+from redrive.console.terminal.capabilities import detect_capabilities
+from redrive.console.terminal.tty import Tty
 
 ACTS = ("requeue", "skip", "pause", "hurry", "undo", "stop_task")
 
@@ -44,11 +44,11 @@ def parsed(arguments: list[str]) -> argparse.Namespace:
 
 def main() -> int:
     options = parsed(sys.argv[1:])
-    terminal = survey()
-    if terminal.plain_because:
-        print(f"plain: {terminal.plain_because}")
+    terminal = detect_capabilities()
+    if terminal.unsupported_reason:
+        print(f"plain: {terminal.unsupported_reason}")
         return 0
-    with Hold(terminal) as hold:
+    with Tty(terminal) as hold:
         hold.splash("redrive - demo")
         if options.splash_only:
             time.sleep(options.splash_only)
@@ -62,10 +62,10 @@ def main() -> int:
     return int(code or app.return_code or 0)
 
 
-def build(hold: Hold, options: argparse.Namespace):
+def build(hold: Tty, options: argparse.Namespace):
     """Imports Textual, after the splash."""
     from redrive.console.app.base_app import ConsoleBase
-    from redrive.console.keys.actions import Action, Place, footer_of
+    from redrive.console.keys.actions import Action, ScreenName, footer_of
     from redrive.console.keys.keymap import Refusal, key_label
     from redrive.console.terminal.driver import ConsoleDriver
     from redrive.console.text.pieces import Line, Piece, Role
@@ -73,8 +73,8 @@ def build(hold: Hold, options: argparse.Namespace):
     from redrive.console.widgets.bars import Bar, Rule
     from redrive.console.widgets.bindings import bindings_of
     from redrive.console.widgets.dialog import Dialog, Question, Reply
-    from redrive.console.widgets.footer import Foot
-    from redrive.console.widgets.role_styles import PLAIN, Palette
+    from redrive.console.widgets.footer import Footer
+    from redrive.console.widgets.role_styles import PLAIN, RoleStyles
     from redrive.console.widgets.table import VirtualTable
     from rich.style import Style
     from textual.app import ComposeResult
@@ -95,10 +95,10 @@ def build(hold: Hold, options: argparse.Namespace):
     signs = (("✓", Role.DONE), ("●", Role.RUNNING), ("↻", Role.WAITING), ("✗", Role.FAILED), ("◆", Role.HUMAN))
 
     class Demo(ConsoleBase):
-        BINDINGS: ClassVar[list[BindingType]] = bindings_of(Place.INBOX)
+        BINDINGS: ClassVar[list[BindingType]] = bindings_of(ScreenName.INBOX)
 
         def __init__(self) -> None:
-            super().__init__(hold, palette=Palette(colours) if hold.terminal.colours else PLAIN)  # type: ignore[arg-type]
+            super().__init__(hold, palette=RoleStyles(colours) if hold.capabilities.colours else PLAIN)  # type: ignore[arg-type]
             self.ticks = 0
             self.paints = 0
             self.skipped = 0
@@ -108,7 +108,7 @@ def build(hold: Hold, options: argparse.Namespace):
             self.dirty: set[int] = set()
             self.table: VirtualTable[int] = VirtualTable(self.row, mark_sign="▪")
             self.header = Bar(2)
-            self.foot = Foot()
+            self.foot = Footer()
 
         def compose(self) -> ComposeResult:
             yield self.header
@@ -121,7 +121,9 @@ def build(hold: Hold, options: argparse.Namespace):
             left: Line = [Piece(" revenue · run-2026-04-25 · local  "), *(Piece(text[:9]) for text in self.hostile)]
             self.header.show(left, [Piece("● running", Role.RUNNING), Piece(" 5/12 ")])
             self.header.show([Piece(" 1 Runs  2 Graph  3 Timeline  4 Inbox ◆2")], [Piece("tick 0 ")], row=1)
-            self.foot.keys.show([(key_label(action.keys[0]), action.label) for action in footer_of(Place.INBOX)])
+            self.foot.key_bar.show(
+                [(key_label(action.keys[0]), action.label) for action in footer_of(ScreenName.INBOX)]
+            )
             self.table.set_order(range(options.rows))
             self.table.focus()
             self.run_worker(self.watch_loop())
@@ -149,7 +151,7 @@ def build(hold: Hold, options: argparse.Namespace):
 
         def tick(self) -> None:
             self.ticks += 1
-            if self.output_busy:
+            if self.is_output_busy:
                 self.skipped += 1
                 return
             self.paint()
@@ -213,16 +215,16 @@ def build(hold: Hold, options: argparse.Namespace):
                 file.write(f"{act} {self.table.cursor_key}\n")
 
         def key_refused(self, refusal: Refusal) -> None:
-            self.foot.keys.say([Piece(refusal.value, Role.WARNING)], seconds=3)
+            self.foot.key_bar.show_message([Piece(refusal.value, Role.WARNING)], seconds=3)
 
         def action_filter(self) -> None:
-            self.foot.ask("/")
+            self.foot.open_prompt("/")
 
-        def on_text_field_given_up(self) -> None:
-            self.foot.close()
+        def on_text_field_cancelled(self) -> None:
+            self.foot.close_prompt()
 
-        def on_text_field_entered(self) -> None:
-            self.foot.close()
+        def on_text_field_submitted(self) -> None:
+            self.foot.close_prompt()
 
         async def action_quit(self) -> None:
             self.exit(0)
@@ -247,8 +249,8 @@ def build(hold: Hold, options: argparse.Namespace):
                 preview=[[Piece(f"task_{number:05}")] for number in range(30)],
                 accept="skip 3",
                 trigger="s",
-                reason="why, for the journal",
-                reason_needed=True,
+                reason_hint="why, for the journal",
+                is_reason_required=True,
             )
             self.push_screen(Dialog(question), lambda reply: self.replied("skip", reply))
 
@@ -260,7 +262,7 @@ def build(hold: Hold, options: argparse.Namespace):
             self.push_screen(Dialog(question), lambda reply: self.replied(act, reply))
 
         def replied(self, act: str, reply: Reply | None) -> None:
-            if reply is not None and reply.accepted:
+            if reply is not None and reply.is_accepted:
                 self.wrote(f"{act} {reply.reason}".strip())
 
     def acting(name: str):

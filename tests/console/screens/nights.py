@@ -118,7 +118,7 @@ class Hand:
         """Messages delivered, workers done, and what waits for the cursor to rest has been said."""
         await self.pilot.pause()
         await self.app.workers.wait_for_complete()
-        while not getattr(self.app.screen, "rests", True):
+        while not getattr(self.app.screen, "is_settled", True):
             await self.pilot.pause(0.02)
         await self.app.workers.wait_for_complete()
         await self.pilot.pause()

@@ -223,7 +223,7 @@ def _act(command_id: str, act: str, was: dict, at: int, options: dict | None = N
 
 @pytest.mark.parametrize("key", ["r", "s", "x", "b", "p", "z"])
 async def test_a_stale_picture_locks_every_act_and_says_why(revenue: FakeSession, clock: StillClock, key: str):
-    revenue.become(picture_age_seconds=14.0)
+    revenue.become(data_age_seconds=14.0)
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "n", key)
         assert revenue.commands == []
@@ -240,7 +240,7 @@ async def test_an_executor_that_is_silent_locks_acts(revenue: FakeSession, clock
 
 
 async def test_a_line_that_is_down_locks_acts_and_says_when_it_tries_again(revenue: FakeSession, clock: StillClock):
-    revenue.become(link=Link.STALE, trouble="far does not answer", retry_in_seconds=3.0, picture_age_seconds=4.0)
+    revenue.become(link=Link.STALE, problem="far does not answer", retry_in_seconds=3.0, data_age_seconds=4.0)
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "n", "r")
         assert revenue.commands == []
@@ -248,7 +248,7 @@ async def test_a_line_that_is_down_locks_acts_and_says_when_it_tries_again(reven
 
 
 async def test_with_the_executor_gone_acts_still_work(revenue: FakeSession, clock: StillClock):
-    revenue.become(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=clock.now - 60 * S)
+    revenue.become(executor_alive=False, heartbeat_age_seconds=None, executor_last_seen_at=clock.now - 60 * S)
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "n", "r")
         assert len(revenue.commands) == 1
@@ -296,7 +296,7 @@ async def test_an_armed_console_sends_its_acts_through_a_door_of_their_own(reven
     async def door() -> FakeSession:
         return acting
 
-    async with shown(revenue, clock, open_to_act=door) as (app, pilot):
+    async with shown(revenue, clock, open_for_changes=door) as (app, pilot):
         await press(app, pilot, "n", "r")
         assert "read-only" in rows_of(app)[-1]
         await press(app, pilot, "W", "a")

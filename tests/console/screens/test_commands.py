@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from redrive.console.app import theme
-from redrive.console.keys.actions import Place, actions_of
-from redrive.console.screens.palette import CommandPalette, Entry, matching
+from redrive.console.keys.actions import ScreenName, actions_of
+from redrive.console.screens.palette import CommandPalette, PaletteEntry, matching
 from redrive.console.sessions.session import RunSummary
-from redrive.console.terminal.capabilities import Colours, Terminal
+from redrive.console.terminal.capabilities import Colours, TerminalCapabilities
 from redrive.console.text.pieces import Role
 from redrive.engine.core.projection import RunRow
 from redrive.engine.domain.states import RunState
@@ -35,8 +35,8 @@ async def test_help_lists_the_keys_of_this_screen_and_no_others(revenue: FakeSes
 
 async def test_every_key_that_help_shows_works_here(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, _):
-        possible = {action.name for action in app.commands._possible()}
-        expected = {action.name for action in actions_of(Place.GRAPH)} - {"step_back", "step_forward", "sort"}
+        possible = {action.name for action in app.commands._available()}
+        expected = {action.name for action in actions_of(ScreenName.GRAPH)} - {"step_back", "step_forward", "sort"}
         assert expected <= possible
 
 
@@ -78,7 +78,11 @@ async def test_a_paste_into_the_palette_runs_nothing(revenue: FakeSession, clock
 
 
 def test_the_exact_name_comes_before_what_only_mentions_it():
-    entries = [Entry("a", "stop run", "end it"), Entry("b", "stop", "stop it"), Entry("c", "undo", "the last stop")]
+    entries = [
+        PaletteEntry("a", "stop run", "end it"),
+        PaletteEntry("b", "stop", "stop it"),
+        PaletteEntry("c", "undo", "the last stop"),
+    ]
     assert [entry.value for entry in matching(entries, "stop")] == ["b", "a", "c"]
 
 
@@ -97,7 +101,7 @@ async def test_a_theme_is_used_at_once_and_remembered(revenue: FakeSession, cloc
         await press(app, pilot, "colon", *"theme high", "enter")
         assert app.palette.style(Role.TEXT).bgcolor.name == "#000000"
         assert "theme high-contrast" in rows_of(app)[-1]
-    assert theme.chosen_name() == "high-contrast"
+    assert theme.initial_theme_name() == "high-contrast"
 
 
 async def test_a_theme_of_ones_own_that_is_wrong_is_refused_in_one_sentence(
@@ -113,7 +117,7 @@ async def test_a_theme_of_ones_own_that_is_wrong_is_refused_in_one_sentence(
 
 
 async def test_without_colours_every_theme_tells_by_reverse_video(revenue: FakeSession, clock: StillClock):
-    app = make_app(revenue, clock, Terminal(colours=Colours.NONE))
+    app = make_app(revenue, clock, TerminalCapabilities(colours=Colours.NONE))
     async with app.run_test() as pilot:
         app.use_theme(theme.load_theme("dark"))
         await pilot.pause()

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from redrive.console.app.app import ConsoleApp
-from redrive.console.terminal.capabilities import Colours, Terminal
-from redrive.console.terminal.tty import Hold
+from redrive.console.terminal.capabilities import Colours, TerminalCapabilities
+from redrive.console.terminal.tty import Tty
 
 from ..conftest import FakeSession, StillClock, make_app
 from ..model.runs import fold_of
@@ -66,12 +66,12 @@ def test_picture_of_nothing(clock, snap_compare):
 
 
 def test_picture_in_ascii(night, clock, snap_compare):
-    app = make_app(night, clock, Terminal(unicode=False))
+    app = make_app(night, clock, TerminalCapabilities(has_unicode=False))
     assert snap_compare(app, run_before=pressing(app, "7"))
 
 
 def test_picture_without_colours(night, clock, snap_compare):
-    app = ConsoleApp(night, clock=clock, hold=Hold(Terminal(colours=Colours.NONE)))
+    app = ConsoleApp(night, clock=clock, tty=Tty(TerminalCapabilities(colours=Colours.NONE)))
     assert snap_compare(app, run_before=pressing(app, "7"))
 
 

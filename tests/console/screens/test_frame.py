@@ -61,7 +61,7 @@ async def test_the_age_of_a_heartbeat_is_said_from_three_seconds_on(
 async def test_every_view_keeps_its_word_at_eighty_columns(revenue: FakeSession, clock: StillClock):
     """With two counts of two digits, and with what must be said beside them."""
     words = ("1 Runs", "2 Graph", "3 Timeline", "4 Inbox", "5 Log", "6 Journal", "7 Systems")
-    troubles = ({}, {"heartbeat_age_seconds": 4.2}, {"executor_alive": False, "executor_gone_at": START})
+    troubles = ({}, {"heartbeat_age_seconds": 4.2}, {"executor_alive": False, "executor_last_seen_at": START})
     for name in list(revenue.fold.tasks)[:10]:
         failed_task(revenue.fold, name)
         revenue.fold.tasks[name].bad_rows = 3

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from redrive.console.app.navigation import STOPS_MAX, Trail
-from redrive.console.keys.actions import Place
+from redrive.console.app.navigation import STOPS_MAX, NavigationHistory
+from redrive.console.keys.actions import ScreenName
 from redrive.console.model.inbox import InboxRow
 
 from ..conftest import FakeSession, StillClock
@@ -123,11 +123,11 @@ async def test_why_is_answered_in_the_log(night, clock):
 
 
 def test_a_trail_keeps_the_latest_stops_alone() -> None:
-    trail = Trail()
+    trail = NavigationHistory()
     for number in range(STOPS_MAX + 10):
-        trail.leave(Place.GRAPH, f"task_{number}")
+        trail.push(ScreenName.GRAPH, f"task_{number}")
     last = trail.last
     assert last is not None and last.selected == f"task_{STOPS_MAX + 9}"
-    found = [trail.back() for _ in range(STOPS_MAX)]
-    assert found[-1] == (Place.GRAPH, "task_10")
-    assert trail.back() is None
+    found = [trail.pop() for _ in range(STOPS_MAX)]
+    assert found[-1] == (ScreenName.GRAPH, "task_10")
+    assert trail.pop() is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from redrive.console.model.graph.view import Form, Zoom
+from redrive.console.model.graph.view import GraphForm, Zoom
 from redrive.console.screens.detail import DetailScreen
 from redrive.console.sessions.session import AttemptText, LogChunk
 from redrive.console.text.pieces import Role
@@ -144,7 +144,7 @@ async def test_ancestors_and_descendants_of_the_selected_task_are_set_off(revenu
     async with shown(revenue, clock) as (app, pilot):
         app.screen.graph_view.select("clean_orders")
         await settle(app, pilot)
-        related = app.screen.graph_view.lit.related
+        related = app.screen.graph_view.highlight.related
         assert {"extract_orders", "aggregate_revenue", "notify"} <= set(related)
         assert "extract_refunds" not in related
 
@@ -152,9 +152,9 @@ async def test_ancestors_and_descendants_of_the_selected_task_are_set_off(revenu
 async def test_the_critical_path_can_be_shown(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "c")
-        assert app.screen.graph_view.shows_critical == app.live.forecast.path == ("partner_file",)
+        assert app.screen.graph_view.critical_path == app.live.forecast.path == ("partner_file",)
         await press(app, pilot, "c")
-        assert app.screen.graph_view.shows_critical == ()
+        assert app.screen.graph_view.critical_path == ()
 
 
 async def test_following_keeps_the_cursor_where_the_run_is(revenue: FakeSession, clock: StillClock):
@@ -178,7 +178,7 @@ async def test_the_selection_survives_every_step_of_the_zoom(revenue: FakeSessio
             steps.append((graph.zoom, graph.form))
             assert app.selected == "clean_refunds"
             await press(app, pilot, "minus")
-        assert steps[0] == (Zoom.GRAPH, Form.DRAWING)
+        assert steps[0] == (Zoom.GRAPH, GraphForm.DRAWING)
         assert steps[-1][0] is Zoom.BANDS
 
 
@@ -240,7 +240,7 @@ async def test_with_room_for_both_the_drawing_stands_above_the_rows(revenue: Fak
 async def test_space_marks_and_goes_on_and_escape_forgets_all_marks(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "g", "space", "space")
-        assert app.screen.chosen() == ("extract_orders", "clean_orders")
+        assert app.screen.target_tasks() == ("extract_orders", "clean_orders")
         assert rows_of(app)[3].startswith("▪")
         await press(app, pilot, "escape")
         assert app.screen.graph_view.marks == {}
@@ -249,14 +249,14 @@ async def test_space_marks_and_goes_on_and_escape_forgets_all_marks(revenue: Fak
 async def test_v_marks_a_range(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "g", "v", "j", "j", "v", "j")
-        assert len(app.screen.chosen()) == 3
+        assert len(app.screen.target_tasks()) == 3
 
 
 async def test_marks_outlive_changes_of_their_tasks(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "a")
         await happen(app, pilot, revenue, revenue.story.move("clean_refunds", "PENDING", generation=1))
-        assert app.screen.chosen() == ("clean_refunds",)
+        assert app.screen.target_tasks() == ("clean_refunds",)
 
 
 # --- Details --------------------------------------------------------------------------------------------------------
@@ -359,7 +359,7 @@ async def test_the_drawing_of_a_part_says_so_and_how_to_see_the_rest(clock: Stil
     session = FakeSession(fold_of([(f"n{number}x", [f"n{number - 1}x"] if number else []) for number in range(3100)]))
     async with shown(session, clock) as (app, pilot):
         await press(app, pilot, *("equals_sign",) * (Zoom.GRAPH - app.screen.graph.zoom + 1))
-        assert app.screen.graph.form is Form.DRAWING
+        assert app.screen.graph.form is GraphForm.DRAWING
         assert rows_of(app)[3].startswith(" 1,200 of 3,100 tasks drawn · arrows go on · - lists all")
         assert rows_of(app)[3].endswith("around n0x")
         await press(app, pilot, "minus")

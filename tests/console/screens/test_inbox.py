@@ -400,7 +400,7 @@ async def test_what_no_rule_can_be_made_of_says_so(night, clock):
 
 async def test_a_note_is_about_one_cause(night, clock):
     async with at_the_console(night, clock, "4", "a", "w") as hand:
-        assert "these failed for 3 causes: a note is about one" in hand.text
+        assert "these tasks failed for 3 causes: a note is about one" in hand.text
         assert not night.commands
 
 
@@ -417,11 +417,11 @@ async def test_the_evidence_tells_every_episode_and_text_of_people_cannot_do_any
 async def test_memory_is_asked_for_once_and_again_when_something_happened(night, clock, monkeypatch):
     asked = []
 
-    async def memory(run_id, causes):
+    async def cause_histories(run_id, causes):
         asked.append("memory")
-        return await type(night).memory(night, run_id, causes)
+        return await type(night).cause_histories(night, run_id, causes)
 
-    monkeypatch.setattr(night, "memory", memory)
+    monkeypatch.setattr(night, "cause_histories", cause_histories)
     async with at_the_console(night, clock, "4") as hand:
         for _ in range(3):
             hand.app.screen.tick(clock.now)

@@ -11,7 +11,7 @@ from redrive.console.model.journal import event_of
 from redrive.engine.domain.event_codec import row_of
 from redrive.engine.domain.events import EventKind
 from redrive.engine.errors import LinkError
-from redrive.engine.statefile.queries import EventRow
+from redrive.engine.statefile.list_rows import EventRow
 
 from ..conftest import REVENUE, FakeSession, made, make_app, tell_revenue
 from ..model.runs import START, S, Story, fold_of
@@ -132,7 +132,7 @@ async def test_earlier_events_are_read_when_somebody_looks_there(night, clock):
 
 
 async def test_too_many_are_let_go_at_the_end_and_come_back_there(night, clock, monkeypatch):
-    monkeypatch.setattr("redrive.console.model.journal.KEPT_MAX", 500)
+    monkeypatch.setattr("redrive.console.model.journal.EVENTS_MAX", 500)
     night.rows += many(night.story, 1_000)
     async with at_the_console(night, clock, "6", "g", "g", "g") as hand:
         assert "500+ events" in hand.lines[3] and "300 newer ↓" in hand.lines[3]

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from redrive.console.app.app import ConsoleApp
-from redrive.console.app.exit_summary import console_end, last_words
+from redrive.console.app.exit_summary import console_end, exit_lines
 from redrive.console.cli.run import code_of_console
-from redrive.console.screens.choice_dialog import Choice
+from redrive.console.screens.choice_dialog import ChoiceDialog
 from redrive.engine.domain.states import RunState
 from redrive.engine.errors import RedriveError
 
@@ -32,7 +32,7 @@ async def test_leaving_a_run_that_was_started_here_asks_and_leaving_it_running_i
 ):
     async with shown(revenue, clock, started_here=True) as (app, pilot):
         await press(app, pilot, "q")
-        assert isinstance(app.screen, Choice)
+        assert isinstance(app.screen, ChoiceDialog)
         text = text_of(app)
         assert text.index("Leave it running") < text.index("Stop after the running tasks") < text.index("Stop now")
         await pilot.press("enter")
@@ -101,7 +101,7 @@ async def test_the_exit_code_says_how_the_run_stands(
 
 async def test_the_last_words_say_what_waits_and_how_to_come_back(revenue: FakeSession, clock: StillClock):
     async with shown(revenue, clock) as (app, _):
-        words = "\n".join(last_words(app.live.board, True, "redrive attach revenue.db"))
+        words = "\n".join(exit_lines(app.live.board, True, "redrive attach revenue.db"))
         assert "revenue run-2026-04-25: running, 2 of 10 done" in words
         assert "1 dead letter to decide: clean_refunds" in words
         assert "the run goes on; come back with: redrive attach revenue.db" in words
@@ -123,7 +123,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
 
 
 def gone(session: FakeSession, clock: StillClock) -> None:
-    session.become(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=clock.now - 60 * S)
+    session.become(executor_alive=False, heartbeat_age_seconds=None, executor_last_seen_at=clock.now - 60 * S)
 
 
 async def test_r_capital_asks_before_it_starts_an_executor(

@@ -244,15 +244,15 @@ async def test_e_jumps_to_the_first_line_of_an_error(night, clock):
     async with at_the_log(night, clock, "e") as hand:
         assert "Traceback (most recent call last):" in shown(hand)
         await hand.press("k", "k")
-        assert hand.app.screen.text.stands_at == 500
+        assert hand.app.screen.text.search_start == 500
 
 
 async def test_n_goes_from_error_to_error_without_a_search(night, clock):
     async with at_the_log(night, clock, "e") as hand:
-        stand = [hand.app.screen.text.stands_at]
+        stand = [hand.app.screen.text.search_start]
         for key in ("n", "n", "N"):
             await hand.press(key)
-            stand.append(hand.app.screen.text.stands_at)
+            stand.append(hand.app.screen.text.search_start)
         assert stand == [5, 8, 5, 8]
 
 
@@ -277,14 +277,14 @@ async def test_n_and_its_capital_go_from_match_to_match(night, clock):
     async with at_the_log(night, clock, "slash") as hand:
         await hand.type("rows")
         await hand.press("enter")
-        assert hand.app.screen.text.stands_at == 3
+        assert hand.app.screen.text.search_start == 3
         await hand.press("escape", "slash")
         await hand.type("settle")
         await hand.press("enter")
-        stand = [hand.app.screen.text.stands_at]
+        stand = [hand.app.screen.text.search_start]
         for key in ("n", "n", "n", "N"):
             await hand.press(key)
-            stand.append(hand.app.screen.text.stands_at)
+            stand.append(hand.app.screen.text.search_start)
         assert stand == [0, 3, 6, 0, 6]
 
 
@@ -309,7 +309,7 @@ async def test_a_search_works_within_what_is_shown_alone(night, clock):
         await hand.type("line 87")
         await hand.press("enter")
         assert "&settle" in hand.lines[3] and "/line 87" in hand.lines[3]
-        assert hand.app.screen.text.stands_at == 2
+        assert hand.app.screen.text.search_start == 2
         await hand.press("escape")
         assert "&settle" not in hand.lines[3]
         await hand.press("escape")

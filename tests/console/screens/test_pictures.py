@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from redrive.console.app.app import ConsoleApp
 from redrive.console.app.theme import load_theme
-from redrive.console.screens.console import Way
+from redrive.console.screens.console import LaunchContext
 from redrive.console.sessions.session import AttemptText, Link, LogChunk, RunSummary
-from redrive.console.terminal.capabilities import Terminal
-from redrive.console.terminal.tty import Hold
+from redrive.console.terminal.capabilities import TerminalCapabilities
+from redrive.console.terminal.tty import Tty
 from redrive.engine.core.projection import RunRow
 from redrive.engine.domain.states import RunState
 
@@ -30,11 +30,14 @@ def size_id(size: tuple[int, int]) -> str:
 
 
 def keys(app: ConsoleApp, *pressed: str):
-    """What is done before the picture is taken."""
+    """Press keys before the picture is taken, and wait until the detail pane has read its texts."""
 
     async def look(pilot: Any) -> None:
         await settle(app, pilot)
         await press(app, pilot, *pressed)
+        while not getattr(app.screen, "is_settled", True):
+            await pilot.pause(0.02)
+        await settle(app, pilot)
 
     return look
 
@@ -104,7 +107,7 @@ def test_picture_of_the_palette(size, night, clock, snap_compare):
 
 
 def test_picture_of_leaving(night, clock, snap_compare):
-    app = ConsoleApp(night, clock=clock, hold=Hold(Terminal()), way=Way(started_here=True))
+    app = ConsoleApp(night, clock=clock, tty=Tty(TerminalCapabilities()), launch=LaunchContext(started_here=True))
     assert snap_compare(app, run_before=keys(app, "q"))
 
 
@@ -114,14 +117,16 @@ def test_picture_of_the_grace(night, clock, snap_compare):
 
 
 def test_picture_of_an_old_picture(night, clock, snap_compare):
-    night.become(link=Link.STALE, trouble="far does not answer", picture_age_seconds=14.0, retry_in_seconds=3.0)
+    night.become(link=Link.STALE, problem="far does not answer", data_age_seconds=14.0, retry_in_seconds=3.0)
     app = make_app(night, clock)
     assert snap_compare(app, run_before=keys(app))
 
 
 def test_picture_of_an_executor_that_has_gone(night, clock, snap_compare):
-    night.become(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=clock.now - 60 * S)
-    app = ConsoleApp(night, clock=clock, hold=Hold(Terminal()), way=Way(state_path="/srv/revenue.db"))
+    night.become(executor_alive=False, heartbeat_age_seconds=None, executor_last_seen_at=clock.now - 60 * S)
+    app = ConsoleApp(
+        night, clock=clock, tty=Tty(TerminalCapabilities()), launch=LaunchContext(state_path="/srv/revenue.db")
+    )
     assert snap_compare(app, run_before=keys(app))
 
 
@@ -131,7 +136,7 @@ def test_picture_without_a_run(clock, snap_compare):
 
 
 def test_picture_in_ascii(night, clock, snap_compare):
-    app = make_app(night, clock, Terminal(unicode=False))
+    app = make_app(night, clock, TerminalCapabilities(has_unicode=False))
     assert snap_compare(app, run_before=keys(app, "n"))
 
 
@@ -142,7 +147,7 @@ def test_picture_of_a_screen_that_is_too_small(night, clock, snap_compare):
 
 @pytest.mark.parametrize("name", ["dark", "light", "high-contrast", "colour-blind"])
 def test_picture_of_a_theme(name, night, clock, snap_compare):
-    app = ConsoleApp(night, clock=clock, hold=Hold(Terminal()), look=load_theme(name))
+    app = ConsoleApp(night, clock=clock, tty=Tty(TerminalCapabilities()), theme=load_theme(name))
     assert snap_compare(app, terminal_size=(120, 30), run_before=keys(app, "n"))
 
 

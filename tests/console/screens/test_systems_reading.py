@@ -182,7 +182,7 @@ async def test_the_answer_says_how_many_rows_run_again(night, clock):
 # --- When nothing may be done -----------------------------------------------------------------------------------------
 
 LOCKS: list[tuple[dict[str, Any], str]] = [
-    ({"link": Link.STALE, "picture_age_seconds": 14.0}, "stale 00:14"),
+    ({"link": Link.STALE, "data_age_seconds": 14.0}, "stale 00:14"),
     ({"read_only": "opened read-only"}, "read-only: opened read-only"),
 ]
 
@@ -197,9 +197,9 @@ async def test_a_locked_console_says_why_at_every_key(night, clock, keys, status
 
 
 async def test_without_an_executor_a_breaker_holds_nobody_and_cannot_be_set(night, clock):
-    night.become(executor_alive=False, heartbeat_age_seconds=None, executor_gone_at=clock.now)
+    night.become(executor_alive=False, heartbeat_age_seconds=None, executor_last_seen_at=clock.now)
     async with at_the_console(night, clock, "7", "f") as hand:
-        assert "no executor lives, so nobody calls rates-api" in hand.text
+        assert "no executor is alive to call rates-api" in hand.text
         assert [] == night.commands
         await hand.press("n", "a")
         assert ["ack"] == [command.act for command in night.commands]
@@ -259,12 +259,12 @@ async def test_another_moment_shows_its_breakers_and_locks_the_keys(night, clock
         moment = live.board.moment.beside(live.board.fold)
         live.board.learn([breaker_row("rates-api", "CLOSED")])
         asked(night)
-        live.show_moment(moment, clock.now - 5 * S)
+        live.seek(moment, clock.now - 5 * S)
         await hand.settle()
         assert "open" in hand.find("rates-api") and "holds 5" in hand.find("rates-api")
         assert "2 unacknowledged then" in hand.find("Pages")
         assert "3 held then" in hand.find("Quarantined rows")
         assert Counter() == asked(night)
-        live.show_present()
+        live.seek_present()
         await hand.settle()
         assert "poison on settle" in hand.text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from redrive.console.present.timeline import attempt_words, axis_line, bar_line, label_columns
+from redrive.console.present.timeline import axis_line, bar_line, describe_attempt, label_columns
 from redrive.console.text.glyphs import ASCII, UTF8
 from redrive.console.text.pieces import plain
 from redrive.console.widgets.timeline import Span
@@ -151,7 +151,7 @@ def test_a_kill_is_told_in_one_sentence():
     )
     attempt.deadline_at = attempt.sigterm_at = START + 10 * S
     attempt.sigkill_at = START + 15 * S
-    assert attempt_words(attempt, START) == (
+    assert describe_attempt(attempt, START) == (
         "03:06:40, deadline 10 s passed at 03:06:50; SIGTERM; ignored for 5 s; SIGKILL at 03:06:55; "
         "it was in re.match, parser.py:87"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from redrive.console.terminal.bell import VARIABLE, Bell
+from redrive.console.terminal.bell import VARIABLE, TerminalBell
 from redrive.engine.domain.event_payloads import PageChanged
 from redrive.engine.domain.events import Event, EventKind
 
@@ -11,8 +11,7 @@ NOW_US = 1_777_000_000_000_000
 
 
 def told(page: int, what: str, at: int = NOW_US) -> Event:
-    nothing = dict.fromkeys(Event._fields)
-    return Event(**{**nothing, "seq": 1, "at": at, "kind": EventKind.PAGE, "payload": PageChanged(what, page)})
+    return Event(1, at, EventKind.PAGE, *[None] * 9, PageChanged(what, page))
 
 
 @pytest.fixture
@@ -21,46 +20,46 @@ def rings() -> list[int]:
 
 
 @pytest.fixture
-def bell(rings: list[int], monkeypatch: pytest.MonkeyPatch) -> Bell:
+def bell(rings: list[int], monkeypatch: pytest.MonkeyPatch) -> TerminalBell:
     monkeypatch.delenv(VARIABLE, raising=False)
-    return Bell(lambda: rings.append(1))
+    return TerminalBell(lambda: rings.append(1))
 
 
-def test_a_new_page_rings_once_however_often_it_is_sent(bell: Bell, rings: list[int]) -> None:
-    bell.hear([told(7, "opened"), told(7, "bell")], NOW_US)
-    bell.hear([told(7, "bell")], NOW_US)
-    bell.hear([told(7, "folded")], NOW_US)
+def test_a_new_page_rings_once_however_often_it_is_sent(bell: TerminalBell, rings: list[int]) -> None:
+    bell.ring_for([told(7, "opened"), told(7, "bell")], NOW_US)
+    bell.ring_for([told(7, "bell")], NOW_US)
+    bell.ring_for([told(7, "folded")], NOW_US)
     assert len(rings) == 1
 
 
-def test_many_pages_in_one_moment_are_one_ring(bell: Bell, rings: list[int]) -> None:
-    bell.hear([told(page, "bell") for page in range(50)], NOW_US)
+def test_many_pages_in_one_moment_are_one_ring(bell: TerminalBell, rings: list[int]) -> None:
+    bell.ring_for([told(page, "bell") for page in range(50)], NOW_US)
     assert len(rings) == 1
 
 
-def test_a_page_that_was_snoozed_rings_again_when_it_wakes(bell: Bell, rings: list[int]) -> None:
-    bell.hear([told(7, "bell")], NOW_US)
-    bell.hear([told(7, "woken"), told(7, "bell")], NOW_US)
+def test_a_page_that_was_snoozed_rings_again_when_it_wakes(bell: TerminalBell, rings: list[int]) -> None:
+    bell.ring_for([told(7, "bell")], NOW_US)
+    bell.ring_for([told(7, "woken"), told(7, "bell")], NOW_US)
     assert len(rings) == 2
 
 
-def test_what_is_no_news_any_more_is_silent(bell: Bell, rings: list[int]) -> None:
+def test_what_is_no_news_any_more_is_silent(bell: TerminalBell, rings: list[int]) -> None:
     """A line that was down for long brings the night back at once."""
-    bell.hear([told(7, "bell", at=NOW_US - 3600 * 1_000_000)], NOW_US)
+    bell.ring_for([told(7, "bell", at=NOW_US - 3600 * 1_000_000)], NOW_US)
     assert rings == []
 
 
 @pytest.mark.parametrize("value", ["0", "off", " No "])
 def test_the_environment_silences_it(rings: list[int], monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv(VARIABLE, value)
-    bell = Bell(lambda: rings.append(1))
-    bell.hear([told(7, "bell")], NOW_US)
+    bell = TerminalBell(lambda: rings.append(1))
+    bell.ring_for([told(7, "bell")], NOW_US)
     assert rings == []
 
 
-def test_it_forgets_old_pages_so_that_a_long_night_costs_no_memory(bell: Bell, rings: list[int]) -> None:
+def test_it_forgets_old_pages_so_that_a_long_night_costs_no_memory(bell: TerminalBell, rings: list[int]) -> None:
     for page in range(3000):
-        bell.hear([told(page, "bell")], NOW_US)
+        bell.ring_for([told(page, "bell")], NOW_US)
     assert len(rings) == 3000
-    bell.hear([told(2999, "bell")], NOW_US)
+    bell.ring_for([told(2999, "bell")], NOW_US)
     assert len(rings) == 3000

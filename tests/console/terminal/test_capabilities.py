@@ -12,9 +12,9 @@ from redrive.console.terminal.capabilities import (
     ESCAPE_DELAY_SECONDS,
     REMOTE_ESCAPE_DELAY_SECONDS,
     Colours,
-    Terminal,
+    TerminalCapabilities,
+    detect_capabilities,
     size_of,
-    survey,
 )
 
 UTF8 = {"TERM": "xterm-256color", "LANG": "en_GB.UTF-8"}
@@ -28,29 +28,29 @@ def tty() -> Iterator[int]:
     os.close(slave)
 
 
-def look(tty: int, **environ: str) -> Terminal:
-    return survey({**UTF8, **environ}, (tty, tty, tty))
+def look(tty: int, **environ: str) -> TerminalCapabilities:
+    return detect_capabilities({**UTF8, **environ}, (tty, tty, tty))
 
 
 def test_a_modern_terminal_can_do_everything(tty: int) -> None:
-    assert look(tty, COLORTERM="truecolor") == Terminal(colours=Colours.TRUE)
+    assert look(tty, COLORTERM="truecolor") == TerminalCapabilities(colours=Colours.TRUE)
 
 
 @pytest.mark.parametrize("place", range(3))
 def test_without_a_terminal_on_any_side_there_is_no_screen(tty: int, place: int) -> None:
     fds = [tty, tty, tty]
     fds[place] = os.open(os.devnull, os.O_RDWR)
-    because = survey(UTF8, (fds[0], fds[1], fds[2])).plain_because
+    because = detect_capabilities(UTF8, (fds[0], fds[1], fds[2])).unsupported_reason
     os.close(fds[place])
     assert because is not None and ("input", "output", "error")[place] in because
 
 
 def test_a_closed_descriptor_is_no_terminal(tty: int) -> None:
-    assert survey(UTF8, (tty, tty, 9999)).plain_because == "standard error is not a terminal"
+    assert detect_capabilities(UTF8, (tty, tty, 9999)).unsupported_reason == "standard error is not a terminal"
 
 
 def test_a_dumb_terminal_gets_no_screen(tty: int) -> None:
-    assert "dumb" in str(look(tty, TERM="dumb").plain_because)
+    assert "dumb" in str(look(tty, TERM="dumb").unsupported_reason)
 
 
 @pytest.mark.parametrize(
@@ -90,13 +90,13 @@ def test_colours_are_those_that_the_terminal_says_it_has(
     ],
 )
 def test_signs_beyond_ascii_need_a_locale_of_utf8(tty: int, environ: Mapping[str, str], unicode: bool) -> None:
-    assert look(tty, **environ).unicode is unicode
+    assert look(tty, **environ).has_unicode is unicode
 
 
 @pytest.mark.parametrize("variable", ["SSH_CONNECTION", "SSH_TTY", "MOSH_CONNECTION"])
 def test_over_a_network_sequences_get_more_time_and_the_mouse_stays_the_terminals(tty: int, variable: str) -> None:
     terminal = look(tty, **{variable: "x"})
-    assert terminal.remote and not terminal.mouse
+    assert terminal.is_remote and not terminal.captures_mouse
     assert terminal.escape_delay_seconds == REMOTE_ESCAPE_DELAY_SECONDS > ESCAPE_DELAY_SECONDS
 
 
@@ -112,7 +112,7 @@ def test_a_terminal_without_a_size_counts_as_the_smallest_common_one(tty: int) -
 
 def seen_by_a_new_interpreter(environ: Mapping[str, str]) -> str:
     """Python coerces a C locale to UTF-8 in its environment when it starts; a look from inside must not see that."""
-    code = "from redrive.console.terminal.capabilities import survey; print(survey().unicode)"
+    code = "from redrive.console.terminal.capabilities import detect_capabilities as d; print(d().has_unicode)"
     base = {"PATH": os.environ["PATH"], "TERM": "xterm"}
     run = subprocess.run([sys.executable, "-c", code], env={**base, **environ}, capture_output=True, text=True)
     return run.stdout.strip()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.terminal.capabilities import Colours
-from redrive.console.terminal.cell_encoder import Cell, Typesetter
+from redrive.console.terminal.cell_encoder import Cell, CellEncoder
 from redrive.console.text.glyphs import UTF8
 from rich.cells import cell_len
 from rich.color import Color
@@ -28,21 +28,21 @@ HOSTILE = (
     "👩‍👩‍👧‍👦 🇩🇪 👍🏽 ❤️",
     "\U000e0041\U000e007f",
 )
-ALL = Typesetter(Colours.TRUE)
+ALL = CellEncoder(Colours.TRUE)
 
 
-def set_text(text: str, typesetter: Typesetter = ALL, style: Style | None = None) -> list[Cell]:
-    return typesetter.cells([Segment(text, style)])
+def set_text(text: str, typesetter: CellEncoder = ALL, style: Style | None = None) -> list[Cell]:
+    return typesetter.encode([Segment(text, style)])
 
 
 def sgr(style: Style, colours: Colours, text: str = "x") -> str:
-    return set_text(text, Typesetter(colours), style)[0][1]
+    return set_text(text, CellEncoder(colours), style)[0][1]
 
 
 @given(ANY_TEXT)
 def test_there_are_as_many_cells_as_textual_counted(text: str) -> None:
     assert len(set_text(text)) == cell_len(text)
-    assert len(set_text(text, Typesetter(Colours.NONE, unicode=False))) == cell_len(text)
+    assert len(set_text(text, CellEncoder(Colours.NONE, unicode=False))) == cell_len(text)
 
 
 @given(ANY_TEXT)
@@ -60,7 +60,7 @@ def test_the_known_attacks_do_not_get_out(text: str) -> None:
 
 @given(ANY_TEXT)
 def test_a_locale_without_utf8_gets_ascii_only(text: str) -> None:
-    shown = "".join(cell for cell, _ in set_text(text, Typesetter(Colours.TRUE, unicode=False)))
+    shown = "".join(cell for cell, _ in set_text(text, CellEncoder(Colours.TRUE, unicode=False)))
     assert shown.isascii() and (not shown or shown.isprintable())
 
 
@@ -88,12 +88,12 @@ def test_our_own_signs_pass_in_utf8_and_have_one_cell() -> None:
 
 
 def test_our_own_lines_have_a_likeness_in_ascii() -> None:
-    row = set_text("─│┌┐└┘├┤┬┴┼╭╮╰╯…✓●↻◆█", Typesetter(Colours.NONE, unicode=False))
+    row = set_text("─│┌┐└┘├┤┬┴┼╭╮╰╯…✓●↻◆█", CellEncoder(Colours.NONE, unicode=False))
     assert "".join(text for text, _ in row) == "-|+++++++++++++.+>~!#"
 
 
 def test_control_segments_are_no_cells() -> None:
-    assert ALL.cells([Segment("\x1b[2J", None, [(ControlType.CLEAR,)])]) == []
+    assert ALL.encode([Segment("\x1b[2J", None, [(ControlType.CLEAR,)])]) == []
 
 
 def test_colours_are_what_the_terminal_can() -> None:
@@ -124,7 +124,7 @@ def test_blanks_carry_only_what_is_seen_on_them() -> None:
 
 
 def test_many_styles_take_bounded_memory() -> None:
-    typesetter = Typesetter(Colours.TRUE)
+    typesetter = CellEncoder(Colours.TRUE)
     for number in range(10_000):
         set_text("x", typesetter, Style(color=Color.from_rgb(number & 255, number >> 8, 7)))
     assert len(typesetter._parameters) <= 4096

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 
-from redrive.console.terminal.clipboard import COPIED_BYTES_MAX, copied_part, copy_sequence
+from redrive.console.terminal.clipboard import COPIED_BYTES_MAX, copy_sequence, truncated_to_clipboard
 
 
 def copied(sequence: str) -> str:
@@ -22,7 +22,7 @@ def test_text_arrives_as_it_is() -> None:
 
 def test_too_much_is_cut_between_characters() -> None:
     text = "世" * COPIED_BYTES_MAX
-    assert copied(copy_sequence(text, {})) == copied_part(text) == "世" * (COPIED_BYTES_MAX // 3)
+    assert copied(copy_sequence(text, {})) == truncated_to_clipboard(text) == "世" * (COPIED_BYTES_MAX // 3)
 
 
 def test_tmux_gets_it_for_itself_and_to_hand_on() -> None:

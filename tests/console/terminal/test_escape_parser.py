@@ -7,7 +7,7 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.terminal.escape_parser import EscapeKey, Pasted, Sequence, SequenceReader, Token, Typed
+from redrive.console.terminal.escape_parser import EscapeKey, EscapeParser, EscapeSequence, PastedText, Token, TypedText
 
 ESCAPE_SECONDS = 0.1
 SEQUENCES = (
@@ -35,35 +35,35 @@ STRINGS = ("\x1b]11;rgb:0000/0000/0000\x1b\\", "\x1b]10;?\x07", "\x1bP1$r0m\x1b\
 
 def read(*pieces: str, pause: float = 0.0) -> list[Token]:
     """Feed pieces that come ``pause`` seconds apart, with the ticks that are due between them; then wait long."""
-    reader = SequenceReader(ESCAPE_SECONDS)
+    reader = EscapeParser(ESCAPE_SECONDS)
     tokens: list[Token] = []
     now = 0.0
     for piece in pieces:
-        while (due := reader.due()) is not None and due <= now:
-            tokens += reader.tick(due)
+        while (due := reader.expires_at()) is not None and due <= now:
+            tokens += reader.expire(due)
         tokens += reader.feed(piece, now)
         now += pause
-    tokens += reader.tick(now + 100)
+    tokens += reader.expire(now + 100)
     return tokens
 
 
 def typed(tokens: list[Token]) -> str:
-    return "".join(token.text for token in tokens if isinstance(token, Typed))
+    return "".join(token.text for token in tokens if isinstance(token, TypedText))
 
 
 def test_keys_pass_as_they_come() -> None:
-    assert read("jk/", "q") == [Typed("jk/"), Typed("q")]
+    assert read("jk/", "q") == [TypedText("jk/"), TypedText("q")]
 
 
 def test_the_rest_that_waited_while_nobody_looked_belongs_to_its_escape() -> None:
-    reader = SequenceReader(ESCAPE_SECONDS)
+    reader = EscapeParser(ESCAPE_SECONDS)
     assert reader.feed("\x1b", 0.0) == []
-    assert reader.feed("[B", 5.0) == [Sequence("\x1b[B")]
+    assert reader.feed("[B", 5.0) == [EscapeSequence("\x1b[B")]
 
 
 @pytest.mark.parametrize("sequence", SEQUENCES + STRINGS)
 def test_a_whole_sequence_is_one_token_between_keys(sequence: str) -> None:
-    assert read(f"j{sequence}k") == [Typed("j"), Sequence(sequence), Typed("k")]
+    assert read(f"j{sequence}k") == [TypedText("j"), EscapeSequence(sequence), TypedText("k")]
 
 
 @pytest.mark.parametrize("sequence", SEQUENCES)
@@ -76,7 +76,7 @@ def test_a_sequence_cut_anywhere_never_becomes_keys(sequence: str, pause: float)
 
 @pytest.mark.parametrize("sequence", SEQUENCES)
 def test_a_sequence_that_comes_byte_by_byte_is_whole_again(sequence: str) -> None:
-    assert read(*sequence, pause=0.05) == [Sequence(sequence)]
+    assert read(*sequence, pause=0.05) == [EscapeSequence(sequence)]
 
 
 @pytest.mark.parametrize("string", STRINGS)
@@ -88,32 +88,32 @@ def test_an_answer_in_pieces_never_becomes_keys(string: str) -> None:
 @given(st.integers(0, 2**32), st.lists(st.sampled_from(SEQUENCES), min_size=1, max_size=6))
 def test_many_sequences_in_random_pieces_never_become_keys(seed: int, sequences: list[str]) -> None:
     dice = random.Random(seed)
-    reader = SequenceReader(ESCAPE_SECONDS)
+    reader = EscapeParser(ESCAPE_SECONDS)
     tokens: list[Token] = []
     now = 0.0
     for sequence in sequences:
         cut = dice.randrange(1, len(sequence))
         for piece in (sequence[:cut], sequence[cut:]):
-            while (due := reader.due()) is not None and due <= now:
-                tokens += reader.tick(due)
+            while (due := reader.expires_at()) is not None and due <= now:
+                tokens += reader.expire(due)
             tokens += reader.feed(piece, now)
             now += dice.uniform(0.05, 0.4)
-    assert typed(tokens + reader.tick(now + 100)) == ""
+    assert typed(tokens + reader.expire(now + 100)) == ""
 
 
 def test_a_lone_escape_is_a_key_as_of_its_arrival() -> None:
-    reader = SequenceReader(ESCAPE_SECONDS)
+    reader = EscapeParser(ESCAPE_SECONDS)
     assert reader.feed("\x1b", 5.0) == []
-    assert reader.due() == 5.0 + ESCAPE_SECONDS
-    assert reader.tick(5.0 + ESCAPE_SECONDS) == [EscapeKey(5.0)]
+    assert reader.expires_at() == 5.0 + ESCAPE_SECONDS
+    assert reader.expire(5.0 + ESCAPE_SECONDS) == [EscapeKey(5.0)]
 
 
 def test_escape_and_a_later_key_are_two_keys() -> None:
-    assert read("\x1b", "j", pause=0.05) == [EscapeKey(0.0), Typed("j")]
+    assert read("\x1b", "j", pause=0.05) == [EscapeKey(0.0), TypedText("j")]
 
 
 def test_alt_and_a_key_come_together() -> None:
-    assert read("\x1br") == [Sequence("\x1br")]
+    assert read("\x1br") == [EscapeSequence("\x1br")]
 
 
 def test_two_escapes_are_two_keys() -> None:
@@ -121,42 +121,42 @@ def test_two_escapes_are_two_keys() -> None:
 
 
 def test_a_bracket_long_after_escape_is_a_key() -> None:
-    assert read("\x1b", "[", pause=1.0) == [EscapeKey(0.0), Typed("[")]
+    assert read("\x1b", "[", pause=1.0) == [EscapeKey(0.0), TypedText("[")]
 
 
 def test_a_sequence_that_is_never_finished_is_dropped_and_keys_go_on() -> None:
-    assert read("\x1b[1;", "j", pause=3.0) == [Typed("j")]
+    assert read("\x1b[1;", "j", pause=3.0) == [TypedText("j")]
 
 
 def test_a_paste_is_one_token_whatever_is_in_it() -> None:
-    assert read("\x1b[200~rm -rf\n\x1b[A\x1b[201~j") == [Pasted("rm -rf\n\x1b[A"), Typed("j")]
+    assert read("\x1b[200~rm -rf\n\x1b[A\x1b[201~j") == [PastedText("rm -rf\n\x1b[A"), TypedText("j")]
 
 
 def test_a_paste_in_pieces_is_one_token() -> None:
     text = "\x1b[200~" + "x" * 10000 + "\x1b[201~"
     for size in (1, 3, 7, 4096):
         pieces = [text[start : start + size] for start in range(0, len(text), size)]
-        assert read(*pieces, pause=0.001) == [Pasted("x" * 10000)]
+        assert read(*pieces, pause=0.001) == [PastedText("x" * 10000)]
 
 
 def test_a_paste_whose_end_was_lost_ends_in_silence() -> None:
-    reader = SequenceReader(ESCAPE_SECONDS)
+    reader = EscapeParser(ESCAPE_SECONDS)
     assert reader.feed("\x1b[200~abc", 0.0) == []
-    due = reader.due()
+    due = reader.expires_at()
     assert due is not None
-    assert reader.tick(due) == [Pasted("abc")]
-    assert reader.feed("\x1b[201~j", due + 1) == [Typed("j")]
+    assert reader.expire(due) == [PastedText("abc")]
+    assert reader.feed("\x1b[201~j", due + 1) == [TypedText("j")]
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=300))
 def test_noise_breaks_nothing(noise: str) -> None:
-    reader = SequenceReader(ESCAPE_SECONDS)
+    reader = EscapeParser(ESCAPE_SECONDS)
     reader.feed(noise, 0.0)
-    reader.tick(100.0)
-    reader.tick(200.0)
-    assert reader.feed("j", 300.0) == [Typed("j")]
+    reader.expire(100.0)
+    reader.expire(200.0)
+    assert reader.feed("j", 300.0) == [TypedText("j")]
 
 
 def test_an_endless_sequence_is_given_up() -> None:
-    reader = SequenceReader(ESCAPE_SECONDS)
+    reader = EscapeParser(ESCAPE_SECONDS)
     assert typed(reader.feed("\x1b[" + "1;" * 100_000 + "j", 0.0))[-1] == "j"

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from redrive.console.terminal.capabilities import Colours
-from redrive.console.terminal.cell_encoder import Typesetter
-from redrive.console.terminal.flow_control import Pacing
-from redrive.console.terminal.output import Picture, TerminalOutput
+from redrive.console.terminal.cell_encoder import CellEncoder
+from redrive.console.terminal.flow_control import FlowControl
+from redrive.console.terminal.output import ScreenBuffer, TerminalOutput
 from rich.segment import Segment
 from rich.style import Style
 
 WIDTH, HEIGHT = 30, 6
-TYPESETTER = Typesetter(Colours.SIXTEEN)
+TYPESETTER = CellEncoder(Colours.SIXTEEN)
 STYLES = (None, Style(color="red"), Style(reverse=True), Style(bold=True, bgcolor="blue"), Style(dim=True))
 TEXTS = st.text(st.sampled_from("abc  ·●世界é✓e\u0301 "), max_size=40)
 DRAWS = st.lists(
@@ -27,15 +27,15 @@ DRAWS = st.lists(
 )
 
 
-def all_of(picture: Picture) -> str:
+def all_of(picture: ScreenBuffer) -> str:
     parts = []
-    while picture.changed:
-        parts.append(picture.next_part()[0])
+    while picture.has_changes:
+        parts.append(picture.next_chunk()[0])
     return "".join(parts)
 
 
-def draw(picture: Picture, x: int, y: int, text: str, style: Style | None = None) -> None:
-    picture.draw(x, y, TYPESETTER.cells([Segment(text, style)]))
+def draw(picture: ScreenBuffer, x: int, y: int, text: str, style: Style | None = None) -> None:
+    picture.draw(x, y, TYPESETTER.encode([Segment(text, style)]))
 
 
 class Shown:
@@ -60,14 +60,14 @@ class Shown:
 @settings(max_examples=200, deadline=None)
 @given(st.lists(DRAWS, min_size=1, max_size=5))
 def test_after_any_changes_the_terminal_shows_what_a_full_repaint_shows(rounds: list[list[tuple]]) -> None:
-    picture, shown = Picture(), Shown()
+    picture, shown = ScreenBuffer(), Shown()
     picture.resize(WIDTH, HEIGHT)
     for draws in rounds:
         for x, y, text, style in draws:
             draw(picture, x, y, text, style)
         shown.feed(all_of(picture))
     afresh = Shown()
-    picture.forget()
+    picture.invalidate()
     afresh.feed(all_of(picture))
     assert shown.cells() == afresh.cells()
 
@@ -75,7 +75,7 @@ def test_after_any_changes_the_terminal_shows_what_a_full_repaint_shows(rounds: 
 @settings(max_examples=100, deadline=None)
 @given(DRAWS)
 def test_what_was_drawn_is_what_is_read(draws: list[tuple]) -> None:
-    picture, shown = Picture(), Shown()
+    picture, shown = ScreenBuffer(), Shown()
     picture.resize(WIDTH, HEIGHT)
     expected = [[" "] * WIDTH for _ in range(HEIGHT)]
     for x, y, text, style in draws:
@@ -88,7 +88,7 @@ def test_what_was_drawn_is_what_is_read(draws: list[tuple]) -> None:
 
 
 def test_the_same_again_costs_nothing() -> None:
-    picture = Picture()
+    picture = ScreenBuffer()
     picture.resize(WIDTH, HEIGHT)
     draw(picture, 0, 0, "hello", Style(color="red"))
     all_of(picture)
@@ -97,7 +97,7 @@ def test_the_same_again_costs_nothing() -> None:
 
 
 def test_one_cell_costs_a_few_bytes() -> None:
-    picture = Picture()
+    picture = ScreenBuffer()
     picture.resize(WIDTH, HEIGHT)
     draw(picture, 0, 2, "retry in 00:07")
     all_of(picture)
@@ -106,7 +106,7 @@ def test_one_cell_costs_a_few_bytes() -> None:
 
 
 def test_cells_that_are_close_are_written_in_one_go() -> None:
-    picture = Picture()
+    picture = ScreenBuffer()
     picture.resize(WIDTH, HEIGHT)
     draw(picture, 0, 0, "00:10")
     all_of(picture)
@@ -115,7 +115,7 @@ def test_cells_that_are_close_are_written_in_one_go() -> None:
 
 
 def test_the_empty_end_of_a_row_is_erased_and_not_written() -> None:
-    picture = Picture()
+    picture = ScreenBuffer()
     picture.resize(WIDTH, HEIGHT)
     draw(picture, 0, 0, "x" * WIDTH)
     all_of(picture)
@@ -124,7 +124,7 @@ def test_the_empty_end_of_a_row_is_erased_and_not_written() -> None:
 
 
 def test_a_character_of_contested_width_cannot_shift_its_neighbours() -> None:
-    picture = Picture()
+    picture = ScreenBuffer()
     picture.resize(WIDTH, HEIGHT)
     draw(picture, 0, 0, "🔥 hot")
     text = all_of(picture)
@@ -132,7 +132,7 @@ def test_a_character_of_contested_width_cannot_shift_its_neighbours() -> None:
 
 
 def test_half_of_a_wide_character_is_never_left_behind() -> None:
-    picture, shown = Picture(), Shown()
+    picture, shown = ScreenBuffer(), Shown()
     picture.resize(WIDTH, HEIGHT)
     draw(picture, 0, 0, "世界世界")
     shown.feed(all_of(picture))
@@ -142,7 +142,7 @@ def test_half_of_a_wide_character_is_never_left_behind() -> None:
 
 
 def test_a_size_change_draws_everything_again() -> None:
-    picture, shown = Picture(), Shown(10, 3)
+    picture, shown = ScreenBuffer(), Shown(10, 3)
     picture.resize(WIDTH, HEIGHT)
     draw(picture, 0, 0, "old picture")
     all_of(picture)
@@ -153,13 +153,13 @@ def test_a_size_change_draws_everything_again() -> None:
 
 
 def test_rows_that_change_while_their_frame_is_written_do_not_keep_it_open() -> None:
-    picture = Picture()
+    picture = ScreenBuffer()
     picture.resize(4000, HEIGHT)
     for y in range(HEIGHT):
         draw(picture, 0, y, "a" * 3999)
     ends = False
     for _ in range(HEIGHT):
-        text, ends = picture.next_part()
+        text, ends = picture.next_chunk()
         assert text
         draw(picture, 0, 0, "b" * 3999)
         if ends:
@@ -173,14 +173,14 @@ def test_rows_that_change_while_their_frame_is_written_do_not_keep_it_open() -> 
 class Line:
     """A pipe in the place of the terminal, and an output that writes to it."""
 
-    def __init__(self, pacing: Pacing | None = None) -> None:
+    def __init__(self, pacing: FlowControl | None = None) -> None:
         self.read_end, write_end = os.pipe()
         os.set_blocking(write_end, False)
         os.set_blocking(self.read_end, False)
         self.lost = 0
         self.quiet = 0
         self.output = TerminalOutput(write_end, self._on_lost, self._on_quiet, pacing)
-        self.output.picture.resize(80, 24)
+        self.output.buffer.resize(80, 24)
 
     def _on_lost(self) -> None:
         self.lost += 1
@@ -190,7 +190,7 @@ class Line:
 
     def frame(self, number: int) -> None:
         for y in range(24):
-            draw(self.output.picture, 0, y, f"frame {number:06} row {y:02} ".ljust(80, "abcdefg"[number % 7]))
+            draw(self.output.buffer, 0, y, f"frame {number:06} row {y:02} ".ljust(80, "abcdefg"[number % 7]))
         self.output.flush()
 
     def read(self) -> str:
@@ -205,12 +205,12 @@ class Line:
         while number < 10_000:
             number += 1
             self.frame(number)
-            if self.output.busy:
+            if self.output.is_busy:
                 return number
         raise AssertionError("a pipe without end")
 
     def close(self) -> None:
-        self.output.abandon()
+        self.output.close()
         os.close(self.read_end)
 
 
@@ -238,7 +238,7 @@ async def test_a_reader_that_wakes_up_gets_the_newest_frame_and_no_replay(line: 
     shown = Shown(80, 24)
     text = ""
     async with asyncio.timeout(10):
-        while line.output.busy:
+        while line.output.is_busy:
             text += line.read()
             await asyncio.sleep(0)
         text += line.read()
@@ -258,20 +258,20 @@ async def test_a_terminal_that_is_gone_is_told_once_and_then_left_alone(line: Li
 
 
 async def test_modes_and_frames_keep_their_order(line: Line) -> None:
-    line.output.control("\x1b[?1049h")
+    line.output.send_control("\x1b[?1049h")
     line.frame(1)
-    line.output.control("\x07")
+    line.output.send_control("\x07")
     assert re.fullmatch(r"\x1b\[\?1049h.*row 23.*\x07", line.read(), re.DOTALL)
 
 
 async def test_far_too_many_modes_are_dropped_and_not_piled_up(line: Line) -> None:
     for _ in range(100):
-        line.output.control("x" * 100_000)
+        line.output.send_control("x" * 100_000)
     assert line.output._controls_bytes <= 1 << 18
 
 
 async def test_frames_are_bracketed_when_the_terminal_knows_how(line: Line) -> None:
-    line.output.synchronized = True
+    line.output.supports_synchronized = True
     line.frame(1)
     text = line.read()
     assert text.startswith("\x1b[?2026h") and text.endswith("\x1b[?2026l")
@@ -279,7 +279,7 @@ async def test_frames_are_bracketed_when_the_terminal_knows_how(line: Line) -> N
 
 
 async def test_an_unchanged_frame_writes_no_byte(line: Line) -> None:
-    line.output.synchronized = True
+    line.output.supports_synchronized = True
     line.frame(1)
     line.read()
     line.frame(1)
@@ -287,18 +287,18 @@ async def test_an_unchanged_frame_writes_no_byte(line: Line) -> None:
 
 
 async def test_over_a_network_no_more_is_sent_than_the_far_terminal_has_answered_for() -> None:
-    line = Line(Pacing())
-    line.output.answered()
+    line = Line(FlowControl())
+    line.output.on_position_report()
     for number in range(100):
         line.frame(number)
     text = line.read()
     assert len(text) < 24_000
     assert "\x1b[6n" in text
-    assert line.output.busy
+    assert line.output.is_busy
     for _ in range(20):
-        line.output.answered()
+        line.output.on_position_report()
         text += line.read()
-    assert not line.output.busy
+    assert not line.output.is_busy
     shown = Shown(80, 24)
     shown.feed(text.replace("\x1b[6n", ""))
     assert all("frame 000099" in row for row in shown.screen.display)
@@ -317,13 +317,13 @@ async def test_the_bell_is_one_byte(line: Line) -> None:
 
 async def test_the_bell_rings_outside_of_frames_and_once_for_a_terminal_that_slept(line: Line) -> None:
     """A terminal that is woken after an hour is not rung for each page of that hour."""
-    line.output.synchronized = True
+    line.output.supports_synchronized = True
     line.fill()
     for _ in range(50):
         line.output.ring()
     text = ""
     async with asyncio.timeout(10):
-        while line.output.busy:
+        while line.output.is_busy:
             text += line.read()
             await asyncio.sleep(0)
     text += line.read()
@@ -333,14 +333,14 @@ async def test_the_bell_rings_outside_of_frames_and_once_for_a_terminal_that_sle
 
 
 async def test_between_the_parts_of_a_frame_without_brackets_nothing_rings(line: Line) -> None:
-    line.output.picture.resize(4000, HEIGHT)
+    line.output.buffer.resize(4000, HEIGHT)
     for y in range(HEIGHT):
-        draw(line.output.picture, 0, y, "a" * 3999)
-    while line.output._prepare() and not line.output._midway:
+        draw(line.output.buffer, 0, y, "a" * 3999)
+    while line.output._prepare_pending() and not line.output._is_mid_frame:
         line.output._pending = b""
-    assert line.output._midway, "the frame has more than one part"
+    assert line.output._is_mid_frame, "the frame has more than one part"
     line.output._bell = True
     parts = []
-    while line.output._prepare():
+    while line.output._prepare_pending():
         parts.append(line.output._pending)
     assert [part for part in parts if b"\a" in part] == [b"\a"] == parts[-1:]

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from redrive.console.terminal.pager import page
+from redrive.console.terminal.pager import show_in_pager
 from redrive.engine.errors import RedriveError
 
 
@@ -25,20 +25,20 @@ def pager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_pager_is_given_all_lines_and_its_own_options(pager: Path) -> None:
-    page(["one", "zwei ü", "[3]"], "load-2")
+    show_in_pager(["one", "zwei ü", "[3]"], "load-2")
     assert pager.read_text() == "one\nzwei ü\n[3]\n"
     assert (pager.parent / "option").read_text() == "-R\n"
     assert (pager.parent / "name").read_text().endswith("/load-2.txt\n")
 
 
 def test_nothing_is_left_behind(pager: Path) -> None:
-    page(["one"], "load")
+    show_in_pager(["one"], "load")
     assert not os.path.exists((pager.parent / "name").read_text().strip())
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "-rf", "a/b\x1b[2J", ".", "x" * 500, ""])
 def test_a_hostile_name_names_a_file_in_the_folder(pager: Path, name: str) -> None:
-    page(["one"], name)
+    show_in_pager(["one"], name)
     told = Path((pager.parent / "name").read_text().strip())
     assert told.parent.name.startswith("redrive-")
     assert told.name.isprintable() and not told.name.startswith("-") and len(told.name) < 100
@@ -51,7 +51,7 @@ def test_ctrl_c_ends_the_pager_and_nothing_else(tmp_path: Path, monkeypatch: pyt
     script.chmod(stat.S_IRWXU)
     monkeypatch.setenv("PAGER", str(script))
     before = signal.getsignal(signal.SIGINT)
-    page(["one"], "load")
+    show_in_pager(["one"], "load")
     assert signal.getsignal(signal.SIGINT) is before
 
 
@@ -59,11 +59,11 @@ def test_ctrl_c_ends_the_pager_and_nothing_else(tmp_path: Path, monkeypatch: pyt
 def test_a_pager_that_cannot_be_started_says_so(pager_of_choice: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAGER", pager_of_choice)
     with pytest.raises(RedriveError, match="cannot be"):
-        page(["one"], "load")
+        show_in_pager(["one"], "load")
 
 
 def test_without_any_pager_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PAGER", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RedriveError, match=r"set \$PAGER"):
-        page(["one"], "load")
+        show_in_pager(["one"], "load")

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import pytest
 from redrive.console.app.base_app import ConsoleBase
-from redrive.console.terminal.capabilities import Terminal
-from redrive.console.terminal.tty import Hold
+from redrive.console.terminal.capabilities import TerminalCapabilities
+from redrive.console.terminal.tty import Tty
 from redrive.console.widgets.role_styles import PLAIN
 from textual.app import ComposeResult
 from textual.geometry import Region
@@ -24,7 +24,7 @@ class Stage(ConsoleBase):
     """Shows widgets one below the other, and keeps the messages that reach it."""
 
     def __init__(self, *widgets: Widget) -> None:
-        super().__init__(Hold(Terminal()), palette=PLAIN)
+        super().__init__(Tty(TerminalCapabilities()), palette=PLAIN)
         self.shown = widgets
         self.told: list[Message] = []
         self.pilot: Pilot[None]

@@ -60,10 +60,10 @@ async def test_a_message_takes_the_place_of_the_keys_until_it_is_cleared(stage) 
     keys = KeyBar()
     async with stage(keys) as app:
         keys.show(HINTS)
-        keys.say([Piece("requeued 3")])
+        keys.show_message([Piece("requeued 3")])
         await app.pilot.pause()
         assert app.lines[0] == " requeued 3"
-        keys.clear()
+        keys.clear_message()
         await app.pilot.pause()
         assert app.lines[0].startswith(" r requeue")
 
@@ -71,11 +71,11 @@ async def test_a_message_takes_the_place_of_the_keys_until_it_is_cleared(stage) 
 async def test_a_message_goes_by_itself_but_not_a_later_one(stage) -> None:
     keys = KeyBar()
     async with stage(keys) as app:
-        keys.say([Piece("first")], seconds=0.01)
-        keys.say([Piece("second")])
+        keys.show_message([Piece("first")], seconds=0.01)
+        keys.show_message([Piece("second")])
         await app.pilot.pause(0.1)
         assert app.lines[0] == " second"
-        keys.say([Piece("third")], seconds=0.01)
+        keys.show_message([Piece("third")], seconds=0.01)
         await app.pilot.pause(0.2)
         assert app.lines[0] == " ? keys"
 

@@ -53,22 +53,22 @@ async def test_a_changed_cell_is_painted_alone_and_only_if_it_is_in_view(stage, 
         widget.scroll_to_cell(100, 50)
         await app.pilot.pause()
         painted(widget)
-        widget.cells_changed(110, 55, 3)
-        widget.cells_changed(99, 50, 2)
-        widget.cells_changed(0, 0, 50, 2)
+        widget.refresh_drawing_cells(110, 55, 3)
+        widget.refresh_drawing_cells(99, 50, 2)
+        widget.refresh_drawing_cells(0, 0, 50, 2)
         assert painted(widget) == [Region(0, 0, 1, 1), Region(10, 5, 3, 1)]
 
 
 async def test_showing_a_cell_scrolls_no_further_than_needed(stage) -> None:
     widget = canvas(Drawing())
     async with stage(widget):
-        widget.show(10, 5)
+        widget.scroll_into_view(10, 5)
         assert widget.origin == (0, 0)
-        widget.show(45, 12, columns=3)
+        widget.scroll_into_view(45, 12, columns=3)
         assert widget.origin == (10, 4)
-        widget.show(12, 6)
+        widget.scroll_into_view(12, 6)
         assert widget.origin == (10, 4)
-        widget.show(5, 2)
+        widget.scroll_into_view(5, 2)
         assert widget.origin == (3, 1)
 
 
@@ -85,7 +85,7 @@ async def test_a_click_tells_the_cell_of_the_drawing(stage) -> None:
         widget.scroll_to_cell(100, 50)
         await app.pilot.click(widget, offset=(7, 3))
         await app.pilot.pause()
-        (pressed,) = app.heard(Canvas.Pressed)
+        (pressed,) = app.heard(Canvas.Clicked)
         assert (pressed.x, pressed.y) == (107, 53)
 
 

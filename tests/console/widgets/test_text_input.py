@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from redrive.console.text.pieces import Piece
-from redrive.console.widgets.footer import Foot
+from redrive.console.widgets.footer import Footer
 from redrive.console.widgets.prompt import HISTORY_MAX, Prompt
 from redrive.console.widgets.table import VirtualTable
 from redrive.console.widgets.text_input import TEXT_MAX, TextField
@@ -16,7 +16,7 @@ async def test_typing_tells_every_change(stage) -> None:
     async with stage(field) as app:
         await app.press("a", "b", "space", "C")
         assert field.text == "ab C"
-        assert [message.text for message in app.heard(TextField.Edited)] == ["a", "ab", "ab ", "ab C"]
+        assert [message.text for message in app.heard(TextField.Changed)] == ["a", "ab", "ab ", "ab C"]
         assert app.lines[0] == "Reason: ab C"
 
 
@@ -38,7 +38,7 @@ async def test_editing(stage, keys: list[str], text: str, at: int) -> None:
     field = TextField(text="one two")
     async with stage(field) as app:
         await app.press(*keys)
-        assert (field.text, field.at) == (text, at)
+        assert (field.text, field.cursor) == (text, at)
 
 
 async def test_a_paste_is_one_visible_line_and_enters_nothing(stage) -> None:
@@ -47,7 +47,7 @@ async def test_a_paste_is_one_visible_line_and_enters_nothing(stage) -> None:
         app.post_message(events.Paste("rm -rf /\r\n\x1b[31mred\x07\u202e\n"))
         await app.pilot.pause()
         assert field.text == "rm -rf / ␛[31mred␇�"
-        assert app.heard(TextField.Entered) == []
+        assert app.heard(TextField.Submitted) == []
 
 
 async def test_text_is_bounded(stage) -> None:
@@ -62,8 +62,8 @@ async def test_enter_and_escape_are_told(stage) -> None:
     field = TextField(text="why")
     async with stage(field) as app:
         await app.press("enter", "escape")
-        assert [message.text for message in app.heard(TextField.Entered)] == ["why"]
-        assert len(app.heard(TextField.GivenUp)) == 1
+        assert [message.text for message in app.heard(TextField.Submitted)] == ["why"]
+        assert len(app.heard(TextField.Cancelled)) == 1
 
 
 async def test_the_cursor_of_a_long_text_stays_in_view(stage) -> None:
@@ -105,7 +105,7 @@ async def test_an_empty_field_shows_its_hint(stage) -> None:
 async def test_up_and_down_walk_through_what_was_entered(stage) -> None:
     prompt = Prompt(":")
     async with stage(prompt) as app:
-        prompt.start(":", history=["theme dark", "requeue a"])
+        prompt.open(":", history=["theme dark", "requeue a"])
         await app.press("x", "up")
         assert prompt.text == "requeue a"
         await app.press("up", "up", "up")
@@ -117,7 +117,7 @@ async def test_up_and_down_walk_through_what_was_entered(stage) -> None:
 async def test_history_is_bounded(stage) -> None:
     prompt = Prompt(":")
     async with stage(prompt):
-        prompt.start(":", history=[str(number) for number in range(1000)])
+        prompt.open(":", history=[str(number) for number in range(1000)])
         for _ in range(HISTORY_MAX + 5):
             prompt.on_key(events.Key("up", None))
         assert prompt.text == str(1000 - HISTORY_MAX)
@@ -127,7 +127,7 @@ async def test_tab_takes_one_offer_after_the_other(stage) -> None:
     offers = ["theme dark", "theme light"]
     prompt = Prompt(":")
     async with stage(prompt) as app:
-        prompt.start(":", complete=lambda text: [offer for offer in offers if offer.startswith(text)])
+        prompt.open(":", complete=lambda text: [offer for offer in offers if offer.startswith(text)])
         await app.press("t", "h", "tab")
         assert prompt.text == "theme dark"
         await app.press("tab")
@@ -138,30 +138,30 @@ async def test_tab_takes_one_offer_after_the_other(stage) -> None:
 
 async def test_the_foot_shows_keys_until_something_is_asked_for(stage) -> None:
     table = VirtualTable(lambda key, width: [Piece(key)])
-    foot = Foot()
+    foot = Footer()
     async with stage(table, foot, size=(40, 5)) as app:
-        foot.keys.show([("r", "requeue")])
+        foot.key_bar.show([("r", "requeue")])
         await app.pilot.pause()
         assert app.lines[4] == " r requeue  ? keys"
-        foot.ask("/", hint="filter")
-        foot.ask("/")
+        foot.open_prompt("/", hint="filter")
+        foot.open_prompt("/")
         await app.press("a", "b")
-        assert foot.asking == "/"
+        assert foot.prompt_sign == "/"
         assert app.lines[4] == " /ab"
-        foot.close()
+        foot.close_prompt()
         await app.pilot.pause()
         assert app.focused is table
         assert app.lines[4] == " r requeue  ? keys"
 
 
 async def test_a_prompt_that_opens_again_is_empty(stage) -> None:
-    foot = Foot()
+    foot = Footer()
     async with stage(foot, size=(40, 5)) as app:
-        foot.ask("/", "old")
+        foot.open_prompt("/", "old")
         await app.press("x", "enter")
-        assert app.heard(TextField.Entered)[-1].text == "oldx"
-        foot.close()
-        foot.ask(":")
+        assert app.heard(TextField.Submitted)[-1].text == "oldx"
+        foot.close_prompt()
+        foot.open_prompt(":")
         await app.pilot.pause()
         assert foot.prompt.text == ""
         assert app.lines[0] == " :"

@@ -44,7 +44,7 @@ async def test_looking_back_stops_following_and_the_reader_stays_where_he_is(sta
     async with stage(view) as app:
         view.lines_changed()
         await app.press("k")
-        assert not view.following
+        assert not view.is_following
         log += texts(50, start=50)
         view.lines_changed()
         await app.pilot.pause()

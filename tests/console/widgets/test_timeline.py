@@ -43,7 +43,7 @@ async def test_fit_shows_all_by_the_finest_step(stage) -> None:
 async def test_zoom_keeps_the_middle(stage) -> None:
     view = timeline()
     async with stage(view) as app:
-        view.following = False
+        view.is_following = False
         view.set_extent(0, 100 * SECOND)
         view.fit()
         await app.press("=")
@@ -70,7 +70,7 @@ async def test_pan_ends_following(stage) -> None:
         view.fit()
         await app.press("l")
         assert view.span.start == 35 * SECOND
-        assert not view.following
+        assert not view.is_following
         await app.press("h")
         assert view.span.start == 0
 
@@ -118,7 +118,7 @@ async def test_every_change_of_the_span_is_told(stage) -> None:
     view = timeline()
     async with stage(view) as app:
         await app.press("l", "=")
-        assert app.heard(TimelineView.Spanned)[-1].span == view.span
+        assert app.heard(TimelineView.SpanChanged)[-1].span == view.span
 
 
 async def test_a_wider_terminal_shows_more_time_from_the_same_instant(stage) -> None:
