@@ -89,7 +89,7 @@ class Flow:
     Parameters:
         name: text, not empty. The state file has this name unless another is given.
         deadline: duration of 0 or more from the start of a run until it has to be over; then its tasks are ended.
-        dead_letter_ttl: duration above 0: a dead letter that nobody has decided about for so long, or until the
+        dead_letter_ttl: duration above 0: a dead letter without a decision for so long, or until the
             deadline, becomes FAILED, so that the run ends. None: it waits for ever.
         max_parallel: attempts at a time, at least 1. None: 4, or what the run is started with.
         pools: names and how many slots each has, at least 1: ``{"database": 2}``.
@@ -192,7 +192,7 @@ class Flow:
             timeout: duration above 0 that one attempt may take (30, "10m"); then it is killed. None: no bound.
             kind: "etl" or "backfill": a timeout of 30 minutes or 6 hours, unless there is one. "effect": it does
                 something to the world (a payment, a mail) at most once: its idempotency key is on the disk before it
-                starts, and where nobody can know how far it came, only an operator runs it again.
+                starts, and if its progress is unknown, only an operator runs it again.
             options: retry, max_attempts, grace_seconds, isolation, downstream, pool, pool_slots, max_active,
                 idempotent, effect, optional, rule, owner, requires, max_losses, max_bad_rows, max_bad_ratio,
                 strict_rows: as ``TaskDef`` describes them; durations may be texts here.
@@ -246,6 +246,7 @@ class Flow:
 
         Example:
             >>> from pathlib import Path
+            >>> from redrive.engine import RetryPolicy
             >>> flow = Flow("revenue")
             >>> @flow.sensor(every="1m", retry=RetryPolicy(max_elapsed="2h"))
             ... def export_is_there():
