@@ -46,7 +46,8 @@ KEPT_BY = {
     "003.19": "engine/store/test_runs.py::test_two_executors_that_claim_one_task_start_it_once",
     "003.20": "engine/store/test_runs.py::test_a_join_waits_for_all_of_its_parents",
     "003.21": "engine/core/test_ready_queue.py::test_a_retry_is_startable_only_when_it_is_due",
-    "003.22": "engine/statefile/changes/test_propagation.py::test_everything_below_a_failure_is_stopped_and_knows_by_whom",
+    "003.22": "engine/statefile/changes/test_propagation.py"
+    "::test_everything_below_a_failure_is_stopped_and_knows_by_whom",
     "003.23": "engine/store/test_runs.py::test_attempts_are_counted_by_the_claim_and_only_there",
     "003.24": EXECUTOR + "test_a_transient_failure_heals_and_every_delay_is_stored_beside_its_ceiling",
     "003.25": EXECUTOR + "test_pools_and_max_parallel_bound_what_runs_at_a_time",

@@ -339,8 +339,8 @@ class Downstreams:
 def sender_names(options: str) -> tuple[str, ...]:
     """Return the names of the senders of pages in the ``options`` of a run, without their secrets."""
     try:
-        said = json.loads(options).get("pages") or ()
-        return tuple(dict.fromkeys(str(one["sender"]) for one in said))
+        senders = json.loads(options).get("pages") or ()
+        return tuple(dict.fromkeys(str(one["sender"]) for one in senders))
     except (ValueError, AttributeError, TypeError, KeyError):
         return ()
 

@@ -119,7 +119,7 @@ class AgentProcess:
                 raise LinkError(f"{self._host} took the connection but started no agent") from None
             raise
 
-    async def request(self, ask: str, **fields: Any) -> Any:
+    async def request(self, ask: str, **fields: object) -> Any:
         """Send a request and await its response. Raises LinkError if the agent exits before."""
         number = next(self._numbers)
         answer = self._pending[number] = asyncio.get_running_loop().create_future()

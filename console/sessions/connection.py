@@ -89,7 +89,7 @@ class Connection:
             await self._agent.close()
         self._close_finally(LinkError("this session was closed", final=True))
 
-    async def request(self, ask: str, *, modules: Sequence[str] = (), **fields: Any) -> Any:
+    async def request(self, ask: str, *, modules: Sequence[str] = (), **fields: object) -> Any:
         """Send an idempotent request and await the response; resend it after a reconnection.
 
         ``modules``: the modules that the agent needs for it. Raises LinkError after REQUEST_TIMEOUT_SECONDS, or when

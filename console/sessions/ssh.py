@@ -227,7 +227,7 @@ class SshSession:
         """Return what a command would change; see ``Session``."""
         return row_of(dict[str, object], await self._read("preview", modules=CHANGING, command=command.as_json()))
 
-    async def _read(self, what: str, /, *, modules: Sequence[str] = (), **options: Any) -> Any:
+    async def _read(self, what: str, /, *, modules: Sequence[str] = (), **options: object) -> Any:
         return await self._connection.request("read", modules=modules, what=what, options=options)
 
     # --- The rest of a snapshot -------------------------------------------------------------------------------------
