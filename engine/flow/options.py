@@ -107,16 +107,16 @@ class TaskOptions(TypedDict, total=False):
     retry: RetryPolicy | None  # how often it is tried again, and after which waits; None: RetryPolicy()
     max_attempts: int | None  # starts, the first included, at least 1; wins over the one of ``retry``
     grace_seconds: Duration  # from SIGTERM to SIGKILL; 5 unless given
-    isolation: Isolation  # "process" (the default: can be killed), "thread" (is asked to end), "dask" (on a worker)
+    isolation: Isolation  # "process" (the default: can be killed), "thread" (is cancelled), "dask" (on a worker)
     downstream: str | None  # the system that it calls: a name given to ``Flow.downstream``
     pool: str | None  # the pool whose slots it takes while it runs: a name in ``Flow(pools=...)``
     pool_slots: int  # how many of them, at least 1; 1 unless given
     max_active: int | None  # at most so many of this name run at a time, across all runs of the state file
-    idempotent: bool  # False: it is never run again when nobody can know how far it came; True unless given
+    idempotent: bool  # False: it is not run again if its progress is unknown; True unless given
     effect: bool  # True: the same as kind="effect"
     optional: bool  # True: when it fails, the run is PARTIAL, not FAILED
     rule: TriggerRule  # which parents let it start; "all_success" unless given
-    owner: str | None  # who is asked about it; pages name the owner
+    owner: str | None  # the person or team in charge, whom pages name
     requires: After | Iterable[After] | None  # the parents whose results it cannot do without
     max_losses: int  # so many attempts lost with their executor or host within a day make a dead letter; 3 unless given
     max_bad_rows: int | None  # more quarantined rows than this fail the attempt; None: 10,000

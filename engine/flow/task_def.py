@@ -27,12 +27,12 @@ class TaskDef:
         grace_seconds: seconds of 0 or more from SIGTERM, at which ``finally`` blocks run, to SIGKILL.
         kind: "python", "command" (a line of the shell) or "sensor" (looks until something is there).
         command: the line of the shell of kind "command".
-        isolation: "process" (killed at its timeout), "thread" (no fork; it is only asked to end, by ``ctx.cancelled``)
+        isolation: "process" (killed at its timeout), "thread" (no fork; it is only cancelled, by ``ctx.cancelled``)
             or "dask" (a process on a worker of the Dask cluster that ``RunOptions.dask`` names).
         downstream: the system that it calls, declared by ``Flow.downstream``: an open breaker holds the task.
         pool: a pool of the flow, of whose slots it takes ``pool_slots`` (at least 1) while it runs.
         max_active: at most so many tasks of this name run at a time, across all runs of the state file.
-        idempotent: False: where nobody can know how far an attempt came, it is a dead letter and is never run again.
+        idempotent: False: if the progress of an attempt is unknown, the task is a dead letter and is not run again.
         effect: True for what is done to the world (a payment, a mail): at most once. Its idempotency key is on the
             disk before it starts, and it is not idempotent.
         optional: True: when it fails, the run ends PARTIAL, not FAILED.
@@ -40,7 +40,7 @@ class TaskDef:
         rule: when it may start. "all_success": every parent succeeded, or an operator skipped it;
             "all_success_strict": every parent succeeded; "none_failed": no parent failed, and one at least was not
             skipped; "all_done": every parent has ended, however. A parent that is a dead letter holds it, always.
-        owner: who is asked about it; pages name the owner.
+        owner: the person or team in charge, whom pages name.
         requires: the parents whose results it cannot do without: an operator can skip one of them only with a
             substitute result. None: those for which ``fn`` has a parameter without a default.
         max_losses: so many attempts, at least 1, lost together with their executor or host make a dead letter.

@@ -143,7 +143,7 @@ class WorkerAttempt(NullListener):
         self._is_answered.set()
 
     def renew_lease(self) -> None:
-        """Start the lease anew."""
+        """Restart the lease."""
         self._renewed_at = time.monotonic()
 
     @property
