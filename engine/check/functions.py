@@ -92,16 +92,13 @@ def _edges(task: TaskSpec, function: Function, functions: Mapping[str, Function]
             continue
         arrives = arrival_of(given)
         if arrives is not None and not _accepts(want, arrives):
-            how = (
-                f"a {given.__name__}, which arrives as {arrives.__name__}"
-                if arrives is not given
-                else f"{given.__name__}"
-            )
+            name = _type_name(given)
+            how = name if arrives is given else f"a {name}, which arrives as {arrives.__name__}"
             message = f"wants {parent!r} to be {_type_name(want)}, and it is {how}"
             yield Finding("warning", "edge-types", message, task.name)
 
 
-def _hints(function: Function) -> dict[str, Any]:
+def _hints(function: Function) -> dict[str, object]:
     try:
         return typing.get_type_hints(function)
     except Exception:  # names that exist only for type checkers, or an error in an annotation

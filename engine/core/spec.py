@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 from ..domain.overrides import load_overrides
 from .policy import RetryPolicy
@@ -49,7 +49,7 @@ class TaskSpec:
     max_bad_rows: int | None = None
     max_bad_ratio: float | None = None
     strict_rows: bool = False  # quarantined rows make the run PARTIAL
-    params: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, object] = field(default_factory=dict)
     source: str | None = None  # file:line of the function, for messages
 
 
@@ -81,7 +81,7 @@ class DownstreamSpec:
     bucket_capacity: float = 10.0
     bucket_refund: float = 0.1
     metrics_only: bool = False
-    rules: tuple[Mapping[str, Any], ...] = ()
+    rules: tuple[Mapping[str, object], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +106,8 @@ class FlowSpec:
     max_parallel: int | None = None
     pools: Mapping[str, int] = field(default_factory=dict)
     downstreams: tuple[DownstreamSpec, ...] = ()
-    pages: tuple[Mapping[str, Any], ...] = ()  # senders, as the flow declares them
-    params: Mapping[str, Any] = field(default_factory=dict)
+    pages: tuple[Mapping[str, object], ...] = ()  # senders, as the flow declares them
+    params: Mapping[str, object] = field(default_factory=dict)
     schedule: ScheduleSpec | None = None
     code_hash: str | None = None
     path: str | None = None
