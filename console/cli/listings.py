@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Unpack, cast
 
 import click
 import msgspec
@@ -289,8 +289,8 @@ def _local_time(instant: int) -> str:
     return datetime.fromtimestamp(instant / 1e6).astimezone().isoformat(sep=" ", timespec="seconds")
 
 
-def _plain(value: Any) -> dict[str, Any]:
-    converted: dict[str, Any] = msgspec.to_builtins(value)
+def _plain(value: object) -> dict[str, object]:
+    converted: dict[str, object] = msgspec.to_builtins(value)
     return converted
 
 

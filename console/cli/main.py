@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 import click
@@ -36,6 +37,7 @@ from .options import (
 )
 
 if TYPE_CHECKING:
+    from ...engine.json_types import Json
     from ..sessions.open import RemoteOptions
 
 
@@ -394,7 +396,7 @@ def unpause(**options: object) -> int:
     return _act_on_run("unpause", options)
 
 
-def _act(act: str, extra: dict[str, Any], options: dict[str, Any]) -> int:
+def _act(act: str, extra: Mapping[str, Json], options: dict[str, Any]) -> int:
     from .operate import send_action
 
     target = _target(None, options.pop("state"))

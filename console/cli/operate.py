@@ -16,6 +16,7 @@ from ...engine.domain.acts import NEEDS_REASON, STARTS_WORK
 from ...engine.domain.command import Answer, Command, Target
 from ...engine.domain.states import NEEDS_HUMAN, TaskState
 from ...engine.errors import RedriveError
+from ...engine.json_types import Json
 from ..sessions.open import actor, with_session
 from ..sessions.session import Session
 from ..text.text import one_line
@@ -30,7 +31,7 @@ def send_action(
     *,
     run_id: str | None,
     fingerprint: str | None,
-    extra: dict[str, Any],
+    extra: Mapping[str, Json],
     reason: str,
     as_json: bool,
     dry_run: bool = False,
@@ -85,10 +86,11 @@ def require_reason(act: str, reason: str) -> None:
         raise click.UsageError("say why with --reason TEXT: it is kept with the act")
 
 
-def json_of(option: str, text: str) -> Any:
+def json_of(option: str, text: str) -> Json:
     """Parse a JSON value. Raises UsageError if it is invalid."""
     try:
-        return json.loads(text)
+        value: Json = json.loads(text)
+        return value
     except ValueError as error:
         raise click.UsageError(f"{option}: not JSON ({error}); write 42, '{{\"rows\": 0}}' or '\"a text\"'") from None
 

@@ -6,7 +6,7 @@ import json
 import time
 import uuid
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import Unpack
 
 import click
 
@@ -31,13 +31,13 @@ def list_or_update_pages(
     **remote: Unpack[RemoteOptions],
 ) -> int:
     """List pages, or acknowledge or snooze some first. Exit code 1 if an act changed nothing."""
-    acts: list[tuple[str, dict[str, Any]]] = [("ack", {"pages": [page]}) for page in ack]
-    acts += [("snooze", {"pages": [page], "seconds": seconds}) for page, seconds in snooze]
+    acts: list[tuple[str, int, dict[str, object]]] = [("ack", page, {}) for page in ack]
+    acts += [("snooze", page, {"seconds": seconds}) for page, seconds in snooze]
 
     async def use(session: Session) -> tuple[list[Answer], Sequence[PageRow]]:
         if run_id is not None:
             await session.snapshot(run_id)  # raises for an unknown run
-        answers = [await session.send(_command(act, options)) for act, options in acts]
+        answers = [await session.send(_command(act, {"pages": [page], **more})) for act, page, more in acts]
         return answers, await session.query(PAGES)
 
     answers, rows = with_session(target, use, **remote)
@@ -47,8 +47,8 @@ def list_or_update_pages(
             click.echo(json.dumps(_value(row), ensure_ascii=False))
     elif not acts:
         _print(shown)
-    for (act, options), answer in zip(acts, answers, strict=True):
-        click.echo(f"{act} {options['pages'][0]}: {answer.message}", err=as_json)
+    for (act, page, _), answer in zip(acts, answers, strict=True):
+        click.echo(f"{act} {page}: {answer.message}", err=as_json)
     return ExitCode.SUCCESS if all(answer.ok for answer in answers) else ExitCode.FAILED
 
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, Unpack
 
 from ...engine.domain.states import RunState
 from ...engine.errors import AddressError
@@ -19,6 +19,7 @@ from .exit_codes import code_of_run
 if TYPE_CHECKING:  # importing the executor would delay the first frame
     from ...engine.executor.loop import RunOptions, RunResult
     from ..app.exit_summary import ConsoleEnd
+    from ..sessions.open import RemoteOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class RunArguments:
     durability: Literal["full", "normal"] = "full"
     dask: str | None = None
 
-    def options(self, params: Mapping[str, Any], **more: Any) -> RunOptions:
+    def options(self, params: Mapping[str, str], *, stay: bool = False, resume: bool = False) -> RunOptions:
         """The options of the executor."""
         from ...engine.executor.loop import RunOptions
 
@@ -42,10 +43,10 @@ class RunArguments:
             max_parallel=self.max_parallel,
             durability=self.durability,
             params=params,
-            stay=more.pop("stay", self.stay),
+            stay=stay or self.stay,
             wait=self.wait,
             dask=self.dask,
-            **more,
+            resume=resume,
         )
 
 
@@ -101,7 +102,7 @@ def attach_console(
     return code_of_console(end)
 
 
-def _attach_plain(target: str, run_id: str | None, because: str, **remote: Any) -> int:
+def _attach_plain(target: str, run_id: str | None, because: str, **remote: Unpack[RemoteOptions]) -> int:
     from .listings import print_tasks
 
     code = print_tasks(target, run_id, False, **remote)
