@@ -44,9 +44,9 @@ class AttemptSupervisor:
         self.spec = spec
         self.is_probe = is_probe
         self.attempt: RunningAttempt | None = None
-        self.timeout = spec.timeout  # seconds, including extensions by operators
-        self.cancelled = False
-        self.interrupted = False
+        self.timeout_seconds = spec.timeout  # including extensions by operators
+        self.is_cancelled = False
+        self.is_interrupted = False
         self.pid: int | None = None
         self.start_ticks: int | None = None
         self.last_seen_at = manager.loop.time()  # last output, progress or heartbeat, on the loop's clock
@@ -301,31 +301,31 @@ class AttemptManager:
         except OSError as error:  # the machine lacks processes, memory or descriptors: retry
             supervisor.ended(not_started(error))
             return
-        if supervisor.cancelled or supervisor.interrupted:
+        if supervisor.is_cancelled or supervisor.is_interrupted:
             supervisor.attempt.cancel("cancelled before it started")
 
     def cancel(self, name: str, reason: str) -> None:
         """Terminate the attempt of a task, if one runs, by the steps of a timeout. The request is committed already."""
         supervisor = self.running.get(name)
         if supervisor is not None:
-            supervisor.cancelled = True
+            supervisor.is_cancelled = True
             if supervisor.attempt is not None:
                 supervisor.attempt.cancel(reason)
 
     def extend(self, name: str, seconds: float) -> AttemptSupervisor | None:
         """Extend the timeout of a running attempt. None: no timeout, timeout passed, or process not started yet."""
         supervisor = self.running.get(name)
-        if supervisor is None or supervisor.timeout is None:
+        if supervisor is None or supervisor.timeout_seconds is None:
             return None
         if supervisor.attempt is None or not supervisor.attempt.extend(seconds):
             return None
-        supervisor.timeout += seconds
+        supervisor.timeout_seconds += seconds
         return supervisor
 
     def interrupt_all(self) -> None:
         """Terminate every attempt because the executor stops; their tasks run again on resume."""
         for supervisor in self.running.values():
-            supervisor.interrupted = True
+            supervisor.is_interrupted = True
             if supervisor.attempt is not None:
                 supervisor.attempt.cancel("the executor stops")
 
@@ -352,7 +352,7 @@ class AttemptManager:
                 path_seconds=self._path_seconds(claim.name),
                 deadline_at=self._deadline_at,
                 is_probe=supervisor.is_probe,
-                interrupted=supervisor.interrupted,
+                interrupted=supervisor.is_interrupted,
             )
             runs.promote(transaction, claim.run_id, freed)
 

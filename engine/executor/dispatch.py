@@ -26,81 +26,81 @@ class Dispatcher:
 
     def __init__(self, opened: OpenRun, view: RunView, downstreams: Downstreams, attempts: AttemptManager) -> None:
         self._runner = opened.runner
-        self._claimant = opened.claimant
+        self._identity = opened.identity
         self._median_seconds = opened.median_seconds
         self._view = view
         self._downstreams = downstreams
         self._attempts = attempts
-        self._capacity = Capacity(view.ledger, downstreams, view.flow.pools, view.wake_at)
+        self._capacity = Capacity(view.ready_queue, downstreams, view.flow.pools, view.wake_at)
 
     def next_commit(self) -> Commit | None:
         """Return the next commit; None: no task may start."""
         if not self._runner.is_open:
             return None
-        if expired := self._view.expired():
-            return Commit(lambda transaction: expire(transaction, self._view.fold.run.run_id, expired))
+        if expired := self._view.expired_dead_letters():
+            return Commit(lambda transaction: expire(transaction, self._view.projection.run.run_id, expired))
         if rejected := dict(self._capacity.rejected()):
             return self._reject(rejected)
-        ledger, free = self._view.ledger, self._free_slots()
+        ready_queue, free = self._view.ready_queue, self._free_slots()
         picked = self._pick_probes(free)
-        picked += ledger.pop_startable(free - len(picked), self._capacity.admits)
+        picked += ready_queue.pop_startable(free - len(picked), self._capacity.admits)
         self._request_leaked_slots(len(picked) == free)
-        promote = {name: self._view.fold.tasks[name].generation for name in ledger.promotable}
+        promote = {name: self._view.projection.tasks[name].generation for name in ready_queue.promotable}
         return self._start(promote, picked) if picked or promote else None
 
     # --- Start -----------------------------------------------------------------------------------------------------
 
     def _start(self, promote: Mapping[str, int], picked: Sequence[str]) -> Commit:
         """Promote tasks whose parents are satisfied, claim the picked ones, and launch the claims."""
-        run_id, claimant, orders = self._view.fold.run.run_id, self._claimant, self._orders(picked)
+        run_id, identity, orders = self._view.projection.run.run_id, self._identity, self._orders(picked)
 
         def item(transaction: Transaction) -> list[Claim]:
-            return claims.dispatch(transaction, run_id, promote, orders, claimant)
+            return claims.dispatch(transaction, run_id, promote, orders, identity)
 
         # The claim of a task with external effects must be on disk before the task runs.
         durable = any(order.spec.effect for order in orders)
         return Commit(item, lambda claimed: self._launch_all(picked, claimed), durable)
 
     def _launch_all(self, picked: Sequence[str], claimed: Sequence[Claim]) -> None:
-        self._view.ledger.release_claims(picked)
+        self._view.ready_queue.release_claims(picked)
         self._downstreams.release_calls(set(picked) - {claim.name for claim in claimed})
         for claim in claimed:
             self._launch(claim)
 
     def _orders(self, names: Iterable[str]) -> list[ClaimOrder]:
-        tasks = self._view.fold.tasks
+        tasks = self._view.projection.tasks
         return [ClaimOrder(name, tasks[name].generation, self._view.spec(name)) for name in names]
 
     def _launch(self, claim: Claim) -> None:
-        fold, spec = self._view.fold, self._view.spec(claim.name)
+        projection, spec = self._view.projection, self._view.spec(claim.name)
         self._attempts.launch(
             claim,
             spec,
             self._view.flow.params,
-            {parent: fold.tasks[parent].result for parent in fold.parents.get(claim.name, ())},
-            missing=missing_inputs(fold, claim.name),
+            {parent: projection.tasks[parent].result for parent in projection.parents.get(claim.name, ())},
+            missing=missing_inputs(projection, claim.name),
             is_probe=self._downstreams.is_probe(claim.name),
             rules=self._downstreams.classification_rules(spec.downstream),
         )
-        if fold.tasks[claim.name].cancel_requested_at is not None:  # in the same commit as the claim
+        if projection.tasks[claim.name].cancel_requested_at is not None:  # in the same commit as the claim
             self._attempts.cancel(claim.name, "cancelled before it started")
 
     # --- Slots -----------------------------------------------------------------------------------------------------
 
     def _free_slots(self) -> int:
-        run, runner = self._view.fold.run, self._runner
+        run, runner = self._view.projection.run, self._runner
         if run.paused_since is not None:
             return 0
         slots = min(run.max_parallel, runner.attempts_max)
         # Count processes, not rows: an ended attempt is not committed yet, and its successor shares that commit.
-        claimed = len(self._attempts.running) + len(self._view.ledger.claiming) + runner.leaked_slots
+        claimed = len(self._attempts.running) + len(self._view.ready_queue.claiming) + runner.leaked_slots
         return max(0, slots - claimed)
 
     def _request_leaked_slots(self, are_all_used: bool) -> None:
         runner = self._runner
         if runner.leaked_slots:
-            is_paused = self._view.fold.run.paused_since is not None
-            runner.set_slot_demand(are_all_used and not is_paused and self._view.ledger.has_startable)
+            is_paused = self._view.projection.run.paused_since is not None
+            runner.set_slot_demand(are_all_used and not is_paused and self._view.ready_queue.has_startable)
 
     # --- Probes ----------------------------------------------------------------------------------------------------
 
@@ -109,10 +109,10 @@ class Dispatcher:
         picked: list[str] = []
         for downstream in self._downstreams.specs:
             while len(picked) < count and self._downstreams.is_probe_due(downstream):
-                candidate = choose_probe(map(self._candidate, self._view.ledger.startable_for(downstream)))
-                if candidate is None or not self._capacity.admits(self._view.fold.tasks[candidate.name]):
+                candidate = choose_probe(map(self._candidate, self._view.ready_queue.startable_for(downstream)))
+                if candidate is None or not self._capacity.admits(self._view.projection.tasks[candidate.name]):
                     break
-                self._view.ledger.claim(candidate.name)
+                self._view.ready_queue.claim(candidate.name)
                 picked.append(candidate.name)
         return picked
 
@@ -122,7 +122,7 @@ class Dispatcher:
     # --- Reject ----------------------------------------------------------------------------------------------------
 
     def _reject(self, names: Mapping[str, str]) -> Commit:
-        run_id, orders = self._view.fold.run.run_id, self._orders(names)
+        run_id, orders = self._view.projection.run.run_id, self._orders(names)
 
         def item(transaction: Transaction) -> None:
             for order in orders:

@@ -34,4 +34,4 @@ def flow_name_of(target: str, params: Mapping[str, object] | None = None) -> str
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(read_flow(target, params)).name
-    raise RedriveError(f"the name of the flow in {target!r} is computed: say which state file it writes, state=...")
+    raise RedriveError(f"the name of the flow in {target!r} is computed: name its state file, state=...")

@@ -34,7 +34,7 @@ class Heartbeat:
         self._opened.touch()
         self._beats += 1
         if self._beats % HEARTBEATS_PER_ROW == 0:
-            executor_id = self._opened.claimant.executor_id
+            executor_id = self._opened.identity.executor_id
             self._attempts.write(lambda transaction: executors.write_heartbeat(transaction, executor_id))
         for check in self._checks:
             check()

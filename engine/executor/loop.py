@@ -231,7 +231,7 @@ class RunLoop:
         self._run_end = RunEndCheck(self._view, self.downstreams, self.attempts, stays=stays)
         self._zygote_restart = ZygoteRestart(opened.runner, opened.flow, self.wake, self._fail)
         self._server = CommandServer(self, opened.state_path)
-        origin = MessageOrigin(opened.flow.name, self.fold.run.run_id, opened.state_path)
+        origin = MessageOrigin(opened.flow.name, self.projection.run.run_id, opened.state_path)
         self._notifier = Notifier(opened.flow.pages, origin, opened.writer.submit, clock)
         watch = Watchdog(self._view, self.attempts, self.downstreams, clock)
         self._clock_watch = ClockWatch(clock, self._shift_times)
@@ -247,8 +247,8 @@ class RunLoop:
             loop=asyncio.get_running_loop(),
             clock=clock,
             path_seconds=lambda name: self._view.path_seconds.get(name, 0.0),
-            deadline_at=self.fold.run.deadline_at,
-            freed_by=self._view.ledger.unblocked_by,
+            deadline_at=self.projection.run.deadline_at,
+            freed_by=self._view.ready_queue.unblocked_by,
             on_ended=self._on_attempt_ended,
             on_error=self._fail,
         )
@@ -260,7 +260,7 @@ class RunLoop:
         asyncio.get_running_loop().set_exception_handler(self._on_callback_error)
         await self._start()
         if on_open is not None:
-            on_open(self.fold.run.run_id)
+            on_open(self.projection.run.run_id)
         try:
             while not self._result.done():
                 await self._wake.wait()
@@ -289,10 +289,10 @@ class RunLoop:
             return None
         if self._file_watch.is_missing and self.shutdown.mode is None and not self.attempts.running:
             if self._file_watch.is_deleted:
-                self._fail(self._file_watch.error())
+                self._fail(self._file_watch.missing_error())
             return None
         if self.shutdown.mode is not None:
-            return self._run_end.interrupted()
+            return self._run_end.interrupted_result()
         start = self._dispatcher.next_commit() if self.storage_problem is None else None
         return start or self._run_end.check()
 
@@ -334,7 +334,7 @@ class RunLoop:
     def _on_attempt_ended(self, claim: Claim, outcome: Outcome) -> None:
         """Update the breaker before the next dispatch. The slot is free before the outcome is committed."""
         self._clock_watch.check()
-        self.downstreams.record(claim.name, outcome, self.fold.tasks[claim.name].failures)
+        self.downstreams.record(claim.name, outcome, self.projection.tasks[claim.name].failures)
         self.wake()
 
     # --- Start and close -------------------------------------------------------------------------------------------
@@ -385,7 +385,7 @@ class RunLoop:
         if self.storage_problem is None or self.attempts.running:
             return False
         if self._file_watch.is_missing:
-            self._fail(self._file_watch.error())
+            self._fail(self._file_watch.missing_error())
             return True
         why = "stopped while the state file could not be written: what ended meanwhile runs again on resume"
         self._fail(StorageError(why))
@@ -394,14 +394,14 @@ class RunLoop:
     # --- For the command server ------------------------------------------------------------------------------------
 
     @property
-    def fold(self) -> RunProjection:
+    def projection(self) -> RunProjection:
         """The run as of its last committed event."""
-        return self._view.fold
+        return self._view.projection
 
     @property
     def executor_id(self) -> str:
         """The id of this executor, as in the executor table and in the environment of every attempt."""
-        return self._opened.claimant.executor_id
+        return self._opened.identity.executor_id
 
     @property
     def storage_problem(self) -> str | None:
@@ -439,7 +439,7 @@ class RunLoop:
             asyncio.get_running_loop().call_exception_handler(context)
 
     def _emit_breaker(self, downstream: str) -> None:
-        change, run_id = self.downstreams.change_event(downstream), self.fold.run.run_id
+        change, run_id = self.downstreams.change_event(downstream), self.projection.run.run_id
         rows = self.downstreams.drain_dirty_rows()
         self.attempts.write(lambda transaction: emit_change(transaction, run_id, change, rows))
 
@@ -448,13 +448,13 @@ class RunLoop:
             self.attempts.write(lambda transaction: breaker_rows.store(transaction, rows))
 
     def _shift_times(self, jump_us: int) -> None:
-        run_id = self.fold.run.run_id
+        run_id = self.projection.run.run_id
         self.downstreams.shift_clock(jump_us)
         self.attempts.write(lambda transaction: claims.shift_times(transaction, run_id, jump_us))
 
     def _emit_news(self, payload: ExecutorChanged) -> None:
         """Emit an event about the executor's processes that belongs to no attempt."""
-        run_id = self.fold.run.run_id
+        run_id = self.projection.run.run_id
         self.attempts.write(lambda transaction: _emit(transaction, run_id, payload))
 
 

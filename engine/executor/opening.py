@@ -27,7 +27,7 @@ from ..runner.environment_hash import environment_hash
 from ..runner.zygote.client import Runner
 from ..statefile.changes.transitions import Transaction
 from ..store import breaker_rows, database, executors, flow_changes, history, lock, recovery, runs, schedules
-from ..store.claims import Claimant
+from ..store.claims import ExecutorIdentity
 from ..store.writer import Writer
 from .run_options import RunOptions, RunRequest
 from .state_file_lease import StateFileLease
@@ -41,9 +41,9 @@ class OpenRun:
     """The open resources of a run, as the loop needs them."""
 
     state_path: str
-    claimant: Claimant
+    identity: ExecutorIdentity
     flow: FlowSpec
-    fold: RunProjection
+    projection: RunProjection
     median_seconds: Mapping[str, float]
     breaker_rows: Sequence[BreakerRecord]
     runner: Runner
@@ -59,7 +59,7 @@ class OpenRun:
     async def close(self) -> None:
         """Close the runner, unregister the executor and flush all writes."""
         await self.runner.close()
-        executor_id = self.claimant.executor_id
+        executor_id = self.identity.executor_id
         unregistered = self.writer.submit(lambda transaction: executors.mark_stopped(transaction, executor_id))
         if self.before_close is not None:
             await asyncio.wait({unregistered}, timeout=UNREGISTER_SECONDS)
@@ -108,8 +108,8 @@ async def open_run(lease: StateFileLease, clock: Clock) -> OpenRun:
             raise
         lease.lock.set_run(requested.run_id)
         host, image = socket.gethostname(), environment_hash()
-        claimant = Claimant(request.executor_id, host, flow.code_hash, flow.params, image)
-        opened = await _prepare_run(lease, requested, flow, writer, claimant, runner, hooks)
+        identity = ExecutorIdentity(request.executor_id, host, flow.code_hash, flow.params, image)
+        opened = await _prepare_run(lease, requested, flow, writer, identity, runner, hooks)
     except BaseException:
         await runner.close()
         raise
@@ -216,7 +216,7 @@ async def _prepare_run(
     requested: _RequestedRun,
     flow: FlowSpec,
     writer: Writer,
-    claimant: Claimant,
+    identity: ExecutorIdentity,
     runner: Runner,
     hooks: RunHooks,
 ) -> OpenRun:
@@ -224,8 +224,8 @@ async def _prepare_run(
     parallel = options.max_parallel or flow.max_parallel or MAX_PARALLEL
 
     def item(transaction: Transaction) -> tuple[RunProjection, dict[str, float], list[BreakerRecord]]:
-        _register_executor(transaction, claimant, run_id, runner)
-        recovery.recover(transaction, claimant.executor_id)
+        _register_executor(transaction, identity, run_id, runner)
+        recovery.recover(transaction, identity.executor_id)
         if not requested.exists:
             _claim_slot(transaction, flow, run_id, options)
             runs.create_run(
@@ -240,19 +240,21 @@ async def _prepare_run(
             )
         else:
             _resume_run(transaction, run_id, flow, options)
-        fold = runs.load_run(transaction.connection, run_id)
+        projection = runs.load_run(transaction.connection, run_id)
         return (
-            fold,
+            projection,
             history.durations(transaction.connection, flow.name),
             breaker_rows.read_rows(transaction.connection),
         )
 
     try:
-        fold, medians, breakers = await writer.submit(item)
+        projection, medians, breakers = await writer.submit(item)
     except BaseException:
         await writer.close()
         raise
-    return OpenRun(lease.request.state_path, claimant, flow, fold, medians, breakers, runner, writer, lease, hooks)
+    return OpenRun(
+        lease.request.state_path, identity, flow, projection, medians, breakers, runner, writer, lease, hooks
+    )
 
 
 def _claim_slot(transaction: Transaction, flow: FlowSpec, run_id: str, options: RunOptions) -> None:
@@ -274,23 +276,23 @@ def _deadline_at(flow: FlowSpec, options: RunOptions, now: int) -> int | None:
 
 
 def _resume_run(transaction: Transaction, run_id: str, flow: FlowSpec, options: RunOptions) -> None:
-    fold = runs.load_run(transaction.connection, run_id)
-    difference = flow_changes.compare(fold, flow)
+    projection = runs.load_run(transaction.connection, run_id)
+    difference = flow_changes.compare(projection, flow)
     if difference:
         flow_changes.apply(transaction, run_id, flow, difference)
-    flow_changes.write_options(transaction, run_id, fold.run.options, flow)
-    flow_changes.write_params(transaction, run_id, json.loads(fold.run.params), flow)
+    flow_changes.write_options(transaction, run_id, projection.run.options, flow)
+    flow_changes.write_params(transaction, run_id, json.loads(projection.run.params), flow)
     if options.max_parallel is not None:
         transaction.change_run(run_id, RunChanged(RunChange.OPENED, {"max_parallel": options.max_parallel}))
 
 
-def _register_executor(transaction: Transaction, claimant: Claimant, run_id: str, runner: Runner) -> None:
-    executors.insert(transaction, claimant, run_id)
+def _register_executor(transaction: Transaction, identity: ExecutorIdentity, run_id: str, runner: Runner) -> None:
+    executors.insert(transaction, identity, run_id)
     started = ExecutorChanged(
         ExecutorChange.STARTED,
-        claimant.executor_id,
+        identity.executor_id,
         os.getpid(),
-        claimant.host,
+        identity.host,
         warnings=runner.warnings,
         printed=runner.printed or None,
     )

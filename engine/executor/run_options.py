@@ -60,7 +60,7 @@ def state_path_of(flow: Flow | str | None, state: str | None, params: Mapping[st
 
     def flow_name() -> str:
         if flow is None:
-            raise RedriveError("say which state file to resume")
+            raise RedriveError("name the state file to resume")
         return flow.name if isinstance(flow, Flow) else flow_name_of(flow, params)
 
     return path_for_run(state, flow_name)

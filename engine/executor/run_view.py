@@ -26,11 +26,11 @@ class RunView:
     """
 
     def __init__(self, opened: OpenRun, clock: Clock, on_due: Callable[[], None]) -> None:
-        self.fold: RunProjection = opened.fold
+        self.projection: RunProjection = opened.projection
         self.flow = opened.flow
         longest = _path_seconds(opened)
         self.path_seconds: Mapping[str, float] = longest if opened.median_seconds else {}
-        self.ledger = ReadyQueue(self.fold, longest)
+        self.ready_queue = ReadyQueue(self.projection, longest)
         self._on_due = on_due
         self._now_us = clock.now_us
         self._expired: set[str] = set()  # dead letters past their TTL
@@ -38,7 +38,7 @@ class RunView:
 
     def start(self) -> None:
         """Arm the timers of all tasks."""
-        for row in self.fold.tasks.values():
+        for row in self.projection.tasks.values():
             self._arm(row)
 
     def close(self) -> None:
@@ -47,27 +47,27 @@ class RunView:
 
     def spec(self, name: str) -> TaskSpec:
         """Return the spec of a task with the operator's overrides for its generation."""
-        row = self.fold.tasks[name]
+        row = self.projection.tasks[name]
         return with_overrides(spec_of(row), row.overrides)
 
     def apply(self, events: Sequence[Event]) -> None:
         """Update the view by committed events."""
         for event in events:
-            old = self.fold.tasks[event.task].state if event.task in self.fold.tasks else None
-            row = self.fold.apply(event)
+            old = self.projection.tasks[event.task].state if event.task in self.projection.tasks else None
+            row = self.projection.apply(event)
             if row is None or old is None or event.kind not in (EventKind.TASK, EventKind.TASK_CHANGED):
                 continue
             if row.state is not old or event.kind == EventKind.TASK:
-                self.ledger.apply_move(row, old)
+                self.ready_queue.apply_move(row, old)
             self._arm(row)
 
     def wake_at(self, downstream: str, instant: int) -> None:
         """Call ``on_due`` at ``instant`` (microseconds UTC), when tasks that call ``downstream`` may start again."""
         self._timers.arm(f"\0{downstream}", instant)  # task names cannot contain this character (``flow.py``)
 
-    def expired(self) -> dict[str, int]:
+    def expired_dead_letters(self) -> dict[str, int]:
         """Return the dead letters past their TTL, with their generations."""
-        rows = [self.fold.tasks[name] for name in self._expired]
+        rows = [self.projection.tasks[name] for name in self._expired]
         return {row.name: row.generation for row in rows if _expires(row)}
 
     def _arm(self, row: TaskRow) -> None:
@@ -77,10 +77,10 @@ class RunView:
         self._expired.discard(row.name)
         if row.next_retry_at is None or row.state not in WITH_INSTANT:
             if self._timers.disarm(row.name) or row.state in TIMED:
-                self.ledger.mark_due(row.name)
+                self.ready_queue.mark_due(row.name)
             return
         if row.state is TaskState.PENDING:
-            self.ledger.defer(row.name)
+            self.ready_queue.defer(row.name)
         self._timers.arm(row.name, row.next_retry_at)
 
     def _arm_expiry(self, row: TaskRow) -> None:
@@ -91,11 +91,11 @@ class RunView:
             self._timers.arm(row.name, row.expires_at)
 
     def _on_timer(self, key: str) -> None:
-        row = self.fold.tasks.get(key)
+        row = self.projection.tasks.get(key)
         if row is not None and _expires(row):
             self._expired.add(key)
         elif row is not None:
-            self.ledger.mark_due(key)
+            self.ready_queue.mark_due(key)
         self._on_due()
 
 
@@ -106,8 +106,8 @@ def _expires(row: TaskRow) -> bool:
 
 def _path_seconds(opened: OpenRun) -> dict[str, float]:
     """Return the longest path from each task to a leaf: median seconds of earlier runs, else the number of tasks."""
-    fold, medians = opened.fold, opened.median_seconds
+    projection, medians = opened.projection, opened.median_seconds
     unknown = sorted(medians.values())[len(medians) // 2] if medians else 1.0
-    weights = {name: medians.get(name, unknown) for name in fold.tasks}
-    dag = Dag((name, fold.parents.get(name, ())) for name in fold.tasks)
+    weights = {name: medians.get(name, unknown) for name in projection.tasks}
+    dag = Dag((name, projection.parents.get(name, ())) for name in projection.tasks)
     return dict(dag.remaining_path(weights))

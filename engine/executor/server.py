@@ -43,7 +43,7 @@ class RunControl(Protocol):
     downstreams: Downstreams
 
     @property
-    def fold(self) -> RunProjection:
+    def projection(self) -> RunProjection:
         """The run as of its last committed event."""
 
     @property
@@ -197,7 +197,7 @@ class CommandServer:
 
     async def _cancel(self, command: Command, result: TargetResult, is_new: bool) -> tuple[bool, str]:
         """Report a cancel. The loop terminates the attempt on its event; CANCELLED follows when the process is gone."""
-        row = self._run.fold.tasks[result.task]
+        row = self._run.projection.tasks[result.task]
         ending = row.state is TaskState.CANCELLED or row.cancel_requested_at is not None
         return ending, result.sentence if ending else f"it ended before: now {row.state}"
 
@@ -207,9 +207,9 @@ class CommandServer:
             return True, "it was given more time when this came first"
         seconds = float(command.options["seconds"])
         supervisor = self._run.attempts.extend(result.task, seconds)
-        if supervisor is None or supervisor.timeout is None:
+        if supervisor is None or supervisor.timeout_seconds is None:
             return False, "its deadline has just passed, or its process is only starting"
-        claim, timeout = supervisor.claim, supervisor.timeout
+        claim, timeout = supervisor.claim, supervisor.timeout_seconds
         await self._run.submit(
             lambda transaction: claims.extend_timeout(transaction, claim, timeout, seconds), **_author(command)
         )
@@ -232,7 +232,7 @@ class CommandServer:
 
     def _emit_presence(self, what: str, actor: str) -> None:
         present = self.attached
-        run_id = self._run.fold.run.run_id
+        run_id = self._run.projection.run.run_id
 
         def item(transaction: Transaction) -> None:
             transaction.actor = actor
@@ -267,7 +267,7 @@ class CommandServer:
             message = self._run.downstreams.operate(downstream, how, command.actor or "an operator")
         except RefusedError as error:
             return Answer(False, str(error))
-        answer, run_id = Answer(True, message), self._run.fold.run.run_id
+        answer, run_id = Answer(True, message), self._run.projection.run.run_id
         acted = OperatorActed(
             command.act,
             dict(command.options),

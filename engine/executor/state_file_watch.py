@@ -72,7 +72,7 @@ class StateFileWatch:
             self._storage.on_file_change(None)
         self.is_missing = is_away
 
-    def error(self) -> StorageError:
+    def missing_error(self) -> StorageError:
         """Return the error that ends the executor once no attempt runs."""
         return StorageError(str(self._storage.problem))
 
@@ -106,10 +106,10 @@ class StateFileWatch:
         copied, resume = self._path + COPY_SUFFIX, shlex.join(["redrive", "resume", self._path])
         if now_at is not None:
             back = shlex.join(["mv", now_at, self._path])
-            return f"{self._path} was moved: {back} and the run goes on; a copy of it all is {copied}"
+            return f"{self._path} was moved: {back} and the run goes on; a full copy is {copied}"
         back = shlex.join(["mv", copied, self._path])
         what = f"{self._what()} {self._path}; all of it is kept in {copied}"
-        return f"{what}: when this executor has left, {back} && {resume}"
+        return f"{what}: when this executor has ended, {back} && {resume}"
 
     # --- The lock --------------------------------------------------------------------------------------------------
 

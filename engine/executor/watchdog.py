@@ -31,7 +31,7 @@ class Watchdog:
 
     def __init__(self, view: RunView, attempts: AttemptManager, downstreams: Downstreams, clock: Clock) -> None:
         self._view = view
-        self._fold = view.fold
+        self._projection = view.projection
         self._attempts = attempts
         self._clock = clock
         self._swept_at = clock.monotonic()
@@ -39,12 +39,12 @@ class Watchdog:
         self._silent: set[str] = set()  # tokens of attempts whose silence was emitted
         self._checks = 0
         self._is_late = False
-        self._outages = LongOutages(view.ledger, downstreams)
+        self._outages = LongOutages(view.ready_queue, downstreams)
 
     def check(self) -> None:
         """Run the checks that are due; called once a second."""
         self._checks += 1
-        if self._checks % (1 + len(self._fold.tasks) // TASKS_PER_DEADLINE_CHECK) == 0:
+        if self._checks % (1 + len(self._projection.tasks) // TASKS_PER_DEADLINE_CHECK) == 0:
             self._check_deadline()
         now = self._clock.monotonic()
         for outage in self._outages.update(round(now * 1e6)):
@@ -78,7 +78,7 @@ class Watchdog:
 
     def _reclaim(self, supervisor: AttemptSupervisor, silent_seconds: float) -> None:
         self._emit(supervisor, AttemptReclaimed, silent_seconds, "gone")
-        supervisor.mark_lost(f"its process {supervisor.pid} is gone, and nobody told how it ended")
+        supervisor.mark_lost(f"its process {supervisor.pid} is gone, and its exit status is unknown")
 
     def _emit(
         self,
@@ -104,9 +104,9 @@ class Watchdog:
     def _outage(self, outage: LongOutage) -> PageRequest:
         downstream, held, lasts_us = outage
         tasks = "1 task" if len(held) == 1 else f"{len(held)} tasks"
-        spec = self._fold.tasks[held[0]].spec
+        spec = self._projection.tasks[held[0]].spec
         return PageRequest(
-            run_id=self._fold.run.run_id,
+            run_id=self._projection.run.run_id,
             task=held[0],
             title=f"{downstream} is down",
             why=f"{downstream} has failed for {format_duration(lasts_us)}, and its breaker holds {tasks}",
@@ -118,14 +118,14 @@ class Watchdog:
     # --- The deadline -----------------------------------------------------------------------------------------------
 
     def _check_deadline(self) -> None:
-        slack = compute_slack(self._fold, self._view.path_seconds, self._clock.now_us())
+        slack = compute_slack(self._projection, self._view.path_seconds, self._clock.now_us())
         is_late = slack is not None and slack.seconds < 0
         if is_late and not self._is_late and slack is not None:
             self._page(self._lateness(slack))
         self._is_late = is_late
 
     def _lateness(self, slack: Slack) -> PageRequest:
-        run, row = self._fold.run, self._fold.tasks[slack.task]
+        run, row = self._projection.run, self._projection.tasks[slack.task]
         assert run.deadline_at is not None
         due = datetime.fromtimestamp(run.deadline_at / 1e6).astimezone()
         state_text = _STATE_TEXT.get(row.state, "has not started")

@@ -116,9 +116,7 @@ class ScheduleService:
             loop.add_signal_handler(number, self._stop)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self._served = await self._load_schedule()
-        self._report_once(
-            f"serves {self._served.name}; look at it with: redrive attach {shlex.quote(self._state_path)}"
-        )
+        self._report_once(f"serves {self._served.name}; watch it with: redrive attach {shlex.quote(self._state_path)}")
         while not self._stopping.is_set():
             self._file_version = stamps_of(self._state_path)
             if not await self._try_step():
@@ -277,7 +275,7 @@ class ScheduleService:
             self._report_once(str(error))
 
     async def _resume(self, run_id: str) -> None:
-        self._report_once(f"run {run_id} is taken up")
+        self._report_once(f"run {run_id} is resumed")
         try:
             await self._run(run_id, replace(self._options, params={}, resume=True))
         except (FlowError, RefusedError) as error:  # other runs continue
@@ -303,14 +301,14 @@ class ScheduleService:
         self._interrupted = is_unfinished and self._stopping.is_set()
         if is_unfinished and not self._stopping.is_set():
             self._stopped_run_ids.add(result.run_id)
-            self._report_once(f"run {result.run_id} was stopped by an operator; `redrive resume` goes on with it")
+            self._report_once(f"run {result.run_id} was stopped by an operator; `redrive resume` continues it")
 
     # --- Status lines ----------------------------------------------------------------------------------------------
 
     def _report_next(self, status: ScheduleStatus, now: int) -> None:
         upcoming = None if status.progress is None else status.progress.next_at
         if upcoming is None:
-            self._report_once("nothing comes any more")
+            self._report_once("the schedule has no further runs")
             return
         wall = local_time(upcoming - self._served.schedule.splay_us, self._served.schedule.zone)
         text = f"next {wall:%Y-%m-%d %H:%M:%S} {self._served.spec.timezone}"

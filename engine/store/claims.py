@@ -56,7 +56,7 @@ class ClaimOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class Claimant:
+class ExecutorIdentity:
     """The executor that claims: columns shared by all of its attempts."""
 
     executor_id: str
@@ -67,7 +67,11 @@ class Claimant:
 
 
 def dispatch(
-    transaction: Transaction, run_id: str, promote: Mapping[str, int], orders: Sequence[ClaimOrder], claimant: Claimant
+    transaction: Transaction,
+    run_id: str,
+    promote: Mapping[str, int],
+    orders: Sequence[ClaimOrder],
+    identity: ExecutorIdentity,
 ) -> list[Claim]:
     """Promote the tasks whose parents allow it, then claim the READY ones of ``orders``, in one transaction.
 
@@ -76,19 +80,19 @@ def dispatch(
     ordered = {order.name: order.generation for order in orders}
     runs.promote(transaction, run_id, {**promote, **ordered})
     runs.wake(transaction, run_id, ordered)
-    claims = (_claim(transaction, run_id, order, claimant) for order in orders)
+    claims = (_claim(transaction, run_id, order, identity) for order in orders)
     return [claim for claim in claims if claim is not None]
 
 
-def _claim(transaction: Transaction, run_id: str, order: ClaimOrder, claimant: Claimant) -> Claim | None:
+def _claim(transaction: Transaction, run_id: str, order: ClaimOrder, identity: ExecutorIdentity) -> Claim | None:
     token = uuid.uuid4().hex[:16]
     spec = order.spec
     columns: AttemptColumns = {
-        "executor_id": claimant.executor_id,
-        "host": claimant.host,
-        "code_hash": claimant.code_hash,
-        "image_hash": claimant.image_hash,
-        "params_hash": _hash(claimant.params, spec.params),
+        "executor_id": identity.executor_id,
+        "host": identity.host,
+        "code_hash": identity.code_hash,
+        "image_hash": identity.image_hash,
+        "params_hash": _hash(identity.params, spec.params),
         "input_hash": _input_hash(transaction, run_id, order.name),
         "timeout_us": None if spec.timeout is None else round(spec.timeout * 1e6),
         "grace_us": round(spec.grace_seconds * 1e6),

@@ -8,18 +8,18 @@ from ..domain.event_payloads import ExecutorChange, ExecutorChanged
 from ..statefile import processes
 from ..statefile.changes.transitions import Transaction
 from ..version import VERSION
-from .claims import Claimant
+from .claims import ExecutorIdentity
 
 
-def insert(transaction: Transaction, claimant: Claimant, run_id: str) -> None:
+def insert(transaction: Transaction, identity: ExecutorIdentity, run_id: str) -> None:
     """Insert this process as the executor; emits no event."""
     start_ticks, boot_id = processes.identity(os.getpid())
     columns = {
-        "executor_id": claimant.executor_id,
+        "executor_id": identity.executor_id,
         "pid": os.getpid(),
         "start_ticks": start_ticks,
         "boot_id": boot_id,
-        "host": claimant.host,
+        "host": identity.host,
         "version": VERSION,
         "started_at": transaction.at,
         "heartbeat_at": transaction.at,

@@ -128,7 +128,7 @@ def _wait_for_lock(descriptor: int, state_path: str, wait: bool) -> None:
         elif holder is not None and sweep_orphans([holder.executor_id], state_path):
             continue
         elif time.monotonic() > deadline:
-            raise ExecutorBusyError(f"{state_path} is locked by a process that does not say who it is; try again")
+            raise ExecutorBusyError(f"{state_path} is locked by an unknown process; try again")
         time.sleep(POLL_SECONDS)
 
 

@@ -141,9 +141,9 @@ def test_the_run_that_a_kill_interrupted_is_taken_up_before_anything_else(tmp_pa
     first.kill()
     (tmp_path / "go").touch()
     second = serve()
-    second.until("is taken up")
+    second.until("is resumed")
     second.until(" is due")
-    assert second.text.index("is taken up") < second.text.index(" is due")
+    assert second.text.index("is resumed") < second.text.index(" is due")
     second.stop()
     assert_nothing_is_doubled_or_lost(tmp_path)
     ((state,),) = ask(tmp_path, "SELECT state FROM run ORDER BY started_at LIMIT 1")
@@ -217,7 +217,7 @@ def test_a_blocked_run_stays_in_the_inbox_the_next_one_comes_and_a_requeue_is_ta
     state = tmp_path / "state.db"
     done = run_redrive("requeue", "--state", state, "--run", first, "--reason", "fixed", "a")
     assert 0 == done.returncode, done.stderr
-    service.until(f"run {first} is taken up")
+    service.until(f"run {first} is resumed")
     service.until(f"run {first} SUCCESS")
     assert [("RUNNING", 1)] == ask(
         tmp_path, f"SELECT DISTINCT state, blocked_since IS NOT NULL FROM run WHERE run_id <> '{first}'"

@@ -94,7 +94,7 @@ def test_a_clock_that_is_set_forward_runs_what_has_come_and_set_back_it_runs_not
     assert not night.service.run().interrupted
     told = [sentence.split(",")[0] for sentence in night.said]
     assert told == [
-        f"serves f; look at it with: redrive attach {night.state}",
+        f"serves f; watch it with: redrive attach {night.state}",
         "next 2037-01-01 00:00:00 UTC",
         "the clock of this machine moved by +3600 s",
         "run 2037-01-01T00:00+0000 is due",

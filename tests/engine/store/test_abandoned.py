@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import pytest
+from redrive.engine.domain.event_payloads import AnswerFields
 from redrive.engine.domain.events import EventKind
 from redrive.engine.statefile.processes import identity
 
@@ -27,7 +28,7 @@ def crash(state_file: StateFile, **spec: Any) -> None:
     state_file.now += SECOND
 
 
-def act(state_file: StateFile, name: str, **options: Any) -> dict[str, Any]:
+def act(state_file: StateFile, name: str, **options: Any) -> AnswerFields:
     command = state_file.command(name, "a", **options)
     return state_file.send(command, is_abandoned=True)
 

@@ -14,13 +14,13 @@ from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.runner.environment_hash import environment_hash
 from redrive.engine.store import claims
-from redrive.engine.store.claims import Claimant, ClaimOrder
+from redrive.engine.store.claims import ClaimOrder, ExecutorIdentity
 from redrive.engine.store.settle import settle
 
 from .conftest import RUN, SECOND, StateFile
 
 SPEC = TaskSpec("a", retry=RetryPolicy(max_attempts=9))
-HERE = Claimant("executor-1", "ops-1", "code-1", image_hash="image-1")
+HERE = ExecutorIdentity("executor-1", "ops-1", "code-1", image_hash="image-1")
 BOOM = Failure("Boom", "boom", FailureClass.UNCLASSIFIED, Fingerprint("strict", "loose"))
 
 
@@ -30,10 +30,10 @@ def one_task(state_file: StateFile) -> StateFile:
     return state_file
 
 
-def fail(state_file: StateFile, claimant: Claimant, failure: Failure = BOOM) -> str:
+def fail(state_file: StateFile, identity: ExecutorIdentity, failure: Failure = BOOM) -> str:
     """Run it once, as an executor in these circumstances does."""
     order = ClaimOrder("a", state_file.column("a", "generation"), SPEC)
-    (claim,) = state_file.write(lambda j: claims.dispatch(j, RUN, {"a": order.generation}, [order], claimant))
+    (claim,) = state_file.write(lambda j: claims.dispatch(j, RUN, {"a": order.generation}, [order], identity))
     outcome = Outcome(OutcomeKind.ERROR, failure)
     state_file.write(lambda j: settle(j, claim, SPEC, outcome, lambda low, high: low))
     state_file.now += SECOND

@@ -234,7 +234,7 @@ def test_a_lock_of_a_stranger_is_not_waited_for_for_ever(
         state,
     )
     assert stranger.line() == "held"
-    with pytest.raises(ExecutorBusyError, match="does not say who it is"):
+    with pytest.raises(ExecutorBusyError, match="locked by an unknown process"):
         lock.acquire(state, "executor-2")
     assert stranger.process.poll() is None
 

@@ -28,7 +28,7 @@ from redrive.engine.statefile.changes.transitions import Transaction
 from redrive.engine.statefile.reader import events_query
 from redrive.engine.statefile.state_lists import in_list
 from redrive.engine.store import claims, database, history, runs, settle
-from redrive.engine.store.claims import Claim, Claimant, ClaimOrder
+from redrive.engine.store.claims import Claim, ClaimOrder, ExecutorIdentity
 
 from .conftest import RUN, SECOND, START, StateFile
 
@@ -299,7 +299,7 @@ def test_a_requeue_that_shares_a_commit_with_the_dispatch_keeps_its_not_before(
 
     def batch(transaction: Transaction) -> list[Claim]:
         operator_actions.apply(transaction, parse_command(command))
-        return claims.dispatch(transaction, RUN, {"a": 0}, [order], Claimant("executor-1", "here", None))
+        return claims.dispatch(transaction, RUN, {"a": 0}, [order], ExecutorIdentity("executor-1", "here", None))
 
     assert state_file.write(batch) == []
     row = state_file.fold().tasks["a"]
@@ -361,8 +361,8 @@ def test_an_attempt_knows_whether_it_was_given_the_same_as_the_one_before(state_
         state_file.put("p", "SUCCESS", result=result)
         state_file.put("a", "READY")
         order = ClaimOrder("a", 0, TaskSpec("a", ("p",)))
-        claimant = Claimant("executor-1", "here", None, params)
-        state_file.write(lambda j, o=order, c=claimant: claims.dispatch(j, RUN, {}, [o], c))
+        identity = ExecutorIdentity("executor-1", "here", None, params)
+        state_file.write(lambda j, o=order, c=identity: claims.dispatch(j, RUN, {}, [o], c))
         attempt = state_file.fold().tasks["a"].attempts[len(hashes) + 1]
         hashes.append((attempt.input_hash, attempt.params_hash))
     first, second, other_input, other_params = hashes
