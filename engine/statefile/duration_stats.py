@@ -9,9 +9,9 @@ attempts are read, however large the file is.
 import sqlite3
 from typing import Dict, List, Optional, Sequence
 
-from ..errors import NotFoundError
 from .column_codec import Table, pack_table, unpack_table
 from .list_rows import DurationStats
+from .queries import dag_name_of
 
 RUNS_MAX = 30
 ATTEMPTS_MAX = 100000
@@ -51,10 +51,7 @@ def read_packed(connection: sqlite3.Connection, run_id: str) -> Table:
 
     Raises NotFoundError for a run that the file does not have.
     """
-    row = connection.execute("SELECT dag_name FROM run WHERE run_id = ?", (run_id,)).fetchone()
-    if row is None:
-        raise NotFoundError("there is no run {!r} in this state file; `redrive runs` lists them".format(run_id))
-    known = durations_us(connection, row[0], before=run_id)
+    known = durations_us(connection, dag_name_of(connection, run_id), before=run_id)
     names = connection.execute("SELECT name FROM task WHERE run_id = ? ORDER BY name", (run_id,)).fetchall()
     rows = [
         (name, _rounded(quantile(known[name], 0.5)), _rounded(quantile(known[name], 0.95)), len(known[name]))

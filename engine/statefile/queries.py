@@ -8,7 +8,7 @@ import socket
 import sqlite3
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ..errors import RedriveError
+from ..errors import NotFoundError, RedriveError
 from ..json_types import Json
 from .list_rows import EXECUTORS, JSON_FIELDS, LISTINGS, ExecutorState, Listing, Option, Row, RunLine
 from .processes import is_gone
@@ -67,6 +67,14 @@ def runs(connection: sqlite3.Connection) -> List[RunLine]:
     finally:
         connection.execute("COMMIT")
     return [RunLine(run, counts.get(run["run_id"], {})) for run in found]
+
+
+def dag_name_of(connection: sqlite3.Connection, run_id: str) -> str:
+    """The flow of a run. Raises NotFoundError for a run that the file does not have."""
+    row = connection.execute("SELECT dag_name FROM run WHERE run_id = ?", (run_id,)).fetchone()
+    if row is None:
+        raise NotFoundError("there is no run {!r} in this state file; `redrive runs` lists them".format(run_id))
+    return str(row[0])
 
 
 def executor(connection: sqlite3.Connection, seen_at: Optional[int], is_attached: bool, now_us: int) -> ExecutorState:

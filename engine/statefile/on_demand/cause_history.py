@@ -18,7 +18,7 @@ from ...domain.event_codec import decode
 from ...domain.event_payloads import NoteWritten
 from ...domain.events import EventKind
 from ...domain.states import FAILED_OUTCOMES, MOVING, NEEDS_HUMAN, SkipCause, TaskState
-from ...errors import NotFoundError
+from ..queries import dag_name_of
 from ..state_lists import in_list
 
 CAUSES_MAX = 100  # per request
@@ -102,10 +102,7 @@ def read_cause_histories(connection: sqlite3.Connection, run_id: str, causes: It
     Instants in microseconds UTC. Raises NotFoundError for a run that the file does not have.
     """
     requested = [(str(loose), None if downstream is None else str(downstream)) for loose, downstream in causes]
-    row = connection.execute("SELECT dag_name FROM run WHERE run_id = ?", (run_id,)).fetchone()
-    if row is None:
-        raise NotFoundError("there is no run {!r} in this state file; `redrive runs` lists them".format(run_id))
-    search = _Search(connection, run_id, row[0])
+    search = _Search(connection, run_id, dag_name_of(connection, run_id))
     return [search.history_of(cause) for cause in requested[:CAUSES_MAX]]
 
 

@@ -7,7 +7,7 @@ import json
 import sqlite3
 from typing import Iterable, List, Optional
 
-from ...errors import NotFoundError
+from ..queries import dag_name_of
 from .failure_rows import FailedAttempt, FailedTask
 
 TASKS_MAX = 2000  # the latest; each with all of its attempts
@@ -34,12 +34,10 @@ def failures_against(
 
     The latest runs first. Raises NotFoundError for a run that the file does not have.
     """
-    row = connection.execute("SELECT dag_name FROM run WHERE run_id = ?", (run_id,)).fetchone()
-    if row is None:
-        raise NotFoundError("there is no run {!r} in this state file; `redrive runs` lists them".format(run_id))
+    dag_name = dag_name_of(connection, run_id)
     wanted = frozenset(names)
     found: List[FailedTask] = []
-    for run, name in connection.execute(_FAILED, (row[0],)).fetchall():
+    for run, name in connection.execute(_FAILED, (dag_name,)).fetchall():
         task = _task(connection, run, name)
         if task is not None and (name in wanted or (downstream is not None and _calls(task, downstream))):
             attempts = [_attempt(FailedAttempt(*row)) for row in connection.execute(_ATTEMPTS, (run, name))]
