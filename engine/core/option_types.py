@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeGuard, TypeVar
+from typing import Generic, TypeGuard, TypeVar, cast
 
 from ..errors import OptionError
 from .durations import parse_duration
@@ -21,6 +21,7 @@ REPR_CHARACTERS = 80
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+Word = TypeVar("Word", bound=str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +103,11 @@ def duration(*, above_zero: bool = False) -> OptionType[float]:
     return OptionType(f"a duration {least} (30, '90s', '10m', '1h30m')", parse)
 
 
-def choice(*words: str) -> OptionType[str]:
+def choice(*words: Word) -> OptionType[Word]:
     """One of these texts."""
 
-    def parse(value: object) -> str:
-        if not isinstance(value, str) or value not in words:
-            raise ValueError
-        return value
+    def parse(value: object) -> Word:
+        return words[words.index(cast("Word", value))]
 
     return OptionType(f"one of {', '.join(words)}", parse)
 

@@ -251,7 +251,9 @@ def parse_downstream(name: str, options: Mapping[str, object]) -> DownstreamSpec
     options = dict(options)
     rules = options.pop("rules", ())
     reject_unknown_options(owner, options, (*DOWNSTREAM, "rules"))
-    values = {key: parse_named_option(owner, key, DOWNSTREAM[key], value) for key, value in options.items()}
+    values: dict[str, Any] = {
+        key: parse_named_option(owner, key, DOWNSTREAM[key], value) for key, value in options.items()
+    }
     return DownstreamSpec(name, rules=_validate_rules(owner, rules), **values)
 
 

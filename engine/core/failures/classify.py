@@ -17,7 +17,6 @@ from ..outcome import FailureClass
 from ..policy import RetryPolicy
 from .classification_rules import ClassificationRule
 from .error_tables import (
-    BUCKETS,
     ERRNOS,
     EXCEPTIONS,
     EXIT_CODES,
@@ -128,11 +127,6 @@ def classify_exit(exit_code: int) -> FailureClass:
 def classify_signal(signal: int, sender: str = "unknown") -> FailureClass:
     """Return the class of a death by signal. ``sender``: ``executor``, ``oom`` or ``unknown``."""
     return SENDERS.get(sender) or SIGNALS.get(signal, FailureClass.AMBIGUOUS)
-
-
-def coarse_class(failure_class: FailureClass) -> FailureClass:
-    """Reduce a class to TRANSIENT, PERMANENT or AMBIGUOUS."""
-    return BUCKETS[failure_class]
 
 
 def parse_retry_after(value: str, date: str | None = None) -> float | None:

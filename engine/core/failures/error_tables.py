@@ -279,15 +279,3 @@ HARDEST_FIRST = (
     _AMBIGUOUS,
     _TRANSIENT,
 )
-
-#: Document 004's three buckets.
-BUCKETS: dict[FailureClass, FailureClass] = {
-    _TRANSIENT: _TRANSIENT,
-    _TIMEOUT: _TRANSIENT,
-    _PERMANENT: _PERMANENT,
-    _VALIDATION: _PERMANENT,
-    _AUTH: _PERMANENT,
-    _AMBIGUOUS: _AMBIGUOUS,
-    _UNCLASSIFIED: _AMBIGUOUS,
-    _MEMORY: _AMBIGUOUS,
-}

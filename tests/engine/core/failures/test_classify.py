@@ -25,16 +25,27 @@ from redrive.engine.core.failures.classify import (
     classify_grpc,
     classify_http,
     classify_signal,
-    coarse_class,
     parse_retry_after,
 )
-from redrive.engine.core.failures.error_tables import BUCKETS, HARDEST_FIRST
+from redrive.engine.core.failures.error_tables import HARDEST_FIRST
 from redrive.engine.core.outcome import FailureClass
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.errors import AmbiguousError, AuthError, PermanentError, RetryAfter, TransientError
 
 TRANSIENT, PERMANENT, AMBIGUOUS = FailureClass.TRANSIENT, FailureClass.PERMANENT, FailureClass.AMBIGUOUS
 VALIDATION, AUTH, UNCLASSIFIED = FailureClass.VALIDATION, FailureClass.AUTH, FailureClass.UNCLASSIFIED
+
+#: The three buckets of document 004.
+BUCKETS = {
+    TRANSIENT: TRANSIENT,
+    FailureClass.TIMEOUT: TRANSIENT,
+    PERMANENT: PERMANENT,
+    VALIDATION: PERMANENT,
+    AUTH: PERMANENT,
+    AMBIGUOUS: AMBIGUOUS,
+    UNCLASSIFIED: AMBIGUOUS,
+    FailureClass.OUT_OF_MEMORY: AMBIGUOUS,
+}
 
 
 def foreign(module: str, name: str, *bases: type, **attributes: object) -> type:
@@ -60,7 +71,7 @@ class TestBuckets:
     )
     def test_the_six_rows_of_document_004(self, error, expected):
         """004.03: 503, 401, 429, bad row, connection reset, foreign key."""
-        assert coarse_class(classed(error)) is expected
+        assert BUCKETS[classed(error)] is expected
 
     def test_every_class_has_a_bucket_and_a_place_in_the_order_of_hardness(self):
         """004.02: transient, permanent, ambiguous; nothing is outside of the three."""
@@ -176,7 +187,7 @@ class TestGrpc:
     )
     def test_the_codes_of_document_002(self, code, expected):
         """002.17: the six rows of codes; tests/engine/toolkit/test_send_buffer.py has the other exceptions."""
-        assert coarse_class(classify_grpc(code)) is expected
+        assert BUCKETS[classify_grpc(code)] is expected
 
     def test_an_exception_of_grpc_is_read_without_importing_grpc(self):
         """002.17: code() and details() are methods; the sentence of the server is the diagnostic."""
