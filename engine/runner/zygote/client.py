@@ -40,9 +40,9 @@ class RemoteRunner(Protocol):
 class Runner:
     """Runs attempts of one flow. Created by ``spawn`` or ``fork``; all callbacks are called in the event loop.
 
-    ``on_lost()``: the zygote died, its attempts have ended as LOST, and ``open`` may be called again.
-    ``on_freed()``: a slot that a leaked thread held may be free. ``on_news(payload)``: something to be known about
-    the processes themselves. ``on_output(bytes)``: what the import of the flow prints.
+    ``on_lost()``: the zygote died, its attempts have ended as LOST, and ``open`` may be called again. ``on_freed()``: a
+    slot that a leaked thread held may be free. ``on_executor_change(payload)``: a zygote or a host of threads ended.
+    ``on_output(bytes)``: output of the flow's import.
     """
 
     patience_seconds = PATIENCE_SECONDS  # how long tasks wait for slots of leaked threads (pool.py)

@@ -240,7 +240,7 @@ async def test_when_others_want_its_slot_for_too_long_the_process_is_killed_and_
 ) -> None:
     bench.runner.patience_seconds = 0.2
     neighbour, stubborn, news = await leak(bench, tmp_path)
-    bench.runner.want_slots(True)
+    bench.runner.set_slot_demand(True)
     outcome = await neighbour.outcome()
     assert outcome.kind is OutcomeKind.LOST
     assert outcome.is_blameless
@@ -252,8 +252,8 @@ async def test_when_others_want_its_slot_for_too_long_the_process_is_killed_and_
 async def test_when_others_want_its_slot_for_a_moment_only_the_neighbour_goes_on(bench: Any, tmp_path: Path) -> None:
     bench.runner.patience_seconds = 0.2
     neighbour, *_ = await leak(bench, tmp_path)
-    bench.runner.want_slots(True)
-    bench.runner.want_slots(False)
+    bench.runner.set_slot_demand(True)
+    bench.runner.set_slot_demand(False)
     await asyncio.sleep(0.4)  # twice as long as patience would have lasted
     (tmp_path / "leave").touch()
     assert (await neighbour.outcome()).kind is OutcomeKind.SUCCESS
