@@ -50,19 +50,19 @@ def apply(transaction: Transaction, command: Command, is_abandoned: bool = False
     earlier = find_act(transaction.connection, command.id)
     if earlier is not None:
         return earlier.answer
-    remembering = RecordingTransaction(transaction, command.act)
-    remembering.actor = command.actor
-    remembering.reason = command.reason or None
-    remembering.command_id = command.id
-    context = ActionContext(remembering, command, is_abandoned)
-    given = HANDLERS[context.act](context)
-    acted = OperatorActed(context.act, context.options, given.as_json())
+    recording = RecordingTransaction(transaction, command.act)
+    recording.actor = command.actor
+    recording.reason = command.reason or None
+    recording.command_id = command.id
+    context = ActionContext(recording, command, is_abandoned)
+    answer = HANDLERS[context.act](context)
+    acted = OperatorActed(context.act, context.options, answer.as_json())
     if context.probes:
         acted = acted._replace(probes=context.probes)  # for the executor, which owns the breakers
-    if remembering.tasks or remembering.runs:
-        acted = acted._replace(was=remembering.tasks, was_run=remembering.runs, was_rows=remembering.rows)
-    remembering.emit(acted, context.run_id or None)
-    return given
+    if recording.tasks or recording.runs:
+        acted = acted._replace(was=recording.tasks, was_run=recording.runs, was_rows=recording.rows)
+    recording.emit(acted, context.run_id or None)
+    return answer
 
 
 # --- Acts on tasks -------------------------------------------------------------------------------------------------
@@ -121,11 +121,11 @@ def _requeue_as_canary(context: ActionContext, row: TaskSnapshot, overrides: Dic
     if refused:
         context.set_result(row.name, REFUSED, refused)
         return
-    carefully = dict(overrides, rollout=context.transaction.command_id)
+    canary_overrides = dict(overrides, rollout=context.transaction.command_id)
     cause = canary.loose_fingerprint(context, row)
     if cause is not None:
-        carefully["verifies"] = cause
-    _run_again(context, row, carefully)
+        canary_overrides["verifies"] = cause
+    _run_again(context, row, canary_overrides)
 
 
 def _requeue_rows(context: ActionContext) -> Answer:
