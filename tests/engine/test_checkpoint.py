@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from redrive.engine import Executor, Flow, RetryPolicy, TransientError
 from redrive.engine.agent.command_client import send_blocking
-from redrive.engine.domain.command import command_of
+from redrive.engine.domain.command import parse_command
 
 QUICK = RetryPolicy(max_attempts=4, base=0.01, cap=0.02)
 
@@ -71,7 +71,7 @@ def test_a_requeue_begins_at_the_beginning(tmp_path):
         "actor": "ana@ops",
         "reason": "the source was wrong",
     }
-    assert send_blocking(str(tmp_path / "state.db"), command_of(command)).ok
+    assert send_blocking(str(tmp_path / "state.db"), parse_command(command)).ok
     assert "SUCCESS" == run(tmp_path, reading(tmp_path, {}))
     assert 2 * list(range(10)) == pages_read(tmp_path)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from redrive.engine import Context, Executor, Flow, FlowError, Missing, PermanentError, RunOptions, SkipTask
 from redrive.engine.agent import command_client
-from redrive.engine.domain.command import command_of
+from redrive.engine.domain.command import parse_command
 
 
 def required(flow: Flow, name: str) -> tuple[str, ...]:
@@ -113,7 +113,7 @@ def test_a_skipped_parent_hands_on_its_substitute_or_that_it_was_skipped(tmp_pat
         command = {"id": uuid.uuid4().hex, "act": "skip", "run_id": "r", "actor": "ana@host", "reason": "why"}
         options = {"substitute": {"rows": 0}} if substituted else {}
         targets = [["broken", "DEAD_LETTER", 0]]
-        sent = command_of({**command, "targets": targets, "options": options})
+        sent = parse_command({**command, "targets": targets, "options": options})
         assert command_client.send_blocking(str(tmp_path / "state.db"), sent).ok
 
     threads: list[threading.Thread] = []

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from redrive.engine import ExecutorBusyError, FlowError, RedriveError
 from redrive.engine.agent import command_client
-from redrive.engine.domain.command import command_of
+from redrive.engine.domain.command import parse_command
 from redrive.engine.executor import host
 from redrive.engine.statefile import lock_file
 from support.waiting import LIMIT_SECONDS, wait_until
@@ -74,7 +74,7 @@ def wait_for_row(path: str, question: str) -> None:
 
 def act(path: str, act: str, *targets, **more):
     command = {"id": uuid.uuid4().hex, "act": act, "run_id": "r", "targets": [list(target) for target in targets]}
-    sent = command_of({**command, "actor": "ana@host", "reason": "because", **more})
+    sent = parse_command({**command, "actor": "ana@host", "reason": "because", **more})
     return command_client.send_blocking(path, sent).as_json()
 
 
@@ -212,14 +212,14 @@ def test_an_attempt_that_is_given_more_time_outlives_its_timeout(tmp_path):
 
 
 def test_nothing_can_be_given_more_time_without_an_executor(state):
-    os.kill(lock_file.probe(state).pid, signal.SIGKILL)
+    os.kill(lock_file.current_holder(state).pid, signal.SIGKILL)
     answer = act(state, "extend", ("long", "RUNNING", 0), options={"seconds": 600})
     assert not answer["ok"] and "its executor is dead" in answer["results"][0][2]
 
 
 def test_what_ran_when_its_executor_died_can_be_requeued_and_resumed(state):
     """Lost with the evidence, then requeued: nobody has to resume first in order to decide."""
-    os.kill(lock_file.probe(state).pid, signal.SIGKILL)
+    os.kill(lock_file.current_holder(state).pid, signal.SIGKILL)
     answer = act(state, "requeue", ("long", "RUNNING", 0))
     assert answer["ok"], answer
     assert ("PENDING", 1, 1) == row(state, "long", "state, attempt, generation")
@@ -380,17 +380,17 @@ def test_a_requeue_that_waits_can_be_brought_forward(state):
 def test_a_second_executor_is_refused_and_told_who_the_first_is(state, tmp_path):
     with pytest.raises(ExecutorBusyError) as caught:
         host.spawn(flow=str(tmp_path / "flow.py"), state=state, run_id="r", params={}, options={})
-    assert str(lock_file.probe(state).pid) in str(caught.value)
+    assert str(lock_file.current_holder(state).pid) in str(caught.value)
 
 
 def test_an_executor_that_is_told_to_stop_leaves_a_run_that_can_be_taken_up(state):
     assert act(state, "stop", options={"how": "now"})["ok"]
-    wait_until(lambda: lock_file.probe(state) is None)
+    wait_until(lambda: lock_file.current_holder(state) is None)
     assert ("RETRYING", 0, 0) == row(state, "long", "state, failures, losses")
 
 
 def test_with_no_executor_alive_the_act_is_applied_under_the_lock(state):
-    os.kill(lock_file.probe(state).pid, signal.SIGKILL)
+    os.kill(lock_file.current_holder(state).pid, signal.SIGKILL)
     answer = act(state, "skip", ("broken", "DEAD_LETTER", 0))
     assert answer["ok"], answer
     assert ("SKIPPED", "operator") == row(state, "broken", "state, skip_cause")
