@@ -131,7 +131,8 @@ def _sentences(row: TaskRow, scene: Scene, gone_at: int | None, columns: int) ->
     for place, (name, sentence) in enumerate(links):
         text = sentence if not place else f"{name}: {sentence}"
         lead = " " if not place else f"  {scene.glyphs.arrow} "
-        yield from wrap([Piece(lead, Role.DIM), Piece(one_line(text))], columns - 1, len(lead))
+        for first, *rest in wrap([Piece(lead, Role.DIM), Piece(one_line(text))], columns - 1, len(lead)):
+            yield [first._replace(role=Role.DIM), *rest]
     held = _held_text(row, scene)
     if held:
         yield [Piece(" "), *held]
