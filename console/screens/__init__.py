@@ -1,1 +1,1 @@
-"""The views: what a model knows, in widgets, with the keys of each."""
+"""The screens: models rendered in widgets, with their key bindings."""

@@ -1,4 +1,4 @@
-"""The log of one attempt as far as it has been read: its end first, more on demand. Nothing is read unasked."""
+"""The log of one attempt, read from its end; earlier parts on demand."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from ..sessions.session import LogChunk, Session
 
 WINDOW_CHUNKS = 64  # the end of a log, to begin with
 PAGE_CHUNKS = 500
-_PAGES_MAX = 20  # of one look; what is more comes with the next
+_PAGES_MAX = 20  # per poll; the next poll reads further pages
 
 
 class AttemptLog:
-    """One attempt's. All reading may raise RedriveError.
+    """The log of one attempt. All reads may raise RedriveError.
 
     Attributes:
-        text: what has been read.
+        text: the lines read so far.
         whole: whether everything from the beginning on has been read.
         over: whether its end was read after the attempt had ended: there will be no more of it.
         written, dropped: bytes, as the engine counts them; None as long as it was not asked.
@@ -34,10 +34,10 @@ class AttemptLog:
         self.until_us = until
         self._session = session
         self.run_id = run_id
-        self._window_chunks = 0  # of the window that was read last
+        self._window_chunks = 0  # size of the last window
 
     def can_advance_to(self, until: int | None) -> bool:
-        """Move on to a later moment. False: it is an earlier one, or the present, and this has lines that are not."""
+        """Move the limit to a later time. False if it is earlier or the present: the log must be read again."""
         if (until is None) != (self.until_us is None) or (until or 0) < (self.until_us or 0):
             return False
         if until != self.until_us:
@@ -45,7 +45,7 @@ class AttemptLog:
         return True
 
     async def read_new(self) -> int:
-        """What is new; the first time, the end. Answers with the first line that is not as before."""
+        """Read new output, or the end of the log at first. Returns the first changed line."""
         if not self.is_started:
             return await self._read_end()
         first = len(self.text.lines)
@@ -72,7 +72,7 @@ class AttemptLog:
         return self.text.append(chunks)
 
     async def _read_all_before_limit(self) -> int:
-        """From the beginning: where the moment lies in it is not known, and its end would tell of later."""
+        """Read from the start up to the limit, whose position in the log is unknown."""
         await self._read_sizes()
         self.is_started = self.is_complete = True
         while chunks := await self._read(self.text.last_id, PAGE_CHUNKS):
@@ -82,7 +82,7 @@ class AttemptLog:
         return 0
 
     async def read_earlier(self) -> int:
-        """Twice as much as before. Answers with how many lines stand in front of those that were known."""
+        """Double the window. Returns how many lines were added at the start."""
         limit = max(self._window_chunks, WINDOW_CHUNKS) * 2
         chunks = await self._read(-1, limit)
         await self._read_sizes()

@@ -1,28 +1,25 @@
-"""The frame that every screen shares: header, tabs, a rule, the content, a rule, and the line of keys.
+"""The frame of every screen: header, tabs, rule, content, rule, footer.
 
 How to write a screen
 ---------------------
-Subclass ``ConsoleScreen``, set ``PLACE`` and ``BINDINGS = bindings_of(PLACE)``, and give ``content()``; ``app.SCREENS``
-says which class is shown by which of the keys 1 to 7 (the name of a view is the value of its ``Place``). ``actions.py``
-says what a key calls: a method of the focused widget, else of the screen, or of what the app holds.
+Subclass ``ConsoleScreen``, set ``PLACE`` and ``BINDINGS = bindings_of(PLACE)``, and implement ``content()``. The app
+maps the keys 1 to 7 to screen classes. ``keys/actions.py`` maps each key to a method of the focused widget, else of the
+screen, or of a controller of the app.
 
-- **The board**: ``self.board`` is the run on the screen, ``self.console.live`` follows it (``live.now_us``,
-  ``live.status``, ``live.session`` to read logs and lists, ``live.forecast``).
-- **News**: ``take(news)`` is called after the board was brought forward, also while the screen is hidden: keep models
-  up to date there. Name to widgets the rows that changed; never repaint everything. ``board_replaced(board)`` comes
-  first, and whenever another run or a new picture is shown.
-- **Time**: ``tick(now_us)`` is called on each whole second, for the screen that is seen alone: countdowns only.
-- **Being seen**: ``shown()`` is called whenever the screen comes to the front; take over ``console.selected`` there,
-  and set it when the cursor moves: the selected task is the same on every screen.
-- **Acts**: ``chosen()`` names the tasks that the keys ``r s x b`` mean (marked ones, or the selected one),
-  ``subject()`` what other things are under the cursor. Nothing is changed on the screen by an act: its event comes back
-  through ``take``.
-- **Reading** through the session: ``run_latest(self, self._read, "group")``; never block, never paint from elsewhere.
-- **The past**: ``console.rewind`` turns the board to another moment, told as news like any other, with a ``tick``;
-  ``turned(seq)`` follows. Nothing may be acted on there. ``Esc`` returns to the present before it means anything else:
-  what a screen does with it is its ``back()``.
-- **Words to the operator**: ``console.say(line, seconds)`` in the line of keys.
-- **Filter**: ``/`` opens a prompt here and calls ``filter_changed(text)`` at every key; ``""`` when it is given up.
+- **Board**: ``self.board`` is the followed run; ``self.console.live`` follows it (``live.now_us``, ``live.status``,
+  ``live.session`` to read logs and lists, ``live.forecast``).
+- **Updates**: ``on_news(news)`` is called after each update of the board, also while the screen is hidden: update
+  models there and refresh only the rows that changed. ``board_replaced(board)`` is called before it for a new board.
+- **Time**: ``tick(now_us)`` is called every second for the visible screen, to update countdowns.
+- **Visibility**: ``on_shown()`` is called whenever the screen comes to the front: apply ``console.selected`` there, and
+  set it when the cursor moves, because all screens share one selected task.
+- **Actions**: ``target_tasks()`` returns the tasks for ``r s x b`` (marked ones, or the selected one), ``subject()``
+  another item under the cursor. An action changes nothing on the screen; its event arrives in ``on_news``.
+- **Reads**: ``run_latest(self, self._read, "group")``; never block the loop.
+- **Past**: ``console.time_travel`` moves the board to another time, with ``on_news``, ``tick`` and then
+  ``on_seek(seq)``. Actions are disabled there. ``Esc`` first returns to the present; otherwise it calls ``back()``.
+- **Messages**: ``console.show_line(line, seconds)`` in the key bar.
+- **Filter**: ``/`` opens the prompt and calls ``filter_changed(text)`` at every key; ``""`` clears the filter.
 """
 
 from __future__ import annotations
@@ -64,7 +61,7 @@ _PAST_PAIRS = (
 
 
 def run_latest(node: DOMNode, work: Callable[[], Awaitable[None]], group: str) -> None:
-    """Do something that waits (reads, asks) beside the screen; a later call of the same group takes its place.
+    """Run ``work`` in the background; a later call of the same group replaces it.
 
     It must handle RedriveError; any other error ends the console.
     """
@@ -72,7 +69,7 @@ def run_latest(node: DOMNode, work: Callable[[], Awaitable[None]], group: str) -
 
 
 class TooSmall(LineView):
-    """What is said where nothing else fits."""
+    """The message of a terminal that is too small."""
 
     DEFAULT_CSS = """
     TooSmall { display: none; }
@@ -112,66 +109,66 @@ class ConsoleScreen(Screen[None]):
         raise NotImplementedError  # every screen says what it shows
 
     def widgets_below(self) -> Iterable[Widget]:
-        """What stands between the lower rule and the keys."""
+        """The widgets between the lower rule and the footer."""
         return ()
 
     def board_replaced(self, board: Board) -> None:
-        """A new picture: another run, the same one read again, or the first one."""
+        """A new board: another run, the same run read again, or the first one."""
 
     def on_news(self, news: BoardUpdate) -> None:
-        """The board has been brought forward."""
+        """The board was updated; also called while the screen is hidden."""
 
     def tick(self, now_us: int) -> None:
-        """A second has passed while the screen is seen."""
+        """A second has passed; called for the visible screen only."""
 
     def on_shown(self) -> None:
-        """The screen is in front."""
+        """The screen came to the front."""
 
     def on_seek(self, seq: int) -> None:
-        """The board shows the moment after the event ``seq`` of the past."""
+        """The board shows the run as of the past event ``seq``."""
 
     def target_tasks(self) -> Sequence[str]:
-        """The tasks that an act means."""
+        """The tasks that an action applies to."""
         return () if self.console.selected is None else (self.console.selected,)
 
     def subject(self) -> object:
-        """What is under the cursor, if it is no task: a breaker, a page, a group of rows, an event."""
+        """The item under the cursor if it is not a task: a breaker, a page, a group of rows, an event."""
         return None
 
     def on_row_removed(self) -> None:
-        """The row under the cursor has left by itself, and another one is there."""
+        """The row under the cursor was removed by an update, and another row took its place."""
         self._row_removed_at = asyncio.get_running_loop().time()
 
     def has_cursor_jumped(self) -> bool:
-        """Whether a row has just left from under the cursor: what is typed was meant for it."""
+        """Whether the row under the cursor has just changed: a key pressed now was meant for the previous row."""
         return asyncio.get_running_loop().time() - self._row_removed_at < JUMP_SECONDS
 
     def on_task_acted(self, name: str) -> None:
-        """An act on a task was done: take its mark away, so that nobody does it twice."""
+        """An action on a task is done: remove its mark."""
 
     def filter_changed(self, text: str) -> None:
         """Show only what matches."""
 
     @property
     def guarded_keys(self) -> frozenset[str]:
-        """The keys that do more than look here: the same key may only look on another screen."""
+        """The keys that change the run here; the same key may only navigate on another screen."""
         return self.console.keymap.guarded_keys(self.PLACE) | {SUSPEND_KEY}
 
     # --- What is at hand ------------------------------------------------------------------------------------------
 
     @property
     def key_bar(self) -> KeyBar:
-        """The keys at the foot, and words to the operator."""
+        """The key bar, which also shows messages."""
         return self.footer_widget.key_bar
 
     @property
     def console(self) -> Console:
-        """The app, with everything that screens share."""
+        """The app, with the state that screens share."""
         return cast(Console, self.app)
 
     @property
     def board(self) -> Board:
-        """The run that is shown. Only the list of runs is shown without one."""
+        """The board of the followed run. Only the list of runs works without one."""
         board = self.console.live.board
         assert board is not None
         return board
@@ -189,24 +186,24 @@ class ConsoleScreen(Screen[None]):
         yield self.footer_widget
 
     def on_mount(self) -> None:
-        """The picture may have come before the screen."""
+        """Show the board if it was loaded before the screen."""
         board = self.console.live.board
         if board is not None:
             self.board_replaced(board)
 
     def on_screen_resume(self) -> None:
-        """In front again, or for the first time."""
+        """Update the frame and call ``on_shown``."""
         self.show_frame()
         self.on_shown()
 
     def on_resize(self, event: events.Resize) -> None:
-        """The lines of the frame are made for a width."""
+        """Render the frame for the new width."""
         columns, rows = SMALLEST_SIZE
         self.set_class(event.size.width < columns or event.size.height < rows, "-small")
         self.show_frame()
 
     def show_frame(self) -> None:
-        """Header, tabs and keys, as of now. Cheap, and silent if nothing has changed."""
+        """Update header, tabs and key bar; cheap if nothing changed."""
         console, size = self.console, self.app.size.width
         board, health, now = console.live.board, console.health, console.live.now_us
         visit = console.time_travel.position
@@ -221,7 +218,7 @@ class ConsoleScreen(Screen[None]):
         self.header.show(top)
         rights = health_lines(board, health, console.armed_seconds, size)
         if visit is not None and not health.is_stale:
-            rights = [[]]  # how the executor is by now says nothing of that moment
+            rights = [[]]  # the current state of the executor does not belong to the past
         self.header.show(tabs_line(self._tabs(), rights, size), row=1)
         self._show_rules(health.is_stale, visit is not None)
         self._show_key_bar()
@@ -250,7 +247,7 @@ class ConsoleScreen(Screen[None]):
 
     @property
     def view(self) -> ScreenName:
-        """Which tab it belongs to."""
+        """The active tab."""
         return self.PLACE
 
     def _show_rules(self, stale: bool, past: bool) -> None:
@@ -261,7 +258,7 @@ class ConsoleScreen(Screen[None]):
         self.lower_rule.show(sign, self.rule_marks(upper=False), role)
 
     def rule_marks(self, upper: bool) -> dict[int, str]:
-        """Where something hangs from a rule: column -> sign."""
+        """Marks on a rule: column -> sign."""
         return {}
 
     def _show_key_bar(self) -> None:
@@ -279,7 +276,7 @@ class ConsoleScreen(Screen[None]):
         self.key_bar.show(self.hints(), locked)
 
     def hints(self) -> list[KeyHint]:
-        """The keys at the foot, the most wanted first."""
+        """The key hints of the footer, most important first."""
         label = self.console.keymap.label
         hints = [(label(action.name), action.label) for action in self.footer_actions()]
         if self._back_label:
@@ -287,12 +284,12 @@ class ConsoleScreen(Screen[None]):
         return [(key, word) for key, word in hints if key]
 
     def footer_actions(self) -> Sequence[Action]:
-        """What can be done here, as the foot names it."""
+        """The actions that the footer lists."""
         return footer_of(self.PLACE)
 
     @property
     def _back_label(self) -> str:
-        """Where Esc leads to."""
+        """The label of the target of Esc."""
         if self.app.screen_stack[0] is not self:
             return "back"
         view = self.console.previous_view
@@ -304,28 +301,28 @@ class ConsoleScreen(Screen[None]):
         return [(f"{label(one)} {label(other)}", word) for one, other, word in here if label(one) and label(other)]
 
     def past_summary(self, visit: ReplayPosition) -> str:
-        """What happened last by then; of a screen that does not go there, what it shows instead."""
+        """The last event at that time; screens without time travel say what they show instead."""
         return describe_last_event(visit.event, self.app.size.width)
 
     # --- The filter -----------------------------------------------------------------------------------------------
 
     def ask_filter(self) -> None:
-        """Type words; the list follows at every key."""
+        """Open the filter prompt; the list updates at every key."""
         self.footer_widget.open_prompt("/", self.filter_text, hint="words that must match, !word that must not")
 
     def on_text_field_changed(self, message: TextField.Changed) -> None:
-        """The list follows."""
+        """Update the list."""
         if message.field is self.footer_widget.prompt:
             self._apply_filter(message.text)
 
     def on_text_field_submitted(self, message: TextField.Submitted) -> None:
-        """Keep the filter, go back to the list."""
+        """Keep the filter and return to the list."""
         if message.field is self.footer_widget.prompt:
             self._apply_filter(message.text)
             self.footer_widget.close_prompt()
 
     def on_text_field_cancelled(self, message: TextField.Cancelled) -> None:
-        """No filter."""
+        """Clear the filter."""
         if message.field is self.footer_widget.prompt:
             self.footer_widget.close_prompt()
             self._apply_filter("")
@@ -343,7 +340,7 @@ class ConsoleScreen(Screen[None]):
             self.back()
 
     def back(self) -> None:
-        """Clear the filter; then go back to where one came from."""
+        """Clear the filter; without a filter go to the previous screen."""
         if self.filter_text:
             self._apply_filter("")
         else:
@@ -352,11 +349,11 @@ class ConsoleScreen(Screen[None]):
     # --- The selected task ----------------------------------------------------------------------------------------
 
     def select_task(self) -> bool:
-        """Select the task that the row under the cursor is about, to show more of it. False: it is about none."""
+        """Select the task of the row under the cursor. False if the row has no task."""
         return True
 
     def select_one_of(self, names: Sequence[str]) -> bool:
-        """Select the first of these, unless one of them is selected. False: there are none."""
+        """Select the first of ``names``, unless one of them is selected. False if ``names`` is empty."""
         if names and self.console.selected not in names:
             self.console.selected = names[0]
         return bool(names)

@@ -1,4 +1,4 @@
-"""A few ways to go on, one above the other; the first is what Enter takes, Esc takes none."""
+"""A dialog with a list of options: Enter takes the selected one, Esc takes none."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ChoiceOption:
 
 
 class ChoiceDialog(Modal[str | None]):
-    """Is dismissed with the value of an option, or with None."""
+    """Returns the value of the chosen option, or None."""
 
     guarded_keys = frozenset({"enter"})
 

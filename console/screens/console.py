@@ -1,4 +1,4 @@
-"""What screens and controllers may ask of the app that holds them: the only way from them to it.
+"""The interface of the app for screens and controllers.
 
 ``ConsoleApp`` is both protocols; screens and controllers import this module, and the app imports them.
 """
@@ -29,13 +29,13 @@ MESSAGE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class LaunchContext:
-    """How the console came to its run.
+    """How the console was started.
 
     Attributes:
         state_path: the state file, where an executor can be started from here.
-        started_here: whether this console started the run: leaving asks what shall become of it.
+        started_here: whether this console started the run; leaving then asks whether to stop it.
         run_options: for executors that are started later, fields of RunOptions.
-        open_to_act: of a console that was opened to look: a door through which acts may go once it is armed.
+        open_for_changes: opens a session for changes once a read-only console is armed.
     """
 
     state_path: str | None = None
@@ -45,29 +45,29 @@ class LaunchContext:
 
 
 class TimeControl(Protocol):
-    """What screens ask of the controller of the past."""
+    """The time travel controller, as screens use it."""
 
     @property
     def position(self) -> ReplayPosition | None:
-        """Where in the past the board is; None: in the present."""
+        """The position in the past; None in the present."""
 
     def return_to_present(self) -> bool:
-        """Back to the present. False: the board shows it already."""
+        """Return to the present. False if the board shows it already."""
 
 
 class RowDecisions(Protocol):
-    """What screens ask of the controller of breakers, pages and rows."""
+    """The controller of breakers, pages and rows, as screens use it."""
 
     def decide_rows(self, chosen: ChosenRows, act: RowsAct) -> None:
         """Requeue or discard quarantined rows, after a question."""
 
 
 class Console(Protocol):
-    """What screens ask of the app.
+    """The app, as screens use it.
 
     Attributes:
         live: the run that is followed, with its board, its clock and the session to read through.
-        memory: what came of causes before.
+        memory: the history of causes.
         selected: the task that is selected, the same on every screen.
         absolute_times: whether times are clock times; else ages.
     """
@@ -94,15 +94,15 @@ class Console(Protocol):
 
     @property
     def loading_message(self) -> str:
-        """What is said while there is no picture yet."""
+        """The message shown until the first board is loaded."""
 
     @property
     def health(self) -> SessionHealth:
-        """How old the picture is, and whether an executor is alive."""
+        """The age of the data and the state of the executor."""
 
     @property
     def executor_gone_at(self) -> int | None:
-        """Since when the run that is shown has no executor (microseconds UTC); None while it has one."""
+        """Since when the run has no executor (microseconds UTC); None while it has one."""
 
     @property
     def attention_count(self) -> int:
@@ -110,11 +110,11 @@ class Console(Protocol):
 
     @property
     def lock_reason(self) -> str | None:
-        """Why nothing may be changed now; None if it may."""
+        """Why changes are refused now; None if they are allowed."""
 
     @property
     def armed_seconds(self) -> int:
-        """How much longer a console that was opened to look may change something; 0: not at all."""
+        """For how many more seconds a read-only console accepts changes; 0: it accepts none."""
 
     @property
     def previous_view(self) -> ScreenName | None:
@@ -130,10 +130,10 @@ class Console(Protocol):
         """Go to a view as to a top level."""
 
     def open_view(self, view: ScreenName) -> None:
-        """Go on to a view from which going back returns to what is seen now."""
+        """Open a view; going back returns to the current screen."""
 
     def go_back(self) -> bool:
-        """Go to what lies below, else to the view before. False: this is the top level."""
+        """Close the top screen, else go to the previous view. False at the top level."""
 
     def follow(self, run_id: str) -> None:
         """Show another run of the file."""
@@ -146,10 +146,10 @@ class Console(Protocol):
 
 
 class ConsoleHost(Console, Protocol):
-    """What controllers ask of the app beside that.
+    """The app, as controllers use it.
 
     Attributes:
-        acting_session: the door for acts of a console that was opened to look; None as long as it is not armed.
+        acting_session: the session for changes of a read-only console; None until it is armed.
         stopping: whether the console ends as soon as the executor has gone.
     """
 
@@ -171,10 +171,10 @@ class ConsoleHost(Console, Protocol):
         """Make such a call."""
 
     def run_worker(self, work: Any, *, group: str = "default", exclusive: bool = False) -> object:
-        """Do something that waits, beside the screen; an exclusive one takes the place of others of its group."""
+        """Run ``work`` in the background; exclusive work replaces other work of its group."""
 
     def set_timer(self, delay: float, callback: Callable[[], None]) -> Timer:
-        """Call something after so many seconds."""
+        """Call ``callback`` after ``delay`` seconds."""
 
     def exit(self, result: object = None) -> None:
         """Leave."""
@@ -186,10 +186,10 @@ class ConsoleHost(Console, Protocol):
         """Show header, tabs and keys as of now."""
 
     def on_task_acted(self, name: str) -> None:
-        """Take note that an act on a task was done."""
+        """An action on a task is done."""
 
     def on_seek(self, seq: int, task: str | None) -> None:
-        """Show the board at the moment after the event ``seq`` of the past; ``task`` comes under the cursor."""
+        """Show the board as of the past event ``seq`` and select ``task``."""
 
     def freeze_gc(self) -> None:
-        """Count what is in memory by now as no garbage."""
+        """Exclude all current objects from garbage collection."""

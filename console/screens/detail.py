@@ -1,4 +1,4 @@
-"""Everything about the selected task: a pane beside the graph where there is room, else a screen of its own."""
+"""Details of the selected task: a pane next to the graph, or a screen on narrow terminals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class DetailView(PageView[AttemptKey, AttemptTexts]):
         self.task_name: str | None = None
 
     def show_task(self, name: str | None) -> None:
-        """Another task, from its first line; or the same one as of now."""
+        """Show a task: another one from its first line, the same one updated."""
         if name != self.task_name:
             self.task_name = name
             self.reset()
@@ -39,12 +39,12 @@ class DetailView(PageView[AttemptKey, AttemptTexts]):
         return self.scene().board.fold.tasks.get(self.task_name) if self.task_name is not None else None
 
     def render_page(self) -> list[Line]:
-        """All that is known of the task."""
+        """The page of the task."""
         row = self._task_row()
         return detail_page(row, self.scene(), self.texts, None, self.columns) if row is not None else []
 
     def text_key(self) -> AttemptKey | None:
-        """The latest attempt, as it stands."""
+        """The latest attempt and its outcome."""
         row = self._task_row()
         attempt = row.attempts.get(row.attempt) if row is not None else None
         if row is None or attempt is None:
@@ -52,7 +52,7 @@ class DetailView(PageView[AttemptKey, AttemptTexts]):
         return row.name, attempt.attempt, attempt.outcome, self.scene().board.snapshot.is_past
 
     async def fetch(self, session: Session, run_id: str, wanted: AttemptKey) -> AttemptTexts:
-        """What the attempt left behind, and the end of its log; in the past nothing that tells how it ended."""
+        """Read the texts of the attempt and the end of its log; in the past nothing of an attempt that still runs."""
         name, number, outcome, is_past = wanted
         if is_past and outcome == "running":
             return AttemptTexts(number)
@@ -66,7 +66,7 @@ def _lines_of(chunks: Sequence[LogChunk]) -> list[str]:
 
 
 class DetailScreen(PageScreen):
-    """The page of the selected task over whatever screen asked for it."""
+    """The page of the selected task, over the screen that opened it."""
 
     page: DetailView
 
@@ -84,7 +84,7 @@ class DetailScreen(PageScreen):
         self._show_selected()
 
     def on_news(self, news: BoardUpdate) -> None:
-        """The task, its relatives or what holds it may have moved."""
+        """Refresh: the task, its relatives or its blockers may have changed."""
         self.refresh_page()
 
     def _show_selected(self) -> None:

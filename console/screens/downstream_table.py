@@ -1,4 +1,4 @@
-"""The list of breakers, pages and rows: heads of sections between what can be selected."""
+"""The list of breakers, pages and rows, with section heads."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ..widgets.table import VirtualTable
 
 
 class DownstreamsTable(VirtualTable[DownstreamRow], inherit_bindings=False):
-    """The list; the cursor passes over the heads of its sections, and they stay in view above it.
+    """The cursor skips section heads, and the head above the cursor stays visible.
 
-    Nothing is marked here: the keys that mark elsewhere act on pages and breakers.
+    Rows cannot be marked: the mark keys act on pages and breakers here.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(*PAGING, "open")
@@ -31,7 +31,7 @@ class DownstreamsTable(VirtualTable[DownstreamRow], inherit_bindings=False):
         return place
 
     def row_role(self, y: int) -> str | None:
-        """No cursor on a list of heads alone."""
+        """Heads never show the cursor."""
         place = self.first_visible + y
         return None if place < len(self.order) and self.order[place].is_head else super().row_role(y)
 

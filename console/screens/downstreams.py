@@ -1,4 +1,4 @@
-"""What stands between tasks and the world: breakers with whom they hold, pages, and rows that were set aside."""
+"""Breakers with the tasks that they hold, pages, and quarantined rows."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ from .quarantine_rows import RowsScreen
 from .refresh import SOON_SECONDS, Refresher
 from .text_dialog import TextDialog
 
-CALL_COUNT_SECONDS = 1.3  # what a breaker only counts is in the file with the executor's next heartbeat
-RESTING_SECONDS = 0.15  # the cursor may only be passing by
+CALL_COUNT_SECONDS = 1.3  # the executor writes the call counts of breakers with its next heartbeat
+RESTING_SECONDS = 0.15  # the cursor may be moving on
 DIALOG_COLUMNS = 87
 _SUBJECT_ROWS = 12
 _BODIES_KEPT = 20
@@ -102,11 +102,11 @@ class DownstreamsScreen(ConsoleScreen):
         yield self.table
 
     def widgets_below(self) -> Iterable[Widget]:
-        """What is selected, in as many lines as there is room for."""
+        """The details of the selected item."""
         yield self.subject_bar
 
     def on_resize(self, event: events.Resize) -> None:
-        """More of what is selected on a larger screen; none of it on a small one."""
+        """Show more details on larger screens, none on small ones."""
         rows = 0 if event.size.height < 20 else 4 if event.size.height < 32 else _SUBJECT_ROWS
         self.subject_bar.display = rows > 0
         self.subject_bar.styles.height = max(rows, 1)
@@ -114,7 +114,7 @@ class DownstreamsScreen(ConsoleScreen):
         self._start_rest_timer()
 
     def footer_actions(self) -> Sequence[Action]:
-        """What can be done with what is under the cursor."""
+        """The actions for the item under the cursor."""
         row, thing = self.table.cursor_key, self.subject()
         names = ("details", "output") if row is not None and row.task else _KEYS.get(type(thing), ())
         return [BY_NAME[name] for name in (*names, *_COMMON_KEYS)]
@@ -122,12 +122,12 @@ class DownstreamsScreen(ConsoleScreen):
     # --- The run --------------------------------------------------------------------------------------------------
 
     def scene(self) -> Scene:
-        """What rows need beside what they are about."""
+        """The context for rendering rows."""
         console = self.console
         return Scene(self.board, console.live.now_us, console.glyphs, console.absolute_times)
 
     def board_replaced(self, board: Board) -> None:
-        """Another picture; what was read is shown until it was read again."""
+        """Show the lists read before until they are read again."""
         self.downstreams = self.downstreams.with_board(board)
         self.downstreams.refresh(self.console.live.now_us)
         self._senders = sender_names(board.fold.run.options)
@@ -137,7 +137,7 @@ class DownstreamsScreen(ConsoleScreen):
             self._refresh_list()
 
     def on_shown(self) -> None:
-        """The breaker that holds the selected task, if one does; else where one was, or what wants a human."""
+        """Select the breaker that holds the selected task, else the row of before or the first that needs a human."""
         self.table.focus()
         self._update_past()
         self._request_sections(0.0, *Section)
@@ -149,7 +149,7 @@ class DownstreamsScreen(ConsoleScreen):
         return self in self.app.screen_stack
 
     def on_news(self, news: BoardUpdate) -> None:
-        """Events say which list is another one now; what a breaker counts follows a little later."""
+        """Read the lists that events changed; the counts of breakers follow a little later."""
         self._is_recount_due |= bool(news.delta.moves)
         if not self._is_seen:
             return
@@ -160,14 +160,14 @@ class DownstreamsScreen(ConsoleScreen):
             self._request_sections(CALL_COUNT_SECONDS, Section.BREAKERS)
 
     def _is_downstream_call(self, event: Event) -> bool:
-        """An attempt that calls something has begun or ended."""
+        """Whether an attempt that calls a downstream has started or ended."""
         if event.kind != EventKind.TASK or "RUNNING" not in (event.old, event.new):
             return False
         row = self.board.fold.tasks.get(event.task or "")
         return row is not None and spec_of(row).downstream is not None
 
     def _update_past(self) -> None:
-        """Of another moment the board knows the breakers; pages and rows are only counted."""
+        """In the past show the breakers of the board; pages and rows are only counted."""
         past = self.console.live.is_past
         if past:
             self.downstreams.load_snapshot(self.console.live.now_us)
@@ -177,7 +177,7 @@ class DownstreamsScreen(ConsoleScreen):
         self._was_past = past
 
     def tick(self, now_us: int) -> None:
-        """Countdowns, ages, what has left the window of a breaker; and who is held, where that may be another one."""
+        """Update countdowns, ages, breaker windows and, if tasks changed, the held tasks."""
         if self._is_recount_due or any(guard.held or not guard.is_idle for guard in self.downstreams.breakers.values()):
             self._is_recount_due = False
             if self.downstreams.refresh(now_us):
@@ -205,12 +205,12 @@ class DownstreamsScreen(ConsoleScreen):
                     return
                 learn()
         except RedriveError:
-            self._stale_sections |= wanted  # the header says what is wrong with the door; the next event asks again
+            self._stale_sections |= wanted  # the header shows the error; the next event reads again
             return
         self._refresh_list()
 
     async def _read_section(self, section: Section, run_id: str) -> Callable[[], None]:
-        """Read the rows of a section; the answer shows them."""
+        """Read the rows of a section; the returned function shows them."""
         session, systems = self.console.live.session, self.downstreams
         if section is Section.BREAKERS:
             breakers = await session.query(list_rows.BREAKERS)
@@ -274,7 +274,7 @@ class DownstreamsScreen(ConsoleScreen):
         return self.downstreams.item(row) if row is not None else None
 
     def on_virtual_table_moved(self, message: VirtualTable.Moved) -> None:
-        """Another row: the task that it is about is selected everywhere."""
+        """Select the task of the row on all screens."""
         row = self.table.cursor_key
         names = self.downstreams.tasks_of(row) if row is not None and self._is_cursor_placed else ()
         if names and self.console.selected not in names:
@@ -283,7 +283,7 @@ class DownstreamsScreen(ConsoleScreen):
 
     @property
     def is_settled(self) -> bool:
-        """Whether everything has been read and said."""
+        """Whether no read and no update is pending."""
         return self._rest_timer is None and self._refresher.is_idle
 
     def _start_rest_timer(self) -> None:
@@ -305,7 +305,7 @@ class DownstreamsScreen(ConsoleScreen):
         try:
             found = await self.console.live.session.query(list_rows.PAGES, id=page.id, limit=1)
         except RedriveError:
-            return  # the header says what is wrong with the door
+            return  # the header shows the error
         self._bodies[page.id, page.changed_at] = parse_body(found[0].body) if found else PageBody()
         while len(self._bodies) > _BODIES_KEPT:
             self._bodies.popitem(last=False)
@@ -324,14 +324,14 @@ class DownstreamsScreen(ConsoleScreen):
             self.subject_bar.show(lines[place] if place < len(lines) else [], row=place)
 
     def target_tasks(self) -> Sequence[str]:
-        """The tasks that the row is about."""
+        """The tasks of the row."""
         row = self.table.cursor_key
         return self.downstreams.tasks_of(row) if row is not None else ()
 
     # --- Keys: looking --------------------------------------------------------------------------------------------
 
     def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
-        """A breaker opens to whom it holds, a page to what it says, rows to each of them, a task to its details."""
+        """Open held tasks of a breaker, the text of a page, the rows of a group, or the details of a task."""
         row, thing = self.table.cursor_key, self.subject()
         if row is None:
             return
@@ -356,7 +356,7 @@ class DownstreamsScreen(ConsoleScreen):
             self.console.downstream_actions.decide_rows(held_rows_in(group), act)
 
     def show_warning(self, sentence: str) -> None:
-        """Say why nothing was done."""
+        """Show why nothing was done."""
         self.console.show_message(sentence, Role.WARNING)
 
     def _toggle(self, row: DownstreamRow) -> None:
@@ -367,7 +367,7 @@ class DownstreamsScreen(ConsoleScreen):
             self.table.move_to(place)
 
     def move_columns(self, direction: int) -> None:
-        """With 1 show whom the breaker holds, with -1 hide them again."""
+        """With 1 show the tasks that the breaker holds, with -1 hide them."""
         row, wanted = self.table.cursor_key, direction > 0
         if row is None or row.section is not Section.BREAKERS or row.key is None:
             return
@@ -378,7 +378,7 @@ class DownstreamsScreen(ConsoleScreen):
             self.table.move_to_key(breaker)
 
     def go_to_next(self, step: int) -> None:
-        """To the next thing that wants a human, or the one before."""
+        """Move to the next item that needs a human, or the previous one."""
         places = [
             place for row in self.downstreams.items_needing_human() if (place := self.table.place_of(row)) is not None
         ]
@@ -390,12 +390,12 @@ class DownstreamsScreen(ConsoleScreen):
             self.show_warning("nothing here wants a human")
 
     def filter_changed(self, text: str) -> None:
-        """Only what matches."""
+        """Show matching rows only."""
         self.downstreams.filter = parse_filter(text)
         self._refresh_list(by_hand=True)
 
     def select_task(self) -> bool:
-        """The task that the row is about."""
+        """Select the task of the row."""
         names = self.target_tasks()
         if not names:
             self.show_warning("this row is about no task of this run")

@@ -1,4 +1,4 @@
-"""The evidence for a decision: beside the inbox where there is room, else on a screen of its own."""
+"""Evidence for a decision: a pane next to the inbox, or a screen on narrow terminals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..sessions.session import Session
 from ..text.pieces import Line
 from .page import PageScreen, PageView
 
-_TEXTS_OF = 2  # attempts whose long texts are laid side by side
+_TEXTS_OF = 2  # attempts whose long texts are compared
 _HISTORY_ATTEMPTS = 200
 _ROWS = 50
 
@@ -41,7 +41,7 @@ class EvidenceView(PageView[AttemptsKey, EvidenceData]):
         self._painted_age = ""
 
     def show_subject(self, subject: Subject | None) -> None:
-        """Another task or cause, from its first line; or the same one as of now."""
+        """Show a task or cause: another one from its first line, the same one updated."""
         is_another = _name_of(subject) != _name_of(self.subject)
         self.subject = subject
         if is_another:
@@ -49,7 +49,7 @@ class EvidenceView(PageView[AttemptsKey, EvidenceData]):
         self.update_page()
 
     def tick(self) -> None:
-        """Write the page again when its ages have moved on."""
+        """Render the page again if a displayed age changed."""
         row = self.scene().board.fold.tasks.get(self._task_name or "")
         since = row.ended_at or row.changed_at if row is not None else 0
         shown = age_text(self.scene().now_us - since)
@@ -58,7 +58,7 @@ class EvidenceView(PageView[AttemptsKey, EvidenceData]):
             self.update_page()
 
     def render_page(self) -> list[Line]:
-        """What speaks for and against another try."""
+        """The evidence for and against a retry."""
         scene, subject, found = self.scene(), self.subject, self.texts or EvidenceData()
         if isinstance(subject, InboxCause):
             return cause_page(subject, scene, replace(found, memory=self._memory(subject.key)), self.columns)
@@ -70,18 +70,18 @@ class EvidenceView(PageView[AttemptsKey, EvidenceData]):
 
     @property
     def _task_name(self) -> str | None:
-        """The task that texts are read of: of a cause, the first."""
+        """The task whose texts are read: the first one of a cause."""
         return self.subject.tasks[0] if isinstance(self.subject, InboxCause) else self.subject
 
     def text_key(self) -> AttemptsKey | None:
-        """Its latest failures."""
+        """The latest failed attempts of the task."""
         row = self.scene().board.fold.tasks.get(self._task_name or "")
         if row is None:
             return None
         return row.name, tuple(one.attempt for one in failures_of(row)[-_TEXTS_OF:])
 
     async def fetch(self, session: Session, run_id: str, wanted: AttemptsKey) -> EvidenceData:
-        """What they left behind, the task in other runs, and its rows that were set aside."""
+        """Read the texts of the attempts, the history of the task and its quarantined rows."""
         name, attempts = wanted
         texts = [await _texts(session, run_id, name, attempt) for attempt in attempts]
         history = await session.query(list_rows.HISTORY, task=name, limit=_HISTORY_ATTEMPTS)
@@ -119,13 +119,13 @@ class EvidenceScreen(PageScreen):
         return (self._task_name,)
 
     def board_replaced(self, board: Board) -> None:
-        """The same task of a new picture; of another run there is nothing to show."""
+        """Show the same task again; close if the new run lacks it."""
         if self._task_name in board.fold.tasks:
             self.refresh_page()
         else:
             self.dismiss()
 
     def on_news(self, news: BoardUpdate) -> None:
-        """The task or those that it holds may have moved."""
+        """Refresh: the task or its descendants may have changed."""
         if news.delta.tasks:
             self.refresh_page()

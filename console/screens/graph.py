@@ -1,4 +1,4 @@
-"""The graph of the run, with everything about the selected task beside it, or below it where there is less room."""
+"""The graph of the run, with details of the selected task next to it or below it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .page import read_page
 from .panes import PaneWidth, SplitScreen
 
 _MAP_SPARE_ROWS = 4  # so that the map does not look squeezed in
-_READING_DELAY_SECONDS = 0.15  # the cursor may only be passing by
+_READING_DELAY_SECONDS = 0.15  # the cursor may be moving on
 
 _ZOOM_LABELS = {
     (Zoom.BANDS, GraphForm.RAILS): "bands of levels",
@@ -51,7 +51,7 @@ class StripView(LineView):
         self.lines: list[Line] = []
 
     def show_task(self, name: str | None) -> None:
-        """As of now; only rows that are other ones are painted."""
+        """Update the rows and repaint changed ones."""
         scene = self._graph_screen.scene()
         row = scene.board.fold.tasks.get(name) if name is not None else None
         lines = summary_lines(row, scene, self.columns, STRIP_ROWS) if row is not None and self.columns else []
@@ -93,7 +93,7 @@ class GraphScreen(SplitScreen):
     # --- The frame ------------------------------------------------------------------------------------------------
 
     def main_widgets(self) -> Iterable[Widget]:
-        """The map where it fits, what is drawn, the graph."""
+        """Map, drawing title and graph."""
         yield self.map_view
         yield self.map_rule
         yield self.drawing_bar
@@ -104,13 +104,13 @@ class GraphScreen(SplitScreen):
         yield self.strip_view
 
     def on_resize(self, event: events.Resize) -> None:
-        """Details beside, below, or on a screen of their own."""
+        """Place the details next to the graph, below it, or on a separate screen."""
         self.strip_view.display = not self.is_wide and has_room_for_strip(event.size.height)
         super().on_resize(event)
         self.call_after_refresh(self._show_map)
 
     def _show_map(self) -> None:
-        """The drawing above the rows, where both fit as a whole."""
+        """Show the drawing above the rows if both fit entirely."""
         graph, drawn = self.graph, self.map_view.graph
         if graph is None or drawn is None or drawn.board is not graph.board:
             self.map_view.display = self.map_rule.display = False
@@ -129,7 +129,7 @@ class GraphScreen(SplitScreen):
         self._show_drawing_bar()
 
     def _show_drawing_bar(self) -> None:
-        """Whether this is all, where it is a drawing."""
+        """Show whether the drawing is complete."""
         fold = self.console.keymap.label("fold")
         left, right = drawing_status(self.graph, fold, self.console.glyphs) if self.graph is not None else ([], [])
         self.drawing_bar.show(left, right)
@@ -138,7 +138,7 @@ class GraphScreen(SplitScreen):
     # --- What is shown --------------------------------------------------------------------------------------------
 
     def scene(self) -> Scene:
-        """What rows need beside their task, as of the last news or second."""
+        """The context for rendering rows, as of the last update."""
         if self._scene is None:
             self._refresh_scene()
         assert self._scene is not None
@@ -160,7 +160,7 @@ class GraphScreen(SplitScreen):
         return self.graph_view.graph
 
     def board_replaced(self, board: Board) -> None:
-        """Another graph, or the same one as of now; zoom and selection stay where they can."""
+        """Replace the graph; keep zoom and selection where possible."""
         before = self.graph
         self._refresh_scene()
         graph = Graph(board, label_width)
@@ -178,7 +178,7 @@ class GraphScreen(SplitScreen):
         self._show_map()
 
     def on_shown(self) -> None:
-        """The selection of the other screens is taken over."""
+        """Select the task selected on the other screens."""
         if self.focused is None:
             self.graph_view.focus()
         if self.graph is not None:
@@ -189,7 +189,7 @@ class GraphScreen(SplitScreen):
             self._update_details()
 
     def on_news(self, news: BoardUpdate) -> None:
-        """Rows that changed, and those of their children, which say what they wait for."""
+        """Repaint changed rows and those of their children, which show what they wait for."""
         graph, delta = self.graph, news.delta
         if graph is None:
             return
@@ -218,7 +218,7 @@ class GraphScreen(SplitScreen):
             self._update_details()
 
     def _affects_details(self, news: BoardUpdate) -> bool:
-        """Whether the selected task, what it waits for or what waits for it was touched."""
+        """Whether the selected task, a parent or a child of it changed."""
         name, delta = self.console.selected, news.delta
         if name is None or delta.is_run_changed or delta.are_problems_changed or delta.other_kinds:
             return True
@@ -274,7 +274,7 @@ class GraphScreen(SplitScreen):
         return tuple(name for name in self.board.problems if name in names)
 
     def on_task_acted(self, name: str) -> None:
-        """Done: no longer marked."""
+        """Remove the mark."""
         self.graph_view.unmark(name)
 
     # --- Keys -----------------------------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ class GraphScreen(SplitScreen):
         self.console.show_line([Piece(_ZOOM_LABELS[graph.zoom, graph.form], Role.DIM)], 2)
 
     def change_order(self) -> None:
-        """The other order, as of now; where there is a choice."""
+        """Switch the order, if this zoom step has one."""
         graph = self.graph
         if graph is None:
             return
@@ -322,7 +322,7 @@ class GraphScreen(SplitScreen):
         self.console.show_line([Piece(str(graph.order), Role.DIM)], 2)
 
     def toggle_follow(self) -> None:
-        """Keep the cursor where the run is."""
+        """Switch following the running tasks on or off."""
         self._is_following = not self._is_following
         self.console.show_line([Piece("follows what runs" if self._is_following else "stands still", Role.DIM)], 2)
         if self._is_following:
@@ -334,7 +334,7 @@ class GraphScreen(SplitScreen):
             self.graph_view.select(front)
 
     def toggle_critical_path(self) -> None:
-        """Show what decides when the run ends, or stop showing it."""
+        """Show or hide the critical path."""
         forecast = self.console.live.forecast
         path = () if self.graph_view.critical_path or forecast is None else forecast.path
         if not path and not self.graph_view.critical_path:

@@ -1,4 +1,4 @@
-"""The graph on the screen: what of it is in view, where the cursor is, which cells a change costs."""
+"""The graph widget: viewport, cursor, marks, and minimal repaints."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _TICKS = UNDER_WAY | {TaskState.READY}
 class GraphView(Canvas):
     """A window on a ``Graph``.
 
-    ``scene`` gives what rows need to know, as of now. ``selected`` is called when another task is selected, at once:
-    what tells of it elsewhere is painted in the same frame as the cursor.
+    ``scene`` returns the context for rendering rows. ``selected`` is called at once when another task is selected, so
+    that its details are painted in the same frame as the cursor.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(*PAGING, "left", "right", "open", "mark", "mark_range", "mark_all")
@@ -51,7 +51,7 @@ class GraphView(Canvas):
         self.critical_path: tuple[str, ...] = ()
         self.matches: dict[str, None] = {}
         self._anchor: str | None = None
-        self._cursor_row = 0  # as it was painted
+        self._cursor_row = 0  # at the last paint
 
     # --- Told -----------------------------------------------------------------------------------------------------
 
@@ -64,7 +64,7 @@ class GraphView(Canvas):
         self.step_changed()
 
     def step_changed(self) -> None:
-        """Another step of the zoom, or rows came and went."""
+        """Update after a change of zoom or rows."""
         if self.graph is None or not self.columns:
             return
         self._update_highlight()
@@ -74,14 +74,14 @@ class GraphView(Canvas):
         self._cursor_row = self.graph.cursor_row
 
     def tasks_changed(self, names: Iterable[str]) -> None:
-        """Paint what shows these, as far as it is in view."""
+        """Repaint the visible rows of these tasks."""
         if self.graph is None:
             return
         for y in {y for name in names for y in self._rows_of(name)}:
             self.refresh_drawing_cells(0 if not is_drawing(self.graph) else self.origin[0], y, self.columns)
 
     def tick(self) -> None:
-        """Paint what counts up or down, as far as it is in view."""
+        """Repaint the visible rows with running times."""
         if self.graph is not None and self.graph.zoom in (Zoom.GRAPH, Zoom.GROUPS):
             self.tasks_changed([name for name in self._in_view() if self._has_ticking_time(name)])
 
@@ -146,7 +146,7 @@ class GraphView(Canvas):
         return True
 
     def _cursor_moved(self) -> None:
-        """Paint what the move of the cursor changes: two rows, if nothing else is set off and the view stays."""
+        """Repaint what the cursor move changed: two rows if highlight and viewport stay."""
         graph, lit, origin, row = self.graph, self.highlight, self.origin, self._cursor_row
         assert graph is not None
         if self._anchor is not None:
@@ -171,7 +171,7 @@ class GraphView(Canvas):
         return graph is not None and graph.zoom is not Zoom.MATRIX and not is_drawing(graph)
 
     def _update_highlight(self) -> None:
-        """Which tasks and lines are set off."""
+        """Choose the highlighted tasks and lines."""
         graph = self.graph
         assert graph is not None
         self.highlight = Highlight(critical=self.critical_path, marked=self.marks, matched=self.matches)
@@ -252,14 +252,14 @@ class GraphView(Canvas):
             self.refresh()
 
     def mark_all(self) -> None:
-        """Mark all that need a human; again: none."""
+        """Mark all tasks that need a human; again: none."""
         problems = self._board.problems if self.graph is not None else []
         self.marks = {} if self.marks else dict.fromkeys(problems)
         self._update_highlight()
         self.refresh()
 
     def unmark(self, *names: str) -> None:
-        """Take marks away."""
+        """Remove marks."""
         for name in names:
             self.marks.pop(name, None)
         self.refresh()

@@ -1,4 +1,4 @@
-"""What needs a human: a row a cause, opened to its tasks, those to their evidence; requeued and skipped by key."""
+"""The inbox: one row per cause, which opens to its tasks and their evidence."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from .inbox_table import InboxTable
 from .page import read_page
 from .panes import PaneWidth, SplitScreen
 
-RESTING_SECONDS = 0.15  # the cursor may only be passing by
+RESTING_SECONDS = 0.15  # the cursor may be moving on
 _WHO_ROWS = 3
 _PREVIEWED_MAX = 2_000  # tasks whose acts are tried out while the cursor rests on them
 
@@ -78,12 +78,12 @@ class InboxScreen(SplitScreen):
         yield self.table
 
     def widgets_below(self) -> Iterable[Widget]:
-        """Who is selected, how that went before, and what requeue and skip would do."""
+        """The selected tasks, their history, and the effects of requeue and skip."""
         yield self.who_bar
         yield self.consequences_bar
 
     def on_resize(self, event: events.Resize) -> None:
-        """Evidence beside, or on a screen of its own."""
+        """Place the evidence next to the list or on a separate screen."""
         has_room = has_room_for_strip(event.size.height)
         self.who_bar.display = has_room and not self.is_wide
         self.consequences_bar.display = has_room
@@ -93,7 +93,7 @@ class InboxScreen(SplitScreen):
     # --- The run --------------------------------------------------------------------------------------------------
 
     def scene(self) -> Scene:
-        """What rows need beside their task, as of the last news or second."""
+        """The context for rendering rows, as of the last update."""
         if self._scene is None:
             self._refresh_scene()
         assert self._scene is not None
@@ -106,7 +106,7 @@ class InboxScreen(SplitScreen):
         self._scene = Scene(board, console.live.now_us, console.glyphs, console.absolute_times, size)
 
     def board_replaced(self, board: Board) -> None:
-        """Another list; what was open, the order and the filter stay."""
+        """Rebuild the list; keep open causes, order and filter."""
         before = self.inbox
         self.inbox = Inbox(board)
         self.inbox.order_by(before.sort)
@@ -118,7 +118,7 @@ class InboxScreen(SplitScreen):
         self._refresh_list()
 
     def on_shown(self) -> None:
-        """The selection of the other screens is taken over, if it is listed."""
+        """Select the task selected on the other screens, if it is listed."""
         if self.focused is None:
             self.table.focus()
         self._refresh_scene()
@@ -130,7 +130,7 @@ class InboxScreen(SplitScreen):
         self._start_rest_timer()
 
     def on_news(self, news: BoardUpdate) -> None:
-        """Tasks came, left, or are held no longer."""
+        """Update the list for changed tasks."""
         self._is_recount_due |= bool(news.delta.moves)
         changed = self.inbox.apply(news.delta)
         self.console.memory.on_events(news.events, bool(news.delta.moves))
@@ -143,7 +143,7 @@ class InboxScreen(SplitScreen):
             self._start_rest_timer()
 
     def tick(self, now_us: int) -> None:
-        """Ages; and once a second what is held."""
+        """Update ages and, once a second, held tasks."""
         self._refresh_scene()
         if self._is_recount_due:
             self._is_recount_due = False
@@ -156,7 +156,7 @@ class InboxScreen(SplitScreen):
             self.evidence.tick()
 
     def _tick_ages(self) -> None:
-        """Paint the ends of those rows whose age reads otherwise now."""
+        """Repaint the ages that changed."""
         for y, row in enumerate(self.table.in_view()):
             cause = self._causes.get(row.cause) if row.task is None and not row.hidden else None
             if cause is None:
@@ -168,7 +168,7 @@ class InboxScreen(SplitScreen):
                 self.table.refresh_cells(self.table.columns - width, y, width)
 
     def _request_memory(self) -> None:
-        """Ask what came of these causes before, where the answer may be another one by now."""
+        """Read the history of these causes if it may have changed."""
         if self.console.memory.is_due(self.board.fold.run.run_id, self.inbox.causes()):
             run_latest(self, self._read_memory, "memory")
 
@@ -177,7 +177,7 @@ class InboxScreen(SplitScreen):
         try:
             changed = await self.console.memory.refresh(session, run_id, self.inbox.causes())
         except RedriveError:
-            return  # the inbox is one without it too; what happens next asks again
+            return  # the inbox works without history; the next event reads again
         if changed:
             self._start_rest_timer()
             if self.evidence.display:
@@ -186,7 +186,7 @@ class InboxScreen(SplitScreen):
     # --- The list -------------------------------------------------------------------------------------------------
 
     def _refresh_list(self, by_hand: bool = False) -> None:
-        """Show what the inbox says now. Where only counts changed, only causes are painted again."""
+        """Show the current rows. If only counts changed, repaint causes only."""
         self._causes = {cause.key: cause for cause in self.inbox.causes()}
         rows = self.inbox.rows()
         before = self.table.cursor_key
@@ -242,7 +242,7 @@ class InboxScreen(SplitScreen):
         return self.inbox.matching()
 
     def empty_line(self) -> Line:
-        """What is said in place of an empty list."""
+        """The message of an empty list."""
         return empty_line(self.inbox.total, self.filter_text, self.console.glyphs)
 
     # --- What is selected -----------------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ class InboxScreen(SplitScreen):
         return self.tasks_of(row) if row is not None else ()
 
     def _subject(self) -> Subject | None:
-        """What the evidence is about."""
+        """The cause or task that the evidence pane shows."""
         row = self.table.cursor_key
         if row is None:
             return None
@@ -266,7 +266,7 @@ class InboxScreen(SplitScreen):
         return self.table.marked or self._tasks_at_cursor()
 
     def on_task_acted(self, name: str) -> None:
-        """Done: no longer marked."""
+        """Remove the mark."""
         self.table.unmark_task(name)
         self._start_rest_timer()
 
@@ -278,24 +278,24 @@ class InboxScreen(SplitScreen):
                 return
 
     def on_virtual_table_moved(self, message: VirtualTable.Moved) -> None:
-        """Another row: the task that it stands for is selected everywhere."""
+        """Select the task of the row on all screens."""
         names = self._tasks_at_cursor()
         if names and self.console.selected not in names:
             self.console.selected = names[0]
         self._start_rest_timer()
 
     def on_virtual_table_marked(self, message: VirtualTable.Marked) -> None:
-        """Other tasks are meant."""
+        """Update after a change of marks."""
         self._show_heading()
         self._start_rest_timer()
 
     @property
     def is_settled(self) -> bool:
-        """Whether everything about the selected row has been said."""
+        """Whether no update for the selected row is pending."""
         return self._rest_timer is None
 
     def _start_rest_timer(self) -> None:
-        """When the cursor rests, say what the acts would do to what is selected."""
+        """Preview the actions once the cursor rests."""
         if self._rest_timer is None and self.is_mounted:
             self._rest_timer = self.set_timer(RESTING_SECONDS, self._on_cursor_rest)
 
@@ -331,7 +331,7 @@ class InboxScreen(SplitScreen):
     # --- Keys -----------------------------------------------------------------------------------------------------
 
     def has_cursor_jumped(self) -> bool:
-        """Only what is marked is still what it was."""
+        """Marked tasks do not change when the cursor jumps."""
         return super().has_cursor_jumped() and not self.table.marked_count
 
     def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:

@@ -14,7 +14,7 @@ from ..widgets.table import VirtualTable
 
 
 class InboxSource(Protocol):
-    """What the table asks."""
+    """The data of the table."""
 
     def tasks_of(self, row: InboxRow) -> Sequence[str]:
         """The tasks that a row stands for."""
@@ -23,7 +23,7 @@ class InboxSource(Protocol):
         """Every task that the filter leaves, in the order shown."""
 
     def empty_line(self) -> Line:
-        """What is said in place of an empty list."""
+        """The message of an empty list."""
 
 
 class InboxTable(VirtualTable[InboxRow]):
@@ -55,13 +55,13 @@ class InboxTable(VirtualTable[InboxRow]):
         self._marks_changed()
 
     def unmark_task(self, name: str) -> None:
-        """Take one mark away: it was dealt with. Of thousands at once; so nothing is told but by painting."""
+        """Remove one mark. Posts no message: thousands may be removed at once."""
         if name in self._marked:
             self._marked.discard(name)
             self.refresh()
 
     def keep_marks_of(self, names: Iterable[str]) -> None:
-        """Nobody acts on what is not listed any more."""
+        """Remove the marks of tasks that are not in ``names``."""
         kept = self._marked.intersection(names)
         if len(kept) != len(self._marked):
             self._marked = kept

@@ -1,4 +1,4 @@
-"""Everything that happened, and who did what: the newest at the end, where it is followed; earlier on demand."""
+"""The journal: all events, newest last and followed; earlier events on demand."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from .text_dialog import TextDialog
 
 WINDOW_ROWS = 200  # what is read at a time
 SEARCHED_ROWS = 1000  # what is read at a time while a filter leaves little of it
-RESTING_SECONDS = 0.15  # the cursor may only be passing by
+RESTING_SECONDS = 0.15  # the cursor may be moving on
 
 
 class JournalTable(VirtualTable[int]):
-    """Events by number, and what is said when there are none."""
+    """Events by number, with a message if there are none."""
 
     def __init__(self, row: Callable[[int, int], Line], nothing: Callable[[], Line]) -> None:
         super().__init__(row, id="journal")
@@ -44,7 +44,7 @@ class JournalTable(VirtualTable[int]):
 
     @property
     def is_at_end(self) -> bool:
-        """Whether what comes next is followed."""
+        """Whether new events are followed."""
         return self.cursor >= len(self.order) - 1
 
     def line(self, y: int) -> Line:
@@ -89,11 +89,11 @@ class JournalScreen(SplitScreen):
     # --- The run --------------------------------------------------------------------------------------------------
 
     def board_replaced(self, board: Board) -> None:
-        """Events may be missing between the old picture and the new one: begin again at the end."""
+        """Reload from the end: events may be missing between the old board and the new one."""
         self._reload()
 
     def on_shown(self) -> None:
-        """Read the end, if that was not done."""
+        """Read the end of the journal, if necessary."""
         self.table.focus()
         self._show_order()
         self._read()
@@ -121,7 +121,7 @@ class JournalScreen(SplitScreen):
 
     @property
     def _needs_earlier(self) -> bool:
-        """Whether somebody looks where events have not been read yet."""
+        """Whether the viewport or a seek needs events that are not loaded."""
         if self.journal.is_complete:
             return False
         if self._seek_seq is not None and (self.journal.first or self._seek_seq) > self._seek_seq:
@@ -130,7 +130,7 @@ class JournalScreen(SplitScreen):
         return not self._has_read_end or (room and self.table.first_visible < self.table.rows)
 
     def _read(self) -> None:
-        """One reader at a time: a slow line is not asked twice for the same."""
+        """Start a read unless one is running."""
         if not self._is_reading and self._needs_earlier:
             self._is_reading = True
             run_latest(self, self._read_earlier, "journal")
@@ -159,7 +159,7 @@ class JournalScreen(SplitScreen):
         self._seek()
 
     def on_seek(self, seq: int) -> None:
-        """The cursor goes to the event that the board shows, which may have to be read first."""
+        """Move the cursor to the event, which may have to be read first."""
         self._seek_seq = seq
         if self.journal.newer_dropped and seq > self.journal.last:
             self._reload()
@@ -167,7 +167,7 @@ class JournalScreen(SplitScreen):
         self._read()
 
     def _seek(self) -> None:
-        """Only a list that reaches so far knows where it is."""
+        """Move to the sought event if it is loaded."""
         first = self.journal.first
         if self._seek_seq is not None and first is not None and (self.journal.is_complete or first <= self._seek_seq):
             place, self._seek_seq = bisect_right(self.journal.order, self._seek_seq) - 1, None
@@ -176,7 +176,7 @@ class JournalScreen(SplitScreen):
     # --- The list -------------------------------------------------------------------------------------------------
 
     def _show_order(self, to_the_end: bool = False) -> None:
-        """The reader stays at his row; at the end he stays there."""
+        """Keep the cursor on its row, or at the end."""
         follow = to_the_end or (self.table.is_at_end and not self.journal.newer_dropped)
         self.table.set_order(list(self.journal.order))
         if follow:
@@ -207,11 +207,11 @@ class JournalScreen(SplitScreen):
         self.heading.show(*heading_line(heading, self.main_columns, console.glyphs))
 
     def tick(self, now_us: int) -> None:
-        """Times do not tick here; they may be of the other kind now."""
+        """Redraw if the user switched between ages and clock times."""
         self._show_heading()
 
     def on_resize(self, event: events.Resize) -> None:
-        """The line above is made for a width."""
+        """Render the heading for the new width."""
         super().on_resize(event)
         if self.is_mounted:
             self._show_heading()
@@ -226,7 +226,7 @@ class JournalScreen(SplitScreen):
         return self.journal[number] if number is not None else None
 
     def on_virtual_table_moved(self, message: VirtualTable.Moved) -> None:
-        """Towards the beginning: read on. At the end: what was let go comes back. Between: its task is selected."""
+        """Select the task of the event; near the start read earlier events, at the end reload dropped ones."""
         if self.table.is_at_end:
             if self.journal.newer_dropped:
                 self._reload()
@@ -255,11 +255,11 @@ class JournalScreen(SplitScreen):
 
     @property
     def is_settled(self) -> bool:
-        """Whether everything about the event under the cursor has been said."""
+        """Whether no update for the event under the cursor is pending."""
         return self._rest_timer is None
 
     def _start_rest_timer(self) -> None:
-        """Where the cursor rests, tell of the event beside the list."""
+        """Show the event in the detail pane once the cursor rests."""
         if self._rest_timer is None and self.is_mounted and self.is_wide:
             self._rest_timer = self.set_timer(RESTING_SECONDS, self._on_cursor_rest)
 
@@ -273,7 +273,7 @@ class JournalScreen(SplitScreen):
         return command_line(event, self.console.launch.state_path or self.console.address)
 
     def go_to_next(self, step: int) -> None:
-        """To the next act or task that needs a human, or the one before."""
+        """Move to the next action or task that needs a human, or the previous one."""
         here = self.table.cursor_key
         found = self.journal.next_notable(here, step) if here is not None else None
         if found is None:
@@ -282,7 +282,7 @@ class JournalScreen(SplitScreen):
             self.table.move_to_key(found)
 
     def filter_changed(self, text: str) -> None:
-        """Only what matches."""
+        """Show matching rows only."""
         self.journal.set_filter(parse_filter(text))
         self._show_order(to_the_end=not text)
         self._read()

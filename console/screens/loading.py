@@ -1,4 +1,4 @@
-"""What is seen until there is a picture: the frame, and why there is none yet."""
+"""The screen shown until the first board is loaded, with the connection error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .base import ConsoleScreen
 
 
 class _ErrorView(LineView):
-    """One sentence, or nothing while it may still go quickly."""
+    """One sentence, or nothing."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class LoadingScreen(ConsoleScreen):
         yield self._error_view
 
     def hints(self) -> list[KeyHint]:
-        """There is nothing to do yet but to leave."""
+        """Only quit works here."""
         return [(self.console.keymap.label("quit"), "quit")]
 
     def show_frame(self) -> None:

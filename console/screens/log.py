@@ -1,6 +1,6 @@
-"""The output of one attempt of the selected task: its end first, followed while it runs, searched, filtered, paged.
+"""The log of one attempt of the selected task: follow, search, filter, pager.
 
-Nothing is read while the screen is not seen, and nothing earlier than its end before somebody looks there.
+A hidden screen reads nothing; output before the end is read when it is scrolled to.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from ..widgets.text_view import LinesView
 from .attempt_log import AttemptLog
 from .base import ConsoleScreen, run_latest
 
-POLL_SECONDS = 0.5  # between two looks at a log that grows
-_NEWS, _EARLIER, _REST = range(3)  # what can be wished for, in the order in which it is read
+POLL_SECONDS = 0.5  # between two polls of a growing log
+_NEWS, _EARLIER, _REST = range(3)  # kinds of reads, in order of priority
 
 
 class LogView(LinesView):
-    """Lines that say what is to be said when there are none, and whose beginning may still have to be read."""
+    """Log lines; shows a message if there are none and loads the start on demand."""
 
     def __init__(self, nothing: Callable[[], Line], to_the_top: Callable[[], None]) -> None:
         super().__init__(follow=True, id="log")
@@ -103,7 +103,7 @@ class LogScreen(ConsoleScreen):
     # --- Which attempt --------------------------------------------------------------------------------------------
 
     def on_mount(self) -> None:
-        """Look at what grows, while it is seen."""
+        """Poll a growing log while the screen is visible."""
         self._poll_timer = self.set_interval(POLL_SECONDS, self._poll, pause=True)
         super().on_mount()
 
@@ -116,12 +116,12 @@ class LogScreen(ConsoleScreen):
         self._request(_NEWS)
 
     def on_screen_suspend(self) -> None:
-        """Nobody looks."""
+        """Stop polling."""
         if self._poll_timer is not None:
             self._poll_timer.pause()
 
     def board_replaced(self, board: Board) -> None:
-        """The same of a new picture, or another run."""
+        """Show the same attempt of the new board, or another run."""
         if self._attempt_log is not None and self._attempt_log.run_id != board.fold.run.run_id:
             self._attempt_log = self._task_name = self._pinned_attempt = None
         elif self._attempt_log is not None:
@@ -129,13 +129,13 @@ class LogScreen(ConsoleScreen):
         self._refresh_log()
 
     def on_news(self, news: BoardUpdate) -> None:
-        """The attempt may have ended, or another one begun; or the present is another moment than was shown."""
+        """Refresh if the task changed or the shown time moved."""
         log = self._attempt_log
         if self._task_name is None or self._task_name in news.delta.tasks or (log and log.until_us != self._until_us()):
             self._refresh_log()
 
     def on_seek(self, seq: int) -> None:
-        """Only what was written by then."""
+        """Show only output written by then."""
         self._refresh_log()
 
     def _until_us(self) -> int | None:
@@ -168,7 +168,7 @@ class LogScreen(ConsoleScreen):
         )
 
     def _select_attempt(self) -> None:
-        """The task that is selected; its attempt that was asked for, or the latest."""
+        """Show the selected task: its pinned attempt, else the latest."""
         board = self.board
         name = self.console.selected
         if name is None:
@@ -187,7 +187,7 @@ class LogScreen(ConsoleScreen):
         self._show_heading()
 
     def _show_attempt(self, row: TaskRow) -> None:
-        """Where the end of one attempt is followed, the next one takes its place."""
+        """Show the pinned or latest attempt; a log that is not followed stays."""
         shown = self._attempt_log
         same = shown is not None and shown.task == row.name and shown.attempt in row.attempts
         if self._pinned_attempt is not None and self._pinned_attempt in row.attempts:
@@ -236,7 +236,7 @@ class LogScreen(ConsoleScreen):
     # --- Reading --------------------------------------------------------------------------------------------------
 
     def _request(self, wish: int) -> None:
-        """Have something read; one reader at a time, so that a slow line is not asked twice."""
+        """Queue a read; one reader runs at a time."""
         log = self._attempt_log
         if log is None or (wish == _NEWS and (log.is_finished or (log is self._log_being_read and not log.is_started))):
             return
@@ -282,7 +282,7 @@ class LogScreen(ConsoleScreen):
         self._show_heading()
 
     def _call_when_complete(self, step: Callable[[], None]) -> None:
-        """Do something that needs everything to have been read."""
+        """Call ``step`` once the whole log is loaded."""
         if self._attempt_log is None or self._attempt_log.is_complete:
             step()
         else:
@@ -290,7 +290,7 @@ class LogScreen(ConsoleScreen):
             self._request(_REST)
 
     def on_lines_view_moved(self, message: LinesView.Moved) -> None:
-        """Towards the beginning of what has been read: read on."""
+        """Read earlier output near the start of the loaded lines."""
         log = self._attempt_log
         first, last = self.text.span
         if log is not None and log.is_started and not log.is_complete and first < self.text.rows and last:
@@ -331,7 +331,7 @@ class LogScreen(ConsoleScreen):
         return empty_line(self._attempt(), why, self._line_filter, log is None or log.is_started, self.console.glyphs)
 
     def hints(self) -> list[KeyHint]:
-        """Some keys have another name here."""
+        """Rename some keys for this screen."""
         row = self._row()
         one = row is None or len(row.attempts) < 2
         label = self.console.keymap.label
@@ -377,7 +377,7 @@ class LogScreen(ConsoleScreen):
         self._show_heading()
 
     def _find(self, step: int) -> None:
-        """The next match; what was not read yet is read before it is said that there is none."""
+        """Go to the next match; load the whole log before reporting that there is none."""
         self._has_match = self.text.find_next(forward=step > 0) is not None
         if not self._has_match and self._attempt_log is not None and not self._attempt_log.is_complete:
             self._has_match = True
@@ -415,7 +415,7 @@ class LogScreen(ConsoleScreen):
     # --- Elsewhere ------------------------------------------------------------------------------------------------
 
     def show_output(self) -> None:
-        """All of it in the operator's own pager."""
+        """Show the whole log in the operator's pager."""
         self._call_when_complete(self._open_pager)
 
     def _open_pager(self) -> None:
@@ -433,7 +433,7 @@ class LogScreen(ConsoleScreen):
             self.console.show_message("there is no terminal for a pager", Role.WARNING)
 
     def on_resize(self, event: events.Resize) -> None:
-        """The line above is made for a width."""
+        """Render the heading for the new width."""
         super().on_resize(event)
         if self.console.live.board is not None:
             self._show_heading()

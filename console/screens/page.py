@@ -1,6 +1,6 @@
-"""A page about one thing: kept up to date without losing the reader's place, its long texts read when it is shown.
+"""A text page about one subject, updated in place; its long texts are read when it is shown.
 
-A pane beside a list where there is room, else a screen over it.
+A pane next to a list, or a screen on narrow terminals.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Texts = TypeVar("Texts")
 
 
 class PageView(LinesView, Generic[TextKey, Texts]):
-    """Subclasses say what the page is about, how it reads, and which texts it needs."""
+    """Subclasses render the page and read its texts."""
 
     def __init__(self, scene: Callable[[], Scene], *, id: str | None = None) -> None:
         self._page_lines: list[Line] = []
@@ -42,7 +42,7 @@ class PageView(LinesView, Generic[TextKey, Texts]):
         raise NotImplementedError  # every page says what it shows
 
     def text_key(self) -> TextKey | None:
-        """What its texts belong to; None if it needs none."""
+        """The key of the texts that the page needs; None if it needs none."""
         raise NotImplementedError  # every page says it, so that none forgets to
 
     async def fetch(self, session: Session, run_id: str, wanted: TextKey) -> Texts:
@@ -50,7 +50,7 @@ class PageView(LinesView, Generic[TextKey, Texts]):
         raise NotImplementedError  # what ``needs`` names, only the page itself knows how to read
 
     def reset(self) -> None:
-        """Another subject: from its first line."""
+        """Prepare for another subject: no texts, first line."""
         self.texts = self._loaded_key = None
         self._page_lines.clear()
         self.move_to_edge(-1)
@@ -58,7 +58,7 @@ class PageView(LinesView, Generic[TextKey, Texts]):
     # --- Kept up to date ------------------------------------------------------------------------------------------
 
     def update_page(self) -> None:
-        """Write it again, and paint the rows that read otherwise now."""
+        """Render the page and repaint changed rows."""
         lines = self.render_page() if self.columns else []
         if lines == self._page_lines:
             return
@@ -77,7 +77,7 @@ class PageView(LinesView, Generic[TextKey, Texts]):
         self.update_page()
 
     def missing_text_key(self) -> TextKey | None:
-        """What is still to be read; None if there is nothing."""
+        """The key of the texts still to be read; None if they are loaded."""
         needed = self.text_key()
         return None if needed == self._loaded_key else needed
 
@@ -89,7 +89,7 @@ class PageView(LinesView, Generic[TextKey, Texts]):
         try:
             texts = await self.fetch(session, run_id, wanted)
         except RedriveError:
-            return  # the header says what is wrong with the door; the next event asks again
+            return  # the header shows the error; the next event reads again
         if self.missing_text_key() == wanted:
             self.texts, self._loaded_key = texts, wanted
             self.update_page()
@@ -101,7 +101,7 @@ class PageView(LinesView, Generic[TextKey, Texts]):
 
 
 class PageScreen(ConsoleScreen):
-    """The page over whatever screen asked for it. Subclasses make it and say what it is about."""
+    """A page over the screen that opened it. Subclasses create the page and set its subject."""
 
     PLACE = ScreenName.DETAIL
     BINDINGS: ClassVar[list[BindingType]] = bindings_of(ScreenName.DETAIL)
@@ -128,7 +128,7 @@ class PageScreen(ConsoleScreen):
         yield self.page
 
     def refresh_page(self) -> None:
-        """The page as of now, and the texts that it lacks."""
+        """Update the page and read missing texts."""
         self.page.update_page()
         read_page(self, self.page)
 
@@ -146,12 +146,12 @@ class PageScreen(ConsoleScreen):
         self.page.find_next(forward=step > 0)
 
     def drill_in(self) -> None:
-        """Enter goes back to where one came from."""
+        """Enter returns to the previous screen."""
         self.back()
 
 
 def read_page(screen: ConsoleScreen, page: PageView[Any, Any]) -> None:
-    """Read the texts that a page lacks, beside its screen."""
+    """Read the missing texts of a page in the background."""
     if page.missing_text_key() is not None:
         session, run_id = screen.console.live.session, screen.board.fold.run.run_id
         run_latest(screen, partial(page.read, session, run_id), "texts")

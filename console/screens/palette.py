@@ -1,4 +1,4 @@
-"""Every command by its name: type a part of it, Enter runs the first that matches."""
+"""The command palette: type part of a name, Enter runs the selected match."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PaletteEntry:
 
 
 class CommandPalette(Modal[str | None]):
-    """Is dismissed with the value of an entry, or with None."""
+    """Returns the value of the chosen entry, or None."""
 
     DEFAULT_CSS = """
     CommandPalette { align: center bottom; }
@@ -49,7 +49,7 @@ class CommandPalette(Modal[str | None]):
         text: str = "",
         reader: Callable[[str], PaletteEntry | None] = lambda text: None,
     ) -> None:
-        """``text`` is typed already; ``reader`` knows commands that end in words of the operator's own."""
+        """``text``: the initial text. ``reader`` parses commands with free arguments."""
         super().__init__()
         self._entries = {entry.value: entry for entry in entries}
         self._parsed_entry: dict[str, PaletteEntry] = {}  # what the text means by itself
@@ -95,7 +95,7 @@ class CommandPalette(Modal[str | None]):
         return [entry.label for entry in matching(list(self._entries.values()), text)]
 
     def on_text_field_changed(self, message: TextField.Changed) -> None:
-        """The list follows."""
+        """Update the list."""
         self._match(message.text)
 
     def on_text_field_submitted(self) -> None:
@@ -120,7 +120,7 @@ class CommandPalette(Modal[str | None]):
 
 
 def matching(entries: Sequence[PaletteEntry], text: str) -> list[PaletteEntry]:
-    """What holds all words of ``text``; names that begin with it come first."""
+    """The entries that contain all words of ``text``; names that start with it come first."""
     words = text.casefold().replace("_", " ").split()
     whole = " ".join(words)
     found = [entry for entry in entries if all(word in f"{entry.label} {entry.help}".casefold() for word in words)]

@@ -1,4 +1,4 @@
-"""A list, and beside it where there is room a pane that tells of the selected row; else that is a screen of its own."""
+"""A list with a detail pane on wide terminals; on narrow ones the details are a separate screen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .base import ConsoleScreen
 
 
 class PaneWidth(NamedTuple):
-    """How wide the pane beside is: a share of the screen, in per cent, and cells at least and at most."""
+    """Width of the detail pane: per cent of the screen, with a minimum and a maximum in cells."""
 
     percent: int
     min_cells: int
@@ -23,7 +23,7 @@ class PaneWidth(NamedTuple):
 
 
 class SplitScreen(ConsoleScreen):
-    """Subclasses set ``SIDE``, give ``main`` and ``beside``, the two that keys go to, and ``left``."""
+    """Subclasses set ``DETAIL_WIDTH``, ``main_pane`` and ``detail_pane`` and implement ``main_widgets``."""
 
     DETAIL_WIDTH: ClassVar[PaneWidth]
     DEFAULT_CSS = """
@@ -38,7 +38,7 @@ class SplitScreen(ConsoleScreen):
         self.divider = Divider(glyphs.divider, glyphs.lines[UP | DOWN | LEFT])
 
     def main_widgets(self) -> Iterable[Widget]:
-        """The list and what belongs to it, from top to bottom."""
+        """The widgets of the main pane, from top to bottom."""
         raise NotImplementedError  # every screen has its own list
 
     def content(self) -> Iterable[Widget]:
@@ -51,7 +51,7 @@ class SplitScreen(ConsoleScreen):
 
     @property
     def is_wide(self) -> bool:
-        """Whether there is room for the pane beside the list."""
+        """Whether the detail pane fits next to the list."""
         return has_room_for_detail_pane(self.app.size.width)
 
     @property
@@ -64,11 +64,11 @@ class SplitScreen(ConsoleScreen):
         return max(min(columns * percent // 100, most), least)
 
     def on_resize(self, event: events.Resize) -> None:
-        """Beside, or not at all."""
+        """Show the detail pane only if it fits."""
         self.detail_pane.display = self.divider.display = self.is_wide
         self.detail_pane.styles.width = self._detail_columns(event.size.width)
         super().on_resize(event)
-        self.call_after_refresh(self.show_frame)  # the rules meet the divider where that stands then
+        self.call_after_refresh(self.show_frame)  # the rules need the new position of the divider
 
     def rule_marks(self, upper: bool) -> dict[int, str]:
         """Where the divider meets the rules."""
@@ -78,12 +78,12 @@ class SplitScreen(ConsoleScreen):
         return {self.divider.region.x: glyphs.tee_down if upper else glyphs.lines[LEFT | RIGHT | UP]}
 
     def next_pane(self) -> None:
-        """From the list to the pane beside and back."""
+        """Switch between list and detail pane."""
         if self.is_wide:
             (self.main_pane if self.detail_pane.has_focus else self.detail_pane).focus()
 
     def back(self) -> None:
-        """From the pane to the list; then as everywhere."""
+        """From the detail pane to the list; then as on every screen."""
         if self.detail_pane.has_focus:
             self.main_pane.focus()
         else:

@@ -1,4 +1,4 @@
-"""The quarantined rows of one task that failed alike; however many there are, only those in view are read."""
+"""The quarantined rows of one task with the same error; only visible rows are read."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class RowsScreen(ConsoleScreen):
         yield self.table
 
     def on_shown(self) -> None:
-        """From the first row, or where one was."""
+        """Start at the first row, or keep the cursor."""
         self.table.focus()
         if not self.table.order:
             self.table.set_order(range(self.window.total))
@@ -82,19 +82,19 @@ class RowsScreen(ConsoleScreen):
         self._read()
 
     def board_replaced(self, board: Board) -> None:
-        """The same rows beside another picture; of another run there is nothing to show."""
+        """Count the rows again; close if the new run lacks the task."""
         if self.key.task not in board.fold.tasks:
             self.dismiss()
         elif self.table.order:
             self._refresher.request()
 
     def on_news(self, news: BoardUpdate) -> None:
-        """Something became of rows of this task."""
+        """Count again after events about rows of this task."""
         if any(event.kind == EventKind.QUARANTINE and event.task == self.key.task for event in news.events):
             self._refresher.request()
 
     def tick(self, now_us: int) -> None:
-        """Times may be of the other kind now."""
+        """Redraw if the user switched between ages and clock times."""
         self._show_heading()
 
     def target_tasks(self) -> Sequence[str]:
@@ -105,17 +105,17 @@ class RowsScreen(ConsoleScreen):
 
     @property
     def is_settled(self) -> bool:
-        """Whether everything in view has been read."""
+        """Whether no read is pending."""
         return self._refresher.is_idle and not self._is_reading
 
     async def _refresh_group(self) -> None:
-        """How many there are by now, and that those in view may be other ones."""
+        """Read the current count and invalidate the visible rows."""
         run_id = self.board.fold.run.run_id
         systems = Downstreams(self.board)
         try:
             systems.load_row_groups(await self.console.live.session.query(list_rows.QUARANTINE_GROUPS, run_id=run_id))
         except RedriveError:
-            return  # the header says what is wrong with the door; the next event asks again
+            return  # the header shows the error; the next event reads again
         self.group = systems.groups.get(self.key, self.group)
         grown = self.group.total != self.window.total
         self.window.invalidate(self.group.total)
@@ -175,7 +175,7 @@ class RowsScreen(ConsoleScreen):
         self._read()
 
     def on_virtual_table_marked(self, message: VirtualTable.Marked) -> None:
-        """Other rows are meant."""
+        """Update after a change of marks."""
         self._show_heading()
 
     def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
@@ -222,7 +222,7 @@ class RowsScreen(ConsoleScreen):
             self.console.show_message("none of these rows is held: there is nothing to decide", Role.WARNING)
 
     async def _rows_at(self, places: Sequence[int]) -> list[list_rows.QuarantineRow]:
-        """Marked rows need not be in view any more."""
+        """Read rows by place; marked rows may be out of view."""
         pages: dict[int, Sequence[list_rows.QuarantineRow]] = {}
         for page in dict.fromkeys(place // PAGE_ROWS for place in places):
             pages[page] = await self._query(page)
@@ -237,7 +237,7 @@ class RowsScreen(ConsoleScreen):
         return ChosenRows(self.key.task, len(rows), {"rows": [row.id for row in rows]}, lines)
 
     def on_task_acted(self, name: str) -> None:
-        """Done: no longer marked."""
+        """Remove the mark."""
         if name == self.key.task:
             self.table.set_marks(())
 

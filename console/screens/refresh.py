@@ -1,4 +1,4 @@
-"""Lists beside a run, read again when events say so: soon, together, and never most of the time."""
+"""Debounced, rate-limited refresh of lists after events."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, cast
 from textual.dom import DOMNode
 from textual.timer import Timer
 
-SOON_SECONDS = 0.2  # what happens together is read together
-_REST_FACTOR = 4.0  # after a reading that took long, so much longer is nothing asked
+SOON_SECONDS = 0.2  # events within this time share one read
+_REST_FACTOR = 4.0  # pause after a read, as a multiple of its duration
 
 
 class Refresher:
-    """Calls ``read`` beside the screen; what is wanted while it reads is read once more afterwards.
+    """Calls ``read`` in the background; a request during a read starts one more read afterwards.
 
     ``read`` must handle RedriveError; any other error ends the console.
     """
@@ -29,11 +29,11 @@ class Refresher:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is wanted and nothing is being read."""
+        """Whether no read is pending or running."""
         return self._timer is None and not self._reading
 
     def request(self, seconds: float = SOON_SECONDS) -> None:
-        """Read so long from now at the latest, but for the rest that is due to a slow line."""
+        """Read within ``seconds``, or after the pause that follows a slow read."""
         now = asyncio.get_running_loop().time()
         due_at = max(now + seconds, self._not_before)
         if due_at >= self._due_at:

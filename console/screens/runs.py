@@ -1,4 +1,4 @@
-"""Every run of the state file: how each stands, and which one to look at."""
+"""The list of all runs in the state file."""
 
 from __future__ import annotations
 
@@ -59,18 +59,18 @@ class RunsScreen(ConsoleScreen):
         self._read()
 
     def board_replaced(self, board: Board) -> None:
-        """The run that is followed is counted by its board."""
+        """Read the list again; the board counts the followed run."""
         self._read()
 
     def on_news(self, news: BoardUpdate) -> None:
-        """Runs come, move and end; of the one that is followed every task is known."""
+        """Read the list after run events; repaint the followed run after task changes."""
         if any(event.kind == EventKind.RUN for event in news.events):
             self._read()
         elif news.delta.tasks:
             self.table.row_changed(self.board.fold.run.run_id)
 
     def tick(self, now_us: int) -> None:
-        """Elapsed times of runs that are not over; now and then, what became of the others."""
+        """Update elapsed times; reload the other runs every few seconds."""
         running = [name for name, one in self._summaries.items() if one.run.state is RunState.RUNNING]
         self.table.rows_changed(running)
         self._list_age_seconds += 1
@@ -80,7 +80,7 @@ class RunsScreen(ConsoleScreen):
             self._read()
 
     def past_summary(self, visit: ReplayPosition) -> str:
-        """Only one run is looked at in its past."""
+        """Only the followed run is shown in the past."""
         return "the other runs are those of now"
 
     # --- The list -------------------------------------------------------------------------------------------------
@@ -145,5 +145,5 @@ class RunsScreen(ConsoleScreen):
         self._show_order()
 
     def on_virtual_table_opened(self, message: VirtualTable.Opened) -> None:
-        """Look at it."""
+        """Follow the run."""
         self.console.follow(str(message.key))

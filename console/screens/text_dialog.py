@@ -1,4 +1,4 @@
-"""Lines to be read over the screen: answers of many tasks, the keys that work here."""
+"""A dialog with scrollable, searchable lines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FRAME_COLUMNS = 5
 
 
 def columns_within(columns: int) -> int:
-    """How many cells a line has in the box, on a screen of ``columns``."""
+    """Cells of a line in the dialog, on a screen of ``columns``."""
     return min(columns, _COLUMNS_MAX) - _FRAME_COLUMNS
 
 

@@ -1,4 +1,4 @@
-"""The run along the clock: a row a task, attempts as bars, kills and backoffs as marks, countdowns right of now."""
+"""The timeline: one row per task, attempts as bars, kills and backoffs as marks, countdowns after now."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ AHEAD_CELLS = 9  # room for a countdown right of now
 
 
 class TaskOrder(StrEnum):
-    """What comes first."""
+    """The order of rows."""
 
     START = "start"  # as they began; those that have not, in the order of the flow
     PATH = "path"  # parents before children
 
 
 class TaskTimeline(TimelineView[str]):
-    """Bars of tasks. Shows the whole run, and goes on doing so, until somebody zooms or pans."""
+    """Bars of tasks; shows the whole run until the user zooms or pans."""
 
     def __init__(self, screen: TimelineScreen) -> None:
         super().__init__(screen.label, screen.bar, id="timeline")
         self._timeline_screen = screen
         self.shows_whole_run = True
-        self._run_span = (0, SECOND, 0)  # from when to when, and how many cells must be free behind it
+        self._run_span = (0, SECOND, 0)  # start, end, and free cells after the end
 
     def set_label_columns(self, columns: int) -> None:
         """Give names more or less room."""
@@ -53,7 +53,7 @@ class TaskTimeline(TimelineView[str]):
             self.refresh()
 
     def extend_to(self, start: int, now: int) -> None:
-        """Time went on: have now in view, with room for what is to come, if it is followed."""
+        """Extend the run to ``now`` and scroll to it if it is followed."""
         self._run_span = (start, now, AHEAD_CELLS)
         ahead = now + AHEAD_CELLS * self.span.per_cell
         if self.following and not self.shows_whole_run:
@@ -62,7 +62,7 @@ class TaskTimeline(TimelineView[str]):
             self._fit_run()
 
     def show_whole_run(self, start: int, end: int, *, live: bool) -> None:
-        """The whole of a run: one that is over, or that goes on."""
+        """Show a whole run; ``live``: it has not ended."""
         self.shows_whole_run = True
         self.following = live
         self._run_span = (start, end, AHEAD_CELLS if live else 0)
@@ -80,7 +80,7 @@ class TaskTimeline(TimelineView[str]):
         return None
 
     def on_resize(self) -> None:
-        """All of it, if all of it was shown."""
+        """Fit the whole run again, if it was shown."""
         if self.shows_whole_run:
             self._fit_run()
         super().on_resize()
@@ -129,7 +129,7 @@ class TimelineScreen(ConsoleScreen):
         yield self.words_bar
 
     def on_resize(self, event: events.Resize) -> None:
-        """Names and words take as much as there is."""
+        """Fit labels and words to the new size."""
         self.words_bar.display = has_room_for_strip(event.size.height)
         self.timeline.set_label_columns(label_columns(list(self.board.fold.tasks), event.size.width))
         super().on_resize(event)
@@ -142,7 +142,7 @@ class TimelineScreen(ConsoleScreen):
 
     @property
     def now(self) -> int | None:
-        """Now; None if the run is over and nothing goes on."""
+        """The current time; None if the run has ended."""
         return self._now_us if self.board.fold.run.ended_at is None else None
 
     def board_replaced(self, board: Board) -> None:
@@ -165,7 +165,7 @@ class TimelineScreen(ConsoleScreen):
         self._show_words()
 
     def on_news(self, news: BoardUpdate) -> None:
-        """Bars grow, end and begin."""
+        """Update the bars of changed tasks."""
         if self._move_started([name for name in news.delta.tasks if self.board.row(name).attempts]):
             self._show_order()
         if self not in self.app.screen_stack:
@@ -180,7 +180,7 @@ class TimelineScreen(ConsoleScreen):
         self._show_words()
 
     def tick(self, now_us: int) -> None:
-        """Now walks on; countdowns count."""
+        """Advance the line of now and the countdowns."""
         if self.now is None:
             self._now_us = now_us
             return
@@ -190,7 +190,7 @@ class TimelineScreen(ConsoleScreen):
         self._show_words()
 
     def _set_now(self, now_us: int) -> None:
-        """Paint what lies between the line of now and where it goes; in the past it goes back as well."""
+        """Move the line of now and repaint the columns in between; in the past it also moves back."""
         span = self.timeline.span
         first, last = sorted((span.cell(self._now_us), span.cell(now_us)))
         self._now_us = now_us
@@ -201,7 +201,7 @@ class TimelineScreen(ConsoleScreen):
             self._show_axis()
 
     def _tick_countdowns(self, span: Span) -> None:
-        """Paint the cells right of now of the rows that wait."""
+        """Repaint the countdowns of visible rows."""
         for y, name in enumerate(self.timeline.in_view()):
             row = self.board.row(name)
             place = due_cell(row, span, self._now_us, self.console.glyphs)
@@ -300,7 +300,7 @@ class TimelineScreen(ConsoleScreen):
         self.console.show_line([Piece(said, Role.DIM)], 2)
 
     def toggle_critical_path(self) -> None:
-        """Set off what decides when the run ends, or stop doing so."""
+        """Show or hide the critical path."""
         forecast = self.console.live.forecast
         path = frozenset() if self._critical or forecast is None else frozenset(forecast.path)
         if not path and not self._critical:
@@ -331,5 +331,5 @@ class TimelineScreen(ConsoleScreen):
 
 
 def _start_key(row: TaskRow) -> tuple[int, int]:
-    """By when its first attempt began."""
+    """Sort key: start of the first attempt, position."""
     return next(iter(row.attempts.values())).started_at, row.position

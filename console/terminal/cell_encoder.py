@@ -1,7 +1,7 @@
 """Encode Textual's strips as terminal cells; every character and colour on the screen passes here.
 
-The output is printable text of known width and SGR parameters that the terminal supports, whatever a strip contains. The number of cells never changes, so a bad character cannot shift its
-neighbours. Pure; fast for plain text.
+The output is printable text of known width and SGR parameters that the terminal supports, whatever a strip contains.
+The number of cells never changes, so a bad character cannot shift its neighbours. Pure; fast for plain text.
 """
 
 from __future__ import annotations

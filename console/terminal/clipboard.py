@@ -16,7 +16,7 @@ def truncated_to_clipboard(text: str) -> str:
 
 
 def copy_sequence(text: str, environ: Mapping[str, str]) -> str:
-    """The escape sequence that makes the terminal copy ``truncated_to_clipboard(text)``, also from inside of tmux or screen.
+    """The escape sequence that makes the terminal copy ``truncated_to_clipboard(text)``, also inside tmux or screen.
 
     tmux forwards one of two forms, depending on its configuration: send both.
     """

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from redrive.console.sessions.session import Answer, Link
+from redrive.console.sessions.session import Link
 from redrive.console.widgets.dialog import Dialog
+from redrive.engine.domain.command import Answer, TargetResult
 from redrive.engine.errors import LinkError
 
 from ..conftest import FakeSession, StillClock, happen, press, rows_of, settle, shown, text_of
@@ -257,7 +258,7 @@ async def test_with_the_executor_gone_acts_still_work(revenue: FakeSession, cloc
 async def test_who_came_first_is_said(revenue: FakeSession, clock: StillClock):
     sentence = "already requeued by ana 3 s ago, now RUNNING attempt 4"
     revenue.answer = lambda command: Answer(
-        False, f"clean_refunds: {sentence}", (("clean_refunds", "refused", sentence),)
+        False, f"clean_refunds: {sentence}", (TargetResult("clean_refunds", "refused", sentence),)
     )
     async with shown(revenue, clock) as (app, pilot):
         await press(app, pilot, "n", "r")
@@ -269,7 +270,11 @@ async def test_of_many_what_was_refused_is_listed_task_by_task(clock: StillClock
     session.answer = lambda command: Answer(
         True,
         "1 requeued, 2 refused",
-        (("load_000", "done", "runs again"), ("load_001", "refused", "by ana"), ("load_002", "refused", "by bob")),
+        (
+            TargetResult("load_000", "done", "runs again"),
+            TargetResult("load_001", "refused", "by ana"),
+            TargetResult("load_002", "refused", "by bob"),
+        ),
     )
     async with shown(session, clock) as (app, pilot):
         await press(app, pilot, "a", "r", "a")

@@ -6,7 +6,7 @@ import time
 
 import pytest
 from redrive.console.model.inbox import InboxRow
-from redrive.console.sessions.session import Answer
+from redrive.engine.domain.command import Answer, TargetResult
 from textual.geometry import Region
 
 from ..conftest import make_app
@@ -170,7 +170,10 @@ async def test_all_that_match_are_marked_and_again_none(night, clock):
 async def test_what_is_done_loses_its_mark_and_what_was_refused_keeps_it(night, clock):
     def answer(command):
         (first, _, _), (second, _, _) = command.targets
-        results = ((first, "done", "runs again"), (second, "refused", "already requeued by bob 3 s ago, now RUNNING"))
+        results = (
+            TargetResult(first, "done", "runs again"),
+            TargetResult(second, "refused", "already requeued by bob 3 s ago, now RUNNING"),
+        )
         return Answer(True, "1 requeued, 1 refused", results)
 
     night.answer = answer

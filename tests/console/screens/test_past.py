@@ -10,6 +10,7 @@ import pytest
 from redrive.console.app import time_travel
 from redrive.console.screens.text_dialog import TextDialog
 from redrive.console.sessions.session import AttemptText, LogChunk
+from redrive.engine.domain.event_payloads import TaskMoved
 from redrive.engine.domain.events import Event, EventKind
 from redrive.engine.domain.states import TaskState
 from redrive.engine.errors import LinkError, SnapshotNeeded
@@ -52,7 +53,7 @@ class NightSession(FakeSession):
         if listing.name != "journal":
             return await super().query(listing, **options)
         before = options.get("before")
-        rows = [listing.row(*event) for event in self._told if before is None or event.seq < before]
+        rows = [listing.row._make(event) for event in self._told if before is None or event.seq < before]
         return rows[-options["limit"] :]
 
 
@@ -67,6 +68,7 @@ def act(story: Story, name: str = "clean_refunds") -> list[Event]:
     answer = {"ok": True, "message": "1 requeued", "results": [[name, "done", "runs again after attempt 2"]]}
     moved = story.move(name, "PENDING", None, generation=1, ended_at=None, error=None)
     told = story.tell(EventKind.OPERATOR, actor="ana@ops-1", data={"act": "requeue", "answer": answer})
+    assert isinstance(moved.payload, TaskMoved)
     return [moved._replace(payload=moved.payload._replace(act="requeue")), told]
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 from redrive.console.screens import downstreams as screen
-from redrive.console.sessions.session import Answer, Command, Link
+from redrive.console.sessions.session import Link
 from redrive.console.text.pieces import Line
+from redrive.engine.domain.command import Answer, Command, TargetResult
 from redrive.engine.domain.events import EventKind
 from redrive.engine.errors import LinkError
 from support.marks import parametrize_mostly_long
@@ -172,7 +173,7 @@ async def test_enter_on_a_row_reads_all_of_it(night, clock):
 
 async def test_the_answer_says_how_many_rows_run_again(night, clock):
     def answer(command: Command) -> Answer:
-        return Answer(True, "1 requeued", (("import_customers", "done", "runs again over 2 of its rows"),))
+        return Answer(True, "1 requeued", (TargetResult("import_customers", "done", "runs again over 2 of its rows"),))
 
     night.answer = answer
     async with at_the_console(night, clock, "7", "N", "r", "enter") as hand:

@@ -243,7 +243,7 @@ async def test_zoom_and_pan_leave_the_whole_and_esc_returns(night, clock):
         await hand.press("minus", "minus")
         assert hand.app.screen.timeline.span.per_cell > whole.per_cell
         await hand.press("l")
-        assert not hand.app.screen.timeline.following
+        assert not hand.app.screen.timeline.is_following
         panned = hand.app.screen.timeline.span
         await hand.press("h")
         assert hand.app.screen.timeline.span.start < panned.start

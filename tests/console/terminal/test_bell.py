@@ -11,7 +11,7 @@ NOW_US = 1_777_000_000_000_000
 
 
 def told(page: int, what: str, at: int = NOW_US) -> Event:
-    return Event(1, at, EventKind.PAGE, *[None] * 9, PageChanged(what, page))
+    return Event(1, at, EventKind.PAGE, None, None, None, None, None, None, None, None, None, PageChanged(what, page))
 
 
 @pytest.fixture
