@@ -1,7 +1,7 @@
 """Three layers of retries for writes, each for the errors that the layer below has not handled (document 002).
 
 - A: SQLite's own busy handler (``open_writing.BUSY_SECONDS``), invisible to the caller.
-- B: ``exec_query`` repeats a statement or transaction if the file was locked for longer.
+- B: ``run_with_retry`` repeats a statement or transaction if the file was locked for longer.
 - C: ``writer.Writer``: repeats the flush of a batch after transient errors: full disk, input/output error, locked file.
 
 The tries multiply (5 x 3 x 4), so each layer also limits the time since its own first try.

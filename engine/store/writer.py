@@ -4,7 +4,7 @@ Items queue while a batch is written; the queued items are the next batch. There
 themselves, when idle an item is written at once. The future of an item resolves after its COMMIT, and after its events
 were passed on.
 
-This is layer C of ``layers.py``: a batch that the storage refuses is kept and retried without a limit.
+This is layer C of ``write_retry.py``: a batch that the storage refuses is kept and retried without a limit.
 """
 
 from __future__ import annotations
