@@ -132,7 +132,7 @@ class TimeTravel:
             self._start_playing(speed)
         else:
             self._go(lambda index, here: index.first)
-            self._speed_wanted = speed
+            self._next_speed = speed
 
     def stop_playing(self) -> None:
         """Stop playback at the current instant."""
