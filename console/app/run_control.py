@@ -17,7 +17,7 @@ ARMED_SECONDS = 600
 _QUITTING = (
     ChoiceOption("leave", "Leave it running", "redrive attach comes back to it"),
     ChoiceOption("drain", "Stop after the running tasks", "resume goes on from there"),
-    ChoiceOption("now", "Stop now", "running tasks are ended, and run again later"),
+    ChoiceOption("now", "Stop now", "running tasks end, and run again later"),
 )
 _STOPPING = _QUITTING[1:]
 

@@ -172,7 +172,10 @@ async def test_an_empty_batch_is_a_sign_of_life(revenue: FakeSession, clock: Sti
 
 # --- What earlier runs say -------------------------------------------------------------------------------------------
 
-EARLIER = {"extract_payments": DurationStats(60 * S, 90 * S, 9), "aggregate_revenue": DurationStats(600 * S, 700 * S, 9)}
+EARLIER = {
+    "extract_payments": DurationStats(60 * S, 90 * S, 9),
+    "aggregate_revenue": DurationStats(600 * S, 700 * S, 9),
+}
 
 
 async def test_earlier_runs_tell_when_a_run_will_be_done_before_anything_of_it_is(clock: StillClock, watcher: Watcher):
