@@ -34,12 +34,17 @@ def keys(app: ConsoleApp, *pressed: str):
 
     async def look(pilot: Any) -> None:
         await settle(app, pilot)
+        await wait_for_texts(app, pilot)
         await press(app, pilot, *pressed)
-        while not getattr(app.screen, "is_settled", True):
-            await pilot.pause(0.02)
-        await settle(app, pilot)
+        await wait_for_texts(app, pilot)
 
     return look
+
+
+async def wait_for_texts(app: ConsoleApp, pilot: Any) -> None:
+    while not getattr(app.screen, "is_settled", True):
+        await pilot.pause(0.02)
+    await settle(app, pilot)
 
 
 @pytest.fixture

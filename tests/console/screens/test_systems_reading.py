@@ -85,7 +85,7 @@ async def test_an_event_reads_its_own_list_once_however_many_come(night, clock, 
 
 
 async def test_what_a_call_has_counted_is_read_when_the_file_has_it(night, clock, monkeypatch):
-    monkeypatch.setattr(screen, "COUNTED_SECONDS", 0.3)
+    monkeypatch.setattr(screen, "CALL_COUNT_SECONDS", 0.3)
     async with at_the_console(night, clock, "7") as hand:
         asked(night)
         await hand.tell(night, night.story.start("fetch_orders"))
@@ -257,8 +257,8 @@ async def test_texts_from_tasks_are_data(night, clock):
 async def test_another_moment_shows_its_breakers_and_locks_the_keys(night, clock):
     async with at_the_console(night, clock, "7") as hand:
         live = hand.app.live
-        moment = live.board.moment.beside(live.board.fold)
-        live.board.learn([breaker_row("rates-api", "CLOSED")])
+        moment = live.board.snapshot.with_projection(live.board.fold)
+        live.board.update_lists([breaker_row("rates-api", "CLOSED")])
         asked(night)
         live.seek(moment, clock.now - 5 * S)
         await hand.settle()
