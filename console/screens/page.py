@@ -21,7 +21,7 @@ from ..widgets.bindings import bindings_of
 from ..widgets.text_view import LinesView
 from .base import ConsoleScreen, run_latest
 
-TextKey = TypeVar("Wanted", bound=Hashable)
+TextKey = TypeVar("TextKey", bound=Hashable)
 Texts = TypeVar("Texts")
 
 

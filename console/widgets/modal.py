@@ -18,7 +18,7 @@ from .bindings import bindings
 
 READING_SECONDS = 0.3
 
-ModalResult = TypeVar("Answer")
+ModalResult = TypeVar("ModalResult")
 
 
 class Modal(ModalScreen[ModalResult]):

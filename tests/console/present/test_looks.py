@@ -5,7 +5,7 @@ from dataclasses import fields
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redrive.console.present.states import STATE_STYLES, RUN_STYLES, SEVERITY, state_sign
+from redrive.console.present.states import RUN_STYLES, SEVERITY, STATE_STYLES, state_sign
 from redrive.console.text.glyphs import ASCII, UTF8, Glyph, Glyphs, glyphs_for
 from redrive.console.text.pieces import Piece, Role, crop, fit, join, plain, two_sided, width
 from redrive.console.text.text import cells, sanitize

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.model.board import Board
 from redrive.console.model.evidence import failures_of
-from redrive.console.model.graph.view import GraphForm, Graph, Zoom
+from redrive.console.model.graph.view import Graph, GraphForm, Zoom
 from redrive.console.model.inbox import Inbox
 from redrive.console.present import counts, detail, evidence, inbox, timeline
 from redrive.console.present.graph import Highlight, drawing_row, graph_row, label_width

@@ -11,10 +11,10 @@ from redrive.console.text.durations import (
     brief,
     clock,
     countdown,
-    number,
-    offset,
     format_bytes,
     format_duration,
+    number,
+    offset,
     wall,
     wall_day,
 )

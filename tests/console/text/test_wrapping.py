@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redrive.console.text.pieces import Line, Piece, Role, plain, width
 from redrive.console.text.text import sanitize
-from redrive.console.text.wrapping import wrapped_row, count_rows, wrap
+from redrive.console.text.wrapping import count_rows, wrap, wrapped_row
 
 WORDS = st.lists(st.text(alphabet="abcdefgh", min_size=1, max_size=9), min_size=1, max_size=30)
 

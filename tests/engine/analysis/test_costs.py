@@ -1,6 +1,6 @@
 """What attempts cost and what retries were worth (000.04, 000.06, 004.17)."""
 
-from redrive.engine.analysis.costs import CUT_STARTS_MIN, costs_by_outcome, policy_costs, total, retry_yields
+from redrive.engine.analysis.costs import CUT_STARTS_MIN, costs_by_outcome, policy_costs, retry_yields, total
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.projection import AttemptRow, RunProjection, RunRow, TaskRow
 from redrive.engine.core.spec import TaskSpec

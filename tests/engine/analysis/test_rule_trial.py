@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from redrive.engine.analysis.rule_trial import (
     DecisionChange,
-    RuleEffect,
     PastAttempt,
     PastTask,
+    RuleEffect,
+    describe_effect,
+    describe_rule,
     evaluate_rule,
     flow_text,
     propose_rule,
-    describe_effect,
-    describe_rule,
 )
 from redrive.engine.core.failures.classification_rules import parse_rules
 from redrive.engine.core.failures.classify import classify

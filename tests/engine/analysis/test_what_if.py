@@ -10,7 +10,7 @@ from redrive.engine.analysis.compare import compare, differences, range_of
 from redrive.engine.analysis.counters import RunCounts
 from redrive.engine.analysis.policy_change import NO_CHANGE, PolicyChange, parse_change
 from redrive.engine.analysis.recorded_run import FailureAttribution
-from redrive.engine.analysis.what_if import RunFigures, ReplayStart, ReplayInput, recorded_figures, start_of_run, replay
+from redrive.engine.analysis.what_if import ReplayInput, ReplayStart, RunFigures, recorded_figures, replay, start_of_run
 from redrive.engine.core.explain import BreakerView
 from redrive.engine.core.policy import RetryPolicy
 from redrive.engine.core.projection import RunProjection
