@@ -315,7 +315,7 @@ class ConsoleApp(ConsoleBase):
         """End the console with a crash report."""
         self._handle_exception(error)
 
-    def frame_shown(self) -> None:
+    def output_drained(self) -> None:
         """Draw what was skipped while the terminal was busy."""
         if self._missed_frames:
             self._missed_frames = False

@@ -120,7 +120,7 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
     def key_refused(self, refusal: Refusal) -> None:
         """A key was ignored because no hand seems to have pressed it; ``refusal.value`` is the message."""
 
-    def key_arrived(self, key: events.Key) -> bool:
+    def accepts_key(self, key: events.Key) -> bool:
         """Tell the guard about a key when it arrives, not after the keys before it have been handled."""
         is_accepted = self._guard.press(key.key, key.time, key)
         if is_accepted:
@@ -130,7 +130,7 @@ class ConsoleBase(ConsoleTerminal, inherit_bindings=False):
     def simulate_key(self, key: str) -> None:
         """Handle ``key`` as if it was pressed."""
         event = events.Key(key, None)
-        if self.key_arrived(event):
+        if self.accepts_key(event):
             self.post_message(event)
 
     async def on_event(self, event: events.Event) -> None:

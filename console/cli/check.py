@@ -15,7 +15,7 @@ from ...engine.core.spec import FlowSpec
 from ...engine.errors import StateFileError
 from ...engine.flow.finding import Finding
 from ...engine.store import database
-from ...engine.store.history import DurationStats, duration_stats_by_task
+from ...engine.store.history import TaskDurations, duration_stats_by_task
 from ..present.task_durations import duration_lines
 from ..sessions.target import is_remote
 from ..text.text import one_line
@@ -41,7 +41,7 @@ def check_flow(flow: str, params: Mapping[str, str], *, state: str | None, verbo
     return ExitCode.BAD_USAGE if any(finding.level == "error" for finding in findings) else ExitCode.SUCCESS
 
 
-def _observed(state: str | None, flow_name: str) -> Mapping[str, DurationStats]:
+def _observed(state: str | None, flow_name: str) -> Mapping[str, TaskDurations]:
     if state is None:
         return {}
     if is_remote(state):
@@ -65,7 +65,7 @@ def _named(names: Sequence[str]) -> str:
     return shown if len(names) <= NAMES_SHOWN else f"{shown} and {len(names) - NAMES_SHOWN} more tasks"
 
 
-def _print_json(spec: FlowSpec, findings: Sequence[Finding], seen: Mapping[str, DurationStats], verbose: bool) -> None:
+def _print_json(spec: FlowSpec, findings: Sequence[Finding], seen: Mapping[str, TaskDurations], verbose: bool) -> None:
     for finding in findings:
         click.echo(json.dumps(asdict(finding), ensure_ascii=False))
     for task in spec.tasks if verbose else ():
@@ -79,7 +79,7 @@ def _print_json(spec: FlowSpec, findings: Sequence[Finding], seen: Mapping[str, 
         click.echo(json.dumps(value, ensure_ascii=False))
 
 
-def _print_checklists(spec: FlowSpec, seen: Mapping[str, DurationStats]) -> None:
+def _print_checklists(spec: FlowSpec, seen: Mapping[str, TaskDurations]) -> None:
     for task in spec.tasks:
         click.echo(one_line(f"{task.name}: at the worst {flow_checks.worst_case_sum(task, seen.get(task.name))}"))
         for line in duration_lines(seen[task.name].past if task.name in seen else ()):

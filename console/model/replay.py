@@ -42,7 +42,7 @@ class EventWindow(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Frame:
+class _ReplayFrame:
     """The run as of ``seq``; its rows must not be modified."""
 
     seq: int
@@ -136,7 +136,7 @@ class ReplayIndex:
             cursor.apply(event)
         return cursor.snapshot
 
-    def _frame_before(self, seq: int) -> _Frame:
+    def _frame_before(self, seq: int) -> _ReplayFrame:
         return self._frames[max(bisect_left(self._frames, seq, key=attrgetter("seq")) - 1, 0)]
 
     def step(self, seq: int, count: int) -> int | None:
@@ -170,7 +170,7 @@ class ReplayIndex:
 class _Cursor:
     """A snapshot that events advance, with copy on write of the rows of its frame."""
 
-    def __init__(self, frame: _Frame, of: RunProjection) -> None:
+    def __init__(self, frame: _ReplayFrame, of: RunProjection) -> None:
         tasks = dict(zip(of.tasks, frame.rows, strict=True))
         fold = RunProjection(replace(frame.run), tasks, of.parents, of.children, frame.seq)
         self.snapshot = RunSnapshot(fold, dict(frame.breakers), dict(frame.page_notes), is_past=True)
@@ -199,9 +199,9 @@ def _copy_row(row: TaskRow) -> TaskRow:
     return copy
 
 
-def _frame_of(snapshot: RunSnapshot) -> _Frame:
+def _frame_of(snapshot: RunSnapshot) -> _ReplayFrame:
     fold = snapshot.fold
-    return _Frame(
+    return _ReplayFrame(
         fold.seq, tuple(fold.tasks.values()), replace(fold.run), dict(snapshot.breakers), dict(snapshot.page_notes)
     )
 

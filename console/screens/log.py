@@ -50,7 +50,7 @@ class LogView(LinesView):
     def show_match(self, line: int) -> None:
         """Show a line and set it off."""
         self._match_line = line
-        self.following = False
+        self.is_following = False
         self.show_line(line)
         self.refresh()
 
@@ -59,7 +59,7 @@ class LogView(LinesView):
         if direction < 0:
             self._on_top_requested()
         else:
-            self.following = True
+            self.is_following = True
             super().move_to_edge(direction)
 
     def go_to_top(self) -> None:
@@ -192,7 +192,7 @@ class LogScreen(ConsoleScreen):
         same = shown is not None and shown.task == row.name and shown.attempt in row.attempts
         if self._pinned_attempt is not None and self._pinned_attempt in row.attempts:
             number = self._pinned_attempt
-        elif same and shown is not None and not self.text.following:
+        elif same and shown is not None and not self.text.is_following:
             number = shown.attempt
         else:
             number = max(row.attempts, default=0)
@@ -208,7 +208,7 @@ class LogScreen(ConsoleScreen):
         """Another log, from its end."""
         self._requests.clear()
         self._when_complete = None
-        self.text.following = True
+        self.text.is_following = True
         if self._attempt_log is None:
             self._selection = self._lines = None
             self.text.set_lines(())
@@ -229,7 +229,7 @@ class LogScreen(ConsoleScreen):
             self.console.show_message(f"this is the {'first' if step < 0 else 'latest'} attempt")
             return
         self._pinned_attempt = numbers[place] if place < len(numbers) - 1 else None
-        self.text.following = True
+        self.text.is_following = True
         self._select_attempt()
         self._request(_NEWS)
 
@@ -308,7 +308,7 @@ class LogScreen(ConsoleScreen):
             written=self._output_bytes(),
             lines=len(self.text.lines),
             last=self.text.span[1],
-            is_following=self.text.following,
+            is_following=self.text.is_following,
             is_complete=log is None or log.is_complete,
             searched=self.filter_text,
             only=self._line_filter,

@@ -56,15 +56,15 @@ class TaskTimeline(TimelineView[str]):
         """Extend the run to ``now`` and scroll to it if it is followed."""
         self._run_span = (start, now, AHEAD_CELLS)
         ahead = now + AHEAD_CELLS * self.span.per_cell
-        if self.following and not self.shows_whole_run:
+        if self.is_following and not self.shows_whole_run:
             self.set_now(ahead)
-        elif self.following and not self.span.start <= start < ahead < self.span.end:
+        elif self.is_following and not self.span.start <= start < ahead < self.span.end:
             self._fit_run()
 
     def show_whole_run(self, start: int, end: int, *, live: bool) -> None:
         """Show a whole run; ``live``: it has not ended."""
         self.shows_whole_run = True
-        self.following = live
+        self.is_following = live
         self._run_span = (start, end, AHEAD_CELLS if live else 0)
         self._fit_run()
 
@@ -293,10 +293,10 @@ class TimelineScreen(ConsoleScreen):
         if self.now is None:
             self._show_whole_run()
             return
-        self.timeline.following = not self.timeline.following
-        if self.timeline.following:
+        self.timeline.is_following = not self.timeline.is_following
+        if self.timeline.is_following:
             self._update_span()
-        said = "keeps up with now" if self.timeline.following else "stands still"
+        said = "keeps up with now" if self.timeline.is_following else "stands still"
         self.console.show_line([Piece(said, Role.DIM)], 2)
 
     def toggle_critical_path(self) -> None:

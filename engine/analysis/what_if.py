@@ -18,7 +18,7 @@ from ..core.dag import Dag
 from ..core.decide import DeadLetter, Decision, Defer, Fail, Retry, Skip, Succeed, TaskHistory, counter_of, decide
 from ..core.declared_flow import declared_flow
 from ..core.dispatch_rules import END_WHEN_OPEN, Capacity, LongOutages
-from ..core.downstreams import Downstreams
+from ..core.downstreams import DownstreamStates
 from ..core.explain import BreakerView
 from ..core.outcome import Failure, FailureClass, Outcome
 from ..core.paging import deadline_cause, page_cause
@@ -26,7 +26,7 @@ from ..core.projection import RunProjection, TaskRow
 from ..core.ready_queue import ReadyQueue, spec_of
 from ..core.spec import DownstreamSpec, FlowSpec, TaskSpec, with_overrides
 from ..domain.states import NOT_STARTED, WITH_INSTANT, DeadLetterKind, RunState, SkipCause, TaskState
-from ..domain.trigger_rules import DerivedState, Graph, TaskNode, propagate
+from ..domain.trigger_rules import DerivedState, PropagationGraph, TaskNode, propagate
 from .counters import RunCounts
 from .policy_change import PolicyChange
 from .recorded_run import FailureAttribution, RecordedAttempt, RecordedRun, counted_attempts, outcome_of
@@ -178,7 +178,7 @@ class _Replay:
         self._histories = {name: _history_of(row) for name, row in self._fold.tasks.items()}
         self._ready_queue = ReadyQueue(self._fold, replay_input.remaining_seconds)
         self._flow = _changed_flow(self._fold, change)
-        self._downstreams = Downstreams(self._flow, lambda: self._now, lambda _: None)
+        self._downstreams = DownstreamStates(self._flow, lambda: self._now, lambda _: None)
         self._downstreams.load(_breaker_rows(start))
         self._capacity = Capacity(self._ready_queue, self._downstreams, self._flow.pools, self._schedule_breaker_check)
         self._outages = LongOutages(self._ready_queue, self._downstreams)
@@ -381,7 +381,7 @@ class _Replay:
         heappush(self._schedule, (max(at, self._now), self._sequence, name, attempt))
 
 
-class _Graph(Graph):
+class _Graph(PropagationGraph):
     """The replayed run as the graph of the trigger rules; ``move`` changes the state of a task."""
 
     def __init__(self, fold: RunProjection, move: Move) -> None:

@@ -25,7 +25,7 @@ from ..core.spec import FlowSpec, TaskSpec
 from ..flow.finding import Finding
 from ..flow.flow import Flow
 from ..flow.time_zones import open_schedule
-from ..store.history import DurationStats
+from ..store.history import TaskDurations
 from .functions import check_functions
 from .source import check_source
 
@@ -40,20 +40,20 @@ class FlowContext:
     """A flow, its graph, and the durations of earlier runs."""
 
     flow: FlowSpec
-    observed: Mapping[str, DurationStats] = field(default_factory=dict)
+    observed: Mapping[str, TaskDurations] = field(default_factory=dict)
     dag: Dag = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dag", Dag((task.name, task.parents) for task in self.flow.tasks))
 
 
-def check_flow(flow: Flow, observed: Mapping[str, DurationStats] | None = None) -> list[Finding]:
+def check_flow(flow: Flow, observed: Mapping[str, TaskDurations] | None = None) -> list[Finding]:
     """Check the spec, the functions and the source of a flow. ``observed``: earlier runs, by task. Raises FlowError."""
     spec = flow.spec()
     return [*check_spec(spec, observed), *check_functions(spec, flow.functions), *check_source(spec)]
 
 
-def check_spec(flow: FlowSpec, observed: Mapping[str, DurationStats] | None = None) -> list[Finding]:
+def check_spec(flow: FlowSpec, observed: Mapping[str, TaskDurations] | None = None) -> list[Finding]:
     """Check a spec: findings of the flow first, then task by task in the order of the flow. Raises FlowError."""
     context = FlowContext(flow, observed or {})
     findings = [finding for rule in FLOW_RULES for finding in rule(context)]
@@ -117,7 +117,7 @@ def _shortest_gap_seconds(schedule: Schedule) -> float:
     return min((later - earlier for earlier, later in pairwise(times)), default=0) / 1e6
 
 
-def worst_case_seconds(task: TaskSpec, observed: DurationStats | None = None) -> float | None:
+def worst_case_seconds(task: TaskSpec, observed: TaskDurations | None = None) -> float | None:
     """Return the longest time from the first start to the last failure (SPEC 4.14); None without a bound.
 
     A task without a timeout counts with its p99, if known.
@@ -130,7 +130,7 @@ def worst_case_seconds(task: TaskSpec, observed: DurationStats | None = None) ->
     return worst if math.isfinite(worst) else None
 
 
-def worst_case_sum(task: TaskSpec, observed: DurationStats | None = None) -> str:
+def worst_case_sum(task: TaskSpec, observed: TaskDurations | None = None) -> str:
     """Show the worst case as arithmetic: ``3 x (30 + 5) + 6 = 111 s``."""
     worst = worst_case_seconds(task, observed)
     if worst is None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ..domain.states import TaskState
 from . import paging
-from .downstreams import Downstreams
+from .downstreams import DownstreamStates
 from .projection import TaskRow
 from .ready_queue import ReadyQueue, spec_of
 
@@ -33,7 +33,7 @@ class Capacity:
     """
 
     ledger: ReadyQueue
-    downstreams: Downstreams
+    downstreams: DownstreamStates
     pools: Mapping[str, int]
     schedule_recheck: Callable[[str, int], None]
 
@@ -72,9 +72,9 @@ class LongOutage(NamedTuple):
 
 
 class LongOutages:
-    """Finds outages of ``paging.HELD_SECONDS`` or more, each once. Shorter outages are normal."""
+    """Finds outages of ``paging.LONG_OUTAGE_SECONDS`` or more, each once. Shorter outages are normal."""
 
-    def __init__(self, ledger: ReadyQueue, downstreams: Downstreams) -> None:
+    def __init__(self, ledger: ReadyQueue, downstreams: DownstreamStates) -> None:
         self._ready_queue = ledger
         self._downstreams = downstreams
         self._held_us = round(paging.LONG_OUTAGE_SECONDS * 1e6)

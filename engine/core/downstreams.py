@@ -26,7 +26,7 @@ BREAKER_ACTIONS: dict[str, Callable[[Breaker, DownstreamSpec, int, str], Breaker
 _UNCOUNTED_OUTCOMES = frozenset([OutcomeKind.CANCELLED, OutcomeKind.LOST, OutcomeKind.DEFERRED, OutcomeKind.SKIPPED])
 
 
-class Downstreams:
+class DownstreamStates:
     """Admit calls and record their ends. ``on_change(name)`` is called when a breaker begins a new episode."""
 
     def __init__(self, flow: FlowSpec, now_us: Callable[[], int], on_change: Callable[[str], None]) -> None:

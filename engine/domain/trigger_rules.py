@@ -147,7 +147,7 @@ def cause_of(task: TaskNode) -> str:
 # --- Over a graph --------------------------------------------------------------------------------------------------
 
 
-class Graph(object):
+class PropagationGraph(object):
     """The tasks that the functions below read and change: in a state file, in a preview, or in a replay.
 
     Every read returns the current state, including all changes made before.
@@ -178,7 +178,7 @@ class Graph(object):
         raise NotImplementedError
 
 
-def propagate(graph: Graph, name: str) -> List[str]:
+def propagate(graph: PropagationGraph, name: str) -> List[str]:
     """After the end of ``name``, stop or skip every waiting descendant that can no longer start.
 
     Returns the names of those descendants, nearest first. A dead letter or an unfinished task changes nothing below it.
@@ -199,7 +199,7 @@ def propagate(graph: Graph, name: str) -> List[str]:
     return changed
 
 
-def _derive_below(graph: Graph, parent: TaskNode, child: TaskNode) -> DerivedState:
+def _derive_below(graph: PropagationGraph, parent: TaskNode, child: TaskNode) -> DerivedState:
     """The state that a child gets from the end of one parent; PENDING if nothing changes."""
     found = verdict(child.rule, parent.state, parent.skip_cause)
     if found is Verdict.STOP:
@@ -211,7 +211,7 @@ def _derive_below(graph: Graph, parent: TaskNode, child: TaskNode) -> DerivedSta
     return DerivedState(TaskState.PENDING)
 
 
-def unpropagate(graph: Graph, names: Iterable[str]) -> List[str]:
+def unpropagate(graph: PropagationGraph, names: Iterable[str]) -> List[str]:
     """Make the descendants of ``names`` PENDING that no task stops any more; return the names of those descendants.
 
     ``names`` have just left a state that stopped or skipped their descendants. If the other side of a diamond
@@ -227,7 +227,7 @@ def unpropagate(graph: Graph, names: Iterable[str]) -> List[str]:
     return freed
 
 
-def _derived_below(graph: Graph, names: Iterable[str]) -> Tuple[List[str], Dict[str, List[str]]]:
+def _derived_below(graph: PropagationGraph, names: Iterable[str]) -> Tuple[List[str], Dict[str, List[str]]]:
     """The derived tasks reachable from ``names`` through derived tasks only, and the derived children of each task.
 
     Includes those of ``names`` that are derived: an undo restores such tasks although their cause may be gone.
@@ -246,7 +246,7 @@ def _derived_below(graph: Graph, names: Iterable[str]) -> Tuple[List[str], Dict[
     return found, below
 
 
-def _parents_first(graph: Graph, names: Sequence[str], below: Dict[str, List[str]]) -> Iterator[str]:
+def _parents_first(graph: PropagationGraph, names: Sequence[str], below: Dict[str, List[str]]) -> Iterator[str]:
     waits = dict.fromkeys(names, 0)
     for name in names:
         for child in below[name]:
@@ -261,7 +261,7 @@ def _parents_first(graph: Graph, names: Sequence[str], below: Dict[str, List[str
                 queue.append(child)
 
 
-def hold_children(graph: Graph, names: Iterable[str]) -> List[str]:
+def hold_children(graph: PropagationGraph, names: Iterable[str]) -> List[str]:
     """Make the children of ``names`` that were about to start wait for them again; return the names of those children.
 
     A child that another parent has meanwhile stopped becomes UPSTREAM_FAILED or SKIPPED instead.
@@ -270,7 +270,7 @@ def hold_children(graph: Graph, names: Iterable[str]) -> List[str]:
     return [child for child, name in children if hold_if_blocked(graph, child, name)]
 
 
-def hold_if_blocked(graph: Graph, name: str, parent: Optional[str] = None) -> bool:
+def hold_if_blocked(graph: PropagationGraph, name: str, parent: Optional[str] = None) -> bool:
     """Make a task that is about to start wait for its parents, or stop it. Returns False if all parents allow it.
 
     Without this, a task that ran and failed while its parent was requeued would wait in RETRYING for ever.
@@ -283,7 +283,7 @@ def hold_if_blocked(graph: Graph, name: str, parent: Optional[str] = None) -> bo
     return True
 
 
-def reevaluate(graph: Graph, name: str) -> str:
+def reevaluate(graph: PropagationGraph, name: str) -> str:
     """Recompute the state of a waiting task from its parents, then that of its descendants; return the task's state."""
     task = graph.task(name)
     if task.state not in WAITING:
@@ -297,6 +297,6 @@ def reevaluate(graph: Graph, name: str) -> str:
     return found.state
 
 
-def _adopt(graph: Graph, task: TaskNode, found: DerivedState) -> None:
+def _adopt(graph: PropagationGraph, task: TaskNode, found: DerivedState) -> None:
     if (found.state, found.blocked_by) != (task.state, task.blocked_by):
         graph.apply(task, found)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..core.breaker import ProbeCandidate, choose_probe
 from ..core.dispatch_rules import Capacity
-from ..core.downstreams import Downstreams
+from ..core.downstreams import DownstreamStates
 from ..core.projection import missing_inputs
 from ..statefile.changes.transitions import Transaction
 from ..store import claims
@@ -24,7 +24,7 @@ from .run_view import RunView
 class Dispatcher:
     """Builds the next commit that starts tasks."""
 
-    def __init__(self, opened: OpenRun, view: RunView, downstreams: Downstreams, attempts: AttemptManager) -> None:
+    def __init__(self, opened: OpenRun, view: RunView, downstreams: DownstreamStates, attempts: AttemptManager) -> None:
         self._runner = opened.runner
         self._identity = opened.identity
         self._median_seconds = opened.median_seconds

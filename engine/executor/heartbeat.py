@@ -17,7 +17,7 @@ HEARTBEAT_SECONDS = 1.0
 HEARTBEATS_PER_ROW = 10  # 003.40
 
 
-class Heartbeat:
+class HeartbeatTimer:
     """Beats from ``start`` to ``stop`` and runs ``checks`` at each beat, in this order."""
 
     def __init__(self, opened: OpenRun, attempts: AttemptManager, checks: Sequence[Callable[[], None]]) -> None:

@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ..clock import Clock, SystemClock
-from ..core.downstreams import Downstreams
+from ..core.downstreams import DownstreamStates
 from ..core.outcome import Outcome
 from ..core.projection import RunProjection
 from ..domain.event_payloads import ExecutorChanged, OperatorActed, TaskChanged, TaskMoved
@@ -39,7 +39,7 @@ from .attempts import AttemptManager
 from .clock_watch import ClockWatch
 from .commit import Commit
 from .dispatch import Dispatcher
-from .heartbeat import Heartbeat
+from .heartbeat import HeartbeatTimer
 from .late_runs import LateRuns
 from .opening import OpenRun, open_run
 from .run_end import RunEndCheck, RunResult
@@ -218,7 +218,7 @@ class RunLoop:
         self._result: asyncio.Future[RunResult] = asyncio.get_running_loop().create_future()
         self._view = RunView(opened, clock, self.wake)
         self.attempts = self._make_attempts(clock)
-        self.downstreams = Downstreams(opened.flow, clock.now_us, self._emit_breaker)
+        self.downstreams = DownstreamStates(opened.flow, clock.now_us, self._emit_breaker)
         self.downstreams.load(opened.breaker_rows)
         self.shutdown = Shutdown(self.attempts, self.wake)
         self._storage = StorageHealth(clock, self.attempts.write, self._notify_listener)
@@ -238,7 +238,7 @@ class RunLoop:
         promises = LateRuns(opened, clock, self._fail)
         names = [self._file_watch.check, self._server.check_socket]
         duties = [*names, self._store_breakers, self._clock_watch.check, watch.check, promises.check, self.wake]
-        self._heartbeat = Heartbeat(opened, self.attempts, duties)
+        self._heartbeat = HeartbeatTimer(opened, self.attempts, duties)
 
     def _make_attempts(self, clock: Clock) -> AttemptManager:
         return AttemptManager(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..core.downstreams import Downstreams
+from ..core.downstreams import DownstreamStates
 from ..core.run_outcome import RunOutcome, evaluate_run
 from ..domain.event_payloads import RunChange, RunChanged
 from ..domain.states import RunState, TaskState
@@ -39,7 +39,7 @@ class RunResult:
 class RunEndCheck:
     """Decides whether a run can progress without an operator. ``stays``: a blocked run waits instead of ending."""
 
-    def __init__(self, view: RunView, downstreams: Downstreams, attempts: AttemptManager, *, stays: bool) -> None:
+    def __init__(self, view: RunView, downstreams: DownstreamStates, attempts: AttemptManager, *, stays: bool) -> None:
         self._view = view
         self._downstreams = downstreams
         self._attempts = attempts

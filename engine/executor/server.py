@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol, TypedDict, TypeVar
 
 from ..agent.executor_socket import socket_path
-from ..core.downstreams import Downstreams
+from ..core.downstreams import DownstreamStates
 from ..core.durations import format_duration
 from ..core.projection import RunProjection
 from ..domain.command import DONE, REFUSED, RUNNING, Answer, Command, TargetResult, parse_command
@@ -36,11 +36,11 @@ SOCKET_MODE = 0o600
 Message = Mapping[str, object]  # one JSON object a line
 
 
-class RunControl(Protocol):
+class LoopControl(Protocol):
     """What the server needs of the running executor; ``loop.RunLoop`` implements it."""
 
     attempts: AttemptManager
-    downstreams: Downstreams
+    downstreams: DownstreamStates
 
     @property
     def projection(self) -> RunProjection:
@@ -74,7 +74,7 @@ class RunControl(Protocol):
 class CommandServer:
     """Listens while the executor lives."""
 
-    def __init__(self, run: RunControl, state_path: str) -> None:
+    def __init__(self, run: LoopControl, state_path: str) -> None:
         self._run = run
         self._path = socket_path(state_path)
         self._servers: list[asyncio.AbstractServer] = []

@@ -10,7 +10,7 @@ from datetime import datetime
 from ..clock import Clock
 from ..core.deadline import Slack, compute_slack
 from ..core.dispatch_rules import LongOutage, LongOutages
-from ..core.downstreams import Downstreams
+from ..core.downstreams import DownstreamStates
 from ..core.durations import format_duration
 from ..domain import liveness
 from ..domain.event_payloads import AttemptReclaimed, AttemptSilent
@@ -29,7 +29,7 @@ TASKS_PER_DEADLINE_CHECK = 2000  # larger runs check the deadline less often tha
 class Watchdog:
     """Checks the run and writes its findings as events and pages."""
 
-    def __init__(self, view: RunView, attempts: AttemptManager, downstreams: Downstreams, clock: Clock) -> None:
+    def __init__(self, view: RunView, attempts: AttemptManager, downstreams: DownstreamStates, clock: Clock) -> None:
         self._view = view
         self._projection = view.projection
         self._attempts = attempts

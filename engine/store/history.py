@@ -22,7 +22,7 @@ def durations(connection: sqlite3.Connection, dag_name: str) -> dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class DurationStats:
+class TaskDurations:
     """Durations of the successful attempts of one task in seconds; ``past``: with attempts killed at their timeout."""
 
     p50: float
@@ -32,7 +32,7 @@ class DurationStats:
     past: tuple[PastDuration, ...] = ()
 
 
-def duration_stats_by_task(connection: sqlite3.Connection, dag_name: str) -> dict[str, DurationStats]:
+def duration_stats_by_task(connection: sqlite3.Connection, dag_name: str) -> dict[str, TaskDurations]:
     """Return the durations in the latest runs of a flow, by task that succeeded at least once."""
     return {
         name: _observed(values, past_attempts(connection, name, dag_name))
@@ -40,9 +40,9 @@ def duration_stats_by_task(connection: sqlite3.Connection, dag_name: str) -> dic
     }
 
 
-def _observed(durations_us: list[int], past: Iterable[PastDuration]) -> DurationStats:
+def _observed(durations_us: list[int], past: Iterable[PastDuration]) -> TaskDurations:
     p50, p95, p99 = (duration_stats.quantile(durations_us, share) / 1e6 for share in (0.5, 0.95, 0.99))
-    return DurationStats(p50, p95, p99, len(durations_us), tuple(past))
+    return TaskDurations(p50, p95, p99, len(durations_us), tuple(past))
 
 
 _PAST = (

@@ -172,7 +172,7 @@ def test_a_copy_that_cannot_be_made_is_told_and_made_at_the_end(night: RunUnderW
     for path in night.folder.glob("state.db*"):
         path.unlink()
     night.state.with_suffix(".db.rescued.part").mkdir()
-    assert f"as long as pid {night.process.pid} lives" in night.read_until("as long as pid")
+    assert f"when pid {night.process.pid} ends" in night.read_until("when pid")
     night.state.with_suffix(".db.rescued.part").rmdir()
     night.go_on()
     night.end()

@@ -1,6 +1,6 @@
 """The retry bucket of a downstream: what costs a token, and what must not (SPEC 4.12)."""
 
-from redrive.engine.core.downstreams import Downstreams
+from redrive.engine.core.downstreams import DownstreamStates
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec
 
@@ -16,7 +16,7 @@ class Api:
         self.now = 0
         spec = DownstreamSpec("api", minimum_calls=3, open_seconds=30, bucket_capacity=4, release_per_second=0)
         flow = FlowSpec("f", tuple(TaskSpec(name, downstream="api") for name in "abcdef"), downstreams=(spec,))
-        self.downstreams = Downstreams(flow, lambda: self.now, lambda name: None)
+        self.downstreams = DownstreamStates(flow, lambda: self.now, lambda name: None)
 
     @property
     def tokens(self) -> float:

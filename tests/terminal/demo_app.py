@@ -165,7 +165,7 @@ def build(hold: Tty, options: argparse.Namespace):
                 self.table.rows_changed(self.dirty.union(range(options.per_tick)))
                 self.dirty.clear()
 
-        def frame_shown(self) -> None:
+        def output_drained(self) -> None:
             if options.tick:
                 self.paint()
 

@@ -338,7 +338,9 @@ async def test_left_and_right_move_along_cut_lines(night, clock):
 async def test_o_and_again_o_opens_all_of_it_in_the_pager(night, clock, monkeypatch):
     night.logs[DEAD, 2] = long_log(10_000)
     paged = []
-    monkeypatch.setattr("redrive.console.screens.log.page", lambda lines, name: paged.append((list(lines), name)))
+    monkeypatch.setattr(
+        "redrive.console.screens.log.show_in_pager", lambda lines, name: paged.append((list(lines), name))
+    )
     async with at_the_console(night, clock) as hand:
         hand.app.selected = DEAD
         monkeypatch.setattr(type(hand.app), "suspend", lambda app: nullcontext())

@@ -17,7 +17,7 @@ from redrive.engine.core.advice import PastDuration
 from redrive.engine.core.spec import TaskSpec
 from redrive.engine.flow.finding import Finding
 from redrive.engine.flow.loading import load_flow
-from redrive.engine.store.history import DurationStats, duration_stats_by_task
+from redrive.engine.store.history import TaskDurations, duration_stats_by_task
 
 
 def quiet(**options: Any) -> Flow:
@@ -27,7 +27,7 @@ def quiet(**options: Any) -> Flow:
     return flow
 
 
-def found(flow: Flow, seen: dict[str, DurationStats] | None = None) -> dict[str, Finding]:
+def found(flow: Flow, seen: dict[str, TaskDurations] | None = None) -> dict[str, Finding]:
     return {finding.rule: finding for finding in check_flow(flow, seen)}
 
 
@@ -127,7 +127,7 @@ def test_what_nothing_bounds_is_named_beside_the_sum():
 
 
 def test_a_task_without_a_timeout_is_taken_to_need_its_p99():
-    assert 3 * 40 + 6 == worst_case_seconds(TaskSpec("a"), DurationStats(10, 30, 40, 99))
+    assert 3 * 40 + 6 == worst_case_seconds(TaskSpec("a"), TaskDurations(10, 30, 40, 99))
 
 
 # --- The schedule ---------------------------------------------------------------------------------------------------
@@ -181,9 +181,9 @@ def test_a_timeout_under_the_observed_p99_is_a_warning():
     """000.42: the timeout is the bug, not the task."""
     flow = quiet()
     flow.task(lambda: None, name="a", timeout=600)
-    finding = found(flow, {"a": DurationStats(p50=400, p95=580, p99=720, count=40)})["tight-timeout"]
+    finding = found(flow, {"a": TaskDurations(p50=400, p95=580, p99=720, count=40)})["tight-timeout"]
     assert "its timeout of 600 s is under what it takes: p50 400 s, p99 720 s in 40 attempts" in finding.message
-    assert "tight-timeout" not in found(flow, {"a": DurationStats(400, 500, 599, 40)})
+    assert "tight-timeout" not in found(flow, {"a": TaskDurations(400, 500, 599, 40)})
 
 
 def test_a_timeout_that_has_killed_what_usually_ends_is_a_warning_with_a_number():
@@ -191,7 +191,7 @@ def test_a_timeout_that_has_killed_what_usually_ends_is_a_warning_with_a_number(
     flow = Flow("f")
     flow.command("a", "true", timeout="10m")
     past = (*(PastDuration(day, 540.0 + day) for day in range(7)), PastDuration(0, 600.0, succeeded=False))
-    finding = found(flow, {"a": DurationStats(543, 546, 546, 7, past)})["tight-timeout"]
+    finding = found(flow, {"a": TaskDurations(543, 546, 546, 7, past)})["tight-timeout"]
     assert finding.message == (
         "its timeout of 600 s has killed it once, and it takes p50 543 s, p99 546 s in 7 attempts; "
         "7 of 8 attempts took about 9 min: timeout=12m would have let all but one end for certain"
@@ -202,15 +202,15 @@ def test_a_timeout_that_only_ever_killed_hangs_is_no_finding():
     flow = Flow("f")
     flow.command("a", "true", timeout="10m")
     past = (*(PastDuration(day, 40.0) for day in range(7)), PastDuration(0, 600.0, succeeded=False))
-    assert "tight-timeout" not in found(flow, {"a": DurationStats(40, 40, 40, 7, past)})
+    assert "tight-timeout" not in found(flow, {"a": TaskDurations(40, 40, 40, 7, past)})
 
 
 def test_a_first_wait_under_the_observed_median_of_a_call_is_a_warning():
     """004.29; a batch of ten minutes may well be tried again after two seconds."""
     flow = quiet()
     flow.task(lambda: None, name="a", timeout=6000, retry=RetryPolicy(base=1))
-    assert "shorter than one round trip" in found(flow, {"a": DurationStats(3, 4, 5, 9)})["policy"].message
-    assert {} == found(flow, {"a": DurationStats(600, 700, 800, 9)})
+    assert "shorter than one round trip" in found(flow, {"a": TaskDurations(3, 4, 5, 9)})["policy"].message
+    assert {} == found(flow, {"a": TaskDurations(600, 700, 800, 9)})
 
 
 def test_more_than_ten_attempts_need_a_redesign():

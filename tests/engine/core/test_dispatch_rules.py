@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from redrive.engine.core.dispatch_rules import END_WHEN_OPEN, Capacity, LongOutages
-from redrive.engine.core.downstreams import Downstreams
+from redrive.engine.core.downstreams import DownstreamStates
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.paging import LONG_OUTAGE_SECONDS
 from redrive.engine.core.projection import RunProjection, RunRow, TaskRow
@@ -29,7 +29,7 @@ class Stage:
         self.fold = RunProjection(RunRow("r"), {one.name: TaskRow(one.name, spec=one) for one in specs})
         downstream = DownstreamSpec("api", minimum_calls=2, open_seconds=60, on_open=on_open)
         flow = FlowSpec("f", tuple(specs), downstreams=(downstream,) if "downstream" in spec else ())
-        self.downstreams = Downstreams(flow, lambda: self.now, lambda _: None)
+        self.downstreams = DownstreamStates(flow, lambda: self.now, lambda _: None)
         self.ledger = ReadyQueue(self.fold, {})
         self.asked: list[tuple[str, int]] = []
         self.room = Capacity(self.ledger, self.downstreams, pools, lambda *asked: self.asked.append(asked))

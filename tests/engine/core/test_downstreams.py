@@ -7,7 +7,7 @@ from typing import Any
 
 from redrive.engine import AuthError, Executor, Flow, RetryPolicy, RunOptions, TransientError
 from redrive.engine.clock import SystemClock
-from redrive.engine.core.downstreams import Downstreams
+from redrive.engine.core.downstreams import DownstreamStates
 from redrive.engine.core.outcome import Failure, FailureClass, Fingerprint, Outcome, OutcomeKind
 from redrive.engine.core.spec import DownstreamSpec, FlowSpec, TaskSpec
 
@@ -140,7 +140,7 @@ def test_a_breaker_tells_since_when_and_by_whom_it_is_held():
     """What it only counts meanwhile is no new beginning."""
     now = [1_000_000]
     tasks = (TaskSpec("t", downstream="api"), TaskSpec("u", downstream="mail"))
-    downstreams = Downstreams(FlowSpec("f", tasks), lambda: now[0], lambda name: None)
+    downstreams = DownstreamStates(FlowSpec("f", tasks), lambda: now[0], lambda name: None)
     downstreams.operate("api", "open", "ana@ops-1")
     now[0] = 9_000_000
     downstreams.operate("mail", "disable", "bob@ops-2")
@@ -151,7 +151,7 @@ def test_a_breaker_tells_since_when_and_by_whom_it_is_held():
     assert ["held by ana@ops-1", "disabled by bob@ops-2"] == [
         json.loads(rows[name]["detail"])["why"] for name in ("api", "mail")
     ]
-    again = Downstreams(FlowSpec("f", tasks), lambda: now[0], lambda name: None)
+    again = DownstreamStates(FlowSpec("f", tasks), lambda: now[0], lambda name: None)
     again.load([{"downstream": "api", **rows["api"]}])
     again.admit("t", "api", is_retry=True)
     again.operate("mail", "open")
@@ -195,7 +195,7 @@ def test_whatever_a_downstream_waits_for_moves_with_the_clock():
     now = [1_000_000]
     spec = DownstreamSpec("api", minimum_calls=1, open_seconds=30, bucket_capacity=1)
     flow = FlowSpec("f", (TaskSpec("t", downstream="api"),), downstreams=(spec,))
-    downstreams = Downstreams(flow, lambda: now[0], lambda name: None)
+    downstreams = DownstreamStates(flow, lambda: now[0], lambda name: None)
     assert downstreams.admit("t", "api", is_retry=True).call is not None
     failure = Failure("Boom", "boom", FailureClass.TRANSIENT, Fingerprint("strict", "loose"))
     downstreams.record("t", Outcome(OutcomeKind.ERROR, failure), 0)

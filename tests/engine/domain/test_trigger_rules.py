@@ -12,8 +12,8 @@ from redrive.engine.domain.trigger_rules import (
     STATES_OF,
     VERDICTS,
     DerivedState,
-    Graph,
     ParentStatus,
+    PropagationGraph,
     TaskNode,
     derive_state,
     hold_children,
@@ -144,7 +144,7 @@ def test_rules_are_found_by_what_satisfies_them() -> None:
 # --- Over a graph --------------------------------------------------------------------------------------------------
 
 
-class Plain(Graph):
+class Plain(PropagationGraph):
     """A graph in a dict: name -> parents in one string."""
 
     def __init__(self, edges: Mapping[str, str], states: Mapping[str, str] = {}, rules: Mapping[str, str] = {}) -> None:

@@ -200,7 +200,7 @@ def test_a_long_outage_pages_once_although_no_task_has_failed(tmp_path, monkeypa
     """004.26: by the time the wait is that long, the pipeline should be telling someone."""
     from redrive.engine.core import paging
 
-    monkeypatch.setattr(paging, "HELD_SECONDS", 1.5)
+    monkeypatch.setattr(paging, "LONG_OUTAGE_SECONDS", 1.5)
     assert "SUCCESS" == run(tmp_path, outage(tmp_path, 5))
     ((title, cause, count, state, body),) = ask(tmp_path, "SELECT title, cause, count, state, body FROM page")
     assert title.startswith("api is down on t") and ("downstream:api", 1, "resolved") == (cause, count, state)

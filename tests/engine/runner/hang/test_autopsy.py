@@ -356,7 +356,7 @@ def test_nothing_is_read_after_its_time() -> None:
 
 UNPRIVILEGED = """
     import json, os, sys, time
-    from redrive.engine.core.failures.hang import report, sentence
+    from redrive.engine.core.failures.hang import describe_hang, hang_report
     from redrive.engine.runner.hang.autopsy import Subject, examine, sample_cpu
     from redrive.engine.runner.hang.sockets import Tables
 
@@ -367,7 +367,8 @@ UNPRIVILEGED = """
         os.setuid(65534)
     seen = examine(Subject(pid), sample_cpu(Subject(pid)), time.monotonic() + 60, Tables())
     (one,) = seen.processes[:1]
-    print(json.dumps([one.state, one.is_exact, one.name, len(seen.descriptors), sentence(seen), report(seen)]))
+    texts = [describe_hang(seen), hang_report(seen)]
+    print(json.dumps([one.state, one.is_exact, one.name, len(seen.descriptors), *texts]))
 """
 
 
