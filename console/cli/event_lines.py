@@ -212,7 +212,7 @@ def _page(event: Event, payload: PageChanged) -> Iterator[str]:
 
 def _rows(event: Event, payload: RowsChanged) -> Iterator[str]:
     if payload.what == RowsChange.HELD and payload.rows:
-        yield from _sentence(event, payload)
+        yield from (f"{line} (redrive quarantine)" for line in _sentence(event, payload))
 
 
 def _executor(event: Event, payload: ExecutorChanged) -> Iterator[str]:
