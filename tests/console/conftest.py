@@ -208,6 +208,14 @@ async def settle(app: ConsoleApp, pilot: Pilot[Any]) -> None:
     await pilot.pause()
 
 
+async def rest(app: ConsoleApp, pilot: Pilot[Any]) -> None:
+    """Until the screen in front also shows what it adds when the cursor rests."""
+    await settle(app, pilot)
+    while not getattr(app.screen, "is_settled", True):
+        await pilot.pause(0.01)
+    await settle(app, pilot)
+
+
 async def press(app: ConsoleApp, pilot: Pilot[Any], *keys: str) -> None:
     """Keys, and what they lead to."""
     for key in keys:

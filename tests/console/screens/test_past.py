@@ -24,6 +24,7 @@ from ..conftest import (
     make_app,
     press,
     rows_of,
+    rest,
     settle,
     shown,
     tell_revenue,
@@ -164,12 +165,12 @@ async def test_another_day_is_named(night: NightSession, clock: StillClock):
 async def test_every_view_goes_back_and_returns(view: str, night: NightSession, clock: StillClock):
     async with shown(night, clock) as (app, pilot):
         await press(app, pilot, EVERYWHERE[view])
-        await settle(app, pilot)
+        await rest(app, pilot)
         now = text_of(app)
         await press(app, pilot, BACK, BACK)
         assert header(app).startswith(" ◂ 03:06:56")
         await press(app, pilot, "escape")
-        await settle(app, pilot)
+        await rest(app, pilot)
         if view != "journal":  # its cursor stays at the event
             assert text_of(app) == now
 
@@ -241,9 +242,11 @@ async def test_the_present_is_that_of_a_console_that_never_left_it(view: str, ni
         await happen(app, pilot, night, later)
         clock.now = story.at + 5 * S
         await press(app, pilot, "escape", "2", "g", EVERYWHERE[view])
+        await rest(app, pilot)
         visited, board = text_of(app), app.live.board
     async with shown(night, clock) as (app, pilot):
         await press(app, pilot, EVERYWHERE[view], "2", "g", EVERYWHERE[view])
+        await rest(app, pilot)
         assert text_of(app) == visited
         assert app.live.board.fold == board.fold and app.live.board.problems == board.problems
 
