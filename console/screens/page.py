@@ -43,11 +43,11 @@ class PageView(LinesView, Generic[TextKey, Texts]):
 
     def text_key(self) -> TextKey | None:
         """The key of the texts that the page needs; None if it needs none."""
-        raise NotImplementedError  # every page says it, so that none forgets to
+        raise NotImplementedError  # every page says it; a default would hide a forgotten one
 
     async def fetch(self, session: Session, run_id: str, wanted: TextKey) -> Texts:
         """Read the texts. Raises RedriveError."""
-        raise NotImplementedError  # what ``needs`` names, only the page itself knows how to read
+        raise NotImplementedError  # every page reads the texts that its ``text_key`` names
 
     def reset(self) -> None:
         """Prepare for another subject: no texts, first line."""

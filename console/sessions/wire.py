@@ -25,6 +25,6 @@ def row_of(kind: type[Row], sent: object) -> Row:
 def rows_of(kind: type[Row], sent: object) -> list[Row]:
     """Convert ``sent`` to a list of ``kind``. Raises LinkError as ``row_of`` does."""
     try:
-        return msgspec.convert(sent, list[kind])  # type: ignore[valid-type]
+        return msgspec.convert(sent, list[kind])  # type: ignore[valid-type]  # a type made at run time
     except msgspec.ValidationError as error:
         raise LinkError(f"the remote host sent no list of {kind.__name__}: {error}", final=True) from error

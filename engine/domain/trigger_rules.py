@@ -155,7 +155,7 @@ class PropagationGraph(object):
 
     def task(self, name: str) -> TaskNode:
         """One task."""
-        raise NotImplementedError
+        raise NotImplementedError  # as below: every graph reads and writes its own place; Python 3.6 has no Protocol
 
     def parents(self, name: str) -> Sequence[TaskNode]:
         """The direct parents of a task, in the order of the flow."""
